@@ -1,0 +1,42 @@
+"""The errors a user can cause, and the wording they share.
+
+Every message says what came, what is allowed, and the nearest remedy.  The command line prints
+them without a traceback; anything else that is raised is a defect of ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class MpicompError(Exception):
+    """Something the user can put right: an argument, a file, a folder, a step size."""
+
+
+class ConfigError(MpicompError):
+    """A name, parameter or combination that is not allowed."""
+
+
+class DataError(MpicompError):
+    """A data set that is missing, malformed or unfit for the problem."""
+
+
+class MessageError(MpicompError):
+    """Bytes that cannot be the message that was expected: truncated, too long or out of range."""
+
+
+class DivergedError(MpicompError):
+    """A run whose iterates stopped being finite or grew without bound."""
+
+
+class RecordError(MpicompError):
+    """A run folder or checkpoint that cannot be written, or must not be overwritten or resumed."""
+
+
+def unknown(kind: str, name: str, allowed: Iterable[str]) -> ConfigError:
+    """The error for a misspelt ``kind`` of name: lists what is allowed, nearest spelling first."""
+    allowed = list(allowed)
+    near = get_close_matches(name.lower(), [a.lower() for a in allowed], n=1, cutoff=0.5)
+    hint = next((f" Did you mean {a!r}?" for a in allowed if near and a.lower() == near[0]), "")
+    return ConfigError(f"unknown {kind} {name!r}.{hint} Allowed: {', '.join(allowed) or 'none'}.")
