@@ -1,0 +1,1 @@
+"""Codes: numbers to bits and back.  Nothing here knows of vectors, workers or methods."""

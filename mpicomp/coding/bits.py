@@ -1,0 +1,65 @@
+"""Fixed-width symbols and trits packed without gaps.
+
+Bit layout: symbol i of width w occupies bits i w .. i w + w - 1 of the buffer, least significant bit
+first, bit b being bit ``b % 8`` of byte ``b // 8``.  The last byte is filled up with zeros.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.errors import MessageError
+
+Bytes = NDArray[np.uint8]
+
+_TRITS_PER_BYTE = 5  # 3^5 = 243 <= 256: 1.6 bits each, against log2(3) = 1.585
+_POWERS_OF_3 = np.array([1, 3, 9, 27, 81], dtype=np.uint8)
+
+
+def packed_nbytes(count: int, width: int) -> int:
+    """Bytes that ``count`` symbols of ``width`` bits take."""
+    return -(-count * width // 8)
+
+
+def pack(symbols: NDArray[np.unsignedinteger], width: int) -> Bytes:
+    """Pack symbols below 2^width (width 0 .. 64) into ``packed_nbytes(len(symbols), width)`` bytes."""
+    size = 1 if width <= 8 else 2 if width <= 16 else 4 if width <= 32 else 8
+    columns = np.ascontiguousarray(symbols, dtype=f"<u{size}").view(np.uint8).reshape(-1, size)
+    if width == 8 * size:
+        return columns.ravel()
+    bits = np.unpackbits(columns, axis=1, count=width, bitorder="little")
+    return np.packbits(bits.ravel(), bitorder="little")
+
+
+def unpack(buf: Bytes, count: int, width: int) -> NDArray[np.unsignedinteger]:
+    """The ``count`` symbols in ``buf``.  Raises ``MessageError`` if the length is not theirs."""
+    expect_length(buf, packed_nbytes(count, width), "packed symbols")
+    size = 1 if width <= 8 else 2 if width <= 16 else 4 if width <= 32 else 8
+    if width == 8 * size:
+        return buf.view(f"<u{size}")
+    bits = np.zeros((count, 8 * size), dtype=np.uint8)
+    bits[:, :width] = np.unpackbits(buf, count=count * width, bitorder="little").reshape(count, width)
+    return np.packbits(bits, axis=1, bitorder="little").view(f"<u{size}").ravel()
+
+
+def pack_trits(trits: NDArray[np.uint8]) -> Bytes:
+    """Five symbols of {0, 1, 2} a byte, the first one least significant."""
+    padded = np.zeros((-(-trits.size // _TRITS_PER_BYTE), _TRITS_PER_BYTE), dtype=np.uint8)
+    padded.ravel()[: trits.size] = trits
+    return (padded * _POWERS_OF_3).sum(axis=1, dtype=np.uint8)
+
+
+def unpack_trits(buf: Bytes, count: int) -> NDArray[np.uint8]:
+    """The ``count`` trits in ``buf``.  Raises ``MessageError`` on a wrong length or a byte above 242."""
+    expect_length(buf, -(-count // _TRITS_PER_BYTE), "packed trits")
+    if buf.size and buf.max() > 242:
+        raise MessageError(f"byte {buf.max()} among packed trits; five trits make at most 242.")
+    return (buf[:, None] // _POWERS_OF_3 % 3).ravel()[:count]
+
+
+def expect_length(buf: Bytes, expected: int, what: str) -> None:
+    """Raise ``MessageError`` unless ``buf`` has exactly ``expected`` bytes."""
+    if len(buf) != expected:
+        kind = "truncated" if len(buf) < expected else "too long"
+        raise MessageError(f"{what}: message {kind}, {len(buf)} bytes where {expected} are expected.")

@@ -1,0 +1,44 @@
+"""Real numbers on the wire: IEEE double, single and half precision, and bfloat16, little-endian."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.coding.bits import Bytes, expect_length
+from mpicomp.errors import ConfigError, unknown
+
+WIDTH = {"f8": 8, "f4": 4, "f2": 2, "bf16": 2}  # bytes a value
+
+
+def check_format(values: str) -> None:
+    """Raise ``ConfigError`` unless ``values`` names a format."""
+    if values not in WIDTH:
+        raise unknown("value format", str(values), WIDTH)
+
+
+def encode_values(x: NDArray[np.floating], values: str) -> Bytes:
+    """x rounded to nearest even and laid out; raises ``ConfigError`` where a value overflows."""
+    try:
+        with np.errstate(over="raise"):
+            if values == "bf16":
+                bits = np.ascontiguousarray(x, dtype="<f4").view("<u4")
+                bits = bits + 0x7FFF + (bits >> 16 & 1)  # round half to even on the upper 16 bits
+                rounded = (bits >> 16).astype("<u2")
+                if (rounded & 0x7FFF >= 0x7F80).any():
+                    raise FloatingPointError
+                return rounded.view(np.uint8)
+            return np.ascontiguousarray(x, dtype=f"<{values}").view(np.uint8)
+    except FloatingPointError:
+        raise ConfigError(
+            f"a value of magnitude {np.abs(x).max():.3g} does not fit the wire format {values!r}; "
+            f"use a wider one (allowed: {', '.join(WIDTH)})."
+        ) from None
+
+
+def decode_values(buf: Bytes, count: int, values: str) -> NDArray[np.floating]:
+    """The ``count`` numbers in ``buf``, as float32 (from bf16) or as what was sent."""
+    expect_length(buf, count * WIDTH[values], f"{count} values of format {values!r}")
+    if values == "bf16":
+        return (np.frombuffer(buf, dtype="<u2").astype("<u4") << 16).view("<f4")
+    return np.frombuffer(buf, dtype=f"<{values}")

@@ -1,0 +1,57 @@
+"""Compressors, and the table by which the command line knows them.  A new one is one line here."""
+
+from mpicomp.compressors.base import Absolute, Compressor, Contractive, Unbiased
+from mpicomp.compressors.bernoulli import Bernoulli, Lazy
+from mpicomp.compressors.dithering import Dithering, Ternary
+from mpicomp.compressors.identity import Identity
+from mpicomp.compressors.natural import Natural, NaturalDithering
+from mpicomp.compressors.permk import PermK
+from mpicomp.compressors.quantized import Quantized, QuantizedTopK, Shrunk
+from mpicomp.compressors.randk import RandK
+from mpicomp.compressors.sign import Sign
+from mpicomp.compressors.sparse import Sparse
+from mpicomp.compressors.threshold import HardThreshold
+from mpicomp.compressors.topk import TopK
+
+COMPRESSORS: dict[str, type[Compressor]] = {
+    "identity": Identity,
+    "sparse": Sparse,
+    "randk": RandK,
+    "permk": PermK,
+    "bernoulli": Bernoulli,
+    "lazy": Lazy,
+    "dithering": Dithering,
+    "ternary": Ternary,
+    "natural": Natural,
+    "natural_dithering": NaturalDithering,
+    "quantized": Quantized,
+    "topk": TopK,
+    "sign": Sign,
+    "quantized_topk": QuantizedTopK,
+    "shrunk": Shrunk,
+    "hard_threshold": HardThreshold,
+}
+
+__all__ = [
+    "COMPRESSORS",
+    "Absolute",
+    "Bernoulli",
+    "Compressor",
+    "Contractive",
+    "Dithering",
+    "HardThreshold",
+    "Identity",
+    "Lazy",
+    "Natural",
+    "NaturalDithering",
+    "PermK",
+    "Quantized",
+    "QuantizedTopK",
+    "RandK",
+    "Shrunk",
+    "Sign",
+    "Sparse",
+    "Ternary",
+    "TopK",
+    "Unbiased",
+]

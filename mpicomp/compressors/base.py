@@ -1,0 +1,115 @@
+"""What a compressor promises.
+
+A compressor is a frozen dataclass without state: its fields are its configuration and
+``eval(repr(c)) == c``.  ``compress`` turns a vector into the bytes that are sent and
+``decompress_add`` is the only way back, on every rank, the sender's own included: the decoded value
+is the truth.  Both ends hold the same ``Key``, so whatever follows from it is never transmitted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.coding.bits import Bytes
+from mpicomp.errors import ConfigError
+from mpicomp.keys import Key
+
+Array = NDArray[np.floating]
+
+
+class Compressor(ABC):
+    """A map C from R^d to bytes, and back."""
+
+    @abstractmethod
+    def compress(self, x: Array, key: Key) -> Bytes:
+        """The message for x, shape (d,), finite: contiguous uint8."""
+
+    @abstractmethod
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        """out += scale * C(x).  Raises ``MessageError`` if ``buf`` cannot be a message for this d."""
+
+    def decompress(self, buf: Bytes, d: int, key: Key) -> Array:
+        """C(x) as a float64 array of shape (d,)."""
+        out = np.zeros(d)
+        self.decompress_add(buf, out, key)
+        return out
+
+    @abstractmethod
+    def nbytes(self, d: int) -> int | None:
+        """Bytes of a message, or None where they depend on the data or the draw."""
+
+    def mean_nbytes(self, d: int, n: int) -> float:
+        """Expected bytes of a message of one of n workers."""
+        size = self.nbytes(d)
+        if size is None:
+            raise ConfigError(f"{self} has no expected size: it depends on the vector that is sent.")
+        return float(size)
+
+    @abstractmethod
+    def paper_bits(self, buf: Bytes, d: int) -> int:
+        """What the papers would charge for this message: 32 bits a float sent, indices free."""
+
+
+class Unbiased(Compressor):
+    """E C(x) = x and E |C(x) - x|^2 <= omega |x|^2."""
+
+    @abstractmethod
+    def omega(self, d: int, n: int) -> float:
+        """The variance factor in dimension d (n, the number of workers, matters to PermK alone)."""
+
+    def ab(self, d: int, n: int) -> tuple[float, float]:
+        """(A, B) of the AB-inequality over n workers:
+
+        E |mean C_i(a_i) - mean a_i|^2 <= A mean |a_i|^2 - B |mean a_i|^2.
+
+        Independent draws, the default, give (omega/n, 0).
+        """
+        return self.omega(d, n) / n, 0.0
+
+
+class Contractive(Compressor):
+    """E |C(x) - x|^2 <= (1 - alpha) |x|^2."""
+
+    @abstractmethod
+    def alpha(self, d: int, n: int) -> float:
+        """The contraction factor in dimension d, in (0, 1] (n matters to a shrunk PermK alone)."""
+
+
+class Absolute(Compressor):
+    """|C(x) - x|^2 <= delta, whatever x."""
+
+    @abstractmethod
+    def delta(self, d: int) -> float:
+        """The bound on the squared error in dimension d."""
+
+
+def check_count(k: int | float, name: str = "k") -> None:
+    """Raise ``ConfigError`` unless k is a positive count or a fraction in (0, 1)."""
+    whole = isinstance(k, int) and not isinstance(k, bool) and k >= 1
+    if not (whole or (isinstance(k, float) and 0 < k < 1)):
+        raise ConfigError(
+            f"{name}={k!r}; allowed: a count, an integer from 1 to d, or a fraction, a float between 0 and 1."
+        )
+
+
+def resolve_count(k: int | float, d: int) -> int:
+    """The count that k stands for in dimension d (fractions are rounded, at least 1)."""
+    count = k if isinstance(k, int) else max(1, round(k * d))
+    if count > d:
+        raise ConfigError(f"k={k} exceeds the dimension d={d}; allowed: 1 to {d}, or a fraction below 1.")
+    return count
+
+
+def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Raise ``ConfigError`` unless ``value`` is one of ``allowed``."""
+    if value not in allowed:
+        raise ConfigError(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}.")
+
+
+def check_probability(name: str, value: float) -> None:
+    """Raise ``ConfigError`` unless 0 < value <= 1."""
+    if not 0 < value <= 1:
+        raise ConfigError(f"{name}={value!r}; allowed: a probability above 0 and at most 1.")

@@ -1,0 +1,81 @@
+"""Coin-flip sparsifiers: a coin for each coordinate, or one for the whole vector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from mpicomp.coding.values import WIDTH, check_format
+from mpicomp.compressors.base import check_probability
+from mpicomp.compressors.sparsifier import Sparsifier, Support
+from mpicomp.keys import Key, Stream
+
+
+@dataclass(frozen=True)
+class Bernoulli(Sparsifier):
+    """Each coordinate is kept with probability q, times 1/q; omega = 1/q - 1."""
+
+    q: float
+    values: str = "f4"
+
+    def __post_init__(self) -> None:
+        check_probability("q", self.q)
+        check_format(self.values)
+
+    def support(self, d: int, key: Key) -> Support:
+        return _kept(key.private("bernoulli"), d, self.q)
+
+    def gain(self, d: int, key: Key) -> float:
+        return 1 / self.q
+
+    def max_count(self, d: int, n: int) -> int:
+        return d
+
+    def nbytes(self, d: int) -> None:
+        return None
+
+    def mean_nbytes(self, d: int, n: int) -> float:
+        return self.q * d * WIDTH[self.values]
+
+    def omega(self, d: int, n: int) -> float:
+        return 1 / self.q - 1
+
+
+@dataclass(frozen=True)
+class Lazy(Sparsifier):
+    """The whole vector with probability q, times 1/q, and otherwise nothing; omega = 1/q - 1."""
+
+    q: float
+    values: str = "f4"
+
+    def __post_init__(self) -> None:
+        check_probability("q", self.q)
+        check_format(self.values)
+
+    def support(self, d: int, key: Key) -> Support:
+        return (slice(0, d),) if key.private("lazy").coin(self.q) else ()
+
+    def gain(self, d: int, key: Key) -> float:
+        return 1 / self.q
+
+    def max_count(self, d: int, n: int) -> int:
+        return d
+
+    def nbytes(self, d: int) -> None:
+        return None
+
+    def mean_nbytes(self, d: int, n: int) -> float:
+        return self.q * d * WIDTH[self.values]
+
+    def omega(self, d: int, n: int) -> float:
+        return 1 / self.q - 1
+
+
+@lru_cache(maxsize=8)
+def _kept(stream: Stream, d: int, q: float) -> Support:
+    """Kept because, where sender and receiver share a process, both ask for it in turn."""
+    kept = np.flatnonzero(stream.words(d) < q * 2.0**32)
+    kept.setflags(write=False)
+    return (kept,)

@@ -1,0 +1,106 @@
+"""Random dithering: a norm and, for each coordinate, one of a few evenly spaced levels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from mpicomp.coding.bits import Bytes, expect_length, pack, pack_trits, packed_nbytes, unpack, unpack_trits
+from mpicomp.coding.values import WIDTH
+from mpicomp.compressors.base import Array, Unbiased, check_choice
+from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
+from mpicomp.errors import ConfigError, MessageError
+from mpicomp.kernels.rounding import norm, uniform_levels
+from mpicomp.keys import Key
+
+
+@dataclass(frozen=True)
+class Dithering(Unbiased):
+    """C(x)_j = N sign(x_j) rho(s |x_j| / N) / s, N = |x|_p; QSGD (Alistarh et al., 2017) for p = 2.
+
+    omega <= min{d/(4 s^2), sqrt(d)/s} for p = 2 and min{(d-1)/(4 s^2), sqrt(d-1)/(2 s)} for p = inf:
+    a coordinate's variance is at most min{D |x_j|, D^2/4}, D = N/s, and the largest has none.
+    Wire: N, rounded up in the format ``values``, then d symbols of ceil(log2(2 s + 1)) bits.
+    """
+
+    s: int
+    p: str = "2"
+    values: str = "f4"
+
+    def __post_init__(self) -> None:
+        check_levels(self.s, 2**15 - 1)
+        check_choice("p", self.p, ("2", "inf"))
+        check_scale_format(self.values)
+
+    def compress(self, x: Array, key: Key) -> Bytes:
+        header, scale = encode_scale(norm(x, self.p), self.values)
+        levels = uniform_levels(x, scale, self.s, key.private("dithering").words(x.size))
+        return np.concatenate([header, pack((levels + self.s).astype(np.uint64), self._width)])
+
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        expect_length(buf, self.nbytes(out.size), str(self))
+        split = WIDTH[self.values]
+        symbols = unpack(buf[split:], out.size, self._width)
+        out += decode_levels(symbols, self.s) * (decode_scale(buf[:split], self.values) / self.s * scale)
+
+    @property
+    def _width(self) -> int:
+        return (2 * self.s).bit_length()
+
+    def nbytes(self, d: int) -> int:
+        return WIDTH[self.values] + packed_nbytes(d, self._width)
+
+    def paper_bits(self, buf: Bytes, d: int) -> int:
+        return 32 + d * self._width
+
+    def omega(self, d: int, n: int) -> float:
+        s = self.s
+        return min(d / (4 * s**2), sqrt(d) / s) if self.p == "2" else min((d - 1) / (4 * s**2), sqrt(d - 1) / (2 * s))
+
+
+@dataclass(frozen=True)
+class Ternary(Unbiased):
+    """TernGrad (Wen et al., 2017) without clipping: N sign(x_j) Bern(|x_j| / N), N = max |x_j|.
+
+    omega = (sqrt(d) - 1)/2, attained at x = (1, t, .., t), t = 1/(sqrt(d) + 1).
+    Wire: N, rounded up in the format ``values``, then five trits a byte, 1.6 bits a coordinate.
+    """
+
+    values: str = "f4"
+
+    def __post_init__(self) -> None:
+        check_scale_format(self.values)
+
+    def compress(self, x: Array, key: Key) -> Bytes:
+        header, scale = encode_scale(norm(x, "inf"), self.values)
+        levels = uniform_levels(x, scale, 1, key.private("ternary").words(x.size))
+        return np.concatenate([header, pack_trits((levels + 1).astype(np.uint8))])
+
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        split = WIDTH[self.values]
+        trits = unpack_trits(buf[split:], out.size)
+        out += decode_levels(trits, 1) * (decode_scale(buf[:split], self.values) * scale)
+
+    def nbytes(self, d: int) -> int:
+        return WIDTH[self.values] + -(-d // 5)
+
+    def paper_bits(self, buf: Bytes, d: int) -> int:
+        return 32 + 2 * d
+
+    def omega(self, d: int, n: int) -> float:
+        return (sqrt(d) - 1) / 2
+
+
+def check_levels(s: int, most: int) -> None:
+    """Raise ``ConfigError`` unless s is an integer from 1 to ``most``."""
+    if not isinstance(s, int) or isinstance(s, bool) or not 1 <= s <= most:
+        raise ConfigError(f"s={s!r}; allowed: a number of levels, an integer from 1 to {most}.")
+
+
+def decode_levels(symbols: np.ndarray, s: int) -> Array:
+    """The levels -s .. s behind symbols 0 .. 2 s.  Raises ``MessageError`` for a larger symbol."""
+    if symbols.size and symbols.max() > 2 * s:
+        raise MessageError(f"symbol {symbols.max()} where {s} levels allow 0 to {2 * s}.")
+    return symbols.astype(np.float64) - s

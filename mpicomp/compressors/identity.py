@@ -1,0 +1,39 @@
+"""The dense message: every coordinate, in the wire format of values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mpicomp.coding.bits import Bytes
+from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_values
+from mpicomp.compressors.base import Array, Contractive, Unbiased
+from mpicomp.keys import Key
+
+
+@dataclass(frozen=True)
+class Identity(Unbiased, Contractive):
+    """C(x) = x, rounded to ``values``: omega = 0, alpha = 1."""
+
+    values: str = "f4"
+
+    def __post_init__(self) -> None:
+        check_format(self.values)
+
+    def compress(self, x: Array, key: Key) -> Bytes:
+        return encode_values(x, self.values)
+
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        x = decode_values(buf, out.size, self.values)
+        out += x if scale == 1.0 else scale * x.astype(out.dtype)
+
+    def nbytes(self, d: int) -> int:
+        return d * WIDTH[self.values]
+
+    def paper_bits(self, buf: Bytes, d: int) -> int:
+        return 32 * d
+
+    def omega(self, d: int, n: int) -> float:
+        return 0.0
+
+    def alpha(self, d: int, n: int) -> float:
+        return 1.0

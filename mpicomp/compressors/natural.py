@@ -1,0 +1,112 @@
+"""Natural compression and natural dithering: magnitudes rounded to powers of two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from mpicomp.coding.bits import Bytes, expect_length, pack, packed_nbytes, unpack
+from mpicomp.coding.values import WIDTH
+from mpicomp.compressors.base import Array, Unbiased, check_choice
+from mpicomp.compressors.dithering import check_levels, decode_levels
+from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
+from mpicomp.errors import MessageError
+from mpicomp.kernels.rounding import norm, powers_of_two
+from mpicomp.keys import Key
+
+_EXPONENT_BITS = {"f4": 8, "f8": 11}
+
+
+@dataclass(frozen=True)
+class Natural(Unbiased):
+    """Horváth et al., "Natural compression for distributed deep learning": omega = 1/8.
+
+    Each |x_j| becomes one of the two powers of two around it; a power of two and 0 stay.  The range
+    of exponents is that of normal numbers in ``values``: a smaller magnitude becomes the smallest of
+    them or 0, without bias; one above the largest power of two saturates there.
+    Wire: d sign bits, then d exponents of 8 (f4) or 11 (f8) bits, 0 standing for x_j = 0.
+    """
+
+    values: str = "f4"
+
+    def __post_init__(self) -> None:
+        check_choice("values", self.values, tuple(_EXPONENT_BITS))
+
+    def compress(self, x: Array, key: Key) -> Bytes:
+        words = key.private("natural").words(x.size)
+        exponents = powers_of_two(np.abs(x.astype(np.float64)), 1 - self._bias, words)
+        codes = np.minimum(exponents + self._bias, 2 * self._bias).astype(np.uint64)
+        return np.concatenate([np.packbits(x < 0, bitorder="little"), pack(codes, _EXPONENT_BITS[self.values])])
+
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        d = out.size
+        expect_length(buf, self.nbytes(d), str(self))
+        split = packed_nbytes(d, 1)
+        negative = np.unpackbits(buf[:split], count=d, bitorder="little").view(bool)
+        codes = unpack(buf[split:], d, _EXPONENT_BITS[self.values]).astype(np.int32)
+        if codes.max(initial=0) > 2 * self._bias:
+            raise MessageError(f"exponent code {codes.max()} where at most {2 * self._bias} is allowed.")
+        magnitude = np.ldexp(np.where(codes > 0, scale, 0.0), codes - self._bias)
+        out += np.where(negative, -magnitude, magnitude)
+
+    @property
+    def _bias(self) -> int:
+        return 2 ** (_EXPONENT_BITS[self.values] - 1) - 1
+
+    def nbytes(self, d: int) -> int:
+        return packed_nbytes(d, 1) + packed_nbytes(d, _EXPONENT_BITS[self.values])
+
+    def paper_bits(self, buf: Bytes, d: int) -> int:
+        return d * (1 + _EXPONENT_BITS[self.values])
+
+    def omega(self, d: int, n: int) -> float:
+        return 1 / 8
+
+
+@dataclass(frozen=True)
+class NaturalDithering(Unbiased):
+    """Levels 0, 2^(1-s), .., 1/2, 1 times the norm N = |x|_p (same paper, section on dithering).
+
+    omega <= 1/8 + t min{1, t}, t = sqrt(d) 2^(1-s).
+    Wire: N, rounded up in the format ``values``, then d symbols of ceil(log2(2 s + 1)) bits.
+    """
+
+    s: int
+    p: str = "2"
+    values: str = "f4"
+
+    def __post_init__(self) -> None:
+        check_levels(self.s, 127)
+        check_choice("p", self.p, ("2", "inf"))
+        check_scale_format(self.values)
+
+    def compress(self, x: Array, key: Key) -> Bytes:
+        header, scale = encode_scale(norm(x, self.p), self.values)
+        relative = np.abs(x.astype(np.float64)) / (scale or 1.0)
+        words = key.private("natural_dithering").words(x.size)
+        level = np.minimum(powers_of_two(relative, 1 - self.s, words) + self.s, self.s)
+        symbols = np.where(x < 0, -level, level) + self.s
+        return np.concatenate([header, pack(symbols.astype(np.uint64), self._width)])
+
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        expect_length(buf, self.nbytes(out.size), str(self))
+        split = WIDTH[self.values]
+        level = decode_levels(unpack(buf[split:], out.size, self._width), self.s)
+        magnitude = np.where(level == 0, 0.0, np.exp2(np.abs(level) - self.s))
+        out += np.copysign(magnitude, level) * (decode_scale(buf[:split], self.values) * scale)
+
+    @property
+    def _width(self) -> int:
+        return (2 * self.s).bit_length()
+
+    def nbytes(self, d: int) -> int:
+        return WIDTH[self.values] + packed_nbytes(d, self._width)
+
+    def paper_bits(self, buf: Bytes, d: int) -> int:
+        return 32 + d * self._width
+
+    def omega(self, d: int, n: int) -> float:
+        t = sqrt(d) * 2.0 ** (1 - self.s)
+        return 1 / 8 + t * min(1.0, t)

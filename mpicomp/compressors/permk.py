@@ -1,0 +1,73 @@
+"""PermK: the workers' messages partition the coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mpicomp.coding.values import WIDTH, check_format
+from mpicomp.compressors.base import check_choice
+from mpicomp.compressors.sparsifier import Sparsifier, Support, window
+from mpicomp.errors import ConfigError
+from mpicomp.keys import Key
+
+
+@dataclass(frozen=True)
+class PermK(Sparsifier):
+    """Szlendak, Tyurin, Richtárik, "Permutation compressors for provably faster distributed
+    nonconvex optimization" (ICLR 2022), Definitions 2 and 3, for any d and n.
+
+    d >= n: worker i keeps its block of a shared random permutation of the coordinates, times n.
+    Blocks have floor(d/n) or ceil(d/n) coordinates and a second shared permutation deals them to the
+    workers, so that every coordinate's owner is uniform and A = B = 1 holds for uneven blocks too.
+    n > d: floor(n/d) = q copies of each coordinate and n - q d blanks are dealt out; whoever holds
+    coordinate j sends (n/q) x_j, blanks send nothing, and A = B = (n - q) / (q (n - 1)).
+
+    layout  "uniform": as above.  "block" (d >= n): contiguous blocks of a random cyclic shift, the
+            same constants without index arithmetic.
+    """
+
+    layout: str = "uniform"
+    values: str = "f4"
+
+    def __post_init__(self) -> None:
+        check_choice("layout", self.layout, ("uniform", "block"))
+        check_format(self.values)
+
+    def support(self, d: int, key: Key) -> Support:
+        if key.worker is None:
+            raise ConfigError("PermK is a compressor of n workers jointly; it cannot serve the server's messages.")
+        slot = int(key.shared("permk/slot").permutation(key.n, key.worker, key.worker + 1)[0])
+        if d < key.n:
+            return (slice(slot % d, slot % d + 1),) if slot < key.n // d * d else ()
+        short, longer = divmod(d, key.n)  # the first `longer` slots have one coordinate more
+        start = slot * short + min(slot, longer)
+        stop = start + short + (slot < longer)
+        shared = key.shared("permk")
+        if self.layout == "block":
+            return window((shared.below(d) + start) % d, stop - start, d)
+        return (shared.permutation(d, start, stop),)
+
+    def gain(self, d: int, key: Key) -> float:
+        return key.n / _copies(d, key.n)
+
+    def max_count(self, d: int, n: int) -> int:
+        return -(-d // n)
+
+    def nbytes(self, d: int) -> None:
+        return None
+
+    def mean_nbytes(self, d: int, n: int) -> float:
+        return d * _copies(d, n) / n * WIDTH[self.values]
+
+    def omega(self, d: int, n: int) -> float:
+        return n / _copies(d, n) - 1
+
+    def ab(self, d: int, n: int) -> tuple[float, float]:
+        q = _copies(d, n)
+        a = 1.0 if q == 1 else (n - q) / (q * (n - 1))
+        return a, a
+
+
+def _copies(d: int, n: int) -> int:
+    """On how many workers each coordinate is."""
+    return max(1, n // d)

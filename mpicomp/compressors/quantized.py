@@ -1,0 +1,131 @@
+"""Composition: a sparsifier chooses the coordinates, a quantiser codes their values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpicomp.coding.bits import Bytes
+from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
+from mpicomp.compressors.base import Array, Contractive, Unbiased, check_count, resolve_count
+from mpicomp.compressors.sparsifier import Sparsifier, gather, scatter_add, size
+from mpicomp.errors import ConfigError
+from mpicomp.kernels.selection import top_k
+from mpicomp.keys import Key
+
+
+@dataclass(frozen=True)
+class Quantized(Unbiased):
+    """Q after S: 1 + omega = (1 + omega_S)(1 + omega_Q), omega_Q in the dimension of the support."""
+
+    S: Sparsifier
+    Q: Unbiased
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.S, Sparsifier):
+            raise ConfigError(f"S={self.S}; allowed: RandK, PermK, Bernoulli, Lazy (for TopK: QuantizedTopK).")
+        check_quantizer(self.Q)
+
+    def compress(self, x: Array, key: Key) -> Bytes:
+        values = gather(x, self.S.support(x.size, key))
+        return self.Q.compress(values, key.named("quantized")) if values.size else np.empty(0, np.uint8)
+
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        support = self.S.support(out.size, key)
+        if count := size(support):
+            values = self.Q.decompress(buf, count, key.named("quantized"))
+            scatter_add(out, support, values, scale * self.S.gain(out.size, key))
+
+    def nbytes(self, d: int) -> int | None:
+        return None if self.S.nbytes(d) is None else self.Q.nbytes(self.S.max_count(d, 1))
+
+    def mean_nbytes(self, d: int, n: int) -> float:
+        # The quantiser's bytes are affine in the count but for rounding up to a byte.
+        count = max(1, round(d / (1 + self.S.omega(d, n))))
+        return self.Q.mean_nbytes(count, n)
+
+    def paper_bits(self, buf: Bytes, d: int) -> int:
+        return 8 * len(buf)
+
+    def omega(self, d: int, n: int) -> float:
+        return (1 + self.S.omega(d, n)) * (1 + self.Q.omega(self.S.max_count(d, n), n)) - 1
+
+    def ab(self, d: int, n: int) -> tuple[float, float]:
+        # The quantisers' own draws are independent, so they add omega_Q/n of each message's energy.
+        a, b = self.S.ab(d, n)
+        return a + self.Q.omega(self.S.max_count(d, n), n) * (1 + self.S.omega(d, n)) / n, b
+
+
+@dataclass(frozen=True)
+class QuantizedTopK(Contractive):
+    """C(x) = Q(x on its k largest entries) / (1 + omega_Q); alpha = k / (d (1 + omega_Q)).
+
+    omega_Q is taken in dimension k.  Wire: the index code of (d, k), then Q's message.
+    """
+
+    k: int | float
+    Q: Unbiased
+
+    def __post_init__(self) -> None:
+        check_count(self.k)
+        check_quantizer(self.Q)
+
+    def compress(self, x: Array, key: Key) -> Bytes:
+        kept = top_k(x, resolve_count(self.k, x.size))
+        return np.concatenate([encode_indices(kept, x.size), self.Q.compress(x[kept], key.named("quantized"))])
+
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        d, k = out.size, resolve_count(self.k, out.size)
+        split = index_nbytes(d, k)
+        kept = decode_indices(buf[:split], d, k)
+        values = self.Q.decompress(buf[split:], k, key.named("quantized"))
+        scatter_add(out, (kept,), values, scale / (1 + self.Q.omega(k, key.n)))
+
+    def nbytes(self, d: int) -> int | None:
+        k = resolve_count(self.k, d)
+        coded = self.Q.nbytes(k)
+        return None if coded is None else index_nbytes(d, k) + coded
+
+    def paper_bits(self, buf: Bytes, d: int) -> int:
+        k = resolve_count(self.k, d)
+        return self.Q.paper_bits(buf[index_nbytes(d, k) :], k)
+
+    def alpha(self, d: int, n: int) -> float:
+        k = resolve_count(self.k, d)
+        return k / (d * (1 + self.Q.omega(k, n)))
+
+
+@dataclass(frozen=True)
+class Shrunk(Contractive):
+    """C(x) = U(x) / (1 + omega) for an unbiased U: contractive with alpha = 1/(1 + omega)."""
+
+    U: Unbiased
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.U, Unbiased):
+            raise ConfigError(f"U={self.U}; allowed: an unbiased compressor, such as RandK(k=0.1).")
+
+    def compress(self, x: Array, key: Key) -> Bytes:
+        return self.U.compress(x, key)
+
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        self.U.decompress_add(buf, out, key, scale / (1 + self.U.omega(out.size, key.n)))
+
+    def nbytes(self, d: int) -> int | None:
+        return self.U.nbytes(d)
+
+    def mean_nbytes(self, d: int, n: int) -> float:
+        return self.U.mean_nbytes(d, n)
+
+    def paper_bits(self, buf: Bytes, d: int) -> int:
+        return self.U.paper_bits(buf, d)
+
+    def alpha(self, d: int, n: int) -> float:
+        return 1 / (1 + self.U.omega(d, n))
+
+
+def check_quantizer(Q: Unbiased) -> None:
+    """Raise ``ConfigError`` unless Q is unbiased and codes every coordinate it is given."""
+    if not isinstance(Q, Unbiased) or isinstance(Q, Sparsifier | Quantized):
+        raise ConfigError(f"Q={Q}; allowed: an unbiased quantiser, such as Natural() or Dithering(s=7).")

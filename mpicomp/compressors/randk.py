@@ -1,0 +1,64 @@
+"""RandK: k coordinates chosen uniformly at random."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mpicomp.coding.values import WIDTH, check_format
+from mpicomp.compressors.base import check_choice, check_count, resolve_count
+from mpicomp.compressors.sparsifier import Sparsifier, Support, window
+from mpicomp.keys import Key, Stream
+
+
+@dataclass(frozen=True)
+class RandK(Sparsifier):
+    """C(x) = (d/k) x on k random coordinates; omega = d/k - 1, an equality.
+
+    layout  "uniform": all k-subsets alike, as in the papers.  "block": a cyclic window of k
+            coordinates at a random start; the same omega, and memory-copy speed.
+    mask    "independent" across workers, or "shared" by all of them: then (A, B) = (omega, 0),
+            the averaging over workers gains nothing.
+    """
+
+    k: int | float
+    layout: str = "uniform"
+    values: str = "f4"
+    mask: str = "independent"
+
+    def __post_init__(self) -> None:
+        check_count(self.k)
+        check_choice("layout", self.layout, ("uniform", "block"))
+        check_choice("mask", self.mask, ("independent", "shared"))
+        check_format(self.values)
+
+    def support(self, d: int, key: Key) -> Support:
+        stream = key.shared("randk") if self.mask == "shared" else key.private("randk")
+        k = resolve_count(self.k, d)
+        if k == d:
+            return (slice(0, d),)
+        return _uniform(stream, d, k) if self.layout == "uniform" else window(stream.below(d), k, d)
+
+    def gain(self, d: int, key: Key) -> float:
+        return d / resolve_count(self.k, d)
+
+    def max_count(self, d: int, n: int) -> int:
+        return resolve_count(self.k, d)
+
+    def nbytes(self, d: int) -> int:
+        return resolve_count(self.k, d) * WIDTH[self.values]
+
+    def omega(self, d: int, n: int) -> float:
+        return d / resolve_count(self.k, d) - 1
+
+    def ab(self, d: int, n: int) -> tuple[float, float]:
+        omega = self.omega(d, n)
+        return (omega, 0.0) if self.mask == "shared" else (omega / n, 0.0)
+
+
+@lru_cache(maxsize=8)
+def _uniform(stream: Stream, d: int, k: int) -> Support:
+    """Kept because, where sender and receiver share a process, both ask for it in turn."""
+    pi = stream.permutation(d, 0, k)
+    pi.setflags(write=False)
+    return (pi,)

@@ -1,0 +1,34 @@
+"""The norm that travels in front of quantised coordinates."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpicomp.coding.bits import Bytes
+from mpicomp.coding.values import decode_values, encode_values
+from mpicomp.compressors.base import check_choice
+from mpicomp.errors import MessageError
+
+
+def check_scale_format(values: str) -> None:
+    """A norm is sent in single or double precision."""
+    check_choice("values", values, ("f4", "f8"))
+
+
+def encode_scale(scale: float, values: str) -> tuple[Bytes, float]:
+    """The bytes of ``scale`` rounded up to the wire format, and the number they stand for.
+
+    Rounded up, so that no coordinate exceeds the norm that the receiver reads.
+    """
+    wire = decode_values(encode_values(np.array([scale]), values), 1, values)
+    if wire[0] < scale:
+        wire = np.nextafter(wire, wire.dtype.type(np.inf))
+    return encode_values(wire, values), float(wire[0])
+
+
+def decode_scale(buf: Bytes, values: str) -> float:
+    """The norm in ``buf``.  Raises ``MessageError`` unless it is finite and not negative."""
+    scale = float(decode_values(buf, 1, values)[0])
+    if not 0 <= scale < np.inf:
+        raise MessageError(f"a norm of {scale} at the head of a message; it must be finite and not negative.")
+    return scale

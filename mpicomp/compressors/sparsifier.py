@@ -1,0 +1,78 @@
+"""Sparsifiers whose support follows from the key: only values cross the wire, no index ever."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.coding.bits import Bytes
+from mpicomp.coding.values import WIDTH, decode_values, encode_values
+from mpicomp.compressors.base import Array, Unbiased
+from mpicomp.keys import Key
+
+# A support is a few pieces, each an index array or a slice: contiguous blocks need no index arithmetic.
+Piece = NDArray[np.int64] | slice
+Support = tuple[Piece, ...]
+
+
+class Sparsifier(Unbiased):
+    """C(x)_j = gain * x_j on a random support and 0 elsewhere.
+
+    x_j is sent as it is and the receiver applies the gain, so that gain 1 is exact.  Subclasses are
+    dataclasses with a field ``values``, the wire format.
+    """
+
+    values: str
+
+    @abstractmethod
+    def support(self, d: int, key: Key) -> Support:
+        """The coordinates that the worker of ``key`` sends in the round of ``key``."""
+
+    @abstractmethod
+    def gain(self, d: int, key: Key) -> float:
+        """What makes C unbiased: 1 / P(j in support)."""
+
+    @abstractmethod
+    def max_count(self, d: int, n: int) -> int:
+        """The largest support one message can have."""
+
+    def compress(self, x: Array, key: Key) -> Bytes:
+        return encode_values(gather(x, self.support(x.size, key)), self.values)
+
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        support = self.support(out.size, key)
+        values = decode_values(buf, size(support), self.values)
+        scatter_add(out, support, values, scale * self.gain(out.size, key))
+
+    def paper_bits(self, buf: Bytes, d: int) -> int:
+        return 32 * (len(buf) // WIDTH[self.values])
+
+
+def window(start: int, count: int, d: int) -> Support:
+    """The cyclic window of ``count`` coordinates from ``start`` on, as at most two slices."""
+    wrapped = max(0, start + count - d)
+    pieces = (slice(start, start + count - wrapped), slice(0, wrapped))
+    return tuple(p for p in pieces if p.stop > p.start)
+
+
+def size(support: Support) -> int:
+    """The number of coordinates in ``support``."""
+    return sum(p.stop - p.start if isinstance(p, slice) else p.size for p in support)
+
+
+def gather(x: Array, support: Support) -> Array:
+    """The values of x on ``support``, piece after piece."""
+    return np.concatenate([x[p] for p in support]) if support else x[:0]
+
+
+def scatter_add(out: Array, support: Support, values: Array, scale: float) -> None:
+    """out[support] += scale * values.  A support names no coordinate twice."""
+    values = values.astype(out.dtype)
+    values *= scale
+    start = 0
+    for p in support:
+        count = p.stop - p.start if isinstance(p, slice) else p.size
+        out[p] += values[start : start + count]
+        start += count

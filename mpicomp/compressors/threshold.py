@@ -1,0 +1,49 @@
+"""Hard threshold: whatever is large enough is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpicomp.coding.bits import Bytes
+from mpicomp.coding.sparse import decode_sparse, encode_sparse
+from mpicomp.coding.values import check_format
+from mpicomp.compressors.base import Absolute, Array
+from mpicomp.compressors.sparsifier import scatter_add
+from mpicomp.errors import ConfigError
+from mpicomp.keys import Key
+
+
+@dataclass(frozen=True)
+class HardThreshold(Absolute):
+    """C(x)_j = x_j where |x_j| >= lam and x_j != 0, else 0; |C(x) - x|^2 <= d lam^2.
+
+    Sahu et al., "Rethinking gradient sparsification as total error minimization" (NeurIPS 2021).
+    Wire: the number of kept coordinates, their index code, their values.
+    """
+
+    lam: float
+    values: str = "f4"
+
+    def __post_init__(self) -> None:
+        if not self.lam >= 0:
+            raise ConfigError(f"lam={self.lam!r}; allowed: a threshold of 0 or above.")
+        check_format(self.values)
+
+    def compress(self, x: Array, key: Key) -> Bytes:
+        kept = np.flatnonzero((np.abs(x) >= self.lam) & (x != 0))
+        return encode_sparse(kept, x[kept], x.size, self.values)
+
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        kept, values = decode_sparse(buf, out.size, self.values)
+        scatter_add(out, (kept,), values, scale)
+
+    def nbytes(self, d: int) -> None:
+        return None
+
+    def paper_bits(self, buf: Bytes, d: int) -> int:
+        return 32 * decode_sparse(buf, d, self.values)[0].size
+
+    def delta(self, d: int) -> float:
+        return d * self.lam**2

@@ -1,0 +1,51 @@
+"""TopK: the k coordinates of largest magnitude, values and coded indices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpicomp.coding.bits import Bytes, expect_length
+from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
+from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_values
+from mpicomp.compressors.base import Array, Contractive, check_count, resolve_count
+from mpicomp.compressors.sparsifier import scatter_add
+from mpicomp.kernels.selection import top_k
+from mpicomp.keys import Key
+
+
+@dataclass(frozen=True)
+class TopK(Contractive):
+    """C(x) = x on the k largest |x_j| (ties to the lowest index), 0 elsewhere; alpha = k/d.
+
+    Wire: the index code of (d, k), then k values.
+    """
+
+    k: int | float
+    values: str = "f4"
+
+    def __post_init__(self) -> None:
+        check_count(self.k)
+        check_format(self.values)
+
+    def compress(self, x: Array, key: Key) -> Bytes:
+        kept = top_k(x, resolve_count(self.k, x.size))
+        return np.concatenate([encode_indices(kept, x.size), encode_values(x[kept], self.values)])
+
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        d, k = out.size, resolve_count(self.k, out.size)
+        expect_length(buf, self.nbytes(d), str(self))
+        split = index_nbytes(d, k)
+        kept = decode_indices(buf[:split], d, k)
+        scatter_add(out, (kept,), decode_values(buf[split:], k, self.values), scale)
+
+    def nbytes(self, d: int) -> int:
+        k = resolve_count(self.k, d)
+        return index_nbytes(d, k) + k * WIDTH[self.values]
+
+    def paper_bits(self, buf: Bytes, d: int) -> int:
+        return 32 * resolve_count(self.k, d)
+
+    def alpha(self, d: int, n: int) -> float:
+        return resolve_count(self.k, d) / d

@@ -1,0 +1,1 @@
+"""Array kernels.  These numpy versions are the definition; a faster backend must give the same bytes."""

@@ -1,0 +1,97 @@
+"""Keys: the name of a random draw.
+
+Theory of operation.  There is no generator state anywhere.  A draw is a function of (seed, round,
+worker, tag), so neither placement on ranks, nor the order of evaluation, nor a restart can change
+it.  A *private* stream differs from worker to worker and serves roundings and independent masks.  A
+*shared* stream is the same on every rank: MARINA's coin, PermK's permutation.  Whoever holds the key
+of a message can recompute the support its sender drew, so that support costs no byte on the wire.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.kernels.permutation import SMALL, Indices, permute
+from mpicomp.kernels.philox import Words, words
+
+SHARED = 0xFFFFFFFF  # the worker lane of a stream that all ranks hold in common
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One named sequence of random words; every method starts at its first word."""
+
+    seed: int
+    lanes: tuple[int, int, int]  # counter lanes above the block number: worker, round, tag
+
+    def words(self, count: int, start: int = 0) -> Words:
+        """``count`` 32-bit words from number ``start`` on."""
+        return words((self.seed & 0xFFFFFFFF, self.seed >> 32), self.lanes, start, count)
+
+    def uniform(self, count: int) -> NDArray[np.float64]:
+        """``count`` numbers in the open interval (0, 1), 53 random bits each."""
+        w = self.words(2 * count).astype(np.uint64)
+        return (((w[0::2] << 21) | (w[1::2] >> 11)) + 0.5) * 2.0**-53
+
+    def below(self, bound: int) -> int:
+        """An integer in {0, .., bound-1}; bias below bound / 2^64."""
+        lo, hi = (int(w) for w in self.words(2))
+        return ((hi << 32 | lo) * bound) >> 64
+
+    def coin(self, p: float) -> bool:
+        """True with probability p (resolved to 2^-32)."""
+        return int(self.words(1)[0]) < p * 2.0**32
+
+    def permutation(self, d: int, start: int, stop: int) -> Indices:
+        """pi(start), .., pi(stop-1) for a uniformly random permutation pi of {0, .., d-1}."""
+        if d <= SMALL:
+            return _whole_permutation(self, d)[start:stop]
+        return permute(self.words, d, np.arange(start, stop))
+
+
+@lru_cache(maxsize=64)
+def _whole_permutation(stream: Stream, d: int) -> Indices:
+    """All of a small permutation, kept because sender, receiver and PermK's workers ask in turn."""
+    pi = permute(stream.words, d, np.arange(d))
+    pi.setflags(write=False)
+    return pi
+
+
+@dataclass(frozen=True)
+class Key:
+    """The common part of the names of one round's draws.
+
+    ``worker`` is None where no worker is meant (the server's broadcast).  ``message`` tells apart
+    several messages of one worker in one round, whose draws must be independent.
+    """
+
+    seed: int
+    round: int
+    worker: int | None
+    n: int
+    message: str = ""
+
+    def private(self, tag: str) -> Stream:
+        """A stream of this worker's own."""
+        return self._stream(SHARED - 1 if self.worker is None else self.worker, tag)
+
+    def shared(self, tag: str) -> Stream:
+        """The stream that every rank draws alike."""
+        return self._stream(SHARED, tag)
+
+    def of(self, worker: int) -> Key:
+        """The same round's key as worker ``worker`` holds it."""
+        return replace(self, worker=worker)
+
+    def named(self, message: str) -> Key:
+        """The key for a further message, or for a further stage of one message."""
+        return replace(self, message=f"{self.message}/{message}")
+
+    def _stream(self, worker: int, tag: str) -> Stream:
+        lane = crc32(f"{self.message}:{tag}".encode())
+        return Stream(self.seed, (worker, self.round & 0xFFFFFFFF, lane))
