@@ -1,0 +1,35 @@
+"""The ledger: bytes by direction and worker, as they were handed to the transport.
+
+Only ``len(message)`` is ever written here, never a formula.  A worker that shares the server's process
+is charged like any other, so totals do not depend on how workers are placed on ranks; what crossed
+between processes is counted by the transport itself (``Transport.sent``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass
+class Ledger:
+    """Running totals for n workers.  ``down`` counts a broadcast once for each worker that gets it."""
+
+    n: int
+    up: NDArray[np.int64] = field(init=False)  # bytes from each worker
+    down: NDArray[np.int64] = field(init=False)  # bytes to each worker
+    paper_bits_up: int = 0  # what the papers would charge: 32 bits a float, indices free
+
+    def __post_init__(self) -> None:
+        self.up = np.zeros(self.n, dtype=np.int64)
+        self.down = np.zeros(self.n, dtype=np.int64)
+
+    @property
+    def up_bytes(self) -> int:
+        return int(self.up.sum())
+
+    @property
+    def down_bytes(self) -> int:
+        return int(self.down.sum())

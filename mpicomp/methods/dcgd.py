@@ -1,0 +1,59 @@
+"""Distributed compressed gradient descent (QGD; QSGD where gradients are stochastic)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors.base import Array, Compressor
+from mpicomp.keys import Key
+from mpicomp.methods.base import Message, Method, Nothing, Step, average, check_step, require
+from mpicomp.problems.base import Constants, Objective
+
+
+@dataclass(frozen=True)
+class DCGD(Method):
+    """Worker i sends C_i(∇f_i(x^k)); g^k is the mean of what arrives; x^{k+1} = x^k - γ g^k.
+
+    theory: gamma = 1/(L + 2 A L_max), A of the AB-inequality (ω/n for independent compressors): from
+    E|g|² ≤ |∇f|² + A mean |∇f_i|².  It converges to a neighbourhood of radius ∝ γ A mean |∇f_i(x*)|².
+
+    Differences from the paper: the server broadcasts g^k and not x^{k+1}; every rank takes the step.
+    """
+
+    Q: Compressor
+    gamma: Step = "theory"
+    down: Compressor = Sparse()
+
+    paper: ClassVar[str] = "Alistarh et al., QSGD (2017); Khirirat et al. (2018)"
+
+    @dataclass
+    class Replica:
+        x: Array
+
+    def __post_init__(self) -> None:
+        require("DCGD", "Q", self.Q, Unbiased)
+        require("DCGD", "down", self.down, Sparse)
+        check_step("gamma", self.gamma)
+
+    def replica(self, x0: Array) -> Replica:
+        return self.Replica(x0.copy())
+
+    def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
+        return Message(self.Q.compress(f.grad(r.x), key))
+
+    def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
+        g = average(self.Q, ups, r.x.size, key.n)
+        return Message(self.down.compress(g, key))
+
+    def follow(self, r: Replica, down: Message, key: Key) -> None:
+        self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ g^k
+
+    def paper_bits(self, up: Message, d: int, key: Key) -> int:
+        return self.Q.paper_bits(up.m, d)
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        a, _ = self.Q.ab(d, n)
+        return {"gamma": 1 / (c.L + 2 * a * c.L_max)}

@@ -1,0 +1,86 @@
+"""DIANA: compressed differences to learned shifts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import sqrt
+from typing import ClassVar
+
+import numpy as np
+
+from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors.base import Array, Compressor
+from mpicomp.keys import Key
+from mpicomp.methods.base import Message, Method, Nothing, Step, average, check_step, require
+from mpicomp.problems.base import Constants, Objective
+
+
+@dataclass(frozen=True)
+class DIANA(Method):
+    """Algorithm 1, with shifts h_i → ∇f_i(x*) so that what is compressed vanishes::
+
+        worker i   m_i = C_i(∇f_i(x^k) - h_i^k);   h_i^{k+1} = h_i^k + α m_i
+        server     m = mean m_i
+        all        g^k = h^k + m;   x^{k+1} = x^k - γ g^k;   h^{k+1} = h^k + α m
+
+    h = mean h_i throughout.  alpha defaults to 1/(1 + ω).
+    theory (constants as recalled): for convex f, gamma = 1/((1 + 6A) L_max), A of the AB-inequality
+    (ω/n for independent compressors); for non-convex f, 1/(10 L √(1 + A) (2 + ω)), Theorem 4 of
+    Horváth et al., arXiv 1904.05115, with full gradients (m = 1).
+
+    Differences from the paper: the server broadcasts m and every rank takes the step; no prox.
+    """
+
+    Q: Compressor
+    gamma: Step = "theory"
+    alpha: Step = None
+    down: Compressor = Sparse()
+
+    paper: ClassVar[str] = "Mishchenko, Gorbunov, Takáč, Richtárik, arXiv 1901.09269, Algorithm 1"
+
+    @dataclass
+    class Replica:
+        x: Array
+        h: Array
+
+    @dataclass
+    class Worker:
+        h: Array
+
+    def __post_init__(self) -> None:
+        require("DIANA", "Q", self.Q, Unbiased)
+        require("DIANA", "down", self.down, Sparse)
+        check_step("gamma", self.gamma)
+
+    def replica(self, x0: Array) -> Replica:
+        return self.Replica(x0.copy(), np.zeros_like(x0))
+
+    def worker(self, x0: Array) -> Worker:
+        return self.Worker(np.zeros_like(x0))
+
+    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+        m = self.Q.compress(f.grad(r.x) - w.h, key)
+        self.Q.decompress_add(m, w.h, key, self.alpha)  # h_i^{k+1} = h_i^k + α m_i
+        return Message(m)
+
+    def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
+        m = average(self.Q, ups, r.x.size, key.n)
+        return Message(self.down.compress(m, key))
+
+    def follow(self, r: Replica, down: Message, key: Key) -> None:
+        r.x -= self.gamma * r.h
+        self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ (h^k + m)
+        self.down.decompress_add(down.m, r.h, key, self.alpha)  # h^{k+1} = h^k + α m
+
+    def paper_bits(self, up: Message, d: int, key: Key) -> int:
+        return self.Q.paper_bits(up.m, d)
+
+    def defaults(self, d: int, n: int) -> dict[str, float]:
+        return {"alpha": 1 / (1 + self.Q.omega(d, n))}
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        a, _ = self.Q.ab(d, n)
+        if c.mu is None:
+            return {"gamma": 1 / (10 * c.L * sqrt(1 + a) * (2 + self.Q.omega(d, n)))}
+        return {"gamma": 1 / ((1 + 6 * a) * c.L_max)}

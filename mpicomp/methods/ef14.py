@@ -1,0 +1,74 @@
+"""EF14: error feedback as first proposed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from mpicomp.compressors import Absolute, Contractive, Sparse
+from mpicomp.compressors.base import Array, Compressor
+from mpicomp.errors import ConfigError
+from mpicomp.keys import Key
+from mpicomp.methods.base import Message, Method, Nothing, Step, average, check_step, require
+from mpicomp.problems.base import Constants, Objective
+
+
+@dataclass(frozen=True)
+class EF14(Method):
+    """What compression drops is remembered and added to the next message::
+
+        worker i   p_i = e_i + γ ∇f_i(x^k);   Δ_i = C(p_i);   e_i = p_i - Δ_i
+        all        x^{k+1} = x^k - mean Δ_i
+
+    The virtual iterate x^k - mean e_i is that of gradient descent on the sent history, for any C.
+    theory: gamma = α/(10 L), a safe default of the form α/(c L), not a theorem's constant.
+    """
+
+    C: Compressor
+    gamma: Step = "theory"
+    down: Compressor = Sparse()
+
+    paper: ClassVar[str] = "Seide et al. (2014); Stich, Cordonnier, Jaggi (2018); Karimireddy et al. (2019)"
+
+    @dataclass
+    class Replica:
+        x: Array
+
+    @dataclass
+    class Worker:
+        e: Array
+
+    def __post_init__(self) -> None:
+        require("EF14", "C", self.C, Contractive, Absolute)
+        require("EF14", "down", self.down, Sparse)
+        check_step("gamma", self.gamma)
+
+    def replica(self, x0: Array) -> Replica:
+        return self.Replica(x0.copy())
+
+    def worker(self, x0: Array) -> Worker:
+        return self.Worker(np.zeros_like(x0))
+
+    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+        w.e += self.gamma * f.grad(r.x)  # p_i
+        m = self.C.compress(w.e, key)
+        self.C.decompress_add(m, w.e, key, -1.0)  # e_i = p_i - Δ_i
+        return Message(m)
+
+    def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
+        mean = average(self.C, ups, r.x.size, key.n)
+        return Message(self.down.compress(mean, key))
+
+    def follow(self, r: Replica, down: Message, key: Key) -> None:
+        self.down.decompress_add(down.m, r.x, key, -1.0)  # x^{k+1} = x^k - mean Δ_i
+
+    def paper_bits(self, up: Message, d: int, key: Key) -> int:
+        return self.C.paper_bits(up.m, d)
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        if not isinstance(self.C, Contractive):
+            raise ConfigError(f"EF14 has no theory step size for {self.C}; give gamma as a number.")
+        return {"gamma": self.C.alpha(d, n) / (10 * c.L)}

@@ -1,0 +1,69 @@
+"""What a transport is: it moves bytes between n workers and a server, and knows no method.
+
+Every operation is collective: all ranks call it, in the same order.  Errors are collective too: one
+that a rank meets inside ``gather`` or ``together`` is raised on all of them, so that a run ends
+everywhere at the same point and can be reported once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from mpicomp.clock import Clock
+from mpicomp.coding.bits import Bytes
+
+T = TypeVar("T")
+
+
+class Transport(ABC):
+    """n workers, some of them hosted here; one rank is the server.
+
+    stop     set it to ask, from any rank, that the run end after a common round
+    sent     bytes that this rank handed to another process, all of them: [messages, observations]
+    """
+
+    n: int
+    rank: int
+    ranks: int
+    hosted: range  # the workers that live in this process
+    is_server: bool
+    stop: bool = False
+    clock: Clock
+
+    @abstractmethod
+    def gather(self, messages: Iterable[tuple[int, Bytes]]) -> Iterator[tuple[int, Bytes]]:
+        """Send the hosted workers' messages to the server; there, iterate over all n in worker order.
+
+        ``messages`` is evaluated lazily, so the server computes its own workers' messages when their
+        turn comes.  Elsewhere everything is sent at once and the iterator is empty.  A message's bytes
+        are valid until the next one is asked for.
+        """
+
+    @abstractmethod
+    def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:
+        """The server's message on every rank, and whether some rank has asked to stop."""
+
+    @abstractmethod
+    def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Iterator[tuple[int, Bytes]]:
+        """``gather`` for what a run is measured by.  Never counted, and invisible to methods."""
+
+    @abstractmethod
+    def tell(self, message: bytes | None) -> bytes:
+        """The server's ``message`` on every rank: control, not part of any method, never counted."""
+
+    @abstractmethod
+    def together(self, action: Callable[[], T]) -> T:
+        """Run ``action`` here.  If it failed on some rank, raise the lowest such rank's error on all."""
+
+    @abstractmethod
+    def collect(self, value: object) -> list[object] | None:
+        """Each rank's ``value`` in rank order, on the server.  For reports at the end of a run."""
+
+
+def placement(n: int, ranks: int, dedicated: bool) -> list[range]:
+    """Contiguous worker numbers for each rank; a dedicated server's rank 0 hosts none."""
+    hosts = ranks - 1 if dedicated else ranks
+    shares = [range(r * n // hosts, (r + 1) * n // hosts) for r in range(hosts)]
+    return [range(0), *shares] if dedicated else shares

@@ -1,0 +1,177 @@
+"""MPI: every rank is a process, rank 0 is the server.  The only module that imports mpi4py.
+
+Theory of operation.  Uplink: worker i's message is one non-blocking send with tag i's role below; the
+server receives them in worker order, each into the same buffer, so its memory is that of one message.
+Downlink: a broadcast of 16 bytes (length, status), then of the message.  A message longer than
+``chunk`` bytes travels in pieces: a piece of exactly ``chunk`` bytes says that another follows, so the
+usual message needs no header and counts above 2^31 never reach MPI.
+
+Failure.  A rank whose worker fails sends the error in the message's place.  The server hears of it in
+its turn, drains what else is under way, and broadcasts the error, which then is raised on all ranks.
+What is not an ``MpicompError`` is a defect: its traceback is printed and the job aborted at once.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+from mpi4py import MPI
+
+from mpicomp.clock import Clock
+from mpicomp.coding.bits import Bytes
+from mpicomp.errors import MpicompError
+from mpicomp.transports.base import T, Transport, placement
+
+_DATA, _STOP, _ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
+CHUNK = 2**30
+
+
+class Mpi(Transport):
+    """n workers in contiguous shares over the ranks of ``comm``.
+
+    dedicated  rank 0 is the server only, and hosts no worker
+    chunk      the longest piece handed to MPI, in bytes
+    """
+
+    def __init__(self, n: int, comm: MPI.Comm = MPI.COMM_WORLD, dedicated: bool = False, chunk: int = CHUNK) -> None:
+        self.n, self.rank, self.ranks = n, comm.rank, comm.size
+        self._shares = placement(n, comm.size, dedicated)
+        self.hosted, self.is_server = self._shares[self.rank], self.rank == 0
+        self.clock = Clock()
+        self.sent = [0, 0]
+        # Two private communicators, so that nothing left over from another run can be received here
+        # and an independent count of messages is not mixed with that of measurements.
+        self._messages, self._measurements = comm.Dup(), comm.Dup()
+        self._chunk = chunk
+        self._buffer = np.empty(0, dtype=np.uint8)
+
+    def gather(self, messages: Iterable[tuple[int, Bytes]]) -> Iterator[tuple[int, Bytes]]:
+        return self._gather(self._messages, messages, 0)
+
+    def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Iterator[tuple[int, Bytes]]:
+        return self._gather(self._measurements, measurements, 1)
+
+    def _gather(self, comm: MPI.Comm, messages: Iterable[tuple[int, Bytes]], account: int) -> Iterator[tuple[int, Bytes]]:
+        if self.is_server:
+            return self._receive_all(comm, messages)
+        self._send_all(comm, messages, account)
+        return iter(())
+
+    def _send_all(self, comm: MPI.Comm, messages: Iterable[tuple[int, Bytes]], account: int) -> None:
+        requests, kept, left = [], [], len(self.hosted)
+        try:
+            for _, message in messages:
+                tag = _STOP if self.stop else _DATA
+                requests += self._send(comm, message, tag, account)
+                kept.append(message)  # its memory must outlive the send
+                left -= 1
+        except MpicompError as error:
+            text = np.frombuffer(pickle.dumps(error), dtype=np.uint8)
+            for _ in range(left):  # the server counts on a message from every worker
+                requests += self._send(comm, text, _ERROR, account)
+            kept.append(text)
+        with self.clock.phase("wait"):
+            MPI.Request.Waitall(requests)
+
+    def _send(self, comm: MPI.Comm, message: Bytes, tag: int, account: int) -> list[MPI.Request]:
+        pieces = [message[i : i + self._chunk] for i in range(0, len(message) + 1, self._chunk)]
+        self.sent[account] += len(message)
+        return [comm.Isend([piece, MPI.BYTE], dest=0, tag=tag) for piece in pieces]
+
+    def _receive_all(self, comm: MPI.Comm, own: Iterable[tuple[int, Bytes]]) -> Iterator[tuple[int, Bytes]]:
+        """All messages in worker order.  Those of other ranks are received even if one has failed."""
+        error: MpicompError | None = None
+        remaining = [(rank, i) for rank in range(1, self.ranks) for i in self._shares[rank]]
+        try:
+            yield from own
+            while remaining:
+                rank, i = remaining.pop(0)
+                message, tag = self._receive(comm, rank)
+                if tag == _ERROR:
+                    error = pickle.loads(message.tobytes())
+                    break
+                self.stop |= tag == _STOP
+                yield i, message
+        finally:
+            for rank, _ in remaining:
+                self._receive(comm, rank)
+        if error is not None:
+            raise error
+
+    def _receive(self, comm: MPI.Comm, rank: int) -> tuple[Bytes, int]:
+        with self.clock.phase("wait"):
+            status, length = MPI.Status(), 0
+            while True:
+                piece = comm.Mprobe(rank, MPI.ANY_TAG, status)
+                count = status.Get_count(MPI.BYTE)
+                if length + count > self._buffer.size:
+                    grown = np.empty(max(length + count, 2 * self._buffer.size), dtype=np.uint8)
+                    grown[:length] = self._buffer[:length]
+                    self._buffer = grown
+                piece.Recv([self._buffer[length : length + count], MPI.BYTE])
+                length += count
+                if count < self._chunk:
+                    return self._buffer[:length], status.tag
+
+    def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:
+        status = _STOP if self.stop else _DATA
+        message, status = self._broadcast(self._messages, message, status)
+        if self.is_server:
+            self.sent[0] += len(message) * (self.ranks - 1)
+        if status == _ERROR:
+            raise pickle.loads(message.tobytes())
+        return message, status == _STOP
+
+    def _broadcast(self, comm: MPI.Comm, message: Bytes | None, status: int) -> tuple[Bytes, int]:
+        header = np.array([0 if message is None else len(message), status], dtype=np.int64)
+        with self.clock.phase("wait"):
+            comm.Bcast([header, MPI.INT64_T], root=0)
+            length, status = (int(v) for v in header)
+            if message is None:
+                message = np.empty(length, dtype=np.uint8)
+            for i in range(0, length, self._chunk):
+                comm.Bcast([message[i : i + self._chunk], MPI.BYTE], root=0)
+        return message, status
+
+    def fail(self, error: MpicompError) -> None:
+        """On the server, while the others wait in ``broadcast``: raise ``error`` on them too."""
+        text = np.frombuffer(pickle.dumps(error), dtype=np.uint8)
+        self._broadcast(self._messages, text, _ERROR)
+
+    def tell(self, message: bytes | None) -> bytes:
+        buf = None if message is None else np.frombuffer(message, dtype=np.uint8).copy()
+        return self._broadcast(self._measurements, buf, _DATA)[0].tobytes()
+
+    def together(self, action: Callable[[], T]) -> T:
+        try:
+            result, error = action(), None
+        except MpicompError as raised:
+            result, error = None, raised
+        errors = self._measurements.allgather(error)
+        first = next((e for e in errors if e is not None), None)
+        if first is not None:
+            raise first
+        return result  # type: ignore[return-value]
+
+    def collect(self, value: object) -> list[object] | None:
+        return self._measurements.gather(value, root=0)
+
+    def abort(self) -> None:
+        """End every rank of the job at once, with a non-zero exit status."""
+        MPI.COMM_WORLD.Abort(1)
+
+
+def library() -> str:
+    """The MPI library's own version line."""
+    return MPI.Get_library_version().splitlines()[0].strip("\x00 ")
+
+
+def world_size() -> int:
+    """The number of ranks that MPI itself knows of."""
+    return MPI.COMM_WORLD.size
+
+
+def hostname() -> str:
+    return MPI.Get_processor_name()
