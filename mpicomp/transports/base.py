@@ -8,13 +8,15 @@ everywhere at the same point and can be reported once.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import TypeVar
 
 from mpicomp.clock import Clock
 from mpicomp.coding.bits import Bytes
+from mpicomp.errors import MpicompError
 
 T = TypeVar("T")
+Received = Generator[tuple[int, Bytes], None, None]  # (worker, message); close it if not exhausted
 
 
 class Transport(ABC):
@@ -33,7 +35,7 @@ class Transport(ABC):
     clock: Clock
 
     @abstractmethod
-    def gather(self, messages: Iterable[tuple[int, Bytes]]) -> Iterator[tuple[int, Bytes]]:
+    def gather(self, messages: Iterable[tuple[int, Bytes]]) -> Received:
         """Send the hosted workers' messages to the server; there, iterate over all n in worker order.
 
         ``messages`` is evaluated lazily, so the server computes its own workers' messages when their
@@ -46,7 +48,11 @@ class Transport(ABC):
         """The server's message on every rank, and whether some rank has asked to stop."""
 
     @abstractmethod
-    def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Iterator[tuple[int, Bytes]]:
+    def fail(self, error: MpicompError) -> None:
+        """On the server, while the others wait in ``broadcast``: raise ``error`` there too."""
+
+    @abstractmethod
+    def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Received:
         """``gather`` for what a run is measured by.  Never counted, and invisible to methods."""
 
     @abstractmethod

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from mpicomp.clock import Clock
 from mpicomp.coding.bits import Bytes
-from mpicomp.transports.base import T, Transport
+from mpicomp.errors import MpicompError
+from mpicomp.transports.base import Received, T, Transport
 
 
 class Local(Transport):
@@ -18,15 +19,18 @@ class Local(Transport):
         self.clock = Clock()
         self.sent = [0, 0]
 
-    def gather(self, messages: Iterable[tuple[int, Bytes]]) -> Iterator[tuple[int, Bytes]]:
-        return iter(messages)
+    def gather(self, messages: Iterable[tuple[int, Bytes]]) -> Received:
+        yield from messages
 
     def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:
         assert message is not None
         return message, self.stop
 
-    def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Iterator[tuple[int, Bytes]]:
-        return iter(measurements)
+    def fail(self, error: MpicompError) -> None:
+        """Nobody else waits."""
+
+    def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Received:
+        yield from measurements
 
     def tell(self, message: bytes | None) -> bytes:
         assert message is not None

@@ -14,7 +14,8 @@ What is not an ``MpicompError`` is a defect: its traceback is printed and the jo
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from mpi4py import MPI
@@ -22,7 +23,7 @@ from mpi4py import MPI
 from mpicomp.clock import Clock
 from mpicomp.coding.bits import Bytes
 from mpicomp.errors import MpicompError
-from mpicomp.transports.base import T, Transport, placement
+from mpicomp.transports.base import Received, T, Transport, placement
 
 _DATA, _STOP, _ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
 CHUNK = 2**30
@@ -47,31 +48,29 @@ class Mpi(Transport):
         self._chunk = chunk
         self._buffer = np.empty(0, dtype=np.uint8)
 
-    def gather(self, messages: Iterable[tuple[int, Bytes]]) -> Iterator[tuple[int, Bytes]]:
+    def gather(self, messages: Iterable[tuple[int, Bytes]]) -> Received:
         return self._gather(self._messages, messages, 0)
 
-    def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Iterator[tuple[int, Bytes]]:
+    def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Received:
         return self._gather(self._measurements, measurements, 1)
 
-    def _gather(self, comm: MPI.Comm, messages: Iterable[tuple[int, Bytes]], account: int) -> Iterator[tuple[int, Bytes]]:
-        if self.is_server:
-            return self._receive_all(comm, messages)
-        self._send_all(comm, messages, account)
-        return iter(())
+    def _gather(self, comm: MPI.Comm, messages: Iterable[tuple[int, Bytes]], account: int) -> Received:
+        if not self.is_server:
+            self._send_all(comm, messages, account)
+        return self._receive_all(comm, messages)
 
     def _send_all(self, comm: MPI.Comm, messages: Iterable[tuple[int, Bytes]], account: int) -> None:
-        requests, kept, left = [], [], len(self.hosted)
+        requests: list[MPI.Request] = []  # each keeps its message's memory alive
+        left = len(self.hosted)
         try:
             for _, message in messages:
                 tag = _STOP if self.stop else _DATA
                 requests += self._send(comm, message, tag, account)
-                kept.append(message)  # its memory must outlive the send
                 left -= 1
         except MpicompError as error:
             text = np.frombuffer(pickle.dumps(error), dtype=np.uint8)
             for _ in range(left):  # the server counts on a message from every worker
                 requests += self._send(comm, text, _ERROR, account)
-            kept.append(text)
         with self.clock.phase("wait"):
             MPI.Request.Waitall(requests)
 
@@ -80,14 +79,16 @@ class Mpi(Transport):
         self.sent[account] += len(message)
         return [comm.Isend([piece, MPI.BYTE], dest=0, tag=tag) for piece in pieces]
 
-    def _receive_all(self, comm: MPI.Comm, own: Iterable[tuple[int, Bytes]]) -> Iterator[tuple[int, Bytes]]:
+    def _receive_all(self, comm: MPI.Comm, own: Iterable[tuple[int, Bytes]]) -> Received:
         """All messages in worker order.  Those of other ranks are received even if one has failed."""
+        if not self.is_server:
+            return
         error: MpicompError | None = None
-        remaining = [(rank, i) for rank in range(1, self.ranks) for i in self._shares[rank]]
+        remaining = deque((rank, i) for rank in range(1, self.ranks) for i in self._shares[rank])
         try:
             yield from own
             while remaining:
-                rank, i = remaining.pop(0)
+                rank, i = remaining.popleft()
                 message, tag = self._receive(comm, rank)
                 if tag == _ERROR:
                     error = pickle.loads(message.tobytes())

@@ -1,0 +1,106 @@
+"""State to files and back.
+
+A generation is a folder ``round-K`` with one ``part-R.npz`` from each rank and a manifest.  The
+manifest is written last, by rename, and holds each part's SHA-256: a generation without it, or whose
+parts do not match it, does not count.  The two newest generations are kept.  States are stored by
+worker, so a run may be resumed on another number of ranks.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from dataclasses import fields
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpicomp.errors import RecordError
+from mpicomp.files import write_atomically
+from mpicomp.transports import Transport
+
+FORMAT = 1
+_KEPT = 2
+
+States = dict[str, Any]  # a name such as "worker-3" -> a record of arrays and numbers
+
+
+def save(folder: Path, transport: Transport, round: int, states: States, header: dict[str, Any]) -> None:
+    """Write a generation; collective.  ``states`` are this rank's, ``header`` the server's own facts."""
+    place = folder / f"round-{round}"
+
+    def write_part() -> tuple[str, str, list[str]]:
+        arrays = {f"{name}.{f.name}": getattr(s, f.name) for name, s in states.items() for f in fields(s)}
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **arrays)
+        place.mkdir(parents=True, exist_ok=True)
+        name = f"part-{transport.rank}.npz"
+        write_atomically(place / name, buffer.getvalue())
+        return name, sha256(buffer.getbuffer()).hexdigest(), list(states)
+
+    parts = transport.collect(transport.together(write_part))
+
+    def write_manifest() -> None:
+        if parts is not None:
+            manifest = {"format": FORMAT, "round": round, "parts": parts, **header}
+            write_atomically(place / "manifest.json", json.dumps(manifest).encode())
+            for old in _generations(folder)[_KEPT:]:
+                shutil.rmtree(folder / f"round-{old}", ignore_errors=True)
+
+    transport.together(write_manifest)
+
+
+def load(folder: Path, transport: Transport, states: States, config: dict[str, str]) -> dict[str, Any]:
+    """Fill ``states`` from the newest sound generation and return its manifest; collective.
+
+    Raises ``RecordError`` if there is none, or if it belongs to another configuration.
+    """
+    damage: list[str] = []
+    for round in json.loads(transport.tell(json.dumps(_generations(folder)).encode() if transport.is_server else None)):
+        place = folder / f"round-{round}"
+        manifest = transport.together(lambda place=place: _read_manifest(place, config))
+        try:
+            transport.together(lambda place=place, manifest=manifest: _read_states(place, manifest, states))
+            return manifest
+        except RecordError as error:
+            damage.append(str(error))
+    raise RecordError(" ".join(damage) or f"{folder} holds no checkpoint.")
+
+
+def _generations(folder: Path) -> list[int]:
+    """The rounds of the complete generations, newest first."""
+    return sorted((int(p.parent.name.split("-")[1]) for p in folder.glob("round-*/manifest.json")), reverse=True)
+
+
+def _read_manifest(place: Path, config: dict[str, str]) -> dict[str, Any]:
+    manifest = json.loads((place / "manifest.json").read_text())
+    if manifest["format"] != FORMAT:
+        raise RecordError(f"{place} has checkpoint format {manifest['format']}; this version reads {FORMAT}.")
+    saved = manifest["config"]
+    for field in {**saved, **config}:
+        if saved.get(field) != config.get(field):
+            raise RecordError(
+                f"{place} belongs to another run: {field} is {saved.get(field)} there and {config.get(field)} here."
+            )
+    return manifest
+
+
+def _read_states(place: Path, manifest: dict[str, Any], states: States) -> None:
+    for name, digest, held in manifest["parts"]:
+        wanted = [state for state in held if state in states]
+        if not wanted:
+            continue
+        try:
+            content = (place / name).read_bytes()
+        except OSError as error:
+            raise RecordError(f"cannot read {place / name}: {error.strerror}.") from None
+        if sha256(content).hexdigest() != digest:
+            raise RecordError(f"{place / name} is damaged: its SHA-256 is not the manifest's.")
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            for state in wanted:
+                for f in fields(states[state]):
+                    value = arrays[f"{state}.{f.name}"]
+                    setattr(states[state], f.name, value if value.ndim else value.item())

@@ -1,0 +1,27 @@
+"""Two real data sets that come with scikit-learn, so that the first run needs no download."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+BUNDLED = ("breast_cancer", "digits")
+
+
+def read_bundled(name: str) -> tuple[csr_array, NDArray[np.float64]]:
+    """Rows (m, d) and labels (m,) of one of ``BUNDLED``.
+
+    =============  =========  ===================================================================
+    breast_cancer  569 x 30   columns standardised; label 0 malignant, 1 benign
+    digits         1797 x 64  8 x 8 pixels in [0, 1]; label 1 for an odd digit, 0 for an even one
+    =============  =========  ===================================================================
+    """
+    # Imported here because it takes longer than everything else, and a cached set never needs it.
+    from sklearn import datasets
+
+    if name == "digits":
+        pixels, digit = datasets.load_digits(return_X_y=True)
+        return csr_array(pixels / 16.0), (digit % 2).astype(np.float64)
+    columns, label = datasets.load_breast_cancer(return_X_y=True)
+    return csr_array((columns - columns.mean(axis=0)) / columns.std(axis=0)), label.astype(np.float64)

@@ -1,0 +1,95 @@
+"""The cache folder: parsed sets as memory-mappable arrays, computed constants as JSON.
+
+Everything is written aside and renamed into place, so that a reader never sees half of it and any
+number of ranks may write the same entry at once: the contents are equal, and one of them wins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from mpicomp.data.dataset import Dataset
+from mpicomp.errors import DataError
+
+FORMAT = 1  # of both kinds of entry; a new number starts an empty cache
+
+
+def cache_dir() -> Path:
+    """$MPICOMP_CACHE, else $XDG_CACHE_HOME/mpicomp, else ~/.cache/mpicomp."""
+    if own := os.environ.get("MPICOMP_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "mpicomp"
+
+
+def set_folder(key: str) -> Path:
+    """Where the parsed set of that key is, or would be."""
+    return cache_dir() / f"sets-{FORMAT}" / key
+
+
+def read_set(key: str, name: str) -> Dataset | None:
+    """The cached set, its arrays memory-mapped; None if there is none.  ``DataError`` if it is damaged."""
+    folder = set_folder(key)
+    if not os.path.isdir(folder):
+        return None
+    try:
+        meta = json.loads((folder / "meta.json").read_text())
+        data, indices, indptr, y = (
+            np.load(folder / f"{array}.npy", mmap_mode="r") for array in ("data", "indices", "indptr", "y")
+        )
+        X = csr_array((data, indices, indptr), shape=tuple(meta["shape"]))
+        X.has_sorted_indices = True  # as written; else scipy would read all of it to find out
+        return Dataset(name, X, y, meta["sha256"])
+    except (OSError, EOFError, ValueError, KeyError) as error:
+        raise DataError(f"the cached set {folder} is damaged ({error}). Delete that folder.") from error
+
+
+def write_set(key: str, dataset: Dataset) -> None:
+    """Store a set under a key.  Raises ``OSError`` where the cache folder cannot be written."""
+    folder = set_folder(key)
+    aside = folder.with_name(f".{secrets.token_hex(8)}")
+    aside.mkdir(parents=True)
+    try:
+        X = dataset.X
+        for array, values in (
+            ("data", X.data),
+            ("indices", X.indices),
+            ("indptr", X.indptr),
+            ("y", dataset.y),
+        ):
+            np.save(aside / f"{array}.npy", values)
+        (aside / "meta.json").write_text(json.dumps({"shape": X.shape, "sha256": dataset.sha256}))
+        os.rename(aside, folder)
+    except OSError:
+        shutil.rmtree(aside, ignore_errors=True)
+        if not folder.is_dir():  # if it is, another process was first
+            raise
+
+
+def remember(parts: tuple[str | int, ...], compute: Callable[[], Any]) -> Any:
+    """``compute()``, a JSON value, computed once for these ``parts``, which must name all it depends on.
+
+    The bits are the same either way: JSON keeps floats exactly.  A cache that cannot be read or
+    written costs the time of computing again, nothing else.
+    """
+    text = json.dumps([FORMAT, *parts])
+    path = cache_dir() / "constants" / f"{hashlib.sha256(text.encode()).hexdigest()}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return json.loads(path.read_text())["value"]
+    value = compute()
+    aside = path.with_name(f".{secrets.token_hex(8)}")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_text(json.dumps({"of": text, "value": value}))
+        os.replace(aside, path)
+    return value

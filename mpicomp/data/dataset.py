@@ -1,0 +1,47 @@
+"""A binary classification set: a sparse matrix of rows a_j and labels y_j in {-1, +1}."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from mpicomp.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """``X`` is CSR float64 of shape (m, d) with sorted indices, ``y`` float64 of shape (m,); read-only.
+
+    ``sha256`` names the content: the bytes of the four arrays and the shape, whatever file they came from.
+    """
+
+    name: str
+    X: csr_array
+    y: NDArray[np.float64]
+    sha256: str
+
+    @staticmethod
+    def of(name: str, X: csr_array, labels: NDArray[np.float64]) -> Dataset:
+        """The set in memory, its two label classes mapped by order: smaller to -1, larger to +1.
+
+        Raises ``DataError`` unless there are exactly two classes.
+        """
+        classes = np.unique(labels)
+        if len(classes) != 2:
+            found = ", ".join(f"{c:g}" for c in classes[:10]) + (", ..." if len(classes) > 10 else "")
+            raise DataError(
+                f"{name} has {len(classes)} label classes ({found}); these problems need exactly two. "
+                "Keep two of the classes, or merge them into two."
+            )
+        y = np.where(labels == classes[1], 1.0, -1.0)
+        if max(X.nnz, *X.shape) < 2**31:  # half the memory traffic of a product with X
+            X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
+        digest = hashlib.sha256(repr(X.shape).encode())
+        for array in (X.data, X.indices, X.indptr, y):
+            array.flags.writeable = False
+            digest.update(array.data)
+        return Dataset(name, X, y, digest.hexdigest())

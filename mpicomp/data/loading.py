@@ -1,0 +1,68 @@
+"""From a name, or a path, to a data set."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from mpicomp.data.bundled import BUNDLED, read_bundled
+from mpicomp.data.cache import cache_dir, read_set, write_set
+from mpicomp.data.dataset import Dataset
+from mpicomp.data.libsvm import read_libsvm
+from mpicomp.data.sets import KNOWN
+from mpicomp.errors import ConfigError, DataError, unknown
+
+
+def load(name: str) -> Dataset:
+    """The data set of that name: bundled, known and fetched before, or the path of a LIBSVM file.
+
+    Bundled sets and files are parsed on first use.  Raises ``ConfigError`` for a name that is none of
+    these, ``DataError`` for a known set not fetched yet and for a file that cannot be used.
+    """
+    stamp = None
+    if name not in BUNDLED and name not in KNOWN:
+        path = Path(name)
+        if path.is_file():
+            status = path.stat()
+            stamp = (path.resolve(), status.st_size, status.st_mtime_ns)
+        elif "/" in name:
+            raise DataError(f"no such file: {name}")
+        else:
+            raise ConfigError(
+                f"{unknown('data set', name, (*BUNDLED, *KNOWN))} A LIBSVM file of your own is given by its "
+                f"path. Sets other than {' and '.join(BUNDLED)} need `mpicomp data fetch NAME` once."
+            )
+    return _load(name, cache_dir(), stamp)
+
+
+@lru_cache(maxsize=8)
+def _load(name: str, cache: Path, stamp: tuple[Path, int, int] | None) -> Dataset:
+    """``load``, once per process and state of the file: a process may host many workers."""
+    if stamp:
+        with stamp[0].open("rb") as file:
+            key = f"file-{hashlib.file_digest(file, 'sha256').hexdigest()}"
+        return _cached(key, name, lambda: read_libsvm(stamp[0]))
+    if name in BUNDLED:
+        return _cached(name, name, lambda: read_bundled(name))
+    dataset = read_set(name, name)
+    if dataset is None:
+        raise DataError(f"{name} is not in the cache ({cache}). Run `mpicomp data fetch {name}` once.")
+    return dataset
+
+
+def _cached(key: str, name: str, parse: Callable[[], tuple[csr_array, NDArray[np.float64]]]) -> Dataset:
+    """The cached set, parsed and written first if need be; from memory if it cannot be written."""
+    dataset = read_set(key, name)
+    if dataset is None:
+        dataset = Dataset.of(name, *parse())
+        try:
+            write_set(key, dataset)
+        except OSError:
+            return dataset
+    return read_set(key, name) or dataset

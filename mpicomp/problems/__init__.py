@@ -1,0 +1,23 @@
+"""The problems min f = (1/n) sum_i f_i, each with its constants.  A new one needs a line in the table."""
+
+from mpicomp.problems.base import Constants, Objective, Problem
+from mpicomp.problems.glm import Logistic, NonconvexGLM, NonconvexLogistic
+from mpicomp.problems.quadratics import Quadratics
+
+PROBLEMS: dict[str, type[Problem]] = {
+    "quadratics": Quadratics,
+    "logistic": Logistic,
+    "nonconvex_logistic": NonconvexLogistic,
+    "nonconvex_glm": NonconvexGLM,
+}
+
+__all__ = [
+    "PROBLEMS",
+    "Constants",
+    "Logistic",
+    "NonconvexGLM",
+    "NonconvexLogistic",
+    "Objective",
+    "Problem",
+    "Quadratics",
+]

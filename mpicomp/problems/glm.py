@@ -1,0 +1,119 @@
+"""Classification with a linear model; see ``LinearModel`` for f_i and ``bounds`` for the constants."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from mpicomp.data import SPLITS, load, rows_of
+from mpicomp.errors import ConfigError, unknown
+from mpicomp.problems.base import Constants, Problem
+from mpicomp.problems.linear import LinearModel
+from mpicomp.problems.scalars import BOUNDED, LOGISTIC, SIGMOID_SQUARED, SQUARE, Scalar
+from mpicomp.problems.smoothness import bounds, spectrum
+
+
+@dataclass(frozen=True)
+class LinearProblem(Problem):
+    """What the problems below share: a set for ``load``, a penalty weight, and a split for ``rows_of``.
+
+    f is the plain mean of the f_i, whatever the sizes of the shards.
+    """
+
+    data: str
+    lam: float | None
+    split: str = "shuffled"
+
+    phi: ClassVar[Scalar]
+    rho: ClassVar[Scalar]
+    convex: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.lam is not None and not 0 <= self.lam < float("inf"):
+            raise ConfigError(f"lam = {self.lam}: the weight of the penalty is finite and at least 0.")
+        if self.split not in SPLITS:
+            raise unknown("split", self.split, SPLITS)
+
+    @abstractmethod
+    def weight(self, n: int) -> float:
+        """The weight lam of the penalty for n workers."""
+
+    def dimension(self) -> int:
+        return load(self.data).X.shape[1]
+
+    def objective(self, i: int, n: int) -> LinearModel:
+        data = load(self.data)
+        rows = rows_of(i, n, data.y, self.split)
+        return LinearModel(data.X[rows], data.y[rows], self.phi, self.weight(n), self.rho)
+
+    def constants(self, n: int) -> Constants:
+        lam = self.weight(n)
+        spectra = spectrum(load(self.data), self.split, n)
+        found = bounds(spectra, self.phi.curvature, lam * self.rho.curvature)
+        return replace(found, mu=lam) if self.convex else found
+
+
+@dataclass(frozen=True)
+class Logistic(LinearProblem):
+    """Logistic regression: log(1 + exp(-y a'x)) + lam/2 ||x||^2, strongly convex with mu = lam.
+
+    The penalty is given by ``lam``, or by ``cond``, the condition number (L0 + lam)/lam that it is to
+    give, L0 being the smoothness constant of the losses alone.  Exactly one of them, else ``ConfigError``.
+    With ``cond`` a rank reads all rows once, to know L0; the cache keeps it.
+    """
+
+    lam: float | None = None
+    cond: float | None = None
+
+    phi = LOGISTIC
+    rho = SQUARE
+    convex = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.lam is None) == (self.cond is None):
+            raise ConfigError(
+                "Logistic takes either lam, the penalty, or cond, the condition number: give one."
+            )
+        if self.cond is not None and not 1 < self.cond < float("inf"):
+            raise ConfigError(f"cond = {self.cond}: a condition number is finite and above 1.")
+
+    def weight(self, n: int) -> float:
+        if self.lam is not None:
+            return self.lam
+        assert self.cond is not None
+        L0 = self.phi.curvature * spectrum(load(self.data), self.split, n).mean
+        return L0 / (self.cond - 1)
+
+
+@dataclass(frozen=True)
+class NonconvexLogistic(LinearProblem):
+    """Logistic loss with a nonconvex penalty: log(1 + exp(-y a'x)) + lam sum_k x_k^2 / (1 + x_k^2).
+
+    The test problem of EF21 (Richtarik, Sokolov, Fatkhullin 2021).
+    """
+
+    lam: float = 0.1
+
+    phi = LOGISTIC
+    rho = BOUNDED
+
+    def weight(self, n: int) -> float:
+        return self.lam
+
+
+@dataclass(frozen=True)
+class NonconvexGLM(LinearProblem):
+    """The nonconvex loss (1 - sigma(y a'x))^2, with lam/2 ||x||^2 if wanted.
+
+    The test problem of MARINA (Gorbunov, Burlachenko, Li, Richtarik 2021).
+    """
+
+    lam: float = 0.0
+
+    phi = SIGMOID_SQUARED
+    rho = SQUARE
+
+    def weight(self, n: int) -> float:
+        return self.lam

@@ -1,0 +1,32 @@
+"""The objective of a linear model: one worker's rows, a loss of the margin and a separable penalty."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from mpicomp.problems.base import Array, Objective
+from mpicomp.problems.scalars import Scalar
+
+
+class LinearModel(Objective):
+    """f_i(x) = (1/m) sum_j phi(y_j a_j'x) + lam sum_k rho(x_k), over rows a_j of X, shape (m, d).
+
+    Only sparse products and ``np.sum`` touch the data: a BLAS product or norm may change its last bits
+    with the number of threads, and runs are compared by hashes of their iterates.
+    """
+
+    def __init__(self, X: csr_array, y: NDArray[np.float64], phi: Scalar, lam: float, rho: Scalar) -> None:
+        self.X, self.y, self.phi, self.lam, self.rho = X, y, phi, lam, rho
+        self.XT = X.T  # the same arrays read as CSC: nothing is copied
+
+    def value(self, x: Array) -> float:
+        losses = self.phi.value(self.y * (self.X @ x))
+        return float(np.sum(losses) / len(self.y) + self.lam * np.sum(self.rho.value(x)))
+
+    def grad(self, x: Array) -> Array:
+        slopes = self.phi.slope(self.y * (self.X @ x))
+        g = self.XT @ (self.y * slopes / len(self.y))
+        g += self.lam * self.rho.slope(x)
+        return g

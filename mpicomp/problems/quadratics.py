@@ -1,0 +1,136 @@
+"""Random quadratics whose heterogeneity is set by one number: the test problem of PermK."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solveh_banded
+from scipy.special import ndtri
+
+from mpicomp.errors import ConfigError
+from mpicomp.keys import Key
+from mpicomp.problems.base import Array, Constants, Objective, Problem
+
+
+@dataclass(frozen=True)
+class Quadratics(Problem):
+    """f_i(x) = x'A_i x / 2 - b_i'x, worker i's matrix a noisy multiple of one tridiagonal T.
+
+    ===========  ==============================================================================
+    T            tridiag(-1, 2, -1) of order d, eigenvalues 2 - 2 cos(pi j / (d+1))
+    nu_i, beta_i 1 + noise xi_i and noise zeta_i, xi_i and zeta_i standard normal, drawn from ``seed``
+    A_i          (nu_i/4) T + c I, with the one c for which lambda_min(mean A_i) = lam
+    b_i          (nu_i/4) (-1 + beta_i, 0, .., 0)
+    x0           sqrt(d) e_1
+    ===========  ==============================================================================
+
+    noise = 0 makes all f_i equal; an f_i may be nonconvex, f never is.  The A_i commute, so every
+    constant is exact and known in closed form.
+
+    Source: Szlendak, Tyurin, Richtarik, "Permutation compressors for provably faster distributed
+    nonconvex optimization", ICLR 2022, experiments on quadratics; the generator as recalled from it.
+    """
+
+    d: int = 1000
+    noise: float = 0.1
+    lam: float = 1e-6
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.d < 2:
+            raise ConfigError(f"d = {self.d}: the dimension is at least 2.")
+        if not 0 <= self.noise < float("inf"):
+            raise ConfigError(f"noise = {self.noise}: it is finite and at least 0.")
+        if not 0 < self.lam < float("inf"):
+            raise ConfigError(f"lam = {self.lam}: the smallest eigenvalue is finite and above 0.")
+
+    def dimension(self) -> int:
+        return self.d
+
+    def x0(self) -> Array:
+        x = np.zeros(self.d)
+        x[0] = np.sqrt(self.d)
+        return x
+
+    def objective(self, i: int, n: int) -> Tridiagonal:
+        q, b = self._coefficients(n)
+        return Tridiagonal(float(q[i]), self._shift(n), float(b[i]))
+
+    def constants(self, n: int) -> Constants:
+        # An eigenvector of T with eigenvalue t is one of A_i, with eigenvalue q_i t + c.  What is wanted
+        # of these is convex in t, hence greatest at one of T's two extreme eigenvalues.
+        q, b = self._coefficients(n)
+        t, c = self._extremes(), self._shift(n)
+        eigenvalues = np.abs(np.outer(q, t) + c)
+        band = np.zeros((2, self.d))  # the mean matrix: superdiagonal, diagonal
+        band[0, 1:] = -q.mean()
+        band[1] = 2 * q.mean() + c
+        b_mean = np.zeros(self.d)
+        b_mean[0] = b.mean()
+        x_star = solveh_banded(band, b_mean)
+        return Constants(
+            L=float(np.abs(q.mean() * t + c).max()),
+            L_i=tuple(eigenvalues.max(axis=1).tolist()),
+            L_plus=float(np.sqrt((eigenvalues**2).mean(axis=0).max())),
+            L_pm=float(q.std() * t[1]),
+            mu=self.lam,
+            f_star=float(-b_mean[0] * x_star[0] / 2),
+        )
+
+    def _coefficients(self, n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """q_i = nu_i / 4 and the first entry of b_i, each of shape (n,)."""
+        if n < 1:
+            raise ConfigError(f"n = {n}: there is at least 1 worker.")
+        xi, zeta = _normals(self.seed, n).T
+        q = (1 + self.noise * xi) / 4
+        return q, q * (-1 + self.noise * zeta)
+
+    def _extremes(self) -> NDArray[np.float64]:
+        """The least and the greatest eigenvalue of T."""
+        # 2 - 2 cos(s) as 4 sin(s/2)^2: at d = 10^6 the former has no correct digit left.
+        return 4 * np.sin(np.pi * np.array([1, self.d]) / (2 * (self.d + 1))) ** 2
+
+    def _shift(self, n: int) -> float:
+        """c."""
+        q, _ = self._coefficients(n)
+        return float(self.lam - (q.mean() * self._extremes()).min())
+
+
+@lru_cache(maxsize=4)
+def _normals(seed: int, n: int) -> NDArray[np.float64]:
+    """(xi_i, zeta_i) for all workers, shape (n, 2).
+
+    Kept, because c needs them all: without it n workers in one process would take n^2 draws.
+    """
+    keys = (Key(seed=seed, round=0, worker=i, n=n) for i in range(n))
+    draws = ndtri(np.array([key.private("quadratics").uniform(2) for key in keys]))
+    draws.flags.writeable = False
+    return draws
+
+
+@dataclass(frozen=True)
+class Tridiagonal(Objective):
+    """x'Ax/2 - b x_1 with A = q tridiag(-1, 2, -1) + c I, in a few passes over x and no matrix."""
+
+    q: float
+    c: float
+    b: float
+
+    def value(self, x: Array) -> float:
+        return float(np.sum(x * self._times(x)) / 2 - self.b * x[0])
+
+    def grad(self, x: Array) -> Array:
+        g = self._times(x)
+        g[0] -= self.b
+        return g
+
+    def _times(self, x: Array) -> Array:
+        """A x."""
+        out = x * (2 * self.q + self.c)
+        scaled = x * self.q
+        out[1:] -= scaled[:-1]
+        out[:-1] -= scaled[1:]
+        return out

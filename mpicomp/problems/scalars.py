@@ -1,0 +1,47 @@
+"""Functions of one real variable: losses phi(t) of a margin t, and penalties rho(t) of a coordinate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from mpicomp.problems.base import Array
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """phi, applied elementwise: ``value`` phi, ``slope`` phi', and ``curvature`` >= sup |phi''|."""
+
+    value: Callable[[Array], Array]
+    slope: Callable[[Array], Array]
+    curvature: float
+
+
+# log(1 + exp(-t)); sigma(-t) is used throughout for 1 - sigma(t), which cancels where t is large.
+LOGISTIC = Scalar(
+    value=lambda t: np.logaddexp(0.0, -t),
+    slope=lambda t: -expit(-t),
+    curvature=0.25,
+)
+
+# (1 - sigma(t))^2.  phi'' = -2 s (1-s)^2 (1-3s) with s = sigma(t); its derivative vanishes where
+# 12 s^2 - 9 s + 1 = 0, and |phi''| is the greater, 0.15405, at the greater root.
+_S = (9 + np.sqrt(33)) / 24
+SIGMOID_SQUARED = Scalar(
+    value=lambda t: expit(-t) ** 2,
+    slope=lambda t: -2 * expit(-t) ** 2 * expit(t),
+    curvature=float(2 * _S * (1 - _S) ** 2 * (3 * _S - 1)),
+)
+
+# t^2 / 2: ridge.
+SQUARE = Scalar(value=lambda t: t * t / 2, slope=lambda t: t, curvature=1.0)
+
+# t^2 / (1 + t^2), bounded and nonconvex; phi'' = 2 (1-3t^2) / (1+t^2)^3 is greatest at 0.
+BOUNDED = Scalar(
+    value=lambda t: t * t / (1 + t * t),
+    slope=lambda t: 2 * t / (1 + t * t) ** 2,
+    curvature=2.0,
+)

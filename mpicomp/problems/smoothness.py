@@ -1,0 +1,88 @@
+"""Smoothness constants of linear models, f_i(x) = (1/m_i) sum_j phi(y_j a_j'x) + lam sum_k rho(x_k)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import LinearOperator, eigsh
+
+from mpicomp.data import Dataset, rows_of
+from mpicomp.data.cache import remember
+from mpicomp.problems.base import Constants
+
+DENSE = 1000  # up to this order a symmetric matrix is diagonalised; above, Lanczos finds its top
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """What smoothness needs of the data: largest eigenvalues, with G_i = X_i'X_i / m_i.
+
+    ``workers`` s_i of G_i;  ``mean`` s of (1/n) sum_i G_i;  ``weighted`` p of (1/n) sum_i s_i G_i.
+    """
+
+    workers: tuple[float, ...]
+    mean: float
+    weighted: float
+
+
+@lru_cache(maxsize=8)
+def spectrum(data: Dataset, split: str, n: int) -> Spectrum:
+    """The spectrum of a set shared among n workers; computed once, then kept in the cache."""
+    saved = remember(("gram spectrum", data.sha256, split, n), lambda: asdict(_spectrum(data, split, n)))
+    return Spectrum(tuple(saved["workers"]), saved["mean"], saved["weighted"])
+
+
+def _spectrum(data: Dataset, split: str, n: int) -> Spectrum:
+    from threadpoolctl import threadpool_limits  # needed only here, before the cache has the answer
+
+    with threadpool_limits(1):  # so that the bits do not depend on the number of BLAS threads
+        weights = np.empty(len(data.y))  # of row j in (1/n) sum_i G_i
+        tops = np.empty(len(data.y))  # s_i of the worker that owns row j
+        workers = []
+        for i in range(n):
+            rows = rows_of(i, n, data.y, split)
+            X = data.X[rows]
+            workers.append(top_eigenvalue(X) / X.shape[0])
+            weights[rows] = 1 / (n * X.shape[0])
+            tops[rows] = workers[-1]
+        mean = top_eigenvalue(scale_rows(data.X, np.sqrt(weights)))
+        return Spectrum(tuple(workers), mean, top_eigenvalue(scale_rows(data.X, np.sqrt(weights * tops))))
+
+
+def scale_rows(X: csr_array, factors: np.ndarray) -> csr_array:
+    """diag(factors) X."""
+    values = X.data * np.repeat(factors, np.diff(X.indptr))
+    return csr_array((values, X.indices, X.indptr), shape=X.shape)
+
+
+def top_eigenvalue(X: csr_array) -> float:
+    """The largest eigenvalue of X'X, which is also that of XX'; the smaller of the two is used."""
+    if X.shape[0] < X.shape[1]:
+        X = X.T
+    if X.shape[1] <= DENSE:
+        return float(np.linalg.eigvalsh((X.T @ X).toarray())[-1])
+    gram = LinearOperator((X.shape[1],) * 2, matvec=lambda v: X.T @ (X @ v), dtype=np.float64)
+    start = np.linspace(1, 2, X.shape[1])  # fixed, and not orthogonal to the top for any reason of symmetry
+    return float(eigsh(gram, k=1, which="LA", v0=start, tol=0, return_eigenvectors=False)[0])
+
+
+def bounds(spectrum: Spectrum, c: float, r: float) -> Constants:
+    """L, L_i, L_plus and L_pm where |phi''| <= c and the penalty, the same on every worker, is r-smooth.
+
+    Lemma.  If -B_i <= Hess <= B_i for the data part of each f_i, with B_i = c G_i, then its smoothness
+    constant is at most lambda_max(B_i), that of the mean at most lambda_max(mean B_i), and
+    L_plus^2 <= lambda_max(mean_i lambda_max(B_i) B_i) = c^2 p.
+    Proof.  A gradient difference is D_i = S v, where v = x - y and S, the Hessian's mean over [x, y], obeys
+    the same bounds.  So S = B^(1/2) K B^(1/2) with ||K|| <= 1: ||S|| <= ||B||, and ||S v||^2 <= ||B|| v'Bv.
+
+    The penalty adds one common vector u, ||u|| <= r ||v||, to all D_i.  It drops out of the variance, so
+    L_pm^2 <= c^2 p; and mean ||D_i + u||^2 <= mean ||D_i||^2 + 2 r ||v|| ||mean D_i|| + r^2 ||v||^2.
+    These are bounds: the best constants may be smaller.
+    """
+    L_i = tuple(c * s + r for s in spectrum.workers)
+    L_plus = np.sqrt(c**2 * spectrum.weighted + 2 * r * c * spectrum.mean + r**2)
+    L_pm = c * np.sqrt(spectrum.weighted) if len(L_i) > 1 else 0.0  # one worker has no variance
+    return Constants(L=c * spectrum.mean + r, L_i=L_i, L_plus=float(L_plus), L_pm=float(L_pm))

@@ -1,0 +1,125 @@
+"""Rows to files: the folder of a run.
+
+=============  ============================================================================
+run.json       what it takes to repeat the run: configuration, versions, MPI library, hosts
+rows.csv       one line per observation, written as it happens
+summary.json   the outcome, with bytes and seconds by direction and phase
+checkpoint/    see ``mpicomp.checkpoint``
+=============  ============================================================================
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import platform
+import sys
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TextIO
+
+from mpicomp.errors import RecordError
+from mpicomp.files import write_atomically
+
+
+@dataclass(frozen=True)
+class Row:
+    """One observation, after ``round`` rounds.  Bytes are totals over all workers so far.
+
+    ``seconds`` is wall-clock time on the server, without the time spent on observing.
+    """
+
+    round: int
+    f: float
+    grad_norm_sq: float
+    up_bytes: int
+    down_bytes: int
+    paper_bits_up: int
+    seconds: float
+
+
+_TYPES = {f.name: {"int": int, "float": float}[str(f.type)] for f in fields(Row)}
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a rows.csv.  A last line that was cut off is left out."""
+    rows = []
+    with open(path, newline="") as file:
+        for line in csv.DictReader(file):
+            try:
+                rows.append(Row(**{name: kind(line[name]) for name, kind in _TYPES.items()}))
+            except (KeyError, TypeError, ValueError):
+                break
+    return rows
+
+
+class Recorder:
+    """Keeps a run's rows, in memory and, given a folder, in files."""
+
+    def __init__(self, folder: Path | None, config: dict[str, Any], resume: bool) -> None:
+        """Open ``folder``.  Raises ``RecordError`` if it holds another run, or cannot be written."""
+        self.folder = folder
+        self.rows: list[Row] = []
+        self._file: TextIO | None = None
+        if folder is None:
+            return
+        rows = folder / "rows.csv"
+        if (folder / "run.json").exists() or rows.exists():
+            if not resume:
+                raise RecordError(f"{folder} already holds a run. Choose another --out, or --resume to continue it.")
+        elif resume:
+            raise RecordError(f"{folder} holds no run to resume. Leave --resume out to start one.")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecordError(f"cannot create {folder}: {error.strerror}.") from None
+        if not resume:
+            self.write_json("run.json", config)
+
+    def start(self, round: int | None) -> None:
+        """Open the table; with a ``round`` to resume from, keep the rows up to it."""
+        if self.folder is None:
+            return
+        path = self.folder / "rows.csv"
+        kept = [row for row in read_rows(path) if row.round <= round] if round is not None else []
+        try:
+            self._file = open(path, "w", newline="", buffering=1)
+            self._file.write(",".join(_TYPES) + "\n")
+        except OSError as error:
+            raise RecordError(f"cannot write {path}: {error.strerror}.") from None
+        for row in kept:
+            self.add(row)
+
+    def add(self, row: Row) -> None:
+        """Record ``row``, on disk at once."""
+        self.rows.append(row)
+        if self._file is not None:
+            try:
+                self._file.write(",".join(repr(v) for v in asdict(row).values()) + "\n")
+            except OSError as error:
+                self._file = None
+                raise RecordError(
+                    f"cannot write {self.folder}/rows.csv: {error.strerror}. The rows up to round "
+                    f"{self.rows[-2].round if len(self.rows) > 1 else 0} are kept."
+                ) from None
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        """Write one of the folder's JSON files, if there is a folder."""
+        if self.folder is not None:
+            write_atomically(self.folder / name, (json.dumps(content, indent=2) + "\n").encode())
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def versions() -> dict[str, str]:
+    """The versions of everything that a run's numbers depend on."""
+    found = {"python": sys.version.split()[0], "platform": platform.platform()}
+    for package in ("mpicomp", "numpy", "scipy", "mpi4py"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found

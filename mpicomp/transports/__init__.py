@@ -1,0 +1,45 @@
+"""Where a run takes place: in this process, or on the ranks of an MPI job that it finds itself in."""
+
+from __future__ import annotations
+
+import os
+
+from mpicomp.errors import ConfigError
+from mpicomp.transports.base import Transport
+from mpicomp.transports.local import Local
+
+# Variables by which a launcher tells a process how many ranks it has started.
+_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
+
+
+def launched_ranks() -> int | None:
+    """How many ranks the launcher says it started, or None outside a launcher."""
+    for name in _SIZES:
+        if name in os.environ:
+            return int(os.environ[name])
+    if "SLURM_STEP_NUM_TASKS" in os.environ and "SLURM_PROCID" in os.environ:
+        return int(os.environ["SLURM_STEP_NUM_TASKS"])
+    return None
+
+
+def connect(n: int, dedicated: bool = False) -> Transport:
+    """The transport for n workers: MPI inside a job of several ranks, else Local.
+
+    Raises ``ConfigError`` if the launcher started several ranks but MPI knows of one: then every rank
+    would run the whole job alone.
+    """
+    launched = launched_ranks()
+    if launched is None:
+        if dedicated:
+            raise ConfigError("a dedicated server needs MPI ranks: use --ranks 2 or more, or mpirun.")
+        return Local(n)
+    from mpicomp.transports import mpi
+
+    if mpi.world_size() != launched:
+        raise ConfigError(
+            f"the launcher started {launched} ranks but MPI sees {mpi.world_size()}: launcher and MPI library do "
+            f"not belong together ({mpi.library()}). Use the mpirun of that library; `mpicomp doctor` tells which."
+        )
+    if dedicated and mpi.world_size() == 1:
+        raise ConfigError("a dedicated server needs at least 2 ranks; 1 was started.")
+    return mpi.Mpi(n, dedicated=dedicated)
