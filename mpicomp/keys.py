@@ -34,9 +34,9 @@ class Stream:
         return words((self.seed & 0xFFFFFFFF, self.seed >> 32), self.lanes, start, count)
 
     def uniform(self, count: int) -> NDArray[np.float64]:
-        """``count`` numbers in the open interval (0, 1), 53 random bits each."""
+        """``count`` numbers in the open interval (0, 1), 52 random bits each."""
         w = self.words(2 * count).astype(np.uint64)
-        return (((w[0::2] << 21) | (w[1::2] >> 11)) + 0.5) * 2.0**-53
+        return (((w[0::2] << 20) | (w[1::2] >> 12)) + 0.5) * 2.0**-52
 
     def below(self, bound: int) -> int:
         """An integer in {0, .., bound-1}; bias below bound / 2^64."""

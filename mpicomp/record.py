@@ -114,7 +114,7 @@ class Recorder:
             self._file.close()
 
 
-def versions() -> dict[str, str]:
+def describe_machine() -> dict[str, str]:
     """The versions of everything that a run's numbers depend on."""
     found = {"python": sys.version.split()[0], "platform": platform.platform()}
     for package in ("mpicomp", "numpy", "scipy", "mpi4py"):

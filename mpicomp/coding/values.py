@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.coding.bits import Bytes, expect_length
-from mpicomp.errors import ConfigError, unknown
+from mpicomp.errors import DivergedError, unknown
 
 WIDTH = {"f8": 8, "f4": 4, "f2": 2, "bf16": 2}  # bytes a value
 
@@ -18,7 +18,7 @@ def check_format(values: str) -> None:
 
 
 def encode_values(x: NDArray[np.floating], values: str) -> Bytes:
-    """x rounded to nearest even and laid out; raises ``ConfigError`` where a value overflows."""
+    """x rounded to nearest even and laid out; raises ``DivergedError`` where a value overflows."""
     try:
         with np.errstate(over="raise"):
             if values == "bf16":
@@ -28,11 +28,11 @@ def encode_values(x: NDArray[np.floating], values: str) -> Bytes:
                 if (rounded & 0x7FFF >= 0x7F80).any():
                     raise FloatingPointError
                 return rounded.view(np.uint8)
-            return np.ascontiguousarray(x, dtype=f"<{values}").view(np.uint8)
+            return np.array(x, dtype=f"<{values}", order="C").view(np.uint8)  # never an alias of x
     except FloatingPointError:
-        raise ConfigError(
-            f"a value of magnitude {np.abs(x).max():.3g} does not fit the wire format {values!r}; "
-            f"use a wider one (allowed: {', '.join(WIDTH)})."
+        raise DivergedError(
+            f"a value of magnitude {np.abs(x).max():.3g} does not fit the wire format {values!r} "
+            f"(allowed: {', '.join(WIDTH)})."
         ) from None
 
 

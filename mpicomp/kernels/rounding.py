@@ -45,5 +45,5 @@ def powers_of_two(magnitude: NDArray[np.float64], lowest: int, words: Words) -> 
     low = exponent.astype(np.int64) - 1
     rounded = low + (words < (2 * mantissa - 1) * _WORDS)
     tiny = low < lowest
-    lifted = words < np.ldexp(magnitude, -lowest) * _WORDS
+    lifted = words < np.ldexp(np.minimum(magnitude, 2.0**lowest), -lowest) * _WORDS
     return np.where(tiny, np.where((magnitude > 0) & lifted, lowest, lowest - 1), rounded)

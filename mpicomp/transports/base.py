@@ -64,6 +64,14 @@ class Transport(ABC):
         """Run ``action`` here.  If it failed on some rank, raise the lowest such rank's error on all."""
 
     @abstractmethod
+    def host(self) -> str:
+        """This rank's host and MPI library, for the record."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """After an unexpected exception: print its traceback and end every rank of a job at once."""
+
+    @abstractmethod
     def collect(self, value: object) -> list[object] | None:
         """Each rank's ``value`` in rank order, on the server.  For reports at the end of a run."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterable
 
 from mpicomp.clock import Clock
@@ -38,6 +39,12 @@ class Local(Transport):
 
     def together(self, action: Callable[[], T]) -> T:
         return action()
+
+    def host(self) -> str:
+        return f"{socket.gethostname()}, one process"
+
+    def abort(self) -> None:
+        """The exception itself ends this process."""
 
     def collect(self, value: object) -> list[object]:
         return [value]

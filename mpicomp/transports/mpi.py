@@ -14,6 +14,8 @@ What is not an ``MpicompError`` is a defect: its traceback is printed and the jo
 from __future__ import annotations
 
 import pickle
+import sys
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -159,8 +161,12 @@ class Mpi(Transport):
     def collect(self, value: object) -> list[object] | None:
         return self._measurements.gather(value, root=0)
 
+    def host(self) -> str:
+        return f"{MPI.Get_processor_name()}, {library()}"
+
     def abort(self) -> None:
-        """End every rank of the job at once, with a non-zero exit status."""
+        sys.stderr.write(f"mpicomp: rank {self.rank} failed.\n{traceback.format_exc()}")
+        sys.stderr.flush()
         MPI.COMM_WORLD.Abort(1)
 
 
@@ -172,7 +178,3 @@ def library() -> str:
 def world_size() -> int:
     """The number of ranks that MPI itself knows of."""
     return MPI.COMM_WORLD.size
-
-
-def hostname() -> str:
-    return MPI.Get_processor_name()
