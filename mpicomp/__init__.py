@@ -1,0 +1,33 @@
+"""Distributed optimisation with compressed communication: real ranks, packed bytes, one loop.
+
+>>> import mpicomp
+>>> from mpicomp import MARINA, RandK, problems
+>>> run = mpicomp.run(MARINA(Q=RandK(k=0.1)), problems.Quadratics(d=50), workers=4, rounds=20)
+>>> run.rows[-1].up_bytes == run.ledger.up_bytes
+True
+"""
+
+from mpicomp import problems
+from mpicomp.compressors import *  # noqa: F403
+from mpicomp.compressors import __all__ as _compressors
+from mpicomp.errors import MpicompError
+from mpicomp.keys import Key
+from mpicomp.methods import *  # noqa: F403
+from mpicomp.methods import __all__ as _methods
+from mpicomp.problems import Constants, Objective, Problem
+from mpicomp.run import Run, run
+
+__version__ = "0.1.0"
+
+__all__ = [
+    *_compressors,
+    *_methods,
+    "Constants",
+    "Key",
+    "MpicompError",
+    "Objective",
+    "Problem",
+    "Run",
+    "problems",
+    "run",
+]

@@ -12,6 +12,7 @@ import io
 import json
 import shutil
 from dataclasses import fields
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -59,11 +60,12 @@ def load(folder: Path, transport: Transport, states: States, config: dict[str, s
     Raises ``RecordError`` if there is none, or if it belongs to another configuration.
     """
     damage: list[str] = []
-    for round in json.loads(transport.tell(json.dumps(_generations(folder)).encode() if transport.is_server else None)):
+    found = json.dumps(_generations(folder)).encode() if transport.is_server else None
+    for round in json.loads(transport.tell(found)):
         place = folder / f"round-{round}"
-        manifest = transport.together(lambda place=place: _read_manifest(place, config))
+        manifest = transport.together(partial(_read_manifest, place, config))
         try:
-            transport.together(lambda place=place, manifest=manifest: _read_states(place, manifest, states))
+            transport.together(partial(_read_states, place, manifest, states))
             return manifest
         except RecordError as error:
             damage.append(str(error))
@@ -72,7 +74,9 @@ def load(folder: Path, transport: Transport, states: States, config: dict[str, s
 
 def _generations(folder: Path) -> list[int]:
     """The rounds of the complete generations, newest first."""
-    return sorted((int(p.parent.name.split("-")[1]) for p in folder.glob("round-*/manifest.json")), reverse=True)
+    return sorted(
+        (int(p.parent.name.split("-")[1]) for p in folder.glob("round-*/manifest.json")), reverse=True
+    )
 
 
 def _read_manifest(place: Path, config: dict[str, str]) -> dict[str, Any]:
@@ -83,7 +87,8 @@ def _read_manifest(place: Path, config: dict[str, str]) -> dict[str, Any]:
     for field in {**saved, **config}:
         if saved.get(field) != config.get(field):
             raise RecordError(
-                f"{place} belongs to another run: {field} is {saved.get(field)} there and {config.get(field)} here."
+                f"{place} belongs to another run: {field} is {saved.get(field)} there "
+                f"and {config.get(field)} here."
             )
     return manifest
 

@@ -36,7 +36,8 @@ class Stream:
     def uniform(self, count: int) -> NDArray[np.float64]:
         """``count`` numbers in the open interval (0, 1), 52 random bits each."""
         w = self.words(2 * count).astype(np.uint64)
-        return (((w[0::2] << 20) | (w[1::2] >> 12)) + 0.5) * 2.0**-52
+        bits = (w[0::2] << np.uint64(20)) | (w[1::2] >> np.uint64(12))
+        return (bits.astype(np.float64) + 0.5) * 2.0**-52
 
     def below(self, bound: int) -> int:
         """An integer in {0, .., bound-1}; bias below bound / 2^64."""

@@ -41,17 +41,23 @@ def decode(record: type[R], buf: Bytes) -> R:
     start = 8 * len(numbers)
     if len(buf) < start:
         raise MessageError(f"{record.__qualname__}: message truncated, {len(buf)} bytes.")
-    values: dict[str, object] = dict(zip(numbers, struct.unpack_from(f"<{len(numbers)}d", buf), strict=True))
+    values: dict[str, object] = dict(
+        zip(numbers, np.frombuffer(buf, dtype="<f8", count=len(numbers)).tolist(), strict=True)
+    )
     for name in messages[:-1]:
         length, start = _read_varint(buf, start)
         values[name] = buf[start : start + length]
         start += length
         if start > len(buf):
-            raise MessageError(f"{record.__qualname__}: message truncated, {len(buf)} bytes where {start} begin.")
+            raise MessageError(
+                f"{record.__qualname__}: message truncated, {len(buf)} bytes where {start} begin."
+            )
     if messages:
         values[messages[-1]] = buf[start:]
     elif start != len(buf):
-        raise MessageError(f"{record.__qualname__}: message too long, {len(buf)} bytes where {start} are expected.")
+        raise MessageError(
+            f"{record.__qualname__}: message too long, {len(buf)} bytes where {start} are expected."
+        )
     return record(**values)
 
 

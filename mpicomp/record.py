@@ -67,7 +67,9 @@ class Recorder:
         rows = folder / "rows.csv"
         if (folder / "run.json").exists() or rows.exists():
             if not resume:
-                raise RecordError(f"{folder} already holds a run. Choose another --out, or --resume to continue it.")
+                raise RecordError(
+                    f"{folder} already holds a run. Choose another --out, or --resume to continue it."
+                )
         elif resume:
             raise RecordError(f"{folder} holds no run to resume. Leave --resume out to start one.")
         try:
@@ -77,14 +79,15 @@ class Recorder:
         if not resume:
             self.write_json("run.json", config)
 
-    def start(self, round: int | None) -> None:
-        """Open the table; with a ``round`` to resume from, keep the rows up to it."""
+    def start(self, round: int | None, every: int) -> None:
+        """Open the table; with a ``round`` to resume from, keep the regular rows up to it."""
         if self.folder is None:
             return
         path = self.folder / "rows.csv"
-        kept = [row for row in read_rows(path) if row.round <= round] if round is not None else []
+        saved = read_rows(path) if round is not None else []
+        kept = [row for row in saved if row.round <= (round or 0) and row.round % every == 0]
         try:
-            self._file = open(path, "w", newline="", buffering=1)
+            self._file = open(path, "w", newline="", buffering=1)  # noqa: SIM115 (open while the run lasts)
             self._file.write(",".join(_TYPES) + "\n")
         except OSError as error:
             raise RecordError(f"cannot write {path}: {error.strerror}.") from None

@@ -38,9 +38,11 @@ def unpack(buf: Bytes, count: int, width: int) -> NDArray[np.unsignedinteger]:
     size = 1 if width <= 8 else 2 if width <= 16 else 4 if width <= 32 else 8
     if width == 8 * size:
         return buf.view(f"<u{size}")
-    bits = np.zeros((count, 8 * size), dtype=np.uint8)
-    bits[:, :width] = np.unpackbits(buf, count=count * width, bitorder="little").reshape(count, width)
-    return np.packbits(bits, axis=1, bitorder="little").view(f"<u{size}").ravel()
+    bits = np.unpackbits(buf, count=count * width, bitorder="little").reshape(count, width)
+    symbols = np.zeros(count, dtype=f"<u{size}")
+    for b in range(width):  # a pass for each bit is far quicker than packing each symbol's row
+        symbols |= bits[:, b].astype(symbols.dtype) << b
+    return symbols
 
 
 def pack_trits(trits: NDArray[np.uint8]) -> Bytes:

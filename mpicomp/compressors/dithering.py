@@ -57,7 +57,11 @@ class Dithering(Unbiased):
 
     def omega(self, d: int, n: int) -> float:
         s = self.s
-        return min(d / (4 * s**2), sqrt(d) / s) if self.p == "2" else min((d - 1) / (4 * s**2), sqrt(d - 1) / (2 * s))
+        return (
+            min(d / (4 * s**2), sqrt(d) / s)
+            if self.p == "2"
+            else min((d - 1) / (4 * s**2), sqrt(d - 1) / (2 * s))
+        )
 
 
 @dataclass(frozen=True)

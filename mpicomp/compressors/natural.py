@@ -38,7 +38,9 @@ class Natural(Unbiased):
         words = key.private("natural").words(x.size)
         exponents = powers_of_two(np.abs(x.astype(np.float64)), 1 - self._bias, words)
         codes = np.minimum(exponents + self._bias, 2 * self._bias).astype(np.uint64)
-        return np.concatenate([np.packbits(x < 0, bitorder="little"), pack(codes, _EXPONENT_BITS[self.values])])
+        return np.concatenate(
+            [np.packbits(x < 0, bitorder="little"), pack(codes, _EXPONENT_BITS[self.values])]
+        )
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         d = out.size

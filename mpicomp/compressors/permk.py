@@ -35,7 +35,9 @@ class PermK(Sparsifier):
 
     def support(self, d: int, key: Key) -> Support:
         if key.worker is None:
-            raise ConfigError("PermK is a compressor of n workers jointly; it cannot serve the server's messages.")
+            raise ConfigError(
+                "PermK is a compressor of n workers jointly; it cannot serve the server's messages."
+            )
         slot = int(key.shared("permk/slot").permutation(key.n, key.worker, key.worker + 1)[0])
         if d < key.n:
             return (slice(slot % d, slot % d + 1),) if slot < key.n // d * d else ()

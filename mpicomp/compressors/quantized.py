@@ -24,7 +24,9 @@ class Quantized(Unbiased):
 
     def __post_init__(self) -> None:
         if not isinstance(self.S, Sparsifier):
-            raise ConfigError(f"S={self.S}; allowed: RandK, PermK, Bernoulli, Lazy (for TopK: QuantizedTopK).")
+            raise ConfigError(
+                f"S={self.S}; allowed: RandK, PermK, Bernoulli, Lazy (for TopK: QuantizedTopK)."
+            )
         check_quantizer(self.Q)
 
     def compress(self, x: Array, key: Key) -> Bytes:
@@ -73,7 +75,9 @@ class QuantizedTopK(Contractive):
 
     def compress(self, x: Array, key: Key) -> Bytes:
         kept = top_k(x, resolve_count(self.k, x.size))
-        return np.concatenate([encode_indices(kept, x.size), self.Q.compress(x[kept], key.named("quantized"))])
+        return np.concatenate(
+            [encode_indices(kept, x.size), self.Q.compress(x[kept], key.named("quantized"))]
+        )
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         d, k = out.size, resolve_count(self.k, out.size)

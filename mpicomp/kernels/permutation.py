@@ -42,7 +42,7 @@ def _feistel(x: NDArray[np.uint64], d: int, keys: NDArray[np.uint32]) -> NDArray
     for r in range(0, ROUNDS, 2):
         left ^= _mix(right, keys[r], narrow)
         right ^= _mix(left, keys[r + 1], wide)
-    return (left.astype(np.uint64) << wide) | right
+    return (left.astype(np.uint64) << np.uint64(wide)) | right
 
 
 def _mix(half: NDArray[np.uint32], key: np.uint32, width: int) -> NDArray[np.uint32]:

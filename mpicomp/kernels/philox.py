@@ -42,9 +42,9 @@ def words(key: tuple[int, int], counter: Counter, start: int, count: int) -> Wor
         out = np.array(lanes, dtype=np.uint32)
     else:
         blocks = np.arange(first, last, dtype=np.uint64)
-        full = [np.full_like(blocks, c) for c in (c1, c2, c3)]
+        lanes1, lanes2, lanes3 = (np.full_like(blocks, c) for c in (c1, c2, c3))
         out = np.empty((last - first, 4), dtype=np.uint32)
-        for lane, w in enumerate(_ten_rounds(blocks, *full, *key)):
+        for lane, w in enumerate(_ten_rounds(blocks, lanes1, lanes2, lanes3, *key)):
             out[:, lane] = w
         out = out.ravel()
     return out[start - 4 * first : start - 4 * first + count]

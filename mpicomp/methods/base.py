@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -96,8 +96,9 @@ class Method(ABC):
 
     def resolve(self, constants: Callable[[], Constants], d: int, n: int) -> Self:
         """The same method with every parameter a number; asks for the constants only if it must."""
-        filled = {k: v for k, v in self.defaults(d, n).items() if getattr(self, k) is None}
-        method = replace(self, **filled)  # type: ignore[type-var]
+        open_fields = [f.name for f in fields(self) if getattr(self, f.name) is None]  # type: ignore[arg-type]
+        defaults = self.defaults(d, n) if open_fields else {}
+        method = replace(self, **{name: defaults[name] for name in open_fields})  # type: ignore[type-var]
         asked = {name: getattr(self, name) for name in self.steps}
         asked = {name: value for name, value in asked.items() if isinstance(value, str)}
         if not asked:
@@ -128,8 +129,8 @@ def _step_message(name: str, value: object) -> str:
     return f"{name}={value!r}; allowed: a positive number, 'theory', or a multiple such as 'theory*8'."
 
 
-def require(method: str, name: str, value: object, *kinds: type[Compressor]) -> None:
-    """Raise ``ConfigError`` unless ``value`` is a compressor of one of the ``kinds`` that the theorem covers."""
+def require(method: str, name: str, value: object, *kinds: type) -> None:
+    """Raise ``ConfigError`` unless ``value`` is of one of the ``kinds`` that the theorem covers."""
     if isinstance(value, kinds):
         return
     wanted = " or ".join(k.__name__.lower() for k in kinds)
@@ -141,7 +142,9 @@ def require(method: str, name: str, value: object, *kinds: type[Compressor]) -> 
         remedy = "see `mpicomp list compressors`"
     kind = next((k.__name__.lower() for k in (Unbiased, Contractive, Absolute) if isinstance(value, k)), None)
     what = f"{value}, which is {kind}" if kind else repr(value)
-    raise ConfigError(f"{method} needs {name} to be a compressor that is {wanted}; it was given {what}. {remedy}.")
+    raise ConfigError(
+        f"{method} needs {name} to be a compressor that is {wanted}; it was given {what}. {remedy}."
+    )
 
 
 def average(Q: Compressor, ups: Iterable[tuple[Key, Message]], d: int, n: int) -> Array:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mpicomp.compressors import Sparse, Unbiased
-from mpicomp.compressors.base import Array, Compressor
+from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method, Nothing, Step, average, check_step, require
 from mpicomp.problems.base import Constants, Objective
@@ -23,9 +23,9 @@ class DCGD(Method):
     Differences from the paper: the server broadcasts g^k and not x^{k+1}; every rank takes the step.
     """
 
-    Q: Compressor
+    Q: Unbiased
     gamma: Step = "theory"
-    down: Compressor = Sparse()
+    down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Alistarh et al., QSGD (2017); Khirirat et al. (2018)"
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp.compressors import Sparse, Unbiased
-from mpicomp.compressors.base import Array, Compressor
+from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method, Nothing, Step, average, check_step, require
 from mpicomp.problems.base import Constants, Objective
@@ -32,10 +32,10 @@ class DIANA(Method):
     Differences from the paper: the server broadcasts m and every rank takes the step; no prox.
     """
 
-    Q: Compressor
+    Q: Unbiased
     gamma: Step = "theory"
     alpha: Step = None
-    down: Compressor = Sparse()
+    down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Mishchenko, Gorbunov, Takáč, Richtárik, arXiv 1901.09269, Algorithm 1"
 

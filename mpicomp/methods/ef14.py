@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp.compressors import Absolute, Contractive, Sparse
-from mpicomp.compressors.base import Array, Compressor
+from mpicomp.compressors.base import Array
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method, Nothing, Step, average, check_step, require
@@ -27,9 +27,9 @@ class EF14(Method):
     theory: gamma = α/(10 L), a safe default of the form α/(c L), not a theorem's constant.
     """
 
-    C: Compressor
+    C: Contractive | Absolute
     gamma: Step = "theory"
-    down: Compressor = Sparse()
+    down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Seide et al. (2014); Stich, Cordonnier, Jaggi (2018); Karimireddy et al. (2019)"
 

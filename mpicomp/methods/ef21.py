@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp.compressors import Contractive, Sparse
-from mpicomp.compressors.base import Array, Compressor
+from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method, Nothing, Step, average, check_step, require
 from mpicomp.problems.base import Constants, Objective
@@ -29,9 +29,9 @@ class EF21(Method):
     Differences from the paper: the mean is broadcast and every rank takes the step.
     """
 
-    C: Compressor
+    C: Contractive
     gamma: Step = "theory"
-    down: Compressor = Sparse()
+    down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Richtárik, Sokolov, Fatkhullin, EF21 (NeurIPS 2021), Algorithm 2"
 

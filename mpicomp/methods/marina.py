@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp.compressors import Identity, Sparse, Unbiased
-from mpicomp.compressors.base import Array, Compressor, check_probability
+from mpicomp.compressors.base import Array, check_probability
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method, Nothing, Step, average, check_step, require
 from mpicomp.problems.base import Constants, Objective
@@ -33,11 +33,11 @@ class MARINA(Method):
     Differences from the paper: the mean is broadcast and every rank forms g and takes the step.
     """
 
-    Q: Compressor
+    Q: Unbiased
     gamma: Step = "theory"
     p: Step = None
-    sync: Compressor = Identity()
-    down: Compressor = Sparse()
+    sync: Identity = Identity()
+    down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithm 1"
 
@@ -83,7 +83,7 @@ class MARINA(Method):
     def _dense(self, key: Key) -> bool:
         return key.round == 0 or key.shared("marina/coin").coin(self.p)
 
-    def _uplink(self, key: Key) -> Compressor:
+    def _uplink(self, key: Key) -> Unbiased:
         return self.sync if self._dense(key) else self.Q
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:

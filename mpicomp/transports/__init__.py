@@ -9,7 +9,8 @@ from mpicomp.transports.base import Transport
 from mpicomp.transports.local import Local
 
 # Variables by which a launcher tells a process how many ranks it has started.
-_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
+_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 def launched_ranks() -> int | None:
@@ -20,6 +21,12 @@ def launched_ranks() -> int | None:
     if "SLURM_STEP_NUM_TASKS" in os.environ and "SLURM_PROCID" in os.environ:
         return int(os.environ["SLURM_STEP_NUM_TASKS"])
     return None
+
+
+def launched_rank() -> int:
+    """This process's rank as its launcher says, 0 outside one; known before MPI is imported."""
+    found = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
+    return int(found) if launched_ranks() is not None else 0
 
 
 def connect(n: int, dedicated: bool = False) -> Transport:
@@ -37,8 +44,9 @@ def connect(n: int, dedicated: bool = False) -> Transport:
 
     if mpi.world_size() != launched:
         raise ConfigError(
-            f"the launcher started {launched} ranks but MPI sees {mpi.world_size()}: launcher and MPI library do "
-            f"not belong together ({mpi.library()}). Use the mpirun of that library; `mpicomp doctor` tells which."
+            f"the launcher started {launched} ranks but MPI sees {mpi.world_size()}: each rank believes it "
+            f"is alone, so launcher and MPI library ({mpi.library()}) do not belong together. Use that "
+            "library's mpirun; `mpicomp doctor` finds it."
         )
     if dedicated and mpi.world_size() == 1:
         raise ConfigError("a dedicated server needs at least 2 ranks; 1 was started.")

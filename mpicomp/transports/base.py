@@ -22,8 +22,8 @@ Received = Generator[tuple[int, Bytes], None, None]  # (worker, message); close 
 class Transport(ABC):
     """n workers, some of them hosted here; one rank is the server.
 
-    stop     set it to ask, from any rank, that the run end after a common round
-    sent     bytes that this rank handed to another process, all of them: [messages, observations]
+    stop    set it to ask, from any rank, that the run end after a common round
+    sent    bytes that this rank handed to another process: [messages, observations]
     """
 
     n: int
@@ -32,6 +32,7 @@ class Transport(ABC):
     hosted: range  # the workers that live in this process
     is_server: bool
     stop: bool = False
+    sent: list[int]
     clock: Clock
 
     @abstractmethod
@@ -74,6 +75,10 @@ class Transport(ABC):
     @abstractmethod
     def collect(self, value: object) -> list[object] | None:
         """Each rank's ``value`` in rank order, on the server.  For reports at the end of a run."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what the transport holds; collective, at the end of a run that is over everywhere."""
 
 
 def placement(n: int, ranks: int, dedicated: bool) -> list[range]:

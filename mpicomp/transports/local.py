@@ -48,3 +48,6 @@ class Local(Transport):
 
     def collect(self, value: object) -> list[object]:
         return [value]
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -38,7 +38,10 @@ class Mpi(Transport):
     chunk      the longest piece handed to MPI, in bytes
     """
 
-    def __init__(self, n: int, comm: MPI.Comm = MPI.COMM_WORLD, dedicated: bool = False, chunk: int = CHUNK) -> None:
+    def __init__(
+        self, n: int, comm: MPI.Comm | None = None, dedicated: bool = False, chunk: int = CHUNK
+    ) -> None:
+        comm = comm or MPI.COMM_WORLD
         self.n, self.rank, self.ranks = n, comm.rank, comm.size
         self._shares = placement(n, comm.size, dedicated)
         self.hosted, self.is_server = self._shares[self.rank], self.rank == 0
@@ -160,6 +163,10 @@ class Mpi(Transport):
 
     def collect(self, value: object) -> list[object] | None:
         return self._measurements.gather(value, root=0)
+
+    def close(self) -> None:
+        self._messages.Free()
+        self._measurements.Free()
 
     def host(self) -> str:
         return f"{MPI.Get_processor_name()}, {library()}"

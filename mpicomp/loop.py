@@ -1,0 +1,103 @@
+"""The loop: the only place where a method, a problem and a transport meet."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+
+from mpicomp import checkpoint, messages
+from mpicomp.coding.bits import Bytes
+from mpicomp.digest import Digest
+from mpicomp.errors import DivergedError, MpicompError
+from mpicomp.keys import Key
+from mpicomp.ledger import Ledger
+from mpicomp.measure import Measured, measure
+from mpicomp.methods.base import Method
+from mpicomp.problems.base import Problem
+from mpicomp.record import Row
+from mpicomp.transports import Transport
+
+
+class Loop:
+    """A method at work on a problem over a transport: the state of a run, and one round of it."""
+
+    def __init__(self, method: Method, problem: Problem, transport: Transport, seed: int) -> None:
+        t, n = transport, transport.n
+        self.transport, self.seed = t, seed
+        self.objectives = t.together(lambda: {i: problem.objective(i, n) for i in t.hosted})
+        x0 = t.together(problem.x0)
+        resolved = t.together(
+            lambda: method.resolve(lambda: problem.constants(n), x0.size, n) if t.is_server else None
+        )
+        self.method: Method = pickle.loads(t.tell(pickle.dumps(resolved) if t.is_server else None))
+        self.replica = self.method.replica(x0)
+        self.server = self.method.server(x0) if t.is_server else None
+        self.workers = {i: self.method.worker(x0) for i in t.hosted}
+        self._measured = {i: Measured(f, t.clock) for i, f in self.objectives.items()}
+        self.ledger = Ledger(n)
+        self.digest = Digest(x0)
+
+    def step(self, k: int) -> bool:
+        """Round k.  Returns whether some rank has asked to stop after it."""
+        t, method, key = self.transport, self.method, Key(self.seed, k, None, self.transport.n)
+        down: Bytes | None = None
+        try:
+            with closing(t.gather(self._uplink(key))) as received:
+                if t.is_server:
+                    with t.clock.phase("server"):
+                        ups = self._decoded(received, key)
+                        down = messages.encode(method.server_step(self.server, self.replica, ups, key))
+        except MpicompError as error:
+            t.fail(error)
+            raise
+        down, stop = t.broadcast(down)
+        with t.clock.phase("decode"):
+            method.follow(self.replica, messages.decode(method.Down, down), key)
+        if t.is_server:
+            self.ledger.down += len(down)
+            self.digest.update(self.replica.x)
+        return stop
+
+    def _uplink(self, key: Key) -> Iterator[tuple[int, Bytes]]:
+        """The hosted workers' messages, each computed when it is asked for."""
+        for i, w in self.workers.items():
+            try:
+                with self.transport.clock.phase("compress"):
+                    up = self.method.worker_step(w, self.replica, self._measured[i], key.of(i))
+                    message = messages.encode(up)
+            except DivergedError as error:
+                raise DivergedError(f"worker {i}, round {key.round}: {error} {advice(self.method)}") from None
+            yield i, message
+
+    def _decoded(self, received: Iterator[tuple[int, Bytes]], key: Key) -> Iterator[tuple[Key, Any]]:
+        """What arrived, decoded and entered in the ledger."""
+        for i, message in received:
+            up: Any = messages.decode(self.method.Up, message)
+            self.ledger.up[i] += len(message)
+            self.ledger.paper_bits_up += self.method.paper_bits(up, self.replica.x.size, key.of(i))
+            yield key.of(i), up
+
+    def observe(self, round: int, seconds: float) -> Row | None:
+        """f and the gradient at the current iterate, with what it took; None but on the server."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            measured = measure(self.transport, self.objectives, self.replica.x)
+        if measured is None:
+            return None
+        book = self.ledger
+        return Row(round, *measured, book.up_bytes, book.down_bytes, book.paper_bits_up, seconds)
+
+    def states(self) -> checkpoint.States:
+        """The records that this rank answers for in a checkpoint; the replica is the server's."""
+        own: checkpoint.States = {f"worker-{i}": w for i, w in self.workers.items()}
+        if self.transport.is_server:
+            own |= {"replica": self.replica, "server": self.server, "ledger": self.ledger}
+        return own
+
+
+def advice(method: Method) -> str:
+    """What to do about a run that diverges."""
+    return f"The step size may be too large: gamma={getattr(method, 'gamma', None)}; try a smaller one."

@@ -1,0 +1,43 @@
+"""What tests under mpirun need: one voice, and an end at the first failure.
+
+A rank whose test fails leaves the others waiting in the next collective for ever, so a failure on any
+rank is printed there and ends the job.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from mpicomp.transports import launched_rank, launched_ranks
+
+_RANKS = launched_ranks() or 1
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory):
+    """Tests neither use nor fill the user's cache."""
+    if "MPICOMP_CACHE" not in os.environ:
+        os.environ["MPICOMP_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    if launched_rank() != 0:
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        reporter._tw._file = open(os.devnull, "w")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report):
+    if report.failed and _RANKS > 1:
+        from mpi4py import MPI
+
+        sys.__stderr__.write(
+            f"\n[rank {launched_rank()}] {report.nodeid} ({report.when})\n{report.longreprtext}\n"
+        )
+        sys.__stderr__.flush()
+        MPI.COMM_WORLD.Abort(1)

@@ -1,0 +1,56 @@
+"""Every method with every compressor that it takes, on a small heterogeneous problem.
+
+As a script, `everything.py plain|dedicated|chunked` prints one JSON object, name -> [sha256, up, down].
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import mpicomp
+from mpicomp import AGD, DCGD, DIANA, EF14, EF21, GD, MARINA, Absolute, Contractive, Method, Unbiased
+from mpicomp.problems import Quadratics
+from mpicomp.transports import launched_rank
+from mpicomp.transports.mpi import Mpi
+from tests.conformance import CASES
+
+WORKERS, ROUNDS = 8, 8
+PROBLEM = Quadratics(d=24, noise=0.5, lam=0.1)
+
+
+def methods() -> list[Method]:
+    """Step sizes are small numbers: what matters here is that every path is walked, not how fast."""
+    chosen: list[Method] = [GD(gamma=0.1), AGD(gamma=0.1, mu=0.1)]
+    for C in dict.fromkeys(case.c for case in CASES if case.d <= PROBLEM.d):
+        if isinstance(C, Unbiased):
+            chosen += [DCGD(C, gamma=1e-3), DIANA(C, gamma=1e-3), MARINA(C, gamma=1e-3, p=0.3)]
+        if isinstance(C, Contractive):
+            chosen += [EF21(C, gamma=1e-3)]
+        if isinstance(C, Contractive | Absolute):
+            chosen += [EF14(C, gamma=1e-3)]
+    return chosen
+
+
+def main(how: str) -> None:
+    found = {}
+    for method in methods():
+        transport = Mpi(WORKERS, chunk=7) if how == "chunked" else None
+        run = mpicomp.run(
+            method,
+            PROBLEM,
+            workers=WORKERS,
+            rounds=ROUNDS,
+            every=ROUNDS,
+            transport=transport,
+            dedicated=how == "dedicated",
+        )
+        found[repr(method)] = [run.iterates_sha256, run.ledger.up_bytes, run.ledger.down_bytes]
+        if transport is not None:
+            transport.close()
+    if launched_rank() == 0:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

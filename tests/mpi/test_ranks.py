@@ -1,0 +1,107 @@
+"""Collective properties, run on every rank at once: `mpirun -n 4 python -m pytest --only-mpi tests/mpi`."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import numpy as np
+import pytest
+
+import mpicomp
+from mpicomp import AGD, DIANA, EF21, MARINA, PermK, RandK, TopK
+from mpicomp.errors import DataError
+from mpicomp.loop import Loop
+from mpicomp.problems import Quadratics
+from mpicomp.transports.local import Local
+
+pytestmark = pytest.mark.mpi(min_size=2)
+
+PROBLEM = Quadratics(d=30, noise=0.3, lam=0.1)
+
+
+@pytest.fixture
+def transport():
+    from mpicomp.transports.mpi import Mpi
+
+    t = Mpi(10)
+    yield t
+    t.close()
+
+
+def everywhere(t, value):
+    """Every rank's value, on every rank."""
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD.allgather(value)
+
+
+@pytest.mark.parametrize("method", [AGD(), DIANA(RandK(k=3)), MARINA(PermK()), EF21(TopK(k=3))], ids=repr)
+def test_replicas_are_bit_identical_on_all_ranks(transport, method):
+    """Whatever a method keeps on every rank (x, g, h, y) has one hash after each round."""
+    loop = Loop(method, PROBLEM, transport, seed=3)
+    for k in range(10):
+        loop.step(k)
+        state = {name: np.asarray(v).tobytes() for name, v in vars(loop.replica).items()}
+        digests = everywhere(transport, {name: sha256(v).hexdigest() for name, v in state.items()})
+        assert all(d == digests[0] for d in digests)
+
+
+def test_a_run_is_the_same_here_and_in_one_process(transport):
+    method = MARINA(RandK(k=3))
+    here = mpicomp.run(method, PROBLEM, workers=10, rounds=20, transport=transport)
+    alone = mpicomp.run(method, PROBLEM, workers=10, rounds=20, transport=Local(10))
+    assert here.iterates_sha256 == alone.iterates_sha256
+    assert (here.ledger.up == alone.ledger.up).all() and (here.ledger.down == alone.ledger.down).all()
+    assert [(r.f, r.grad_norm_sq) for r in here.rows] == [(r.f, r.grad_norm_sq) for r in alone.rows]
+
+
+def test_the_server_receives_in_worker_order(transport):
+    messages = ((i, np.full(i + 1, i, np.uint8)) for i in transport.hosted)
+    received = [(i, m.tolist()) for i, m in transport.gather(messages)]
+    assert received == ([(i, [i] * (i + 1)) for i in range(10)] if transport.is_server else [])
+
+
+def test_empty_messages_arrive(transport):
+    received = list(transport.gather((i, np.empty(0, np.uint8)) for i in transport.hosted))
+    assert len(received) == (10 if transport.is_server else 0)
+    down, stop = transport.broadcast(np.empty(0, np.uint8) if transport.is_server else None)
+    assert len(down) == 0 and not stop
+
+
+def test_an_error_of_one_rank_is_raised_on_all(transport):
+    def action():
+        if transport.rank == transport.ranks - 1:
+            raise DataError("only here")
+        return transport.rank
+
+    with pytest.raises(DataError, match="only here"):
+        transport.together(action)
+    assert transport.together(lambda: 7) == 7  # and the transport is still good
+
+
+def test_a_failed_worker_fails_the_round_everywhere_and_leaves_nothing_behind(transport):
+    def messages(fail):
+        for i in transport.hosted:
+            if fail and i == 6:
+                raise DataError("worker 6")
+            yield i, np.full(100_000, i, np.uint8)  # long enough to need a matching receive
+
+    def round_trip(fail):
+        try:
+            received = [i for i, _ in transport.gather(messages(fail))]
+        except DataError as error:
+            transport.fail(error)
+            raise
+        transport.broadcast(np.zeros(1, np.uint8) if transport.is_server else None)
+        return received
+
+    with pytest.raises(DataError, match="worker 6"):
+        round_trip(fail=True)
+    assert round_trip(fail=False) == (list(range(10)) if transport.is_server else [])
+
+
+def test_a_request_to_stop_from_any_rank_reaches_all(transport):
+    transport.stop = transport.rank == transport.ranks - 1
+    list(transport.gather((i, np.zeros(1, np.uint8)) for i in transport.hosted))
+    _, stop = transport.broadcast(np.zeros(1, np.uint8) if transport.is_server else None)
+    assert everywhere(transport, stop) == [True] * transport.ranks

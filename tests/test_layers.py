@@ -1,0 +1,94 @@
+"""The architecture, read from the imports: they only point down, and each library has its place."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "mpicomp"
+
+# From the bottom up.  A module may import from its own line and from lines below it.
+LAYERS = [
+    ["errors", "clock", "files"],
+    ["kernels", "coding"],
+    ["keys", "messages"],
+    ["compressors", "data", "problems"],
+    ["methods"],
+    ["ledger", "transports"],
+    ["digest", "measure", "record", "checkpoint", "signals", "loop", "run"],
+    ["config", "suite", "tuning", "comparison", "compare"],
+    ["launch", "tables", "report", "progress", "catalogue", "doctor", "bench"],
+    ["cli", "__init__", "__main__"],
+]
+LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
+
+# Libraries that only these files may import.
+HOMES = {
+    "mpi4py": {"transports/mpi.py", "bench.py"},
+    "matplotlib": {"report.py"},
+    "sklearn": {"data/libsvm.py", "data/bundled.py"},
+    "cupy": set(),
+    "numba": set(),
+    "click": {"cli.py"},
+}
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imports(path: Path) -> list[str]:
+    """The dotted names that ``path`` imports, anywhere in it."""
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            module = node.module or ""
+            names += [f"{module}.{alias.name}" for alias in node.names]
+    return names
+
+
+def top(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def test_every_module_has_a_layer():
+    assert {top(path) for path in FILES} == set(LEVEL)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_down(path):
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "mpicomp" and len(parts) > 1 and parts[1] in LEVEL:
+            assert LEVEL[parts[1]] <= LEVEL[top(path)], f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_libraries_stay_in_their_files(path):
+    where = str(path.relative_to(PACKAGE))
+    for name in imports(path):
+        home = HOMES.get(name.split(".")[0])
+        assert home is None or where in home, f"{where} imports {name}"
+
+
+def test_no_method_or_compressor_subclasses_another():
+    """A class is abstract or final."""
+    from inspect import isabstract
+
+    from mpicomp import compressors, methods
+
+    for cls in [*compressors.COMPRESSORS.values(), *methods.METHODS.values()]:
+        assert not isabstract(cls)
+        assert all(isabstract(base) or base is object for base in cls.__mro__[1:] if base.__module__ != "abc")
+
+
+def test_importing_the_package_needs_neither_mpi_nor_a_figure_library():
+    import subprocess
+    import sys
+
+    code = "import sys, mpicomp; print(sorted({'mpi4py', 'matplotlib', 'sklearn', 'numba', 'cupy'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

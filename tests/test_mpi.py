@@ -1,0 +1,172 @@
+"""Real ranks, started by mpirun: the same bits and bytes as in one process, and no hang."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.launching import LIMIT, TESTS, finish, mpicomp, mpirun, start
+
+QUADRATIC = ("--problem", "quadratics(d=40, lam=0.1)", "--workers", "8")
+EF21 = ("--method", "ef21(topk(k=4), gamma=0.05)")
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """All methods in one process, without a launcher: the Local transport."""
+    command = [sys.executable, "-m", "tests.everything", "plain"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=TESTS.parent, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "how"),
+    [(1, "plain"), (2, "plain"), (3, "plain"), (4, "plain"), (8, "plain"), (3, "dedicated"), (3, "chunked")],
+)
+def test_every_method_and_compressor_gives_the_same_bits_and_bytes(alone, ranks, how):
+    """Design rule 4: iterates (by SHA-256) and byte totals do not depend on placement or chunking."""
+    done = mpirun(ranks, str(TESTS / "everything.py"), how, PYTHONPATH=str(TESTS.parent))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == alone
+
+
+def test_more_ranks_than_workers_is_fine():
+    """Ranks without a worker follow along."""
+    few = (
+        "run",
+        "--problem",
+        "quadratics(d=40, lam=0.1)",
+        "--workers",
+        "2",
+        *EF21,
+        "--rounds",
+        "10",
+        "--json",
+    )
+    alone, many = mpicomp(*few), mpicomp(*few, "--ranks", "5")
+    a, b = (json.loads(done.stdout.splitlines()[-1]) for done in (alone, many))
+    assert a["iterates_sha256"] == b["iterates_sha256"]
+
+
+def test_the_command_starts_ranks_itself_or_finds_itself_on_them():
+    """`mpicomp run --ranks 3`, `mpirun -n 3 mpicomp run` and one process agree."""
+    arguments = ("run", *QUADRATIC, *EF21, "--rounds", "30", "--json")
+    answers = [
+        mpicomp(*arguments),
+        mpicomp(*arguments, "--ranks", "3"),
+        mpirun(3, "-m", "mpicomp", *arguments),
+    ]
+    outcomes = [json.loads(a.stdout.splitlines()[-1]) for a in answers]
+    assert [o["ranks"] for o in outcomes] == [1, 3, 3]
+    for field in ("iterates_sha256", "up_bytes", "down_bytes", "f", "grad_norm_sq", "paper_bits_up"):
+        assert len({o[field] for o in outcomes}) == 1, field
+
+
+def test_bytes_handed_to_mpi_are_the_ledgers():
+    """On 8 ranks worker i is rank i: each rank but the server sends what the ledger says of its worker."""
+    done = mpicomp("run", *QUADRATIC, *EF21, "--rounds", "20", "--ranks", "8", "--json")
+    outcome = json.loads(done.stdout.splitlines()[-1])
+    assert outcome["mpi_bytes_sent"][1:] == outcome["up_bytes_by_worker"][1:]
+    assert outcome["mpi_bytes_sent"][0] * 8 == outcome["down_bytes"] * 7  # seven receivers, eight workers
+
+
+def test_the_server_holds_one_message_at_a_time():
+    """O(d), not O(n d): the peak of the server's allocations does not grow with the workers."""
+    peaks = []
+    for workers in ("4", "32"):
+        done = mpirun(2, str(TESTS / "mpi" / "peak.py"), workers, PYTHONPATH=str(TESTS.parent))
+        assert done.returncode == 0, done.stderr
+        peaks.append(int(done.stdout))
+    assert peaks[1] < 1.2 * peaks[0]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_an_unexpected_exception_ends_the_job_with_its_traceback(ranks):
+    done = mpirun(ranks, str(TESTS / "mpi" / "faulty.py"), "raise", PYTHONPATH=str(TESTS.parent))
+    assert done.returncode != 0
+    assert done.stderr.count("ZeroDivisionError: worker 5 in its round 7") == 1
+
+
+def test_a_gradient_that_is_not_finite_is_reported_once_with_worker_and_round():
+    done = mpirun(4, str(TESTS / "mpi" / "faulty.py"), "nan", PYTHONPATH=str(TESTS.parent))
+    assert done.returncode != 0
+    assert done.stderr.count("worker 5, round 7: the gradient is not finite") == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_killed_rank_ends_the_job(rank):
+    done = mpirun(3, str(TESTS / "mpi" / "faulty.py"), f"kill {rank}", PYTHONPATH=str(TESTS.parent))
+    assert done.returncode != 0
+
+
+def test_a_user_error_is_said_once_and_every_rank_ends():
+    done = mpirun(4, "-m", "mpicomp", "run", *QUADRATIC, "--method", "marina(Q=randk(k=41))")
+    assert done.returncode != 0
+    assert done.stderr.count("k=41 exceeds the dimension d=40") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_ranks_that_each_believe_they_are_alone_are_refused():
+    """A launcher's variables with an MPI that knows of one rank: the wrong mpirun."""
+    done = mpicomp("run", *QUADRATIC, *EF21, PMI_SIZE="4", PMI_RANK="0")
+    assert done.returncode != 0
+    assert "each rank believes it is alone" in done.stderr
+
+
+def _wait_for_rows(path, rows: int) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not path.exists() or len(path.read_text().splitlines()) < rows + 1:
+        assert time.monotonic() < deadline, "the run recorded nothing"
+        time.sleep(0.01)
+
+
+def test_a_signal_ends_the_run_in_good_order_and_it_resumes_on_other_ranks(tmp_path):
+    """Interrupted at some round on 3 ranks and resumed on 2: the iterates of a run left alone."""
+    arguments = ("run", *QUADRATIC, "--method", "marina(randk(k=4), gamma=0.01)", "--json")
+    rounds = ("--rounds", "1000000", "--every", "5")
+    job = start(3, "-m", "mpicomp", *arguments, *rounds, "--out", str(tmp_path / "run"))
+    _wait_for_rows(tmp_path / "run" / "rows.csv", 4)
+    job.send_signal(signal.SIGUSR1)  # mpirun passes it on to the ranks
+    stopped = finish(job)
+    outcome = json.loads(stopped.stdout.splitlines()[-1])
+    assert outcome["status"] == "interrupted"
+    rounds = ("--rounds", str(outcome["rounds"] + 30), "--every", "5")
+    resumed = mpirun(2, "-m", "mpicomp", *arguments, *rounds, "--out", str(tmp_path / "run"), "--resume")
+    whole = mpicomp(*arguments, *rounds)
+    a, b = (json.loads(done.stdout.splitlines()[-1]) for done in (resumed, whole))
+    for field in ("iterates_sha256", "up_bytes", "down_bytes", "rounds", "grad_norm_sq"):
+        assert a[field] == b[field], field
+
+
+def test_control_c_reaches_ranks_that_the_command_started(tmp_path):
+    """Ctrl-C on `mpicomp run --ranks 2`: exit status 130, a summary, and every row kept."""
+    arguments = (
+        "run",
+        *QUADRATIC,
+        *EF21,
+        "--rounds",
+        "1000000",
+        "--ranks",
+        "2",
+        "--out",
+        str(tmp_path / "run"),
+    )
+    job = subprocess.Popen(
+        [sys.executable, "-m", "mpicomp", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _wait_for_rows(tmp_path / "run" / "rows.csv", 4)
+    job.send_signal(signal.SIGINT)
+    done = finish(job)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr == ""
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
