@@ -120,6 +120,8 @@ def run(
     for name, value in {"workers": workers, "rounds": rounds, "every": every}.items():
         if not isinstance(value, int) or value < 1:
             raise ConfigError(f"{name}={value!r}; allowed: a positive integer.")
+    if not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise ConfigError(f"seed={seed!r}; allowed: an integer from 0 to 2^64 - 1.")
     if checkpoint_every is not None and out is None:
         raise ConfigError("checkpoint_every needs a folder to write to: give out.")
     t = transport or connect(workers, dedicated)

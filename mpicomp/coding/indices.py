@@ -1,12 +1,13 @@
 """Index codes: a set of k out of d positions in close to log2 C(d, k) bits.
 
-Three layouts; which one is used follows from (d, k) alone, so nothing announces it:
+Four layouts; which one is used follows from (d, k) alone, so nothing announces it:
 
 ==========  ===============================================================================
 raw         k symbols of ceil(log2 d) bits
 bitmap      d bits
 Elias-Fano  k symbols of l low bits, then a bitmap in which bit (i_j >> l) + j is set for the
             j-th smallest index i_j; l is the width that makes the whole smallest
+by threes   the same with i_j div 3 above and k trits i_j mod 3 below, five a byte; for k near d/4
 ==========  ===============================================================================
 
 If k > d/2 the complement is coded instead.  Elias-Fano takes about 2 + log2(d/k) bits an index.
@@ -19,11 +20,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.coding.bits import Bytes, expect_length, pack, packed_nbytes, unpack
+from mpicomp.coding.bits import Bytes, expect_length, pack, pack_trits, packed_nbytes, unpack, unpack_trits
 from mpicomp.errors import MessageError
 
 Indices = NDArray[np.int64]
-_RAW, _BITMAP = -1, -2  # layouts; any other number is Elias-Fano with that many low bits
+_RAW, _BITMAP, _THREES = -1, -2, -3  # layouts; any other number is Elias-Fano with that many low bits
 
 
 def index_nbytes(d: int, k: int) -> int:
@@ -40,6 +41,10 @@ def encode_indices(indices: Indices, d: int) -> Bytes:
         return pack(indices.astype(np.uint64), (d - 1).bit_length())
     if low == _BITMAP:
         return _bitmap(indices, d)
+    if low == _THREES:
+        upper = indices // 3 + np.arange(indices.size)
+        bitmap = _bitmap(upper, indices.size + (d - 1) // 3)
+        return np.concatenate([pack_trits((indices % 3).astype(np.uint8)), bitmap])
     upper = (indices >> low) + np.arange(indices.size)
     lower = (indices & ((1 << low) - 1)).astype(np.uint64)
     return np.concatenate([pack(lower, low), _bitmap(upper, indices.size + ((d - 1) >> low))])
@@ -55,11 +60,13 @@ def decode_indices(buf: Bytes, d: int, k: int) -> Indices:
     elif low == _BITMAP:
         indices = _set_bits(buf, d)
     else:
-        split = packed_nbytes(j, low)
-        upper = _set_bits(buf[split:], j + ((d - 1) >> low))
+        threes = low == _THREES
+        step = 3 if threes else 1 << low
+        split = -(-j // 5) if threes else packed_nbytes(j, low)
+        upper = _set_bits(buf[split:], j + (d - 1) // step)
         if upper.size == j:
-            lower = unpack(buf[:split], j, low).astype(np.int64)
-            indices = ((upper - np.arange(j)) << low) | lower
+            lower = unpack_trits(buf[:split], j) if threes else unpack(buf[:split], j, low)
+            indices = (upper - np.arange(j)) * step + lower.astype(np.int64)
         else:
             indices = upper  # refused below: the number of set bits is not k
     if indices.size != j or (j and (indices[-1] >= d or (np.diff(indices) <= 0).any())):
@@ -75,6 +82,7 @@ def _layout(d: int, k: int) -> tuple[int, int]:
     sizes = {_RAW: packed_nbytes(k, (d - 1).bit_length()), _BITMAP: -(-d // 8)}
     for low in range(max(d // k, 1).bit_length() + 1):
         sizes[low] = packed_nbytes(k, low) + -(-(k + ((d - 1) >> low)) // 8)
+    sizes[_THREES] = -(-k // 5) + -(-(k + (d - 1) // 3) // 8)
     best = min(sizes, key=lambda layout: sizes[layout])
     return best, sizes[best]
 

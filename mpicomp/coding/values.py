@@ -22,12 +22,10 @@ def encode_values(x: NDArray[np.floating], values: str) -> Bytes:
     try:
         with np.errstate(over="raise"):
             if values == "bf16":
-                bits = np.ascontiguousarray(x, dtype="<f4").view("<u4")
-                bits = bits + 0x7FFF + (bits >> 16 & 1)  # round half to even on the upper 16 bits
-                rounded = (bits >> 16).astype("<u2")
-                if (rounded & 0x7FFF >= 0x7F80).any():
-                    raise FloatingPointError
-                return rounded.view(np.uint8)
+                # Eight significant bits, fewer below 2^-126; rounded once, also from float64.
+                quantum = np.ldexp(1.0, np.maximum(np.frexp(x)[1], -125) - 8)
+                rounded = (np.rint(x / quantum) * quantum).astype("<f4")
+                return np.ascontiguousarray(rounded.view("<u2")[1::2]).view(np.uint8)
             return np.array(x, dtype=f"<{values}", order="C").view(np.uint8)  # never an alias of x
     except FloatingPointError:
         raise DivergedError(

@@ -42,6 +42,9 @@ class Bernoulli(Sparsifier):
     def omega(self, d: int, n: int) -> float:
         return 1 / self.q - 1
 
+    def sends(self, d: int, n: int) -> float:
+        return 1 - (1 - self.q) ** d
+
 
 @dataclass(frozen=True)
 class Lazy(Sparsifier):
@@ -71,6 +74,9 @@ class Lazy(Sparsifier):
 
     def omega(self, d: int, n: int) -> float:
         return 1 / self.q - 1
+
+    def sends(self, d: int, n: int) -> float:
+        return self.q
 
 
 @lru_cache(maxsize=8)

@@ -61,6 +61,9 @@ class PermK(Sparsifier):
     def mean_nbytes(self, d: int, n: int) -> float:
         return d * _copies(d, n) / n * WIDTH[self.values]
 
+    def sends(self, d: int, n: int) -> float:
+        return min(1.0, d * _copies(d, n) / n)
+
     def omega(self, d: int, n: int) -> float:
         return n / _copies(d, n) - 1
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.coding.bits import Bytes, expect_length
 from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
 from mpicomp.compressors.base import Array, Contractive, Unbiased, check_count, resolve_count
 from mpicomp.compressors.sparsifier import Sparsifier, gather, scatter_add, size
@@ -35,7 +35,10 @@ class Quantized(Unbiased):
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         support = self.S.support(out.size, key)
-        if count := size(support):
+        count = size(support)
+        if count == 0:
+            expect_length(buf, 0, str(self))
+        else:
             values = self.Q.decompress(buf, count, key.named("quantized"))
             scatter_add(out, support, values, scale * self.S.gain(out.size, key))
 
@@ -44,8 +47,9 @@ class Quantized(Unbiased):
 
     def mean_nbytes(self, d: int, n: int) -> float:
         # The quantiser's bytes are affine in the count but for rounding up to a byte.
-        count = max(1, round(d / (1 + self.S.omega(d, n))))
-        return self.Q.mean_nbytes(count, n)
+        sends = self.S.sends(d, n)
+        count = max(1, round(d / (1 + self.S.omega(d, n)) / sends))
+        return sends * self.Q.mean_nbytes(count, n)
 
     def paper_bits(self, buf: Bytes, d: int) -> int:
         return 8 * len(buf)

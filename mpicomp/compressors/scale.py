@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp.coding.bits import Bytes
-from mpicomp.coding.values import decode_values, encode_values
+from mpicomp.coding.values import decode_values
 from mpicomp.compressors.base import check_choice
-from mpicomp.errors import MessageError
+from mpicomp.errors import DivergedError, MessageError
 
 
 def check_scale_format(values: str) -> None:
@@ -20,10 +20,14 @@ def encode_scale(scale: float, values: str) -> tuple[Bytes, float]:
 
     Rounded up, so that no coordinate exceeds the norm that the receiver reads.
     """
-    wire = decode_values(encode_values(np.array([scale]), values), 1, values)
-    if wire[0] < scale:
+    if not scale <= float(np.finfo(values).max):
+        raise DivergedError(
+            f"a norm of {scale:.3g} does not fit the wire format {values!r} (allowed: f4, f8)."
+        )
+    wire = np.array([scale]).astype(f"<{values}")
+    if float(wire[0]) < scale:  # as doubles: numpy would round a bare float to float32 first
         wire = np.nextafter(wire, wire.dtype.type(np.inf))
-    return encode_values(wire, values), float(wire[0])
+    return wire.view(np.uint8), float(wire[0])
 
 
 def decode_scale(buf: Bytes, values: str) -> float:

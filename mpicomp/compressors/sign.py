@@ -13,6 +13,13 @@ from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_s
 from mpicomp.keys import Key
 
 
+def mean_magnitude(x: Array) -> float:
+    """|x|_1 / d; scaled by a power of two, so that the sum neither overflows nor rounds otherwise."""
+    magnitude = np.abs(x.astype(np.float64))
+    exponent = np.frexp(magnitude.max(initial=0.0))[1]
+    return float(np.ldexp(np.sum(np.ldexp(magnitude, -exponent)) / x.size, exponent))
+
+
 @dataclass(frozen=True)
 class Sign(Contractive):
     """C(x) = (|x|_1 / d) sign(x), sign(0) = +1.
@@ -27,7 +34,7 @@ class Sign(Contractive):
         check_scale_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        header, _ = encode_scale(float(np.sum(np.abs(x), dtype=np.float64)) / x.size, self.values)
+        header, _ = encode_scale(mean_magnitude(x), self.values)
         return np.concatenate([header, np.packbits(x < 0, bitorder="little")])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:

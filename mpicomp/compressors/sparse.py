@@ -19,7 +19,7 @@ _WIRE = ("f8", "f4", "f2", "bf16")  # how a message is laid out: 2 i for sparse,
 
 @dataclass(frozen=True)
 class Sparse(Unbiased, Contractive):
-    """C(x) = x bit for bit: omega = 0, alpha = 1.  Small where x has few non-zeros.
+    """C(x) = x exactly: omega = 0, alpha = 1.  Small where x has few non-zeros (-0.0 counts as 0).
 
     values  "exact": float32 where every entry is one, else float64.  A format of values rounds to
             it; the server then goes on with the rounded vector, as everybody does.
@@ -34,8 +34,7 @@ class Sparse(Unbiased, Contractive):
         check_choice("values", self.values, ("exact", *_WIRE))
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        # Compared as bits, so that -0.0 is not taken for 0.0.
-        kept = np.flatnonzero(np.ascontiguousarray(x).view(f"u{x.itemsize}") != 0)
+        kept = np.flatnonzero(x)
         entries = x[kept]
         values = self.values if self.values != "exact" else _narrowest(entries)
         dense = x.size * WIDTH[values] <= sparse_nbytes(x.size, kept.size, values)

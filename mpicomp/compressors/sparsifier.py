@@ -38,6 +38,10 @@ class Sparsifier(Unbiased):
     def max_count(self, d: int, n: int) -> int:
         """The largest support one message can have."""
 
+    def sends(self, d: int, n: int) -> float:
+        """The probability that the support is not empty."""
+        return 1.0
+
     def compress(self, x: Array, key: Key) -> Bytes:
         return encode_values(gather(x, self.support(x.size, key)), self.values)
 

@@ -44,6 +44,6 @@ def powers_of_two(magnitude: NDArray[np.float64], lowest: int, words: Words) -> 
     mantissa, exponent = np.frexp(magnitude)  # magnitude = mantissa 2^exponent, 1/2 <= mantissa < 1
     low = exponent.astype(np.int64) - 1
     rounded = low + (words < (2 * mantissa - 1) * _WORDS)
-    tiny = low < lowest
+    tiny = (low < lowest) | (magnitude == 0)  # frexp gives 0 the exponent of 1/2
     lifted = words < np.ldexp(np.minimum(magnitude, 2.0**lowest), -lowest) * _WORDS
     return np.where(tiny, np.where((magnitude > 0) & lifted, lowest, lowest - 1), rounded)

@@ -13,8 +13,10 @@ What is not an ``MpicompError`` is a defect: its traceback is printed and the jo
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -29,6 +31,7 @@ from mpicomp.transports.base import Received, T, Transport, placement
 
 _DATA, _STOP, _ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
 CHUNK = 2**30
+_GRACE = 0.3  # seconds for the launcher to pass on a traceback: MPICH's drops what it has not read
 
 
 class Mpi(Transport):
@@ -174,7 +177,9 @@ class Mpi(Transport):
     def abort(self) -> None:
         sys.stderr.write(f"mpicomp: rank {self.rank} failed.\n{traceback.format_exc()}")
         sys.stderr.flush()
+        time.sleep(_GRACE)
         MPI.COMM_WORLD.Abort(1)
+        os._exit(1)  # MPICH's Abort may return, and Python would go on to print the exception again
 
 
 def library() -> str:
