@@ -654,7 +654,7 @@ def test_sparse_is_lossless(x):
     """Every number comes back as it was; only the sign of a zero is not sent."""
     x = np.array(x) + 0.0  # -0.0 + 0.0 is 0.0
     assert apply(Sparse(), x).tobytes() == x.tobytes()
-    single = np.where(np.abs(x) < 1e38, x, 1.0).astype(np.float32)
+    single = np.where(np.abs(x) < 1e38, x, 1.0).astype(np.float32) + np.float32(0)
     assert apply(Sparse(), single).astype(np.float32).tobytes() == single.tobytes()
 
 
