@@ -134,17 +134,18 @@ def require(method: str, name: str, value: object, *kinds: type) -> None:
     if isinstance(value, kinds):
         return
     wanted = " or ".join(k.__name__.lower() for k in kinds)
-    if isinstance(value, Unbiased) and Contractive in kinds:
-        remedy = f"Shrunk({value}) is contractive, and so is TopK(k=0.01)"
-    elif isinstance(value, Contractive | Absolute) and Unbiased in kinds:
-        remedy = "RandK(k=0.01) and Natural() are unbiased; EF21 takes contractive compressors"
-    else:
-        remedy = "see `mpicomp list compressors`"
     kind = next((k.__name__.lower() for k in (Unbiased, Contractive, Absolute) if isinstance(value, k)), None)
     what = f"{value}, which is {kind}" if kind else repr(value)
-    raise ConfigError(
-        f"{method} needs {name} to be a compressor that is {wanted}; it was given {what}. {remedy}."
-    )
+    raise ConfigError(f"{method} needs {name} to be {wanted}; it was given {what}. {_remedy(value, kinds)}")
+
+
+def _remedy(value: object, kinds: tuple[type, ...]) -> str:
+    if Unbiased in kinds:
+        return "RandK(k=0.01) and Natural() are unbiased; EF21 takes contractive compressors."
+    if Contractive in kinds:
+        shrunk = f"Shrunk({value}) and " if isinstance(value, Unbiased) else ""
+        return f"{shrunk}TopK(k=0.01) would do."
+    return f"{kinds[0].__name__}() would do."
 
 
 def average(Q: Compressor, ups: Iterable[tuple[Key, Message]], d: int, n: int) -> Array:
