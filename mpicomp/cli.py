@@ -12,6 +12,8 @@ import click
 
 from mpicomp.errors import MpicompError
 from mpicomp.launch import launch, leave
+from mpicomp.progress import rounds, stages
+from mpicomp.tables import phases_table, summary_table, terminal
 from mpicomp.transports import launched_rank, launched_ranks
 
 INTERRUPTED = 130  # exit status of a run that a signal ended in good order
@@ -23,7 +25,7 @@ def main() -> None:
         status = cli.main(prog_name="mpicomp", standalone_mode=False)
     except click.ClickException as error:
         status = _complain(error.show, error.exit_code)
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         status = INTERRUPTED
     except MpicompError as error:
         message = f"mpicomp: {error}"
@@ -76,22 +78,20 @@ server_option = click.option(
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as one line of JSON.")
 def run(ranks: int | None, server: str, as_json: bool, **options: Any) -> int:
     """Run one method on one problem."""
-    from mpicomp.config import parse_method, parse_problem
+    from mpicomp.config import parse_method, parse_problem, to_text
     from mpicomp.run import run as run_method
 
     method, problem = parse_method(options.pop("method")), parse_problem(options.pop("problem"))
     if ranks is not None and launched_ranks() is None:
         return _relaunch(ranks)
-    with _progress(options["rounds"]) as progress:
+    with rounds(options["rounds"], _watched()) as progress:
         outcome = run_method(method, problem, dedicated=server == "dedicated", progress=progress, **options)
     if launched_rank() == 0:
-        summary = outcome.summary()
+        summary = outcome.summary() | {"method": to_text(outcome.method), "problem": to_text(outcome.problem)}
         if as_json:
             click.echo(json.dumps(summary))
         else:
-            from mpicomp.report import print_summary
-
-            print_summary(summary)
+            _show(summary_table(summary), phases_table(summary))
     return INTERRUPTED if outcome.status == "interrupted" else 0
 
 
@@ -110,11 +110,13 @@ def compare(suite: Path, out: Path | None, resume: bool, ranks: int | None, serv
     if ranks is not None and launched_ranks() is None:
         return _relaunch(ranks)
     folder = out or Path("runs") / suite.stem
-    compare_methods(loaded, folder, resume=resume, dedicated=server == "dedicated")
+    with stages(_watched()) as progress:
+        compare_methods(loaded, folder, resume=resume, dedicated=server == "dedicated", progress=progress)
     if launched_rank() == 0:
-        from mpicomp.report import report
+        from mpicomp.report import publish
 
-        report(folder)
+        _show(terminal(publish(folder), loaded))
+        click.echo(f"{folder}/figure.png, table.md, rows.csv")
     return 0
 
 
@@ -197,9 +199,12 @@ def bench_round(ranks: int, as_json: bool) -> int:
         if as_json:
             click.echo(json.dumps(figures))
         else:
-            from mpicomp.report import print_round_overhead
-
-            print_round_overhead(figures)
+            for case in figures:
+                click.echo(
+                    "d = {d}, {nonzeros_per_worker} non-zeros a worker, {ranks} ranks: "
+                    "{rounds_per_second:.4g} rounds/s, bare loop {bare_rounds_per_second:.4g}, "
+                    "{ratio:.2f} times its time".format(**case)
+                )
     return 0
 
 
@@ -208,9 +213,14 @@ def _relaunch(ranks: int) -> int:
     return launch(ranks, ["-m", "mpicomp", *sys.argv[1:]])
 
 
-def _progress(rounds: int) -> Any:
-    """A progress bar, where a person is watching."""
-    from mpicomp.progress import bar
+def _watched() -> bool:
+    """Whether a person is watching this rank's standard error, through mpirun's pipes perhaps."""
+    return launched_rank() == 0 and (sys.stderr.isatty() or "MPICOMP_TERMINAL" in os.environ)
 
-    watching = sys.stderr.isatty() or "MPICOMP_TERMINAL" in os.environ
-    return bar(rounds, watching and launched_rank() == 0)
+
+def _show(*tables: Any) -> None:
+    from rich.console import Console
+
+    for table in tables:
+        # Not a terminal: as wide as it needs to be, for a log or a pipe.
+        Console(width=None if sys.stdout.isatty() else 140).print(table)

@@ -90,6 +90,10 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
         environment = launcher.environment() | os.environ | {STATUS: str(status)}
         if sys.stderr.isatty():
             environment["MPICOMP_TERMINAL"] = "1"  # mpirun's pipes hide the terminal from rank 0
+        if sys.stdout.isatty():
+            environment["COLUMNS"] = str(shutil.get_terminal_size().columns)
+        else:  # mpirun gives its ranks a terminal of 80 columns all the same
+            environment |= {"COLUMNS": "140", "TERM": "dumb"}
         # In a session of its own: the terminal's Ctrl-C would make mpirun kill the ranks.
         job = subprocess.Popen(command, env=environment, start_new_session=True)
         asked = False

@@ -1,28 +1,52 @@
-"""A progress bar for long work."""
+"""Progress bars for long work, where a person is watching."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from mpicomp.record import Row
 
+if TYPE_CHECKING:
+    from mpicomp.compare import Stage
+
 
 @contextmanager
-def bar(rounds: int, watching: bool) -> Iterator[Callable[[int, Row | None], None] | None]:
-    """A callback that shows the round and the last |∇f|² on standard error, or None if nobody watches."""
+def rounds(total: int, watching: bool) -> Iterator[Any]:
+    """A callback for ``run`` that shows the round and the last |∇f|², or None if nobody watches."""
     if not watching:
         yield None
         return
+    with _display() as display:
+        task = display.add_task("", total=total)
+
+        def advance(round: int, row: Row | None) -> None:
+            text = {} if row is None else {"description": f"|∇f|² = {row.grad_norm_sq:.2e}"}
+            display.update(task, completed=round, **text)
+
+        yield advance
+
+
+@contextmanager
+def stages(watching: bool) -> Iterator[Any]:
+    """A callback for ``compare`` that shows which of its runs is under way, or None if nobody watches."""
+    if not watching:
+        yield None
+        return
+    with _display() as display:
+        task = display.add_task("")
+
+        def advance(stage: Stage, round: int, row: Row | None) -> None:
+            display.update(task, completed=stage.number, total=stage.of, description=stage.what)
+
+        yield advance
+
+
+def _display() -> Any:
+    """On standard error, and gone when the work is done."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True, force_terminal=True), transient=True) as display:
-        task = display.add_task("", total=rounds)
-
-        def advance(round: int, row: Row | None) -> None:
-            text = {} if row is None else {"description": f"|∇f|² = {row.grad_norm_sq:.2e}"}
-            display.update(task, completed=round, **text)  # type: ignore[arg-type]
-
-        yield advance
+    return Progress(*columns, console=Console(stderr=True, force_terminal=True), transient=True)
