@@ -26,7 +26,7 @@ demo: $(READY)  ## compare methods on real data with 4 MPI ranks; table and figu
 	$(BIN)/mpicomp compare jobs/demo.toml --ranks 4 --out runs/demo
 
 test: $(READY)  ## all tests, then those that run on 4 ranks at once
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --ignore=tests/mpi
 	$(MAKE) --no-print-directory test-4
 
 test-%: $(READY)  ## the MPI tests on that many ranks, as in `make test-4`

@@ -29,6 +29,10 @@ _KEPT = 2
 States = dict[str, Any]  # a name such as "worker-3" -> a record of arrays and numbers
 
 
+class DamageError(RecordError):
+    """A generation that cannot be read in full; the one before may be sound."""
+
+
 def save(folder: Path, transport: Transport, round: int, states: States, header: dict[str, Any]) -> None:
     """Write a generation; collective.  ``states`` are this rank's, ``header`` the server's own facts."""
     place = folder / f"round-{round}"
@@ -37,7 +41,10 @@ def save(folder: Path, transport: Transport, round: int, states: States, header:
         arrays = {f"{name}.{f.name}": getattr(s, f.name) for name, s in states.items() for f in fields(s)}
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, **arrays)
-        place.mkdir(parents=True, exist_ok=True)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecordError(f"cannot create {place}: {error.strerror}.") from None
         name = f"part-{transport.rank}.npz"
         write_atomically(place / name, buffer.getvalue())
         return name, sha256(buffer.getbuffer()).hexdigest(), list(states)
@@ -46,8 +53,9 @@ def save(folder: Path, transport: Transport, round: int, states: States, header:
 
     def write_manifest() -> None:
         if parts is not None:
-            manifest = {"format": FORMAT, "round": round, "parts": parts, **header}
-            write_atomically(place / "manifest.json", json.dumps(manifest).encode())
+            manifest = json.dumps({"format": FORMAT, "round": round, "parts": parts, **header})
+            seal = sha256(manifest.encode()).hexdigest()  # a second line, for the first
+            write_atomically(place / "manifest.json", f"{manifest}\n{seal}\n".encode())
             for old in _generations(folder)[_KEPT:]:
                 shutil.rmtree(folder / f"round-{old}", ignore_errors=True)
 
@@ -63,11 +71,12 @@ def load(folder: Path, transport: Transport, states: States, config: dict[str, s
     found = json.dumps(_generations(folder)).encode() if transport.is_server else None
     for round in json.loads(transport.tell(found)):
         place = folder / f"round-{round}"
-        manifest = transport.together(partial(_read_manifest, place, config))
         try:
+            manifest = transport.together(partial(_read_manifest, place))
+            transport.together(partial(_refuse_other, place, manifest["config"], config))
             transport.together(partial(_read_states, place, manifest, states))
             return manifest
-        except RecordError as error:
+        except DamageError as error:
             damage.append(str(error))
     raise RecordError(" ".join(damage) or f"{folder} holds no checkpoint.")
 
@@ -79,18 +88,29 @@ def _generations(folder: Path) -> list[int]:
     )
 
 
-def _read_manifest(place: Path, config: dict[str, str]) -> dict[str, Any]:
-    manifest = json.loads((place / "manifest.json").read_text())
+def _read_manifest(place: Path) -> dict[str, Any]:
+    path = place / "manifest.json"
+    try:
+        content, seal = path.read_bytes().splitlines()
+    except OSError as error:
+        raise DamageError(f"cannot read {path}: {error.strerror}.") from None
+    except ValueError:
+        raise DamageError(f"{path} is damaged: it is not complete.") from None
+    if sha256(content).hexdigest().encode() != seal:
+        raise DamageError(f"{path} is damaged: its SHA-256 is not the one it ends with.")
+    manifest = json.loads(content)
     if manifest["format"] != FORMAT:
         raise RecordError(f"{place} has checkpoint format {manifest['format']}; this version reads {FORMAT}.")
-    saved = manifest["config"]
+    return manifest
+
+
+def _refuse_other(place: Path, saved: dict[str, str], config: dict[str, str]) -> None:
     for field in {**saved, **config}:
         if saved.get(field) != config.get(field):
             raise RecordError(
                 f"{place} belongs to another run: {field} is {saved.get(field)} there "
                 f"and {config.get(field)} here."
             )
-    return manifest
 
 
 def _read_states(place: Path, manifest: dict[str, Any], states: States) -> None:
@@ -101,9 +121,9 @@ def _read_states(place: Path, manifest: dict[str, Any], states: States) -> None:
         try:
             content = (place / name).read_bytes()
         except OSError as error:
-            raise RecordError(f"cannot read {place / name}: {error.strerror}.") from None
+            raise DamageError(f"cannot read {place / name}: {error.strerror}.") from None
         if sha256(content).hexdigest() != digest:
-            raise RecordError(f"{place / name} is damaged: its SHA-256 is not the manifest's.")
+            raise DamageError(f"{place / name} is damaged: its SHA-256 is not the manifest's.")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             for state in wanted:
                 for f in fields(states[state]):

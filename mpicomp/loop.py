@@ -41,6 +41,7 @@ class Loop:
         self.ledger = Ledger(n)
         self.digest = Digest(x0)
 
+    @np.errstate(over="ignore", invalid="ignore")  # refused by name: as a gradient that is not finite
     def step(self, k: int) -> bool:
         """Round k.  Returns whether some rank has asked to stop after it."""
         t, method, key = self.transport, self.method, Key(self.seed, k, None, self.transport.n)
@@ -52,8 +53,10 @@ class Loop:
                         ups = self._decoded(received, key)
                         down = messages.encode(method.server_step(self.server, self.replica, ups, key))
         except MpicompError as error:
+            if isinstance(error, DivergedError):
+                error = DivergedError(f"round {k}: {error} {advice(method)}")
             t.fail(error)
-            raise
+            raise error from None
         down, stop = t.broadcast(down)
         with t.clock.phase("decode"):
             method.follow(self.replica, messages.decode(method.Down, down), key)
@@ -70,7 +73,7 @@ class Loop:
                     up = self.method.worker_step(w, self.replica, self._measured[i], key.of(i))
                     message = messages.encode(up)
             except DivergedError as error:
-                raise DivergedError(f"worker {i}, round {key.round}: {error} {advice(self.method)}") from None
+                raise DivergedError(f"worker {i}: {error}") from None
             yield i, message
 
     def _decoded(self, received: Iterator[tuple[int, Bytes]], key: Key) -> Iterator[tuple[Key, Any]]:

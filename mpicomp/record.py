@@ -14,6 +14,7 @@ import csv
 import json
 import platform
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -46,7 +47,8 @@ def read_rows(path: Path) -> list[Row]:
     """The rows of a rows.csv.  A last line that was cut off is left out."""
     rows = []
     with open(path, newline="") as file:
-        for line in csv.DictReader(file):
+        whole = [line for line in file if line.endswith("\n")]  # a number cut short still looks like one
+        for line in csv.DictReader(whole):
             try:
                 rows.append(Row(**{name: kind(line[name]) for name, kind in _TYPES.items()}))
             except (KeyError, TypeError, ValueError):
@@ -65,7 +67,11 @@ class Recorder:
         if folder is None:
             return
         rows = folder / "rows.csv"
-        if (folder / "run.json").exists() or rows.exists():
+        try:
+            found = (folder / "run.json").exists() or rows.exists()
+        except OSError as error:
+            raise RecordError(f"cannot look into {folder}: {error.strerror}.") from None
+        if found:
             if not resume:
                 raise RecordError(
                     f"{folder} already holds a run. Choose another --out, or --resume to continue it."
@@ -84,24 +90,26 @@ class Recorder:
         if self.folder is None:
             return
         path = self.folder / "rows.csv"
-        saved = read_rows(path) if round is not None else []
-        kept = [row for row in saved if row.round <= (round or 0) and row.round % every == 0]
         try:
-            self._file = open(path, "w", newline="", buffering=1)  # noqa: SIM115 (open while the run lasts)
-            self._file.write(",".join(_TYPES) + "\n")
+            saved = read_rows(path) if round is not None else []
+        except OSError as error:
+            raise RecordError(f"cannot read {path}: {error.strerror}.") from None
+        self.rows = [row for row in saved if row.round <= (round or 0) and row.round % every == 0]
+        table = ",".join(_TYPES) + "\n" + "".join(_line(row) for row in self.rows)
+        write_atomically(path, table.encode())  # the rows of before are there until the new table is
+        try:
+            self._file = open(path, "a", newline="", buffering=1)  # noqa: SIM115 (open while the run lasts)
         except OSError as error:
             raise RecordError(f"cannot write {path}: {error.strerror}.") from None
-        for row in kept:
-            self.add(row)
 
     def add(self, row: Row) -> None:
         """Record ``row``, on disk at once."""
         self.rows.append(row)
         if self._file is not None:
             try:
-                self._file.write(",".join(repr(v) for v in asdict(row).values()) + "\n")
+                self._file.write(_line(row))
             except OSError as error:
-                self._file = None
+                self.close()
                 raise RecordError(
                     f"cannot write {self.folder}/rows.csv: {error.strerror}. The rows up to round "
                     f"{self.rows[-2].round if len(self.rows) > 1 else 0} are kept."
@@ -114,7 +122,13 @@ class Recorder:
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # what could not be written has been reported
+                self._file.close()
+            self._file = None
+
+
+def _line(row: Row) -> str:
+    return ",".join(repr(v) for v in asdict(row).values()) + "\n"
 
 
 def describe_machine() -> dict[str, str]:

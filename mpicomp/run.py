@@ -117,7 +117,10 @@ def run(
     Raises an ``MpicompError`` on every rank alike; the record of a run that diverged is kept in ``out``.
     """
     limits = Limits(rounds, target_grad_norm_sq, max_bytes, max_seconds)
-    for name, value in {"workers": workers, "rounds": rounds, "every": every}.items():
+    counts = {"workers": workers, "rounds": rounds, "every": every}
+    if checkpoint_every is not None:
+        counts["checkpoint_every"] = checkpoint_every
+    for name, value in counts.items():
         if not isinstance(value, int) or value < 1:
             raise ConfigError(f"{name}={value!r}; allowed: a positive integer.")
     if not isinstance(seed, int) or not 0 <= seed < 2**64:
@@ -151,8 +154,8 @@ class _Session:
         self.loop, self.problem, self.limits = loop, problem, limits
         self.folder = None if out is None else Path(out)
         self.config = {"method": type(loop.method).__name__, "problem": repr(problem)}
+        self.config |= {"workers": str(t.n), "seed": str(loop.seed)}  # before what may follow from them
         self.config |= {f"method.{f.name}": repr(getattr(loop.method, f.name)) for f in fields(loop.method)}  # type: ignore[arg-type]
-        self.config |= {"workers": str(t.n), "seed": str(loop.seed)}
         facts = {"config": self.config, "ranks": t.ranks, **describe_machine(), "hosts": t.collect(t.host())}
         self.recorder = t.together(lambda: Recorder(self.folder if t.is_server else None, facts, resume))
         self.round, self.seconds = 0, 0.0
@@ -167,7 +170,8 @@ class _Session:
         status: str | None = None
         try:
             t.together(lambda: self.recorder.start(self.round if self.resumed else None, every))
-            if not self.resumed:
+            over = self.round >= self.limits.rounds and self.round % every != 0  # that row was dropped
+            if not self.resumed or over:
                 status = self._record()
             while status is None and self.round < self.limits.rounds:
                 started = perf_counter()

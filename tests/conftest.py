@@ -6,6 +6,7 @@ rank is printed there and ends the job.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -28,7 +29,7 @@ def _own_cache(tmp_path_factory):
 def pytest_configure(config):
     if launched_rank() != 0:
         reporter = config.pluginmanager.get_plugin("terminalreporter")
-        reporter._tw._file = open(os.devnull, "w")
+        reporter._tw._file = io.StringIO()
 
 
 @pytest.hookimpl(trylast=True)

@@ -96,7 +96,7 @@ def test_an_unexpected_exception_ends_the_job_with_its_traceback(ranks):
 def test_a_gradient_that_is_not_finite_is_reported_once_with_worker_and_round():
     done = mpirun(4, str(TESTS / "mpi" / "faulty.py"), "nan", PYTHONPATH=str(TESTS.parent))
     assert done.returncode != 0
-    assert done.stderr.count("worker 5, round 7: the gradient is not finite") == 1
+    assert done.stderr.count("round 7: worker 5: the gradient is not finite") == 1
     assert "Traceback" not in done.stderr
 
 

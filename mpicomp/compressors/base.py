@@ -111,5 +111,5 @@ def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
 
 def check_probability(name: str, value: float) -> None:
     """Raise ``ConfigError`` unless 0 < value <= 1."""
-    if not 0 < value <= 1:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
         raise ConfigError(f"{name}={value!r}; allowed: a probability above 0 and at most 1.")

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp.compressors import Sparse, Unbiased
-from mpicomp.compressors.base import Array
+from mpicomp.compressors.base import Array, check_probability
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method, Nothing, Step, average, check_step, require
 from mpicomp.problems.base import Constants, Objective
@@ -52,6 +52,8 @@ class DIANA(Method):
         require("DIANA", "Q", self.Q, Unbiased)
         require("DIANA", "down", self.down, Sparse)
         check_step("gamma", self.gamma)
+        if self.alpha is not None:
+            check_probability("alpha", self.alpha)
 
     def replica(self, x0: Array) -> Replica:
         return self.Replica(x0.copy(), np.zeros_like(x0))

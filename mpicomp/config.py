@@ -1,0 +1,230 @@
+"""Text to objects and back: ``marina(Q=randk(k=0.01), gamma=theory*8)``.
+
+The text is a Python call in appearance only: it is read from its syntax tree and nothing is executed.
+
+* A class is named as in its table or as in Python: ``quantized_topk`` and ``QuantizedTopK`` are one.
+* A class without parentheses takes its defaults: ``natural`` is ``natural()``.
+* Where a parameter is no compressor, a bare name is a string: ``gamma=theory``, ``values=f8``, ``p=inf``.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from mpicomp.compressors import COMPRESSORS, Compressor
+from mpicomp.errors import ConfigError, unknown
+from mpicomp.methods import METHODS, Method
+from mpicomp.problems import PROBLEMS, Problem
+
+TABLES: dict[str, Mapping[str, type]] = {"method": METHODS, "problem": PROBLEMS, "compressor": COMPRESSORS}
+
+Source = TypeVar("Source")  # what a parameter's value is read from: a syntax tree, or a value from JSON
+
+
+def parse_method(text: str) -> Method:
+    """The method that ``text`` names."""
+    return _parse("method", text)
+
+
+def parse_problem(text: str) -> Problem:
+    """The problem that ``text`` names."""
+    return _parse("problem", text)
+
+
+def parse_compressor(text: str) -> Compressor:
+    """The compressor that ``text`` names."""
+    return _parse("compressor", text)
+
+
+def to_text(obj: object) -> str:
+    """The canonical text: the table's name, and the fields that differ from their defaults.
+
+    ``parse_method(to_text(m)) == m``, and so for problems and compressors.  What is in no table, such as
+    a problem of the user's own, gives its ``repr``.
+    """
+    name = _name(type(obj))
+    if name is None:
+        return repr(obj)
+    given = [(f, getattr(obj, f.name)) for f in _fields(type(obj))]
+    changed = [f"{f.name}={_value_text(value)}" for f, value in given if value != f.default]
+    return f"{name}({', '.join(changed)})" if changed else name
+
+
+def to_json(obj: object) -> dict[str, Any]:
+    """``{"name": ..., field: value, ...}`` with every field, compressors nested."""
+    values = {f.name: getattr(obj, f.name) for f in _fields(type(obj))}
+    nested = {k: to_json(v) if isinstance(v, Compressor) else v for k, v in values.items()}
+    return {"name": _name(type(obj)), **nested}
+
+
+def from_json(kind: str, content: Mapping[str, Any]) -> Any:
+    """What ``to_json`` was given; ``kind`` is "method", "problem" or "compressor"."""
+    if not isinstance(content, Mapping) or not isinstance(content.get("name"), str):
+        raise ConfigError(f"{content!r} is no {kind}; expected an object with a 'name'.")
+    given = {k: v for k, v in content.items() if k != "name"}
+    return _build(
+        kind, content["name"], given, lambda v: from_json("compressor", v), lambda v: v, str(dict(content))
+    )
+
+
+@dataclass(frozen=True)
+class Description:
+    """What ``mpicomp list`` says of a class."""
+
+    name: str
+    parameters: dict[str, str | None]  # name -> default as text, None if it must be given
+    summary: str
+    paper: str
+
+    @property
+    def signature(self) -> str:
+        """``marina(Q, gamma=theory)``."""
+        return f"{self.name}({', '.join(p if v is None else f'{p}={v}' for p, v in self.parameters.items())})"
+
+
+def describe(cls: type) -> Description:
+    """The name, parameters, purpose and paper of a class in one of the tables."""
+    parameters = {f.name: None if f.default is MISSING else _value_text(f.default) for f in _fields(cls)}
+    # A method has a module to itself, whose first line says what it is; the class starts with the algorithm.
+    doc = sys.modules[cls.__module__].__doc__ if issubclass(cls, Method) else cls.__doc__
+    summary = (doc or "").strip().splitlines()[0]
+    return Description(_name(cls) or cls.__name__, parameters, summary, getattr(cls, "paper", ""))
+
+
+def _parse(kind: str, text: str) -> Any:
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise ConfigError(
+            f"cannot read {text!r}: {reason}. Expected NAME or NAME(PARAMETER=VALUE, ...)."
+        ) from None
+    return _object(kind, node)
+
+
+def _object(kind: str, node: ast.expr) -> Any:
+    """The object that a name or a call stands for."""
+    text = ast.unparse(node)
+    call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+    if not isinstance(call.func, ast.Name):
+        raise ConfigError(f"{text!r} is no {kind}; expected NAME or NAME(PARAMETER=VALUE, ...).")
+    cls = _lookup(kind, call.func.id)
+    names = [f.name for f in _fields(cls)]
+    if len(call.args) > len(names):
+        raise ConfigError(f"{text}: {len(call.args)} parameters; allowed: {', '.join(names) or 'none'}.")
+    given = dict(zip(names, call.args, strict=False))
+    for keyword in call.keywords:
+        if keyword.arg is None or keyword.arg in given:
+            raise ConfigError(f"{text}: {keyword.arg or '**'} is given twice, or not by its name.")
+        given[keyword.arg] = keyword.value
+    return _build(kind, call.func.id, given, lambda n: _object("compressor", n), _literal, text)
+
+
+def _build(
+    kind: str,
+    name: str,
+    given: Mapping[str, Source],
+    compressor: Callable[[Source], Compressor],
+    literal: Callable[[Source], Any],
+    text: str,
+) -> Any:
+    """The ``kind`` called ``name``, its parameters read by ``compressor`` or ``literal`` as typed."""
+    cls = _lookup(kind, name)
+    hints, known = get_type_hints(cls), {f.name: f for f in _fields(cls)}
+    for parameter in given:
+        if parameter not in known:
+            raise unknown(f"parameter of {_name(cls)}", parameter, known)
+    missing = [f.name for f in known.values() if f.name not in given and f.default is MISSING]
+    if missing:
+        raise ConfigError(
+            f"{text} lacks {' and '.join(missing)}. {describe(cls).signature} is what it takes."
+        )
+    values = {}
+    for parameter, source in given.items():
+        hint = hints[parameter]
+        if any(isinstance(h, type) and issubclass(h, Compressor) for h in (hint, *get_args(hint))):
+            values[parameter] = compressor(source)
+        else:
+            values[parameter] = _typed(text, parameter, literal(source), hint)
+    try:
+        return cls(**values)
+    except ConfigError as error:
+        raise ConfigError(f"{text}: {error}") from None
+
+
+def _lookup(kind: str, name: str) -> type:
+    """The class of that name, whatever its case and with or without underscores."""
+    for other in (kind, *TABLES):
+        for known, cls in TABLES[other].items():
+            if _plain(known) == _plain(name):
+                if other == kind:
+                    return cls
+                raise ConfigError(
+                    f"{name!r} is a {other}; a {kind} is expected. Allowed: {', '.join(TABLES[kind])}."
+                )
+    raise unknown(kind, name, TABLES[kind])
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "")
+
+
+def _name(cls: type) -> str | None:
+    """The table's name of a class, None if it is in no table."""
+    return next((name for table in TABLES.values() for name, c in table.items() if c is cls), None)
+
+
+def _literal(node: ast.expr) -> Any:
+    """The number, string, True, False or None that ``node`` says; a name or theory*8 is a string."""
+    match node:
+        case ast.Constant(value=bool() | int() | float() | str() | None):
+            return node.value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+            return -number
+        case ast.Name(id=name):
+            return name
+        case ast.BinOp(
+            left=ast.Name(id=name), op=ast.Mult(), right=ast.Constant(value=int() | float() as factor)
+        ):
+            return f"{name}*{factor}"
+    raise ConfigError(
+        f"{ast.unparse(node)!r} is no value; allowed: a number, a name, 'a quoted text', "
+        "True, False, None, theory*NUMBER."
+    )
+
+
+def _typed(text: str, parameter: str, value: Any, hint: Any) -> Any:
+    """``value``, if it is of the type that the parameter is declared with."""
+    if hint is Any:
+        return value
+    if hint is str and type(value) is int:  # p=2 is as good as p='2'
+        return str(value)
+    accepted = hint | int if isinstance(1.0, hint) else hint  # whole numbers are numbers
+    if isinstance(value, bool) or not isinstance(value, accepted):
+        wanted = getattr(hint, "__name__", str(hint))
+        raise ConfigError(f"{text}: {parameter}={value!r}; allowed: a value of type {wanted}.")
+    return value
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, Compressor):
+        return to_text(value)
+    if isinstance(value, str) and _reads_back(value):
+        return value
+    return repr(float(value)) if isinstance(value, float) else repr(value)
+
+
+def _reads_back(text: str) -> bool:
+    """Whether ``text`` without quotes is read as the string ``text``."""
+    try:
+        return bool(_literal(ast.parse(text, mode="eval").body) == text)
+    except (SyntaxError, ValueError, ConfigError):
+        return False
+
+
+def _fields(cls: type) -> tuple[Field[Any], ...]:
+    return fields(cls)

@@ -1,0 +1,156 @@
+"""A comparison as a TOML file: one problem, several methods, seeds, and where step sizes are tuned.
+
+title = "Digits, 8 workers"
+problem = "logistic(data=digits, lam=1e-3)"
+workers = 8
+rounds = 2000                    # the most that a run may take
+every = 10                       # rounds between observations
+seeds = [0, 1, 2]
+target_grad_norm_sq = 1e-6       # further ends of a run, as of ``mpicomp run``; all optional
+max_bytes = 100_000_000
+max_seconds = 60.0
+
+[[method]]
+method = "marina(Q=randk(k=0.1), gamma=theory)"
+label = "MARINA RandK"           # without it, the method's text
+tune = [0, 6]                    # try gamma times 2^0 .. 2^6 and keep the best; see ``mpicomp.tuning``
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mpicomp.config import parse_method, parse_problem, to_text
+from mpicomp.errors import ConfigError, unknown
+from mpicomp.methods import Method
+from mpicomp.problems import Problem
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method of a suite.  ``tune`` is the range of powers of two to try its step size at."""
+
+    method: Method
+    label: str
+    tune: tuple[int, int] | None = None
+
+    @property
+    def slug(self) -> str:
+        """The label as the name of a folder."""
+        return re.sub(r"[^a-z0-9.]+", "-", self.label.lower()).strip("-.")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What to compare.  ``source`` is the text it was read from."""
+
+    title: str
+    problem: Problem
+    workers: int
+    rounds: int
+    entries: tuple[Entry, ...]
+    seeds: tuple[int, ...] = (0,)
+    every: int = 10
+    target_grad_norm_sq: float | None = None
+    max_bytes: int | None = None
+    max_seconds: float | None = None
+    source: str = field(default="", compare=False, repr=False)
+
+    def limits(self) -> dict[str, Any]:
+        """What ``run`` is told about how long to go on and how often to look."""
+        names = ("workers", "rounds", "every", "target_grad_norm_sq", "max_bytes", "max_seconds")
+        return {name: getattr(self, name) for name in names}
+
+
+def load_suite(path: str | Path) -> Suite:
+    """The suite in the file ``path``.  Raises ``ConfigError``, naming the file, if it is not one."""
+    try:
+        return parse_suite(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}.") from None
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def parse_suite(source: str) -> Suite:
+    """The suite that ``source`` describes."""
+    try:
+        top = tomllib.loads(source)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not a TOML file: {error}.") from None
+    _check("suite", top, _TOP, required=("problem", "workers", "rounds", "method"))
+    _check_seeds(top.get("seeds", [0]))
+    entries = tuple(_entry(table) for table in top.pop("method"))
+    _check_labels(entries)
+    problem = parse_problem(top.pop("problem"))
+    return Suite(
+        title=top.pop("title", to_text(problem)),
+        problem=problem,
+        entries=entries,
+        seeds=tuple(top.pop("seeds", [0])),
+        source=source,
+        **top,
+    )
+
+
+_TOP: dict[str, Any] = {
+    "title": str,
+    "problem": str,
+    "workers": int,
+    "rounds": int,
+    "every": int,
+    "seeds": list,
+    "target_grad_norm_sq": int | float,
+    "max_bytes": int,
+    "max_seconds": int | float,
+    "method": list,
+}
+_METHOD: dict[str, Any] = {"method": str, "label": str, "tune": list}
+
+
+def _entry(table: Any) -> Entry:
+    if not isinstance(table, dict):
+        raise ConfigError("each method is a table of its own, headed [[method]].")
+    _check("[[method]]", table, _METHOD, required=("method",))
+    method = parse_method(table["method"])
+    tune = table.get("tune")
+    if tune is None:
+        return Entry(method, table.get("label", to_text(method)))
+    if len(tune) != 2 or any(type(e) is not int for e in tune) or tune[0] > tune[1]:
+        raise ConfigError(f"tune = {tune}; allowed: [lo, hi], the powers of two that gamma is multiplied by.")
+    return Entry(method, table.get("label", to_text(method)), (tune[0], tune[1]))
+
+
+def _check(what: str, table: dict[str, Any], allowed: dict[str, Any], required: Iterable[str]) -> None:
+    """Refuse a table with a key that is unknown, missing, or of the wrong type."""
+    for key, value in table.items():
+        if key not in allowed:
+            raise unknown(f"key of a {what}", key, allowed)
+        if isinstance(value, bool) or not isinstance(value, allowed[key]):
+            kind = getattr(allowed[key], "__name__", str(allowed[key]))
+            raise ConfigError(f"{key} = {value!r}; allowed: a value of type {kind}.")
+    if missing := [key for key in required if key not in table]:
+        raise ConfigError(f"a {what} needs {' and '.join(missing)}.")
+
+
+def _check_seeds(seeds: list[Any]) -> None:
+    if not seeds or any(type(s) is not int or s < 0 for s in seeds) or len(set(seeds)) < len(seeds):
+        raise ConfigError(f"seeds = {seeds}; allowed: a list of different non-negative integers.")
+
+
+def _check_labels(entries: tuple[Entry, ...]) -> None:
+    if not entries:
+        raise ConfigError("a suite needs a [[method]].")
+    seen: dict[str, str] = {}
+    for entry in entries:
+        if not entry.slug or entry.slug in seen:
+            other = f": too much like {seen[entry.slug]!r}" if entry.slug in seen else ""
+            raise ConfigError(
+                f"label = {entry.label!r}{other}. Labels name folders and must differ in letters or digits."
+            )
+        seen[entry.slug] = entry.label

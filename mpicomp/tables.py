@@ -1,0 +1,186 @@
+"""What a comparison comes to, one line a method; and where the seconds of a run went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from mpicomp.clock import PHASES
+from mpicomp.comparison import Comparison, Outcome
+from mpicomp.config import parse_method
+from mpicomp.suite import Entry, Suite
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method: medians over its seeds, each taken at the end of a run.
+
+    The costs are those of reaching the target if ``reached`` equals ``finished``, else what was spent.
+    ``gamma`` is the number, ``step`` what was asked for; both are None if every seed diverged.
+    """
+
+    label: str
+    step: str
+    at_edge: bool  # a tuned step at an end of its range
+    seeds: int
+    finished: int
+    diverged: int
+    reached: int
+    gamma: float | None = None
+    grad_norm_sq: float | None = None
+    rounds: float | None = None
+    up_bytes_per_worker: float | None = None
+    paper_bytes_up_per_worker: float | None = None
+    total_bytes: float | None = None
+    seconds: float | None = None
+
+
+def table(comparison: Comparison) -> list[Line]:
+    """A line for each method, in the order of the suite."""
+    by_label: dict[str, list[Outcome]] = {}
+    for outcome in comparison.outcomes:
+        by_label.setdefault(outcome.label, []).append(outcome)
+    return [_line(comparison, entry, by_label.get(entry.label, [])) for entry in comparison.suite.entries]
+
+
+def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line:
+    n = comparison.suite.workers
+    tuning = comparison.tunings.get(entry.label)
+    step = tuning.best.gamma if tuning else entry.method.gamma  # type: ignore[attr-defined]
+    status = [o.summary.get("status") for o in outcomes]
+    finished = [
+        o for o, s in zip(outcomes, status, strict=True) if s not in (None, "diverged", "interrupted")
+    ]
+    line = Line(
+        label=entry.label,
+        step=str(step),
+        at_edge=tuning is not None and tuning.at_edge,
+        seeds=len(comparison.suite.seeds),
+        finished=len(finished),
+        diverged=status.count("diverged"),
+        reached=status.count("target"),
+    )
+    if not finished:
+        return line
+    last = [o.rows[-1] for o in finished]
+    return replace(
+        line,
+        gamma=float(parse_method(finished[0].summary["method"]).gamma),  # type: ignore[attr-defined]
+        grad_norm_sq=median(row.grad_norm_sq for row in last),
+        rounds=median(row.round for row in last),
+        up_bytes_per_worker=median(row.up_bytes for row in last) / n,
+        paper_bytes_up_per_worker=median(row.paper_bits_up for row in last) / 8 / n,
+        total_bytes=median(row.up_bytes + row.down_bytes for row in last),
+        seconds=median(row.seconds for row in last),
+    )
+
+
+HEADER = ("method", "gamma", "|∇f|²", "rounds", "up/worker", "paper's", "up + down", "seconds")
+
+
+def cells(line: Line, suite: Suite) -> list[str]:
+    """``line`` as text, below ``HEADER``."""
+    gamma = "-" if line.gamma is None else f"{line.gamma:.3g}"
+    if line.step.startswith("theory"):
+        gamma += f" ({line.step.removeprefix('theory*').replace('theory', '1')}×)"
+    left = [line.label, gamma + ("†" if line.at_edge else "")]
+    if line.grad_norm_sq is None:
+        return [*left, "diverged" if line.diverged else "not run", *[""] * (len(HEADER) - 3)]
+    more = "" if suite.target_grad_norm_sq is None or line.reached == line.finished else "> "
+    costs = (line.up_bytes_per_worker, line.paper_bytes_up_per_worker, line.total_bytes)
+    return [
+        *left,
+        f"{line.grad_norm_sq:.1e}"
+        + (f" ({line.diverged} of {line.seeds} diverged)" if line.diverged else ""),
+        f"{more}{line.rounds:g}",
+        *(more + human_bytes(cost) for cost in costs if cost is not None),
+        f"{more}{line.seconds:.2f}",
+    ]
+
+
+def notes(lines: list[Line], suite: Suite) -> list[str]:
+    """What a reader of the table has to know, a sentence each."""
+    said = [f"Medians over {len(suite.seeds)} seeds." if len(suite.seeds) > 1 else "One seed."]
+    if suite.target_grad_norm_sq is not None:
+        target = f"|∇f|² ≤ {suite.target_grad_norm_sq:g}"
+        said.append(
+            f"Costs are those of reaching {target}; > stands before what was spent without reaching it."
+        )
+    said.append(
+        "(8×) is 8 times the theory's gamma. Bytes are those sent, up + down by all workers together."
+    )
+    said.append("The paper's count is of the uplink of a worker, at 32 bits a float and nothing for indices.")
+    if any(line.at_edge for line in lines):
+        said.append("† The best step size tried is at the edge of its range; one beyond may be better.")
+    return said
+
+
+def markdown(lines: list[Line], suite: Suite) -> str:
+    """The table in Markdown, under the suite's title."""
+    rows = [HEADER, ["---", *["---:"] * (len(HEADER) - 1)], *(cells(line, suite) for line in lines)]
+    body = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+    return f"### {suite.title}\n\n{body}\n\n{' '.join(notes(lines, suite))}\n"
+
+
+def terminal(lines: list[Line], suite: Suite) -> Table:
+    """The table for a terminal."""
+    from rich.table import Table
+
+    drawn = Table(title=suite.title, caption=" ".join(notes(lines, suite)), caption_justify="left")
+    for name in HEADER:
+        drawn.add_column(name, justify="left" if name == "method" else "right")
+    for line in lines:
+        drawn.add_row(*cells(line, suite))
+    return drawn
+
+
+def summary_table(summary: dict[str, Any]) -> Table:
+    """The outcome of one run, from its summary."""
+    from rich.table import Table
+
+    n = summary["n"]
+
+    def both(total: int, word: str) -> str:
+        return f"{human_bytes(total)} {word} all, {human_bytes(total / n)} {word} a worker"
+
+    drawn = Table(show_header=False, box=None)
+    facts = {
+        "method": summary["method"],
+        "problem": f"{summary['problem']}, d = {summary['d']}",
+        "workers": f"{n} on {summary['ranks']} rank{'s' if summary['ranks'] > 1 else ''}",
+        "ended after": f"{summary['rounds']} rounds ({summary['status']}), {summary['seconds']:.3g} s",
+        "f, |∇f|²": f"{summary['f']:.8g}, {summary['grad_norm_sq']:.3e}",
+        "up": both(summary["up_bytes"], "by"),
+        "paper's count": f"{human_bytes(summary['paper_bits_up'] / 8)} up, by all",
+        "down": both(summary["down_bytes"], "to"),
+        "iterates": f"sha256 {summary['iterates_sha256'][:16]}..",
+    }
+    for name, value in facts.items():
+        drawn.add_row(name, value)
+    return drawn
+
+
+def phases_table(summary: dict[str, Any]) -> Table:
+    """Seconds by phase, a line for each rank, of a run's summary."""
+    from rich.table import Table
+
+    drawn = Table(title="Seconds by phase")
+    drawn.add_column("rank", justify="right")
+    for phase in PHASES:
+        drawn.add_column(phase, justify="right")
+    for rank, seconds in enumerate(summary["phases"]):
+        drawn.add_row(str(rank), *(f"{seconds.get(phase, 0.0):.3f}" for phase in PHASES))
+    return drawn
+
+
+def human_bytes(count: float) -> str:
+    """``12.3 KB``; a KB is 1000 bytes."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"

@@ -1,0 +1,181 @@
+"""Text and JSON to objects and back, and what is said of text that names none."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpicomp.compressors import COMPRESSORS, Dithering, Natural, PermK, QuantizedTopK, RandK, TopK
+from mpicomp.config import (
+    TABLES,
+    describe,
+    from_json,
+    parse_compressor,
+    parse_method,
+    parse_problem,
+    to_json,
+    to_text,
+)
+from mpicomp.errors import ConfigError
+from mpicomp.methods import AGD, EF14, EF21, GD, MARINA, METHODS
+from mpicomp.problems import Logistic, Quadratics
+
+COMPRESSOR_TEXTS = [
+    "identity",
+    "identity(values=f8)",
+    "sparse",
+    "randk(k=0.01)",
+    "randk(k=3, layout=block, values=f2, mask=shared)",
+    "permk(layout=block)",
+    "bernoulli(q=0.5)",
+    "lazy(q=0.25)",
+    "dithering(s=7, p=inf)",
+    "ternary",
+    "natural",
+    "natural_dithering(s=4)",
+    "quantized(S=randk(k=0.1), Q=natural)",
+    "topk(k=0.1)",
+    "sign",
+    "quantized_topk(k=0.1, Q=dithering(s=3))",
+    "shrunk(U=quantized(S=permk, Q=ternary))",
+    "hard_threshold(lam=0.001)",
+]
+METHOD_TEXTS = [
+    "gd",
+    "gd(gamma=0.5, values=f8)",
+    "agd(mu=0)",
+    "dcgd(Q=natural)",
+    "diana(Q=randk(k=0.1), gamma=theory*8)",
+    "marina(Q=permk, gamma=theory*0.5, p=0.1)",
+    "ef14(C=topk(k=2), gamma=0.125)",
+    "ef21(C=sign)",
+]
+PROBLEM_TEXTS = [
+    "quadratics",
+    "quadratics(d=20, noise=0.0, seed=3)",
+    "logistic(data=digits, lam=0.001)",
+    "logistic(data='german.numer', split=sorted, cond=100.0)",
+    "nonconvex_logistic(data='a folder/a file', lam=0.1)",
+    "nonconvex_glm(data=digits)",
+]
+ALL = [("compressor", t) for t in COMPRESSOR_TEXTS]
+ALL += [("method", t) for t in METHOD_TEXTS] + [("problem", t) for t in PROBLEM_TEXTS]
+PARSE = {"compressor": parse_compressor, "method": parse_method, "problem": parse_problem}
+
+
+def test_the_texts_below_cover_every_class():
+    for kind, table in TABLES.items():
+        tried = {type(PARSE[kind](text)) for k, text in ALL if k == kind}
+        assert tried == set(table.values())
+
+
+@pytest.mark.parametrize(("kind", "text"), ALL)
+def test_text_json_and_repr_come_back(kind, text):
+    obj = PARSE[kind](text)
+    assert PARSE[kind](to_text(obj)) == obj
+    assert to_text(PARSE[kind](to_text(obj))) == to_text(obj)
+    assert PARSE[kind](repr(obj)) == obj
+    assert from_json(kind, json.loads(json.dumps(to_json(obj)))) == obj
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(k, t) for k, t in ALL if t != "nonconvex_logistic(data='a folder/a file', lam=0.1)"]
+)
+def test_these_texts_are_canonical(kind, text):
+    assert to_text(PARSE[kind](text)) == text
+
+
+def test_what_the_text_means():
+    assert parse_method("marina(Q=randk(k=0.01), gamma=theory)") == MARINA(Q=RandK(k=0.01))
+    assert parse_method("  MARINA( RandK(0.01), theory*8 ) ") == MARINA(Q=RandK(k=0.01), gamma="theory*8")
+    assert parse_method("gd()") == parse_method("gd") == GD()
+    assert parse_method("agd(mu=0)") == AGD(mu=0)
+    assert parse_method("EF21(C=QuantizedTopK(5, natural))") == EF21(C=QuantizedTopK(k=5, Q=Natural()))
+    assert parse_method("ef14(C=topk(k=2))") == EF14(C=TopK(k=2))
+    assert parse_compressor("dithering(7, p=inf)") == Dithering(s=7, p="inf")
+    assert parse_compressor("dithering(7, p=2)") == Dithering(s=7, p="2")
+    assert parse_compressor("permk") == PermK()
+    assert parse_problem("logistic(data='digits', lam=1e-3)") == Logistic(data="digits", lam=1e-3)
+    assert parse_problem("quadratics(lam=1)") == Quadratics(lam=1)
+
+
+def test_what_is_in_no_table_gives_its_repr():
+    assert to_text(3.5) == "3.5"
+
+
+WRONG = [
+    ("method", "maria(Q=natural)", "Did you mean 'marina'?"),
+    ("method", "maria(Q=natural)", "Allowed: gd, agd"),
+    ("method", "marina(q=natural)", "unknown parameter of marina 'q'. Did you mean 'Q'? Allowed: Q, gamma"),
+    ("method", "marina(Q=natural, gama=3)", "Did you mean 'gamma'?"),
+    ("method", "marina", "marina lacks Q"),
+    ("method", "marina(gamma=1)", "marina(Q, gamma=theory"),
+    ("compressor", "quantized", "lacks S and Q"),
+    ("method", "randk(k=3)", "'randk' is a compressor; a method is expected"),
+    ("method", "quadratics", "'quadratics' is a problem; a method is expected"),
+    ("problem", "gd", "'gd' is a method; a problem is expected"),
+    ("method", "marina(Q=gd)", "'gd' is a method; a compressor is expected"),
+    ("method", "marina(Q=randkk(k=3))", "Did you mean 'randk'?"),
+    ("method", "marina(Q=theory)", "unknown compressor 'theory'"),
+    ("method", "marina(Q=0.1)", "'0.1' is no compressor"),
+    ("method", "marina(Q=topk(k=3))", "unbiased"),
+    ("method", "ef21(C=randk(k=3))", "contractive"),
+    ("method", "marina(Q=randk(k=0))", "randk(k=0): k=0; allowed"),
+    ("method", "gd(gamma=-0.5)", "gd(gamma=-0.5): gamma=-0.5; allowed: a positive number"),
+    ("method", "gd(gamma=True)", "gamma=True"),
+    ("method", "gd(gamma=theory*x)", "is no value"),
+    ("method", "gd(gamma=[1])", "is no value"),
+    ("method", "gd(gamma=__import__('os').getcwd())", "is no value"),
+    ("method", "gd(1, f4, 3)", "3 parameters; allowed: gamma, values"),
+    ("method", "gd(1, gamma=2)", "gamma is given twice"),
+    ("method", "gd(**x)", "not by its name"),
+    ("method", "marina(Q=randk(k=3)", "was never closed"),
+    ("method", "marina(Q=randk(k=3)))", "unmatched ')'"),
+    ("method", "", "Expected NAME"),
+    ("method", "gd; gd", "Expected NAME"),
+    ("method", "a.b(3)", "is no method"),
+    ("method", "gd(\0)", "cannot read"),
+    ("problem", "quadratics(d=1.5)", "d=1.5; allowed: a value of type int"),
+    ("problem", "quadratics(d=True)", "d=True"),
+    ("problem", "logistic(data=3, lam=x)", "lam='x'; allowed: a value of type float | None"),
+    ("problem", "logistic(data=a9a.t, lam=1)", "'a quoted text'"),
+    ("problem", "logistic(data=digits)", "logistic(data=digits): Logistic takes either lam"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "said"), WRONG)
+def test_wrong_text_is_refused_with_the_remedy(kind, text, said):
+    with pytest.raises(ConfigError) as error:
+        PARSE[kind](text)
+    assert said in str(error.value)
+
+
+@given(st.text(alphabet="gdmarinQq=()*,.'\"-0 1[]{}:\n\\#", max_size=25))
+def test_any_text_gives_a_method_or_a_config_error(text):
+    with suppress(ConfigError):
+        assert isinstance(parse_method(text), tuple(METHODS.values()))
+
+
+def test_wrong_json_is_refused():
+    for content in ({}, {"name": 3}, [], "gd"):
+        with pytest.raises(ConfigError, match="no method"):
+            from_json("method", content)
+    with pytest.raises(ConfigError, match="no compressor"):
+        from_json("method", {"name": "marina", "Q": 3})
+    with pytest.raises(ConfigError, match="unknown parameter"):
+        from_json("method", {"name": "gd", "beta": 3})
+
+
+def test_describe_says_what_list_needs():
+    marina = describe(MARINA)
+    assert marina.name == "marina"
+    assert marina.parameters["Q"] is None and marina.parameters["gamma"] == "theory"
+    assert marina.signature.startswith("marina(Q, gamma=theory")
+    assert "Algorithm 1" in marina.paper and marina.summary
+    for table in TABLES.values():
+        assert all(describe(cls).summary for cls in table.values())
+    assert describe(COMPRESSORS["dithering"]).signature == "dithering(s, p='2', values=f4)"
