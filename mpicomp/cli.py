@@ -221,6 +221,8 @@ def _watched() -> bool:
 def _show(*tables: Any) -> None:
     from rich.console import Console
 
+    # In a log or a pipe as wide as a table needs to be; under `launch` COLUMNS says how wide that is.
+    width = None if sys.stdout.isatty() else 140
+    console = Console(width=int(os.environ.get("COLUMNS", 0)) or width)
     for table in tables:
-        # Not a terminal: as wide as it needs to be, for a log or a pipe.
-        Console(width=None if sys.stdout.isatty() else 140).print(table)
+        console.print(table)
