@@ -181,9 +181,11 @@ def _draw_panel(axes: Axes, picture: Picture, x: Across) -> list[tuple[float, fl
 def _band(runs: Sequence[Sequence[Row]], x: Across) -> tuple[NDArray[np.float64], ...]:
     """Observation by observation over the seeds: median x; median, least and largest |∇f|².
 
-    A run that has ended holds its last metric, while x is that of the runs that go on.
+    The curve ends where the median run does.  Until then a run that has ended holds its last metric,
+    while x is that of the runs that go on.
     """
-    length = max(map(len, runs))
+    length = sorted(map(len, runs))[len(runs) // 2]
+    runs = [rows[:length] for rows in runs]
     across = np.full((len(runs), length), np.nan)
     metric = np.empty((len(runs), length))
     for i, rows in enumerate(runs):

@@ -343,7 +343,8 @@ def test_the_curve_is_the_median_over_seeds(done):
     _, comparison = done
     runs = [o.rows for o in comparison.outcomes if o.label == "DIANA RandK"]
     line = draw(picture_of(comparison)).axes[0].get_lines()[1]
-    for k in range(max(map(len, runs))):
+    assert len(line.get_xdata()) == sorted(map(len, runs))[len(runs) // 2]  # it ends with the median run
+    for k in range(len(line.get_xdata())):
         metric = [rows[min(k, len(rows) - 1)].grad_norm_sq for rows in runs]
         assert line.get_ydata()[k] == median(metric)
         assert line.get_xdata()[k] == 5 * k
