@@ -46,13 +46,19 @@ class Stream:
 
     def coin(self, p: float) -> bool:
         """True with probability p (resolved to 2^-32)."""
-        return int(self.words(1)[0]) < p * 2.0**32
+        return _coin(self, p)
 
     def permutation(self, d: int, start: int, stop: int) -> Indices:
         """pi(start), .., pi(stop-1) for a uniformly random permutation pi of {0, .., d-1}."""
         if d <= SMALL:
             return _whole_permutation(self, d)[start:stop]
         return permute(self.words, d, np.arange(start, stop))
+
+
+@lru_cache(maxsize=64)
+def _coin(stream: Stream, p: float) -> bool:
+    """One toss, kept because every worker and the server ask for it."""
+    return int(stream.words(1)[0]) < p * 2.0**32
 
 
 @lru_cache(maxsize=64)

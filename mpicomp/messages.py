@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import fields
+from functools import lru_cache
 from typing import TypeVar, get_type_hints
 
 import numpy as np
@@ -22,28 +23,24 @@ R = TypeVar("R")
 
 def encode(record: object) -> Bytes:
     """The bytes of ``record``."""
-    values = [getattr(record, f.name) for f in fields(record)]  # type: ignore[arg-type]
-    numbers = [v for v in values if isinstance(v, float)]
-    messages = [v for v in values if not isinstance(v, float)]
+    floats, messages = _layout(type(record))  # type: ignore[arg-type]  (a class is hashable)
+    numbers = [getattr(record, name) for name in floats]
     parts = [_view(struct.pack(f"<{len(numbers)}d", *numbers))] if numbers else []
-    for m in messages[:-1]:
-        parts += [_view(_varint(len(m))), m]
-    parts += messages[-1:]
+    for name in messages[:-1]:
+        message = getattr(record, name)
+        parts += [_view(_varint(len(message))), message]
+    parts += [getattr(record, name) for name in messages[-1:]]
     return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.empty(0, np.uint8)])
 
 
 def decode(record: type[R], buf: Bytes) -> R:
     """The ``record`` in ``buf``; its messages are views.  Raises ``MessageError`` if there is none."""
-    hints = get_type_hints(record, localns={"Bytes": Bytes})
-    names = [f.name for f in fields(record)]  # type: ignore[arg-type]
-    numbers = [name for name in names if hints[name] is float]
-    messages = [name for name in names if hints[name] is not float]
-    start = 8 * len(numbers)
+    floats, messages = _layout(record)  # type: ignore[arg-type]
+    start = 8 * len(floats)
     if len(buf) < start:
         raise MessageError(f"{record.__qualname__}: message truncated, {len(buf)} bytes.")
-    values: dict[str, object] = dict(
-        zip(numbers, np.frombuffer(buf, dtype="<f8", count=len(numbers)).tolist(), strict=True)
-    )
+    numbers = np.frombuffer(buf, dtype="<f8", count=len(floats)).tolist()
+    values: dict[str, object] = dict(zip(floats, numbers, strict=True))
     for name in messages[:-1]:
         length, start = _read_varint(buf, start)
         values[name] = buf[start : start + length]
@@ -59,6 +56,14 @@ def decode(record: type[R], buf: Bytes) -> R:
             f"{record.__qualname__}: message too long, {len(buf)} bytes where {start} are expected."
         )
     return record(**values)
+
+
+@lru_cache
+def _layout(record: type) -> tuple[list[str], list[str]]:
+    """The names of a record's floats and of its messages, each in the order of its fields."""
+    hints = get_type_hints(record)
+    names = [f.name for f in fields(record)]
+    return [n for n in names if hints[n] is float], [n for n in names if hints[n] is not float]
 
 
 def _view(b: bytes) -> Bytes:
