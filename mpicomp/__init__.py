@@ -16,8 +16,7 @@ from mpicomp.methods import *  # noqa: F403
 from mpicomp.methods import __all__ as _methods
 from mpicomp.problems import Constants, Objective, Problem
 from mpicomp.run import Run, run
-
-__version__ = "0.1.0"
+from mpicomp.version import __version__
 
 __all__ = [
     *_compressors,
@@ -28,6 +27,7 @@ __all__ = [
     "Objective",
     "Problem",
     "Run",
+    "__version__",
     "problems",
     "run",
 ]

@@ -40,11 +40,7 @@ def save(folder: Path, transport: Transport, round: int, states: States, header:
     def write_part() -> tuple[str, str, list[str]]:
         arrays = {f"{name}.{f.name}": getattr(s, f.name) for name, s in states.items() for f in fields(s)}
         buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **arrays)
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RecordError(f"cannot create {place}: {error.strerror}.") from None
+        np.savez(buffer, **arrays)
         name = f"part-{transport.rank}.npz"
         write_atomically(place / name, buffer.getvalue())
         return name, sha256(buffer.getbuffer()).hexdigest(), list(states)
@@ -78,14 +74,13 @@ def load(folder: Path, transport: Transport, states: States, config: dict[str, s
             return manifest
         except DamageError as error:
             damage.append(str(error))
-    raise RecordError(" ".join(damage) or f"{folder} holds no checkpoint.")
+    raise RecordError(" ".join(damage) or f"{folder} holds no checkpoint: start anew in another folder.")
 
 
 def _generations(folder: Path) -> list[int]:
     """The rounds of the complete generations, newest first."""
-    return sorted(
-        (int(p.parent.name.split("-")[1]) for p in folder.glob("round-*/manifest.json")), reverse=True
-    )
+    names = (manifest.parent.name for manifest in folder.glob("round-*/manifest.json"))
+    return sorted((int(name[6:]) for name in names if name[6:].isdigit()), reverse=True)
 
 
 def _read_manifest(place: Path) -> dict[str, Any]:
@@ -128,4 +123,6 @@ def _read_states(place: Path, manifest: dict[str, Any], states: States) -> None:
             for state in wanted:
                 for f in fields(states[state]):
                     value = arrays[f"{state}.{f.name}"]
-                    setattr(states[state], f.name, value if value.ndim else value.item())
+                    fresh = getattr(states[state], f.name)
+                    array = isinstance(fresh, np.ndarray)
+                    setattr(states[state], f.name, value if array else type(fresh)(value))

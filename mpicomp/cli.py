@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
-from mpicomp.errors import MpicompError
+from mpicomp.errors import ConfigError, MpicompError
 from mpicomp.launch import launch, leave
 from mpicomp.progress import rounds, stages
+from mpicomp.signals import remember_signals
 from mpicomp.tables import phases_table, summary_table, terminal
 from mpicomp.transports import launched_rank, launched_ranks
 
@@ -21,6 +22,7 @@ INTERRUPTED = 130  # exit status of a run that a signal ended in good order
 
 def main() -> None:
     """Run the command line.  Errors are printed once, by rank 0, without a traceback."""
+    remember_signals()
     try:
         status = cli.main(prog_name="mpicomp", standalone_mode=False)
     except click.ClickException as error:
@@ -82,7 +84,7 @@ def run(ranks: int | None, server: str, as_json: bool, **options: Any) -> int:
     from mpicomp.run import run as run_method
 
     method, problem = parse_method(options.pop("method")), parse_problem(options.pop("problem"))
-    if ranks is not None and launched_ranks() is None:
+    if _elsewhere(ranks):
         return _relaunch(ranks)
     with rounds(options["rounds"], _watched()) as progress:
         outcome = run_method(method, problem, dedicated=server == "dedicated", progress=progress, **options)
@@ -107,11 +109,14 @@ def compare(suite: Path, out: Path | None, resume: bool, ranks: int | None, serv
     from mpicomp.suite import load_suite
 
     loaded = load_suite(suite)
-    if ranks is not None and launched_ranks() is None:
+    if _elsewhere(ranks):
         return _relaunch(ranks)
     folder = out or Path("runs") / suite.stem
     with stages(_watched()) as progress:
-        compare_methods(loaded, folder, resume=resume, dedicated=server == "dedicated", progress=progress)
+        try:
+            compare_methods(loaded, folder, resume=resume, dedicated=server == "dedicated", progress=progress)
+        except KeyboardInterrupt:
+            raise MpicompError(f"interrupted. --resume continues, with what {folder} holds.") from None
     if launched_rank() == 0:
         from mpicomp.report import publish
 
@@ -144,7 +149,7 @@ def list_(kind: str | None) -> None:
 
 @cli.group()
 def data() -> None:
-    """Data sets: fetch them, and see which are there."""
+    """Data sets: fetch them; `mpicomp list data` says which there are."""
 
 
 @data.command()
@@ -167,7 +172,7 @@ def doctor() -> int:
     from mpicomp.doctor import examine
 
     findings = examine()
-    for finding in findings:
+    for finding in findings if launched_rank() == 0 else []:
         click.echo(finding)
     return 0 if all(f.good for f in findings) else 1
 
@@ -190,7 +195,7 @@ def bench() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as one line of JSON.")
 def bench_round(ranks: int, as_json: bool) -> int:
     """Rounds a second of MARINA + RandK, beside a bare mpi4py loop moving the same bytes."""
-    if launched_ranks() is None:
+    if _elsewhere(ranks):
         return _relaunch(ranks)
     from mpicomp.bench import round_overhead
 
@@ -208,8 +213,19 @@ def bench_round(ranks: int, as_json: bool) -> int:
     return 0
 
 
-def _relaunch(ranks: int) -> int:
-    """This very command on ``ranks`` ranks; there, --ranks has no effect."""
+def _elsewhere(ranks: int | None) -> bool:
+    """Whether this process is to start ``ranks`` ranks, and not to be one of them."""
+    started = launched_ranks()
+    if ranks is None or ranks == started:
+        return False
+    if started is not None and started > 1:
+        raise ConfigError(f"--ranks {ranks}, but the launcher has started {started}. Leave --ranks out.")
+    return ranks > 1
+
+
+def _relaunch(ranks: int | None) -> int:
+    """This very command on ``ranks`` ranks."""
+    assert ranks is not None
     return launch(ranks, ["-m", "mpicomp", *sys.argv[1:]])
 
 
@@ -223,6 +239,7 @@ def _show(*tables: Any) -> None:
 
     # In a log or a pipe as wide as a table needs to be; under `launch` COLUMNS says how wide that is.
     width = None if sys.stdout.isatty() else 140
-    console = Console(width=int(os.environ.get("COLUMNS", 0)) or width)
+    # The height is of no use, but without it rich does not believe the width of a plain terminal.
+    console = Console(width=int(os.environ.get("COLUMNS", 0)) or width, height=25)
     for table in tables:
         console.print(table)

@@ -9,21 +9,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mpicomp.comparison import (
+from mpicomp.errors import DivergedError, MpicompError
+from mpicomp.files import read_json, write_json
+from mpicomp.methods import Method
+from mpicomp.record import Row
+from mpicomp.results import (
     Comparison,
     finish_comparison,
     open_comparison,
-    read_json,
     run_folder,
-    write_json,
     write_tunings,
 )
-from mpicomp.errors import DivergedError
-from mpicomp.methods import Method
-from mpicomp.record import Row
 from mpicomp.run import Run, run
 from mpicomp.suite import Entry, Suite
-from mpicomp.transports import connect
+from mpicomp.transports import Transport, connect
 from mpicomp.tuning import Tuning, tune
 
 T = TypeVar("T")
@@ -56,15 +55,27 @@ def compare(
     interrupted: finished runs are kept, the others start afresh.  Raises ``KeyboardInterrupt`` on all
     ranks if a signal asked to stop.
     """
-    return _Job(suite, Path(out), dedicated, progress).run(resume)
+    control = connect(suite.workers, dedicated)
+    try:
+        comparison = _Job(suite, Path(out), control, dedicated, progress).run(resume)
+    except (MpicompError, KeyboardInterrupt):  # the same on all ranks
+        control.close()
+        raise
+    except BaseException:
+        control.abort()
+        raise
+    control.close()
+    return comparison
 
 
 class _Job:
     """A suite at work.  ``control`` is how the server tells the others what it finds on the disk."""
 
-    def __init__(self, suite: Suite, out: Path, dedicated: bool, progress: Progress | None) -> None:
+    def __init__(
+        self, suite: Suite, out: Path, control: Transport, dedicated: bool, progress: Progress | None
+    ) -> None:
         self.suite, self.out, self.dedicated, self.progress = suite, out, dedicated, progress
-        self.control = connect(suite.workers, dedicated)
+        self.control = control
         trials = sum(hi - lo + 1 for lo, hi in (e.tune for e in suite.entries if e.tune))
         self.number, self.of = 0, trials + len(suite.entries) * len(suite.seeds)
 

@@ -41,9 +41,13 @@ def examine() -> list[Finding]:
     versions = describe_machine()
     findings = [Finding(True, ", ".join(f"{k} {v}" for k, v in versions.items()))]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    findings.append(Finding(True, f"{cores} cores; more ranks than cores work, and share them"))
+    findings.append(
+        Finding(True, f"{cores} cores: --ranks N starts N ranks, which share them if N is larger")
+    )
     findings += _mpi()
     findings.append(Finding(True, f"GPU: {_gpu()}"))
+    numba = "installed" if find_spec("numba") else "not installed"
+    findings.append(Finding(True, f"numba: {numba}; the kernels of this version are numpy's"))
     slurm = shutil.which("sbatch")
     findings.append(Finding(True, f"Slurm: {slurm or 'not found; jobs run here only'}"))
     return findings
@@ -96,5 +100,8 @@ def _gpu() -> str:
     if shutil.which("nvidia-smi") is None:
         return "none found; everything runs on the CPU"
     query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    said = subprocess.run(query, capture_output=True, text=True, timeout=60)
+    try:
+        said = subprocess.run(query, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return "nvidia-smi does not answer"
     return ", ".join(said.stdout.split("\n")[:-1]) or "nvidia-smi finds none"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from mpicomp.errors import RecordError
 
@@ -11,15 +14,41 @@ from mpicomp.errors import RecordError
 def write_atomically(path: Path, content: bytes) -> None:
     """Write ``content`` under a temporary name, flush it to the disk, and rename it into place.
 
-    Raises ``RecordError`` naming the file if the disk is full, read-only or gone.
+    Makes the folder if need be.  Raises ``RecordError`` naming the file if the disk is full, read-only
+    or gone.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise RecordError(f"cannot write {path}: {error.strerror}.") from None
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write a text file, atomically."""
+    write_atomically(path, content.encode())
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file, atomically."""
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file, empty if there is no file.  Raises ``RecordError`` if it is damaged."""
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise RecordError(f"cannot read {path}: {error}.") from None
+    if not isinstance(content, dict):
+        raise RecordError(f"cannot read {path}: it holds no JSON object.")
+    return content

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import NoReturn
 
 from mpicomp.errors import ConfigError
@@ -81,7 +82,8 @@ def find_launcher() -> Launcher:
 def launch(ranks: int, arguments: Sequence[str]) -> int:
     """Run ``python ARGUMENTS`` on that many ranks and return the exit status.
 
-    Ctrl-C is passed on as a request to end after a common round; a second one ends the job at once.
+    Ctrl-C, or a request to this process to end, is passed on as a request to end after a common round;
+    a second one ends the job at once.
     """
     launcher = find_launcher()
     command = [launcher.path, "-n", str(ranks), sys.executable, *arguments]
@@ -96,14 +98,14 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
             environment |= {"COLUMNS": "140", "TERM": "dumb"}
         # In a session of its own: the terminal's Ctrl-C would make mpirun kill the ranks.
         job = subprocess.Popen(command, env=environment, start_new_session=True)
-        asked = False
-        while True:
-            try:
-                job.wait()
-                break
-            except KeyboardInterrupt:
-                job.send_signal(signal.SIGTERM if asked else signal.SIGUSR1)
-                asked = True
+        requests = iter((signal.SIGUSR1, signal.SIGTERM))
+
+        def pass_on(number: int, frame: FrameType | None) -> None:
+            job.send_signal(next(requests, signal.SIGKILL))
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+            signal.signal(number, pass_on)
+        job.wait()
         return job.returncode or (int(status.read_text()) if status.exists() else 0)
 
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from mpicomp import checkpoint, messages
 from mpicomp.coding.bits import Bytes
+from mpicomp.compressors.base import Array
 from mpicomp.digest import Digest
-from mpicomp.errors import DivergedError, MpicompError
+from mpicomp.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.keys import Key
 from mpicomp.ledger import Ledger
-from mpicomp.measure import Measured, measure
+from mpicomp.measure import Measured, Measurement, measure
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
-from mpicomp.record import Row
 from mpicomp.transports import Transport
+
+T = TypeVar("T")
 
 
 class Loop:
@@ -28,18 +30,22 @@ class Loop:
     def __init__(self, method: Method, problem: Problem, transport: Transport, seed: int) -> None:
         t, n = transport, transport.n
         self.transport, self.seed = t, seed
-        self.objectives = t.together(lambda: {i: problem.objective(i, n) for i in t.hosted})
-        x0 = t.together(problem.x0)
-        resolved = t.together(
-            lambda: method.resolve(lambda: problem.constants(n), x0.size, n) if t.is_server else None
-        )
-        self.method: Method = pickle.loads(t.tell(pickle.dumps(resolved) if t.is_server else None))
-        self.replica = self.method.replica(x0)
-        self.server = self.method.server(x0) if t.is_server else None
-        self.workers = {i: self.method.worker(x0) for i in t.hosted}
-        self._measured = {i: Measured(f, t.clock) for i, f in self.objectives.items()}
+        objectives = t.together(lambda: {i: problem.objective(i, n) for i in t.hosted})
+        self.objectives = {i: Measured(f, t.clock) for i, f in objectives.items()}
+        x0 = self._from_server(lambda: _start(problem))
+        resolved = self._from_server(lambda: method.resolve(lambda: problem.constants(n), x0.size, n))
+        self.method: Method = resolved
+        self.replica = method.replica(x0)
+        self.server = method.server(x0) if t.is_server else None
+        self.workers = {i: method.worker(x0) for i in t.hosted}
         self.ledger = Ledger(n)
         self.digest = Digest(x0)
+
+    def _from_server(self, compute: Callable[[], T]) -> T:
+        """What ``compute`` gives on the server, on every rank: ranks that start apart stay apart."""
+        t = self.transport
+        result = t.together(lambda: compute() if t.is_server else None)
+        return pickle.loads(t.tell(pickle.dumps(result) if t.is_server else None))
 
     @np.errstate(over="ignore", invalid="ignore")  # refused by name: as a gradient that is not finite
     def step(self, k: int) -> bool:
@@ -62,7 +68,7 @@ class Loop:
             method.follow(self.replica, messages.decode(method.Down, down), key)
         if t.is_server:
             self.ledger.down += len(down)
-            self.digest.update(self.replica.x)
+            self.digest.update(self.x)
         return stop
 
     def _uplink(self, key: Key) -> Iterator[tuple[int, Bytes]]:
@@ -70,7 +76,7 @@ class Loop:
         for i, w in self.workers.items():
             try:
                 with self.transport.clock.phase("compress"):
-                    up = self.method.worker_step(w, self.replica, self._measured[i], key.of(i))
+                    up = self.method.worker_step(w, self.replica, self.objectives[i], key.of(i))
                     message = messages.encode(up)
             except DivergedError as error:
                 raise DivergedError(f"worker {i}: {error}") from None
@@ -81,17 +87,18 @@ class Loop:
         for i, message in received:
             up: Any = messages.decode(self.method.Up, message)
             self.ledger.up[i] += len(message)
-            self.ledger.paper_bits_up += self.method.paper_bits(up, self.replica.x.size, key.of(i))
+            self.ledger.paper_bits_up += self.method.paper_bits(up, self.x.size, key.of(i))
             yield key.of(i), up
 
-    def observe(self, round: int, seconds: float) -> Row | None:
-        """f and the gradient at the current iterate, with what it took; None but on the server."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            measured = measure(self.transport, self.objectives, self.replica.x)
-        if measured is None:
-            return None
-        book = self.ledger
-        return Row(round, *measured, book.up_bytes, book.down_bytes, book.paper_bits_up, seconds)
+    @np.errstate(over="ignore", invalid="ignore")
+    def observe(self) -> Measurement | None:
+        """f and its gradient at the current iterate; None but on the server."""
+        return measure(self.transport, self.objectives, self.x)
+
+    @property
+    def x(self) -> Array:
+        """The iterate, as every rank holds it."""
+        return getattr(self.replica, self.method.iterate)
 
     def states(self) -> checkpoint.States:
         """The records that this rank answers for in a checkpoint; the replica is the server's."""
@@ -104,3 +111,10 @@ class Loop:
 def advice(method: Method) -> str:
     """What to do about a run that diverges."""
     return f"The step size may be too large: gamma={getattr(method, 'gamma', None)}; try a smaller one."
+
+
+def _start(problem: Problem) -> Array:
+    x0 = np.asarray(problem.x0())
+    if x0.ndim != 1 or x0.dtype.kind != "f" or not np.isfinite(x0).all():
+        raise ConfigError(f"x0 has shape {x0.shape} and type {x0.dtype}; expected a vector of finite floats.")
+    return x0

@@ -11,7 +11,6 @@ checkpoint/    see ``mpicomp.checkpoint``
 from __future__ import annotations
 
 import csv
-import json
 import platform
 import sys
 from contextlib import suppress
@@ -21,7 +20,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mpicomp.errors import RecordError
-from mpicomp.files import write_atomically
+from mpicomp.files import read_json, write_atomically, write_json
+from mpicomp.version import __version__
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,18 @@ class Recorder:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RecordError(f"cannot create {folder}: {error.strerror}.") from None
-        if not resume:
-            self.write_json("run.json", config)
+        path = folder / "run.json"
+        if resume:
+            before = read_json(path)
+            write_json(path, before | {"resumed": [*before.get("resumed", []), config]})
+        else:
+            write_json(path, config)
 
     def start(self, round: int | None, every: int) -> None:
-        """Open the table; with a ``round`` to resume from, keep the regular rows up to it."""
+        """Open the table; with a ``round`` to resume from, keep the rows up to it.
+
+        Not the last one if it is irregular: a run that was not interrupted there would not have it.
+        """
         if self.folder is None:
             return
         path = self.folder / "rows.csv"
@@ -94,7 +101,9 @@ class Recorder:
             saved = read_rows(path) if round is not None else []
         except OSError as error:
             raise RecordError(f"cannot read {path}: {error.strerror}.") from None
-        self.rows = [row for row in saved if row.round <= (round or 0) and row.round % every == 0]
+        self.rows = [row for row in saved if row.round <= (round or 0)]
+        if self.rows and self.rows[-1].round % every:
+            self.rows.pop()
         table = ",".join(_TYPES) + "\n" + "".join(_line(row) for row in self.rows)
         write_atomically(path, table.encode())  # the rows of before are there until the new table is
         try:
@@ -118,7 +127,7 @@ class Recorder:
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         """Write one of the folder's JSON files, if there is a folder."""
         if self.folder is not None:
-            write_atomically(self.folder / name, (json.dumps(content, indent=2) + "\n").encode())
+            write_json(self.folder / name, content)
 
     def close(self) -> None:
         if self._file is not None:
@@ -133,8 +142,8 @@ def _line(row: Row) -> str:
 
 def describe_machine() -> dict[str, str]:
     """The versions of everything that a run's numbers depend on."""
-    found = {"python": sys.version.split()[0], "platform": platform.platform()}
-    for package in ("mpicomp", "numpy", "scipy", "mpi4py"):
+    found = {"python": sys.version.split()[0], "platform": platform.platform(), "mpicomp": __version__}
+    for package in ("numpy", "scipy", "mpi4py"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.comparison import Comparison, Outcome, read_comparison, read_json, write_json, write_text
 from mpicomp.config import parse_problem, to_text
 from mpicomp.errors import ConfigError, RecordError
+from mpicomp.files import read_json, write_json, write_text
 from mpicomp.record import Row, read_rows
+from mpicomp.results import Comparison, Outcome, read_comparison
 from mpicomp.tables import Line, human_bytes, markdown, table
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ def publish(folder: str | Path) -> list[Line]:
     lines = table(comparison)
     write_text(folder / "table.md", markdown(lines, comparison.suite))
     write_json(folder / "table.json", [asdict(line) for line in lines])
-    save(draw(picture_of(comparison)), folder / "figure.png")
+    picture = picture_of(comparison)
+    if picture.curves:  # there is none if everything diverged, and the table says so
+        save(draw(picture), folder / "figure.png")
     return lines
 
 

@@ -11,7 +11,21 @@ from types import FrameType
 from mpicomp.transports import Transport
 
 # A terminal's Ctrl-C, a batch system's or mpirun's request to end, and mpirun's to forward.
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+_early: list[int] = []  # signals that came while there was no run to end
+
+
+def remember_signals() -> None:
+    """From here on a signal is kept for the next run, which ends at once, instead of killing the process."""
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        _early.append(number)
+
+    for number in SIGNALS:
+        signal.signal(number, remember)
 
 
 @contextmanager
@@ -26,7 +40,8 @@ def stop_on_signals(transport: Transport) -> Iterator[None]:
             raise KeyboardInterrupt
         transport.stop = True
 
-    before = {s: signal.signal(s, ask) for s in _SIGNALS}
+    before = {s: signal.signal(s, ask) for s in SIGNALS}
+    transport.stop |= bool(_early)
     try:
         yield
     finally:

@@ -7,8 +7,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from mpicomp.clock import PHASES
-from mpicomp.comparison import Comparison, Outcome
 from mpicomp.config import parse_method
+from mpicomp.results import Comparison, Outcome
 from mpicomp.suite import Entry, Suite
 
 if TYPE_CHECKING:

@@ -93,7 +93,7 @@ def scale_gamma(method: Method, exponent: int) -> Method:
     gamma = method.gamma  # type: ignore[attr-defined]
     if isinstance(gamma, str):
         _, _, factor = gamma.partition("*")
-        scaled: str | float = f"theory*{float(factor or 1) * 2.0**exponent:g}"
+        scaled: str | float = f"theory*{float(factor or 1) * 2.0**exponent!r}".removesuffix(".0")
     else:
         scaled = gamma * 2.0**exponent
     return replace(method, gamma=scaled)  # type: ignore[type-var]

@@ -11,14 +11,14 @@ PACKAGE = Path(__file__).parent.parent / "mpicomp"
 
 # From the bottom up.  A module may import from its own line and from lines below it.
 LAYERS = [
-    ["errors", "clock", "files"],
+    ["version", "errors", "clock", "files"],
     ["kernels", "coding"],
     ["keys", "messages"],
     ["compressors", "data", "problems"],
     ["methods"],
     ["ledger", "transports"],
-    ["digest", "measure", "record", "checkpoint", "signals", "loop", "run"],
-    ["config", "suite", "tuning", "comparison", "compare"],
+    ["digest", "measure", "record", "checkpoint", "signals", "loop", "session", "run"],
+    ["config", "suite", "tuning", "results", "compare"],
     ["launch", "tables", "report", "progress", "catalogue", "doctor", "bench"],
     ["cli", "__init__", "__main__"],
 ]

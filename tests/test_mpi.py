@@ -100,6 +100,28 @@ def test_a_gradient_that_is_not_finite_is_reported_once_with_worker_and_round():
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ("observe", "worker 5 has no value here"),
+        ("shard", "worker 5 has no data"),
+        ("crash", "ZeroDivisionError: worker 5 has no value here"),
+    ],
+)
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_what_fails_on_one_rank_ends_all(ranks, fault, text):
+    """At the start and in an observation, as in a round."""
+    done = mpirun(ranks, str(TESTS / "mpi" / "faulty.py"), fault, PYTHONPATH=str(TESTS.parent))
+    assert done.returncode != 0
+    assert done.stderr.count(text) == 1 if fault != "crash" or ranks > 1 else text in done.stderr
+
+
+def test_the_starting_point_is_the_servers():
+    """Ranks whose problem starts them apart would never meet: f(x0) is that of rank 0's zeros."""
+    done = mpirun(3, str(TESTS / "mpi" / "faulty.py"), "x0", PYTHONPATH=str(TESTS.parent))
+    assert done.returncode == 0 and float(done.stdout) == 0.0
+
+
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_killed_rank_ends_the_job(rank):
     done = mpirun(3, str(TESTS / "mpi" / "faulty.py"), f"kill {rank}", PYTHONPATH=str(TESTS.parent))
@@ -170,3 +192,65 @@ def test_control_c_reaches_ranks_that_the_command_started(tmp_path):
     assert done.returncode == 130, done.stderr
     assert done.stderr == ""
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
+
+
+def test_ending_the_command_ends_its_ranks(tmp_path):
+    """`timeout` and batch systems send SIGTERM to the command, which is not mpirun: no rank is left behind."""
+    arguments = (
+        "run",
+        *QUADRATIC,
+        *EF21,
+        "--rounds",
+        "1000000",
+        "--ranks",
+        "2",
+        "--out",
+        str(tmp_path / "run"),
+    )
+    job = subprocess.Popen(
+        [sys.executable, "-m", "mpicomp", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _wait_for_rows(tmp_path / "run" / "rows.csv", 4)
+    job.terminate()
+    assert finish(job).returncode == 130
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
+
+
+SUITE = """
+problem = "quadratics(d=20, lam=0.1)"
+workers = 4
+rounds = 40
+seeds = [0, 1]
+[[method]]
+method = "gd"
+tune = [0, 1]
+[[method]]
+method = "ef21(topk(k=2), gamma=1e6)"
+"""
+
+
+def test_a_comparison_on_ranks(tmp_path):
+    """The rows of one process, a diverged method told in the table, and a resume that runs nothing again."""
+    (tmp_path / "suite.toml").write_text(SUITE)
+    command = ("compare", str(tmp_path / "suite.toml"), "--out")
+    alone, ranks = tmp_path / "alone", tmp_path / "ranks"
+    assert mpicomp(*command, str(alone)).returncode == 0
+    done = mpicomp(*command, str(ranks), "--ranks", "2")
+    assert done.returncode == 0 and "diverged" in done.stdout, done.stderr
+    rows = [[line.rpartition(",")[0] for line in (o / "rows.csv").open()] for o in (alone, ranks)]
+    assert rows[0] == rows[1]  # all but the seconds
+    again = mpicomp(*command, str(ranks), "--ranks", "2", "--resume")
+    assert again.stdout == done.stdout
+
+
+def test_a_damaged_comparison_is_refused_on_all_ranks(tmp_path):
+    (tmp_path / "suite.toml").write_text(SUITE)
+    command = ("compare", str(tmp_path / "suite.toml"), "--out", str(tmp_path / "out"), "--ranks", "2")
+    assert mpicomp(*command).returncode == 0
+    (tmp_path / "out" / "tuning.json").write_text('{"gd": {}}')
+    done = mpicomp(*command, "--resume")
+    assert done.returncode == 1
+    assert done.stderr.count("tuning.json is damaged") == 1

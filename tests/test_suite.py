@@ -14,13 +14,13 @@ import pytest
 
 from mpicomp import compare as comparing
 from mpicomp.compare import Stage, compare
-from mpicomp.comparison import Comparison, read_comparison
 from mpicomp.compressors import RandK
 from mpicomp.errors import ConfigError, DivergedError, RecordError
 from mpicomp.methods import DIANA, GD
 from mpicomp.problems import Quadratics
 from mpicomp.record import Row
 from mpicomp.report import draw, picture_of, plot, publish
+from mpicomp.results import Comparison, read_comparison
 from mpicomp.run import run
 from mpicomp.suite import Entry, load_suite, parse_suite
 from mpicomp.tables import cells, human_bytes, markdown, phases_table, table, terminal

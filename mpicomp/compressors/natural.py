@@ -96,7 +96,7 @@ class NaturalDithering(Unbiased):
         expect_length(buf, self.nbytes(out.size), str(self))
         split = WIDTH[self.values]
         level = decode_levels(unpack(buf[split:], out.size, self._width), self.s)
-        magnitude = np.where(level == 0, 0.0, np.exp2(np.abs(level) - self.s))
+        magnitude = np.where(level == 0, 0.0, np.ldexp(1.0, np.abs(level).astype(np.int32) - self.s))
         out += np.copysign(magnitude, level) * (decode_scale(buf[:split], self.values) * scale)
 
     @property

@@ -18,6 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
+from math import inf
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -49,11 +50,12 @@ class Nothing:
 class Method(ABC):
     """A frozen dataclass of hyper-parameters; nested ``Replica``, ``Server`` and ``Worker`` records.
 
-    ``Up`` and ``Down`` are the records on the wire.  Every replica has the iterate as ``x``.
+    ``Up`` and ``Down`` are the records on the wire.
     """
 
     paper: ClassVar[str]
     steps: ClassVar[tuple[str, ...]] = ("gamma",)  # the fields that may say "theory"
+    iterate: ClassVar[str] = "x"  # the replica's field that a run reports and measures
     Up: ClassVar[type] = Message
     Down: ClassVar[type] = Message
 
@@ -111,14 +113,14 @@ def check_step(name: str, value: Step) -> None:
     """Raise ``ConfigError`` unless value is a positive number, "theory" or "theory*NUMBER"."""
     if isinstance(value, str):
         _factor(name, value)
-    elif isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+    elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
         raise ConfigError(_step_message(name, value))
 
 
 def _factor(name: str, value: str) -> float:
     head, star, factor = value.partition("*")
     try:
-        if head.strip() == "theory" and (not star or float(factor) > 0):
+        if head.strip() == "theory" and (not star or 0 < float(factor) < inf):
             return float(factor) if star else 1.0
     except ValueError:
         pass

@@ -67,7 +67,7 @@ class MARINA(Method):
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         gradient = f.grad(r.x)
         v = gradient if self._dense(key) else gradient - w.gradient
-        w.gradient = gradient
+        w.gradient[:] = gradient  # a copy: whose array it is, is f's business
         return Message(self._uplink(key).compress(v, key))  # 5-6
 
     def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:

@@ -52,7 +52,7 @@ class Objective(ABC):
 
     @abstractmethod
     def grad(self, x: Array) -> Array:
-        """The gradient of f_i at x, shape (d,), a fresh array that the caller may keep or change."""
+        """The gradient of f_i at x, an array of floats of shape (d,)."""
 
 
 class Problem(ABC):
@@ -66,8 +66,12 @@ class Problem(ABC):
     def objective(self, i: int, n: int) -> Objective:
         """f_i of worker i out of n.  Reads that worker's rows only."""
 
+    def fingerprint(self) -> str:
+        """What names the data behind f, such as a hash; a run is not resumed on other data."""
+        return ""
+
     def x0(self) -> Array:
-        """Where every method starts: shape (d,), the same on every rank."""
+        """Where every method starts: shape (d,); the server's is taken."""
         return np.zeros(self.dimension())
 
     def constants(self, n: int) -> Constants:

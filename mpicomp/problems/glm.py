@@ -42,6 +42,9 @@ class LinearProblem(Problem):
     def dimension(self) -> int:
         return load(self.data).X.shape[1]
 
+    def fingerprint(self) -> str:
+        return load(self.data).sha256
+
     def objective(self, i: int, n: int) -> LinearModel:
         data = load(self.data)
         rows = rows_of(i, n, data.y, self.split)

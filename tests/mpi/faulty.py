@@ -1,9 +1,17 @@
-"""A script in which worker 5 fails in its seventh round: `faulty.py raise|nan|"kill RANK"`."""
+"""A script in which something fails: `faulty.py FAULT`.
+
+raise, nan      worker 5's gradient in round 7
+kill RANK       that rank, killed
+observe, crash  worker 5's value, at the second observation: a user error, or any other exception
+shard, x0       worker 5's data, at the start; the starting point, which differs from rank to rank
+"""
 
 import os
 import signal
 import sys
 from dataclasses import dataclass
+
+import numpy as np
 
 import mpicomp
 from mpicomp import EF21, TopK
@@ -17,7 +25,11 @@ class Faulty(mpicomp.Objective):
         self.i, self.calls = i, 0
 
     def value(self, x):
-        return float(x @ x) / 2
+        if self.i == 5 and x.any() and fault == "observe":
+            raise mpicomp.MpicompError("worker 5 has no value here")
+        if self.i == 5 and x.any() and fault == "crash":
+            raise ZeroDivisionError("worker 5 has no value here")
+        return float(np.sum(x * x)) / 2
 
     def grad(self, x):
         self.calls += 1
@@ -37,11 +49,18 @@ class Problem(mpicomp.Problem):
         return 20
 
     def objective(self, i, n):
+        if i == 5 and fault == "shard":
+            raise mpicomp.MpicompError("worker 5 has no data")
         return Faulty(i)
+
+    def x0(self):
+        return np.full(20, float(launched_rank())) if fault == "x0" else np.zeros(20)
 
 
 try:
-    mpicomp.run(EF21(TopK(k=3), gamma=0.01), Problem(), workers=8, rounds=1000, every=1000)
+    run = mpicomp.run(EF21(TopK(k=3), gamma=0.01), Problem(), workers=8, rounds=1000, every=1000)
+    if launched_rank() == 0:
+        print(run.rows[0].f)
 except mpicomp.MpicompError as error:
     if launched_rank() == 0:
         print(error, file=sys.stderr)

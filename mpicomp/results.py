@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from mpicomp.errors import RecordError
-from mpicomp.files import write_atomically
+from mpicomp.files import read_json, write_json, write_text
 from mpicomp.record import Row, read_rows
 from mpicomp.suite import Entry, Suite, load_suite
 from mpicomp.tuning import Tuning
@@ -98,33 +97,13 @@ def finish_comparison(out: Path) -> Comparison:
 
 
 def _read_tunings(out: Path) -> dict[str, Tuning]:
-    return {label: Tuning.from_json(content) for label, content in read_json(out / "tuning.json").items()}
+    path = out / "tuning.json"
+    try:
+        return {label: Tuning.from_json(content) for label, content in read_json(path).items()}
+    except (TypeError, KeyError, AttributeError):
+        raise RecordError(f"{path} is damaged. Delete it and the step sizes are tuned again.") from None
 
 
 def write_tunings(out: Path, tunings: dict[str, Tuning]) -> None:
     """Record what was tuned so far."""
     write_json(out / "tuning.json", {label: tuning.to_json() for label, tuning in tunings.items()})
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in the file, empty if there is no file."""
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise RecordError(f"{path} is damaged: {error}.") from None
-
-
-def write_json(path: Path, content: object) -> None:
-    """Write ``content`` as JSON, whole or not at all."""
-    write_text(path, json.dumps(content, indent=2) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write ``text``, whole or not at all, making the folder if need be."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(f"cannot create {path.parent}: {error.strerror}.") from None
-    write_atomically(path, text.encode())

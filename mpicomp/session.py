@@ -1,0 +1,182 @@
+"""A session: a loop under its limits, with its record and its checkpoints."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from mpicomp import checkpoint
+from mpicomp.errors import ConfigError, DivergedError, MpicompError
+from mpicomp.loop import Loop, advice
+from mpicomp.methods.base import Method
+from mpicomp.problems.base import Problem
+from mpicomp.record import Recorder, Row, describe_machine
+
+GROWTH = 1e12  # a squared gradient norm this many times the first local ones counts as divergence
+
+Progress = Callable[[int, Row | None], None]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a run ends.  All but ``rounds`` are looked at where rows are recorded."""
+
+    rounds: int
+    every: int  # rounds between rows
+    target_grad_norm_sq: float | None = None
+    max_bytes: int | None = None  # both directions, all workers
+    max_seconds: float | None = None
+
+    def reached(self, row: Row) -> str | None:
+        """The name of the limit that ``row`` has reached, if any."""
+        hits = {
+            "target": self.target_grad_norm_sq is not None and row.grad_norm_sq <= self.target_grad_norm_sq,
+            "max_bytes": self.max_bytes is not None and row.up_bytes + row.down_bytes >= self.max_bytes,
+            "max_seconds": self.max_seconds is not None and row.seconds >= self.max_seconds,
+        }
+        return next((name for name, hit in hits.items() if hit), None)
+
+
+class Session:
+    """``round`` rounds done in ``seconds``; ``scale`` is mean |∇f_i(x⁰)|², known to the server."""
+
+    def __init__(
+        self, loop: Loop, method: Method, problem: Problem, limits: Limits, folder: Path | None, resume: bool
+    ) -> None:
+        t = loop.transport
+        self.loop, self.limits, self.folder, self.resumed = loop, limits, folder, resume
+        self.round, self.seconds, self.scale = 0, 0.0, 0.0
+        self.saved: int | None = None  # the round of the newest checkpoint
+        # What a resumed run must have in common with the one before, first what the rest follows from.
+        self.config = {"method": type(loop.method).__name__, "problem": repr(problem)}
+        self.config |= {"data": problem.fingerprint(), "workers": str(t.n), "seed": str(loop.seed)}
+        self.config |= {f"method.{f.name}": repr(getattr(loop.method, f.name)) for f in fields(loop.method)}  # type: ignore[arg-type]
+        facts = {
+            "config": self.config,
+            "asked": {"method": repr(method), **asdict(limits)},
+            "command": sys.argv,
+            "ranks": t.ranks,
+            "hosts": t.collect(t.host()),
+            "workers_by_rank": t.collect(f"{t.hosted.start}..{t.hosted.stop - 1}" if t.hosted else "none"),
+            **describe_machine(),
+        }
+        self.recorder = t.together(lambda: Recorder(self.folder if t.is_server else None, facts, resume))
+        if resume:
+            self._load()
+
+    def run(self, checkpoint_every: int | None, progress: Progress | None) -> str:
+        """Go on until a limit is reached or a signal asks to stop; gives which."""
+        loop, t, limits = self.loop, self.loop.transport, self.limits
+        t.together(lambda: self.recorder.start(self.round if self.resumed else None, limits.every))
+        status = self._told(self._reached_before) if self.resumed else self._record()
+        while status is None and self.round < limits.rounds:
+            started = perf_counter()
+            stop = loop.step(self.round)
+            self.seconds += perf_counter() - started
+            self.round += 1
+            row = None
+            if stop or self.round % limits.every == 0 or self.round == limits.rounds:
+                status = self._record()
+                row = self.recorder.rows[-1] if t.is_server else None
+            if stop:
+                status = "interrupted"
+            if checkpoint_every and self.round % checkpoint_every == 0:
+                self.save()
+            if progress is not None and t.is_server:
+                progress(self.round, row)
+        if self.resumed and self._told(lambda: self.recorder.rows[-1].round < self.round):
+            self._record()  # an irregular last row of the run before was dropped, and no round followed
+        self._compare_replicas()
+        return status or "rounds"
+
+    def save(self) -> None:
+        """Write a checkpoint, if there is a folder."""
+        if self.folder is not None and self.round != self.saved:
+            header = {
+                "config": self.config,
+                "seconds": self.seconds,
+                "scale": self.scale,
+                "digest": self.loop.digest.value.hex(),
+            }
+            states = self.loop.states()
+            checkpoint.save(self.folder / "checkpoint", self.loop.transport, self.round, states, header)
+            self.saved = self.round
+
+    def _load(self) -> None:
+        if self.folder is None:
+            raise ConfigError("resume needs the folder of the run to continue: give out.")
+        states = self.loop.states() | {"replica": self.loop.replica}
+        manifest = checkpoint.load(self.folder / "checkpoint", self.loop.transport, states, self.config)
+        self.round, self.seconds, self.scale = manifest["round"], manifest["seconds"], manifest["scale"]
+        self.loop.digest.value = bytes.fromhex(manifest["digest"])
+        self.saved = self.round
+
+    def _told(self, ask: Callable[[], Any]) -> Any:
+        """What ``ask`` gives on the server, on every rank; an error of it is raised on every rank."""
+        t = self.loop.transport
+        answer: object = None
+        if t.is_server:
+            try:
+                answer = ask()
+            except MpicompError as error:
+                answer = error
+        answer = pickle.loads(t.tell(pickle.dumps(answer) if t.is_server else None))
+        if isinstance(answer, MpicompError):
+            raise answer
+        return answer
+
+    def _reached_before(self) -> str | None:
+        return self.limits.reached(self.recorder.rows[-1]) if self.recorder.rows else None
+
+    def _record(self) -> str | None:
+        """Observe, add a row, and hear from the server whether the run ends here."""
+        if not self.loop.transport.is_server:
+            self.loop.observe()  # if it fails here, the server is told, and tells
+        return self._told(self._add_row)
+
+    def _add_row(self) -> str | None:
+        try:
+            seen = self.loop.observe()
+            assert seen is not None
+            book = self.loop.ledger
+            row = Row(
+                self.round,
+                seen.f,
+                seen.grad_norm_sq,
+                book.up_bytes,
+                book.down_bytes,
+                book.paper_bits_up,
+                self.seconds,
+            )
+            self.recorder.add(row)
+            if self.round == 0:
+                self.scale = seen.local_norm_sq
+            if not row.grad_norm_sq <= GROWTH * max(self.scale, 1e-12):
+                raise DivergedError(f"f = {row.f:.3g}, |∇f|² = {row.grad_norm_sq:.3g}.")
+        except DivergedError as error:
+            if self.round == 0:
+                raise DivergedError(f"at x0: {error}") from None
+            rounds = f"the run diverged: after {self.round} rounds, "
+            raise DivergedError(f"{rounds}{error} {advice(self.loop.method)}") from None
+        return self.limits.reached(row)
+
+    def _compare_replicas(self) -> None:
+        """Every rank holds the same iterate, bit for bit, or the run is worth nothing."""
+        t = self.loop.transport
+        digests = t.collect(sha256(self.loop.x.tobytes()).hexdigest())
+
+        def check() -> None:
+            if digests is not None and len(set(digests)) > 1:
+                odd = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
+                raise MpicompError(
+                    f"the iterates on ranks {odd} differ from rank 0's: the ranks do not run the same code, "
+                    "or the hosts do not compute alike. Nothing of this run can be trusted."
+                )
+
+        t.together(check)

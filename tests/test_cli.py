@@ -1,0 +1,82 @@
+"""The commands, as a user types them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mpicomp import compressors, methods, problems
+from mpicomp.data import BUNDLED, KNOWN
+from tests.launching import mpicomp
+
+RUN = ("run", "--problem", "quadratics(d=20, lam=0.1)", "--workers", "4", "--rounds", "20")
+
+
+def test_run_prints_the_outcome():
+    done = mpicomp(*RUN, "--method", "diana(randk(k=2))")
+    assert done.returncode == 0, done.stderr
+    assert "diana(Q=randk(k=2)" in done.stdout
+    assert all(phase in done.stdout for phase in ("gradient", "compress", "wait", "server", "decode"))
+
+
+def test_run_prints_one_line_of_json():
+    done = mpicomp(*RUN, "--method", "marina(permk)", "--json")
+    outcome = json.loads(done.stdout.splitlines()[-1])
+    wanted = "method problem n d ranks rounds f grad_norm_sq up_bytes down_bytes paper_bits_up seconds"
+    assert {*wanted.split(), "iterates_sha256"} <= set(outcome)
+    assert (outcome["n"], outcome["d"], outcome["ranks"], outcome["rounds"]) == (4, 20, 1, 20)
+
+
+def test_list_names_everything():
+    said = mpicomp("list").stdout
+    tables = (methods.METHODS, compressors.COMPRESSORS, problems.PROBLEMS, BUNDLED, KNOWN)
+    for name in (name for table in tables for name in table):
+        assert name in said
+
+
+def test_doctor_finds_this_environment_sound():
+    done = mpicomp("doctor")
+    assert done.returncode == 0, done.stdout
+    for word in ("launcher", "two ranks started and found each other", "GPU", "numba", "Slurm"):
+        assert word in done.stdout
+
+
+def test_plot_redraws_runs(tmp_path):
+    for name in ("a", "b"):
+        assert mpicomp(*RUN, "--method", "gd", "--out", str(tmp_path / name)).returncode == 0
+    done = mpicomp("plot", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "both.png"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "both.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_fetch_from_a_folder_refuses_what_is_not_the_set(tmp_path):
+    (tmp_path / "mushrooms").write_text("1 1:1\n2 2:1\n")
+    done = mpicomp(
+        "data", "fetch", "mushrooms", "--from", str(tmp_path), MPICOMP_CACHE=str(tmp_path / "cache")
+    )
+    assert done.returncode == 1
+    assert "sha" in done.stderr.lower() and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--method", "marnia(randk(k=2))"), "Did you mean 'marina'?"),
+        (("--method", "marina(randk(k=2, value=f8))"), "Did you mean 'values'?"),
+        (("--method", "marina(topk(k=2))"), "MARINA needs Q to be unbiased"),
+        (("--method", "ef21(randk(k=2))"), "EF21 needs C to be contractive"),
+        (("--method", "marina(randk(k=0))"), "k=0; allowed"),
+        (("--method", "marina(randk(k=21))"), "k=21 exceeds the dimension d=20"),
+        (("--method", "gd(gamma=1e6)"), "gamma=1000000.0; try a smaller one"),
+        (("--method", "gd", "--workers", "0"), "--workers"),
+        (("--method", "gd", "--server", "dedicated"), "a dedicated server needs MPI ranks"),
+        (("--method", "gd", "--problem", "logistic(data=digits, lam=1)", "--workers", "9999"), "9999"),
+        (("--method", "gd", "--problem", "logistic(data=mushroom, lam=1)"), "Did you mean 'mushrooms'?"),
+        (("--method", "gd", "--resume", "--out", "/nonexistent/run"), "holds no run to resume"),
+    ],
+)
+def test_bad_input_is_one_clear_line(arguments, text):
+    done = mpicomp(*RUN, *arguments)
+    assert done.returncode not in (0, -11)
+    assert text in done.stderr and "Traceback" not in done.stderr
