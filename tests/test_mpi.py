@@ -195,7 +195,7 @@ def test_control_c_reaches_ranks_that_the_command_started(tmp_path):
 
 
 def test_ending_the_command_ends_its_ranks(tmp_path):
-    """`timeout` and batch systems send SIGTERM to the command, which is not mpirun: no rank is left behind."""
+    """`timeout` and batch systems send SIGTERM to the command, not to mpirun: no rank is left behind."""
     arguments = (
         "run",
         *QUADRATIC,
@@ -240,8 +240,9 @@ def test_a_comparison_on_ranks(tmp_path):
     assert mpicomp(*command, str(alone)).returncode == 0
     done = mpicomp(*command, str(ranks), "--ranks", "2")
     assert done.returncode == 0 and "diverged" in done.stdout, done.stderr
-    rows = [[line.rpartition(",")[0] for line in (o / "rows.csv").open()] for o in (alone, ranks)]
-    assert rows[0] == rows[1]  # all but the seconds
+    tables = [(out / "rows.csv").read_text().splitlines() for out in (alone, ranks)]
+    rows = [[line.rpartition(",")[0] for line in table] for table in tables]  # all but the seconds
+    assert rows[0] == rows[1]
     again = mpicomp(*command, str(ranks), "--ranks", "2", "--resume")
     assert again.stdout == done.stdout
 

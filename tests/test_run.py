@@ -9,7 +9,6 @@ import sys
 import warnings
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from itertools import count
 
 import numpy as np
