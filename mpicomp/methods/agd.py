@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
@@ -10,12 +9,13 @@ from typing import ClassVar
 from mpicomp.compressors import Identity
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Method, Nothing, Step, average, check_step
+from mpicomp.methods.averaging import AveragingMethod
+from mpicomp.methods.base import Message, Nothing, Step, check_step
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class AGD(Method):
+class AGD(AveragingMethod):
     """x^{k+1} = y^k - γ ∇f(y^k),  y^{k+1} = x^{k+1} + β_k (x^{k+1} - x^k); dense both ways.
 
     β = (1 - √(γμ)) / (1 + √(γμ)) for mu > 0, else β_k = (t_k - 1)/t_{k+1} with
@@ -46,28 +46,23 @@ class AGD(Method):
     def replica(self, x0: Array) -> Replica:
         return self.Replica(x0.copy(), x0.copy(), 1.0)
 
-    def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
-        return Message(Identity(self.values).compress(f.grad(r.y), key))
+    def uplink(self, key: Key) -> Identity:
+        return Identity(self.values)
 
-    def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        dense = Identity(self.values)
-        return Message(dense.compress(average(dense, ups, r.x.size, key.n), key))
+    def downlink(self) -> Identity:
+        return Identity(self.values)
+
+    def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
+        return Message(self.uplink(key).compress(f.grad(r.y), key))
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         x = r.y.copy()
-        Identity(self.values).decompress_add(down.m, x, key, -self.gamma)  # x^{k+1}
-        r.y = x + self._beta(r) * (x - r.x)
-        r.x = x
-
-    def _beta(self, r: Replica) -> float:
-        if self.mu > 0:
-            root = sqrt(self.gamma * self.mu)
-            return (1 - root) / (1 + root)
+        self.downlink().decompress_add(down.m, x, key, -self.gamma)  # x^{k+1}
         t, r.t = r.t, (1 + sqrt(1 + 4 * r.t**2)) / 2
-        return (t - 1) / r.t
-
-    def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return Identity(self.values).paper_bits(up.m, d)
+        root = sqrt(self.gamma * self.mu)
+        beta = (1 - root) / (1 + root) if self.mu > 0 else (t - 1) / r.t
+        r.y = x + beta * (x - r.x)  # y^{k+1}
+        r.x = x
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         return {"gamma": 1 / c.L, "mu": c.mu or 0.0}

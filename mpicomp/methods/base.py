@@ -21,10 +21,8 @@ from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from mpicomp.coding.bits import Bytes
-from mpicomp.compressors import Absolute, Compressor, Contractive, Unbiased
+from mpicomp.compressors import Absolute, Contractive, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
@@ -148,11 +146,3 @@ def _remedy(value: object, kinds: tuple[type, ...]) -> str:
         shrunk = f"Shrunk({value}) and " if isinstance(value, Unbiased) else ""
         return f"{shrunk}TopK(k=0.01) would do."
     return f"{kinds[0].__name__}() would do."
-
-
-def average(Q: Compressor, ups: Iterable[tuple[Key, Message]], d: int, n: int) -> Array:
-    """(1/n) sum_i of what Q makes of worker i's message, summed in worker order."""
-    mean = np.zeros(d)
-    for key, up in ups:
-        Q.decompress_add(up.m, mean, key, 1 / n)
-    return mean

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Method, Nothing, Step, average, check_step, require
+from mpicomp.methods.averaging import AveragingMethod
+from mpicomp.methods.base import Message, Nothing, Step, check_step, require
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class DCGD(Method):
+class DCGD(AveragingMethod):
     """Worker i sends C_i(∇f_i(x^k)); g^k is the mean of what arrives; x^{k+1} = x^k - γ g^k.
 
     theory: gamma = 1/(L + 2 A L_max), A of the AB-inequality (ω/n for independent compressors): from
@@ -41,18 +41,17 @@ class DCGD(Method):
     def replica(self, x0: Array) -> Replica:
         return self.Replica(x0.copy())
 
+    def uplink(self, key: Key) -> Unbiased:
+        return self.Q
+
+    def downlink(self) -> Sparse:
+        return self.down
+
     def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
         return Message(self.Q.compress(f.grad(r.x), key))
 
-    def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        g = average(self.Q, ups, r.x.size, key.n)
-        return Message(self.down.compress(g, key))
-
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ g^k
-
-    def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return self.Q.paper_bits(up.m, d)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         a, _ = self.Q.ab(d, n)

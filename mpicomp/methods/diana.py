@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
@@ -12,12 +11,13 @@ import numpy as np
 from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array, check_probability
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Method, Nothing, Step, average, check_step, require
+from mpicomp.methods.averaging import AveragingMethod
+from mpicomp.methods.base import Message, Step, check_step, require
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class DIANA(Method):
+class DIANA(AveragingMethod):
     """Algorithm 1, with shifts h_i → ∇f_i(x*) so that what is compressed vanishes::
 
         worker i   m_i = C_i(∇f_i(x^k) - h_i^k);   h_i^{k+1} = h_i^k + α m_i
@@ -61,22 +61,21 @@ class DIANA(Method):
     def worker(self, x0: Array) -> Worker:
         return self.Worker(np.zeros_like(x0))
 
+    def uplink(self, key: Key) -> Unbiased:
+        return self.Q
+
+    def downlink(self) -> Sparse:
+        return self.down
+
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         m = self.Q.compress(f.grad(r.x) - w.h, key)
         self.Q.decompress_add(m, w.h, key, self.alpha)  # h_i^{k+1} = h_i^k + α m_i
         return Message(m)
 
-    def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        m = average(self.Q, ups, r.x.size, key.n)
-        return Message(self.down.compress(m, key))
-
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         r.x -= self.gamma * r.h
         self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ (h^k + m)
         self.down.decompress_add(down.m, r.h, key, self.alpha)  # h^{k+1} = h^k + α m
-
-    def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return self.Q.paper_bits(up.m, d)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         return {"alpha": 1 / (1 + self.Q.omega(d, n))}

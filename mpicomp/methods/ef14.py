@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,12 +11,13 @@ from mpicomp.compressors import Absolute, Contractive, Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Method, Nothing, Step, average, check_step, require
+from mpicomp.methods.averaging import AveragingMethod
+from mpicomp.methods.base import Message, Step, check_step, require
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class EF14(Method):
+class EF14(AveragingMethod):
     """What compression drops is remembered and added to the next message::
 
         worker i   p_i = e_i + γ ∇f_i(x^k);   Δ_i = C(p_i);   e_i = p_i - Δ_i
@@ -52,21 +52,20 @@ class EF14(Method):
     def worker(self, x0: Array) -> Worker:
         return self.Worker(np.zeros_like(x0))
 
+    def uplink(self, key: Key) -> Contractive | Absolute:
+        return self.C
+
+    def downlink(self) -> Sparse:
+        return self.down
+
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         w.e += self.gamma * f.grad(r.x)  # p_i
         m = self.C.compress(w.e, key)
         self.C.decompress_add(m, w.e, key, -1.0)  # e_i = p_i - Δ_i
         return Message(m)
 
-    def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        mean = average(self.C, ups, r.x.size, key.n)
-        return Message(self.down.compress(mean, key))
-
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         self.down.decompress_add(down.m, r.x, key, -1.0)  # x^{k+1} = x^k - mean Δ_i
-
-    def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return self.C.paper_bits(up.m, d)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         if not isinstance(self.C, Contractive):

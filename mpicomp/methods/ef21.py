@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
@@ -12,12 +11,13 @@ import numpy as np
 from mpicomp.compressors import Contractive, Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Method, Nothing, Step, average, check_step, require
+from mpicomp.methods.averaging import AveragingMethod
+from mpicomp.methods.base import Message, Step, check_step, require
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class EF21(Method):
+class EF21(AveragingMethod):
     """Algorithm 2::
 
         worker i   c_i = C(∇f_i(x^k) - g_i^{k-1});   g_i^k = g_i^{k-1} + c_i       (g_i^{-1} = 0)
@@ -55,21 +55,20 @@ class EF21(Method):
     def worker(self, x0: Array) -> Worker:
         return self.Worker(np.zeros_like(x0))
 
+    def uplink(self, key: Key) -> Contractive:
+        return self.C
+
+    def downlink(self) -> Sparse:
+        return self.down
+
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         c = self.C.compress(f.grad(r.x) - w.g, key)
         self.C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
         return Message(c)
 
-    def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        mean = average(self.C, ups, r.x.size, key.n)
-        return Message(self.down.compress(mean, key))
-
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         self.down.decompress_add(down.m, r.g, key)  # g^k = g^{k-1} + mean c_i
         r.x -= self.gamma * r.g  # x^{k+1} = x^k - γ g^k
-
-    def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return self.C.paper_bits(up.m, d)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         root = sqrt(1 - self.C.alpha(d, n))

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from mpicomp.compressors import Identity
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Method, Nothing, Step, average, check_step
+from mpicomp.methods.averaging import AveragingMethod
+from mpicomp.methods.base import Message, Nothing, Step, check_step
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class GD(Method):
+class GD(AveragingMethod):
     """x^{k+1} = x^k - γ ∇f(x^k), dense in both directions in the format ``values``.
 
     theory: gamma = 1/L.
@@ -36,18 +36,17 @@ class GD(Method):
     def replica(self, x0: Array) -> Replica:
         return self.Replica(x0.copy())
 
-    def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
-        return Message(Identity(self.values).compress(f.grad(r.x), key))
+    def uplink(self, key: Key) -> Identity:
+        return Identity(self.values)
 
-    def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        dense = Identity(self.values)
-        return Message(dense.compress(average(dense, ups, r.x.size, key.n), key))
+    def downlink(self) -> Identity:
+        return Identity(self.values)
+
+    def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
+        return Message(self.uplink(key).compress(f.grad(r.x), key))
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
-        Identity(self.values).decompress_add(down.m, r.x, key, -self.gamma)
-
-    def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return Identity(self.values).paper_bits(up.m, d)
+        self.downlink().decompress_add(down.m, r.x, key, -self.gamma)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         return {"gamma": 1 / c.L}

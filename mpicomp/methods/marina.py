@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
@@ -12,12 +11,13 @@ import numpy as np
 from mpicomp.compressors import Identity, Sparse, Unbiased
 from mpicomp.compressors.base import Array, check_probability
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Method, Nothing, Step, average, check_step, require
+from mpicomp.methods.averaging import AveragingMethod
+from mpicomp.methods.base import Message, Step, check_step, require
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class MARINA(Method):
+class MARINA(AveragingMethod):
     """Algorithm 1.  With c^k ~ Bern(p), a coin that all ranks draw alike (c^0 = 1)::
 
         4    x^{k+1} = x^k - γ g^k
@@ -68,11 +68,7 @@ class MARINA(Method):
         gradient = f.grad(r.x)
         v = gradient if self._dense(key) else gradient - w.gradient
         w.gradient[:] = gradient  # a copy: whose array it is, is f's business
-        return Message(self._uplink(key).compress(v, key))  # 5-6
-
-    def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        mean = average(self._uplink(key), ups, r.x.size, key.n)
-        return Message(self.down.compress(mean, key))
+        return Message(self.uplink(key).compress(v, key))  # 5-6
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         if self._dense(key):
@@ -83,11 +79,11 @@ class MARINA(Method):
     def _dense(self, key: Key) -> bool:
         return key.round == 0 or key.shared("marina/coin").coin(self.p)
 
-    def _uplink(self, key: Key) -> Unbiased:
+    def uplink(self, key: Key) -> Unbiased:
         return self.sync if self._dense(key) else self.Q
 
-    def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return self._uplink(key).paper_bits(up.m, d)
+    def downlink(self) -> Sparse:
+        return self.down
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         return {"p": min(1.0, self.Q.mean_nbytes(d, n) / self.sync.mean_nbytes(d, n))}
