@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -89,14 +89,14 @@ class _Job:
                 else:
                     tunings[entry.label] = self._tune(entry.label, method, entry.tune)
                     self._on_server(lambda: write_tunings(self.out, tunings))
-                method = replace(method, gamma=tunings[entry.label].best.gamma)  # type: ignore[type-var]
+                method = method.with_step(tunings[entry.label].best.gamma)
             for seed in self.suite.seeds:
                 self._record(entry, method, seed)
         return self._on_server(lambda: finish_comparison(self.out))
 
     def _tune(self, label: str, method: Method, exponents: tuple[int, int]) -> Tuning:
         def attempt(scaled: Method, max_bytes: int | None) -> Run:
-            what = f"{label}, gamma={scaled.gamma}"  # type: ignore[attr-defined]
+            what = f"{label}, step {scaled.step}"
             return self._run(scaled, self.suite.seeds[0], what, max_bytes=max_bytes)
 
         return tune(method, exponents, self.suite.max_bytes, attempt)

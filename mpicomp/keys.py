@@ -95,6 +95,10 @@ class Key:
         """The same round's key as worker ``worker`` holds it."""
         return replace(self, worker=worker)
 
+    def before(self) -> Key:
+        """The key of the round before."""
+        return replace(self, round=self.round - 1)
+
     def named(self, message: str) -> Key:
         """The key for a further message, or for a further stage of one message."""
         return replace(self, message=f"{self.message}/{message}")

@@ -110,7 +110,7 @@ class Loop:
 
 def advice(method: Method) -> str:
     """What to do about a run that diverges."""
-    return f"The step size may be too large: gamma={getattr(method, 'gamma', None)}; try a smaller one."
+    return f"The step size may be too large: {method.steps[0]}={method.step}; try another."
 
 
 def _start(problem: Problem) -> Array:

@@ -13,7 +13,7 @@ max_seconds = 60.0
 [[method]]
 method = "marina(Q=randk(k=0.1), gamma=theory)"
 label = "MARINA RandK"           # without it, the method's text
-tune = [0, 6]                    # try gamma times 2^0 .. 2^6 and keep the best; see ``mpicomp.tuning``
+tune = [0, 6]                    # try the step times 2^0 .. 2^6, keep the best; see ``mpicomp.tuning``
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _entry(table: Any) -> Entry:
     if tune is None:
         return Entry(method, table.get("label", to_text(method)))
     if len(tune) != 2 or any(type(e) is not int for e in tune) or tune[0] > tune[1]:
-        raise ConfigError(f"tune = {tune}; allowed: [lo, hi], the powers of two that gamma is multiplied by.")
+        raise ConfigError(f"tune = {tune}; allowed: [lo, hi], the powers of two to multiply the step by.")
     return Entry(method, table.get("label", to_text(method)), (tune[0], tune[1]))
 
 

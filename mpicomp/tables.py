@@ -50,7 +50,7 @@ def table(comparison: Comparison) -> list[Line]:
 def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line:
     n = comparison.suite.workers
     tuning = comparison.tunings.get(entry.label)
-    step = tuning.best.gamma if tuning else entry.method.gamma  # type: ignore[attr-defined]
+    step = tuning.best.gamma if tuning else entry.method.step
     status = [o.summary.get("status") for o in outcomes]
     finished = [
         o for o, s in zip(outcomes, status, strict=True) if s not in (None, "diverged", "interrupted")
@@ -69,7 +69,7 @@ def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line
     last = [o.rows[-1] for o in finished]
     return replace(
         line,
-        gamma=float(parse_method(finished[0].summary["method"]).gamma),  # type: ignore[attr-defined]
+        gamma=float(parse_method(finished[0].summary["method"]).step),
         grad_norm_sq=median(row.grad_norm_sq for row in last),
         rounds=median(row.round for row in last),
         up_bytes_per_worker=median(row.up_bytes for row in last) / n,
@@ -79,7 +79,7 @@ def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line
     )
 
 
-HEADER = ("method", "gamma", "|∇f|²", "rounds", "up/worker", "paper's", "up + down", "seconds")
+HEADER = ("method", "step size", "|∇f|²", "rounds", "up/worker", "paper's", "up + down", "seconds")
 
 
 def cells(line: Line, suite: Suite) -> list[str]:
@@ -110,9 +110,7 @@ def notes(lines: list[Line], suite: Suite) -> list[str]:
         said.append(
             f"Costs are those of reaching {target}; > stands before what was spent without reaching it."
         )
-    said.append(
-        "(8×) is 8 times the theory's gamma. Bytes are those sent, up + down by all workers together."
-    )
+    said.append("(8×) is 8 times the theory's step. Bytes are those sent, up + down by all workers together.")
     said.append("The paper's count is of the uplink of a worker, at 32 bits a float and nothing for indices.")
     if any(line.at_edge for line in lines):
         said.append("† The best step size tried is at the edge of its range; one beyond may be better.")

@@ -1,4 +1,4 @@
-"""Choosing a step size: gamma at powers of two, the best kept.
+"""Choosing a step size: the one asked for times powers of two, the best kept.
 
 Best is the fewest bytes, both directions together, to the target if there is one and some step size
 reaches it; else the smallest final gradient.  Larger steps are tried first, and once one has reached
@@ -8,7 +8,7 @@ the target, no other is given more bytes than it took.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from mpicomp.errors import DivergedError
@@ -67,12 +67,12 @@ def tune(
     max_bytes: int | None,
     attempt: Callable[[Method, int | None], Run],
 ) -> Tuning:
-    """Try ``method`` with gamma times 2^lo .. 2^hi.  ``attempt`` runs it within so many bytes."""
+    """Try ``method`` with its step size times 2^lo .. 2^hi.  ``attempt`` runs it within so many bytes."""
     lo, hi = exponents
     trials: list[Trial] = []
     for exponent in range(hi, lo - 1, -1):
-        scaled = scale_gamma(method, exponent)
-        gamma = scaled.gamma  # type: ignore[attr-defined]
+        scaled = scale_step(method, exponent)
+        gamma = scaled.step
         try:
             run = attempt(scaled, max_bytes)
         except DivergedError:
@@ -88,12 +88,9 @@ def tune(
     return Tuning(tuple(trials))
 
 
-def scale_gamma(method: Method, exponent: int) -> Method:
-    """``method`` with its gamma, a number or "theory*NUMBER", times 2^exponent."""
-    gamma = method.gamma  # type: ignore[attr-defined]
-    if isinstance(gamma, str):
-        _, _, factor = gamma.partition("*")
-        scaled: str | float = f"theory*{float(factor or 1) * 2.0**exponent!r}".removesuffix(".0")
-    else:
-        scaled = gamma * 2.0**exponent
-    return replace(method, gamma=scaled)  # type: ignore[type-var]
+def scale_step(method: Method, exponent: int) -> Method:
+    """``method`` with its step size, a number or "theory*NUMBER", times 2^exponent."""
+    if not isinstance(method.step, str):
+        return method.with_step(method.step * 2.0**exponent)
+    _, _, factor = method.step.partition("*")
+    return method.with_step(f"theory*{float(factor or 1) * 2.0**exponent!r}".removesuffix(".0"))

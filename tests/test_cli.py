@@ -68,7 +68,7 @@ def test_fetch_from_a_folder_refuses_what_is_not_the_set(tmp_path):
         (("--method", "ef21(randk(k=2))"), "EF21 needs C to be contractive"),
         (("--method", "marina(randk(k=0))"), "k=0; allowed"),
         (("--method", "marina(randk(k=21))"), "k=21 exceeds the dimension d=20"),
-        (("--method", "gd(gamma=1e6)"), "gamma=1000000.0; try a smaller one"),
+        (("--method", "gd(gamma=1e6)"), "gamma=1000000.0; try another"),
         (("--method", "gd", "--workers", "0"), "--workers"),
         (("--method", "gd", "--server", "dedicated"), "a dedicated server needs MPI ranks"),
         (("--method", "gd", "--problem", "logistic(data=digits, lam=1)", "--workers", "9999"), "9999"),

@@ -24,7 +24,7 @@ from mpicomp.results import Comparison, read_comparison
 from mpicomp.run import run
 from mpicomp.suite import Entry, load_suite, parse_suite
 from mpicomp.tables import cells, human_bytes, markdown, phases_table, table, terminal
-from mpicomp.tuning import Trial, Tuning, scale_gamma, tune
+from mpicomp.tuning import Trial, Tuning, scale_step, tune
 
 SUITE = """
 title = "Quadratics | small"
@@ -122,9 +122,9 @@ def test_a_suite_needs_methods_and_a_file(tmp_path):
 
 
 def test_gamma_is_scaled_by_powers_of_two():
-    assert scale_gamma(GD(), 3).gamma == "theory*8"
-    assert scale_gamma(GD(gamma="theory*0.5"), -1).gamma == "theory*0.25"
-    assert scale_gamma(GD(gamma=0.5), 2).gamma == 2.0
+    assert scale_step(GD(), 3).gamma == "theory*8"
+    assert scale_step(GD(gamma="theory*0.5"), -1).gamma == "theory*0.25"
+    assert scale_step(GD(gamma=0.5), 2).gamma == 2.0
 
 
 def trial(exponent: int, status: str, total: int = 0, final: float = 1.0) -> Trial:
@@ -161,7 +161,7 @@ def test_tuning_finds_the_best_step_and_reports_the_diverged():
     assert not tuning.at_edge
     alone = {}  # the same without a limit on bytes, so that every trial runs to its own end
     for exponent in range(-2, 2):
-        row = attempt(scale_gamma(GD(), exponent), None).rows[-1]
+        row = attempt(scale_step(GD(), exponent), None).rows[-1]
         if row.grad_norm_sq <= 1e-8:
             alone[exponent] = row.up_bytes + row.down_bytes
     assert tuning.best.exponent == min(alone, key=alone.__getitem__)

@@ -52,7 +52,7 @@ class Method(ABC):
     """
 
     paper: ClassVar[str]
-    steps: ClassVar[tuple[str, ...]] = ("gamma",)  # the fields that may say "theory"
+    steps: ClassVar[tuple[str, ...]] = ("gamma",)  # what may say "theory"; first the step size
     iterate: ClassVar[str] = "x"  # the replica's field that a run reports and measures
     Up: ClassVar[type] = Message
     Down: ClassVar[type] = Message
@@ -93,6 +93,15 @@ class Method(ABC):
     @abstractmethod
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         """The parameters of the theorem that the class names, for fields that say "theory"."""
+
+    @property
+    def step(self) -> Step:
+        """The step size, under whatever name the paper has for it: what tuning scales."""
+        return getattr(self, self.steps[0])
+
+    def with_step(self, value: Step) -> Self:
+        """The same method with another step size."""
+        return replace(self, **{self.steps[0]: value})  # type: ignore[type-var]
 
     def resolve(self, constants: Callable[[], Constants], d: int, n: int) -> Self:
         """The same method with every parameter a number; asks for the constants only if it must."""

@@ -1,0 +1,83 @@
+"""DASHA: MARINA's rate without ever synchronising."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import ClassVar
+
+import numpy as np
+
+from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors.base import Array, check_probability
+from mpicomp.keys import Key
+from mpicomp.methods.averaging import AveragingMethod
+from mpicomp.methods.base import Message, Step, check_step, require
+from mpicomp.problems.base import Constants, Objective
+
+
+@dataclass(frozen=True)
+class DASHA(AveragingMethod):
+    """Algorithm 1, with full gradients::
+
+        worker i   m_i = C_i(∇f_i(x^{k+1}) - ∇f_i(x^k) - a (g_i - ∇f_i(x^k)));   g_i += m_i
+        all        g += mean m_i;   x^{k+2} = x^{k+1} - γ g
+
+    from g_i = 0 and ∇f_i(x^{-1}) := 0.  g = mean g_i throughout.  a defaults to 1/(2ω + 1).
+    theory (constant as recalled): gamma = 1/(L + L̃ √(16 A (2ω + 1))), A of the AB-inequality, ω/n for
+    independent compressors.
+    """
+
+    Q: Unbiased
+    gamma: Step = "theory"
+    a: Step = None
+    down: Sparse = Sparse()
+
+    paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1"
+
+    @dataclass
+    class Replica:
+        x: Array
+        g: Array
+
+    @dataclass
+    class Worker:
+        g: Array
+        h: Array  # ∇f_i at the previous iterate
+
+    def __post_init__(self) -> None:
+        require("DASHA", "Q", self.Q, Unbiased)
+        require("DASHA", "down", self.down, Sparse)
+        check_step("gamma", self.gamma)
+        if self.a is not None:
+            check_probability("a", self.a)
+
+    def replica(self, x0: Array) -> Replica:
+        return self.Replica(x0.copy(), np.zeros_like(x0))
+
+    def worker(self, x0: Array) -> Worker:
+        return self.Worker(np.zeros_like(x0), np.zeros_like(x0))
+
+    def uplink(self, key: Key) -> Unbiased:
+        return self.Q
+
+    def downlink(self) -> Sparse:
+        return self.down
+
+    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+        h = f.grad(r.x)
+        m = self.Q.compress(h - w.h - self.a * (w.g - w.h), key)
+        w.h[:] = h  # a copy: whose array it is, is f's business
+        self.Q.decompress_add(m, w.g, key)  # g_i += m_i
+        return Message(m)
+
+    def follow(self, r: Replica, down: Message, key: Key) -> None:
+        self.down.decompress_add(down.m, r.g, key)  # g += mean m_i
+        r.x -= self.gamma * r.g
+
+    def defaults(self, d: int, n: int) -> dict[str, float]:
+        return {"a": 1 / (2 * self.Q.omega(d, n) + 1)}
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        a, _ = self.Q.ab(d, n)
+        return {"gamma": 1 / (c.L + c.L_tilde * sqrt(16 * a * (2 * self.Q.omega(d, n) + 1)))}
