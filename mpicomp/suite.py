@@ -85,6 +85,9 @@ def parse_suite(source: str) -> Suite:
         raise ConfigError(f"not a TOML file: {error}.") from None
     _check("suite", top, _TOP, required=("problem", "workers", "rounds", "method"))
     _check_seeds(top.get("seeds", [0]))
+    for key in ("workers", "rounds", "every"):
+        if top.get(key, 1) < 1:
+            raise ConfigError(f"{key} = {top[key]}; allowed: a positive integer.")
     entries = tuple(_entry(table) for table in top.pop("method"))
     _check_labels(entries)
     problem = parse_problem(top.pop("problem"))
@@ -121,7 +124,7 @@ def _entry(table: Any) -> Entry:
     tune = table.get("tune")
     if tune is None:
         return Entry(method, table.get("label", to_text(method)))
-    if len(tune) != 2 or any(type(e) is not int for e in tune) or tune[0] > tune[1]:
+    if len(tune) != 2 or any(type(e) is not int or abs(e) > 64 for e in tune) or tune[0] > tune[1]:
         raise ConfigError(f"tune = {tune}; allowed: [lo, hi], the powers of two to multiply the step by.")
     return Entry(method, table.get("label", to_text(method)), (tune[0], tune[1]))
 

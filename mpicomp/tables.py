@@ -126,13 +126,14 @@ def markdown(lines: list[Line], suite: Suite) -> str:
 
 def terminal(lines: list[Line], suite: Suite) -> Table:
     """The table for a terminal."""
+    from rich.markup import escape
     from rich.table import Table
 
-    drawn = Table(title=suite.title, caption=" ".join(notes(lines, suite)), caption_justify="left")
+    drawn = Table(title=escape(suite.title), caption=" ".join(notes(lines, suite)), caption_justify="left")
     for name in HEADER:
         drawn.add_column(name, justify="left" if name == "method" else "right")
     for line in lines:
-        drawn.add_row(*cells(line, suite))
+        drawn.add_row(*map(escape, cells(line, suite)))
     return drawn
 
 

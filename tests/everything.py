@@ -9,7 +9,29 @@ import json
 import sys
 
 import mpicomp
-from mpicomp import AGD, DCGD, DIANA, EF14, EF21, GD, MARINA, Absolute, Contractive, Method, Unbiased
+from mpicomp import (
+    ADIANA,
+    AGD,
+    DASHA,
+    DCGD,
+    DIANA,
+    EF14,
+    EF21,
+    EF21P,
+    GD,
+    MARINA,
+    Absolute,
+    Contractive,
+    Identity,
+    Method,
+    Natural,
+    PermK,
+    RandK,
+    Sign,
+    TopK,
+    TwoDirection,
+    Unbiased,
+)
 from mpicomp.problems import Quadratics
 from mpicomp.transports import launched_rank
 from mpicomp.transports.mpi import Mpi
@@ -29,6 +51,11 @@ def methods() -> list[Method]:
             chosen += [EF21(C, gamma=1e-3)]
         if isinstance(C, Contractive | Absolute):
             chosen += [EF14(C, gamma=1e-3)]
+    for Q in (RandK(5), PermK(), Natural(), Identity()):
+        chosen += [DASHA(Q, gamma=1e-3)]
+        chosen += [ADIANA(Q, eta=1e-3, mu=0.1, p=0.3), ADIANA(Q, eta=1e-3, mu=0.1, parameters="refined")]
+        for C in (TopK(5), Sign()):
+            chosen += [EF21P(C, Q, gamma=1e-3), TwoDirection(C, Q, Lbar=100.0, mu=0.1, p=0.3)]
     return chosen
 
 

@@ -53,6 +53,13 @@ METHOD_TEXTS = [
     "marina(Q=permk, gamma=theory*0.5, p=0.1)",
     "ef14(C=topk(k=2), gamma=0.125)",
     "ef21(C=sign)",
+    "dasha(Q=permk, gamma=theory*4)",
+    "adiana(Q=natural)",
+    "adiana(Q=randk(k=3), eta=0.5, mu=0.01, parameters=refined)",
+    "ef21p(C=topk(k=2))",
+    "ef21p(C=topk(k=2), Q=randk(k=3), gamma=theory*16)",
+    "twodirection(C=topk(k=2), Q=randk(k=3))",
+    "twodirection(C=sign, Q=natural, Lbar=theory*0.001, mu=0, p=0.125, tau=0.5, r=0.25)",
 ]
 PROBLEM_TEXTS = [
     "quadratics",

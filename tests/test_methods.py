@@ -47,7 +47,20 @@ from mpicomp.compressors import (
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.loop import Loop
-from mpicomp.methods import AGD, DCGD, DIANA, EF14, EF21, GD, MARINA, METHODS
+from mpicomp.methods import (
+    ADIANA,
+    AGD,
+    DASHA,
+    DCGD,
+    DIANA,
+    EF14,
+    EF21,
+    EF21P,
+    GD,
+    MARINA,
+    METHODS,
+    TwoDirection,
+)
 from mpicomp.problems import Constants, Objective, Problem, Quadratics
 from mpicomp.transports.local import Local
 from tests.reference.agd import agd
@@ -191,10 +204,10 @@ def gradients(problem: Problem, n: int) -> list:
 
 def trajectory(loop: Loop, rounds: int) -> list[np.ndarray]:
     """x^0, .., x^rounds of a loop."""
-    iterates = [loop.replica.x.copy()]
+    iterates = [loop.x.copy()]
     for k in range(rounds):
         loop.step(k)
-        iterates.append(loop.replica.x.copy())
+        iterates.append(loop.x.copy())
     return iterates
 
 
@@ -952,6 +965,10 @@ ONE_OF_EACH = [
     MARINA(PermK()),
     EF14(QuantizedTopK(3, Natural())),
     EF21(Shrunk(RandK(3))),
+    DASHA(RandK(3)),
+    ADIANA(Natural()),
+    EF21P(TopK(3), RandK(3)),
+    TwoDirection(TopK(3), RandK(3)),
 ]
 SEEDED = ONE_OF_EACH[2:]
 
@@ -1057,8 +1074,9 @@ BAD_STEPS = [0, -1.0, float("nan"), True, "theroy", "theory*", "theory*0", "theo
 @pytest.mark.parametrize("gamma", BAD_STEPS, ids=repr)
 @pytest.mark.parametrize("method", ONE_OF_EACH, ids=lambda m: type(m).__name__)
 def test_a_step_that_is_none_is_refused(method, gamma):
-    with pytest.raises(ConfigError, match=r"gamma.*theory"):
-        replace(method, gamma=gamma)
+    step = method.steps[0]
+    with pytest.raises(ConfigError, match=rf"{step}.*theory"):
+        replace(method, **{step: gamma})
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mpicomp
-from mpicomp import AGD, DCGD, DIANA, EF14, EF21, GD, MARINA, messages
+from mpicomp import ADIANA, AGD, DASHA, DCGD, DIANA, EF14, EF21, EF21P, GD, MARINA, TwoDirection, messages
 from mpicomp.clock import PHASES
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors import (
@@ -26,6 +26,7 @@ from mpicomp.compressors import (
     HardThreshold,
     Identity,
     Lazy,
+    Natural,
     PermK,
     QuantizedTopK,
     RandK,
@@ -48,6 +49,10 @@ EVERY_METHOD = [
     MARINA(PermK(), p=0.2),
     EF14(HardThreshold(0.05), gamma=0.1),
     EF21(QuantizedTopK(3, Dithering(3))),
+    DASHA(Natural()),
+    ADIANA(RandK(0.3), p=0.2),
+    EF21P(TopK(3), RandK(0.3)),
+    TwoDirection(TopK(3), Natural(), Lbar=8.0, p=0.2),
 ]
 every_method = pytest.mark.parametrize("method", EVERY_METHOD, ids=lambda m: type(m).__name__)
 METHOD = EVERY_METHOD[4]
@@ -83,6 +88,11 @@ def outcome(result):
         book.paper_bits_up,
         rows,
     )
+
+
+def with_step(method, value, **more):
+    """The method with its step size, whatever that is called, given as a number."""
+    return replace(method, **{method.steps[0]: value}, **more)
 
 
 def test_every_method_is_run_here():
@@ -623,8 +633,11 @@ class BrokenBowl(Bowl):
 @every_method
 def test_a_gradient_that_is_not_finite_names_worker_and_round(method, bad, tmp_path):
     """Refused before it is compressed, so no memory takes it in."""
-    with pytest.raises(DivergedError, match=r"^round 1: worker 2: .*not finite.*gamma=0\.1"):
-        run(replace(method, gamma=0.1), Broken(bad), every=10, out=tmp_path / "run")
+    leaves = 2 if isinstance(method, TwoDirection) else 1  # its round 0 asks for the first gradients only
+    step = method.steps[0]
+    method = with_step(method, 0.1, **({"mu": 0.1} if "mu" in method.steps else {}))
+    with pytest.raises(DivergedError, match=rf"^round {leaves}: worker 2: .*not finite.*{step}=0\.1"):
+        run(method, Broken(bad), every=10, out=tmp_path / "run")
     assert [row.round for row in read_rows(tmp_path / "run" / "rows.csv")] == [0]
 
 
@@ -635,10 +648,14 @@ def test_a_bad_gradient_in_an_observation_is_a_divergence(method):
 
 
 @every_method
-def test_divergence_names_gamma_and_keeps_the_record(method, tmp_path):
+def test_divergence_names_the_step_and_keeps_the_record(method, tmp_path):
     """Stopped at the first row whose squared gradient norm is 10^12 times the first one."""
-    with pytest.raises(DivergedError, match=r"diverged.*gamma=50"):
-        run(replace(method, gamma=50), rounds=400, every=2, out=tmp_path / "run")
+    step, value = method.steps[0], 50
+    method = with_step(method, value)
+    if isinstance(method, TwoDirection):  # an inverse step; and mu > 0 would tame it
+        value, method = 0.01, with_step(method, 0.01, mu=0)
+    with pytest.raises(DivergedError, match=rf"diverged.*{step}={value}"):
+        run(method, rounds=400, every=2, out=tmp_path / "run")
     rows = read_rows(tmp_path / "run" / "rows.csv")
     assert len(rows) >= 2
     assert rows[-1].grad_norm_sq > 1e12 * rows[0].grad_norm_sq or not np.isfinite(rows[-1].f)

@@ -12,6 +12,7 @@ import numpy as np
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array, check_choice, check_probability
+from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method, Nothing, Step, check_step, require
 from mpicomp.problems.base import Constants, Objective
@@ -146,7 +147,11 @@ class ADIANA(Method):
         return {"p": p, "alpha": 1 / (1 + omega)}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
-        omega, mu = self.Q.omega(d, n), c.mu or 0.0
+        omega, mu = self.Q.omega(d, n), c.mu
+        if not mu:
+            raise ConfigError(
+                "ADIANA is for strongly convex f, and this problem's mu is 0 or not known: give mu."
+            )
         if self.parameters == "refined":
             return {"eta": 1 / (c.L * _refined(omega, n)), "mu": mu}
         effective = self.Q.ab(d, n)[0] * n

@@ -12,6 +12,7 @@ import numpy as np
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors import Contractive, Identity, Unbiased
 from mpicomp.compressors.base import Array, check_probability
+from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method, Step, check_step, require
 from mpicomp.problems.base import Constants, Objective
@@ -95,6 +96,8 @@ class TwoDirection(Method):
         check_step("Lbar", self.Lbar)
         if self.mu != 0:
             check_step("mu", self.mu)
+        if not isinstance(self.r, int | float) or not 0 <= self.r <= 1:
+            raise ConfigError(f"r={self.r!r}; allowed: the weight of the downlink, a number from 0 to 1.")
         for name in ("p", "tau", "beta"):
             if getattr(self, name) is not None:
                 check_probability(name, getattr(self, name))
@@ -185,8 +188,9 @@ class TwoDirection(Method):
     def defaults(self, d: int, n: int) -> dict[str, float]:
         omega = self.Q.omega(d, n)
         up, down, dense = (C.mean_nbytes(d, n) for C in (self.Q, self.C, self.dense))
-        rho = self.r * dense / ((1 - self.r) * up + self.r * down)
-        p = self.p or min(1 / (1 + omega), 1 / rho)
+        p = self.p or 1 / (1 + omega)
+        if self.p is None and self.r > 0:
+            p = min(p, ((1 - self.r) * up + self.r * down) / (self.r * dense))
         return {"p": p, "tau": min(1.0, p ** (1 / 3) / (1 + omega) ** (2 / 3)), "beta": 1 / (1 + omega)}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:

@@ -42,6 +42,8 @@ class Quadratics(Problem):
     def __post_init__(self) -> None:
         if self.d < 2:
             raise ConfigError(f"d = {self.d}: the dimension is at least 2.")
+        if not 0 <= self.seed < 2**64:
+            raise ConfigError(f"seed = {self.seed}; allowed: an integer from 0 to 2^64 - 1.")
         if not 0 <= self.noise < float("inf"):
             raise ConfigError(f"noise = {self.noise}: it is finite and at least 0.")
         if not 0 < self.lam < float("inf"):

