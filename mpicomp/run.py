@@ -6,7 +6,6 @@ import operator
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -105,7 +104,7 @@ def run(
             raise ConfigError("checkpoint_every needs a folder to write to: give out.")
     ends = {"target_grad_norm_sq": target_grad_norm_sq, "max_bytes": max_bytes, "max_seconds": max_seconds}
     for name, value in ends.items():
-        if value is not None and not (isinstance(value, Real) and 0 <= value < inf):
+        if value is not None and not (isinstance(value, Real) and value >= 0):
             raise ConfigError(f"{name}={value!r}; allowed: a number that is not negative.")
     if transport is not None and transport.n != workers:
         raise ConfigError(f"workers={workers}, but the transport given is for {transport.n}.")
