@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from mpicomp.keys import Key, Stream
 @dataclass(frozen=True)
 class Bernoulli(Sparsifier):
     """Each coordinate is kept with probability q, times 1/q; omega = 1/q - 1."""
+
+    paper: ClassVar[str] = "Khirirat, Feyzmahdavian, Johansson, arXiv 1806.06573"
 
     q: float
     values: str = "f4"
@@ -49,6 +52,10 @@ class Bernoulli(Sparsifier):
 @dataclass(frozen=True)
 class Lazy(Sparsifier):
     """The whole vector with probability q, times 1/q, and otherwise nothing; omega = 1/q - 1."""
+
+    paper: ClassVar[str] = (
+        "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), as one of its compressors"
+    )
 
     q: float
     values: str = "f4"

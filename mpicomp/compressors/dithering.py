@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,6 +25,8 @@ class Dithering(Unbiased):
     a coordinate's variance is at most min{D |x_j|, D^2/4}, D = N/s, and the largest has none.
     Wire: N, rounded up in the format ``values``, then d symbols of ceil(log2(2 s + 1)) bits.
     """
+
+    paper: ClassVar[str] = "Alistarh et al., QSGD (NeurIPS 2017)"
 
     s: int
     p: str = "2"
@@ -71,6 +74,8 @@ class Ternary(Unbiased):
     omega = (sqrt(d) - 1)/2, attained at x = (1, t, .., t), t = 1/(sqrt(d) + 1).
     Wire: N, rounded up in the format ``values``, then five trits a byte, 1.6 bits a coordinate.
     """
+
+    paper: ClassVar[str] = "Wen et al., TernGrad (NeurIPS 2017)"
 
     values: str = "f4"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_values
@@ -13,6 +14,8 @@ from mpicomp.keys import Key
 @dataclass(frozen=True)
 class Identity(Unbiased, Contractive):
     """C(x) = x, rounded to ``values``: omega = 0, alpha = 1."""
+
+    paper: ClassVar[str] = "none: the uncompressed message"
 
     values: str = "f4"
 

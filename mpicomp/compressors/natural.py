@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,6 +29,10 @@ class Natural(Unbiased):
     them or 0, without bias; one above the largest power of two saturates there.
     Wire: d sign bits, then d exponents of 8 (f4) or 11 (f8) bits, 0 standing for x_j = 0.
     """
+
+    paper: ClassVar[str] = (
+        "Horváth et al., Natural compression for distributed deep learning, arXiv 1905.10988"
+    )
 
     values: str = "f4"
 
@@ -74,6 +79,8 @@ class NaturalDithering(Unbiased):
     omega <= 1/8 + t min{1, t}, t = sqrt(d) 2^(1-s).
     Wire: N, rounded up in the format ``values``, then d symbols of ceil(log2(2 s + 1)) bits.
     """
+
+    paper: ClassVar[str] = "Horváth et al., arXiv 1905.10988, section on dithering"
 
     s: int
     p: str = "2"

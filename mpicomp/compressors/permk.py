@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mpicomp.coding.values import WIDTH, check_format
 from mpicomp.compressors.base import check_choice
@@ -13,8 +14,7 @@ from mpicomp.keys import Key
 
 @dataclass(frozen=True)
 class PermK(Sparsifier):
-    """Szlendak, Tyurin, Richtárik, "Permutation compressors for provably faster distributed
-    nonconvex optimization" (ICLR 2022), Definitions 2 and 3, for any d and n.
+    """The workers' supports are dealt from one random permutation of the coordinates, for any d and n.
 
     d >= n: worker i keeps its block of a shared random permutation of the coordinates, times n.
     Blocks have floor(d/n) or ceil(d/n) coordinates and a second shared permutation deals them to the
@@ -25,6 +25,10 @@ class PermK(Sparsifier):
     layout  "uniform": as above.  "block" (d >= n): contiguous blocks of a random cyclic shift, the
             same constants without index arithmetic.
     """
+
+    paper: ClassVar[str] = (
+        "Szlendak, Tyurin, Richtárik, Permutation compressors (ICLR 2022), Definitions 2 and 3"
+    )
 
     layout: str = "uniform"
     values: str = "f4"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from mpicomp.keys import Key
 @dataclass(frozen=True)
 class Quantized(Unbiased):
     """Q after S: 1 + omega = (1 + omega_S)(1 + omega_Q), omega_Q in the dimension of the support."""
+
+    paper: ClassVar[str] = "Horváth et al., arXiv 1905.10988, on compositions"
 
     S: Sparsifier
     Q: Unbiased
@@ -70,6 +73,8 @@ class QuantizedTopK(Contractive):
     omega_Q is taken in dimension k.  Wire: the index code of (d, k), then Q's message.
     """
 
+    paper: ClassVar[str] = "Beznosikov et al., On biased compression, arXiv 2002.12410"
+
     k: int | float
     Q: Unbiased
 
@@ -107,6 +112,8 @@ class QuantizedTopK(Contractive):
 @dataclass(frozen=True)
 class Shrunk(Contractive):
     """C(x) = U(x) / (1 + omega) for an unbiased U: contractive with alpha = 1/(1 + omega)."""
+
+    paper: ClassVar[str] = "Beznosikov et al., On biased compression, arXiv 2002.12410"
 
     U: Unbiased
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 from mpicomp.coding.values import WIDTH, check_format
 from mpicomp.compressors.base import check_choice, check_count, resolve_count
@@ -20,6 +21,8 @@ class RandK(Sparsifier):
     mask    "independent" across workers, or "shared" by all of them: then (A, B) = (omega, 0),
             the averaging over workers gains nothing.
     """
+
+    paper: ClassVar[str] = "Stich, Cordonnier, Jaggi, Sparsified SGD with memory (NeurIPS 2018)"
 
     k: int | float
     layout: str = "uniform"

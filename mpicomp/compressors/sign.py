@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,6 +28,8 @@ class Sign(Contractive):
     1 - alpha = 1 - |x|_1^2 / (d |x|^2) exactly for each x; alpha = 1/d in the worst case.
     Wire: |x|_1 / d in the format ``values``, then d bits, 1 for a negative coordinate.
     """
+
+    paper: ClassVar[str] = "Karimireddy et al., Error feedback fixes signSGD (ICML 2019)"
 
     values: str = "f4"
 

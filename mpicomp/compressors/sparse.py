@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,6 +28,8 @@ class Sparse(Unbiased, Contractive):
     Wire: one byte for the layout, then either the sparse form (count, index code, values) or all d
     values, whichever is smaller.
     """
+
+    paper: ClassVar[str] = "none: a lossless code"
 
     values: str = "exact"
 

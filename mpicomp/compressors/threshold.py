@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,6 +23,10 @@ class HardThreshold(Absolute):
     Sahu et al., "Rethinking gradient sparsification as total error minimization" (NeurIPS 2021).
     Wire: the number of kept coordinates, their index code, their values.
     """
+
+    paper: ClassVar[str] = (
+        "Sahu et al., Rethinking gradient sparsification as total error minimization (NeurIPS 2021)"
+    )
 
     lam: float
     values: str = "f4"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ class TopK(Contractive):
 
     Wire: the index code of (d, k), then k values.
     """
+
+    paper: ClassVar[str] = "Alistarh et al., The convergence of sparsified gradient methods (NeurIPS 2018)"
 
     k: int | float
     values: str = "f4"

@@ -66,6 +66,8 @@ class Logistic(LinearProblem):
     With ``cond`` a rank reads all rows once, to know L0; the cache keeps it.
     """
 
+    paper: ClassVar[str] = "none: ridge-regularised logistic regression"
+
     lam: float | None = None
     cond: float | None = None
 
@@ -97,6 +99,8 @@ class NonconvexLogistic(LinearProblem):
     The test problem of EF21 (Richtarik, Sokolov, Fatkhullin 2021).
     """
 
+    paper: ClassVar[str] = "Richtárik, Sokolov, Fatkhullin, EF21 (NeurIPS 2021), experiments"
+
     lam: float = 0.1
 
     phi = LOGISTIC
@@ -112,6 +116,8 @@ class NonconvexGLM(LinearProblem):
 
     The test problem of MARINA (Gorbunov, Burlachenko, Li, Richtarik 2021).
     """
+
+    paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), experiments"
 
     lam: float = 0.0
 

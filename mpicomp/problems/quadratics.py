@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,8 @@ class Quadratics(Problem):
     Source: Szlendak, Tyurin, Richtarik, "Permutation compressors for provably faster distributed
     nonconvex optimization", ICLR 2022, experiments on quadratics; the generator as recalled from it.
     """
+
+    paper: ClassVar[str] = "Szlendak, Tyurin, Richtárik, Permutation compressors (ICLR 2022), experiments"
 
     d: int = 1000
     noise: float = 0.1
