@@ -56,7 +56,7 @@ class Session:
         # What a resumed run must have in common with the one before, first what the rest follows from.
         self.config = {"method": type(loop.method).__name__, "problem": repr(problem)}
         self.config |= {"data": problem.fingerprint(), "workers": str(t.n), "seed": str(loop.seed)}
-        self.config |= {f"method.{f.name}": repr(getattr(loop.method, f.name)) for f in fields(loop.method)}  # type: ignore[arg-type]
+        self.config |= {f"method.{f.name}": repr(getattr(loop.method, f.name)) for f in fields(loop.method)}
         facts = {
             "config": self.config,
             "asked": {"method": repr(method), **asdict(limits)},

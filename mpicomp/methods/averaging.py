@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method
 
 
+@dataclass(frozen=True)
 class AveragingMethod(Method):
     """One compressed vector up, their mean down, the rest is ``worker_step`` and ``follow``."""
 

@@ -45,6 +45,7 @@ class Nothing:
     """The state of a half that has none."""
 
 
+@dataclass(frozen=True)
 class Method(ABC):
     """A frozen dataclass of hyper-parameters; nested ``Replica``, ``Server`` and ``Worker`` records.
 
@@ -101,19 +102,19 @@ class Method(ABC):
 
     def with_step(self, value: Step) -> Self:
         """The same method with another step size."""
-        return replace(self, **{self.steps[0]: value})  # type: ignore[type-var]
+        return replace(self, **{self.steps[0]: value})
 
     def resolve(self, constants: Callable[[], Constants], d: int, n: int) -> Self:
         """The same method with every parameter a number; asks for the constants only if it must."""
-        open_fields = [f.name for f in fields(self) if getattr(self, f.name) is None]  # type: ignore[arg-type]
+        open_fields = [f.name for f in fields(self) if getattr(self, f.name) is None]
         defaults = self.defaults(d, n) if open_fields else {}
-        method = replace(self, **{name: defaults[name] for name in open_fields})  # type: ignore[type-var]
+        method = replace(self, **{name: defaults[name] for name in open_fields})
         asked = {name: getattr(self, name) for name in self.steps}
         asked = {name: value for name, value in asked.items() if isinstance(value, str)}
         if not asked:
             return method
         numbers = method.theory(constants(), d, n)
-        return replace(method, **{k: _factor(k, v) * numbers[k] for k, v in asked.items()})  # type: ignore[type-var]
+        return replace(method, **{k: _factor(k, v) * numbers[k] for k, v in asked.items()})
 
 
 def check_step(name: str, value: Step) -> None:
