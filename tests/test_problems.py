@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.linalg import eigvalsh
+from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 from mpicomp.data import SPLITS, load, rows_of
