@@ -116,6 +116,13 @@ def test_what_fails_on_one_rank_ends_all(ranks, fault, text):
     assert done.stderr.count(text) == 1 if fault != "crash" or ranks > 1 else text in done.stderr
 
 
+def test_a_script_that_fails_outside_a_run_ends_the_job():
+    """One rank raises between two runs: the others, waiting for it in the second, do not wait for ever."""
+    done = mpirun(3, str(TESTS / "mpi" / "faulty.py"), "after", PYTHONPATH=str(TESTS.parent))
+    assert done.returncode != 0
+    assert done.stderr.count("ZeroDivisionError: rank 1 on its own") == 1
+
+
 def test_the_starting_point_is_the_servers():
     """Ranks whose problem starts them apart would never meet: f(x0) is that of rank 0's zeros."""
     done = mpirun(3, str(TESTS / "mpi" / "faulty.py"), "x0", PYTHONPATH=str(TESTS.parent))

@@ -3,6 +3,7 @@
 raise, nan      worker 5's gradient in round 7
 kill RANK       that rank, killed
 observe, crash  worker 5's value, at the second observation: a user error, or any other exception
+after           rank 1, once the run is over, while the others begin another
 shard, x0       worker 5's data, at the start; the starting point, which differs from rank to rank
 """
 
@@ -59,6 +60,10 @@ class Problem(mpicomp.Problem):
 
 try:
     run = mpicomp.run(EF21(TopK(k=3), gamma=0.01), Problem(), workers=8, rounds=1000, every=1000)
+    if fault == "after":
+        if launched_rank() == 1:
+            raise ZeroDivisionError("rank 1 on its own")
+        mpicomp.run(EF21(TopK(k=3), gamma=0.01), Problem(), workers=8, rounds=1000)
     if launched_rank() == 0:
         print(run.rows[0].f)
 except mpicomp.MpicompError as error:
