@@ -51,7 +51,7 @@ def round_overhead(repeats: int = 5) -> list[dict[str, float]]:
     The bare loop asks for the same gradients and moves the same number of bytes by the same MPI calls,
     from buffers filled once; it compresses nothing and updates nothing.  The two are timed in turn,
     ``repeats`` times, and the ratio is the median of the pairs'.  At d = 10^6 the gradient costs what
-    the shard's non-zeros cost, so two shards are shown: the size of a quarter of news20, and five times it.
+    the shard's non-zeros cost, so two shards are shown: with 2 10^6 and with 10^7 of them.
     """
     cases = [
         (SyntheticLogistic(112, rows=1000, nonzeros=22), 10, 300),

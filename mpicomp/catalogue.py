@@ -1,4 +1,4 @@
-"""What there is to choose from, for `mpicomp list`."""
+"""What there is to choose from, for `mpicomp list`.  The papers are cited as recalled."""
 
 from __future__ import annotations
 
