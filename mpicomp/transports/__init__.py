@@ -50,9 +50,9 @@ def connect(n: int, dedicated: bool = False) -> Transport:
 
     if mpi.world_size() != launched:
         raise ConfigError(
-            f"the launcher started {launched} ranks but MPI sees {mpi.world_size()}: each rank believes it is "
-            f"alone, so the launcher does not belong to the MPI library ({mpi.library()}). Start the job with "
-            "the mpirun of that library; `mpicomp doctor` tries the one it finds."
+            f"the launcher started {launched} ranks but MPI sees {mpi.world_size()}: each rank believes it "
+            f"is alone, so the launcher does not belong to the MPI library ({mpi.library()}). Start the job "
+            "with the mpirun of that library; `mpicomp doctor` tries the one it finds."
         )
     if dedicated and mpi.world_size() == 1:
         raise ConfigError("a dedicated server needs at least 2 ranks; 1 was started.")
