@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, TypeVar
 
@@ -51,9 +51,10 @@ class Loop:
     def step(self, k: int) -> bool:
         """Round k.  Returns whether some rank has asked to stop after it."""
         t, method, key = self.transport, self.method, Key(self.seed, k, None, self.transport.n)
+        senders = method.senders(key)
         down: Bytes | None = None
         try:
-            with closing(t.gather(self._uplink(key))) as received:
+            with closing(t.gather(self._uplink(senders, key), senders)) as received:
                 if t.is_server:
                     with t.clock.phase("server"):
                         ups = self._decoded(received, key)
@@ -71,15 +72,19 @@ class Loop:
             self.digest.update(self.x)
         return stop
 
-    def _uplink(self, key: Key) -> Iterator[tuple[int, Bytes]]:
-        """The hosted workers' messages, each computed when it is asked for."""
-        for i, w in self.workers.items():
+    def _uplink(self, senders: Sequence[int], key: Key) -> Iterator[tuple[int, Bytes]]:
+        """The hosted senders' messages, each computed when it is asked for."""
+        for i in senders:
+            if i not in self.workers:
+                continue
+            w, f = self.workers[i], self.objectives[i]
             try:
                 with self.transport.clock.phase("compress"):
-                    up = self.method.worker_step(w, self.replica, self.objectives[i], key.of(i))
+                    up = self.method.worker_step(w, self.replica, f, key.of(i))
                     message = messages.encode(up)
             except DivergedError as error:
                 raise DivergedError(f"worker {i}: {error}") from None
+            f.meter.owe(self.method.residual(w))
             yield i, message
 
     def _decoded(self, received: Iterator[tuple[int, Bytes]], key: Key) -> Iterator[tuple[Key, Any]]:
@@ -103,6 +108,7 @@ class Loop:
     def states(self) -> checkpoint.States:
         """The records that this rank answers for in a checkpoint; the replica is the server's."""
         own: checkpoint.States = {f"worker-{i}": w for i, w in self.workers.items()}
+        own |= {f"meter-{i}": f.meter for i, f in self.objectives.items()}
         if self.transport.is_server:
             own |= {"replica": self.replica, "server": self.server, "ledger": self.ledger}
         return own

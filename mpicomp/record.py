@@ -28,7 +28,9 @@ from mpicomp.version import __version__
 class Row:
     """One observation, after ``round`` rounds.  Bytes are totals over all workers so far.
 
-    ``seconds`` is wall-clock time on the server, without the time spent on observing.
+    seconds  wall-clock time on the server, without the time spent on observing
+    epochs   passes of a worker over its samples (the number of them where they are drawn afresh); mean
+    error    the total error of error feedback, sum_k |e_i^k|², mean over workers; 0 without it
     """
 
     round: int
@@ -38,6 +40,8 @@ class Row:
     down_bytes: int
     paper_bits_up: int
     seconds: float
+    epochs: float
+    error: float
 
 
 _TYPES = {f.name: {"int": int, "float": float}[str(f.type)] for f in fields(Row)}

@@ -153,6 +153,8 @@ class Session:
                 book.down_bytes,
                 book.paper_bits_up,
                 self.seconds,
+                seen.epochs,
+                seen.error,
             )
             self.recorder.add(row)
             if self.round == 0:

@@ -110,10 +110,10 @@ class Wiretap(Local):
         self.up: list[list[int]] = []
         self.down: list[int] = []
 
-    def gather(self, messages):
+    def gather(self, messages, senders):
         lengths: list[int] = []
         self.up.append(lengths)
-        for i, message in super().gather(messages):
+        for i, message in super().gather(messages, senders):
             assert i == len(lengths)  # worker order
             lengths.append(len(bytes(message)))
             yield i, message
@@ -799,8 +799,8 @@ def test_a_message_damaged_on_its_way_is_refused(method, damage):
     """The last payload's length is checked by who decodes it."""
 
     class Noisy(Local):
-        def gather(self, messages):
-            for i, message in super().gather(messages):
+        def gather(self, messages, senders):
+            for i, message in super().gather(messages, senders):
                 yield i, damage(message) if i == 2 else message
 
     with pytest.raises(MessageError):

@@ -11,10 +11,12 @@ import numpy as np
 
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors import Sparse, Unbiased
-from mpicomp.compressors.base import Array, check_choice, check_probability
+from mpicomp.compressors.base import Array, check_choice
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
-from mpicomp.methods.base import Method, Nothing, Step, check_step, require
+from mpicomp.methods.averaging import means
+from mpicomp.methods.base import Method, Nothing
+from mpicomp.methods.checks import Step
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -51,6 +53,7 @@ class ADIANA(Method):
 
     paper: ClassVar[str] = "Li, Kovalev, Qian, Richtárik (ICML 2020); He, Huang, Yuan, arXiv 2305.16297"
     steps: ClassVar[tuple[str, ...]] = ("eta", "mu")
+    fractions: ClassVar[tuple[str, ...]] = ("p", "alpha")
     iterate: ClassVar[str] = "y"
 
     @dataclass
@@ -77,34 +80,22 @@ class ADIANA(Method):
         gradient: Array  # ∇f_i(w), which changes only when w does
 
     def __post_init__(self) -> None:
-        require("ADIANA", "Q", self.Q, Unbiased)
-        require("ADIANA", "down", self.down, Sparse)
+        super().__post_init__()
         check_choice("parameters", self.parameters, ("original", "refined"))
-        check_step("eta", self.eta)
-        check_step("mu", self.mu)
-        for name in ("p", "alpha"):
-            if getattr(self, name) is not None:
-                check_probability(name, getattr(self, name))
 
     def replica(self, x0: Array) -> Replica:
         return self.Replica(x0.copy(), x0.copy(), x0.copy(), x0.copy(), np.zeros_like(x0))
 
-    def worker(self, x0: Array) -> Worker:
-        return self.Worker(np.zeros_like(x0), np.zeros_like(x0))
-
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Up:
         if key.round == 0 or self._moves(key.before()):
-            w.gradient[:] = f.grad(r.w)
-        m = self.Q.compress(f.grad(r.x) - w.h, key.named("m"))
-        c = self.Q.compress(w.gradient - w.h, key.named("c"))
+            w.gradient = f.grad(r.w)
+        m = self.Q.compress_difference(f.grad(r.x), w.h, key.named("m"))
+        c = self.Q.compress_difference(w.gradient, w.h, key.named("c"))
         self.Q.decompress_add(c, w.h, key.named("c"), self.alpha)  # h_i += α c_i
         return self.Up(m, c)
 
     def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Up]], key: Key) -> Down:
-        m, c = np.zeros_like(r.x), np.zeros_like(r.x)
-        for k, up in ups:
-            self.Q.decompress_add(up.m, m, k.named("m"), 1 / k.n)
-            self.Q.decompress_add(up.c, c, k.named("c"), 1 / k.n)
+        m, c = means(ups, self.Q, r.x, "m", "c")
         return self.Down(self.down.compress(m, key), self.down.compress(c, key))
 
     def follow(self, r: Replica, down: Down, key: Key) -> None:

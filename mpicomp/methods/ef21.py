@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-import numpy as np
-
 from mpicomp.compressors import Contractive, Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
-from mpicomp.methods.base import Message, Step, check_step, require
+from mpicomp.methods.base import Message
+from mpicomp.methods.checks import Step
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -43,28 +42,20 @@ class EF21(AveragingMethod):
     @dataclass
     class Worker:
         g: Array
-
-    def __post_init__(self) -> None:
-        require("EF21", "C", self.C, Contractive)
-        require("EF21", "down", self.down, Sparse)
-        check_step("gamma", self.gamma)
-
-    def replica(self, x0: Array) -> Replica:
-        return self.Replica(x0.copy(), np.zeros_like(x0))
-
-    def worker(self, x0: Array) -> Worker:
-        return self.Worker(np.zeros_like(x0))
+        e: Array  # ∇f_i(x^k) - g_i^k
 
     def uplink(self, key: Key) -> Contractive:
         return self.C
 
-    def downlink(self) -> Sparse:
-        return self.down
-
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        c = self.C.compress(f.grad(r.x) - w.g, key)
+        w.e = f.grad(r.x) - w.g
+        c = self.C.compress(w.e, key)
         self.C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
+        self.C.decompress_add(c, w.e, key, -1.0)
         return Message(c)
+
+    def residual(self, w: Worker) -> Array:
+        return w.e
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         self.down.decompress_add(down.m, r.g, key)  # g^k = g^{k-1} + mean c_i

@@ -11,10 +11,11 @@ import numpy as np
 
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors import Contractive, Identity, Unbiased
-from mpicomp.compressors.base import Array, check_probability
+from mpicomp.compressors.base import Array
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
-from mpicomp.methods.base import Method, Step, check_step, require
+from mpicomp.methods.base import Method
+from mpicomp.methods.checks import Step
 from mpicomp.problems.base import Constants, Objective
 
 _CAP = 1e9  # Γμ/L̄ beyond which Γ need not grow: all that follows depends on it through 1 + L̄/(Γμ) alone
@@ -59,6 +60,8 @@ class TwoDirection(Method):
 
     paper: ClassVar[str] = "Tyurin, Richtárik, 2Direction (NeurIPS 2023), Algorithm 1"
     steps: ClassVar[tuple[str, ...]] = ("Lbar", "mu")
+    zeros: ClassVar[tuple[str, ...]] = ("mu",)
+    fractions: ClassVar[tuple[str, ...]] = ("p", "tau", "beta")
     iterate: ClassVar[str] = "z"
 
     @dataclass
@@ -76,7 +79,7 @@ class TwoDirection(Method):
         w: Array
         z: Array
         k: Array
-        Gamma: float
+        Gamma: float = 1.0
 
     @dataclass
     class Server:
@@ -90,26 +93,15 @@ class TwoDirection(Method):
         gradient: Array  # ∇f_i(z), which changes only when z does
 
     def __post_init__(self) -> None:
-        require("TwoDirection", "C", self.C, Contractive)
-        require("TwoDirection", "Q", self.Q, Unbiased)
-        require("TwoDirection", "dense", self.dense, Identity)
-        check_step("Lbar", self.Lbar)
-        if self.mu != 0:
-            check_step("mu", self.mu)
+        super().__post_init__()
         if not isinstance(self.r, int | float) or not 0 <= self.r <= 1:
             raise ConfigError(f"r={self.r!r}; allowed: the weight of the downlink, a number from 0 to 1.")
-        for name in ("p", "tau", "beta"):
-            if getattr(self, name) is not None:
-                check_probability(name, getattr(self, name))
 
     def replica(self, x0: Array) -> Replica:
-        return self.Replica(x0.copy(), x0.copy(), np.zeros_like(x0), 1.0)
+        return self.Replica(x0.copy(), x0.copy(), np.zeros_like(x0))
 
     def server(self, x0: Array) -> Server:
         return self.Server(x0.copy(), np.zeros_like(x0), np.zeros_like(x0))
-
-    def worker(self, x0: Array) -> Worker:
-        return self.Worker(np.zeros_like(x0), np.zeros_like(x0))
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Up:
         if key.round == 0:

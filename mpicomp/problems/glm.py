@@ -51,10 +51,9 @@ class LinearProblem(Problem):
         return LinearModel(data.X[rows], data.y[rows], self.phi, self.weight(n), self.rho)
 
     def constants(self, n: int) -> Constants:
-        lam = self.weight(n)
-        spectra = spectrum(load(self.data), self.split, n)
-        found = bounds(spectra, self.phi.curvature, lam * self.rho.curvature)
-        return replace(found, mu=lam) if self.convex else found
+        lam, data = self.weight(n), load(self.data)
+        found = bounds(spectrum(data, self.split, n), self.phi.curvature, lam * self.rho.curvature)
+        return replace(found, mu=lam if self.convex else None, samples=-(-len(data.y) // n))
 
 
 @dataclass(frozen=True)
