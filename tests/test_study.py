@@ -14,6 +14,7 @@ from mpicomp.report import picture_of, plot, publish_study
 from mpicomp.results import read_comparison
 from mpicomp.study import Study, load, parse
 from mpicomp.suite import Suite, parse_suite
+from mpicomp.tables import cells, header
 
 STUDY = """
 title = "Two cases"
@@ -135,6 +136,15 @@ def test_tables_and_figure_of_a_study(done):
     assert text.count("### Two cases: ") == 2 and "GD, $x$" in text
     assert json.loads((done / "table.json").read_text()).keys() == lines.keys()
     assert plot([done]) == done / "figure.png"
+
+
+def test_the_table_has_the_columns_that_the_figure_shows(done):
+    study = parse(STUDY.replace('x = ["up", "epochs"]', 'y = "error"'))
+    (one, *_) = publish_study(done)["no noise"]
+    assert header(parse(STUDY).cases[0].suite)[-2:] == ["seconds", "epochs"]
+    assert cells(one, parse(STUDY).cases[0].suite)[-1] == "20"
+    assert header(study.cases[0].suite)[-2:] == ["seconds", "total error"]
+    assert cells(one, study.cases[0].suite)[-1] == "0"  # MARINA has no error feedback
 
 
 def test_panels_of_a_study(done):
