@@ -173,7 +173,7 @@ def test_bits_do_not_depend_on_where_the_data_lie_in_memory(problem):
     f = problem.objective(0, N)
     x = problem.x0() + np.float32(0.01)
     bits = f.grad(x).tobytes()
-    name = "X" if isinstance(problem, MLP) else "A"
+    name = "X" if isinstance(problem, MLP) else "S" if isinstance(problem, Autoencoder) else "A"
     data = getattr(f, name)
     for offset in range(data.itemsize, 65, data.itemsize):
         moved = np.empty(data.nbytes + 64, dtype=np.uint8)[offset:][: data.nbytes].view(data.dtype)
@@ -299,11 +299,22 @@ def test_the_autoencoder_starts_off_the_saddle_at_0():
     assert x.shape == (problem.dimension(),) == (2 * 64 * 16,)
     assert x.dtype == np.float64
     assert np.array_equal(f.grad(np.zeros_like(x)), np.zeros_like(x))
-    D, E = x[:1024] * np.sqrt(16), x[1024:] * np.sqrt(64)
-    for draws in (D, E):
-        assert abs(draws.mean()) < 5 / np.sqrt(1024)
-        assert abs(np.mean(draws**2) - 1) < 5 * np.sqrt(2 / 1024)
-    assert not np.array_equal(D, E)
+    draws = x * np.sqrt(64)
+    assert abs(draws.mean()) < 5 / np.sqrt(2048)
+    assert abs(np.mean(draws**2) - 1) < 5 * np.sqrt(2 / 2048)
+    assert np.array_equal(x, problem.x0())
+    assert not np.array_equal(x, Autoencoder("digits", r=16, seed=1).x0())
+
+
+def test_the_autoencoder_is_the_same_function_with_and_without_its_second_moments():
+    problem = Autoencoder("digits", r=3, lam=0.1)
+    few, many = problem.objective(0, 100), problem.objective(0, 10)  # 18 images, 164
+    assert few.S is None
+    assert many.S is not None
+    direct, x = many.part(np.arange(many.samples)), a_point(problem)
+    assert direct.S is None
+    assert many.value(x) == pytest.approx(direct.value(x), rel=1e-13)
+    assert many.grad(x) == pytest.approx(direct.grad(x), rel=1e-10, abs=1e-13)
 
 
 def test_the_autoencoder_at_principal_components_leaves_the_other_variance():

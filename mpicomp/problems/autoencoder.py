@@ -26,8 +26,9 @@ class Autoencoder(Problem):
     parts; worker i holds part 0, common to all, with probability ``p_hat``, and else part i + 1, its own;
     drawn from ``seed``.  p_hat = 1 makes all f_i equal, p_hat = 0 all data disjoint.
 
-    x0 is drawn from ``seed`` too: normal entries, of variance 1/r in D and 1/p in E.  (At 0, a saddle,
-    the gradient vanishes.)  Constants are not known: step sizes are given as numbers.
+    x0 is drawn from ``seed`` too: normal entries of variance 1/p, so that the columns of D and the rows of
+    E have length 1, about, as at the minima with D = E'.  (At 0, a saddle, the gradient vanishes.)
+    Constants are not known: step sizes are given as numbers.
 
     Source: Szlendak, Tyurin, Richtarik, "Permutation compressors for provably faster distributed
     nonconvex optimization", ICLR 2022, experiments on MNIST, as recalled; x0 is this library's.
@@ -58,11 +59,9 @@ class Autoencoder(Problem):
         return load_images(self.data).sha256
 
     def x0(self) -> Array:
-        half = self.dimension() // 2
-        key = Key(seed=self.seed, round=0, worker=None, n=1)
-        D = normals(key.shared("autoencoder/D"), half) / sqrt(self.r)
-        E = normals(key.shared("autoencoder/E"), half) / sqrt(half // self.r)
-        return np.concatenate([D, E])
+        p = load_images(self.data).shape[1]
+        stream = Key(seed=self.seed, round=0, worker=None, n=1).shared("autoencoder/start")
+        return normals(stream, self.dimension()) / sqrt(p)
 
     def part_of(self, i: int, n: int) -> int:
         """Which of the parts 0, .., n worker i out of n holds."""
@@ -73,34 +72,44 @@ class Autoencoder(Problem):
         one_thread()
         images = load_images(self.data)
         rows = rows_of(self.part_of(i, n), n + 1, images.labels, "shuffled")
-        return AutoencoderObjective(images.intensities(rows), self.r, self.lam)
+        A = images.intensities(rows)
+        m, p = A.shape
+        return AutoencoderObjective(A, A.T @ A / m if m > p else None, self.r, self.lam)
 
 
 class AutoencoderObjective(FiniteSum):
-    """The f_i of ``Autoencoder`` over rows a_j of A, shape (m, p)."""
+    """The f_i of ``Autoencoder`` over rows a_j of A, shape (m, p).
 
-    def __init__(self, A: NDArray[np.float64], r: int, lam: float) -> None:
-        self.A, self.r, self.lam = A, r, lam
+    They enter only through S = A'A / m:  f_i = tr D'D E S E' - 2 tr D'S E' + tr S without the penalty, of
+    gradients 2 (D E S E' - S E') in D and 2 (D'D E S - D'S) in E.  S is given where it is smaller than A.
+    """
+
+    def __init__(self, A: NDArray[np.float64], S: NDArray[np.float64] | None, r: int, lam: float) -> None:
+        self.A, self.S, self.r, self.lam = A, S, r, lam
         self.samples = len(A)
+        self.trace = np.sum(A * A) / len(A)  # of A'A / m
 
     def part(self, rows: Indices) -> AutoencoderObjective:
-        return AutoencoderObjective(self.A[rows], self.r, self.lam)
+        return AutoencoderObjective(self.A[rows], None, self.r, self.lam)
 
     def value(self, x: Array) -> float:
-        _, _, R = self._residuals(x)
-        return float(np.sum(R * R) / self.samples + self.lam / 2 * np.sum(x * x))
+        D, E = self._factors(x)
+        SE = self._S_times(E.T)
+        f = np.sum((D.T @ D) * (E @ SE)) - 2 * np.sum(D * SE) + self.trace
+        return float(f + self.lam / 2 * np.sum(x * x))
 
     def grad(self, x: Array) -> Array:
-        D, C, R = self._residuals(x)
-        R *= 2 / self.samples
-        g = np.concatenate([(R.T @ C).ravel(), ((R @ D).T @ self.A).ravel()])
+        D, E = self._factors(x)
+        SE, SD = self._S_times(E.T), self._S_times(D)
+        g = np.concatenate([(D @ (E @ SE) - SE).ravel(), (SE @ (D.T @ D) - SD).T.ravel()])
+        g *= 2
         g += self.lam * x
         return g
 
-    def _residuals(self, x: Array) -> tuple[Array, Array, Array]:
-        """D; the codes E a_j, shape (m, r); the residuals D E a_j - a_j, shape (m, p)."""
-        D, E = x[: x.size // 2].reshape(-1, self.r), x[x.size // 2 :].reshape(self.r, -1)
-        C = self.A @ E.T
-        R = C @ D.T
-        R -= self.A
-        return D, C, R
+    def _factors(self, x: Array) -> tuple[Array, Array]:
+        """D and E."""
+        half = x.size // 2
+        return x[:half].reshape(-1, self.r), x[half:].reshape(self.r, -1)
+
+    def _S_times(self, V: Array) -> Array:
+        return self.A.T @ (self.A @ V) / self.samples if self.S is None else self.S @ V
