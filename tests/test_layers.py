@@ -33,6 +33,7 @@ HOMES = {
     "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "llvmlite": {"kernels/loading.py"},
     "click": {"cli.py"},
+    "constriction": {"coding/entropy.py"},
 }
 
 FILES = sorted(PACKAGE.rglob("*.py"))
