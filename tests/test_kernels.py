@@ -6,14 +6,16 @@ them from.
 
 from __future__ import annotations
 
+from math import fsum, sqrt
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicomp.coding.bits import packed_nbytes
-from mpicomp.errors import MessageError
-from mpicomp.kernels import definition
+from mpicomp.errors import DivergedError, MessageError
+from mpicomp.kernels import definition, reductions
 from mpicomp.kernels.loading import load
 from mpicomp.kernels.permutation import SMALL
 from tests.conformance import fuzz
@@ -249,3 +251,159 @@ def test_encoders_set_no_bit_outside(layout, index):
     encode, _, _ = coders(compiled, layout, 100, 3)
     with pytest.raises(IndexError):
         encode(np.array([1, 2, index]))
+
+
+# --- norms ---
+
+
+def tree(x: list[float]) -> float:
+    """The definition of the sum's order, one addition at a time."""
+    while len(x) > 1:
+        x = x + [0.0] * (-len(x) % 1024)
+        sums = []
+        for start in range(0, len(x), 1024):
+            lanes, w = x[start : start + 1024], 1024
+            while w > 1:
+                w //= 2
+                lanes = [lanes[j] + lanes[j + w] for j in range(w)]
+            sums += lanes
+        x = sums
+    return x[0]
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 512, 513, 1023, 1024, 1025, 5000, 2**20 + 3])
+def test_the_order_of_a_sum(d):
+    x = np.abs(np.random.default_rng(d).standard_normal(d))
+    assert reductions.tree_sum(x) == tree(x.tolist())
+    assert reductions_compiled().tree_sum(x) == tree(x.tolist())
+
+
+def reductions_compiled():
+    from mpicomp.kernels.compiled import reductions
+
+    return reductions
+
+
+@fuzz
+@given(vectors(finite=False, most=5000), st.sampled_from(["2", "inf"]))
+def test_norms(x, p):
+    with np.errstate(all="ignore"):
+        got, expected = compiled.norm(x, p), definition.norm(x, p)
+        mean, _ = compiled.sign_pack(x)
+    assert got == expected or (np.isnan(got) and np.isnan(expected))
+    assert np.isfinite(got) or not np.isfinite(x).all() or np.abs(x).max() > 1e307
+    assert mean == definition.sign_pack(x)[0] or not np.isfinite(x).all()
+    assert np.isfinite(mean) == np.isfinite(x).all()
+
+
+@pytest.mark.parametrize("size", [1e-320, 1e-300, 1e-160, 1e-120, 1.0, 1e120, 1e160, 1e290, 1e307])
+def test_norms_neither_overflow_nor_underflow(size):
+    x = np.random.default_rng(0).uniform(-1, 1, 20_000) * size
+    exact = sqrt(fsum((v / size) ** 2 for v in x))
+    for on in (definition, compiled):
+        assert on.norm(x, "2") == pytest.approx(exact * size, rel=1e-11, abs=1e-320)
+        assert on.sign_pack(x)[0] == pytest.approx(
+            fsum(np.abs(x) / size) / x.size * size, rel=1e-11, abs=1e-320
+        )
+    assert compiled.norm(x, "2") == definition.norm(x, "2")
+    assert compiled.sign_pack(x)[0] == definition.sign_pack(x)[0]
+
+
+# --- dense kinds: pack, and unpack and add ---
+
+
+def assert_adds_alike(add, buf, out) -> None:
+    """``add(on, buf, out)`` changes ``out`` alike on both backends; if it refuses, nothing."""
+    expected, got = out.copy(), out.copy()
+    with np.errstate(all="ignore"):
+        try:
+            add(definition, buf, expected)
+        except MessageError as error:
+            with pytest.raises(MessageError, match=str(error)):
+                add(compiled, buf, got)
+            expected = out
+        else:
+            add(compiled, buf, got)
+    assert_same(got, expected)
+
+
+def damaged(data, buf):
+    """The buffer with up to three bits flipped."""
+    buf = buf.copy()
+    for _ in range(data.draw(st.integers(0, 3))):
+        bit = data.draw(st.integers(0, 8 * buf.size - 1))
+        buf[bit // 8] ^= 1 << (bit % 8)
+    buf.setflags(write=False)
+    return buf
+
+
+@st.composite
+def outs(draw, d):
+    return np.random.default_rng(d).standard_normal(d).astype(draw(st.sampled_from(FLOATS)))
+
+
+@fuzz
+@given(vectors(most=3000), SCALES, st.data())
+def test_sign(x, step, data):
+    _, bits = compiled.sign_pack(x)
+    assert_same(bits, definition.sign_pack(x)[1])
+    add = lambda on, buf, out: on.sign_add(buf, out, step)  # noqa: E731
+    assert_adds_alike(add, damaged(data, bits), data.draw(outs(x.size)))
+
+
+@fuzz
+@given(vectors(most=3000), st.sampled_from([(127, 8), (1023, 11)]), SCALES, st.data())
+def test_natural(x, form, scale, data):
+    buf = compiled.natural_pack(x, *form, STREAM)
+    assert_same(buf, definition.natural_pack(x, *form, STREAM))
+    add = lambda on, buf, out: on.natural_add(buf, out, *form, scale)  # noqa: E731
+    assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
+
+
+def scale_of(data, x) -> float:
+    """A norm of x as it may travel: its largest entry or more."""
+    with np.errstate(all="ignore"):
+        scale = definition.norm(x, data.draw(st.sampled_from(["2", "inf"])))
+    return min(scale, float(np.finfo(np.float64).max))
+
+
+@fuzz
+@given(vectors(most=3000), st.sampled_from([1, 2, 3, 7, 8, 127, 128, 1000, 2**15 - 1]), SCALES, st.data())
+def test_dithering(x, s, step, data):
+    width, scale = (2 * s).bit_length(), scale_of(data, x)
+    buf = compiled.dither_pack(x, scale, s, width, STREAM)
+    assert_same(buf, definition.dither_pack(x, scale, s, width, STREAM))
+    add = lambda on, buf, out: on.dither_add(buf, out, s, width, step)  # noqa: E731
+    assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
+
+
+@fuzz
+@given(vectors(most=3000), SCALES, st.data())
+def test_ternary(x, step, data):
+    scale = scale_of(data, x)
+    buf = compiled.ternary_pack(x, scale, STREAM)
+    assert_same(buf, definition.ternary_pack(x, scale, STREAM))
+    add = lambda on, buf, out: on.ternary_add(buf, out, step)  # noqa: E731
+    assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
+
+
+@fuzz
+@given(vectors(most=3000), st.sampled_from([1, 2, 3, 7, 8, 64, 127]), SCALES, st.data())
+def test_natural_dithering(x, s, step, data):
+    width, scale = (2 * s).bit_length(), scale_of(data, x)
+    buf = compiled.natural_dither_pack(x, scale, s, width, STREAM)
+    assert_same(buf, definition.natural_dither_pack(x, scale, s, width, STREAM))
+    add = lambda on, buf, out: on.natural_dither_add(buf, out, s, width, step)  # noqa: E731
+    assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("form", [(127, 8), (1023, 11)])
+@pytest.mark.parametrize("at", [0, 1023, 1024, 2499])
+def test_natural_refuses_what_is_not_finite(value, dtype, form, at):
+    x = np.ones(2500, dtype=dtype)
+    x[at] = value
+    for on in (definition, compiled):
+        with pytest.raises(DivergedError, match="not finite"):
+            on.natural_pack(x, *form, STREAM)

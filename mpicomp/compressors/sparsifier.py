@@ -21,8 +21,10 @@ Support = tuple[Piece, ...]
 class Sparsifier(Unbiased):
     """C(x)_j = gain * x_j on a random support and 0 elsewhere.
 
-    x_j is sent as it is and the receiver applies the gain, so that gain 1 is exact.  Subclasses are
-    dataclasses with a field ``values``, the wire format.
+    x_j is sent as it is and the receiver applies the gain, so that gain 1 is exact.  Only the coordinates
+    that are sent are looked at, so ``DivergedError`` is raised where one of those is not finite, and an
+    infinity elsewhere goes unseen until it is drawn.  Subclasses are dataclasses with a field
+    ``values``, the wire format.
     """
 
     values: str

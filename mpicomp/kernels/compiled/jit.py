@@ -14,7 +14,8 @@ from numba import njit, types
 from numba.core.types import Type
 from numba.extending import intrinsic
 
-boolean, uint8, uint32, uint64, int64 = types.boolean, types.uint8, types.uint32, types.uint64, types.int64
+boolean, uint8, uint16, uint32, uint64 = types.boolean, types.uint8, types.uint16, types.uint32, types.uint64
+int64 = types.int64
 float32, float64, void = types.float32, types.float64, types.void
 FLOATS = (float32, float64)
 STREAM = types.UniTuple(uint64, 5)  # its key and the upper lanes of its counter

@@ -26,19 +26,19 @@ def nonzero(x: Float) -> Indices:
 
 def at_least(x: Float, lam: float) -> Indices:
     """The indices of the entries with |x_j| >= lam and x_j != 0, increasing."""
-    bits, least = _bits(x), least_bits(lam, x.dtype)
+    bits, least = bits_of(x), least_bits(lam, x.dtype)
     few = _collected(bits, least, x.size // 16)
     if few is not None:
         return few
     out = np.empty(x.size, dtype=np.int64)
-    return out[: _collect(bits, least, _mask(bits), out)]
+    return out[: _collect(bits, least, mask_of(bits), out)]
 
 
 def top_k(x: Float, k: int) -> Indices:
     """The indices of the k largest magnitudes, increasing; ties go to the lowest index."""
     if k == x.size:
         return np.arange(k)
-    bits = _bits(x)
+    bits = bits_of(x)
     guess, most = _guess(bits, k)
     few = _collected(bits, guess, most)
     if few is None:  # many ties, or a sample that misled
@@ -51,17 +51,19 @@ def top_k(x: Float, k: int) -> Indices:
     return few[_first(chosen, _threshold(chosen, k), k)]
 
 
-def _bits(x: Float) -> Bits:
+def bits_of(x: Float) -> Bits:
+    """The numbers as unsigned integers."""
     return x.view(np.uint32 if x.dtype == np.float32 else np.uint64)
 
 
-def _mask(bits: Bits) -> int:
-    return (1 << (8 * bits.itemsize - 1)) - 1  # all but the sign
+def mask_of(bits: Bits) -> int:
+    """All bits but the sign."""
+    return (1 << (8 * bits.itemsize - 1)) - 1
 
 
 def _guess(bits: Bits, k: int) -> tuple[int, int]:
     """Bits that a little more than k magnitudes should reach, and how many more are too many."""
-    sample = bits[:: -(-bits.size // _SAMPLE)] & bits.dtype.type(_mask(bits))
+    sample = bits[:: -(-bits.size // _SAMPLE)] & bits.dtype.type(mask_of(bits))
     rank = k * sample.size / bits.size
     rank = min(int(rank + 4 * np.sqrt(rank) + 4), sample.size)
     guess = np.partition(sample, sample.size - rank)[sample.size - rank]
@@ -70,21 +72,21 @@ def _guess(bits: Bits, k: int) -> tuple[int, int]:
 
 def _threshold(bits: Bits, k: int) -> int:
     """The k-th largest magnitude."""
-    magnitude = bits & bits.dtype.type(_mask(bits))
+    magnitude = bits & bits.dtype.type(mask_of(bits))
     return int(np.partition(magnitude, bits.size - k)[bits.size - k])
 
 
 def _collected(bits: Bits, least: int, most: int) -> Indices | None:
     """The indices of the magnitudes from ``least`` on; None if there are more than ``most``."""
     out = np.empty(most, dtype=np.int64)
-    count = _collect(bits, least, _mask(bits), out)
+    count = _collect(bits, least, mask_of(bits), out)
     return out[:count] if count <= most else None
 
 
 def _first(bits: Bits, threshold: int, k: int) -> Indices:
     """The first k indices of the magnitudes from ``threshold`` on that has k of them, ties last."""
     out = np.empty(k, dtype=np.int64)
-    _merge(bits, threshold, _mask(bits), _count(bits, threshold + 1, _mask(bits)), out)
+    _merge(bits, threshold, mask_of(bits), _count(bits, threshold + 1, mask_of(bits)), out)
     return out
 
 
