@@ -43,6 +43,8 @@ COMPRESSOR_TEXTS = [
     "quantized_topk(k=0.1, Q=dithering(s=3))",
     "shrunk(U=quantized(S=permk, Q=ternary))",
     "hard_threshold(lam=0.001)",
+    "coded(Q=dithering(s=3))",
+    "coded(Q=ternary, model=(65534, 1, 1))",
 ]
 METHOD_TEXTS = [
     "gd",
