@@ -20,8 +20,12 @@ from mpicomp import (
     EF21P,
     GD,
     MARINA,
+    MCM,
     Absolute,
+    Artemis,
     Contractive,
+    Dore,
+    DoubleSqueeze,
     Identity,
     Method,
     Natural,
@@ -50,10 +54,13 @@ def methods() -> list[Method]:
         if isinstance(C, Contractive):
             chosen += [EF21(C, gamma=1e-3)]
         if isinstance(C, Contractive | Absolute):
-            chosen += [EF14(C, gamma=1e-3)]
+            chosen += [EF14(C, gamma=1e-3), DoubleSqueeze(C, TopK(5), gamma=1e-3)]
     for Q in (RandK(5), PermK(), Natural(), Identity()):
         chosen += [DASHA(Q, gamma=1e-3)]
         chosen += [ADIANA(Q, eta=1e-3, mu=0.1, p=0.3), ADIANA(Q, eta=1e-3, mu=0.1, parameters="refined")]
+        chosen += [ADIANA(Q, eta=1e-3, mu=0.1, p=0.3, sends="gradient"), Artemis(Q, RandK(5), 1e-3, p=0.4)]
+        chosen += [Artemis(Q, Natural(), gamma=1e-3, alpha_down=0.2), Dore(Q, RandK(5), gamma=1e-3)]
+        chosen += [MCM(Q, RandK(5), gamma=1e-3), MCM(Q, Natural(), gamma=1e-3)]
         for C in (TopK(5), Sign()):
             chosen += [EF21P(C, Q, gamma=1e-3), TwoDirection(C, Q, Lbar=100.0, mu=0.1, p=0.3)]
     return chosen

@@ -58,7 +58,11 @@ from mpicomp.methods import (
     EF21P,
     GD,
     MARINA,
+    MCM,
     METHODS,
+    Artemis,
+    Dore,
+    DoubleSqueeze,
     TwoDirection,
 )
 from mpicomp.problems import Constants, Objective, Problem, Quadratics
@@ -970,6 +974,10 @@ ONE_OF_EACH = [
     ADIANA(Natural()),
     EF21P(TopK(3), RandK(3)),
     TwoDirection(TopK(3), RandK(3)),
+    Artemis(RandK(3), Natural(), p=0.6),
+    MCM(RandK(3), Natural()),
+    Dore(RandK(3), Natural()),
+    DoubleSqueeze(QuantizedTopK(3, Natural()), TopK(3)),
 ]
 SEEDED = ONE_OF_EACH[2:]
 

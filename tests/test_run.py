@@ -17,7 +17,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mpicomp
-from mpicomp import ADIANA, AGD, DASHA, DCGD, DIANA, EF14, EF21, EF21P, GD, MARINA, TwoDirection, messages
+from mpicomp import (
+    ADIANA,
+    AGD,
+    DASHA,
+    DCGD,
+    DIANA,
+    EF14,
+    EF21,
+    EF21P,
+    GD,
+    MARINA,
+    MCM,
+    Artemis,
+    Dore,
+    DoubleSqueeze,
+    TwoDirection,
+    messages,
+)
 from mpicomp.clock import PHASES
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors import (
@@ -53,6 +70,10 @@ EVERY_METHOD = [
     ADIANA(RandK(0.3), p=0.2),
     EF21P(TopK(3), RandK(0.3)),
     TwoDirection(TopK(3), Natural(), Lbar=8.0, p=0.2),
+    Artemis(RandK(0.3), Natural(), alpha_down=None),
+    MCM(RandK(0.3), Natural()),
+    Dore(RandK(0.3), RandK(0.5)),
+    DoubleSqueeze(TopK(3), HardThreshold(0.05), gamma=0.1),
 ]
 every_method = pytest.mark.parametrize("method", EVERY_METHOD, ids=lambda m: type(m).__name__)
 METHOD = EVERY_METHOD[4]

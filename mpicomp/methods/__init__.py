@@ -2,15 +2,19 @@
 
 from mpicomp.methods.adiana import ADIANA
 from mpicomp.methods.agd import AGD
+from mpicomp.methods.artemis import Artemis
 from mpicomp.methods.base import Method
 from mpicomp.methods.dasha import DASHA
 from mpicomp.methods.dcgd import DCGD
 from mpicomp.methods.diana import DIANA
+from mpicomp.methods.dore import Dore
+from mpicomp.methods.doublesqueeze import DoubleSqueeze
 from mpicomp.methods.ef14 import EF14
 from mpicomp.methods.ef21 import EF21
 from mpicomp.methods.ef21p import EF21P
 from mpicomp.methods.gd import GD
 from mpicomp.methods.marina import MARINA
+from mpicomp.methods.mcm import MCM
 from mpicomp.methods.twodirection import TwoDirection
 
 METHODS: dict[str, type[Method]] = {
@@ -23,6 +27,10 @@ METHODS: dict[str, type[Method]] = {
     "ef21": EF21,
     "dasha": DASHA,
     "adiana": ADIANA,
+    "doublesqueeze": DoubleSqueeze,
+    "artemis": Artemis,
+    "dore": Dore,
+    "mcm": MCM,
     "ef21p": EF21P,
     "twodirection": TwoDirection,
 }
@@ -38,7 +46,11 @@ __all__ = [
     "EF21P",
     "GD",
     "MARINA",
+    "MCM",
     "METHODS",
+    "Artemis",
+    "Dore",
+    "DoubleSqueeze",
     "Method",
     "TwoDirection",
 ]

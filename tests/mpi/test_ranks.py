@@ -8,7 +8,21 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import ADIANA, AGD, DIANA, EF21, EF21P, MARINA, Method, PermK, RandK, TopK, TwoDirection
+from mpicomp import (
+    ADIANA,
+    AGD,
+    DIANA,
+    EF21,
+    EF21P,
+    MARINA,
+    MCM,
+    Artemis,
+    Method,
+    PermK,
+    RandK,
+    TopK,
+    TwoDirection,
+)
 from mpicomp.errors import DataError
 from mpicomp.loop import Loop
 from mpicomp.problems import Quadratics
@@ -42,6 +56,9 @@ REPLICATED: list[tuple[Method, str]] = [
     (EF21(TopK(k=3)), "x g"),
     (ADIANA(RandK(k=3), p=0.5), "x y z w h"),
     (ADIANA(PermK(), p=0.5, parameters="refined"), "x y z w h"),
+    (ADIANA(RandK(k=3), p=0.5, sends="gradient"), "x y z w h"),
+    (Artemis(RandK(k=3), RandK(k=9), p=0.5, alpha_down=None), "x H"),
+    (MCM(RandK(k=3), RandK(k=9)), "w H"),
     (EF21P(TopK(k=3), RandK(k=3)), "w"),
     (TwoDirection(TopK(k=3), RandK(k=3), p=0.5), "w z k Gamma"),
 ]
