@@ -56,9 +56,13 @@ from mpicomp.methods import (
     EF14,
     EF21,
     EF21P,
+    EF21SGD2M,
+    EF21SGDM,
+    EFSGD,
     GD,
     MARINA,
     METHODS,
+    EF21Plus,
     TwoDirection,
 )
 from mpicomp.problems import Constants, Objective, Problem, Quadratics
@@ -969,6 +973,10 @@ ONE_OF_EACH = [
     ADIANA(Natural()),
     EF21P(TopK(3), RandK(3)),
     TwoDirection(TopK(3), RandK(3)),
+    EF21Plus(Shrunk(RandK(3))),
+    EF21SGDM(QuantizedTopK(3, Natural())),
+    EF21SGD2M(Shrunk(RandK(3)), eta=0.3),
+    EFSGD(Shrunk(Natural())),
 ]
 SEEDED = ONE_OF_EACH[2:]
 

@@ -17,7 +17,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mpicomp
-from mpicomp import ADIANA, AGD, DASHA, DCGD, DIANA, EF14, EF21, EF21P, GD, MARINA, TwoDirection, messages
+from mpicomp import (
+    ADIANA,
+    AGD,
+    DASHA,
+    DCGD,
+    DIANA,
+    EF14,
+    EF21,
+    EF21P,
+    EF21SGD2M,
+    EF21SGDM,
+    EFSGD,
+    GD,
+    MARINA,
+    EF21Plus,
+    TwoDirection,
+    messages,
+)
 from mpicomp.clock import PHASES
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors import (
@@ -30,6 +47,7 @@ from mpicomp.compressors import (
     PermK,
     QuantizedTopK,
     RandK,
+    Shrunk,
     TopK,
 )
 from mpicomp.errors import ConfigError, DivergedError, MessageError, RecordError
@@ -53,6 +71,10 @@ EVERY_METHOD = [
     ADIANA(RandK(0.3), p=0.2),
     EF21P(TopK(3), RandK(0.3)),
     TwoDirection(TopK(3), Natural(), Lbar=8.0, p=0.2),
+    EF21Plus(Shrunk(RandK(3)), gamma="theory*4"),
+    EF21SGDM(TopK(3)),
+    EF21SGD2M(Shrunk(RandK(3)), eta=0.3),
+    EFSGD(HardThreshold(0.05)),
 ]
 every_method = pytest.mark.parametrize("method", EVERY_METHOD, ids=lambda m: type(m).__name__)
 METHOD = EVERY_METHOD[4]

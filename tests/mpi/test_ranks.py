@@ -8,7 +8,23 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import ADIANA, AGD, DIANA, EF21, EF21P, MARINA, Method, PermK, RandK, TopK, TwoDirection
+from mpicomp import (
+    ADIANA,
+    AGD,
+    DIANA,
+    EF21,
+    EF21P,
+    EF21SGD2M,
+    EF21SGDM,
+    MARINA,
+    EF21Plus,
+    Method,
+    PermK,
+    RandK,
+    Sign,
+    TopK,
+    TwoDirection,
+)
 from mpicomp.errors import DataError
 from mpicomp.loop import Loop
 from mpicomp.problems import Quadratics
@@ -43,6 +59,9 @@ REPLICATED: list[tuple[Method, str]] = [
     (ADIANA(RandK(k=3), p=0.5), "x y z w h"),
     (ADIANA(PermK(), p=0.5, parameters="refined"), "x y z w h"),
     (EF21P(TopK(k=3), RandK(k=3)), "w"),
+    (EF21Plus(Sign(), gamma="theory*16"), "x g"),
+    (EF21SGDM(TopK(k=3)), "x g"),
+    (EF21SGD2M(TopK(k=3)), "x g"),
     (TwoDirection(TopK(k=3), RandK(k=3), p=0.5), "w z k Gamma"),
 ]
 
