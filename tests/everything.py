@@ -18,6 +18,9 @@ from mpicomp import (
     EF14,
     EF21,
     EF21P,
+    EF21SGD2M,
+    EF21SGDM,
+    EFSGD,
     GD,
     MARINA,
     MCM,
@@ -26,6 +29,7 @@ from mpicomp import (
     Contractive,
     Dore,
     DoubleSqueeze,
+    EF21Plus,
     Identity,
     Method,
     Natural,
@@ -52,9 +56,10 @@ def methods() -> list[Method]:
         if isinstance(C, Unbiased):
             chosen += [DCGD(C, gamma=1e-3), DIANA(C, gamma=1e-3), MARINA(C, gamma=1e-3, p=0.3)]
         if isinstance(C, Contractive):
-            chosen += [EF21(C, gamma=1e-3)]
+            chosen += [EF21(C, gamma=1e-3), EF21Plus(C, gamma=1.0), EF21SGDM(C, gamma=1e-3)]
         if isinstance(C, Contractive | Absolute):
-            chosen += [EF14(C, gamma=1e-3), DoubleSqueeze(C, TopK(5), gamma=1e-3)]
+            chosen += [EF14(C, gamma=1e-3), DoubleSqueeze(C, TopK(5), gamma=1e-3), EFSGD(C, gamma=1e-3)]
+    chosen += [EF21SGD2M(TopK(5), gamma=1e-3), EF21SGD2M(Sign(), gamma=1e-3)]
     for Q in (RandK(5), PermK(), Natural(), Identity()):
         chosen += [DASHA(Q, gamma=1e-3)]
         chosen += [ADIANA(Q, eta=1e-3, mu=0.1, p=0.3), ADIANA(Q, eta=1e-3, mu=0.1, parameters="refined")]

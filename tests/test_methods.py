@@ -56,6 +56,9 @@ from mpicomp.methods import (
     EF14,
     EF21,
     EF21P,
+    EF21SGD2M,
+    EF21SGDM,
+    EFSGD,
     GD,
     MARINA,
     MCM,
@@ -63,6 +66,7 @@ from mpicomp.methods import (
     Artemis,
     Dore,
     DoubleSqueeze,
+    EF21Plus,
     TwoDirection,
 )
 from mpicomp.problems import Constants, Objective, Problem, Quadratics
@@ -978,6 +982,10 @@ ONE_OF_EACH = [
     MCM(RandK(3), Natural()),
     Dore(RandK(3), Natural()),
     DoubleSqueeze(QuantizedTopK(3, Natural()), TopK(3)),
+    EF21Plus(Shrunk(RandK(3))),
+    EF21SGDM(QuantizedTopK(3, Natural())),
+    EF21SGD2M(Shrunk(RandK(3)), eta=0.3),
+    EFSGD(Shrunk(Natural())),
 ]
 SEEDED = ONE_OF_EACH[2:]
 

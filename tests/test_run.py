@@ -26,12 +26,16 @@ from mpicomp import (
     EF14,
     EF21,
     EF21P,
+    EF21SGD2M,
+    EF21SGDM,
+    EFSGD,
     GD,
     MARINA,
     MCM,
     Artemis,
     Dore,
     DoubleSqueeze,
+    EF21Plus,
     TwoDirection,
     messages,
 )
@@ -47,6 +51,7 @@ from mpicomp.compressors import (
     PermK,
     QuantizedTopK,
     RandK,
+    Shrunk,
     TopK,
 )
 from mpicomp.errors import ConfigError, DivergedError, MessageError, RecordError
@@ -74,6 +79,10 @@ EVERY_METHOD = [
     MCM(RandK(0.3), Natural()),
     Dore(RandK(0.3), RandK(0.5)),
     DoubleSqueeze(TopK(3), HardThreshold(0.05), gamma=0.1),
+    EF21Plus(Shrunk(RandK(3)), gamma="theory*4"),
+    EF21SGDM(TopK(3)),
+    EF21SGD2M(Shrunk(RandK(3)), eta=0.3),
+    EFSGD(HardThreshold(0.05)),
 ]
 every_method = pytest.mark.parametrize("method", EVERY_METHOD, ids=lambda m: type(m).__name__)
 METHOD = EVERY_METHOD[4]

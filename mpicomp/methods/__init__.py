@@ -12,6 +12,10 @@ from mpicomp.methods.doublesqueeze import DoubleSqueeze
 from mpicomp.methods.ef14 import EF14
 from mpicomp.methods.ef21 import EF21
 from mpicomp.methods.ef21p import EF21P
+from mpicomp.methods.ef21plus import EF21Plus
+from mpicomp.methods.ef21sgd2m import EF21SGD2M
+from mpicomp.methods.ef21sgdm import EF21SGDM
+from mpicomp.methods.efsgd import EFSGD
 from mpicomp.methods.gd import GD
 from mpicomp.methods.marina import MARINA
 from mpicomp.methods.mcm import MCM
@@ -24,7 +28,11 @@ METHODS: dict[str, type[Method]] = {
     "diana": DIANA,
     "marina": MARINA,
     "ef14": EF14,
+    "efsgd": EFSGD,
     "ef21": EF21,
+    "ef21plus": EF21Plus,
+    "ef21sgdm": EF21SGDM,
+    "ef21sgd2m": EF21SGD2M,
     "dasha": DASHA,
     "adiana": ADIANA,
     "doublesqueeze": DoubleSqueeze,
@@ -44,6 +52,9 @@ __all__ = [
     "EF14",
     "EF21",
     "EF21P",
+    "EF21SGD2M",
+    "EF21SGDM",
+    "EFSGD",
     "GD",
     "MARINA",
     "MCM",
@@ -51,6 +62,7 @@ __all__ = [
     "Artemis",
     "Dore",
     "DoubleSqueeze",
+    "EF21Plus",
     "Method",
     "TwoDirection",
 ]

@@ -14,12 +14,16 @@ from mpicomp import (
     DIANA,
     EF21,
     EF21P,
+    EF21SGD2M,
+    EF21SGDM,
     MARINA,
     MCM,
     Artemis,
+    EF21Plus,
     Method,
     PermK,
     RandK,
+    Sign,
     TopK,
     TwoDirection,
 )
@@ -60,6 +64,9 @@ REPLICATED: list[tuple[Method, str]] = [
     (Artemis(RandK(k=3), RandK(k=9), p=0.5, alpha_down=None), "x H"),
     (MCM(RandK(k=3), RandK(k=9)), "w H"),
     (EF21P(TopK(k=3), RandK(k=3)), "w"),
+    (EF21Plus(Sign(), gamma="theory*16"), "x g"),
+    (EF21SGDM(TopK(k=3)), "x g"),
+    (EF21SGD2M(TopK(k=3)), "x g"),
     (TwoDirection(TopK(k=3), RandK(k=3), p=0.5), "w z k Gamma"),
 ]
 
