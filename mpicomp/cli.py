@@ -156,14 +156,13 @@ def data() -> None:
 @click.argument("names", nargs=-1, required=True)
 @click.option("--from", "source", help="A folder or the URL of a mirror, instead of the official address.")
 def fetch(names: tuple[str, ...], source: str | None) -> None:
-    """Fetch LIBSVM sets, check them against their known SHA-256, and parse them into the cache."""
+    """Fetch data sets, check them against their known SHA-256, and parse them into the cache."""
     from mpicomp.data import fetch as fetch_set
 
     for name in names:
         found = fetch_set(name, source)
-        click.echo(
-            f"{name}: {found.X.shape[0]} rows, {found.X.shape[1]} features, sha256 {found.sha256[:12]}"
-        )
+        rows, features = found.shape
+        click.echo(f"{name}: {rows} rows, {features} features, sha256 {found.sha256[:12]}")
 
 
 @cli.command()
