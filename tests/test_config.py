@@ -43,6 +43,7 @@ COMPRESSOR_TEXTS = [
     "quantized_topk(k=0.1, Q=dithering(s=3))",
     "shrunk(U=quantized(S=permk, Q=ternary))",
     "hard_threshold(lam=0.001)",
+    "rankr(r=2, rows=10)",
 ]
 METHOD_TEXTS = [
     "gd",

@@ -8,6 +8,7 @@ from mpicomp.compressors.natural import Natural, NaturalDithering
 from mpicomp.compressors.permk import PermK
 from mpicomp.compressors.quantized import Quantized, QuantizedTopK, Shrunk
 from mpicomp.compressors.randk import RandK
+from mpicomp.compressors.rankr import RankR
 from mpicomp.compressors.sign import Sign
 from mpicomp.compressors.sparse import Sparse
 from mpicomp.compressors.threshold import HardThreshold
@@ -26,6 +27,7 @@ COMPRESSORS: dict[str, type[Compressor]] = {
     "natural_dithering": NaturalDithering,
     "quantized": Quantized,
     "topk": TopK,
+    "rankr": RankR,
     "sign": Sign,
     "quantized_topk": QuantizedTopK,
     "shrunk": Shrunk,
@@ -48,6 +50,7 @@ __all__ = [
     "Quantized",
     "QuantizedTopK",
     "RandK",
+    "RankR",
     "Shrunk",
     "Sign",
     "Sparse",
