@@ -59,6 +59,8 @@ from mpicomp.methods import (
     GD,
     MARINA,
     METHODS,
+    PerturbedSGD,
+    PowerSGD,
     TwoDirection,
 )
 from mpicomp.problems import Constants, Objective, Problem, Quadratics
@@ -969,6 +971,8 @@ ONE_OF_EACH = [
     ADIANA(Natural()),
     EF21P(TopK(3), RandK(3)),
     TwoDirection(TopK(3), RandK(3)),
+    PerturbedSGD(TopK(3), eta=0.1, r=0.2, I_reset=4),
+    PowerSGD(2, rows=3, gamma=0.1),
 ]
 SEEDED = ONE_OF_EACH[2:]
 

@@ -17,7 +17,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mpicomp
-from mpicomp import ADIANA, AGD, DASHA, DCGD, DIANA, EF14, EF21, EF21P, GD, MARINA, TwoDirection, messages
+from mpicomp import (
+    ADIANA,
+    AGD,
+    DASHA,
+    DCGD,
+    DIANA,
+    EF14,
+    EF21,
+    EF21P,
+    GD,
+    MARINA,
+    PerturbedSGD,
+    PowerSGD,
+    TwoDirection,
+    messages,
+)
 from mpicomp.clock import PHASES
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors import (
@@ -53,6 +68,8 @@ EVERY_METHOD = [
     ADIANA(RandK(0.3), p=0.2),
     EF21P(TopK(3), RandK(0.3)),
     TwoDirection(TopK(3), Natural(), Lbar=8.0, p=0.2),
+    PerturbedSGD(TopK(3), eta=0.1, r=0.2, I_reset=7, R=0.5),
+    PowerSGD(1, rows=1, gamma=0.1),
 ]
 every_method = pytest.mark.parametrize("method", EVERY_METHOD, ids=lambda m: type(m).__name__)
 METHOD = EVERY_METHOD[4]
@@ -633,7 +650,7 @@ class BrokenBowl(Bowl):
 @every_method
 def test_a_gradient_that_is_not_finite_names_worker_and_round(method, bad, tmp_path):
     """Refused before it is compressed, so no memory takes it in."""
-    leaves = 2 if isinstance(method, TwoDirection) else 1  # its round 0 asks for the first gradients only
+    leaves = 2 if isinstance(method, TwoDirection | PowerSGD) else 1  # whose round 0 does not yet move
     step = method.steps[0]
     method = with_step(method, 0.1, **({"mu": 0.1} if "mu" in method.steps else {}))
     with pytest.raises(DivergedError, match=rf"^round {leaves}: worker 2: .*not finite.*{step}=0\.1"):

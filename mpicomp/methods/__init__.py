@@ -11,6 +11,8 @@ from mpicomp.methods.ef21 import EF21
 from mpicomp.methods.ef21p import EF21P
 from mpicomp.methods.gd import GD
 from mpicomp.methods.marina import MARINA
+from mpicomp.methods.perturbed_sgd import PerturbedSGD
+from mpicomp.methods.powersgd import PowerSGD
 from mpicomp.methods.twodirection import TwoDirection
 
 METHODS: dict[str, type[Method]] = {
@@ -25,6 +27,8 @@ METHODS: dict[str, type[Method]] = {
     "adiana": ADIANA,
     "ef21p": EF21P,
     "twodirection": TwoDirection,
+    "perturbed_sgd": PerturbedSGD,
+    "powersgd": PowerSGD,
 }
 
 __all__ = [
@@ -40,5 +44,7 @@ __all__ = [
     "MARINA",
     "METHODS",
     "Method",
+    "PerturbedSGD",
+    "PowerSGD",
     "TwoDirection",
 ]

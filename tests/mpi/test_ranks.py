@@ -8,7 +8,21 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import ADIANA, AGD, DIANA, EF21, EF21P, MARINA, Method, PermK, RandK, TopK, TwoDirection
+from mpicomp import (
+    ADIANA,
+    AGD,
+    DIANA,
+    EF21,
+    EF21P,
+    MARINA,
+    Method,
+    PermK,
+    PerturbedSGD,
+    PowerSGD,
+    RandK,
+    TopK,
+    TwoDirection,
+)
 from mpicomp.errors import DataError
 from mpicomp.loop import Loop
 from mpicomp.problems import Quadratics
@@ -44,6 +58,8 @@ REPLICATED: list[tuple[Method, str]] = [
     (ADIANA(PermK(), p=0.5, parameters="refined"), "x y z w h"),
     (EF21P(TopK(k=3), RandK(k=3)), "w"),
     (TwoDirection(TopK(k=3), RandK(k=3), p=0.5), "w z k Gamma"),
+    (PerturbedSGD(TopK(k=3), eta=0.1, r=0.1, I_reset=4), "x anchor age"),
+    (PowerSGD(2, rows=5, gamma=0.1), "x P Q"),
 ]
 
 
