@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator, eigsh
 
@@ -55,6 +57,21 @@ def _spectrum(data: Dataset, split: str, n: int) -> Spectrum:
         squares = np.asarray(data.X.multiply(data.X).sum(axis=1))  # ||a_j||^2
         samples = top_eigenvalue(scale_rows(data.X, np.sqrt(weights * squares)))
         return Spectrum(tuple(workers), mean, weighted, samples)
+
+
+def dense_spectrum(shards: Iterable[NDArray[np.float64]], n: int, p: int) -> Spectrum:
+    """The spectrum of n shards A_i, dense and of p columns, given in worker order."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        workers = []
+        sums = np.zeros((3, p, p))  # whose tops are mean, weighted and samples
+        for A in shards:
+            G = A.T @ A / len(A)
+            workers.append(float(np.linalg.eigvalsh(G)[-1]))
+            squares = (A.T * np.sum(A * A, axis=1)) @ A / len(A)
+            sums += [G / n, workers[-1] * G / n, squares / n]
+        return Spectrum(tuple(workers), *(float(np.linalg.eigvalsh(H)[-1]) for H in sums))
 
 
 def scale_rows(X: csr_array, factors: np.ndarray) -> csr_array:
