@@ -104,24 +104,33 @@ def run(ranks: int | None, server: str, as_json: bool, **options: Any) -> int:
 @ranks_option
 @server_option
 def compare(suite: Path, out: Path | None, resume: bool, ranks: int | None, server: str) -> int:
-    """Run the methods of SUITE.toml on its problem; write table, figure and rows."""
+    """Run the methods of SUITE.toml on its problem, or on that of each [[case]]; write table and figure."""
     from mpicomp.compare import compare as compare_methods
-    from mpicomp.suite import load_suite
+    from mpicomp.compare import compare_all
+    from mpicomp.study import Study, load
 
-    loaded = load_suite(suite)
+    loaded = load(suite)
     if _elsewhere(ranks):
         return _relaunch(ranks)
     folder = out or Path("runs") / suite.stem
     with stages(_watched()) as progress:
         try:
-            compare_methods(loaded, folder, resume=resume, dedicated=server == "dedicated", progress=progress)
+            options: Any = {"resume": resume, "dedicated": server == "dedicated", "progress": progress}
+            if isinstance(loaded, Study):
+                compare_all(loaded, folder, **options)
+            else:
+                compare_methods(loaded, folder, **options)
         except KeyboardInterrupt:
             raise MpicompError(f"interrupted. --resume continues, with what {folder} holds.") from None
     if launched_rank() == 0:
-        from mpicomp.report import publish
+        from mpicomp.report import publish, publish_study
 
-        _show(terminal(publish(folder), loaded))
-        click.echo(f"{folder}/figure.png, table.md, rows.csv", err=_on_stderr())
+        if isinstance(loaded, Study):
+            lines = publish_study(folder)
+            _show(*(terminal(lines[case.label], case.suite) for case in loaded.cases))
+        else:
+            _show(terminal(publish(folder), loaded))
+        click.echo(f"{folder}/figure.png, table.md", err=_on_stderr())
     return 0
 
 

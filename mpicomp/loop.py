@@ -13,7 +13,7 @@ from mpicomp import checkpoint, messages
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors.base import Array
 from mpicomp.digest import Digest
-from mpicomp.errors import ConfigError, DivergedError, MpicompError
+from mpicomp.errors import ConfigError, DivergedError, MessageError, MpicompError
 from mpicomp.keys import Key
 from mpicomp.ledger import Ledger
 from mpicomp.measure import Measured, Measurement, measure
@@ -40,6 +40,7 @@ class Loop:
         self.workers = {i: method.worker(x0) for i in t.hosted}
         self.ledger = Ledger(n)
         self.digest = Digest(x0)
+        self._sender: int | None = None  # whose message the server is at
 
     def _from_server(self, compute: Callable[[], T]) -> T:
         """What ``compute`` gives on the server, on every rank: ranks that start apart stay apart."""
@@ -62,6 +63,8 @@ class Loop:
         except MpicompError as error:
             if isinstance(error, DivergedError):
                 error = DivergedError(f"round {k}: {error} {advice(method)}")
+            elif isinstance(error, MessageError):
+                error = MessageError(f"round {k}: worker {self._sender}: {error}")
             t.fail(error)
             raise error from None
         down, stop = t.broadcast(down)
@@ -90,6 +93,7 @@ class Loop:
     def _decoded(self, received: Iterator[tuple[int, Bytes]], key: Key) -> Iterator[tuple[Key, Any]]:
         """What arrived, decoded and entered in the ledger."""
         for i, message in received:
+            self._sender = i
             up: Any = messages.decode(self.method.Up, message)
             self.ledger.up[i] += len(message)
             self.ledger.paper_bits_up += self.method.paper_bits(up, self.x.size, key.of(i))

@@ -152,9 +152,9 @@ class Session:
                 book.up_bytes,
                 book.down_bytes,
                 book.paper_bits_up,
-                self.seconds,
                 seen.epochs,
                 seen.error,
+                self.seconds,
             )
             self.recorder.add(row)
             if self.round == 0:

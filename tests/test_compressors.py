@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicomp import compressors
+from mpicomp import compressors, kernels
 from mpicomp.coding.indices import decode_indices, index_nbytes
 from mpicomp.compressors import (
     COMPRESSORS,
@@ -234,6 +234,80 @@ def test_edge_vectors(case, kind):
         # The largest gain, times a norm of up to sqrt(d) times the largest entry, times a rounding up.
         limit = 2 * (1 + case.d) * case.n * max(top, 2.0**-126)
         assert np.abs(value).max() <= (limit if top else 0.0)
+
+
+NOT_FINITE = pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+
+
+@NOT_FINITE
+@each
+def test_a_vector_of_what_is_not_finite_is_refused(case, value):
+    """By whoever sends something of it; an empty message says nothing of any vector."""
+    for dtype in (np.float64, np.float32):
+        for t in range(5):
+            if len(case.c.compress(case.vectors()[0], case.key(t))) or isinstance(case.c, HardThreshold):
+                with pytest.raises(DivergedError):
+                    case.c.compress(np.full(case.d, value, dtype=dtype), case.key(t))
+
+
+def looks_everywhere(c) -> bool:
+    """Sparsifiers, and what is made of them, look at what they send only."""
+    return looks_everywhere(c.U) if isinstance(c, Shrunk) else not isinstance(c, Sparsifier | Quantized)
+
+
+@NOT_FINITE
+@pytest.mark.parametrize("case", [c for c in CASES if looks_everywhere(c.c)], ids=str)
+def test_one_entry_that_is_not_finite_is_refused_wherever_it_is(case, value):
+    for j in range(case.d):
+        x = case.vectors()[0]
+        x[j] = value
+        with pytest.raises(DivergedError):
+            case.c.compress(x, case.key())
+
+
+@NOT_FINITE
+@pytest.mark.parametrize("case", [c for c in CASES if isinstance(c.c, Sparsifier)], ids=str)
+def test_sparsifiers_refuse_exactly_what_they_would_send(case, value):
+    for j in range(case.d):
+        x = np.ones(case.d)
+        x[j] = value
+        chosen = any(
+            j in range(p.start, p.stop) if isinstance(p, slice) else j in p
+            for p in case.c.support(case.d, case.key())
+        )
+        if chosen:
+            with pytest.raises(DivergedError, match="not finite"):
+                case.c.compress(x, case.key())
+        else:
+            case.c.compress(x, case.key())
+
+
+@NOT_FINITE
+@pytest.mark.parametrize(
+    "c",
+    [
+        Sparse(),
+        Identity(),
+        Dithering(7),
+        Dithering(7, "inf"),
+        Ternary("f8"),
+        Natural(),
+        Natural("f8"),
+        NaturalDithering(5),
+        Sign(),
+        TopK(0.01),
+        HardThreshold(0.5),
+    ],
+    ids=str,
+)
+def test_long_vectors_that_are_not_finite_are_refused(c, value):
+    d = 2 * kernels.LONG + 5
+    for dtype in (np.float64, np.float32):
+        for j in (0, 1023, d // 2, d - 1):
+            x = np.random.default_rng(j).standard_normal(d, dtype=dtype)
+            x[j] = value
+            with pytest.raises(DivergedError):
+                c.compress(x, KEY)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])

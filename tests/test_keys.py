@@ -51,7 +51,8 @@ def test_known_answers(counter, key, result, before):
     block, *upper = hexadecimal(counter)
     after = 0 if block else before
     before = before if block else 0
-    got = words(tuple(hexadecimal(key)), tuple(upper), 4 * (block - before), 4 * (before + 1 + after))
+    stream = tuple(hexadecimal(key)), tuple(upper)
+    got = words(stream, 4 * (block - before), 4 * (before + 1 + after))
     assert got.dtype == np.uint32
     assert got[4 * before : 4 * before + 4].tolist() == hexadecimal(result)
 

@@ -11,7 +11,15 @@ from scipy.linalg import eigvalsh
 from mpicomp.data import load, rows_of
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key, Stream
-from mpicomp.problems import Logistic, NonconvexGLM, NonconvexLogistic, Quadratics
+from mpicomp.problems import (
+    LeastSquares,
+    Logistic,
+    Noisy,
+    NonconvexGLM,
+    NonconvexLogistic,
+    Quadratics,
+    Softmax,
+)
 
 rng = np.random.default_rng
 
@@ -158,3 +166,20 @@ def test_l_sample_bounds_every_gradient_difference(small, make):
             assert ratio <= 1 + 1e-9
             near = max(near, ratio)
     assert near > 0.1  # the bound is no empty one: directions at random come this close
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Logistic("digits", lam=0.1),
+        LeastSquares("digits", lam=0.1),
+        NonconvexLogistic("digits"),
+        NonconvexGLM("digits"),
+        Softmax("digits", lam=0.1),
+    ],
+    ids=lambda p: type(p).__name__,
+)
+def test_the_constants_say_how_many_samples_there_are(problem):
+    """1797 images on 4 workers: the largest shard has one more than the others."""
+    assert problem.constants(4).samples == 450 == max(problem.objective(i, 4).samples for i in range(4))
+    assert Noisy(problem, 1.0).constants(4).samples is None

@@ -25,7 +25,10 @@ class Compressor(ABC):
 
     @abstractmethod
     def compress(self, x: Array, key: Key) -> Bytes:
-        """The message for x, shape (d,), finite: contiguous uint8."""
+        """The message for x, shape (d,): contiguous uint8.
+
+        Raises ``DivergedError`` where a number that it sends, or a norm, is not finite or does not fit.
+        """
 
     @abstractmethod
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:

@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes, expect_length, pack, pack_trits, packed_nbytes, unpack, unpack_trits
+from mpicomp import kernels
+from mpicomp.coding.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.coding.values import WIDTH
 from mpicomp.compressors.base import Array, Unbiased, check_choice
 from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
-from mpicomp.errors import ConfigError, MessageError
-from mpicomp.kernels.rounding import norm, uniform_levels
+from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 
 
@@ -38,15 +38,16 @@ class Dithering(Unbiased):
         check_scale_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        header, scale = encode_scale(norm(x, self.p), self.values)
-        levels = uniform_levels(x, scale, self.s, key.private("dithering").words(x.size))
-        return np.concatenate([header, pack((levels + self.s).astype(np.uint64), self._width)])
+        on = kernels.of(x)
+        header, scale = encode_scale(on.norm(x, self.p), self.values)
+        symbols = on.dither_pack(x, scale, self.s, self._width, key.private("dithering").name)
+        return np.concatenate([header, symbols])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), str(self))
         split = WIDTH[self.values]
-        symbols = unpack(buf[split:], out.size, self._width)
-        out += decode_levels(symbols, self.s) * (decode_scale(buf[:split], self.values) / self.s * scale)
+        step = decode_scale(buf[:split], self.values) / self.s * scale
+        kernels.of(out).dither_add(buf[split:], out, self.s, self._width, step)
 
     @property
     def _width(self) -> int:
@@ -83,14 +84,15 @@ class Ternary(Unbiased):
         check_scale_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        header, scale = encode_scale(norm(x, "inf"), self.values)
-        levels = uniform_levels(x, scale, 1, key.private("ternary").words(x.size))
-        return np.concatenate([header, pack_trits((levels + 1).astype(np.uint8))])
+        on = kernels.of(x)
+        header, scale = encode_scale(on.norm(x, "inf"), self.values)
+        return np.concatenate([header, on.ternary_pack(x, scale, key.private("ternary").name)])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        expect_length(buf, self.nbytes(out.size), str(self))
         split = WIDTH[self.values]
-        trits = unpack_trits(buf[split:], out.size)
-        out += decode_levels(trits, 1) * (decode_scale(buf[:split], self.values) * scale)
+        step = decode_scale(buf[:split], self.values) * scale
+        kernels.of(out).ternary_add(buf[split:], out, step)
 
     def nbytes(self, d: int) -> int:
         return WIDTH[self.values] + -(-d // 5)
@@ -106,10 +108,3 @@ def check_levels(s: int, most: int) -> None:
     """Raise ``ConfigError`` unless s is an integer from 1 to ``most``."""
     if not isinstance(s, int) or isinstance(s, bool) or not 1 <= s <= most:
         raise ConfigError(f"s={s!r}; allowed: a number of levels, an integer from 1 to {most}.")
-
-
-def decode_levels(symbols: np.ndarray, s: int) -> Array:
-    """The levels -s .. s behind symbols 0 .. 2 s.  Raises ``MessageError`` for a larger symbol."""
-    if symbols.size and symbols.max() > 2 * s:
-        raise MessageError(f"symbol {symbols.max()} where {s} levels allow 0 to {2 * s}.")
-    return symbols.astype(np.float64) - s

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.sparse import decode_sparse, encode_sparse
 from mpicomp.coding.values import check_format
@@ -37,8 +36,8 @@ class HardThreshold(Absolute):
         check_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        kept = np.flatnonzero((np.abs(x) >= self.lam) & (x != 0))
-        return encode_sparse(kept, x[kept], x.size, self.values)
+        kept = kernels.of(x).at_least(x, self.lam)
+        return encode_sparse(kept, kernels.of(x).gather(x, kept), x.size, self.values)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         kept, values = decode_sparse(buf, out.size, self.values)

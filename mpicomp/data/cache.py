@@ -23,17 +23,11 @@ from scipy.sparse import csr_array
 from mpicomp.data.dataset import Dataset
 from mpicomp.data.images import Images
 from mpicomp.errors import DataError
+from mpicomp.files import cache_dir
 
 Entry = TypeVar("Entry")
 
 FORMAT = 1  # of both kinds of entry; a new number starts an empty cache
-
-
-def cache_dir() -> Path:
-    """$MPICOMP_CACHE, else $XDG_CACHE_HOME/mpicomp, else ~/.cache/mpicomp."""
-    if own := os.environ.get("MPICOMP_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "mpicomp"
 
 
 def set_folder(key: str) -> Path:

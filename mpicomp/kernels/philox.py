@@ -18,7 +18,7 @@ _LOW = 0xFFFFFFFF
 _SCALAR_BLOCKS = 4  # below this many blocks plain integers beat array calls
 
 Words = NDArray[np.uint32]
-Counter = tuple[int, int, int]
+StreamName = tuple[tuple[int, int], tuple[int, int, int]]  # the key, and the upper lanes of the counter
 
 
 def _ten_rounds(c0: Any, c1: Any, c2: Any, c3: Any, k0: int, k1: int) -> tuple[Any, Any, Any, Any]:
@@ -30,13 +30,13 @@ def _ten_rounds(c0: Any, c1: Any, c2: Any, c3: Any, k0: int, k1: int) -> tuple[A
     return c0, c1, c2, c3
 
 
-def words(key: tuple[int, int], counter: Counter, start: int, count: int) -> Words:
-    """Words ``start .. start + count`` of the stream that ``key`` and the upper counter lanes name.
+def words(stream: StreamName, start: int, count: int) -> Words:
+    """Words ``start .. start + count`` of the stream.
 
     The lowest counter lane numbers the blocks: word w is lane ``w % 4`` of block ``w // 4``.
     """
     first, last = start // 4, -(-(start + count) // 4)
-    c1, c2, c3 = counter
+    key, (c1, c2, c3) = stream
     if last - first <= _SCALAR_BLOCKS:
         lanes = [w for b in range(first, last) for w in _ten_rounds(b, c1, c2, c3, *key)]
         out = np.array(lanes, dtype=np.uint32)

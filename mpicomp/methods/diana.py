@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
+from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
@@ -57,7 +58,7 @@ class DIANA(AveragingMethod):
         return Message(m)
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
-        r.x -= self.gamma * r.h
+        add_scaled(r.x, r.h, -self.gamma)
         self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ (h^k + m)
         self.down.decompress_add(down.m, r.h, key, self.alpha)  # h^{k+1} = h^k + α m
 

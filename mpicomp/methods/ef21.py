@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from mpicomp.compressors import Contractive, Sparse
 from mpicomp.compressors.base import Array
+from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
@@ -59,7 +60,7 @@ class EF21(AveragingMethod):
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         self.down.decompress_add(down.m, r.g, key)  # g^k = g^{k-1} + mean c_i
-        r.x -= self.gamma * r.g  # x^{k+1} = x^k - γ g^k
+        add_scaled(r.x, r.g, -self.gamma)  # x^{k+1} = x^k - γ g^k
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         root = sqrt(1 - self.C.alpha(d, n))

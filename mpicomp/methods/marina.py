@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from mpicomp.compressors import Identity, Sparse, Unbiased
 from mpicomp.compressors.base import Array
+from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
@@ -60,7 +61,7 @@ class MARINA(AveragingMethod):
         if self._dense(key):
             r.g[:] = 0
         self.down.decompress_add(down.m, r.g, key)  # 7
-        r.x -= self.gamma * r.g  # 4, of the next round
+        add_scaled(r.x, r.g, -self.gamma)  # 4, of the next round
 
     def _dense(self, key: Key) -> bool:
         return key.round == 0 or key.shared("marina/coin").coin(self.p)

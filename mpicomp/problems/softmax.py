@@ -61,7 +61,8 @@ class Softmax(Classification):
         saved = remember(parts, lambda: asdict(dense_spectrum(shards, n, columns)))
         spectrum = Spectrum(**{**saved, "workers": tuple(saved["workers"])})
         found = bounds(spectrum, 0.5, self.lam * PENALTIES[self.penalty].curvature)
-        return replace(found, mu=self.lam) if self.penalty == "ridge" else found
+        mu = self.lam if self.penalty == "ridge" else None
+        return replace(found, mu=mu, samples=-(-len(self.images().labels) // n))
 
     def _rows(self, i: int, n: int) -> tuple[NDArray[np.float64], Labels]:
         """The images with the entry 1, and the labels."""

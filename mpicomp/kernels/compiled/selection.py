@@ -1,0 +1,132 @@
+"""Selecting coordinates by their magnitude, compiled: 64 coordinates are compared at a time.
+
+``top_k`` guesses a threshold from a sample and collects what passes it in one pass; the exact threshold
+is found among those few.  A guess that fails costs time, never a different answer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.kernels.compiled.jit import int64, kernel, read, trailing_zeros, uint32, uint64, void, write
+from mpicomp.kernels.permutation import Indices
+from mpicomp.kernels.selection import Float, least_bits
+
+Bits = NDArray[np.unsignedinteger]
+
+_BITS = (uint32, uint64)
+_SAMPLE = 4096
+
+
+def nonzero(x: Float) -> Indices:
+    """The indices of the entries that are not 0, increasing."""
+    return at_least(x, 0.0)
+
+
+def at_least(x: Float, lam: float) -> Indices:
+    """The indices of the entries with |x_j| >= lam and x_j != 0, increasing."""
+    bits, least = bits_of(x), least_bits(lam, x.dtype)
+    few = _collected(bits, least, x.size // 16)
+    if few is not None:
+        return few
+    out = np.empty(x.size, dtype=np.int64)
+    return out[: _collect(bits, least, mask_of(bits), out)]
+
+
+def top_k(x: Float, k: int) -> Indices:
+    """The indices of the k largest magnitudes, increasing; ties go to the lowest index."""
+    if k == x.size:
+        return np.arange(k)
+    bits = bits_of(x)
+    guess, most = _guess(bits, k)
+    few = _collected(bits, guess, most)
+    if few is None:  # many ties, or a sample that misled
+        few = _collected(bits, guess + 1, most)
+        if few is not None and few.size < k:
+            return _first(bits, guess, k)
+    if few is None or few.size < k:
+        return _first(bits, _threshold(bits, k), k)
+    chosen = bits[few]
+    return few[_first(chosen, _threshold(chosen, k), k)]
+
+
+def bits_of(x: Float) -> Bits:
+    """The numbers as unsigned integers."""
+    return x.view(np.uint32 if x.dtype == np.float32 else np.uint64)
+
+
+def mask_of(bits: Bits) -> int:
+    """All bits but the sign."""
+    return (1 << (8 * bits.itemsize - 1)) - 1
+
+
+def _guess(bits: Bits, k: int) -> tuple[int, int]:
+    """Bits that a little more than k magnitudes should reach, and how many more are too many."""
+    sample = bits[:: -(-bits.size // _SAMPLE)] & bits.dtype.type(mask_of(bits))
+    rank = k * sample.size / bits.size
+    rank = min(int(rank + 4 * np.sqrt(rank) + 4), sample.size)
+    guess = np.partition(sample, sample.size - rank)[sample.size - rank]
+    return int(guess), 2 * rank * bits.size // sample.size
+
+
+def _threshold(bits: Bits, k: int) -> int:
+    """The k-th largest magnitude."""
+    magnitude = bits & bits.dtype.type(mask_of(bits))
+    return int(np.partition(magnitude, bits.size - k)[bits.size - k])
+
+
+def _collected(bits: Bits, least: int, most: int) -> Indices | None:
+    """The indices of the magnitudes from ``least`` on; None if there are more than ``most``."""
+    out = np.empty(most, dtype=np.int64)
+    count = _collect(bits, least, mask_of(bits), out)
+    return out[:count] if count <= most else None
+
+
+def _first(bits: Bits, threshold: int, k: int) -> Indices:
+    """The first k indices of the magnitudes from ``threshold`` on that has k of them, ties last."""
+    out = np.empty(k, dtype=np.int64)
+    _merge(bits, threshold, mask_of(bits), _count(bits, threshold + 1, mask_of(bits)), out)
+    return out
+
+
+@kernel(*(int64(read(u), uint64, uint64, write(int64)) for u in _BITS))
+def _collect(bits, least, mask, out):
+    count = 0
+    for start in range(0, bits.size - 63, 64):
+        chunk = bits[start : start + 64]
+        passed = np.uint64(0)
+        for j in range(64):
+            passed |= np.uint64((chunk[j] & mask) >= least) << np.uint64(j)
+        while passed:
+            if count == out.size:
+                return count + 1
+            out[count] = start + np.int64(trailing_zeros(passed))
+            count += 1
+            passed &= passed - np.uint64(1)
+    for j in range(bits.size // 64 * 64, bits.size):
+        if (bits[j] & mask) >= least:
+            if count == out.size:
+                return count + 1
+            out[count] = j
+            count += 1
+    return count
+
+
+@kernel(*(int64(read(u), uint64, uint64) for u in _BITS))
+def _count(bits, least, mask):
+    count = 0
+    for j in range(bits.size):
+        count += (bits[j] & mask) >= least
+    return count
+
+
+@kernel(*(void(read(u), uint64, uint64, int64, write(int64)) for u in _BITS))
+def _merge(bits, threshold, mask, above, out):
+    count, ties = 0, out.size - above
+    for j in range(bits.size):
+        magnitude = bits[j] & mask
+        if magnitude > threshold or (magnitude == threshold and ties > 0):
+            out[count] = j
+            count += 1
+            ties -= magnitude == threshold
