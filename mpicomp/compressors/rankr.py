@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes, expect_length
 from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_values
 from mpicomp.compressors.base import Array, Contractive, check_whole
-from mpicomp.errors import ConfigError
+from mpicomp.errors import ConfigError, not_finite
 from mpicomp.kernels.lowrank import orthonormal, outer, times
 from mpicomp.keys import Key
 
@@ -47,6 +48,8 @@ class RankR(Contractive):
         long, short = self._sides(x.size)
         if self._whole(x.size):
             return encode_values(x, self.values)
+        if not np.isfinite(x).all():
+            raise not_finite()
         M = x.astype(np.float64).reshape(self.rows, -1)
         M = M if self.rows == long else M.T
         G = key.private("rankr").normals(short * self.r).reshape(short, self.r)
@@ -61,7 +64,7 @@ class RankR(Contractive):
             factors = value.reshape(-1, self.r)
             M = outer(factors[:long], factors[long:])
             value = (M if self.rows == long else M.T).ravel()
-        out += (scale * value).astype(out.dtype)
+        kernels.add_scaled(out, value, scale)
 
     def nbytes(self, d: int) -> int:
         return min(self.r * sum(self._sides(d)), d) * WIDTH[self.values]
