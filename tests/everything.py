@@ -34,6 +34,8 @@ from mpicomp import (
     Method,
     Natural,
     PermK,
+    PerturbedSGD,
+    PowerSGD,
     RandK,
     Sign,
     TopK,
@@ -51,12 +53,13 @@ PROBLEM = Quadratics(d=24, noise=0.5, lam=0.1)
 
 def methods() -> list[Method]:
     """Step sizes are small numbers: what matters here is that every path is walked, not how fast."""
-    chosen: list[Method] = [GD(gamma=0.1), AGD(gamma=0.1, mu=0.1)]
+    chosen: list[Method] = [GD(gamma=0.1), AGD(gamma=0.1, mu=0.1), PowerSGD(2, rows=4, gamma=1e-3)]
     for C in dict.fromkeys(case.c for case in CASES if case.d <= PROBLEM.d):
         if isinstance(C, Unbiased):
             chosen += [DCGD(C, gamma=1e-3), DIANA(C, gamma=1e-3), MARINA(C, gamma=1e-3, p=0.3)]
         if isinstance(C, Contractive):
             chosen += [EF21(C, gamma=1e-3), EF21Plus(C, gamma=1.0), EF21SGDM(C, gamma=1e-3)]
+            chosen += [PerturbedSGD(C, eta=1e-3, r=0.1, I_reset=3, R=1.0)]
         if isinstance(C, Contractive | Absolute):
             chosen += [EF14(C, gamma=1e-3), DoubleSqueeze(C, TopK(5), gamma=1e-3), EFSGD(C, gamma=1e-3)]
     chosen += [EF21SGD2M(TopK(5), gamma=1e-3), EF21SGD2M(Sign(), gamma=1e-3)]

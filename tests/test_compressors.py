@@ -37,6 +37,7 @@ from mpicomp.compressors import (
     Quantized,
     QuantizedTopK,
     RandK,
+    RankR,
     Shrunk,
     Sign,
     Sparse,
@@ -227,9 +228,10 @@ def test_edge_vectors(case, kind):
         value = case.c.decompress(message, case.d, case.key(t))
         assert np.isfinite(value).all()
         assert case.c.nbytes(case.d) in (None, len(message))
-        if not isinstance(case.c, Sign):  # sign(0) = +1
+        if not isinstance(case.c, Sign | RankR):  # sign(0) = +1; RankR mixes entries
             assert (value[x == 0] == 0).all()
-        assert (value * np.sign(x) >= 0).all()
+        if not isinstance(case.c, RankR):
+            assert (value * np.sign(x) >= 0).all()
         # The largest gain, times a norm of up to sqrt(d) times the largest entry, times a rounding up.
         limit = 2 * (1 + case.d) * case.n * max(top, 2.0**-126)
         assert np.abs(value).max() <= (limit if top else 0.0)
@@ -321,7 +323,7 @@ def test_the_smallest_dimensions(case, d, n):
             try:
                 message = case.c.compress(x, key)
             except ConfigError as error:
-                assert f"exceeds the dimension d={d}" in str(error)
+                assert f"the dimension d={d}" in str(error)  # that k exceeds, or rows does not divide
                 return
             value = case.c.decompress(message, d, key)
             assert value.shape == (d,)

@@ -45,6 +45,7 @@ COMPRESSOR_TEXTS = [
     "hard_threshold(lam=0.001)",
     "coded(Q=dithering(s=3))",
     "coded(Q=ternary, model=(65534, 1, 1))",
+    "rankr(r=2, rows=10)",
 ]
 METHOD_TEXTS = [
     "gd",
@@ -72,6 +73,9 @@ METHOD_TEXTS = [
     "ef21p(C=topk(k=2), Q=randk(k=3), gamma=theory*16)",
     "twodirection(C=topk(k=2), Q=randk(k=3))",
     "twodirection(C=sign, Q=natural, Lbar=theory*0.001, mu=0, p=0.125, tau=0.5, r=0.25)",
+    "perturbed_sgd(C=topk(k=2), eta=0.125, r=0.5)",
+    "perturbed_sgd(C=shrunk(U=randk(k=2, mask=shared)), eta=0.125, r=0, I_reset=20, R=0.5, batch=0.1)",
+    "powersgd(r=2, rows=10, gamma=0.125, batch=32)",
 ]
 PROBLEM_TEXTS = [
     "quadratics",

@@ -67,6 +67,8 @@ from mpicomp.methods import (
     Dore,
     DoubleSqueeze,
     EF21Plus,
+    PerturbedSGD,
+    PowerSGD,
     TwoDirection,
 )
 from mpicomp.problems import Constants, Objective, Problem, Quadratics
@@ -986,6 +988,8 @@ ONE_OF_EACH = [
     EF21SGDM(QuantizedTopK(3, Natural())),
     EF21SGD2M(Shrunk(RandK(3)), eta=0.3),
     EFSGD(Shrunk(Natural())),
+    PerturbedSGD(TopK(3), eta=0.1, r=0.2, I_reset=4),
+    PowerSGD(2, rows=3, gamma=0.1),
 ]
 SEEDED = ONE_OF_EACH[2:]
 

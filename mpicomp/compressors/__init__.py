@@ -9,6 +9,7 @@ from mpicomp.compressors.natural import Natural, NaturalDithering
 from mpicomp.compressors.permk import PermK
 from mpicomp.compressors.quantized import Quantized, QuantizedTopK, Shrunk
 from mpicomp.compressors.randk import RandK
+from mpicomp.compressors.rankr import RankR
 from mpicomp.compressors.sign import Sign
 from mpicomp.compressors.sparse import Sparse
 from mpicomp.compressors.threshold import HardThreshold
@@ -28,6 +29,7 @@ COMPRESSORS: dict[str, type[Compressor]] = {
     "coded": Coded,
     "quantized": Quantized,
     "topk": TopK,
+    "rankr": RankR,
     "sign": Sign,
     "quantized_topk": QuantizedTopK,
     "shrunk": Shrunk,
@@ -51,6 +53,7 @@ __all__ = [
     "Quantized",
     "QuantizedTopK",
     "RandK",
+    "RankR",
     "Shrunk",
     "Sign",
     "Sparse",

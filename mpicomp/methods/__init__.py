@@ -19,6 +19,8 @@ from mpicomp.methods.efsgd import EFSGD
 from mpicomp.methods.gd import GD
 from mpicomp.methods.marina import MARINA
 from mpicomp.methods.mcm import MCM
+from mpicomp.methods.perturbed_sgd import PerturbedSGD
+from mpicomp.methods.powersgd import PowerSGD
 from mpicomp.methods.twodirection import TwoDirection
 
 METHODS: dict[str, type[Method]] = {
@@ -41,6 +43,8 @@ METHODS: dict[str, type[Method]] = {
     "mcm": MCM,
     "ef21p": EF21P,
     "twodirection": TwoDirection,
+    "perturbed_sgd": PerturbedSGD,
+    "powersgd": PowerSGD,
 }
 
 __all__ = [
@@ -64,5 +68,7 @@ __all__ = [
     "DoubleSqueeze",
     "EF21Plus",
     "Method",
+    "PerturbedSGD",
+    "PowerSGD",
     "TwoDirection",
 ]

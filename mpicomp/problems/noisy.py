@@ -9,7 +9,6 @@ from typing import ClassVar
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Stream
 from mpicomp.problems.base import Array, Constants, Objective, Problem
-from mpicomp.problems.normals import normals
 
 
 @dataclass(frozen=True)
@@ -66,4 +65,4 @@ class NoisyObjective(Objective):
         if b < 1:
             raise ConfigError(f"a batch of b = {b} samples; allowed: 1 and more.")
         g = self.f.grad(x)
-        return g + (self.sigma / sqrt(b * x.size) * normals(stream, x.size)).astype(g.dtype)
+        return g + (self.sigma / sqrt(b * x.size) * stream.normals(x.size)).astype(g.dtype)

@@ -22,6 +22,8 @@ from mpicomp import (
     EF21Plus,
     Method,
     PermK,
+    PerturbedSGD,
+    PowerSGD,
     RandK,
     Sign,
     TopK,
@@ -68,6 +70,8 @@ REPLICATED: list[tuple[Method, str]] = [
     (EF21SGDM(TopK(k=3)), "x g"),
     (EF21SGD2M(TopK(k=3)), "x g"),
     (TwoDirection(TopK(k=3), RandK(k=3), p=0.5), "w z k Gamma"),
+    (PerturbedSGD(TopK(k=3), eta=0.1, r=0.1, I_reset=4), "x anchor age"),
+    (PowerSGD(2, rows=5, gamma=0.1), "x P Q"),
 ]
 
 
