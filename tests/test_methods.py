@@ -56,9 +56,17 @@ from mpicomp.methods import (
     EF14,
     EF21,
     EF21P,
+    EF21SGD2M,
+    EF21SGDM,
+    EFSGD,
     GD,
     MARINA,
+    MCM,
     METHODS,
+    Artemis,
+    Dore,
+    DoubleSqueeze,
+    EF21Plus,
     PerturbedSGD,
     PowerSGD,
     TwoDirection,
@@ -272,7 +280,8 @@ def test_transcriptions_import_numpy_only(path):
 
 
 def test_every_method_has_a_transcription():
-    assert set(METHODS) == {path.stem for path in REFERENCES.glob("*.py")} - {"__init__"}
+    problems = {"networks"}
+    assert set(METHODS) == {path.stem for path in REFERENCES.glob("*.py")} - {"__init__"} - problems
 
 
 def unbiased(values: str) -> list:
@@ -971,6 +980,14 @@ ONE_OF_EACH = [
     ADIANA(Natural()),
     EF21P(TopK(3), RandK(3)),
     TwoDirection(TopK(3), RandK(3)),
+    Artemis(RandK(3), Natural(), p=0.6),
+    MCM(RandK(3), Natural()),
+    Dore(RandK(3), Natural()),
+    DoubleSqueeze(QuantizedTopK(3, Natural()), TopK(3)),
+    EF21Plus(Shrunk(RandK(3))),
+    EF21SGDM(QuantizedTopK(3, Natural())),
+    EF21SGD2M(Shrunk(RandK(3)), eta=0.3),
+    EFSGD(Shrunk(Natural())),
     PerturbedSGD(TopK(3), eta=0.1, r=0.2, I_reset=4),
     PowerSGD(2, rows=3, gamma=0.1),
 ]

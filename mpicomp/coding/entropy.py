@@ -5,7 +5,8 @@ of frequency f takes log2(TOTAL/f) bits, by asymmetric numeral systems (constric
 and receiver must hold the same model.  It is either fitted to the symbols at hand and sent before them::
 
     first, last   the smallest and the largest symbol that occurs, LEB128
-    frequencies   of first .. last, LEB128 each, 0 for one that does not occur
+    frequencies   of first .. last, LEB128 each; a 0, for one that does not occur, is followed by the
+                  number of zeros that follow it
     words         32 bits each, little-endian, to the end
 
 or known beforehand, and then only the words are sent.  A fitted model knows no other symbols; one that
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import constriction
@@ -66,9 +68,11 @@ def entropy(counts: NDArray[np.int64]) -> float:
 
 def encode_model(model: Model) -> Bytes:
     """The header of a fitted model."""
-    used = np.flatnonzero(model)
-    first, last = int(used[0]), int(used[-1])
-    numbers = [first, last, *model[first : last + 1]]
+    used = np.flatnonzero(model).tolist()
+    numbers = [used[0], used[-1], model[used[0]]]
+    for before, symbol in pairwise(used):
+        zeros = symbol - before - 1
+        numbers += [0, zeros - 1] * (zeros > 0) + [model[symbol]]
     return np.frombuffer(b"".join(varint(v) for v in numbers), dtype=np.uint8)
 
 
@@ -79,8 +83,13 @@ def decode_model(buf: Bytes, alphabet: int) -> tuple[Model, int]:
     if not first <= last < alphabet:
         raise MessageError(f"a model of the symbols {first} to {last} of an alphabet of {alphabet}.")
     frequencies = [0] * alphabet
-    for symbol in range(first, last + 1):
+    symbol = first
+    while symbol <= last:
         frequencies[symbol], start = read_varint(buf, start)
+        if frequencies[symbol] == 0:
+            zeros, start = read_varint(buf, start)
+            symbol += zeros
+        symbol += 1
     if sum(frequencies) != TOTAL:
         raise MessageError(f"a model whose frequencies sum to {sum(frequencies)} and not to {TOTAL}.")
     return tuple(frequencies), start

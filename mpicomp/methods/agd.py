@@ -32,6 +32,7 @@ class AGD(AveragingMethod):
     paper: ClassVar[str] = "Nesterov, Lectures on convex optimization (2018), 2.2.20 and 2.2.22"
     steps: ClassVar[tuple[str, ...]] = ("gamma", "mu")
     zeros: ClassVar[tuple[str, ...]] = ("mu",)
+    at_x0: ClassVar[tuple[str, ...]] = ("y",)
 
     @dataclass
     class Replica:
@@ -42,9 +43,6 @@ class AGD(AveragingMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         Identity(self.values)
-
-    def replica(self, x0: Array) -> Replica:
-        return self.Replica(x0.copy(), x0.copy())
 
     def uplink(self, key: Key) -> Identity:
         return Identity(self.values)

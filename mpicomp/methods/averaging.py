@@ -31,13 +31,19 @@ class AveragingMethod(Method):
         return 1 / key.n
 
     def server_step(self, s: Any, r: Any, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        mean, Q = np.zeros_like(getattr(r, self.iterate)), self.uplink(key)
-        for k, up in ups:
-            Q.decompress_add(up.m, mean, k, self.weight(k))
-        return Message(self.down.compress(mean, key))
+        m = mean(ups, self.uplink(key), getattr(r, self.iterate), self.weight(key))
+        return Message(self.down.compress(m, key))
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
         return self.uplink(key).paper_bits(up.m, d)
+
+
+def mean(ups: Iterable[tuple[Key, Message]], Q: Compressor, like: Array, weight: float) -> Array:
+    """The workers' usual messages, each counting ``weight``: their mean for 1/n."""
+    total = np.zeros_like(like)
+    for k, up in ups:
+        Q.decompress_add(up.m, total, k, weight)
+    return total
 
 
 def means(ups: Iterable[tuple[Key, Any]], Q: Compressor, like: Array, *names: str) -> list[Array]:

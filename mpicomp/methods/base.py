@@ -47,15 +47,16 @@ class Nothing:
 class Method(ABC):
     """A frozen dataclass of hyper-parameters; nested ``Replica``, ``Server`` and ``Worker`` records.
 
-    ``Up`` and ``Down`` are the records on the wire.  Records start at zero, the iterate at x0.
+    ``Up`` and ``Down`` are the records on the wire.  Records start at zero, the iterate and ``at_x0`` at x0.
     """
 
     paper: ClassVar[str]
     steps: ClassVar[tuple[str, ...]] = ("gamma",)  # what may say "theory"; first the step size
-    zeros: ClassVar[tuple[str, ...]] = ()  # of these, what may be 0
     fractions: ClassVar[tuple[str, ...]] = ()  # what lies in (0, 1], or is None for its default
+    zeros: ClassVar[tuple[str, ...]] = ()  # of these two, what may be 0
     counts: ClassVar[tuple[str, ...]] = ()  # what is a count, a fraction below 1 of all, or None for all
     iterate: ClassVar[str] = "x"  # the replica's field that a run reports and measures
+    at_x0: ClassVar[tuple[str, ...]] = ()  # fields of records that start where the iterate does
     Replica: ClassVar[type]
     Server: ClassVar[type] = Nothing
     Worker: ClassVar[type] = Nothing
@@ -70,7 +71,7 @@ class Method(ABC):
             if not (name in self.zeros and getattr(self, name) == 0):
                 check_step(name, getattr(self, name))
         for name in self.fractions:
-            if getattr(self, name) is not None:
+            if getattr(self, name) is not None and not (name in self.zeros and getattr(self, name) == 0):
                 check_probability(name, getattr(self, name))
         for name in self.counts:
             if getattr(self, name) is not None:
@@ -78,17 +79,15 @@ class Method(ABC):
 
     def replica(self, x0: Array) -> Any:
         """The state that every rank starts with."""
-        r = start(self.Replica, x0)
-        setattr(r, self.iterate, x0.copy())
-        return r
+        return start(self.Replica, x0, (self.iterate, *self.at_x0))
 
     def server(self, x0: Array) -> Any:
         """The server's private state."""
-        return start(self.Server, x0)
+        return start(self.Server, x0, self.at_x0)
 
     def worker(self, x0: Array) -> Any:
         """A worker's private state."""
-        return start(self.Worker, x0)
+        return start(self.Worker, x0, self.at_x0)
 
     def senders(self, key: Key) -> Sequence[int]:
         """The workers that take part in the round of ``key``, increasing; every rank names the same."""
@@ -145,9 +144,10 @@ class Method(ABC):
         return replace(method, **{k: step_factor(k, v) * numbers[k] for k, v in asked.items()})
 
 
-def start(record: type, x0: Array) -> Any:
-    """A ``record`` whose arrays are zero and whose other fields have their defaults."""
-    return record(**{f.name: np.zeros_like(x0) for f in fields(record) if f.default is MISSING})
+def start(record: type, x0: Array, at_x0: tuple[str, ...] = ()) -> Any:
+    """A ``record`` whose arrays are zero, those named in ``at_x0`` x0; other fields have their defaults."""
+    names = [f.name for f in fields(record) if f.default is MISSING]
+    return record(**{name: x0.copy() if name in at_x0 else np.zeros_like(x0) for name in names})
 
 
 @cache

@@ -1,4 +1,4 @@
-"""EF14: error feedback as first proposed."""
+"""EF14: error feedback as first proposed; with a batch, EF14-SGD."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
 from mpicomp.methods.checks import Step
+from mpicomp.methods.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -19,18 +20,21 @@ from mpicomp.problems.base import Constants, Objective
 class EF14(AveragingMethod):
     """What compression drops is remembered and added to the next message::
 
-        worker i   p_i = e_i + γ ∇f_i(x^k);   Δ_i = C(p_i);   e_i = p_i - Δ_i
+        worker i   p_i = e_i + γ s_i;   Δ_i = C(p_i);   e_i = p_i - Δ_i
         all        x^{k+1} = x^k - mean Δ_i
 
-    The virtual iterate x^k - mean e_i is that of gradient descent on the sent history, for any C.
+    s_i is ∇f_i(x^k), or with ``batch`` its mean over that many samples.  The virtual iterate x^k - mean e_i
+    is that of (stochastic) gradient descent on the sent history, for any C.
     theory: gamma = α/(10 L), a safe default of the form α/(c L), not a theorem's constant.
     """
 
     C: Contractive | Absolute
     gamma: Step = "theory"
+    batch: int | float | None = None
     down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Seide et al. (2014); Stich, Cordonnier, Jaggi (2018); Karimireddy et al. (2019)"
+    counts: ClassVar[tuple[str, ...]] = ("batch",)
 
     @dataclass
     class Replica:
@@ -44,7 +48,7 @@ class EF14(AveragingMethod):
         return self.C
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        w.e += self.gamma * f.grad(r.x)  # p_i
+        w.e += self.gamma * gradient(f, r.x, self.batch, key)  # p_i
         m = self.C.compress(w.e, key)
         self.C.decompress_add(m, w.e, key, -1.0)  # e_i = p_i - Δ_i
         return Message(m)

@@ -1,4 +1,4 @@
-"""EF21: error feedback that converges without bounded gradients."""
+"""EF21: error feedback that converges without bounded gradients; with a batch, EF21-SGD."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
 from mpicomp.methods.checks import Step
+from mpicomp.methods.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -25,15 +26,19 @@ class EF21(AveragingMethod):
 
     g = mean g_i throughout.
     theory: gamma = 1/(L + L̃ √(β/θ)), Theorem 1, √(β/θ) = √(1-α)/(1 - √(1-α)).
+    With ``batch``, the mean over that many samples for ∇f_i, it is EF21-SGD, and theory is still that of full
+    gradients.  Where the noise is large, EF21-SGDM is the method to take.
 
     Differences from the paper: the mean is broadcast and every rank takes the step.
     """
 
     C: Contractive
     gamma: Step = "theory"
+    batch: int | float | None = None
     down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Richtárik, Sokolov, Fatkhullin, EF21 (NeurIPS 2021), Algorithm 2"
+    counts: ClassVar[tuple[str, ...]] = ("batch",)
 
     @dataclass
     class Replica:
@@ -49,7 +54,7 @@ class EF21(AveragingMethod):
         return self.C
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        w.e = f.grad(r.x) - w.g
+        w.e = gradient(f, r.x, self.batch, key) - w.g
         c = self.C.compress(w.e, key)
         self.C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
         self.C.decompress_add(c, w.e, key, -1.0)
