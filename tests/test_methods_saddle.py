@@ -7,6 +7,7 @@ rounds 2t and 2t+1, and its first Q is drawn with the key of round 0.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from math import inf, sqrt
 
@@ -25,9 +26,10 @@ from mpicomp.compressors import (
     Sparse,
     TopK,
 )
+from mpicomp.config import from_json, parse_method, to_json, to_text
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
-from mpicomp.methods import EF14, EF21, PerturbedSGD, PowerSGD
+from mpicomp.methods import EF14, EF21, EFSGD, PerturbedSGD, PowerSGD
 from mpicomp.problems import Noisy, Problem, Quadratics, Saddle
 from tests.reference.gd import gd
 from tests.reference.perturbed_sgd import perturbed_sgd
@@ -149,6 +151,14 @@ def test_without_compression_and_noise_it_is_sgd_on_batches():
         wanted.append(x)
     loop = start(PerturbedSGD(WHOLE, eta=0.1, r=0, batch=3), problem, n, seed=2)
     assert_close(trajectory(loop, 60), wanted, 1e-12)
+
+
+@pytest.mark.parametrize("C", CONTRACTIVE, ids=repr)
+def test_without_noise_and_resets_it_is_ef_sgd(C):
+    """Exact, on batches."""
+    problem = Noisy(Quadratics(d=12, noise=0.5, lam=0.01), 0.5)
+    methods = [PerturbedSGD(C, eta=0.1, r=0, batch=3), EFSGD(C, gamma=0.1, batch=3)]
+    assert_equal(*(trajectory(start(m, problem, 4, seed=6), 30) for m in methods))
 
 
 @pytest.mark.parametrize("C", [TopK(3, values="f8"), TopK(1, values="f8")], ids=repr)
@@ -345,6 +355,22 @@ def test_parameters_out_of_range_are_refused(wrong):
 def test_there_is_no_theory_s_step(method, name):
     with pytest.raises(ConfigError, match=f"give {name} as a number"):
         start(method, Entropy(), 4)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        PerturbedSGD(SHARED, eta=0.1, r=0.1),
+        PerturbedSGD(TopK(2), eta=0.1, r=0, I_reset=5, R=0.1, batch=0.5),
+        PowerSGD(2, 3, gamma=0.1),
+    ],
+    ids=repr,
+)
+def test_a_method_as_it_is_run_reads_back_from_text_and_json(method):
+    """Resolved, as a run's record has it, never-resets included."""
+    resolved = start(method, Entropy(), 4).method
+    assert resolved == method == parse_method(to_text(resolved)) == parse_method(repr(resolved))
+    assert from_json("method", json.loads(json.dumps(to_json(resolved)))) == method
 
 
 # --- PowerSGD ---

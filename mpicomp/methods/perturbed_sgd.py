@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, sqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from mpicomp.coding.bits import Bytes
 from mpicomp.compressors import Contractive, Identity, Sparse
 from mpicomp.compressors.base import Array, check_whole
 from mpicomp.errors import ConfigError
+from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key, Stream
 from mpicomp.methods.base import Message, Method, Nothing
 from mpicomp.methods.checks import Step
@@ -44,8 +45,8 @@ class PerturbedSGD(Method):
     C: Contractive
     eta: Step
     r: float
-    I_reset: Step = None
-    R: Step = None
+    I_reset: int | None = None
+    R: float | None = None
     batch: int | float | None = None
     dense: Identity = Identity()
     down: Sparse = Sparse()
@@ -55,6 +56,7 @@ class PerturbedSGD(Method):
     )
     steps: ClassVar[tuple[str, ...]] = ("eta",)
     counts: ClassVar[tuple[str, ...]] = ("batch",)
+    at_x0: ClassVar[tuple[str, ...]] = ("anchor",)
 
     @dataclass
     class Up:
@@ -75,13 +77,10 @@ class PerturbedSGD(Method):
         super().__post_init__()
         if not isinstance(self.r, int | float) or not 0 <= self.r < inf:
             raise ConfigError(f"r={self.r!r}; allowed: the size of the noise, a number from 0 up.")
-        if self.I_reset not in (None, inf):
+        if self.I_reset is not None:
             check_whole("I_reset", self.I_reset)
-        if self.R is not None and (not isinstance(self.R, int | float) or not self.R > 0):
+        if self.R is not None and (not isinstance(self.R, int | float) or not 0 < self.R < inf):
             raise ConfigError(f"R={self.R!r}; allowed: a distance above 0, or None for no such reset.")
-
-    def replica(self, x0: Array) -> Replica:
-        return self.Replica(x0.copy(), x0.copy())
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Up:
         nothing = np.empty(0, np.uint8)
@@ -90,7 +89,7 @@ class PerturbedSGD(Method):
             self.dense.decompress_add(e, w.e, key, -1.0)  # e_i = 0
             return self.Up(e, nothing)
         w.e += gradient(f, r.x, self.batch, key)
-        w.e += self.r * _direction(key.shared("perturbed_sgd"), w.e.size)  # u_i = e_i + s_i + ξ
+        add_scaled(w.e, _direction(key.shared("perturbed_sgd"), w.e.size), self.r)  # u_i = e_i + s_i + ξ
         m = self.C.compress(w.e, key)
         self.C.decompress_add(m, w.e, key, -1.0)  # e_i = u_i - C(u_i)
         return self.Up(nothing, m)
@@ -113,7 +112,9 @@ class PerturbedSGD(Method):
 
     def _resets(self, r: Replica) -> bool:
         """Whether the round that starts from ``r`` is a reset."""
-        return r.age >= self.I_reset or bool(np.sum((r.x - r.anchor) ** 2) >= self.R**2)
+        if self.I_reset is not None and r.age >= self.I_reset:
+            return True
+        return self.R is not None and bool(np.sum((r.x - r.anchor) ** 2) >= self.R**2)
 
     def residual(self, w: Worker) -> Array:
         return w.e
@@ -121,8 +122,8 @@ class PerturbedSGD(Method):
     def paper_bits(self, up: Up, d: int, key: Key) -> int:
         return self.dense.paper_bits(up.e, d) if len(up.e) else self.C.paper_bits(up.m, d)
 
-    def defaults(self, d: int, n: int) -> dict[str, float]:
-        return {"I_reset": inf, "R": inf}
+    def defaults(self, d: int, n: int) -> dict[str, Any]:
+        return {"I_reset": None, "R": None}  # for never
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         raise ConfigError("PerturbedSGD's theorem gives no constant for its step size; give eta as a number.")

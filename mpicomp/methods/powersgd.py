@@ -13,6 +13,7 @@ from mpicomp.compressors import Identity, Sparse
 from mpicomp.compressors.base import Array, check_whole
 from mpicomp.compressors.rankr import columns_of
 from mpicomp.errors import ConfigError
+from mpicomp.kernels import add_scaled
 from mpicomp.kernels.lowrank import orthonormal, outer, times
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method, Nothing
@@ -100,7 +101,7 @@ class PowerSGD(Method):
             r.P = orthonormal(self.down.decompress(down.m, r.P.size, key).reshape(r.P.shape))
         else:
             r.Q = self.down.decompress(down.m, r.Q.size, key).reshape(r.Q.shape)
-            r.x -= self.gamma * outer(r.P, r.Q).ravel()
+            add_scaled(r.x, outer(r.P, r.Q).ravel(), -self.gamma)
 
     def residual(self, w: Worker) -> Array:
         return w.e
