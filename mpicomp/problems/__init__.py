@@ -2,6 +2,7 @@
 
 from mpicomp.problems.base import Constants, Objective, Problem
 from mpicomp.problems.glm import Logistic, NonconvexGLM, NonconvexLogistic
+from mpicomp.problems.noisy import Noisy
 from mpicomp.problems.quadratics import Quadratics
 
 PROBLEMS: dict[str, type[Problem]] = {
@@ -9,12 +10,14 @@ PROBLEMS: dict[str, type[Problem]] = {
     "logistic": Logistic,
     "nonconvex_logistic": NonconvexLogistic,
     "nonconvex_glm": NonconvexGLM,
+    "noisy": Noisy,
 }
 
 __all__ = [
     "PROBLEMS",
     "Constants",
     "Logistic",
+    "Noisy",
     "NonconvexGLM",
     "NonconvexLogistic",
     "Objective",
