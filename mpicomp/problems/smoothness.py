@@ -52,9 +52,13 @@ def _spectrum(data: Dataset, split: str, n: int) -> Spectrum:
             tops[rows] = workers[-1]
         mean = top_eigenvalue(scale_rows(data.X, np.sqrt(weights)))
         weighted = top_eigenvalue(scale_rows(data.X, np.sqrt(weights * tops)))
-        squares = np.asarray(data.X.multiply(data.X).sum(axis=1))  # ||a_j||^2
-        samples = top_eigenvalue(scale_rows(data.X, np.sqrt(weights * squares)))
+        samples = top_eigenvalue(scale_rows(data.X, np.sqrt(weights * row_squares(data.X))))
         return Spectrum(tuple(workers), mean, weighted, samples)
+
+
+def row_squares(X: csr_array) -> np.ndarray:
+    """||a_j||^2 of every row."""
+    return np.asarray(X.multiply(X).sum(axis=1))
 
 
 def scale_rows(X: csr_array, factors: np.ndarray) -> csr_array:
