@@ -59,6 +59,13 @@ METHOD_TEXTS = [
     "ef21p(C=topk(k=2))",
     "ef21p(C=topk(k=2), Q=randk(k=3), gamma=theory*16)",
     "twodirection(C=topk(k=2), Q=randk(k=3))",
+    "vrmarina(Q=randk(k=2), batch=0.01, gamma=theory*2)",
+    "vrmarina(Q=permk, batch=4, p=0.125, sync_batch=64)",
+    "ppmarina(Q=randk(k=2), r=0.5)",
+    "vrdiana(Q=natural, batch=None, p=theory*0.5)",
+    "dashapage(Q=randk(k=2), batch=8)",
+    "dashamvr(Q=randk(k=2), batch=1, b=0.125)",
+    "dcgd(Q=natural, batch=32)",
     "twodirection(C=sign, Q=natural, Lbar=theory*0.001, mu=0, p=0.125, tau=0.5, r=0.25)",
 ]
 PROBLEM_TEXTS = [

@@ -51,6 +51,8 @@ from mpicomp.methods import (
     ADIANA,
     AGD,
     DASHA,
+    DASHAMVR,
+    DASHAPAGE,
     DCGD,
     DIANA,
     EF14,
@@ -59,6 +61,9 @@ from mpicomp.methods import (
     GD,
     MARINA,
     METHODS,
+    PPMARINA,
+    VRDIANA,
+    VRMARINA,
     TwoDirection,
 )
 from mpicomp.problems import Constants, Objective, Problem, Quadratics
@@ -969,6 +974,11 @@ ONE_OF_EACH = [
     ADIANA(Natural()),
     EF21P(TopK(3), RandK(3)),
     TwoDirection(TopK(3), RandK(3)),
+    VRMARINA(RandK(3), batch=None),
+    PPMARINA(RandK(3), r=2),
+    VRDIANA(RandK(3), batch=None),
+    DASHAPAGE(RandK(3), batch=None),
+    DASHAMVR(RandK(3), batch=None, b=0.5),
 ]
 SEEDED = ONE_OF_EACH[2:]
 

@@ -4,6 +4,8 @@ from mpicomp.methods.adiana import ADIANA
 from mpicomp.methods.agd import AGD
 from mpicomp.methods.base import Method
 from mpicomp.methods.dasha import DASHA
+from mpicomp.methods.dashamvr import DASHAMVR
+from mpicomp.methods.dashapage import DASHAPAGE
 from mpicomp.methods.dcgd import DCGD
 from mpicomp.methods.diana import DIANA
 from mpicomp.methods.ef14 import EF14
@@ -11,17 +13,25 @@ from mpicomp.methods.ef21 import EF21
 from mpicomp.methods.ef21p import EF21P
 from mpicomp.methods.gd import GD
 from mpicomp.methods.marina import MARINA
+from mpicomp.methods.ppmarina import PPMARINA
 from mpicomp.methods.twodirection import TwoDirection
+from mpicomp.methods.vrdiana import VRDIANA
+from mpicomp.methods.vrmarina import VRMARINA
 
 METHODS: dict[str, type[Method]] = {
     "gd": GD,
     "agd": AGD,
     "dcgd": DCGD,
     "diana": DIANA,
+    "vrdiana": VRDIANA,
     "marina": MARINA,
+    "vrmarina": VRMARINA,
+    "ppmarina": PPMARINA,
     "ef14": EF14,
     "ef21": EF21,
     "dasha": DASHA,
+    "dashapage": DASHAPAGE,
+    "dashamvr": DASHAMVR,
     "adiana": ADIANA,
     "ef21p": EF21P,
     "twodirection": TwoDirection,
@@ -31,6 +41,8 @@ __all__ = [
     "ADIANA",
     "AGD",
     "DASHA",
+    "DASHAMVR",
+    "DASHAPAGE",
     "DCGD",
     "DIANA",
     "EF14",
@@ -39,6 +51,9 @@ __all__ = [
     "GD",
     "MARINA",
     "METHODS",
+    "PPMARINA",
+    "VRDIANA",
+    "VRMARINA",
     "Method",
     "TwoDirection",
 ]

@@ -8,7 +8,24 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import ADIANA, AGD, DIANA, EF21, EF21P, MARINA, Method, PermK, RandK, TopK, TwoDirection
+from mpicomp import (
+    ADIANA,
+    AGD,
+    DASHAMVR,
+    DASHAPAGE,
+    DIANA,
+    EF21,
+    EF21P,
+    MARINA,
+    PPMARINA,
+    VRDIANA,
+    VRMARINA,
+    Method,
+    PermK,
+    RandK,
+    TopK,
+    TwoDirection,
+)
 from mpicomp.errors import DataError
 from mpicomp.loop import Loop
 from mpicomp.problems import Quadratics
@@ -44,6 +61,11 @@ REPLICATED: list[tuple[Method, str]] = [
     (ADIANA(PermK(), p=0.5, parameters="refined"), "x y z w h"),
     (EF21P(TopK(k=3), RandK(k=3)), "w"),
     (TwoDirection(TopK(k=3), RandK(k=3), p=0.5), "w z k Gamma"),
+    (VRMARINA(RandK(k=3), batch=None), "x g previous"),
+    (PPMARINA(RandK(k=3), r=3), "x g previous"),
+    (VRDIANA(RandK(k=3), batch=None, p=0.5), "x h w"),
+    (DASHAPAGE(RandK(k=3), batch=None), "x g previous"),
+    (DASHAMVR(RandK(k=3), batch=None, b=0.5), "x g previous"),
 ]
 
 
