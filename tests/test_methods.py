@@ -51,6 +51,8 @@ from mpicomp.methods import (
     ADIANA,
     AGD,
     DASHA,
+    DASHAMVR,
+    DASHAPAGE,
     DCGD,
     DIANA,
     EF14,
@@ -63,6 +65,9 @@ from mpicomp.methods import (
     MARINA,
     MCM,
     METHODS,
+    PPMARINA,
+    VRDIANA,
+    VRMARINA,
     Artemis,
     Dore,
     DoubleSqueeze,
@@ -990,6 +995,11 @@ ONE_OF_EACH = [
     EFSGD(Shrunk(Natural())),
     PerturbedSGD(TopK(3), eta=0.1, r=0.2, I_reset=4),
     PowerSGD(2, rows=3, gamma=0.1),
+    VRMARINA(RandK(3), batch=None),
+    PPMARINA(RandK(3), r=2),
+    VRDIANA(RandK(3), batch=None),
+    DASHAPAGE(RandK(3), batch=None),
+    DASHAMVR(RandK(3), batch=None, b=0.5),
 ]
 SEEDED = ONE_OF_EACH[2:]
 

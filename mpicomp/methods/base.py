@@ -73,6 +73,9 @@ class Method(ABC):
         for name in self.fractions:
             if getattr(self, name) is not None and not (name in self.zeros and getattr(self, name) == 0):
                 check_probability(name, getattr(self, name))
+            value = getattr(self, name)
+            if value is not None and not (name in self.steps and isinstance(value, str)):
+                check_probability(name, value)
         for name in self.counts:
             if getattr(self, name) is not None:
                 check_count(getattr(self, name), name)

@@ -28,6 +28,7 @@ class Constants:
     f_star     min f
     L_sample   mean_i mean_j ||D_ij||^2 <= L_sample^2 ||x-y||^2,  D_ij = grad f_ij(x) - grad f_ij(y) of
                the sample j of worker i; it bounds the script L of VR-MARINA's theorem (as recalled)
+    L_ij       the smoothness constant of each f_ij, the largest
     samples    the number of samples of a worker, the largest; None where they are drawn afresh
     sigma      E ||batch_grad(x, 1, stream) - grad f_i(x)||^2 <= sigma^2 for every x and i
     =========  ============================================================================
@@ -40,6 +41,7 @@ class Constants:
     mu: float | None = None
     f_star: float | None = None
     L_sample: float | None = None
+    L_ij: float | None = None
     samples: int | None = None
     sigma: float | None = None
 
