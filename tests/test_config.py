@@ -68,6 +68,12 @@ PROBLEM_TEXTS = [
     "logistic(data='german.numer', split=sorted, cond=100.0)",
     "nonconvex_logistic(data='a folder/a file', lam=0.1)",
     "nonconvex_glm(data=digits)",
+    "least_squares(data=digits, lam=0.5)",
+    "least_squares(data=digits, split=sorted, cond=100.0)",
+    "saddle",
+    "saddle(d=3, curvature=2.0, noise=0.5, seed=1)",
+    "noisy(problem=quadratics(d=20), sigma=2.0)",
+    "noisy(problem=noisy(problem=logistic(data=digits, cond=10.0), sigma=1.0), sigma=0.5)",
 ]
 ALL = [("compressor", t) for t in COMPRESSOR_TEXTS]
 ALL += [("method", t) for t in METHOD_TEXTS] + [("problem", t) for t in PROBLEM_TEXTS]
