@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 from mpicomp.data import SPLITS, load, rows_of
@@ -53,7 +54,12 @@ class LinearProblem(Problem):
     def constants(self, n: int) -> Constants:
         lam, data = self.weight(n), load(self.data)
         found = bounds(spectrum(data, self.split, n), self.phi.curvature, lam * self.rho.curvature)
-        return replace(found, mu=lam if self.convex else None, samples=-(-len(data.y) // n))
+        return replace(
+            found,
+            mu=lam if self.convex else None,
+            samples=-(-len(data.y) // n),
+            diagonals=partial(self.diagonals, n),
+        )
 
 
 @dataclass(frozen=True)
