@@ -13,7 +13,8 @@ import ast
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
-from typing import Any, TypeVar, get_args, get_type_hints
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from mpicomp.compressors import COMPRESSORS, Compressor
 from mpicomp.errors import ConfigError, unknown
@@ -67,7 +68,12 @@ def from_json(kind: str, content: Mapping[str, Any]) -> Any:
     if not isinstance(content, Mapping) or not isinstance(content.get("name"), str):
         raise ConfigError(f"{content!r} is no {kind}; expected an object with a 'name'.")
     given = {k: v for k, v in content.items() if k != "name"}
-    return _build(kind, content["name"], given, from_json, lambda v: v, str(dict(content)))
+    return _build(kind, content["name"], given, from_json, _from_list, str(dict(content)))
+
+
+def _from_list(value: Any) -> Any:
+    """JSON has no tuples."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -193,13 +199,15 @@ def _literal(node: ast.expr) -> Any:
             return -number
         case ast.Name(id=name):
             return name
+        case ast.Tuple(elts=elements):
+            return tuple(_literal(element) for element in elements)
         case ast.BinOp(
             left=ast.Name(id=name), op=ast.Mult(), right=ast.Constant(value=int() | float() as factor)
         ):
             return f"{name}*{factor}"
     raise ConfigError(
         f"{ast.unparse(node)!r} is no value; allowed: a number, a name, 'a quoted text', "
-        "True, False, None, theory*NUMBER."
+        "True, False, None, theory*NUMBER, a tuple of such."
     )
 
 
@@ -209,7 +217,9 @@ def _typed(text: str, parameter: str, value: Any, hint: Any) -> Any:
         return value
     if hint is str and type(value) is int:  # p=2 is as good as p='2'
         return str(value)
-    accepted = hint | int if isinstance(1.0, hint) else hint  # whole numbers are numbers
+    members = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    kinds = tuple(get_origin(member) or member for member in members)  # a tuple[float, ...] is a tuple
+    accepted = (*kinds, int) if float in kinds else kinds  # whole numbers are numbers
     if isinstance(value, bool) or not isinstance(value, accepted):
         wanted = getattr(hint, "__name__", str(hint))
         raise ConfigError(f"{text}: {parameter}={value!r}; allowed: a value of type {wanted}.")

@@ -92,6 +92,8 @@ class Loop:
         for i, message in received:
             up: Any = messages.decode(self.method.Up, message)
             self.ledger.up[i] += len(message)
+            if key.round < self.method.set_up:
+                self.ledger.set_up_bytes += len(message)
             self.ledger.paper_bits_up += self.method.paper_bits(up, self.x.size, key.of(i))
             yield key.of(i), up
 

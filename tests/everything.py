@@ -21,8 +21,13 @@ from mpicomp import (
     GD,
     MARINA,
     Absolute,
+    ADIANAPlus,
+    BlockSteps,
     Contractive,
+    DCGDPlus,
+    DIANAPlus,
     Identity,
+    Importance,
     Method,
     Natural,
     PermK,
@@ -31,6 +36,7 @@ from mpicomp import (
     TopK,
     TwoDirection,
     Unbiased,
+    VaryingSteps,
 )
 from mpicomp.problems import Quadratics
 from mpicomp.transports import launched_rank
@@ -56,6 +62,8 @@ def methods() -> list[Method]:
         chosen += [ADIANA(Q, eta=1e-3, mu=0.1, p=0.3), ADIANA(Q, eta=1e-3, mu=0.1, parameters="refined")]
         for C in (TopK(5), Sign()):
             chosen += [EF21P(C, Q, gamma=1e-3), TwoDirection(C, Q, Lbar=100.0, mu=0.1, p=0.3)]
+    for Q in (RandK(5), Importance(5), VaryingSteps(10.0), BlockSteps(10.0, 4)):
+        chosen += [DCGDPlus(Q, gamma=1e-3), DIANAPlus(Q, gamma=1e-3), ADIANAPlus(Q, eta=1e-3, p=0.3)]
     return chosen
 
 

@@ -43,6 +43,11 @@ COMPRESSOR_TEXTS = [
     "quantized_topk(k=0.1, Q=dithering(s=3))",
     "shrunk(U=quantized(S=permk, Q=ternary))",
     "hard_threshold(lam=0.001)",
+    "varying_steps(beta=20.0)",
+    "varying_steps(beta=1.5, weights=(1.0, 0.25), values=f8)",
+    "block_steps(beta=20.0, blocks=4)",
+    "importance(k=0.1)",
+    "importance(k=3, weights=(1.0, 2.0, 0.0, 0.5))",
 ]
 METHOD_TEXTS = [
     "gd",
@@ -59,6 +64,9 @@ METHOD_TEXTS = [
     "ef21p(C=topk(k=2))",
     "ef21p(C=topk(k=2), Q=randk(k=3), gamma=theory*16)",
     "twodirection(C=topk(k=2), Q=randk(k=3))",
+    "dcgd_plus(Q=varying_steps(beta=20.0))",
+    "diana_plus(Q=block_steps(beta=20.0, blocks=4), gamma=theory*8)",
+    "adiana_plus(Q=importance(k=0.1), p=theory*0.5, alpha=0.25)",
     "twodirection(C=sign, Q=natural, Lbar=theory*0.001, mu=0, p=0.125, tau=0.5, r=0.25)",
 ]
 PROBLEM_TEXTS = [

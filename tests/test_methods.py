@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from hashlib import sha256
 from itertools import pairwise
 from math import sqrt
@@ -28,9 +29,11 @@ import pytest
 from mpicomp import compressors
 from mpicomp.compressors import (
     Bernoulli,
+    BlockSteps,
     Dithering,
     HardThreshold,
     Identity,
+    Importance,
     Lazy,
     Natural,
     NaturalDithering,
@@ -43,6 +46,7 @@ from mpicomp.compressors import (
     Sparse,
     Ternary,
     TopK,
+    VaryingSteps,
 )
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
@@ -59,6 +63,9 @@ from mpicomp.methods import (
     GD,
     MARINA,
     METHODS,
+    ADIANAPlus,
+    DCGDPlus,
+    DIANAPlus,
     TwoDirection,
 )
 from mpicomp.problems import Constants, Objective, Problem, Quadratics
@@ -177,7 +184,12 @@ class Entropy(Problem):
         grams = [self.objective(i, n).rows for i in range(n)]
         tops = [float(np.linalg.eigvalsh(a.T @ a)[-1]) / (4 * self.rows) + self.lam for a in grams]
         return Constants(
-            L=float(np.mean(tops)), L_i=tuple(tops), L_plus=max(tops), L_pm=max(tops), mu=self.lam
+            L=float(np.mean(tops)),
+            L_i=tuple(tops),
+            L_plus=max(tops),
+            L_pm=max(tops),
+            mu=self.lam,
+            diagonals=partial(self.diagonals, n),
         )
 
 
@@ -193,6 +205,9 @@ class Margins(Objective):
 
     def grad(self, x):
         return -self.rows.T @ (1 / (1 + np.exp(self.rows @ x))) / len(self.rows) + self.lam * x
+
+    def smoothness_matrix(self):
+        return self.rows.T @ self.rows / (4 * len(self.rows)) + self.lam * np.eye(self.rows.shape[1])
 
 
 # --- running ---
@@ -969,6 +984,9 @@ ONE_OF_EACH = [
     ADIANA(Natural()),
     EF21P(TopK(3), RandK(3)),
     TwoDirection(TopK(3), RandK(3)),
+    DCGDPlus(Importance(0.3)),
+    DIANAPlus(VaryingSteps(6.0)),
+    ADIANAPlus(BlockSteps(6.0, 3)),
 ]
 SEEDED = ONE_OF_EACH[2:]
 

@@ -4,12 +4,14 @@ from mpicomp.compressors.base import Absolute, Compressor, Contractive, Unbiased
 from mpicomp.compressors.bernoulli import Bernoulli, Lazy
 from mpicomp.compressors.dithering import Dithering, Ternary
 from mpicomp.compressors.identity import Identity
+from mpicomp.compressors.importance import Importance
 from mpicomp.compressors.natural import Natural, NaturalDithering
 from mpicomp.compressors.permk import PermK
 from mpicomp.compressors.quantized import Quantized, QuantizedTopK, Shrunk
 from mpicomp.compressors.randk import RandK
 from mpicomp.compressors.sign import Sign
 from mpicomp.compressors.sparse import Sparse
+from mpicomp.compressors.steps import BlockSteps, VaryingSteps
 from mpicomp.compressors.threshold import HardThreshold
 from mpicomp.compressors.topk import TopK
 
@@ -30,17 +32,22 @@ COMPRESSORS: dict[str, type[Compressor]] = {
     "quantized_topk": QuantizedTopK,
     "shrunk": Shrunk,
     "hard_threshold": HardThreshold,
+    "varying_steps": VaryingSteps,
+    "block_steps": BlockSteps,
+    "importance": Importance,
 }
 
 __all__ = [
     "COMPRESSORS",
     "Absolute",
     "Bernoulli",
+    "BlockSteps",
     "Compressor",
     "Contractive",
     "Dithering",
     "HardThreshold",
     "Identity",
+    "Importance",
     "Lazy",
     "Natural",
     "NaturalDithering",
@@ -54,4 +61,5 @@ __all__ = [
     "Ternary",
     "TopK",
     "Unbiased",
+    "VaryingSteps",
 ]

@@ -1,11 +1,14 @@
 """Methods, simple ones first, and the table by which the command line knows them."""
 
 from mpicomp.methods.adiana import ADIANA
+from mpicomp.methods.adiana_plus import ADIANAPlus
 from mpicomp.methods.agd import AGD
 from mpicomp.methods.base import Method
 from mpicomp.methods.dasha import DASHA
 from mpicomp.methods.dcgd import DCGD
+from mpicomp.methods.dcgd_plus import DCGDPlus
 from mpicomp.methods.diana import DIANA
+from mpicomp.methods.diana_plus import DIANAPlus
 from mpicomp.methods.ef14 import EF14
 from mpicomp.methods.ef21 import EF21
 from mpicomp.methods.ef21p import EF21P
@@ -25,6 +28,9 @@ METHODS: dict[str, type[Method]] = {
     "adiana": ADIANA,
     "ef21p": EF21P,
     "twodirection": TwoDirection,
+    "dcgd_plus": DCGDPlus,
+    "diana_plus": DIANAPlus,
+    "adiana_plus": ADIANAPlus,
 }
 
 __all__ = [
@@ -39,6 +45,9 @@ __all__ = [
     "GD",
     "MARINA",
     "METHODS",
+    "ADIANAPlus",
+    "DCGDPlus",
+    "DIANAPlus",
     "Method",
     "TwoDirection",
 ]

@@ -8,7 +8,25 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import ADIANA, AGD, DIANA, EF21, EF21P, MARINA, Method, PermK, RandK, TopK, TwoDirection
+from mpicomp import (
+    ADIANA,
+    AGD,
+    DIANA,
+    EF21,
+    EF21P,
+    MARINA,
+    ADIANAPlus,
+    BlockSteps,
+    DCGDPlus,
+    DIANAPlus,
+    Importance,
+    Method,
+    PermK,
+    RandK,
+    TopK,
+    TwoDirection,
+    VaryingSteps,
+)
 from mpicomp.errors import DataError
 from mpicomp.loop import Loop
 from mpicomp.problems import Quadratics
@@ -44,6 +62,9 @@ REPLICATED: list[tuple[Method, str]] = [
     (ADIANA(PermK(), p=0.5, parameters="refined"), "x y z w h"),
     (EF21P(TopK(k=3), RandK(k=3)), "w"),
     (TwoDirection(TopK(k=3), RandK(k=3), p=0.5), "w z k Gamma"),
+    (DCGDPlus(Importance(0.3)), "x"),
+    (DIANAPlus(VaryingSteps(6.0)), "x h"),
+    (ADIANAPlus(BlockSteps(6.0, 3), p=0.5), "x y z w h"),
 ]
 
 
