@@ -35,7 +35,12 @@ from mpicomp import (
     Dore,
     DoubleSqueeze,
     EF21Plus,
+    ADIANAPlus,
+    BlockSteps,
+    DCGDPlus,
+    DIANAPlus,
     Identity,
+    Importance,
     Method,
     Natural,
     PermK,
@@ -46,6 +51,7 @@ from mpicomp import (
     TopK,
     TwoDirection,
     Unbiased,
+    VaryingSteps,
 )
 from mpicomp.problems import Noisy, Quadratics
 from mpicomp.transports import launched_rank
@@ -82,6 +88,8 @@ def methods() -> list[Method]:
         chosen += [MCM(Q, RandK(5), gamma=1e-3), MCM(Q, Natural(), gamma=1e-3)]
         for C in (TopK(5), Sign()):
             chosen += [EF21P(C, Q, gamma=1e-3), TwoDirection(C, Q, Lbar=100.0, mu=0.1, p=0.3)]
+    for Q in (RandK(5), Importance(5), VaryingSteps(10.0), BlockSteps(10.0, 4)):
+        chosen += [DCGDPlus(Q, gamma=1e-3), DIANAPlus(Q, gamma=1e-3), ADIANAPlus(Q, eta=1e-3, p=0.3)]
     return chosen
 
 

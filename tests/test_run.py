@@ -37,7 +37,10 @@ from mpicomp import (
     PPMARINA,
     VRDIANA,
     VRMARINA,
+    ADIANAPlus,
     Artemis,
+    DCGDPlus,
+    DIANAPlus,
     Dore,
     DoubleSqueeze,
     EF21Plus,
@@ -50,9 +53,11 @@ from mpicomp.clock import PHASES
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors import (
     Bernoulli,
+    BlockSteps,
     Dithering,
     HardThreshold,
     Identity,
+    Importance,
     Lazy,
     Natural,
     PermK,
@@ -60,6 +65,7 @@ from mpicomp.compressors import (
     RandK,
     Shrunk,
     TopK,
+    VaryingSteps,
 )
 from mpicomp.errors import ConfigError, DivergedError, MessageError, RecordError
 from mpicomp.methods import METHODS
@@ -97,6 +103,9 @@ EVERY_METHOD = [
     VRDIANA(RandK(3), batch=None, p=0.3),
     DASHAPAGE(RandK(3), batch=None, p=0.3),
     DASHAMVR(Natural(), batch=None, b=0.3),
+    DCGDPlus(Importance(0.3)),
+    DIANAPlus(VaryingSteps(6.0), alpha=0.2),
+    ADIANAPlus(BlockSteps(6.0, 3), p=0.2, alpha=0.2),
 ]
 every_method = pytest.mark.parametrize("method", EVERY_METHOD, ids=lambda m: type(m).__name__)
 METHOD = EVERY_METHOD[4]
@@ -640,6 +649,9 @@ class Bowl(Objective):
     def grad(self, x):
         return x - self.centre
 
+    def smoothness_matrix(self):
+        return np.eye(3)
+
 
 def test_a_problem_of_ones_own(tmp_path):
     """Dimension and objectives are enough where gamma is a number."""
@@ -680,6 +692,8 @@ def test_a_gradient_that_is_not_finite_names_worker_and_round(method, bad, tmp_p
     leaves = 2 if isinstance(method, TwoDirection | PowerSGD) else 1  # whose round 0 does not yet move
     # TwoDirection's round 0 asks for the first gradients only, and worker 2 sits out PPMARINA's round 1.
     leaves = 2 if isinstance(method, TwoDirection | PPMARINA) else 1
+    leaves = 2 if isinstance(method, TwoDirection) else 1  # its round 0 asks for the first gradients only
+    leaves += method.set_up
     step = method.steps[0]
     method = with_step(method, 0.1, **({"mu": 0.1} if "mu" in method.steps else {}))
     with pytest.raises(DivergedError, match=rf"^round {leaves}: worker 2: .*not finite.*{step}=0\.1"):

@@ -1,6 +1,7 @@
 """Methods, simple ones first, and the table by which the command line knows them."""
 
 from mpicomp.methods.adiana import ADIANA
+from mpicomp.methods.adiana_plus import ADIANAPlus
 from mpicomp.methods.agd import AGD
 from mpicomp.methods.artemis import Artemis
 from mpicomp.methods.base import Method
@@ -8,7 +9,9 @@ from mpicomp.methods.dasha import DASHA
 from mpicomp.methods.dashamvr import DASHAMVR
 from mpicomp.methods.dashapage import DASHAPAGE
 from mpicomp.methods.dcgd import DCGD
+from mpicomp.methods.dcgd_plus import DCGDPlus
 from mpicomp.methods.diana import DIANA
+from mpicomp.methods.diana_plus import DIANAPlus
 from mpicomp.methods.dore import Dore
 from mpicomp.methods.doublesqueeze import DoubleSqueeze
 from mpicomp.methods.ef14 import EF14
@@ -55,6 +58,9 @@ METHODS: dict[str, type[Method]] = {
     "twodirection": TwoDirection,
     "perturbed_sgd": PerturbedSGD,
     "powersgd": PowerSGD,
+    "dcgd_plus": DCGDPlus,
+    "diana_plus": DIANAPlus,
+    "adiana_plus": ADIANAPlus,
 }
 
 __all__ = [
@@ -78,7 +84,10 @@ __all__ = [
     "PPMARINA",
     "VRDIANA",
     "VRMARINA",
+    "ADIANAPlus",
     "Artemis",
+    "DCGDPlus",
+    "DIANAPlus",
     "Dore",
     "DoubleSqueeze",
     "EF21Plus",

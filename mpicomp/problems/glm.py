@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 from mpicomp.data import SPLITS, load, rows_of
@@ -56,6 +57,13 @@ class LinearProblem(Problem):
         found = bounds(spectrum(data, self.split, n), c, r)
         L_ij = c * float(row_squares(data.X).max()) + r  # B_ij of ``bounds``, and the penalty
         return replace(found, mu=lam if self.convex else None, samples=-(-len(data.y) // n), L_ij=L_ij)
+        found = bounds(spectrum(data, self.split, n), self.phi.curvature, lam * self.rho.curvature)
+        return replace(
+            found,
+            mu=lam if self.convex else None,
+            samples=-(-len(data.y) // n),
+            diagonals=partial(self.diagonals, n),
+        )
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,9 @@ class NoisyObjective(Objective):
     def grad(self, x: Array) -> Array:
         return self.f.grad(x)
 
+    def smoothness_matrix(self) -> Array:
+        return self.f.smoothness_matrix()
+
     def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
         if b < 1:
             raise ConfigError(f"a batch of b = {b} samples; allowed: 1 and more.")

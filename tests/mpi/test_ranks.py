@@ -23,8 +23,13 @@ from mpicomp import (
     PPMARINA,
     VRDIANA,
     VRMARINA,
+    ADIANAPlus,
     Artemis,
+    BlockSteps,
+    DCGDPlus,
+    DIANAPlus,
     EF21Plus,
+    Importance,
     Method,
     PermK,
     PerturbedSGD,
@@ -33,6 +38,7 @@ from mpicomp import (
     Sign,
     TopK,
     TwoDirection,
+    VaryingSteps,
 )
 from mpicomp.errors import DataError
 from mpicomp.loop import Loop
@@ -82,6 +88,9 @@ REPLICATED: list[tuple[Method, str]] = [
     (VRDIANA(RandK(k=3), batch=None, p=0.5), "x h w"),
     (DASHAPAGE(RandK(k=3), batch=None), "x g previous"),
     (DASHAMVR(RandK(k=3), batch=None, b=0.5), "x g previous"),
+    (DCGDPlus(Importance(0.3)), "x"),
+    (DIANAPlus(VaryingSteps(6.0)), "x h"),
+    (ADIANAPlus(BlockSteps(6.0, 3), p=0.5), "x y z w h"),
 ]
 
 
