@@ -44,3 +44,23 @@ def trailing_zeros(typingctx: Any, word: Type) -> Any:
         return builder.cttz(args[0], context.get_constant(boolean, True))
 
     return uint64(uint64), codegen
+
+
+@intrinsic
+def float_of(typingctx: Any, word: Type) -> Any:
+    """The double with the bits of a uint64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], context.get_value_type(float64))
+
+    return float64(uint64), codegen
+
+
+@intrinsic
+def bits_of(typingctx: Any, number: Type) -> Any:
+    """The bits of a double as a uint64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], context.get_value_type(uint64))
+
+    return uint64(float64), codegen
