@@ -38,10 +38,20 @@ def kernel(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 @intrinsic
 def trailing_zeros(typingctx: Any, word: Type) -> Any:
-    """The number of zero bits below the lowest set bit of a uint64 that is not 0."""
+    """The number of zero bits below the lowest set bit of a uint64, 64 if there is none."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], context.get_constant(boolean, True))
+        return builder.cttz(args[0], context.get_constant(boolean, False))
+
+    return uint64(uint64), codegen
+
+
+@intrinsic
+def set_bits(typingctx: Any, word: Type) -> Any:
+    """The number of bits of a uint64 that are set."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
 
     return uint64(uint64), codegen
 
