@@ -104,24 +104,33 @@ def run(ranks: int | None, server: str, as_json: bool, **options: Any) -> int:
 @ranks_option
 @server_option
 def compare(suite: Path, out: Path | None, resume: bool, ranks: int | None, server: str) -> int:
-    """Run the methods of SUITE.toml on its problem; write table, figure and rows."""
+    """Run the methods of SUITE.toml on its problem, or on that of each [[case]]; write table and figure."""
     from mpicomp.compare import compare as compare_methods
-    from mpicomp.suite import load_suite
+    from mpicomp.compare import compare_all
+    from mpicomp.study import Study, load
 
-    loaded = load_suite(suite)
+    loaded = load(suite)
     if _elsewhere(ranks):
         return _relaunch(ranks)
     folder = out or Path("runs") / suite.stem
     with stages(_watched()) as progress:
         try:
-            compare_methods(loaded, folder, resume=resume, dedicated=server == "dedicated", progress=progress)
+            options: Any = {"resume": resume, "dedicated": server == "dedicated", "progress": progress}
+            if isinstance(loaded, Study):
+                compare_all(loaded, folder, **options)
+            else:
+                compare_methods(loaded, folder, **options)
         except KeyboardInterrupt:
             raise MpicompError(f"interrupted. --resume continues, with what {folder} holds.") from None
     if launched_rank() == 0:
-        from mpicomp.report import publish
+        from mpicomp.report import publish, publish_study
 
-        _show(terminal(publish(folder), loaded))
-        click.echo(f"{folder}/figure.png, table.md, rows.csv", err=_on_stderr())
+        if isinstance(loaded, Study):
+            lines = publish_study(folder)
+            _show(*(terminal(lines[case.label], case.suite) for case in loaded.cases))
+        else:
+            _show(terminal(publish(folder), loaded))
+        click.echo(f"{folder}/figure.png, table.md", err=_on_stderr())
     return 0
 
 
@@ -156,14 +165,13 @@ def data() -> None:
 @click.argument("names", nargs=-1, required=True)
 @click.option("--from", "source", help="A folder or the URL of a mirror, instead of the official address.")
 def fetch(names: tuple[str, ...], source: str | None) -> None:
-    """Fetch LIBSVM sets, check them against their known SHA-256, and parse them into the cache."""
+    """Fetch data sets, check them against their known SHA-256, and parse them into the cache."""
     from mpicomp.data import fetch as fetch_set
 
     for name in names:
         found = fetch_set(name, source)
-        click.echo(
-            f"{name}: {found.X.shape[0]} rows, {found.X.shape[1]} features, sha256 {found.sha256[:12]}"
-        )
+        rows, features = found.shape
+        click.echo(f"{name}: {rows} rows, {features} features, sha256 {found.sha256[:12]}")
 
 
 @cli.command()

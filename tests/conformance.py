@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from mpicomp.compressors import (
     Bernoulli,
+    Coded,
     Compressor,
     Dithering,
     HardThreshold,
@@ -117,6 +118,12 @@ CASES = [
     Case(NaturalDithering(3), d=13),
     Case(NaturalDithering(8, p="inf")),
     Case(NaturalDithering(127, values="f8")),
+    Case(Coded(Dithering(4))),
+    Case(Coded(Dithering(7, p="inf", values="f8"), model=(4370, *(4369,) * 14)), d=31),
+    Case(Coded(Ternary()), d=31),
+    Case(Coded(Natural())),
+    Case(Coded(NaturalDithering(3)), d=13),
+    Case(Quantized(RandK(6), Coded(Ternary()))),
     Case(Quantized(RandK(6), Natural())),
     Case(Quantized(RandK(0.3, layout="block"), Dithering(3)), d=31),
     Case(Quantized(RandK(6, mask="shared"), NaturalDithering(5))),

@@ -18,10 +18,18 @@ from mpicomp import (
     EF14,
     EF21,
     EF21P,
+    EF21SGD2M,
+    EF21SGDM,
+    EFSGD,
     GD,
     MARINA,
+    MCM,
     Absolute,
+    Artemis,
     Contractive,
+    Dore,
+    DoubleSqueeze,
+    EF21Plus,
     Identity,
     Method,
     Natural,
@@ -48,12 +56,16 @@ def methods() -> list[Method]:
         if isinstance(C, Unbiased):
             chosen += [DCGD(C, gamma=1e-3), DIANA(C, gamma=1e-3), MARINA(C, gamma=1e-3, p=0.3)]
         if isinstance(C, Contractive):
-            chosen += [EF21(C, gamma=1e-3)]
+            chosen += [EF21(C, gamma=1e-3), EF21Plus(C, gamma=1.0), EF21SGDM(C, gamma=1e-3)]
         if isinstance(C, Contractive | Absolute):
-            chosen += [EF14(C, gamma=1e-3)]
+            chosen += [EF14(C, gamma=1e-3), DoubleSqueeze(C, TopK(5), gamma=1e-3), EFSGD(C, gamma=1e-3)]
+    chosen += [EF21SGD2M(TopK(5), gamma=1e-3), EF21SGD2M(Sign(), gamma=1e-3)]
     for Q in (RandK(5), PermK(), Natural(), Identity()):
         chosen += [DASHA(Q, gamma=1e-3)]
         chosen += [ADIANA(Q, eta=1e-3, mu=0.1, p=0.3), ADIANA(Q, eta=1e-3, mu=0.1, parameters="refined")]
+        chosen += [ADIANA(Q, eta=1e-3, mu=0.1, p=0.3, sends="gradient"), Artemis(Q, RandK(5), 1e-3, p=0.4)]
+        chosen += [Artemis(Q, Natural(), gamma=1e-3, alpha_down=0.2), Dore(Q, RandK(5), gamma=1e-3)]
+        chosen += [MCM(Q, RandK(5), gamma=1e-3), MCM(Q, Natural(), gamma=1e-3)]
         for C in (TopK(5), Sign()):
             chosen += [EF21P(C, Q, gamma=1e-3), TwoDirection(C, Q, Lbar=100.0, mu=0.1, p=0.3)]
     return chosen

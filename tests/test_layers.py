@@ -18,8 +18,8 @@ LAYERS = [
     ["methods"],
     ["ledger", "transports"],
     ["digest", "measure", "record", "checkpoint", "signals", "loop", "session", "run"],
-    ["config", "suite", "tuning", "results", "compare"],
-    ["launch", "tables", "report", "progress", "catalogue", "doctor", "bench"],
+    ["config", "suite", "study", "tuning", "results", "compare"],
+    ["launch", "tables", "figure", "report", "progress", "catalogue", "doctor", "bench"],
     ["cli", "__init__", "__main__"],
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
@@ -27,12 +27,13 @@ LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in mod
 # Libraries that only these files may import.
 HOMES = {
     "mpi4py": {"transports/mpi.py", "bench.py"},
-    "matplotlib": {"report.py"},
+    "matplotlib": {"figure.py"},
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
     "cupy": set(),
     "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "llvmlite": {"kernels/loading.py"},
     "click": {"cli.py"},
+    "constriction": {"coding/entropy.py"},
 }
 
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -56,9 +56,17 @@ from mpicomp.methods import (
     EF14,
     EF21,
     EF21P,
+    EF21SGD2M,
+    EF21SGDM,
+    EFSGD,
     GD,
     MARINA,
+    MCM,
     METHODS,
+    Artemis,
+    Dore,
+    DoubleSqueeze,
+    EF21Plus,
     TwoDirection,
 )
 from mpicomp.problems import Constants, Objective, Problem, Quadratics
@@ -270,7 +278,8 @@ def test_transcriptions_import_numpy_only(path):
 
 
 def test_every_method_has_a_transcription():
-    assert set(METHODS) == {path.stem for path in REFERENCES.glob("*.py")} - {"__init__"}
+    problems = {"networks"}
+    assert set(METHODS) == {path.stem for path in REFERENCES.glob("*.py")} - {"__init__"} - problems
 
 
 def unbiased(values: str) -> list:
@@ -969,6 +978,14 @@ ONE_OF_EACH = [
     ADIANA(Natural()),
     EF21P(TopK(3), RandK(3)),
     TwoDirection(TopK(3), RandK(3)),
+    Artemis(RandK(3), Natural(), p=0.6),
+    MCM(RandK(3), Natural()),
+    Dore(RandK(3), Natural()),
+    DoubleSqueeze(QuantizedTopK(3, Natural()), TopK(3)),
+    EF21Plus(Shrunk(RandK(3))),
+    EF21SGDM(QuantizedTopK(3, Natural())),
+    EF21SGD2M(Shrunk(RandK(3)), eta=0.3),
+    EFSGD(Shrunk(Natural())),
 ]
 SEEDED = ONE_OF_EACH[2:]
 

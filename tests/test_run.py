@@ -17,7 +17,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mpicomp
-from mpicomp import ADIANA, AGD, DASHA, DCGD, DIANA, EF14, EF21, EF21P, GD, MARINA, TwoDirection, messages
+from mpicomp import (
+    ADIANA,
+    AGD,
+    DASHA,
+    DCGD,
+    DIANA,
+    EF14,
+    EF21,
+    EF21P,
+    EF21SGD2M,
+    EF21SGDM,
+    EFSGD,
+    GD,
+    MARINA,
+    MCM,
+    Artemis,
+    Dore,
+    DoubleSqueeze,
+    EF21Plus,
+    TwoDirection,
+    messages,
+)
 from mpicomp.clock import PHASES
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors import (
@@ -30,6 +51,7 @@ from mpicomp.compressors import (
     PermK,
     QuantizedTopK,
     RandK,
+    Shrunk,
     TopK,
 )
 from mpicomp.errors import ConfigError, DivergedError, MessageError, RecordError
@@ -53,6 +75,14 @@ EVERY_METHOD = [
     ADIANA(RandK(0.3), p=0.2),
     EF21P(TopK(3), RandK(0.3)),
     TwoDirection(TopK(3), Natural(), Lbar=8.0, p=0.2),
+    Artemis(RandK(0.3), Natural(), alpha_down=None),
+    MCM(RandK(0.3), Natural()),
+    Dore(RandK(0.3), RandK(0.5)),
+    DoubleSqueeze(TopK(3), HardThreshold(0.05), gamma=0.1),
+    EF21Plus(Shrunk(RandK(3)), gamma="theory*4"),
+    EF21SGDM(TopK(3)),
+    EF21SGD2M(Shrunk(RandK(3)), eta=0.3),
+    EFSGD(HardThreshold(0.05)),
 ]
 every_method = pytest.mark.parametrize("method", EVERY_METHOD, ids=lambda m: type(m).__name__)
 METHOD = EVERY_METHOD[4]
@@ -110,10 +140,10 @@ class Wiretap(Local):
         self.up: list[list[int]] = []
         self.down: list[int] = []
 
-    def gather(self, messages):
+    def gather(self, messages, senders):
         lengths: list[int] = []
         self.up.append(lengths)
-        for i, message in super().gather(messages):
+        for i, message in super().gather(messages, senders):
             assert i == len(lengths)  # worker order
             lengths.append(len(bytes(message)))
             yield i, message
@@ -799,8 +829,8 @@ def test_a_message_damaged_on_its_way_is_refused(method, damage):
     """The last payload's length is checked by who decodes it."""
 
     class Noisy(Local):
-        def gather(self, messages):
-            for i, message in super().gather(messages):
+        def gather(self, messages, senders):
+            for i, message in super().gather(messages, senders):
                 yield i, damage(message) if i == 2 else message
 
     with pytest.raises(MessageError):

@@ -2,6 +2,7 @@
 
 from mpicomp.compressors.base import Absolute, Compressor, Contractive, Unbiased
 from mpicomp.compressors.bernoulli import Bernoulli, Lazy
+from mpicomp.compressors.coded import Coded
 from mpicomp.compressors.dithering import Dithering, Ternary
 from mpicomp.compressors.identity import Identity
 from mpicomp.compressors.natural import Natural, NaturalDithering
@@ -24,6 +25,7 @@ COMPRESSORS: dict[str, type[Compressor]] = {
     "ternary": Ternary,
     "natural": Natural,
     "natural_dithering": NaturalDithering,
+    "coded": Coded,
     "quantized": Quantized,
     "topk": TopK,
     "sign": Sign,
@@ -36,6 +38,7 @@ __all__ = [
     "COMPRESSORS",
     "Absolute",
     "Bernoulli",
+    "Coded",
     "Compressor",
     "Contractive",
     "Dithering",

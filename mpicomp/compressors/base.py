@@ -34,6 +34,10 @@ class Compressor(ABC):
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         """out += scale * C(x).  Raises ``MessageError`` if ``buf`` cannot be a message for this d."""
 
+    def compress_difference(self, x: Array, y: Array, key: Key) -> Bytes:
+        """``compress(x - y, key)``; who looks at a few coordinates subtracts no others."""
+        return self.compress(x - y, key)
+
     def decompress(self, buf: Bytes, d: int, key: Key) -> Array:
         """C(x) as a float64 array of shape (d,)."""
         out = np.zeros(d)

@@ -9,16 +9,17 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes, expect_length, packed_nbytes
+from mpicomp.coding.bits import Bytes, expect_length, pack, pack_trits, packed_nbytes, unpack, unpack_trits
 from mpicomp.coding.values import WIDTH
-from mpicomp.compressors.base import Array, Unbiased, check_choice
+from mpicomp.compressors.base import Array, check_choice
+from mpicomp.compressors.quantizer import Quantizer, Symbols
 from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 
 
 @dataclass(frozen=True)
-class Dithering(Unbiased):
+class Dithering(Quantizer):
     """C(x)_j = N sign(x_j) rho(s |x_j| / N) / s, N = |x|_p; QSGD (Alistarh et al., 2017) for p = 2.
 
     omega <= min{d/(4 s^2), sqrt(d)/s} for p = 2 and min{(d-1)/(4 s^2), sqrt(d-1)/(2 s)} for p = inf:
@@ -50,6 +51,20 @@ class Dithering(Unbiased):
         kernels.of(out).dither_add(buf[split:], out, self.s, self._width, step)
 
     @property
+    def head(self) -> int:
+        return WIDTH[self.values]
+
+    @property
+    def alphabet(self) -> int:
+        return 2 * self.s + 1
+
+    def symbols(self, buf: Bytes, d: int) -> Symbols:
+        return unpack(buf[self.head :], d, self._width).astype(np.int32)
+
+    def message(self, head: Bytes, symbols: Symbols) -> Bytes:
+        return np.concatenate([head, pack(symbols.astype(np.uint64), self._width)])
+
+    @property
     def _width(self) -> int:
         return (2 * self.s).bit_length()
 
@@ -69,7 +84,7 @@ class Dithering(Unbiased):
 
 
 @dataclass(frozen=True)
-class Ternary(Unbiased):
+class Ternary(Quantizer):
     """TernGrad (Wen et al., 2017) without clipping: N sign(x_j) Bern(|x_j| / N), N = max |x_j|.
 
     omega = (sqrt(d) - 1)/2, attained at x = (1, t, .., t), t = 1/(sqrt(d) + 1).
@@ -93,6 +108,20 @@ class Ternary(Unbiased):
         split = WIDTH[self.values]
         step = decode_scale(buf[:split], self.values) * scale
         kernels.of(out).ternary_add(buf[split:], out, step)
+
+    @property
+    def head(self) -> int:
+        return WIDTH[self.values]
+
+    @property
+    def alphabet(self) -> int:
+        return 3
+
+    def symbols(self, buf: Bytes, d: int) -> Symbols:
+        return unpack_trits(buf[self.head :], d).astype(np.int32)
+
+    def message(self, head: Bytes, symbols: Symbols) -> Bytes:
+        return np.concatenate([head, pack_trits(symbols.astype(np.uint8))])
 
     def nbytes(self, d: int) -> int:
         return WIDTH[self.values] + -(-d // 5)

@@ -9,10 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes, expect_length, packed_nbytes
+from mpicomp.coding.bits import Bytes, expect_length, pack, packed_nbytes, unpack
 from mpicomp.coding.values import WIDTH
-from mpicomp.compressors.base import Array, Unbiased, check_choice
+from mpicomp.compressors.base import Array, check_choice
 from mpicomp.compressors.dithering import check_levels
+from mpicomp.compressors.quantizer import Quantizer, Symbols
 from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
 from mpicomp.keys import Key
 
@@ -20,7 +21,7 @@ _EXPONENT_BITS = {"f4": 8, "f8": 11}
 
 
 @dataclass(frozen=True)
-class Natural(Unbiased):
+class Natural(Quantizer):
     """Horváth et al., "Natural compression for distributed deep learning": omega = 1/8.
 
     Each |x_j| becomes one of the two powers of two around it; a power of two and 0 stay.  The range
@@ -47,6 +48,24 @@ class Natural(Unbiased):
         kernels.of(out).natural_add(buf, out, self._bias, _EXPONENT_BITS[self.values], scale)
 
     @property
+    def head(self) -> int:
+        return 0
+
+    @property
+    def alphabet(self) -> int:
+        return 2 ** (1 + _EXPONENT_BITS[self.values])
+
+    def symbols(self, buf: Bytes, d: int) -> Symbols:
+        """Twice the exponent's code, plus the sign."""
+        split = packed_nbytes(d, 1)
+        codes = unpack(buf[split:], d, _EXPONENT_BITS[self.values]).astype(np.int32)
+        return 2 * codes + np.unpackbits(buf[:split], count=d, bitorder="little")
+
+    def message(self, head: Bytes, symbols: Symbols) -> Bytes:
+        codes = pack((symbols >> 1).astype(np.uint64), _EXPONENT_BITS[self.values])
+        return np.concatenate([np.packbits(symbols & 1, bitorder="little"), codes])
+
+    @property
     def _bias(self) -> int:
         return 2 ** (_EXPONENT_BITS[self.values] - 1) - 1
 
@@ -61,7 +80,7 @@ class Natural(Unbiased):
 
 
 @dataclass(frozen=True)
-class NaturalDithering(Unbiased):
+class NaturalDithering(Quantizer):
     """Levels 0, 2^(1-s), .., 1/2, 1 times the norm N = |x|_p (same paper, section on dithering).
 
     omega <= 1/8 + t min{1, t}, t = sqrt(d) 2^(1-s).
@@ -90,6 +109,20 @@ class NaturalDithering(Unbiased):
         split = WIDTH[self.values]
         step = decode_scale(buf[:split], self.values) * scale
         kernels.of(out).natural_dither_add(buf[split:], out, self.s, self._width, step)
+
+    @property
+    def head(self) -> int:
+        return WIDTH[self.values]
+
+    @property
+    def alphabet(self) -> int:
+        return 2 * self.s + 1
+
+    def symbols(self, buf: Bytes, d: int) -> Symbols:
+        return unpack(buf[self.head :], d, self._width).astype(np.int32)
+
+    def message(self, head: Bytes, symbols: Symbols) -> Bytes:
+        return np.concatenate([head, pack(symbols.astype(np.uint64), self._width)])
 
     @property
     def _width(self) -> int:

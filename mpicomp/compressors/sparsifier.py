@@ -48,6 +48,10 @@ class Sparsifier(Unbiased):
     def compress(self, x: Array, key: Key) -> Bytes:
         return encode_values(gather(x, self.support(x.size, key)), self.values)
 
+    def compress_difference(self, x: Array, y: Array, key: Key) -> Bytes:
+        support = self.support(x.size, key)
+        return encode_values(gather(x, support) - gather(y, support), self.values)
+
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         support = self.support(out.size, key)
         values = decode_values(buf, size(support), self.values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import ClassVar
 
 from mpicomp import kernels
@@ -19,6 +20,7 @@ from mpicomp.keys import Key
 class HardThreshold(Absolute):
     """C(x)_j = x_j where |x_j| >= lam and x_j != 0, else 0; |C(x) - x|^2 <= d lam^2.
 
+    lam is in units of what is compressed; ``averaging(k)`` is the paper's choice for k coordinates a round.
     Sahu et al., "Rethinking gradient sparsification as total error minimization" (NeurIPS 2021).
     Wire: the number of kept coordinates, their index code, their values.
     """
@@ -34,6 +36,17 @@ class HardThreshold(Absolute):
         if not self.lam >= 0:
             raise ConfigError(f"lam={self.lam!r}; allowed: a threshold of 0 or above.")
         check_format(self.values)
+
+    @classmethod
+    def averaging(cls, k: float, values: str = "f4") -> HardThreshold:
+        """lam = 1/(2 sqrt(k)), which the paper takes where k coordinates a round are to be sent on average.
+
+        As recalled; made for the gradients of networks in EF-SGD.  What is sent goes with the scale of the
+        gradients, so look at the bytes of a run and move lam.  Raises ``ConfigError`` unless k is above 0.
+        """
+        if not k > 0:
+            raise ConfigError(f"k={k!r}; allowed: an average number of coordinates, above 0.")
+        return cls(1 / (2 * sqrt(k)), values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
         kept = kernels.of(x).at_least(x, self.lam)

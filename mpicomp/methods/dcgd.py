@@ -9,7 +9,8 @@ from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
-from mpicomp.methods.base import Message, Nothing, Step, check_step, require
+from mpicomp.methods.base import Message, Nothing
+from mpicomp.methods.checks import Step
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -33,19 +34,8 @@ class DCGD(AveragingMethod):
     class Replica:
         x: Array
 
-    def __post_init__(self) -> None:
-        require("DCGD", "Q", self.Q, Unbiased)
-        require("DCGD", "down", self.down, Sparse)
-        check_step("gamma", self.gamma)
-
-    def replica(self, x0: Array) -> Replica:
-        return self.Replica(x0.copy())
-
     def uplink(self, key: Key) -> Unbiased:
         return self.Q
-
-    def downlink(self) -> Sparse:
-        return self.down
 
     def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
         return Message(self.Q.compress(f.grad(r.x), key))

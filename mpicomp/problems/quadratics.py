@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solveh_banded
-from scipy.special import ndtri
 
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, Constants, Objective, Problem
+from mpicomp.problems.normals import normals
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _normals(seed: int, n: int) -> NDArray[np.float64]:
     Kept, because c needs them all: without it n workers in one process would take n^2 draws.
     """
     keys = (Key(seed=seed, round=0, worker=i, n=n) for i in range(n))
-    draws = ndtri(np.array([key.private("quadratics").uniform(2) for key in keys]))
+    draws = np.array([normals(key.private("quadratics"), 2) for key in keys])
     draws.flags.writeable = False
     return draws
 
