@@ -23,6 +23,7 @@ from mpicomp.files import cache_dir
 from mpicomp.kernels import definition
 
 _SOURCE = Path(__file__).parent
+_BESIDE = _SOURCE / "__pycache__"
 
 
 @cache
@@ -54,7 +55,7 @@ def _import(folder: Path) -> ModuleType:
 def _folder() -> Path | None:
     """Where this machine's kernels are or will be; the first place that can be written."""
     name = f"kernels-{_fingerprint()}"
-    for place in (_SOURCE / "__pycache__", cache_dir()):
+    for place in (_BESIDE, cache_dir()):
         folder = place / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
