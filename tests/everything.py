@@ -30,15 +30,15 @@ from mpicomp import (
     VRDIANA,
     VRMARINA,
     Absolute,
+    ADIANAPlus,
     Artemis,
+    BlockSteps,
     Contractive,
+    DCGDPlus,
+    DIANAPlus,
     Dore,
     DoubleSqueeze,
     EF21Plus,
-    ADIANAPlus,
-    BlockSteps,
-    DCGDPlus,
-    DIANAPlus,
     Identity,
     Importance,
     Method,
@@ -65,8 +65,6 @@ PROBLEM = Noisy(Quadratics(d=24, noise=0.5, lam=0.1), sigma=0.5)
 def methods() -> list[Method]:
     """Step sizes are small numbers: what matters here is that every path is walked, not how fast."""
     chosen: list[Method] = [GD(gamma=0.1), AGD(gamma=0.1, mu=0.1), PowerSGD(2, rows=4, gamma=1e-3)]
-    for C in dict.fromkeys(case.c for case in CASES if case.d <= PROBLEM.d):
-    chosen: list[Method] = [GD(gamma=0.1), AGD(gamma=0.1, mu=0.1)]
     for C in dict.fromkeys(case.c for case in CASES if case.d <= PROBLEM.dimension()):
         if isinstance(C, Unbiased):
             chosen += [DCGD(C, gamma=1e-3), DIANA(C, gamma=1e-3), MARINA(C, gamma=1e-3, p=0.3)]

@@ -692,7 +692,6 @@ def test_a_gradient_that_is_not_finite_names_worker_and_round(method, bad, tmp_p
     leaves = 2 if isinstance(method, TwoDirection | PowerSGD) else 1  # whose round 0 does not yet move
     # TwoDirection's round 0 asks for the first gradients only, and worker 2 sits out PPMARINA's round 1.
     leaves = 2 if isinstance(method, TwoDirection | PPMARINA) else 1
-    leaves = 2 if isinstance(method, TwoDirection) else 1  # its round 0 asks for the first gradients only
     leaves += method.set_up
     step = method.steps[0]
     method = with_step(method, 0.1, **({"mu": 0.1} if "mu" in method.steps else {}))

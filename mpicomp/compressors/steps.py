@@ -17,7 +17,7 @@ from mpicomp.compressors.base import Array
 from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
 from mpicomp.compressors.weighted import Weighted, Weights, check_weights, weights_in
 from mpicomp.errors import ConfigError, MessageError
-from mpicomp.kernels.rounding import norm
+from mpicomp.kernels.reductions import norm
 from mpicomp.keys import Key
 
 MOST_LEVELS = 2**15 - 1

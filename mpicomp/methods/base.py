@@ -72,10 +72,9 @@ class Method(ABC):
             if not (name in self.zeros and getattr(self, name) == 0):
                 check_step(name, getattr(self, name))
         for name in self.fractions:
-            if getattr(self, name) is not None and not (name in self.zeros and getattr(self, name) == 0):
-                check_probability(name, getattr(self, name))
             value = getattr(self, name)
-            if value is not None and not (name in self.steps and isinstance(value, str)):
+            theory = name in self.steps and isinstance(value, str)
+            if not (value is None or theory or (name in self.zeros and value == 0)):
                 check_probability(name, value)
         for name in self.counts:
             if getattr(self, name) is not None:

@@ -56,12 +56,11 @@ class LinearProblem(Problem):
         c, r = self.phi.curvature, lam * self.rho.curvature
         found = bounds(spectrum(data, self.split, n), c, r)
         L_ij = c * float(row_squares(data.X).max()) + r  # B_ij of ``bounds``, and the penalty
-        return replace(found, mu=lam if self.convex else None, samples=-(-len(data.y) // n), L_ij=L_ij)
-        found = bounds(spectrum(data, self.split, n), self.phi.curvature, lam * self.rho.curvature)
         return replace(
             found,
             mu=lam if self.convex else None,
             samples=-(-len(data.y) // n),
+            L_ij=L_ij,
             diagonals=partial(self.diagonals, n),
         )
 

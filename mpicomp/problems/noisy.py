@@ -45,7 +45,6 @@ class Noisy(Problem):
 
     def constants(self, n: int) -> Constants:
         found = self.problem.constants(n)
-        return replace(found, sigma=self.sigma, L_sample=found.L_plus, samples=None)
         return replace(found, sigma=self.sigma, samples=None, L_sample=found.L_plus)
 
 
