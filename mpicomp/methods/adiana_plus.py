@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from typing import ClassVar
 
-import numpy as np
-
 from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.errors import ConfigError
@@ -50,6 +48,7 @@ class ADIANAPlus(WhitenedMethod):
     steps: ClassVar[tuple[str, ...]] = ("eta", "mu", "p", "alpha")
     fractions: ClassVar[tuple[str, ...]] = ("p", "alpha")
     iterate: ClassVar[str] = "y"
+    at_x0: ClassVar[tuple[str, ...]] = ADIANA.at_x0
     Up: ClassVar[type] = ADIANA.Up
     Down: ClassVar[type] = ADIANA.Down
     Replica: ClassVar[type] = ADIANA.Replica
@@ -60,9 +59,6 @@ class ADIANAPlus(WhitenedMethod):
         gradient: Array
         root: Array
         inverse: Array
-
-    def replica(self, x0: Array) -> ADIANA.Replica:
-        return ADIANA.Replica(x0.copy(), x0.copy(), x0.copy(), x0.copy(), np.zeros_like(x0))
 
     def plain(self, Q: Unbiased) -> ADIANA:
         return ADIANA(Q, eta=self.eta, mu=self.mu, p=self.p, alpha=self.alpha, down=self.down)

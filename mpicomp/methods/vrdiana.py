@@ -51,6 +51,7 @@ class VRDIANA(AveragingMethod):
     steps: ClassVar[tuple[str, ...]] = ("gamma", "p")
     fractions: ClassVar[tuple[str, ...]] = ("p", "alpha")
     counts: ClassVar[tuple[str, ...]] = ("batch",)
+    at_x0: ClassVar[tuple[str, ...]] = ("w",)
 
     @dataclass
     class Replica:
@@ -62,9 +63,6 @@ class VRDIANA(AveragingMethod):
     class Worker:
         h: Array
         gradient: Array  # ∇f_i(w), which changes only when w does
-
-    def replica(self, x0: Array) -> Replica:
-        return self.Replica(x0.copy(), 0 * x0, x0.copy())
 
     def uplink(self, key: Key) -> Unbiased:
         return self.Q
