@@ -45,7 +45,7 @@ COMPRESSOR_TEXTS = [
     "hard_threshold(lam=0.001)",
     "varying_steps(beta=20.0)",
     "varying_steps(beta=1.5, weights=(1.0, 0.25), values=f8)",
-    "block_steps(beta=20.0, blocks=4)",
+    "block_steps(beta=20.0, blocks=4, code=sparse)",
     "importance(k=0.1)",
     "importance(k=3, weights=(1.0, 2.0, 0.0, 0.5))",
 ]
