@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicomp.coding.bits import pack
+from mpicomp.coding.indices import encode_indices
+from mpicomp.coding.levels import CODES, decode_levels, encode_levels, levels_nbytes
 from mpicomp.coding.widths import pack_widths, unpack_widths, widths_nbytes
 from mpicomp.compressors import Bernoulli, BlockSteps, Dithering, Importance, VaryingSteps
 from mpicomp.errors import ConfigError, MessageError
@@ -297,6 +299,55 @@ def test_golden_messages_with_weights():
         assert c.compress(x, key).tobytes().hex() == message
 
 
+def test_the_sparse_code_by_hand():
+    """Levels 0, 2, 0, -1, 3 within 4, 2, 0, 3, 5: three positions, then 2 (2 - 1) = 2 of 2 bits, 2 · 0 + 1
+    = 1 of 3 bits and 2 (3 - 1) = 4 of 4 bits."""
+    levels, s = np.array([0, 2, 0, -1, 3]), np.array([4, 2, 0, 3, 5])
+    message = encode_levels(levels, s, "sparse")
+    positions = encode_indices(np.array([1, 3, 4]), 5)
+    symbols = 2 | 1 << 2 | 4 << 5
+    assert message.tolist() == [3, *positions.tolist(), symbols & 255, symbols >> 8]
+    assert np.array_equal(decode_levels(message, s, "sparse"), levels)
+    assert len(encode_levels(np.zeros(5, dtype=np.int64), s, "sparse")) == 1
+
+
+def test_the_sparse_code_refuses_what_it_cannot_be():
+    s = np.array([4, 2, 0, 3, 5])
+    for levels in ([0, 0, 1, 0, 0], [0, 0, 0, 4, 0]):  # where there are no levels; beyond the bound
+        message = encode_levels(np.array(levels), np.maximum(s, levels), "sparse")
+        with pytest.raises(MessageError):
+            decode_levels(message, s, "sparse")
+    with pytest.raises(MessageError, match="announces 6 of 5"):
+        decode_levels(np.array([6, 0, 0], np.uint8), s, "sparse")
+    with pytest.raises(MessageError):
+        decode_levels(np.empty(0, np.uint8), s, "sparse")
+
+
+@fuzz
+@given(st.lists(st.tuples(st.integers(0, 2**15), st.integers(-(2**15), 2**15)), min_size=1, max_size=40))
+def test_levels_come_back_in_either_code(pairs):
+    s = np.array([bound for bound, _ in pairs], dtype=np.int64)
+    levels = np.array([level % (2 * bound + 1) - bound for bound, level in pairs], dtype=np.int64)
+    for code in CODES:
+        message = encode_levels(levels, s, code)
+        assert np.array_equal(decode_levels(message, s, code), levels)
+        if code == "fixed":
+            assert len(message) == levels_nbytes(s)
+
+
+@pytest.mark.parametrize("make", [lambda **k: VaryingSteps(6.0, **k), lambda **k: BlockSteps(6.0, 3, **k)])
+def test_the_code_changes_bytes_and_nothing_else(make):
+    x, long = rng(1).normal(size=200), rng(2).normal(size=200)
+    for key in (Key(1, t, 0, 3) for t in range(10)):
+        values = []
+        for code in CODES:
+            c = make(code=code)
+            values.append(c.decompress(c.compress(x, key), 200, key))
+        assert np.array_equal(*values)
+    fixed, sparse = (len(make(code=code).compress(long, KEY)) for code in CODES)
+    assert sparse < fixed / 2  # 6 levels or so of 200
+
+
 def test_a_block_has_a_norm_of_its_own():
     c = BlockSteps(1000.0, 3, values="f8")
     x = np.array([3.0, 4.0, 5.0, 12.0, 0.0, 0.0])
@@ -351,6 +402,7 @@ def test_equal_widths_are_packed_as_ever(width):
         (lambda: VaryingSteps(True), "beta"),
         (lambda: VaryingSteps("8"), "beta"),
         (lambda: VaryingSteps(8.0, values="f2"), "values"),
+        (lambda: VaryingSteps(8.0, code="dense"), "code='dense'; allowed: 'fixed', 'sparse'"),
         (lambda: VaryingSteps(8.0, [1.0, 2.0]), "tuple"),
         (lambda: VaryingSteps(8.0, (1.0, "2")), "tuple"),
         (lambda: VaryingSteps(8.0, (1.0, -1.0)), "not negative"),

@@ -48,7 +48,7 @@ COMPRESSOR_TEXTS = [
     "rankr(r=2, rows=10)",
     "varying_steps(beta=20.0)",
     "varying_steps(beta=1.5, weights=(1.0, 0.25), values=f8)",
-    "block_steps(beta=20.0, blocks=4)",
+    "block_steps(beta=20.0, blocks=4, code=sparse)",
     "importance(k=0.1)",
     "importance(k=3, weights=(1.0, 2.0, 0.0, 0.5))",
 ]

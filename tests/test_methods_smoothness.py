@@ -36,7 +36,8 @@ from mpicomp.compressors.weighted import Weighted
 from mpicomp.errors import ConfigError, MessageError
 from mpicomp.keys import Key
 from mpicomp.methods import ADIANA, DCGD, DIANA, ADIANAPlus, DCGDPlus, DIANAPlus
-from mpicomp.methods.whitening import MOST, Whitened, decode_symmetric, encode_symmetric, roots, variance
+from mpicomp.methods.roots import decode_symmetric, encode_symmetric, roots
+from mpicomp.methods.whitening import MOST, Whitened, variance
 from mpicomp.problems import Constants, Objective, Problem, Quadratics
 from tests.reference.adiana_plus import adiana_plus
 from tests.reference.dcgd_plus import dcgd_plus
@@ -321,6 +322,7 @@ def test_the_bounds_for_quantisers():
     assert variance(Dithering(4), w, 1e9, 1) == pytest.approx(16 / (4 * 16))
     assert variance(Dithering(1), w, 1e9, 1) == pytest.approx(4.0)
     assert variance(BlockSteps(0.5, 2), w, 1e9, 1) == pytest.approx(sqrt(2) * (sqrt(82) + sqrt(20)) / 0.5)
+    assert variance(Dithering(2**15 - 1), w, 1e9, 1) == pytest.approx(16 / (4 * (2**15 - 1) ** 2))
     for Q in (Natural(), Dithering(3, p="inf"), PermK(), RandK(2, layout="block")):
         assert variance(Q, w, 10.0, 4) == Q.omega(4, 4) * 10.0
     assert variance(VaryingSteps(8.0), w, 1e-3, 1) == pytest.approx(
@@ -548,8 +550,10 @@ def test_smoothness_aware_steps_are_larger():
     for plain, plus in ((DCGD, DCGDPlus), (DIANA, DIANAPlus)):
         for Q in (RandK(2), Dithering(1), VaryingSteps(sqrt(12)), Importance(2), BlockSteps(4.0, 3)):
             assert resolved(plus(Q), 12, n, c).gamma > resolved(plain(Q), 12, n, c).gamma
-        for equal, fitted in ((Bernoulli(1 / 6), Importance(2)), (Dithering(1), VaryingSteps(sqrt(12)))):
+        for equal, fitted in ((Bernoulli(1 / 6), Importance(2)), (BlockSteps(2.0, 1), VaryingSteps(2.0))):
             assert resolved(plus(fitted), 12, n, c).gamma > resolved(plus(equal), 12, n, c).gamma
+        fine = [resolved(plus(Q), 12, n, c).gamma for Q in (BlockSteps(4.0, 1), VaryingSteps(4.0))]
+        assert fine[0] == pytest.approx(fine[1], rel=1e-14)  # beyond d/4 = 3 there is nothing in it
 
 
 # --- theorems, with theory's steps ---

@@ -8,15 +8,14 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mpicomp.coding.bits import Bytes, expect_length
+from mpicomp.coding.bits import Bytes
+from mpicomp.coding.levels import CODES, Levels, decode_levels, encode_levels, levels_nbytes
 from mpicomp.coding.values import WIDTH
-from mpicomp.coding.widths import Widths, pack_widths, unpack_widths, widths_nbytes
-from mpicomp.compressors.base import Array
+from mpicomp.compressors.base import Array, check_choice
 from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
 from mpicomp.compressors.weighted import Weighted, Weights, check_weights, weights_in
-from mpicomp.errors import ConfigError, MessageError
+from mpicomp.errors import ConfigError
 from mpicomp.kernels.reductions import norm
 from mpicomp.keys import Key
 
@@ -26,14 +25,15 @@ MOST_LEVELS = 2**15 - 1
 class Grid(NamedTuple):
     """What follows from the configuration and d.  ``starts``: where blocks begin; ``sizes``: of blocks.
 
-    r is 1/h, real numbers; coordinate j has the levels -s_j .. s_j, s_j = ceil(r_j).
+    r is 1/h, real numbers; coordinate j has the levels -s_j .. s_j, s_j = ceil(r_j), which take ``nbytes`` in
+    the fixed code.
     """
 
     starts: list[int]
     sizes: list[int]
     r: Array
-    s: NDArray[np.int64]
-    widths: Widths
+    s: Levels
+    nbytes: int
 
 
 class Stepped(Weighted):
@@ -47,13 +47,15 @@ class Stepped(Weighted):
     The budget beta bounds the expected number of non-zeros: it is |1/h| where there is one block, and the
     sum over blocks of sqrt(d_l)/h_l where there are several.
 
-    Wire: the blocks' norms, rounded up in the format ``values``, then d symbols of ceil(log2(2 s_j + 1))
-    bits, s_j = ceil(1/h_j); a coordinate that is never sent (h_j infinite) takes no bit.
+    Wire: the blocks' norms, rounded up in the format ``values``, then the levels, bounded by ceil(1/h_j), in
+    ``code``: "fixed", the same number of bits in each message, or "sparse", which is shorter where beta is
+    well below d, as few levels are not 0 then.
     Drawn as ``Dithering(s)`` is, which this is, bit for bit, where all steps are 1/s and there is one block.
     """
 
     beta: float
     values: str
+    code: str
 
     def __post_init__(self) -> None:
         if isinstance(self.beta, bool) or not isinstance(self.beta, int | float):
@@ -62,6 +64,7 @@ class Stepped(Weighted):
             raise ConfigError(f"beta={self.beta!r}; allowed: a number above 0 and at most {MOST_LEVELS}.")
         check_weights(self.weights)
         check_scale_format(self.values)
+        check_choice("code", self.code, CODES)
 
     @abstractmethod
     def parts(self, d: int) -> int:
@@ -78,24 +81,20 @@ class Stepped(Weighted):
         t = magnitude / N * grid.r
         low = np.floor(t)
         level = low + (key.private("dithering").words(x.size) < (t - low) * 2.0**32)
-        symbols = np.where(x < 0, -level, level) + grid.s
-        return np.concatenate(
-            [*(header for header, _ in encoded), pack_widths(symbols.astype(np.uint64), grid.widths)]
-        )
+        levels = np.where(x < 0, -level, level).astype(np.int64)
+        headers = [header for header, _ in encoded]
+        return np.concatenate([*headers, encode_levels(levels, grid.s, self.code)])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        expect_length(buf, self.nbytes(out.size), type(self).__name__)
         grid, w = _grid(self, out.size), WIDTH[self.values]
         norms = [decode_scale(buf[w * b : w * (b + 1)], self.values) for b in range(len(grid.sizes))]
-        symbols = unpack_widths(buf[w * len(grid.sizes) :], grid.widths)
-        if (symbols > 2 * grid.s).any():
-            raise MessageError(f"{type(self).__name__}: a symbol beyond the levels of its coordinate.")
+        levels = decode_levels(buf[w * len(grid.sizes) :], grid.s, self.code)
         step = np.divide(np.repeat(norms, grid.sizes), grid.r, out=np.zeros(out.size), where=grid.r > 0)
-        out += (symbols.astype(np.float64) - grid.s) * (step * scale)
+        out += levels.astype(np.float64) * (step * scale)
 
-    def nbytes(self, d: int) -> int:
+    def nbytes(self, d: int) -> int | None:
         grid = _grid(self, d)
-        return WIDTH[self.values] * len(grid.sizes) + widths_nbytes(grid.widths)
+        return WIDTH[self.values] * len(grid.sizes) + grid.nbytes if self.code == "fixed" else None
 
     def paper_bits(self, buf: Bytes, d: int) -> int:
         blocks = self.parts(d)  # from the length, since the widths depend on weights that a method may fit
@@ -119,8 +118,8 @@ class VaryingSteps(Stepped):
     """Varying-step quantisation Q_h of the budget beta = |1/h|: h_j = sqrt(sum_l w_l / w_j) / beta.
 
     These steps minimise |Diag(w) h| at that budget, to tr(L)/beta for w = diag(L); equal ones have
-    sqrt(d) |diag(L)| / beta.  The other bound is d tr(L) / (4 beta^2) for both, so that little is gained
-    where beta is below d/4.
+    sqrt(d) |diag(L)| / beta.  The other bound is d tr(L) / (4 beta^2) for both, so that nothing is gained
+    by it where beta is above d/4.
     """
 
     paper: ClassVar[str] = (
@@ -130,6 +129,7 @@ class VaryingSteps(Stepped):
     beta: float
     weights: Weights = None
     values: str = "f4"
+    code: str = "fixed"
 
     def parts(self, d: int) -> int:
         return 1
@@ -155,6 +155,7 @@ class BlockSteps(Stepped):
     blocks: int
     weights: Weights = None
     values: str = "f4"
+    code: str = "fixed"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -181,7 +182,6 @@ def _grid(c: Stepped, d: int) -> Grid:
     starts = [sum(sizes[:b]) for b in range(parts)]
     r = c.resolution(w, np.split(w, starts[1:]))
     s = np.ceil(r).astype(np.int64)
-    widths = np.array([(2 * int(most)).bit_length() for most in s], dtype=np.int64)
-    for array in (r, s, widths):
-        array.setflags(write=False)
-    return Grid(starts, sizes, r, s, widths)
+    r.setflags(write=False)
+    s.setflags(write=False)
+    return Grid(starts, sizes, r, s, levels_nbytes(s))

@@ -11,19 +11,19 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from math import inf
+from math import inf, isclose
 from typing import Any, ClassVar
 
 import numpy as np
 
 from mpicomp.coding.bits import Bytes
-from mpicomp.coding.values import decode_values, encode_values
-from mpicomp.compressors import Bernoulli, Dithering, RandK, Sparse, Unbiased, VaryingSteps
+from mpicomp.compressors import Bernoulli, Dithering, RandK, Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.compressors.weighted import Weighted
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
+from mpicomp.methods.roots import decode_symmetric, encode_symmetric, roots, times
 from mpicomp.problems.base import Constants, Objective
 
 MOST = 2**26  # numbers, n d²: half a GiB of matrices on the server
@@ -132,8 +132,8 @@ class WhitenedMethod(Method):
         fitted = [
             self.Q.fitted(diagonal) if isinstance(self.Q, Weighted) else self.Q for diagonal, _ in pairs
         ]
-        omega = self.Q.omega(d, n)
-        independent = self.Q.ab(d, n) == (omega / n, 0.0)
+        a, b = self.Q.ab(d, n)
+        independent = isclose(a * n, self.Q.omega(d, n)) and b == 0
         return largest / n if independent else largest, max(Q.omega(d, n) for Q in fitted)
 
 
@@ -149,8 +149,9 @@ def variance(Q: Unbiased, diagonal: Array, top: float, n: int) -> float:
             return omega * float(diagonal.max())
         case RandK(layout="uniform"):  # λ_max(d Diag(L) - L) ω/(d - 1), an equality, is at most that
             return omega * min(top, float(diagonal.max()) * d / max(1, d - 1))
-        case Dithering(p="2"):
-            return min(VaryingSteps(Q.s * d**0.5).variance(diagonal), omega * top)
+        case Dithering(p="2"):  # equal steps 1/s
+            first, second = float(np.sum(diagonal**2)) ** 0.5 / Q.s, float(np.sum(diagonal)) / (4 * Q.s**2)
+            return min(first, second, omega * top)
     return omega * top
 
 
@@ -162,50 +163,6 @@ def check_size(method: str, d: int, n: int) -> None:
             f"that is {n * d * d:.2g}, and at most {MOST:.2g} are allowed. Take fewer workers, or the method "
             "without the plus."
         )
-
-
-def roots(L: Array, d: int) -> tuple[Array, Array]:
-    """L^{1/2} and its pseudo-inverse, for L symmetric and without negative eigenvalues.
-
-    Eigenvalues below the rounding error of the largest count as 0.
-    """
-    if not isinstance(L, np.ndarray) or L.shape != (d, d) or not np.isfinite(L).all():
-        raise ConfigError(f"smoothness_matrix returned {L!r}; expected finite numbers of shape {(d, d)}.")
-    if np.abs(L - L.T).max() > 1e-10 * np.abs(L).max():
-        raise ConfigError(f"smoothness_matrix returned {L!r}; expected a symmetric matrix.")
-    from threadpoolctl import threadpool_limits  # needed in one round only
-
-    root, inverse = np.zeros((d, d)), np.zeros((d, d))
-    alive = np.flatnonzero(np.diagonal(L) > 0)  # the other rows are 0, and stay so to the bit
-    with threadpool_limits(1):  # so that the bits do not depend on the number of BLAS threads
-        values, V = np.linalg.eigh(L[np.ix_(alive, alive)])
-        if values.min(initial=0.0) < -1e-10 * values.max(initial=0.0):
-            raise ConfigError(
-                f"a smoothness matrix has the eigenvalue {values[0]:.3g}; none may be negative."
-            )
-        kept = values > d * np.finfo(np.float64).eps * values.max(initial=0.0)
-        sigma, V = np.sqrt(values[kept]), V[:, kept]
-        root[np.ix_(alive, alive)] = V * sigma @ V.T
-        inverse[np.ix_(alive, alive)] = V / sigma @ V.T
-    return root, inverse
-
-
-def encode_symmetric(M: Array) -> Bytes:
-    """The lower triangle, row by row, in f8."""
-    return encode_values(M[np.tril_indices(len(M))], "f8")
-
-
-def decode_symmetric(buf: Bytes, d: int) -> Array:
-    """The symmetric matrix in ``buf``, shape (d, d)."""
-    M = np.empty((d, d))
-    rows, columns = np.tril_indices(d)
-    M[rows, columns] = M[columns, rows] = decode_values(buf, d * (d + 1) // 2, "f8")
-    return M
-
-
-def times(M: Array, v: Array) -> Array:
-    """M v; by numpy's own loops and not by BLAS, whose last bits may change with the number of threads."""
-    return np.einsum("jl,l->j", M, v)
 
 
 @lru_cache(maxsize=512)
