@@ -74,8 +74,8 @@ def _cost(case: Case, vectors: list[Array], keys: Iterator[Key], repeats: int) -
     copied = messages[0].size // WIDTH["f4"] if case.of_sent else d
 
     # Where a part is sent, it lies elsewhere each time, as a drawn one does.
-    parts = [x[start:][:copied] for start in range(0, d // 2 + 1, d // 8) for x in vectors]
-    copy = fastest(lambda x: np.copyto(out[:copied], x), (parts if case.of_sent else vectors * 2) * repeats)
+    parts = [x[start:][:copied] for start in range(0, d - copied + 1, copied) for x in vectors]
+    copy = fastest(lambda x: np.copyto(out[:copied], x), (parts * 2 * repeats)[: 8 * repeats])
     packing = zip(vectors * repeats, keys, strict=False)
     compress = fastest(lambda call: C.compress(*call), packing)
     adding = zip(messages * repeats, keys, strict=False)
