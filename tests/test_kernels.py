@@ -125,6 +125,16 @@ def test_indices_outside_the_vector_are_refused(index):
         compiled.scatter_add(out, kept, np.ones(2), 1.0)
 
 
+@fuzz
+@given(vectors(finite=False), st.sampled_from(["f8", "f4", "f2", "bf16"]))
+def test_values(x, values):
+    """What is refused is not sent, so its bytes are nobody's concern."""
+    (got, finite), (expected, also) = compiled.to_wire(x, values), definition.to_wire(x, values)
+    assert finite == also
+    assert not finite or got.tobytes() == expected.tobytes()
+    assert finite <= np.isfinite(x).all()
+
+
 # --- selection ---
 
 

@@ -41,6 +41,11 @@ def load() -> ModuleType:
     return _import(folder)
 
 
+def loaded() -> bool:
+    """Whether ``load`` has been called."""
+    return load.cache_info().currsize > 0
+
+
 def _import(folder: Path) -> ModuleType:
     import numba
 

@@ -74,3 +74,13 @@ def bits_of(typingctx: Any, number: Type) -> Any:
         return builder.bitcast(args[0], context.get_value_type(uint64))
 
     return uint64(float64), codegen
+
+
+@intrinsic
+def single_bits_of(typingctx: Any, number: Type) -> Any:
+    """The bits of a single as a uint32."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], context.get_value_type(uint32))
+
+    return uint32(float32), codegen

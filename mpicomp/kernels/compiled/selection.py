@@ -76,10 +76,15 @@ def mask_of(bits: Bits) -> int:
 def _guess(bits: Bits, k: int) -> tuple[int, int]:
     """Bits that a little more than k magnitudes should reach, and how many more are too many."""
     sample = bits[:: -(-bits.size // _SAMPLE)] & bits.dtype.type(mask_of(bits))
-    rank = k * sample.size / bits.size
-    rank = min(int(rank + 4 * np.sqrt(rank) + 4), sample.size)
-    guess = np.partition(sample, sample.size - rank)[sample.size - rank]
-    return int(guess), 2 * rank * bits.size // sample.size
+    rank = _above(k * sample.size / bits.size)
+    most = _above(rank) * bits.size // sample.size
+    rank = min(rank, sample.size)
+    return int(np.partition(sample, sample.size - rank)[sample.size - rank]), min(most, bits.size)
+
+
+def _above(count: float) -> int:
+    """What a count of that expectation seldom exceeds: four standard deviations more."""
+    return int(count + 4 * np.sqrt(count) + 4)
 
 
 def _threshold(bits: Bits, k: int) -> int:
@@ -102,7 +107,7 @@ def _first(bits: Bits, threshold: int, k: int) -> Indices:
     return out[:k]
 
 
-@kernel(*(int64(read(u), uint64, uint64, write(int64)) for u in _BITS))
+@kernel(*(int64(read(u), u, u, write(int64)) for u in _BITS))
 def _collect(bits, least, mask, out):
     """Fill ``out``, which has _SPARE entries more than may be found, and return how many were found.
 
@@ -130,7 +135,7 @@ def _collect(bits, least, mask, out):
     return count
 
 
-@kernel(*(int64(read(u), uint64, uint64) for u in _BITS))
+@kernel(*(int64(read(u), u, u) for u in _BITS))
 def _count(bits, least, mask):
     count = 0
     for j in range(bits.size):
@@ -138,7 +143,7 @@ def _count(bits, least, mask):
     return count
 
 
-@kernel(*(void(read(u), uint64, uint64, int64, write(int64)) for u in _BITS))
+@kernel(*(void(read(u), u, u, int64, write(int64)) for u in _BITS))
 def _merge(bits, threshold, mask, above, out):
     count, ties = 0, out.size - 1 - above
     for j in range(bits.size):
