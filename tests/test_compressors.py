@@ -31,6 +31,7 @@ from mpicomp.compressors import (
     Dithering,
     HardThreshold,
     Identity,
+    Importance,
     Lazy,
     Natural,
     NaturalDithering,
@@ -257,7 +258,11 @@ def test_a_vector_of_what_is_not_finite_is_refused(case, value):
 
 def looks_everywhere(c) -> bool:
     """Sparsifiers, and what is made of them, look at what they send only."""
-    return looks_everywhere(c.U) if isinstance(c, Shrunk) else not isinstance(c, Sparsifier | Quantized)
+    return (
+        looks_everywhere(c.U)
+        if isinstance(c, Shrunk)
+        else not isinstance(c, Sparsifier | Quantized | Importance)
+    )
 
 
 @NOT_FINITE
