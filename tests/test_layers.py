@@ -19,7 +19,7 @@ LAYERS = [
     ["ledger", "transports"],
     ["digest", "measure", "record", "checkpoint", "signals", "loop", "session", "run"],
     ["config", "suite", "tuning", "results", "compare"],
-    ["launch", "tables", "report", "progress", "catalogue", "doctor", "bench"],
+    ["launch", "tables", "report", "progress", "catalogue", "doctor", "bench", "bench_cuda"],
     ["cli", "__init__", "__main__"],
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
@@ -29,7 +29,7 @@ HOMES = {
     "mpi4py": {"transports/mpi.py", "bench.py"},
     "matplotlib": {"report.py"},
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
-    "cupy": set(),
+    "cupy": {"kernels/cuda/gpu.py"},
     "numba": set(),
     "click": {"cli.py"},
 }

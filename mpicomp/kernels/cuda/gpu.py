@@ -31,7 +31,8 @@ class Gpu:
             import cupy
         except ImportError as error:
             raise ConfigError(
-                f"no CuPy here ({error}); install mpicomp[cuda12] or mpicomp[cuda13], or run with --device cpu."
+                f"no CuPy here ({error}); install mpicomp[cuda12] or mpicomp[cuda13], "
+                "or run with --device cpu."
             ) from None
         try:
             attributes = cupy.cuda.Device().attributes
@@ -42,7 +43,7 @@ class Gpu:
         self._kernel = cache(self._compile)
 
     def launch(self, module: str, kernel: str, grid: int, block: int, *args: Any) -> None:
-        """Run ``kernel`` on grid x block threads.  ``args``: device arrays, ints (64 bits), floats (double)."""
+        """Run ``kernel`` on grid x block threads.  Args: device arrays, ints (64 bits), floats (double)."""
         if grid:
             self._kernel(module, kernel)((grid,), (block,), args)
 

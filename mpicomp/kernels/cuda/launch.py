@@ -195,7 +195,9 @@ class Kernels:
 
     def natural_dither_add(self, buf: Array, out: Array, s: int, width: int, step: float) -> None:
         """out += step * sign(level) 2^(|level| - s), nothing for level 0."""
-        self._refuse(self._add_levels("natural_dither", buf, out, self._one.view(np.uint8), (step,), s, width))
+        self._refuse(
+            self._add_levels("natural_dither", buf, out, self._one.view(np.uint8), (step,), s, width)
+        )
 
     def ternary_add(self, buf: Array, out: Array, step: float) -> None:
         """out += step * level."""
@@ -240,7 +242,14 @@ class Kernels:
         return message
 
     def _pack_levels(
-        self, kind: str, x: Array, scale: Array, s: int, width: int, stream: StreamName, out: Array | None = None
+        self,
+        kind: str,
+        x: Array,
+        scale: Array,
+        s: int,
+        width: int,
+        stream: StreamName,
+        out: Array | None = None,
     ) -> Array:
         if out is None:
             out = self._empty(packed_nbytes(x.size, width), np.uint8)
@@ -266,7 +275,18 @@ class Kernels:
         refused = self.xp.zeros(2, dtype=np.uint32)
         name = f"{kind}_add_{_suffix(out)}"
         self._dense(
-            out.size, "dithering", name, buf, out, out.size, head, head.size, *map(float, factors), s, width, refused
+            out.size,
+            "dithering",
+            name,
+            buf,
+            out,
+            out.size,
+            head,
+            head.size,
+            *map(float, factors),
+            s,
+            width,
+            refused,
         )
         return refused
 
@@ -345,7 +365,18 @@ class Kernels:
         found = int(self.device.number(counts, tiles))
         out = self._empty(found if expected is None or found != expected else expected, np.int64)
         self.device.launch(
-            "selection", "collect", tiles, _THREADS, marks, _NULL, marks.size, _NULL, counts, _NULL, found, out
+            "selection",
+            "collect",
+            tiles,
+            _THREADS,
+            marks,
+            _NULL,
+            marks.size,
+            _NULL,
+            counts,
+            _NULL,
+            found,
+            out,
         )
         return out
 
