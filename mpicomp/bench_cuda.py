@@ -49,7 +49,6 @@ def device_kernels(sizes: tuple[int, ...] = SIZES, repeats: int = 15) -> list[Ro
 def _row(xp: Any, d: int, x: list[Any], repeats: int, name: str, nbytes: float, call: Call) -> Row:
     target = xp.empty_like(x[0])
     copied = float(np.median(_time(xp, lambda i: xp.copyto(target, x[i]), repeats)))
-    del target
     seconds = _time(xp, call, repeats)
     low, median, high = np.percentile(seconds, [25, 50, 75]).tolist()
     xp.get_default_memory_pool().free_all_blocks()
