@@ -42,17 +42,17 @@ static Thread threads[most];
 static Slot slots[2][most];
 static jmp_buf scheduler;
 static void (*kernel)(...);
-static unsigned long long whole[14];
+static unsigned long long whole[20];
 static double real[4];
 
 // Integers and pointers, and doubles, go to a function each in their own registers and in their own order (System V
 // ABI of x86-64, AAPCS64), so kernels of any signature can be called alike.
 static void body() {
     typedef unsigned long long W;
-    typedef void (*Any)(W, W, W, W, W, W, W, W, W, W, W, W, W, W, double, double, double, double);
+    typedef void (*Any)(W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, double, double, double, double);
     W* w = whole;
-    ((Any)kernel)(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], real[0],
-                  real[1], real[2], real[3]);
+    ((Any)kernel)(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], w[14],
+                  w[15], w[16], w[17], w[18], w[19], real[0], real[1], real[2], real[3]);
     threads[threadIdx.x].done = true;
     _longjmp(scheduler, 1);
 }
@@ -141,6 +141,11 @@ static inline void __threadfence() {}
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
 static inline int __ffs(int v) { return __builtin_ffs(v); }
 static inline int __clzll(long long v) { return v ? __builtin_clzll((unsigned long long)v) : 64; }
+
+static inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum) {
+    for (int byte = 0; byte < 32; byte += 8) sum += (a >> byte & 255) * (b >> byte & 255);
+    return sum;
+}
 
 template <typename To, typename From> To same_bits(From v) { To to; memcpy(&to, &v, sizeof to); return to; }
 static inline unsigned __float_as_uint(float v) { return same_bits<unsigned>(v); }

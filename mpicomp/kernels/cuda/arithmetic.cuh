@@ -13,8 +13,43 @@ typedef long long i64;
 
 FUNCTION u32 bits_of(float x) { return __float_as_uint(x); }
 FUNCTION u64 bits_of(double x) { return (u64)__double_as_longlong(x); }
+FUNCTION float from_bits(u32 bits) { return __uint_as_float(bits); }
+FUNCTION double from_bits(u64 bits) { return __longlong_as_double((i64)bits); }
 FUNCTION u32 magnitude_bits(float x) { return bits_of(x) & 0x7fffffffu; }
 FUNCTION u64 magnitude_bits(double x) { return bits_of(x) & 0x7fffffffffffffffull; }
+
+// Conversions that keep subnormal float32: CuPy has every module compiled with -ftz=true, which flushes them in the
+// compiler's own conversions and comparisons.  So there is no float32 arithmetic anywhere, and these instructions.
+FUNCTION double promoted(double x) { return x; }
+FUNCTION double promoted(float x) {
+#ifdef __CUDA_ARCH__
+    double y;
+    asm("cvt.f64.f32 %0, %1;" : "=d"(y) : "f"(x));
+    return y;
+#else
+    return (double)x;
+#endif
+}
+
+FUNCTION void round_to(double x, double* y) { *y = x; }
+FUNCTION void round_to(double x, float* y) {
+#ifdef __CUDA_ARCH__
+    asm("cvt.rn.f32.f64 %0, %1;" : "=f"(*y) : "d"(x));
+#else
+    *y = (float)x;
+#endif
+}
+
+// x in the type T, rounded to nearest even.
+template <typename T> FUNCTION T rounded(double x) {
+    T y;
+    round_to(x, &y);
+    return y;
+}
+
+// x < 0, for x that is not NaN.
+FUNCTION bool negative(float x) { return bits_of(x) > 0x80000000u; }
+FUNCTION bool negative(double x) { return bits_of(x) > 0x8000000000000000ull; }
 
 // 2^n for -1022 <= n <= 1023.
 FUNCTION double power_of_two(int n) { return __longlong_as_double((i64)(n + 1023) << 52); }
@@ -34,26 +69,48 @@ FUNCTION int exponent_of(u64 bits) {
 
 // --- Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC 2011) ---
 
-struct Stream { u32 k0, k1, c1, c2, c3; };
+// A stream comes to a kernel with the keys of its ten rounds, which so are operands in constant memory.
+struct Stream { u32 k0[10], k1[10], c1, c2, c3; };
 struct Words { u32 w[4]; };
 
-FUNCTION Stream stream_of(i64 k0, i64 k1, i64 c1, i64 c2, i64 c3) {
-    Stream s = {(u32)k0, (u32)k1, (u32)c1, (u32)c2, (u32)c3};
+#define STREAM i64 r0, i64 r1, i64 r2, i64 r3, i64 r4, i64 r5, i64 r6, i64 r7, i64 r8, i64 r9, i64 c12, i64 c3
+#define THE_STREAM stream_of(r0, r1, r2, r3, r4, r5, r6, r7, r8, r9, c12, c3)
+
+FUNCTION Stream stream_of(STREAM) {
+    i64 keys[10] = {r0, r1, r2, r3, r4, r5, r6, r7, r8, r9};
+    Stream s;
+#pragma unroll
+    for (int r = 0; r < 10; r++) {
+        s.k0[r] = (u32)keys[r];
+        s.k1[r] = (u32)(keys[r] >> 32);
+    }
+    s.c1 = (u32)c12;
+    s.c2 = (u32)(c12 >> 32);
+    s.c3 = (u32)c3;
     return s;
 }
 
+// The 64-bit product of two words: one instruction, where the compiler's own choice is two.
+FUNCTION u64 product(u32 a, u32 b) {
+#ifdef __CUDA_ARCH__
+    u64 p;
+    asm("mul.wide.u32 %0, %1, %2;" : "=l"(p) : "r"(a), "r"(b));
+    return p;
+#else
+    return (u64)a * b;
+#endif
+}
+
 // Words 4 block .. 4 block + 3 of a stream.
-FUNCTION Words philox(Stream s, u32 block) {
-    u32 c0 = block, c1 = s.c1, c2 = s.c2, c3 = s.c3, k0 = s.k0, k1 = s.k1;
+FUNCTION Words philox(const Stream& s, u32 block) {
+    u32 c0 = block, c1 = s.c1, c2 = s.c2, c3 = s.c3;
 #pragma unroll
-    for (int round = 0; round < 10; round++) {
-        u64 p0 = (u64)c0 * 0xD2511F53u, p1 = (u64)c2 * 0xCD9E8D57u;
-        c0 = (u32)(p1 >> 32) ^ c1 ^ k0;
+    for (int r = 0; r < 10; r++) {
+        u64 p0 = product(c0, 0xD2511F53u), p1 = product(c2, 0xCD9E8D57u);
+        c0 = (u32)(p1 >> 32) ^ c1 ^ s.k0[r];
         c1 = (u32)p1;
-        c2 = (u32)(p0 >> 32) ^ c3 ^ k1;
+        c2 = (u32)(p0 >> 32) ^ c3 ^ s.k1[r];
         c3 = (u32)p0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
     }
     Words out = {{c0, c1, c2, c3}};
     return out;
@@ -90,12 +147,12 @@ FUNCTION i64 permuted(i64 position, i64 d, int bits, const u32* keys) {
 struct Divider { double norm, reciprocal; bool narrow; };
 
 FUNCTION Divider divider(double norm) {
-    Divider by = {norm, norm == 0.0 ? 0.0 : 1.0 / norm, (double)(float)norm == norm};
+    Divider by = {norm, norm == 0.0 ? 0.0 : 1.0 / norm, promoted(rounded<float>(norm)) == norm};
     return by;
 }
 
 FUNCTION double quotient(float x, Divider by) {
-    double a = fabs((double)x);
+    double a = fabs(promoted(x));
     if (!by.narrow) return a / by.norm;
     double q = a * by.reciprocal;
     return fma(fma(-q, by.norm, a), by.reciprocal, q);
@@ -132,7 +189,7 @@ template <int BIAS> FUNCTION u32 natural_code(double x, u32 word) {
 }
 
 template <int BIAS> FUNCTION u32 natural_code(float x, u32 word) {
-    if (BIAS != 127) return natural_code<BIAS>((double)x, word);
+    if (BIAS != 127) return natural_code<BIAS>(promoted(x), word);
     u32 bits = magnitude_bits(x);  // below 2^-126 the exponent field is 0 and the fraction counts from 0: the same sum
     u32 code = (bits >> 23) + (word < bits << 9);
     return code < 254 ? code : 254;
@@ -140,27 +197,32 @@ template <int BIAS> FUNCTION u32 natural_code(float x, u32 word) {
 
 // --- values on the wire ---
 
-// x rounded to nearest even with EXPONENT and FRACTION bits; infinite where it overflows.
-template <int EXPONENT, int FRACTION> FUNCTION u16 narrowed(double x) {
+// A float with FROM_FRACTION bits of fraction (its bits, the sign left out) rounded to nearest even to EXPONENT and
+// FRACTION bits; infinite where it overflows.
+template <int FROM_EXPONENT, int FROM_FRACTION, int EXPONENT, int FRACTION, typename U> FUNCTION u32 shortened(U bits) {
+    const int all = (1 << FROM_EXPONENT) - 1, bias = all / 2;
     const int lowest = 2 - (1 << (EXPONENT - 1));  // exponent of the smallest normal number
     const u32 infinity = ((1u << EXPONENT) - 1) << FRACTION;
-    u64 bits = magnitude_bits(x);
-    u32 sign = (u32)(bits_of(x) >> 63) << (EXPONENT + FRACTION), code;
-    int exponent = (int)(bits >> 52) - 1023;
-    int dropped = 52 - FRACTION + (exponent < lowest ? lowest - exponent : 0);
-    if (exponent == 1024) {
-        code = infinity + (bits > 0x7ff0000000000000ull);
-    } else if (dropped >= 54) {
-        code = 0;  // less than half of the smallest number
-    } else {
-        u64 significand = (bits & 0xfffffffffffffull) | (exponent == -1023 ? 0 : 1ull << 52);
-        u64 rest = significand & ((1ull << dropped) - 1), half = 1ull << (dropped - 1);
-        code = (u32)(significand >> dropped);
-        code += rest > half || (rest == half && (code & 1));
-        if (exponent > lowest) code += (u32)(exponent - lowest) << FRACTION;
-        if (code > infinity) code = infinity;
-    }
-    return (u16)(sign | code);
+    int field = (int)(bits >> FROM_FRACTION), exponent = (field > 0 ? field : 1) - bias;
+    U significand = (bits & (((U)1 << FROM_FRACTION) - 1)) | (U)(field > 0) << FROM_FRACTION;
+    if (field == all) return infinity + (significand > (U)1 << FROM_FRACTION);
+    int dropped = FROM_FRACTION - FRACTION + (exponent < lowest ? lowest - exponent : 0);
+    if (dropped >= FROM_FRACTION + 2) return 0;  // less than half of the smallest number
+    U rest = significand & (((U)1 << dropped) - 1), half = (U)1 << (dropped - 1);
+    u32 code = (u32)(significand >> dropped);
+    code += rest > half || (rest == half && (code & 1));
+    if (exponent > lowest) code += (u32)(exponent - lowest) << FRACTION;
+    return code < infinity ? code : infinity;
+}
+
+template <int EXPONENT, int FRACTION> FUNCTION u16 narrowed(double x) {
+    u32 sign = (u32)(bits_of(x) >> 63) << (EXPONENT + FRACTION);
+    return (u16)(sign | shortened<11, 52, EXPONENT, FRACTION>(magnitude_bits(x)));
+}
+
+template <int EXPONENT, int FRACTION> FUNCTION u16 narrowed(float x) {
+    u32 sign = bits_of(x) >> 31 << (EXPONENT + FRACTION);
+    return (u16)(sign | shortened<8, 23, EXPONENT, FRACTION>(magnitude_bits(x)));
 }
 
 FUNCTION float from_half(u16 code) {
@@ -174,6 +236,6 @@ FUNCTION float from_half(u16 code) {
 
 // The smallest float32 that is not below x, for 0 <= x.
 FUNCTION float rounded_up(double x) {
-    float wire = (float)x;
-    return (double)wire < x ? __uint_as_float(bits_of(wire) + 1) : wire;
+    float wire = rounded<float>(x);
+    return promoted(wire) < x ? __uint_as_float(bits_of(wire) + 1) : wire;
 }

@@ -14,25 +14,58 @@ struct Natural {
     static __device__ __forceinline__ u32 level(double q, int s, u32 word) { return natural_level(q, s, word); }
 };
 
-// Symbols s + level, level from -s to s, of `width` bits.
+// The symbols s + level, level from -s to s, of a thread's four coordinates, of which `count` exist.
 template <typename KIND, typename T>
-__device__ __forceinline__ void pack_levels(const T* x, i64 d, const double* norm, int s, int width, Stream stream, u8* out) {
+__device__ __forceinline__ u64 symbols_of(Four<T> in, Divider by, int s, int width, Words words, i64 count) {
+    u64 packed = 0;
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        int level = (int)KIND::level(quotient(in.v[c], by), s, words.w[c]);
+        u64 symbol = (u64)(u32)(s + (negative(in.v[c]) ? -level : level));
+        if (c < count) packed |= symbol << (width * c);
+    }
+    return packed;
+}
+
+// 1024 coordinates that exist, in aligned memory: each thread stores its own W/2 bytes.
+template <typename KIND, int W, typename T>
+__device__ __forceinline__ void pack_whole(const T* x, Divider by, int s, const Stream& stream, u32 words, u8* out) {
+#pragma unroll 1
+    for (int first = 0; first < 8; first += 4) {
+        Four<T> in[4];
+#pragma unroll
+        for (int n = 0; n < 4; n++) in[n] = vector_load(x + 128 * (first + n) + 4 * LANE);
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            int i = 32 * (first + n) + LANE;
+            u64 packed = symbols_of<KIND>(in[n], by, s, W, philox(stream, words + i), 4);
+            if (W == 2) out[i] = (u8)packed;
+            if (W == 4) ((u16*)out)[i] = (u16)packed;
+            if (W == 8) ((u32*)out)[i] = (u32)packed;
+        }
+    }
+}
+
+template <typename KIND, typename T>
+__device__ __forceinline__ void pack_levels(const T* x, i64 d, const double* norm, int s, int width, const Stream& stream, u8* out) {
     i64 block = WARP_INDEX, nbytes = (d * width + 7) / 8;
     if (block * 1024 >= d) return;
     bool vector = aligned(x, 16);
     Divider by = KIND::by(*norm);
-#pragma unroll 4
+    u32 words = (u32)(block * 256);
+    if (vector && aligned(out, 4) && block * 1024 + 1024 <= d && (by.narrow || sizeof(T) == 8)) {
+        Divider narrow = {by.norm, by.reciprocal, true};
+        const T* from = x + block * 1024;
+        u8* to = out + block * 128 * width;
+        if (width == 2) return pack_whole<KIND, 2>(from, narrow, s, stream, words, to);
+        if (width == 4) return pack_whole<KIND, 4>(from, narrow, s, stream, words, to);
+        if (width == 8) return pack_whole<KIND, 8>(from, narrow, s, stream, words, to);
+    }
+#pragma unroll 1
     for (int i = 0; i < 8; i++) {
         i64 j = block * 1024 + 128 * i + 4 * LANE;
-        Four<T> in = load4(x, j, d, vector);
-        Words words = philox(stream, (u32)(j >> 2));
-        u64 packed = 0;
-#pragma unroll
-        for (int c = 0; c < 4; c++) {
-            int level = (int)KIND::level(quotient(in.v[c], by), s, words.w[c]);
-            u64 symbol = (u64)(s + (in.v[c] < 0 ? -level : level));
-            if (j + c < d) packed |= symbol << (width * c);
-        }
+        Words four = philox(stream, words + 32 * i + LANE);
+        u64 packed = symbols_of<KIND>(load4(x, j, d, vector), by, s, width, four, d - j);
         store_symbols(out, nbytes, block * 8 + i, packed, width);
     }
 }
@@ -49,67 +82,110 @@ struct FromNatural {
     }
 };
 
-// A symbol above 2 s is refused: one such goes to refused[1].
+// Add to four coordinates, of which `count` exist; returns a symbol above 2 s if there is one, else 0.
 template <typename KIND, typename T>
-__device__ __forceinline__ void add_levels(const u8* in, T* out, i64 d, Step step, int s, int width, u32* refused) {
+__device__ __forceinline__ u32 add_four(Four<T>* f, u64 packed, double step, int s, int width, i64 count) {
+    u32 found = 0;
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        int symbol = c < count ? (int)(u32)(packed >> (width * c) & ((1u << width) - 1)) : s;
+        if (symbol > 2 * s) found = (u32)symbol;
+        f->v[c] = rounded<T>(promoted(f->v[c]) + KIND::value(symbol - s, s) * step);
+    }
+    return found;
+}
+
+// 1024 coordinates that exist, in aligned memory.
+template <typename KIND, int W, typename T>
+__device__ __forceinline__ u32 add_whole(const u8* in, T* out, double step, int s) {
+    u32 found = 0;
+#pragma unroll 1
+    for (int first = 0; first < 8; first += 4) {
+        u32 packed[4];
+        Four<T> f[4];
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            int i = 32 * (first + n) + LANE;
+            packed[n] = W == 2 ? in[i] : W == 4 ? ((const u16*)in)[i] : ((const u32*)in)[i];
+            f[n] = vector_load(out + 4 * i);
+        }
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            u32 other = add_four<KIND>(&f[n], packed[n], step, s, W, 4);
+            found = other > found ? other : found;
+            vector_store(out + 128 * (first + n) + 4 * LANE, f[n]);
+        }
+    }
+    return found;
+}
+
+// A symbol above 2 s is refused: one such goes to notes[1].
+template <typename KIND, typename T>
+__device__ __forceinline__ void add_levels(const u8* in, T* out, i64 d, Step step, int s, int width, u64* notes) {
     i64 block = WARP_INDEX, nbytes = (d * width + 7) / 8;
     if (block * 1024 >= d || !step.valid) return;
     bool vector = aligned(out, 16);
-    int found = 0;
-#pragma unroll 4
-    for (int i = 0; i < 8; i++) {
-        i64 j = block * 1024 + 128 * i + 4 * LANE;
-        u64 packed = load_symbols(in, nbytes, block * 8 + i, width);
-        Four<T> f = load4(out, j, d, vector);
-#pragma unroll
-        for (int c = 0; c < 4; c++) {
-            int symbol = j + c < d ? (int)(packed >> (width * c) & ((1u << width) - 1)) : s;
-            if (symbol > 2 * s) found = symbol;
-            f.v[c] = (T)((double)f.v[c] + KIND::value(symbol - s, s) * step.value);
+    u32 found = 0;
+    if (vector && aligned(in, 4) && block * 1024 + 1024 <= d && (width == 2 || width == 4 || width == 8)) {
+        const u8* from = in + block * 128 * width;
+        T* to = out + block * 1024;
+        found = width == 2   ? add_whole<KIND, 2>(from, to, step.value, s)
+                : width == 4 ? add_whole<KIND, 4>(from, to, step.value, s)
+                             : add_whole<KIND, 8>(from, to, step.value, s);
+    } else {
+#pragma unroll 1
+        for (int i = 0; i < 8; i++) {
+            i64 j = block * 1024 + 128 * i + 4 * LANE;
+            Four<T> f = load4(out, j, d, vector);
+            u32 other = add_four<KIND>(&f, load_symbols(in, nbytes, block * 8 + i, width), step.value, s, width, d - j);
+            found = other > found ? other : found;
+            store4(out, j, d, vector, f);
         }
-        store4(out, j, d, vector, f);
     }
-    if (found) refused[1] = (u32)found;
+    if (found) notes[1] = found;
 }
 
 // --- trits: levels -1, 0, 1, five a byte; a block has 5120 coordinates, 1024 bytes ---
 
 template <typename T>
-__device__ __forceinline__ void pack_trits(const T* x, i64 d, const double* norm, Stream stream, u8* out) {
+__device__ __forceinline__ void pack_trits(const T* x, i64 d, const double* norm, const Stream& stream, u8* out) {
     __shared__ u32 trits[1280];  // a byte each
     bool vector = aligned(x, 16);
     Divider by = divider(*norm);
+    i64 first = (i64)blockIdx.x * 5120 + 4 * threadIdx.x;
+    u32 words = (u32)(first >> 2);
+    if (vector && first - 4 * threadIdx.x + 5120 <= d && (by.narrow || sizeof(T) == 8)) {
+        Divider narrow = {by.norm, by.reciprocal, true};
+        Four<T> in[5];
 #pragma unroll
-    for (int i = 0; i < 5; i++) {
-        i64 j = (i64)blockIdx.x * 5120 + 1024 * i + 4 * threadIdx.x;
-        Four<T> in = load4(x, j, d, vector);
-        Words words = philox(stream, (u32)(j >> 2));
-        u32 four = 0;
+        for (int i = 0; i < 5; i++) in[i] = vector_load(x + first + 1024 * i);
 #pragma unroll
-        for (int c = 0; c < 4; c++) {
-            u32 level = dither_level(quotient(in.v[c], by), 1, words.w[c]);
-            if (j + c < d) four |= (in.v[c] < 0 ? 1 - level : 1 + level) << 8 * c;
+        for (int i = 0; i < 5; i++) {
+            Words four = philox(stream, words + 256 * i);
+            trits[256 * i + threadIdx.x] = (u32)symbols_of<Uniform>(in[i], narrow, 1, 8, four, 4);
         }
-        trits[256 * i + threadIdx.x] = four;
+    } else {
+#pragma unroll 1
+        for (int i = 0; i < 5; i++) {
+            i64 j = first + 1024 * i;
+            Words four = philox(stream, words + 256 * i);
+            trits[256 * i + threadIdx.x] = (u32)symbols_of<Uniform>(load4(x, j, d, vector), by, 1, 8, four, d - j);
+        }
     }
     __syncthreads();
-    u64 t[3] = {0, 0, 0};  // twenty trits make four bytes
+    u32 t[5];  // twenty trits make four bytes
 #pragma unroll
-    for (int w = 0; w < 5; w++) t[w / 2] |= (u64)trits[5 * threadIdx.x + w] << 32 * (w % 2);
-    u32 word = 0;
-#pragma unroll
-    for (int b = 0; b < 4; b++) {
-        u32 byte = 0;
-#pragma unroll
-        for (int n = 4; n >= 0; n--) byte = 3 * byte + (u32)(t[(5 * b + n) / 8] >> 8 * ((5 * b + n) % 8) & 3);
-        word |= byte << 8 * b;
-    }
+    for (int w = 0; w < 5; w++) t[w] = trits[5 * threadIdx.x + w];
+    u32 word = __dp4a(t[1], 81u, __dp4a(t[0], 0x1b090301u, 0u));  // sums of four bytes times four weights
+    word |= __dp4a(t[2], 0x511bu, __dp4a(t[1], 0x09030100u, 0u)) << 8;
+    word |= __dp4a(t[3], 0x511b09u, __dp4a(t[2], 0x03010000u, 0u)) << 16;
+    word |= __dp4a(t[4], 0x511b0903u, __dp4a(t[3], 0x01000000u, 0u)) << 24;
     store_word(out, (d + 4) / 5, (i64)blockIdx.x * 1024 + 4 * threadIdx.x, word, aligned(out, 4));
 }
 
-// A byte above 242 is refused: one such goes to refused[1].
+// A byte above 242 is refused: one such goes to notes[1].
 template <typename T>
-__device__ __forceinline__ void add_trits(const u8* in, T* out, i64 d, Step step, u32* refused) {
+__device__ __forceinline__ void add_trits(const u8* in, T* out, i64 d, Step step, u64* notes) {
     __shared__ u32 trits[1280];
     if (!step.valid) return;
     u32 word = load_word(in, (d + 4) / 5, (i64)blockIdx.x * 1024 + 4 * threadIdx.x, aligned(in, 4));
@@ -124,7 +200,7 @@ __device__ __forceinline__ void add_trits(const u8* in, T* out, i64 d, Step step
     }
 #pragma unroll
     for (int w = 0; w < 5; w++) trits[5 * threadIdx.x + w] = (u32)(t[w / 2] >> 32 * (w % 2));
-    if (found) refused[1] = found;
+    if (found) notes[1] = found;
     __syncthreads();
     bool vector = aligned(out, 16);
 #pragma unroll
@@ -133,38 +209,38 @@ __device__ __forceinline__ void add_trits(const u8* in, T* out, i64 d, Step step
         u32 four = trits[256 * i + threadIdx.x];
         Four<T> f = load4(out, j, d, vector);
 #pragma unroll
-        for (int c = 0; c < 4; c++) f.v[c] = (T)((double)f.v[c] + (double)((int)(four >> 8 * c & 3) - 1) * step.value);
+        for (int c = 0; c < 4; c++) f.v[c] = rounded<T>(promoted(f.v[c]) + (double)((int)(four >> 8 * c & 3) - 1) * step.value);
         store4(out, j, d, vector, f);
     }
 }
 
 #define DITHERING(NAME, T)                                                                                         \
-    extern "C" __global__ void __launch_bounds__(256) dither_pack_##NAME(                                          \
-        const T* x, i64 d, const double* norm, i64 s, i64 width, i64 k0, i64 k1, i64 c1, i64 c2, i64 c3, u8* out) { \
-        pack_levels<Uniform>(x, d, norm, (int)s, (int)width, stream_of(k0, k1, c1, c2, c3), out);                  \
+    KERNEL dither_pack_##NAME(                                          \
+        const T* x, i64 d, const double* norm, i64 s, i64 width, STREAM, u8* out) { \
+        pack_levels<Uniform>(x, d, norm, (int)s, (int)width, THE_STREAM, out);                  \
     }                                                                                                              \
-    extern "C" __global__ void __launch_bounds__(256) natural_dither_pack_##NAME(                                  \
-        const T* x, i64 d, const double* norm, i64 s, i64 width, i64 k0, i64 k1, i64 c1, i64 c2, i64 c3, u8* out) { \
-        pack_levels<Natural>(x, d, norm, (int)s, (int)width, stream_of(k0, k1, c1, c2, c3), out);                  \
+    KERNEL natural_dither_pack_##NAME(                                  \
+        const T* x, i64 d, const double* norm, i64 s, i64 width, STREAM, u8* out) { \
+        pack_levels<Natural>(x, d, norm, (int)s, (int)width, THE_STREAM, out);                  \
     }                                                                                                              \
-    extern "C" __global__ void __launch_bounds__(256) ternary_pack_##NAME(                                         \
-        const T* x, i64 d, const double* norm, i64 k0, i64 k1, i64 c1, i64 c2, i64 c3, u8* out) {                  \
-        pack_trits(x, d, norm, stream_of(k0, k1, c1, c2, c3), out);                                                \
+    KERNEL ternary_pack_##NAME(                                         \
+        const T* x, i64 d, const double* norm, STREAM, u8* out) {                  \
+        pack_trits(x, d, norm, THE_STREAM, out);                                                \
     }                                                                                                              \
-    extern "C" __global__ void __launch_bounds__(256) dither_add_##NAME(                                           \
+    KERNEL dither_add_##NAME(                                           \
         const u8* in, T* out, i64 d, const u8* head, i64 bytes, double levels, double factor, i64 s, i64 width,    \
-        u32* refused) {                                                                                            \
-        Step step = read_step(head, bytes, levels, factor, refused);                                               \
-        add_levels<FromUniform>(in, out, d, step, (int)s, (int)width, refused);                                    \
+        u64* notes) {                                                                                            \
+        Step step = read_step(head, bytes, levels, factor, notes);                                               \
+        add_levels<FromUniform>(in, out, d, step, (int)s, (int)width, notes);                                    \
     }                                                                                                              \
-    extern "C" __global__ void __launch_bounds__(256) natural_dither_add_##NAME(                                   \
-        const u8* in, T* out, i64 d, const u8* head, i64 bytes, double factor, i64 s, i64 width, u32* refused) {   \
-        Step step = read_step(head, bytes, 1.0, factor, refused);                                                  \
-        add_levels<FromNatural>(in, out, d, step, (int)s, (int)width, refused);                                    \
+    KERNEL natural_dither_add_##NAME(                                   \
+        const u8* in, T* out, i64 d, const u8* head, i64 bytes, double factor, i64 s, i64 width, u64* notes) {   \
+        Step step = read_step(head, bytes, 1.0, factor, notes);                                                  \
+        add_levels<FromNatural>(in, out, d, step, (int)s, (int)width, notes);                                    \
     }                                                                                                              \
-    extern "C" __global__ void __launch_bounds__(256)                                                              \
-    ternary_add_##NAME(const u8* in, T* out, i64 d, const u8* head, i64 bytes, double factor, u32* refused) {      \
-        add_trits(in, out, d, read_step(head, bytes, 1.0, factor, refused), refused);                              \
+    KERNEL                                                              \
+    ternary_add_##NAME(const u8* in, T* out, i64 d, const u8* head, i64 bytes, double factor, u64* notes) {      \
+        add_trits(in, out, d, read_step(head, bytes, 1.0, factor, notes), notes);                              \
     }
 
 DITHERING(f32, float)

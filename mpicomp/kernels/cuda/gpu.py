@@ -6,9 +6,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mpicomp.errors import ConfigError
 
-OPTIONS = ("-std=c++17", "-fmad=false")  # no contraction: one IEEE operation at a time, as on every backend
+OPTIONS = (
+    "-std=c++17",
+    "-fmad=false",
+)  # no contraction: one IEEE operation at a time.  CuPy adds -ftz=true; see arithmetic.cuh.
 
 
 def source(name: str) -> str:
@@ -21,7 +26,7 @@ def source(name: str) -> str:
 
 
 class Gpu:
-    """The current CUDA device.  Everything goes to CuPy's current stream; only ``number`` waits for it.
+    """The current CUDA device.  Everything goes to CuPy's current stream; ``wait`` and ``host`` wait for it.
 
     Raises ``ConfigError`` where CuPy or a device is missing.
     """
@@ -40,6 +45,10 @@ class Gpu:
             raise ConfigError(f"no CUDA device here ({error}); run with --device cpu.") from None
         self.xp: Any = cupy
         self.multiprocessors = int(attributes["MultiProcessorCount"])
+        pinned = cupy.cuda.alloc_pinned_memory(32)  # of the host, at the same address on the device
+        self.notes = np.frombuffer(pinned, dtype=np.uint64, count=4)
+        self.notes.fill(0)
+        self.pointer = int(pinned.ptr)
         self._kernel = cache(self._compile)
 
     def launch(self, module: str, kernel: str, grid: int, block: int, *args: Any) -> None:
@@ -47,9 +56,13 @@ class Gpu:
         if grid:
             self._kernel(module, kernel)((grid,), (block,), args)
 
-    def number(self, a: Any, i: int) -> float:
-        """Element i of a device array, on the host, once the stream has come that far."""
-        return a[i].get().item()
+    def wait(self) -> None:
+        """Until everything launched so far on the current stream is done."""
+        self.xp.cuda.get_current_stream().synchronize()
+
+    def host(self, a: Any) -> Any:
+        """A device array as one of numpy's, once the current stream has come that far."""
+        return a.get()
 
     def _compile(self, module: str, kernel: str) -> Any:
         return self._module(module).get_function(kernel)

@@ -8,7 +8,7 @@
 #define THREES -3  // any other layout is Elias-Fano with that many low bits
 
 // Set the bit of each index in the bitmap of the layout.
-extern "C" __global__ void __launch_bounds__(256) set_upper(const i64* indices, i64 k, i64 layout, u32* words) {
+KERNEL set_upper(const i64* indices, i64 k, i64 layout, u32* words) {
     i64 j = THREAD_INDEX;
     if (j >= k) return;
     i64 i = indices[j], bit = layout == BITMAP ? i : layout == THREES ? i / 3 + j : (i >> layout) + j;
@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(256) set_upper(const i64* indices, 
 }
 
 // The lowest `width` bits of each index, one after the other; a byte a thread.
-extern "C" __global__ void __launch_bounds__(256) pack_lower(const i64* indices, i64 k, i64 width, u8* out, i64 nbytes) {
+KERNEL pack_lower(const i64* indices, i64 k, i64 width, u8* out, i64 nbytes) {
     i64 byte = THREAD_INDEX;
     if (byte >= nbytes) return;
     i64 j = 8 * byte / width;
@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(256) pack_lower(const i64* indices,
 }
 
 // i mod 3, five a byte.
-extern "C" __global__ void __launch_bounds__(256) pack_thirds(const i64* indices, i64 k, u8* out, i64 nbytes) {
+KERNEL pack_thirds(const i64* indices, i64 k, u8* out, i64 nbytes) {
     i64 byte = THREAD_INDEX;
     if (byte >= nbytes) return;
     u32 value = 0;
@@ -56,13 +56,18 @@ __device__ __forceinline__ i64 index_at(const i64* upper, const u8* lower, i64 n
     return (upper[j] - j) * 3 + byte % 3;
 }
 
-// The set's elements; refused[0] is set unless they increase and are below d, refused[1] to a byte above 242.
-extern "C" __global__ void __launch_bounds__(256)
-join(const i64* upper, const u8* lower, i64 nbytes, i64 k, i64 d, i64 layout, i64 width, i64* out, u32* refused) {
+// The set's elements; notes[0] is set unless they increase and are below d, notes[1] to a byte above 242.
+KERNEL
+join(const i64* upper, const u8* lower, i64 nbytes, i64 k, i64 d, i64 layout, i64 width, i64* out, u64* notes) {
     i64 j = THREAD_INDEX;
     if (j >= k) return;
     i64 i = index_at(upper, lower, nbytes, j, layout, width);
-    if (i >= d || (j > 0 && i <= index_at(upper, lower, nbytes, j - 1, layout, width))) refused[0] = 1;
-    if (layout == THREES && lower[j / 5] > 242) refused[1] = lower[j / 5];
+    if (i >= d || (j > 0 && i <= index_at(upper, lower, nbytes, j - 1, layout, width))) notes[0] = 1;
+    if (layout == THREES && lower[j / 5] > 242) notes[1] = lower[j / 5];
     out[j] = i;
+}
+
+// k in `width` bytes.
+KERNEL put_count(i64 k, i64 width, u8* out) {
+    if (THREAD_INDEX < width) out[THREAD_INDEX] = (u8)(k >> 8 * THREAD_INDEX);
 }

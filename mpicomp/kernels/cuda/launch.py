@@ -7,13 +7,14 @@ Streams.  Every launch, allocation and copy goes to the current CUDA stream of t
 nothing waits, with these exceptions, which wait for that stream alone and for no other: functions that
 return a number or an array whose size depends on the data (``norm``, ``mean_magnitude``, ``at_least``,
 ``nonzero``, ``coins``, ``threshold``), and those that can refuse, at their end, since refusing is
-raising (all that decode, but for ``sign_add``; all that round to a narrower format).  Bytes that are
+raising (all that decode, all that round to a narrower format).  Bytes that are
 handed to MPI or to another stream have to be waited for by whoever hands them over.  A decoder that
 refuses may have added some coordinates before.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,12 +39,19 @@ class Device(Protocol):
 
     xp: Any
     multiprocessors: int
+    notes: (
+        Any  # four 64-bit numbers that the host and the kernels see; 0 but after a kernel has noted something
+    )
+    pointer: Any  # to them, as ``launch`` takes it
 
     def launch(self, module: str, kernel: str, grid: int, block: int, *args: Any) -> None:
         """Run ``kernel`` of ``module`` on grid x block threads."""
 
-    def number(self, a: Array, i: int) -> float:
-        """Element i of a device array, on the host."""
+    def wait(self) -> None:
+        """Until everything launched so far is done."""
+
+    def host(self, a: Array) -> Any:
+        """A device array as one of numpy's, once everything launched so far is done."""
 
 
 class Kernels:
@@ -76,11 +84,16 @@ class Kernels:
 
     def norm(self, x: Array, p: str) -> float:
         """The 2-norm (p = "2") or max-norm ("inf") of x."""
-        return self.device.number(self._scale(x, _MAX if p == "inf" else _ROOT), 1)
+        return self._exact(self._scale(x, _MAX if p == "inf" else _ROOT))
 
     def mean_magnitude(self, x: Array) -> float:
         """|x|_1 / d."""
-        return self.device.number(self._scale(x, _MEAN), 1)
+        return self._exact(self._scale(x, _MEAN))
+
+    def _exact(self, scale: Array) -> float:
+        exact = float(self.device.host(scale)[1])
+        self._noted()
+        return exact
 
     def _scale(self, x: Array, kind: int, head: Array | None = None) -> Array:
         """[what is in ``head``, the exact norm], without waiting; ``head``: the first bytes of a message."""
@@ -107,13 +120,14 @@ class Kernels:
         self.device.launch(
             "sums", "finish", 1, 1024,
             _or_null(sums), 0 if sums is None else sums.size, d, kind, _or_null(largest),
-            0 if head is None else head.size, _or_null(head), scale,
+            0 if head is None else head.size, _or_null(head), scale, self.device.pointer,
         )  # fmt: skip
         return scale
 
     def _expect_fits(self, scale: Array, values: str) -> None:
-        exact = self.device.number(scale, 1)
-        if not exact <= float(np.finfo(values).max):
+        infinite, *_ = self._noted()
+        if infinite:
+            exact = float(self.device.host(scale)[1])
             raise DivergedError(
                 f"a norm of {exact:.3g} does not fit the wire format {values!r} (allowed: f4, f8)."
             )
@@ -146,13 +160,12 @@ class Kernels:
         """out += scale * what ``sign`` coded."""
         w = WIDTH[values]
         expect_length(message, w + packed_nbytes(out.size, 1), "signs")
-        self._refuse(self._add_signs(message[w:], out, message[:w], scale), message[:w])
+        self._add_signs(message[w:], out, message[:w], scale)
+        self._refuse(message[:w])
 
-    def _add_signs(self, bits: Array, out: Array, head: Array, factor: float) -> Array:
-        refused = self.xp.zeros(2, dtype=np.uint32)
-        name = f"sign_add_{_suffix(out)}"
-        self._dense(out.size, "sign", name, bits, out, out.size, head, head.size, float(factor), refused)
-        return refused
+    def _add_signs(self, bits: Array, out: Array, head: Array, factor: float) -> None:
+        name, pointer = f"sign_add_{_suffix(out)}", self.device.pointer
+        self._dense(out.size, "sign", name, bits, out, out.size, head, head.size, float(factor), pointer)
 
     # --- natural compression ---
 
@@ -168,10 +181,9 @@ class Kernels:
         """out += scale * what ``natural_pack`` coded."""
         d = out.size
         expect_length(buf, packed_nbytes(d, 1) + packed_nbytes(d, width), "signs and exponents")
-        refused = self.xp.zeros(2, dtype=np.uint32)
         name = f"natural_add_{bias}_{_suffix(out)}"
-        self._dense(d, "natural", name, buf, out, d, float(scale), refused)
-        self._refuse(refused)
+        self._dense(d, "natural", name, buf, out, d, float(scale), self.device.pointer)
+        self._refuse()
 
     # --- levels relative to a norm ---
 
@@ -191,17 +203,18 @@ class Kernels:
 
     def dither_add(self, buf: Array, out: Array, s: int, width: int, step: float) -> None:
         """out += step * level."""
-        self._refuse(self._add_levels("dither", buf, out, self._one.view(np.uint8), (1.0, step), s, width))
+        self._add_levels("dither", buf, out, self._one.view(np.uint8), (1.0, step), s, width)
+        self._refuse()
 
     def natural_dither_add(self, buf: Array, out: Array, s: int, width: int, step: float) -> None:
         """out += step * sign(level) 2^(|level| - s), nothing for level 0."""
-        self._refuse(
-            self._add_levels("natural_dither", buf, out, self._one.view(np.uint8), (step,), s, width)
-        )
+        self._add_levels("natural_dither", buf, out, self._one.view(np.uint8), (step,), s, width)
+        self._refuse()
 
     def ternary_add(self, buf: Array, out: Array, step: float) -> None:
         """out += step * level."""
-        self._refuse(self._add_trits(buf, out, self._one.view(np.uint8), step))
+        self._add_trits(buf, out, self._one.view(np.uint8), step)
+        self._refuse()
 
     def dither(self, x: Array, s: int, p: str, values: str, stream: StreamName) -> Array:
         """The message of ``compressors.Dithering``."""
@@ -231,7 +244,8 @@ class Kernels:
     def add_ternary(self, message: Array, out: Array, values: str, scale: float) -> None:
         """out += scale * what ``ternary`` coded."""
         w = WIDTH[values]
-        self._refuse(self._add_trits(message[w:], out, message[:w], scale), message[:w])
+        self._add_trits(message[w:], out, message[:w], scale)
+        self._refuse(message[:w])
 
     def _levels(self, kind: str, x: Array, s: int, p: str, values: str, stream: StreamName) -> Array:
         w, width = WIDTH[values], (2 * s).bit_length()
@@ -266,38 +280,22 @@ class Kernels:
     ) -> None:
         w = WIDTH[values]
         symbols, width = message[w:], (2 * s).bit_length()
-        self._refuse(self._add_levels(kind, symbols, out, message[:w], factors, s, width), message[:w])
+        self._add_levels(kind, symbols, out, message[:w], factors, s, width)
+        self._refuse(message[:w])
 
     def _add_levels(
         self, kind: str, buf: Array, out: Array, head: Array, factors: tuple[float, ...], s: int, width: int
-    ) -> Array:
+    ) -> None:
         expect_length(buf, packed_nbytes(out.size, width), "packed symbols")
-        refused = self.xp.zeros(2, dtype=np.uint32)
         name = f"{kind}_add_{_suffix(out)}"
-        self._dense(
-            out.size,
-            "dithering",
-            name,
-            buf,
-            out,
-            out.size,
-            head,
-            head.size,
-            *map(float, factors),
-            s,
-            width,
-            refused,
-        )
-        return refused
+        step = (head, head.size, *map(float, factors))
+        self._dense(out.size, "dithering", name, buf, out, out.size, *step, s, width, self.device.pointer)
 
-    def _add_trits(self, buf: Array, out: Array, head: Array, factor: float) -> Array:
+    def _add_trits(self, buf: Array, out: Array, head: Array, factor: float) -> None:
         expect_length(buf, -(-out.size // 5), "packed trits")
-        refused = self.xp.zeros(2, dtype=np.uint32)
         grid, name = -(-out.size // 5120), f"ternary_add_{_suffix(out)}"
-        self.device.launch(
-            "dithering", name, grid, _THREADS, buf, out, out.size, head, head.size, float(factor), refused
-        )
-        return refused
+        step = (head, head.size, float(factor))
+        self.device.launch("dithering", name, grid, _THREADS, buf, out, out.size, *step, self.device.pointer)
 
     def _given(self, scale: float) -> Array:
         norm = self._empty(1, np.float64)
@@ -343,7 +341,7 @@ class Kernels:
 
     def nonzero(self, x: Array) -> Array:
         """The indices where x_j is not 0, increasing."""
-        return self._marked(x, -1.0)
+        return self._marked(x, 0.0)
 
     def coins(self, stream: StreamName, d: int, q: float) -> Array:
         """The indices whose words are below q 2^32, increasing: ``compressors.Bernoulli``'s support."""
@@ -361,8 +359,10 @@ class Kernels:
         tiles = -(-marks.size // _TILE)
         counts = self._empty(tiles + 1, np.uint64)
         arrived = self.xp.zeros(1, dtype=np.uint32)
-        self.device.launch("selection", "tally", tiles, _THREADS, marks, marks.size, arrived, counts)
-        found = int(self.device.number(counts, tiles))
+        self.device.launch(
+            "selection", "tally", tiles, _THREADS, marks, marks.size, arrived, counts, self.device.pointer
+        )
+        *_, found = self._noted()
         out = self._empty(found if expected is None or found != expected else expected, np.int64)
         self.device.launch(
             "selection",
@@ -419,22 +419,21 @@ class Kernels:
         width = 0 if layout == _THREES else _symbol_width(layout, d)
         split = -(-k // 5) if layout == _THREES else packed_nbytes(k, width)
         upper = None
-        refused = self.xp.zeros(2, dtype=np.uint32)
         if layout != _RAW:
             nbits = d if layout == _BITMAP else k + ((d - 1) // 3 if layout == _THREES else (d - 1) >> layout)
             marks = self._empty(_words(nbits), np.uint32)
             self._each(marks.size, "selection", "import_bits", buf[split:], nbits, marks, marks.size)
             upper = self._positions(marks, k)
         out = self._empty(k, np.int64)
+        bad = trits = 0
         if upper is None or upper.size == k:
-            self._each(
-                k, "indices", "join", _or_null(upper), buf, split, k, d, layout, width, out, refused
-            )  # fmt: skip
-        if (upper is not None and upper.size != k) or self.device.number(refused, 0):
+            lower = (_or_null(upper), buf, split)
+            self._each(k, "indices", "join", *lower, k, d, layout, width, out, self.device.pointer)
+            bad, trits, _ = self._noted()
+        if bad or (upper is not None and upper.size != k):
             raise MessageError(f"the message does not hold {k} increasing indices below {d}.")
-        if self.device.number(refused, 1):
-            byte = int(self.device.number(refused, 1))
-            raise MessageError(f"byte {byte} among packed trits; five trits make at most 242.")
+        if trits:
+            raise MessageError(f"byte {trits} among packed trits; five trits make at most 242.")
         return out
 
     def _complement(self, indices: Array, d: int) -> Array:
@@ -468,11 +467,12 @@ class Kernels:
         return out
 
     def _encode_values(self, x: Array, indices: Array | None, values: str, out: Array) -> None:
-        refused = self.xp.zeros(1, dtype=np.uint32)
-        count = x.size if indices is None else indices.size
-        name = f"encode_{values}_{_suffix(x)}"
-        self._each(count, "sparse", name, x, _or_null(indices), count, out, refused)
-        if WIDTH[values] < x.itemsize and self.device.number(refused, 0):
+        name, pointer = f"encode_{values}_{_suffix(x)}", self.device.pointer
+        if indices is None:
+            self._dense(x.size, "sparse", name, x, x.size, out, pointer)
+        else:
+            self._each(indices.size, "sparse", f"{name}_at", x, indices, indices.size, out, pointer)
+        if WIDTH[values] < x.itemsize and self._noted()[0]:
             sent = x if indices is None else x[indices]
             raise DivergedError(
                 f"a value of magnitude {float(abs(sent).max()):.3g} does not fit the wire format {values!r} "
@@ -513,7 +513,7 @@ class Kernels:
         k, head = indices.size, -(-int(x.size).bit_length() // 8)
         split = head + index_nbytes(x.size, k)
         message = self._empty(split + k * WIDTH[values], np.uint8)
-        message[:head] = self.xp.asarray(np.frombuffer(int(k).to_bytes(head, "little"), dtype=np.uint8))
+        self._each(head, "indices", "put_count", k, head, message)
         self._encode_indices(indices, x.size, message[head:split])
         self._encode_values(x, indices, values, message[split:])
         return message
@@ -521,8 +521,7 @@ class Kernels:
     def add_sparse(self, message: Array, out: Array, values: str, scale: float) -> None:
         """out += scale * what ``sparse`` coded.  Raises ``MessageError`` if it holds no such vector."""
         d, head = out.size, -(-int(out.size).bit_length() // 8)
-        count = [int(self.device.number(message, b)) for b in range(min(head, message.size))]
-        k = int.from_bytes(bytes(count), "little")
+        k = int.from_bytes(self.device.host(message[:head]).tobytes(), "little")
         if message.size < head or k > d:
             raise MessageError(
                 f"a message of {message.size} bytes announces {k} entries of a vector in R^{d}."
@@ -539,17 +538,23 @@ class Kernels:
 
     # --- launching ---
 
-    def _refuse(self, refused: Array, head: Array | None = None) -> None:
+    def _refuse(self, head: Array | None = None) -> None:
         """Raise ``MessageError`` if a decoding kernel noted a bad norm or symbol; waits for the stream."""
-        norm, symbol = (int(self.device.number(refused, i)) for i in (0, 1))
+        norm, symbol, _ = self._noted()
         if norm and head is not None:
-            raw = bytes(int(self.device.number(head, b)) for b in range(head.size))
-            value = np.frombuffer(raw, dtype=f"<f{head.size}")[0]
+            value = self.device.host(head).view(f"<f{head.size}")[0]
             raise MessageError(
                 f"a norm of {value} at the head of a message; it must be finite and not negative."
             )
         if symbol:
             raise MessageError(f"symbol {symbol} in a message, which stands for nothing there.")
+
+    def _noted(self) -> tuple[int, int, int]:
+        """What kernels have noted (something is refused or infinite, a bad symbol, a count), once."""
+        self.device.wait()
+        bad, symbol, count, _ = self.device.notes.tolist()
+        self.device.notes.fill(0)
+        return bad, symbol, count
 
     def _dense(self, d: int, module: str, kernel: str, *args: Any) -> None:
         self.device.launch(module, kernel, -(-d // _BLOCK), _THREADS, *args)
@@ -581,9 +586,19 @@ def _symbol_width(layout: int, d: int) -> int:
     return (d - 1).bit_length() if layout == _RAW else max(layout, 0)
 
 
+@lru_cache
 def _flat(stream: StreamName) -> tuple[int, ...]:
-    (k0, k1), lanes = stream
-    return (k0, k1, *lanes)
+    """A stream as kernels take it: the keys of Philox's ten rounds, then the upper counter lanes."""
+    (k0, k1), (c1, c2, c3) = stream
+    low = [(k0 + r * 0x9E3779B9) & 0xFFFFFFFF for r in range(10)]
+    high = [(k1 + r * 0xBB67AE85) & 0xFFFFFFFF for r in range(10)]
+    return (*map(_pair, low, high), _pair(c1, c2), c3)
+
+
+def _pair(low: int, high: int) -> int:
+    """Two 32-bit words as one signed 64-bit number."""
+    both = high << 32 | low
+    return both - 2**64 if high >> 31 else both
 
 
 def _or_null(a: Array | None) -> Array | int:

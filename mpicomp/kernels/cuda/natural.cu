@@ -3,60 +3,109 @@
 #include "arithmetic.cuh"
 #include "warp.cuh"
 
-template <int BIAS, typename T> __device__ __forceinline__ void pack_natural(const T* x, i64 d, Stream stream, u8* out) {
+// Four codes, the signs joining `signs` from bit `at` on.
+template <int BIAS, typename T> __device__ __forceinline__ u64 codes_of(Four<T> in, Words words, u32* signs, int at) {
+    u64 packed = 0;
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        *signs |= (u32)negative(in.v[c]) << (at + c);
+        packed |= (u64)natural_code<BIAS>(in.v[c], words.w[c]) << ((BIAS == 127 ? 8 : 11) * c);
+    }
+    return packed;
+}
+
+template <int BIAS, typename T> __device__ __forceinline__ void pack_natural(const T* x, i64 d, const Stream& stream, u8* out) {
     const int width = BIAS == 127 ? 8 : 11;
     i64 block = WARP_INDEX, signs_nbytes = (d + 7) / 8, codes_nbytes = (d * width + 7) / 8;
     if (block * 1024 >= d) return;
     bool vector = aligned(x, 16);
-    u32 signs = 0;
-#pragma unroll 4
-    for (int i = 0; i < 8; i++) {
-        i64 j = block * 1024 + 128 * i + 4 * LANE;
-        Four<T> in = load4(x, j, d, vector);
-        Words words = philox(stream, (u32)(j >> 2));
-        u64 packed = 0;
+    u8* codes = out + signs_nbytes;
+    u32 signs = 0, words = (u32)(block * 256);
+    if (width == 8 && vector && aligned(codes, 4) && block * 1024 + 1024 <= d) {
+        const T* from = x + block * 1024;
+        u32* to = (u32*)codes + block * 256;
+#pragma unroll 1
+        for (int first = 0; first < 8; first += 4) {
+            Four<T> in[4];
 #pragma unroll
-        for (int c = 0; c < 4; c++) {
-            signs |= (u32)(in.v[c] < 0) << (4 * i + c);
-            packed |= (u64)natural_code<BIAS>(in.v[c], words.w[c]) << (width * c);
+            for (int n = 0; n < 4; n++) in[n] = vector_load(from + 128 * (first + n) + 4 * LANE);
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                int i = first + n;
+                to[32 * i + LANE] = (u32)codes_of<BIAS>(in[n], philox(stream, words + 32 * i + LANE), &signs, 4 * i);
+            }
         }
-        store_symbols(out + signs_nbytes, codes_nbytes, block * 8 + i, packed, width);
+    } else {
+#pragma unroll 1
+        for (int i = 0; i < 8; i++) {
+            Four<T> in = load4(x, block * 1024 + 128 * i + 4 * LANE, d, vector);
+            u64 packed = codes_of<BIAS>(in, philox(stream, words + 32 * i + LANE), &signs, 4 * i);
+            store_symbols(codes, codes_nbytes, block * 8 + i, packed, width);
+        }
     }
     store_word(out, signs_nbytes, block * 128 + 4 * word_of_lane(), transpose_nibbles(signs), aligned(out, 4));
 }
 
-// scale 2^(code - bias); 0 for code 0.  A code with all bits set is refused: the largest goes to refused[1].
-template <int BIAS, typename T> __device__ __forceinline__ void add_natural(const u8* in, T* out, i64 d, double scale, u32* refused) {
+// Add scale 2^(code - bias), nothing for code 0, to four coordinates, of which `count` exist; false if a code has all
+// bits set.
+template <int BIAS, typename T>
+__device__ __forceinline__ bool add_four(Four<T>* f, u64 packed, u32 signs, double scale, i64 count) {
+    bool valid = true;
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        int code = (int)(packed >> ((BIAS == 127 ? 8 : 11) * c) & (2 * BIAS + 1));
+        valid = valid && (code <= 2 * BIAS || c >= count);
+        double magnitude = code > 0 ? scale * power_of_two(code - BIAS) : 0.0;
+        f->v[c] = rounded<T>(promoted(f->v[c]) + (signs >> c & 1 ? -magnitude : magnitude));
+    }
+    return valid;
+}
+
+template <int BIAS, typename T> __device__ __forceinline__ void add_natural(const u8* in, T* out, i64 d, double scale, u64* notes) {
     const int width = BIAS == 127 ? 8 : 11;
     i64 block = WARP_INDEX, signs_nbytes = (d + 7) / 8, codes_nbytes = (d * width + 7) / 8;
     if (block * 1024 >= d) return;
     u32 signs = transpose_nibbles(load_word(in, signs_nbytes, block * 128 + 4 * word_of_lane(), aligned(in, 4)));
+    const u8* codes = in + signs_nbytes;
     bool vector = aligned(out, 16), valid = true;
-#pragma unroll 4
-    for (int i = 0; i < 8; i++) {
-        i64 j = block * 1024 + 128 * i + 4 * LANE;
-        u64 packed = load_symbols(in + signs_nbytes, codes_nbytes, block * 8 + i, width);
-        Four<T> f = load4(out, j, d, vector);
+    if (width == 8 && vector && aligned(codes, 4) && block * 1024 + 1024 <= d) {
+        const u32* from = (const u32*)codes + block * 256;
+        T* to = out + block * 1024;
+#pragma unroll 1
+        for (int first = 0; first < 8; first += 4, signs >>= 16) {
+            u32 packed[4];
+            Four<T> f[4];
 #pragma unroll
-        for (int c = 0; c < 4; c++) {
-            int code = (int)(packed >> (width * c) & (2 * BIAS + 1));
-            valid = valid && (code <= 2 * BIAS || j + c >= d);
-            double magnitude = code > 0 ? scale * power_of_two(code - BIAS) : 0.0;
-            f.v[c] = (T)((double)f.v[c] + (signs >> (4 * i + c) & 1 ? -magnitude : magnitude));
+            for (int n = 0; n < 4; n++) {
+                packed[n] = from[32 * (first + n) + LANE];
+                f[n] = vector_load(to + 128 * (first + n) + 4 * LANE);
+            }
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                valid = add_four<BIAS>(&f[n], packed[n], signs >> 4 * n, scale, 4) && valid;
+                vector_store(to + 128 * (first + n) + 4 * LANE, f[n]);
+            }
         }
-        store4(out, j, d, vector, f);
+    } else {
+#pragma unroll 1
+        for (int i = 0; i < 8; i++, signs >>= 4) {
+            i64 j = block * 1024 + 128 * i + 4 * LANE;
+            Four<T> f = load4(out, j, d, vector);
+            valid = add_four<BIAS>(&f, load_symbols(codes, codes_nbytes, block * 8 + i, width), signs, scale, d - j) && valid;
+            store4(out, j, d, vector, f);
+        }
     }
-    if (!valid) refused[1] = 2 * BIAS + 1;
+    if (!valid) notes[1] = 2 * BIAS + 1;
 }
 
 #define NATURAL(NAME, BIAS, T)                                                                        \
-    extern "C" __global__ void __launch_bounds__(256)                                                 \
-    natural_pack_##NAME(const T* x, i64 d, i64 k0, i64 k1, i64 c1, i64 c2, i64 c3, u8* out) {         \
-        pack_natural<BIAS>(x, d, stream_of(k0, k1, c1, c2, c3), out);                                 \
+    KERNEL                                                 \
+    natural_pack_##NAME(const T* x, i64 d, STREAM, u8* out) {         \
+        pack_natural<BIAS>(x, d, THE_STREAM, out);                                 \
     }                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(256)                                                 \
-    natural_add_##NAME(const u8* in, T* out, i64 d, double scale, u32* refused) {                     \
-        add_natural<BIAS>(in, out, d, scale, refused);                                                \
+    KERNEL                                                 \
+    natural_add_##NAME(const u8* in, T* out, i64 d, double scale, u64* notes) {                     \
+        add_natural<BIAS>(in, out, d, scale, notes);                                                \
     }
 
 NATURAL(127_f32, 127, float)

@@ -166,18 +166,21 @@ __device__ __forceinline__ void settle(const T* x, u32* above, u32* inside, i64 
     }
 }
 
-// Counts by tiles, summed up.
-extern "C" __global__ void __launch_bounds__(256) tally(const u32* marks, i64 words, u32* arrived, u64* counts) {
+// Counts by tiles, summed up; the number of marks goes to notes[2].
+KERNEL tally(const u32* marks, i64 words, u32* arrived, u64* counts, u64* notes) {
     __shared__ u64 warps[8];
     u64 own = 0, total;
     for (int n = 0; n < 4; n++) own += __popc(tile_word(marks, words, n));
     scan_of_256(own, warps, &total);
     if (threadIdx.x == 0) counts[blockIdx.x] = total;
-    if (last_block(arrived)) scan_counts(counts, gridDim.x);
+    if (last_block(arrived)) {
+        scan_counts(counts, gridDim.x);
+        if (threadIdx.x == 0) notes[2] = counts[gridDim.x];
+    }
 }
 
 // The positions of the marks, increasing, the first `limit` of them; with ties, the first need of those among them.
-extern "C" __global__ void __launch_bounds__(256)
+KERNEL
 collect(const u32* marks, const u32* tied, i64 words, const Selection* s, const u64* counts, const u64* ties, i64 limit, i64* out) {
     __shared__ u64 warps[8];
     u32 own[4];
@@ -201,7 +204,7 @@ collect(const u32* marks, const u32* tied, i64 words, const Selection* s, const 
 }
 
 // The bits that are not set, of the first d.
-extern "C" __global__ void __launch_bounds__(256) invert(u32* marks, i64 words, i64 d) {
+KERNEL invert(u32* marks, i64 words, i64 d) {
     i64 w = THREAD_INDEX;
     if (w >= words) return;
     i64 left = d - 32 * w;
@@ -209,14 +212,15 @@ extern "C" __global__ void __launch_bounds__(256) invert(u32* marks, i64 words, 
 }
 
 // Bits of a message to words, of which only the first nbits may be set.
-extern "C" __global__ void __launch_bounds__(256) import_bits(const u8* in, i64 nbits, u32* marks, i64 words) {
+KERNEL import_bits(const u8* in, i64 nbits, u32* marks, i64 words) {
     i64 w = THREAD_INDEX, left = nbits - 32 * w;
     if (w >= words) return;
     marks[w] = load_word(in, (nbits + 7) / 8, 4 * w, aligned(in, 4)) & (left >= 32 ? EVERY : left > 0 ? (1u << left) - 1 : 0);
 }
 
-// |x| >= lam and x != 0; a negative lam marks all non-zeros, NaN among them.
+// |x| >= lam and x != 0, by their bits: NaN is above infinity.
 template <typename T> __device__ __forceinline__ void mark_at_least(const T* x, i64 d, T lam, u32* marks) {
+    auto least = key_of(lam);
     i64 block = WARP_INDEX;
     if (block * 1024 >= d) return;
     bool vector = aligned(x, 16);
@@ -228,18 +232,18 @@ template <typename T> __device__ __forceinline__ void mark_at_least(const T* x, 
     for (int i = 0; i < 8; i++)
 #pragma unroll
         for (int c = 0; c < 4; c++) {
-            T v = in[i].v[c];
-            flags |= (u32)(v != 0 && (lam < 0 || v >= lam || -v >= lam)) << (4 * i + c);
+            auto key = key_of(in[i].v[c]);
+            flags |= (u32)(key != 0 && key >= least) << (4 * i + c);
         }
     marks[block * 32 + word_of_lane()] = transpose_nibbles(flags);
 }
 
 // Words of the stream below q 2^32.
-extern "C" __global__ void __launch_bounds__(256)
-mark_coins(i64 d, double bound, i64 k0, i64 k1, i64 c1, i64 c2, i64 c3, u32* marks) {
+KERNEL
+mark_coins(i64 d, double bound, STREAM, u32* marks) {
     i64 block = WARP_INDEX;
     if (block * 1024 >= d) return;
-    Stream stream = stream_of(k0, k1, c1, c2, c3);
+    Stream stream = THE_STREAM;
     u32 flags = 0;
 #pragma unroll 4
     for (int i = 0; i < 8; i++) {
@@ -252,24 +256,24 @@ mark_coins(i64 d, double bound, i64 k0, i64 k1, i64 c1, i64 c2, i64 c3, u32* mar
 }
 
 #define SELECTION(NAME, T)                                                                                          \
-    extern "C" __global__ void __launch_bounds__(256)                                                               \
+    KERNEL_OF(T)                                                               \
     first_digit_##NAME(const T* x, i64 d, i64 k, Selection* s, u64* histogram) {                                    \
         first_digit(x, d, (u64)k, s, histogram);                                                                    \
     }                                                                                                               \
-    extern "C" __global__ void __launch_bounds__(256)                                                               \
+    KERNEL_OF(T)                                                               \
     mark_##NAME(const T* x, i64 d, u32* above, u32* inside, Selection* s, u64* histogram) {                         \
         mark(x, d, above, inside, s, histogram);                                                                    \
     }                                                                                                               \
-    extern "C" __global__ void __launch_bounds__(256)                                                               \
+    KERNEL_OF(T)                                                               \
     refine_##NAME(const T* x, const u32* inside, i64 words, i64 shift, i64 bits, Selection* s, u64* histogram) {    \
         refine(x, inside, words, shift, bits, s, histogram);                                                        \
     }                                                                                                               \
-    extern "C" __global__ void __launch_bounds__(256)                                                               \
+    KERNEL_OF(T)                                                               \
     settle_##NAME(const T* x, u32* above, u32* inside, i64 words, Selection* s, u64* counts, u64* ties) {           \
         settle(x, above, inside, words, s, counts, ties);                                                           \
     }                                                                                                               \
-    extern "C" __global__ void __launch_bounds__(256) at_least_##NAME(const T* x, i64 d, double lam, u32* marks) {  \
-        mark_at_least(x, d, (T)lam, marks);                                                                         \
+    KERNEL_OF(T) at_least_##NAME(const T* x, i64 d, double lam, u32* marks) {  \
+        mark_at_least(x, d, rounded<T>(lam), marks);                                                                         \
     }
 
 SELECTION(f32, float)

@@ -16,7 +16,7 @@ template <typename T> __device__ __forceinline__ void pack_signs(const T* x, i64
 #pragma unroll
     for (int i = 0; i < 8; i++)
 #pragma unroll
-        for (int c = 0; c < 4; c++) signs |= (u32)(in[i].v[c] < 0) << (4 * i + c);
+        for (int c = 0; c < 4; c++) signs |= (u32)(negative(in[i].v[c])) << (4 * i + c);
     u32 word = transpose_nibbles(signs);
     store_word(out, (d + 7) / 8, block * 128 + 4 * word_of_lane(), word, aligned(out, 4));
     if (sums == nullptr) return;
@@ -26,46 +26,50 @@ template <typename T> __device__ __forceinline__ void pack_signs(const T* x, i64
     for (int i = 0; i < 8; i++)
 #pragma unroll
         for (int c = 0; c < 4; c++) {
-            v[i][c] = fabs((double)in[i].v[c]);
+            v[i][c] = fabs(promoted(in[i].v[c]));
             if (exponent != 0) v[i][c] = scaled(v[i][c], -exponent);
         }
     double sum = tree_of_1024(v);
     if (LANE == 0) sums[block] = sum;
 }
 
-extern "C" __global__ void __launch_bounds__(256) sign_pack_f32(const float* x, i64 d, const u64* largest, double* sums, u8* out) {
+KERNEL sign_pack_f32(const float* x, i64 d, const u64* largest, double* sums, u8* out) {
     pack_signs(x, d, largest, sums, out);
 }
 
-extern "C" __global__ void __launch_bounds__(256) sign_pack_f64(const double* x, i64 d, const u64* largest, double* sums, u8* out) {
+KERNEL_OF(double) sign_pack_f64(const double* x, i64 d, const u64* largest, double* sums, u8* out) {
     pack_signs(x, d, largest, sums, out);
 }
 
 template <typename T>
-__device__ __forceinline__ void add_signs(const u8* in, T* out, i64 d, const u8* head, i64 width, double factor, u32* refused) {
+__device__ __forceinline__ void add_signs(const u8* in, T* out, i64 d, const u8* head, i64 width, double factor, u64* notes) {
     i64 block = WARP_INDEX;
     if (block * 1024 >= d) return;
-    Step step = read_step(head, width, 1.0, factor, refused);
+    Step step = read_step(head, width, 1.0, factor, notes);
     if (!step.valid) return;
     u32 word = load_word(in, (d + 7) / 8, block * 128 + 4 * word_of_lane(), aligned(in, 4));
     u32 signs = transpose_nibbles(word);
     bool vector = aligned(out, 16);
+    Four<T> f[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) f[i] = load4(out, block * 1024 + 128 * i + 4 * LANE, d, vector);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        i64 j = block * 1024 + 128 * i + 4 * LANE;
-        Four<T> f = load4(out, j, d, vector);
 #pragma unroll
-        for (int c = 0; c < 4; c++) f.v[c] = (T)((double)f.v[c] + (signs >> (4 * i + c) & 1 ? -step.value : step.value));
-        store4(out, j, d, vector, f);
+        for (int c = 0; c < 4; c++) {
+            double signed_step = signs >> (4 * i + c) & 1 ? -step.value : step.value;
+            f[i].v[c] = rounded<T>(promoted(f[i].v[c]) + signed_step);
+        }
+        store4(out, block * 1024 + 128 * i + 4 * LANE, d, vector, f[i]);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-sign_add_f32(const u8* in, float* out, i64 d, const u8* head, i64 width, double factor, u32* refused) {
-    add_signs(in, out, d, head, width, factor, refused);
+KERNEL
+sign_add_f32(const u8* in, float* out, i64 d, const u8* head, i64 width, double factor, u64* notes) {
+    add_signs(in, out, d, head, width, factor, notes);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-sign_add_f64(const u8* in, double* out, i64 d, const u8* head, i64 width, double factor, u32* refused) {
-    add_signs(in, out, d, head, width, factor, refused);
+KERNEL_OF(double)
+sign_add_f64(const u8* in, double* out, i64 d, const u8* head, i64 width, double factor, u64* notes) {
+    add_signs(in, out, d, head, width, factor, notes);
 }

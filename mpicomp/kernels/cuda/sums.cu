@@ -19,7 +19,7 @@ template <bool SQUARE, typename T> __device__ __forceinline__ void block_sums(co
     for (int i = 0; i < 8; i++)
 #pragma unroll
         for (int c = 0; c < 4; c++) {
-            double term = fabs((double)in[i].v[c]);
+            double term = fabs(promoted(in[i].v[c]));
             if (exponent != 0) term = scaled(term, -exponent);
             v[i][c] = SQUARE ? term * term : term;
         }
@@ -27,55 +27,56 @@ template <bool SQUARE, typename T> __device__ __forceinline__ void block_sums(co
     if (LANE == 0) sums[block] = sum;
 }
 
-extern "C" __global__ void __launch_bounds__(256) squares_f32(const float* x, i64 d, const u64* largest, double* sums) {
+KERNEL squares_f32(const float* x, i64 d, const u64* largest, double* sums) {
     block_sums<true>(x, d, largest, sums);
 }
 
-extern "C" __global__ void __launch_bounds__(256) squares_f64(const double* x, i64 d, const u64* largest, double* sums) {
+KERNEL_OF(double) squares_f64(const double* x, i64 d, const u64* largest, double* sums) {
     block_sums<true>(x, d, largest, sums);
 }
 
-extern "C" __global__ void __launch_bounds__(256) magnitudes_f32(const float* x, i64 d, const u64* largest, double* sums) {
+KERNEL magnitudes_f32(const float* x, i64 d, const u64* largest, double* sums) {
     block_sums<false>(x, d, largest, sums);
 }
 
 // Also the upper levels of the tree: sums of magnitudes and squares are not negative.
-extern "C" __global__ void __launch_bounds__(256) magnitudes_f64(const double* x, i64 d, const u64* largest, double* sums) {
+KERNEL_OF(double) magnitudes_f64(const double* x, i64 d, const u64* largest, double* sums) {
     block_sums<false>(x, d, largest, sums);
 }
 
 template <typename T> __device__ __forceinline__ void find_largest(const T* x, i64 d, u64* largest) {
+    i64 block = WARP_INDEX;
+    if (block * 1024 >= d) return;
     bool vector = aligned(x, 16);
-    T top = 0;
-    i64 warps = (i64)gridDim.x * 8;
-    for (i64 block = WARP_INDEX; block * 1024 < d; block += warps) {
-        Four<T> in[8];
+    Four<T> in[8];
 #pragma unroll
-        for (int i = 0; i < 8; i++) in[i] = load4(x, block * 1024 + 128 * i + 4 * LANE, d, vector);
+    for (int i = 0; i < 8; i++) in[i] = load4(x, block * 1024 + 128 * i + 4 * LANE, d, vector);
+    auto top = magnitude_bits(in[0].v[0]);  // the order of magnitudes is that of their bits
 #pragma unroll
-        for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 8; i++)
 #pragma unroll
-            for (int c = 0; c < 4; c++) {
-                T magnitude = in[i].v[c] < 0 ? -in[i].v[c] : in[i].v[c];
-                top = magnitude > top ? magnitude : top;
-            }
-    }
+        for (int c = 0; c < 4; c++) {
+            auto bits = magnitude_bits(in[i].v[c]);
+            top = bits > top ? bits : top;
+        }
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) {
-        T other = __shfl_xor_sync(EVERY, top, step);
+        auto other = __shfl_xor_sync(EVERY, top, step);
         top = other > top ? other : top;
     }
-    if (LANE == 0) atomicMax(largest, bits_of(fabs((double)top)));
+    u64 found = bits_of(promoted(from_bits(top)));
+    if (LANE == 0 && found > __ldcg(largest)) atomicMax(largest, found);
 }
 
-extern "C" __global__ void __launch_bounds__(256) largest_f32(const float* x, i64 d, u64* largest) { find_largest(x, d, largest); }
-extern "C" __global__ void __launch_bounds__(256) largest_f64(const double* x, i64 d, u64* largest) { find_largest(x, d, largest); }
+KERNEL largest_f32(const float* x, i64 d, u64* largest) { find_largest(x, d, largest); }
+KERNEL_OF(double) largest_f64(const double* x, i64 d, u64* largest) { find_largest(x, d, largest); }
 
 // The rest of the tree over at most 2^15 block sums and what is made of it (one block of 1024 threads):
 // kind 0: the sum, 1: sum / d, 2: the root of the sum, 3: the largest magnitude.
-// scale[0] is the number that `head`, `width` bytes if any, carries to the receiver, scale[1] the exact one.
+// scale[0] is the number that `head`, `width` bytes if any, carries to the receiver, scale[1] the exact one; notes[0]
+// is set where the former is infinite.
 extern "C" __global__ void __launch_bounds__(1024)
-finish(const double* sums, i64 count, i64 d, i64 kind, const u64* largest, i64 width, u8* head, double* scale) {
+finish(const double* sums, i64 count, i64 d, i64 kind, const u64* largest, i64 width, u8* head, double* scale, u64* notes) {
     __shared__ double upper[32];
     i64 block = threadIdx.x >> 5;
     double v[8][4];
@@ -97,8 +98,10 @@ finish(const double* sums, i64 count, i64 d, i64 kind, const u64* largest, i64 w
                    : kind == 2 ? scaled(sqrt(sum), exponent)
                    : kind == 1 ? scaled(sum / (double)d, exponent)
                                : scaled(sum, exponent);
-    double wire = width == 4 ? (double)rounded_up(exact) : exact;
-    u64 bits = width == 4 ? bits_of((float)wire) : bits_of(wire);
+    float narrow = rounded_up(exact);
+    double wire = width == 4 ? promoted(narrow) : exact;
+    u64 bits = width == 4 ? bits_of(narrow) : bits_of(exact);
+    if (!(wire < __longlong_as_double(0x7ff0000000000000ll))) notes[0] = 1;
     for (int b = 0; b < width; b++) head[b] = (u8)(bits >> 8 * b);
     scale[0] = wire;
     scale[1] = exact;

@@ -3,6 +3,8 @@
 // A warp has 1024 consecutive coordinates, a block of 256 threads 8192.  Coordinate 128 i + 4 lane + c is
 // component c of a thread's i-th load: 16 bytes a thread and 512 a warp, one Philox block a load.
 
+#define KERNEL_OF(T) extern "C" __global__ void __launch_bounds__(256, sizeof(T) == 4 ? 4 : 3)
+#define KERNEL KERNEL_OF(float)
 #define LANE (threadIdx.x & 31)
 #define EVERY 0xffffffffu
 #define WARP_INDEX (((i64)blockIdx.x * blockDim.x + threadIdx.x) >> 5)
@@ -124,6 +126,16 @@ __device__ __forceinline__ void store_symbols(u8* out, i64 nbytes, i64 chunk, u6
             return;
         }
     }
+    if (width == 8 && offset + 16 * width <= nbytes) {  // not on 4 bytes: words of two threads' bytes
+        int skip = (int)((u64)at & 3), bits = 8 * skip;
+        u32 own = (u32)packed, before = __shfl_up_sync(EVERY, own, 1);
+        if (LANE > 0) ((u32*)(at - skip))[LANE] = own << bits | before >> (32 - bits);
+        if (LANE == 0)
+            for (int b = 0; b < 4 - skip; b++) at[b] = (u8)(own >> 8 * b);
+        if (LANE == 31)
+            for (int b = 4 - skip; b < 4; b++) at[124 + b] = (u8)(own >> 8 * b);
+        return;
+    }
     int each = 4 * width;  // bits a thread has; a byte takes them from at most two threads
     for (int first = 0; first < 16 * width; first += 32) {
         int byte = first + (int)LANE, source = 8 * byte / each, skip = 8 * byte - source * each;
@@ -141,6 +153,11 @@ __device__ __forceinline__ u64 load_symbols(const u8* in, i64 nbytes, i64 chunk,
         if (width == 8) return ((const u32*)at)[LANE];
         if (width == 2) return at[LANE];
         if (width == 16) return ((const u32*)at)[2 * LANE] | (u64)((const u32*)at)[2 * LANE + 1] << 32;
+    }
+    if (width == 8 && offset + 16 * width + 4 <= nbytes) {  // not on 4 bytes
+        int skip = (int)((u64)at & 3), bits = 8 * skip;
+        const u32* words = (const u32*)(at - skip) + LANE;
+        return words[0] >> bits | words[1] << (32 - bits);
     }
     int bit = 4 * width * (int)LANE, skip = bit & 7, count = (skip + 4 * width + 7) / 8;
     u64 packed = 0;
