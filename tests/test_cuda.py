@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mpicomp import compressors
+from mpicomp import bench_cuda, compressors
 from mpicomp.coding.bits import pack, packed_nbytes, unpack
 from mpicomp.coding.indices import _layout, decode_indices, encode_indices, index_nbytes
 from mpicomp.coding.sparse import encode_sparse
@@ -607,44 +607,60 @@ def nvrtc() -> ctypes.CDLL | None:
     return None
 
 
+def compiled(module: str, options: list[str], folder: Path) -> str:
+    """The PTX of a module, by NVRTC or else by nvcc."""
+    library, nvcc = nvrtc(), shutil.which("nvcc")
+    if library is not None:
+        program, size = ctypes.c_void_p(), ctypes.c_size_t()
+        made = (ctypes.byref(program), source(module).encode(), module.encode(), 0, None, None)
+        assert library.nvrtcCreateProgram(*made) == 0
+        array = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+        failed = library.nvrtcCompileProgram(program, len(options), array)
+        read = ("ProgramLog", "ProgramLogSize") if failed else ("PTX", "PTXSize")
+        getattr(library, f"nvrtcGet{read[1]}")(program, ctypes.byref(size))
+        text = ctypes.create_string_buffer(size.value)
+        getattr(library, f"nvrtcGet{read[0]}")(program, text)
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+        assert not failed, text.value.decode()
+        return text.value.decode()
+    if nvcc is not None:
+        path = folder / f"{module}.cu"
+        path.write_text(source(module))
+        subprocess.run([nvcc, *options, "-ptx", str(path), "-o", str(folder / "out.ptx")], check=True)
+        return (folder / "out.ptx").read_text()
+    pytest.skip("neither NVRTC (pip install nvidia-cuda-nvrtc) nor nvcc")
+
+
 @pytest.mark.parametrize("generation", ["80", "90"])
 @pytest.mark.parametrize("module", MODULES)
 def test_the_sources_compile(module, generation, tmp_path):
-    library, nvcc = nvrtc(), shutil.which("nvcc")
-    if library is not None:
-        options = [*OPTIONS, f"-arch=compute_{generation}"]
-        program, size = ctypes.c_void_p(), ctypes.c_size_t()
-        assert (
-            library.nvrtcCreateProgram(
-                ctypes.byref(program), source(module).encode(), module.encode(), 0, None, None
-            )
-            == 0
-        )
-        array = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
-        failed = library.nvrtcCompileProgram(program, len(options), array)
-        library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
-        log = ctypes.create_string_buffer(size.value)
-        library.nvrtcGetProgramLog(program, log)
-        library.nvrtcDestroyProgram(ctypes.byref(program))
-        assert not failed, log.value.decode()
-    elif nvcc is not None:
-        path = tmp_path / f"{module}.cu"
-        path.write_text(source(module))
-        command = [
-            nvcc,
-            *OPTIONS,
-            f"-arch=compute_{generation}",
-            "-ptx",
-            str(path),
-            "-o",
-            str(tmp_path / "out.ptx"),
-        ]
-        subprocess.run(command, check=True)
-    else:
-        pytest.skip("neither NVRTC (pip install nvidia-cuda-nvrtc) nor nvcc")
+    """For both, with what CuPy adds of its own (-ftz=true), and so that neither option changes a bit.
+
+    Nothing may flush subnormal float32, and a product is added to without rounding only where an
+    fma is written: in ``quotient``, which dithering alone has, and in divisions and roots.
+    """
+    ptx = compiled(module, [*OPTIONS, "-ftz=true", f"-arch=compute_{generation}"], tmp_path)
+    assert ".entry" in ptx
+    assert ".ftz" not in ptx
+    assert ("fma." in ptx) == (module == "dithering")
 
 
 def test_unpacking_agrees_with_packing_here():
     """What the adders are compared with reads what the packers are compared with."""
     symbols = np.arange(15, dtype=np.uint64)
     assert np.array_equal(unpack(pack(symbols, 4), 15, 4), symbols)
+
+
+# --- the benchmark ---
+
+
+def test_the_benchmark_can_call_all_it_names(kernels):
+    x = [up(kernels, vector(3000, "normal", np.float32, seed)) for seed in (1, 2)]
+    names = []
+    for calls in (bench_cuda._compress, bench_cuda._add):
+        for name, nbytes, call in calls(kernels, x):
+            assert nbytes > 0
+            for i in (0, 1):
+                call(i)
+            names.append(name)
+    assert len(names) == len(set(names)) > 20

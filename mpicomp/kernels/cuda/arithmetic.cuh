@@ -227,9 +227,10 @@ template <int EXPONENT, int FRACTION> FUNCTION u16 narrowed(float x) {
 
 FUNCTION float from_half(u16 code) {
     u32 sign = (u32)(code >> 15) << 31, exponent = code >> 10 & 31, fraction = code & 1023;
-    if (exponent == 0) {
-        float magnitude = (float)fraction * 5.9604644775390625e-8f;  // 2^-24
-        return sign ? -magnitude : magnitude;
+    if (exponent == 0 && fraction == 0) return __uint_as_float(sign);
+    if (exponent == 0) {  // fraction 2^-24, normal as a float32
+        int top = 63 - __clzll((i64)fraction);
+        return __uint_as_float(sign | (u32)(top + 103) << 23 | (fraction << (23 - top) & 0x7fffff));
     }
     return __uint_as_float(sign | (exponent == 31 ? 255u : exponent + 112) << 23 | fraction << 13);
 }
