@@ -19,11 +19,17 @@
 #define __shared__ static
 #define __launch_bounds__(...)
 
-struct Index { unsigned x; };
+struct Index {
+    unsigned x;
+};
 static Index gridDim, blockDim, blockIdx, threadIdx;
 
-struct alignas(16) float4 { float x, y, z, w; };
-struct alignas(16) double2 { double x, y; };
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(16) double2 {
+    double x, y;
+};
 
 namespace emulation {
 
@@ -35,7 +41,9 @@ struct Thread {
     std::unique_ptr<char[]> stack;
 };
 
-struct Slot { unsigned long long value, operation; };
+struct Slot {
+    unsigned long long value, operation;
+};
 
 const int most = 1024;
 static Thread threads[most];
@@ -45,14 +53,15 @@ static void (*kernel)(...);
 static unsigned long long whole[20];
 static double real[4];
 
-// Integers and pointers, and doubles, go to a function each in their own registers and in their own order (System V
-// ABI of x86-64, AAPCS64), so kernels of any signature can be called alike.
+// Integers and pointers, and doubles, go to a function each in their own registers and in their own order
+// (System V ABI of x86-64, AAPCS64), so kernels of any signature can be called alike.
 static void body() {
     typedef unsigned long long W;
-    typedef void (*Any)(W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, double, double, double, double);
+    typedef void (*Any)(W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, double, double, double,
+                        double);
     W* w = whole;
-    ((Any)kernel)(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], w[14],
-                  w[15], w[16], w[17], w[18], w[19], real[0], real[1], real[2], real[3]);
+    ((Any)kernel)(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13],
+                  w[14], w[15], w[16], w[17], w[18], w[19], real[0], real[1], real[2], real[3]);
     threads[threadIdx.x].done = true;
     _longjmp(scheduler, 1);
 }
@@ -100,7 +109,8 @@ static void run_block() {
     }
 }
 
-template <typename T> T exchange(T value, unsigned source) {
+template <typename T>
+T exchange(T value, unsigned source) {
     Thread& thread = threads[threadIdx.x];
     unsigned long long operation = ++thread.operations, bits = 0;
     Slot* slot = slots[operation & 1];
@@ -109,8 +119,8 @@ template <typename T> T exchange(T value, unsigned source) {
     pause();
     Slot other = slot[(threadIdx.x & ~31u) + (source & 31)];
     if (other.operation != operation) {
-        fprintf(stderr, "block %u, threads %u and %u: not at the same warp-wide operation\n", blockIdx.x, threadIdx.x,
-                (threadIdx.x & ~31u) + source);
+        fprintf(stderr, "block %u, threads %u and %u: not at the same warp-wide operation\n", blockIdx.x,
+                threadIdx.x, (threadIdx.x & ~31u) + source);
         abort();
     }
     memcpy(&value, &other.value, sizeof value);
@@ -124,19 +134,42 @@ static inline void __syncthreads() {
     emulation::pause();
 }
 
-template <typename T> T __shfl_sync(unsigned, T v, int source) { return emulation::exchange(v, (unsigned)source); }
-template <typename T> T __shfl_xor_sync(unsigned, T v, int mask) {
+template <typename T>
+T __shfl_sync(unsigned, T v, int source) {
+    return emulation::exchange(v, (unsigned)source);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned, T v, int mask) {
     return emulation::exchange(v, (threadIdx.x & 31) ^ (unsigned)mask);
 }
-template <typename T> T __shfl_up_sync(unsigned, T v, int step) {
+template <typename T>
+T __shfl_up_sync(unsigned, T v, int step) {
     int lane = (int)(threadIdx.x & 31);
     return emulation::exchange(v, (unsigned)(lane >= step ? lane - step : lane));
 }
 
-template <typename T> T atomicAdd(T* p, T v) { T old = *p; *p += v; return old; }
-template <typename T> T atomicOr(T* p, T v) { T old = *p; *p |= v; return old; }
-template <typename T> T atomicMax(T* p, T v) { T old = *p; if (v > old) *p = v; return old; }
-template <typename T> T __ldcg(const T* p) { return *p; }
+template <typename T>
+T atomicAdd(T* p, T v) {
+    T old = *p;
+    *p += v;
+    return old;
+}
+template <typename T>
+T atomicOr(T* p, T v) {
+    T old = *p;
+    *p |= v;
+    return old;
+}
+template <typename T>
+T atomicMax(T* p, T v) {
+    T old = *p;
+    if (v > old) *p = v;
+    return old;
+}
+template <typename T>
+T __ldcg(const T* p) {
+    return *p;
+}
 static inline void __threadfence() {}
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
 static inline int __ffs(int v) { return __builtin_ffs(v); }
@@ -147,17 +180,25 @@ static inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum) {
     return sum;
 }
 
-template <typename To, typename From> To same_bits(From v) { To to; memcpy(&to, &v, sizeof to); return to; }
+template <typename To, typename From>
+To same_bits(From v) {
+    To to;
+    memcpy(&to, &v, sizeof to);
+    return to;
+}
 static inline unsigned __float_as_uint(float v) { return same_bits<unsigned>(v); }
 static inline float __uint_as_float(unsigned v) { return same_bits<float>(v); }
 static inline long long __double_as_longlong(double v) { return same_bits<long long>(v); }
 static inline double __longlong_as_double(long long v) { return same_bits<double>(v); }
-static inline long long __double2ll_ru(double v) { return v < 9.2e18 ? (long long)std::ceil(v) : 0x7fffffffffffffffll; }
+static inline long long __double2ll_ru(double v) {
+    return v < 9.2e18 ? (long long)std::ceil(v) : 0x7fffffffffffffffll;
+}
 using std::fabs;
 using std::fma;
 using std::sqrt;
 
-extern "C" void emulate(void (*kernel)(...), unsigned grid, unsigned block, const unsigned long long* whole, const double* real) {
+extern "C" void emulate(void (*kernel)(...), unsigned grid, unsigned block, const unsigned long long* whole,
+                        const double* real) {
     emulation::kernel = kernel;
     memcpy(emulation::whole, whole, sizeof emulation::whole);
     memcpy(emulation::real, real, sizeof emulation::real);

@@ -1,7 +1,8 @@
 // What is computed for one coordinate: random words, roundings, narrow floats.
 //
-// Nothing here knows of threads, so that the same lines run on a CPU.  Arithmetic is float64, one IEEE operation
-// at a time (built with -fmad=false; an fma that is written is meant), or on the bits where that is the same.
+// Nothing here knows of threads, so that the same lines run on a CPU.  Arithmetic is float64, one IEEE
+// operation at a time (built with -fmad=false; an fma that is written is meant), or on the bits where that is
+// the same.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -18,8 +19,9 @@ FUNCTION double from_bits(u64 bits) { return __longlong_as_double((i64)bits); }
 FUNCTION u32 magnitude_bits(float x) { return bits_of(x) & 0x7fffffffu; }
 FUNCTION u64 magnitude_bits(double x) { return bits_of(x) & 0x7fffffffffffffffull; }
 
-// Conversions that keep subnormal float32: CuPy has every module compiled with -ftz=true, which flushes them in the
-// compiler's own conversions and comparisons.  So there is no float32 arithmetic anywhere, and these instructions.
+// Conversions that keep subnormal float32: CuPy has every module compiled with -ftz=true, which flushes them
+// in the compiler's own conversions and comparisons.  So there is no float32 arithmetic anywhere, and these
+// instructions.
 FUNCTION double promoted(double x) { return x; }
 FUNCTION double promoted(float x) {
 #ifdef __CUDA_ARCH__
@@ -41,7 +43,8 @@ FUNCTION void round_to(double x, float* y) {
 }
 
 // x in the type T, rounded to nearest even.
-template <typename T> FUNCTION T rounded(double x) {
+template <typename T>
+FUNCTION T rounded(double x) {
     T y;
     round_to(x, &y);
     return y;
@@ -56,7 +59,10 @@ FUNCTION double power_of_two(int n) { return __longlong_as_double((i64)(n + 1023
 
 // x 2^n rounded once, as ldexp does, for |n| <= 1100 and no overflow on the way.
 FUNCTION double scaled(double x, int n) {
-    if (n > 1000) { x *= power_of_two(1000); n -= 1000; }
+    if (n > 1000) {
+        x *= power_of_two(1000);
+        n -= 1000;
+    }
     if (n < -1022) return x * __longlong_as_double(1ll << (n + 1074));  // a power of two itself below 2^-1022
     return x * power_of_two(n);
 }
@@ -70,8 +76,12 @@ FUNCTION int exponent_of(u64 bits) {
 // --- Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC 2011) ---
 
 // A stream comes to a kernel with the keys of its ten rounds, which so are operands in constant memory.
-struct Stream { u32 k0[10], k1[10], c1, c2, c3; };
-struct Words { u32 w[4]; };
+struct Stream {
+    u32 k0[10], k1[10], c1, c2, c3;
+};
+struct Words {
+    u32 w[4];
+};
 
 #define STREAM i64 r0, i64 r1, i64 r2, i64 r3, i64 r4, i64 r5, i64 r6, i64 r7, i64 r8, i64 r9, i64 c12, i64 c3
 #define THE_STREAM stream_of(r0, r1, r2, r3, r4, r5, r6, r7, r8, r9, c12, c3)
@@ -141,10 +151,14 @@ FUNCTION i64 permuted(i64 position, i64 d, int bits, const u32* keys) {
 
 // --- stochastic rounding: a word w rounds up when w < frac 2^32 ---
 
-// |x| over a norm.  For float32 over a norm that is a float32 the quotient is that of the reciprocal, corrected
-// once: a quotient of 24-bit significands is 2^-78 or more (relative) away from every midpoint of doubles, the
-// corrected value before rounding 2^-105 or less from the quotient, so it rounds as the division does.
-struct Divider { double norm, reciprocal; bool narrow; };
+// |x| over a norm.  For float32 over a norm that is a float32 the quotient is that of the reciprocal,
+// corrected once: a quotient of 24-bit significands is 2^-78 or more (relative) away from every midpoint of
+// doubles, the corrected value before rounding 2^-105 or less from the quotient, so it rounds as the division
+// does.
+struct Divider {
+    double norm, reciprocal;
+    bool narrow;
+};
 
 FUNCTION Divider divider(double norm) {
     Divider by = {norm, norm == 0.0 ? 0.0 : 1.0 / norm, promoted(rounded<float>(norm)) == norm};
@@ -180,7 +194,8 @@ FUNCTION u32 natural_level(double q, int s, u32 word) {
 }
 
 // The exponent code of |x| rounded to a power of two: 0 for the value 0, else exponent + bias.
-template <int BIAS> FUNCTION u32 natural_code(double x, u32 word) {
+template <int BIAS>
+FUNCTION u32 natural_code(double x, u32 word) {
     u64 bits = magnitude_bits(x);
     int code = (int)(bits >> 52) - (1023 - BIAS);
     if (BIAS < 1023 && code < 1) return (double)word < fabs(x) * power_of_two(BIAS + 31);
@@ -188,18 +203,21 @@ template <int BIAS> FUNCTION u32 natural_code(double x, u32 word) {
     return (u32)(code < 2 * BIAS ? code : 2 * BIAS);
 }
 
-template <int BIAS> FUNCTION u32 natural_code(float x, u32 word) {
+template <int BIAS>
+FUNCTION u32 natural_code(float x, u32 word) {
     if (BIAS != 127) return natural_code<BIAS>(promoted(x), word);
-    u32 bits = magnitude_bits(x);  // below 2^-126 the exponent field is 0 and the fraction counts from 0: the same sum
+    u32 bits = magnitude_bits(
+        x);  // below 2^-126 the exponent field is 0 and the fraction counts from 0: the same sum
     u32 code = (bits >> 23) + (word < bits << 9);
     return code < 254 ? code : 254;
 }
 
 // --- values on the wire ---
 
-// A float with FROM_FRACTION bits of fraction (its bits, the sign left out) rounded to nearest even to EXPONENT and
-// FRACTION bits; infinite where it overflows.
-template <int FROM_EXPONENT, int FROM_FRACTION, int EXPONENT, int FRACTION, typename U> FUNCTION u32 shortened(U bits) {
+// A float with FROM_FRACTION bits of fraction (its bits, the sign left out) rounded to nearest even to
+// EXPONENT and FRACTION bits; infinite where it overflows.
+template <int FROM_EXPONENT, int FROM_FRACTION, int EXPONENT, int FRACTION, typename U>
+FUNCTION u32 shortened(U bits) {
     const int all = (1 << FROM_EXPONENT) - 1, bias = all / 2;
     const int lowest = 2 - (1 << (EXPONENT - 1));  // exponent of the smallest normal number
     const u32 infinity = ((1u << EXPONENT) - 1) << FRACTION;
@@ -215,12 +233,14 @@ template <int FROM_EXPONENT, int FROM_FRACTION, int EXPONENT, int FRACTION, type
     return code < infinity ? code : infinity;
 }
 
-template <int EXPONENT, int FRACTION> FUNCTION u16 narrowed(double x) {
+template <int EXPONENT, int FRACTION>
+FUNCTION u16 narrowed(double x) {
     u32 sign = (u32)(bits_of(x) >> 63) << (EXPONENT + FRACTION);
     return (u16)(sign | shortened<11, 52, EXPONENT, FRACTION>(magnitude_bits(x)));
 }
 
-template <int EXPONENT, int FRACTION> FUNCTION u16 narrowed(float x) {
+template <int EXPONENT, int FRACTION>
+FUNCTION u16 narrowed(float x) {
     u32 sign = bits_of(x) >> 31 << (EXPONENT + FRACTION);
     return (u16)(sign | shortened<8, 23, EXPONENT, FRACTION>(magnitude_bits(x)));
 }

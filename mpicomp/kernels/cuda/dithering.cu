@@ -6,12 +6,16 @@
 
 struct Uniform {
     static __device__ __forceinline__ Divider by(double norm) { return divider(norm); }
-    static __device__ __forceinline__ u32 level(double q, int s, u32 word) { return dither_level(q, s, word); }
+    static __device__ __forceinline__ u32 level(double q, int s, u32 word) {
+        return dither_level(q, s, word);
+    }
 };
 
 struct Natural {
     static __device__ __forceinline__ Divider by(double norm) { return divider(norm == 0.0 ? 1.0 : norm); }
-    static __device__ __forceinline__ u32 level(double q, int s, u32 word) { return natural_level(q, s, word); }
+    static __device__ __forceinline__ u32 level(double q, int s, u32 word) {
+        return natural_level(q, s, word);
+    }
 };
 
 // The symbols s + level, level from -s to s, of a thread's four coordinates, of which `count` exist.
@@ -29,7 +33,8 @@ __device__ __forceinline__ u64 symbols_of(Four<T> in, Divider by, int s, int wid
 
 // 1024 coordinates that exist, in aligned memory: each thread stores its own W/2 bytes.
 template <typename KIND, int W, typename T>
-__device__ __forceinline__ void pack_whole(const T* x, Divider by, int s, const Stream& stream, u32 words, u8* out) {
+__device__ __forceinline__ void pack_whole(const T* x, Divider by, int s, const Stream& stream, u32 words,
+                                           u8* out) {
 #pragma unroll 1
     for (int first = 0; first < 8; first += 4) {
         Four<T> in[4];
@@ -47,7 +52,8 @@ __device__ __forceinline__ void pack_whole(const T* x, Divider by, int s, const 
 }
 
 template <typename KIND, typename T>
-__device__ __forceinline__ void pack_levels(const T* x, i64 d, const double* norm, int s, int width, const Stream& stream, u8* out) {
+__device__ __forceinline__ void pack_levels(const T* x, i64 d, const double* norm, int s, int width,
+                                            const Stream& stream, u8* out) {
     i64 block = WARP_INDEX, nbytes = (d * width + 7) / 8;
     if (block * 1024 >= d) return;
     bool vector = aligned(x, 16);
@@ -121,7 +127,8 @@ __device__ __forceinline__ u32 add_whole(const u8* in, T* out, double step, int 
 
 // A symbol above 2 s is refused: one such goes to notes[1].
 template <typename KIND, typename T>
-__device__ __forceinline__ void add_levels(const u8* in, T* out, i64 d, Step step, int s, int width, u64* notes) {
+__device__ __forceinline__ void add_levels(const u8* in, T* out, i64 d, Step step, int s, int width,
+                                           u64* notes) {
     i64 block = WARP_INDEX, nbytes = (d * width + 7) / 8;
     if (block * 1024 >= d || !step.valid) return;
     bool vector = aligned(out, 16);
@@ -137,7 +144,8 @@ __device__ __forceinline__ void add_levels(const u8* in, T* out, i64 d, Step ste
         for (int i = 0; i < 8; i++) {
             i64 j = block * 1024 + 128 * i + 4 * LANE;
             Four<T> f = load4(out, j, d, vector);
-            u32 other = add_four<KIND>(&f, load_symbols(in, nbytes, block * 8 + i, width), step.value, s, width, d - j);
+            u32 other = add_four<KIND>(&f, load_symbols(in, nbytes, block * 8 + i, width), step.value, s,
+                                       width, d - j);
             found = other > found ? other : found;
             store4(out, j, d, vector, f);
         }
@@ -148,7 +156,8 @@ __device__ __forceinline__ void add_levels(const u8* in, T* out, i64 d, Step ste
 // --- trits: levels -1, 0, 1, five a byte; a block has 5120 coordinates, 1024 bytes ---
 
 template <typename T>
-__device__ __forceinline__ void pack_trits(const T* x, i64 d, const double* norm, const Stream& stream, u8* out) {
+__device__ __forceinline__ void pack_trits(const T* x, i64 d, const double* norm, const Stream& stream,
+                                           u8* out) {
     __shared__ u32 trits[1280];  // a byte each
     bool vector = aligned(x, 16);
     Divider by = divider(*norm);
@@ -169,7 +178,8 @@ __device__ __forceinline__ void pack_trits(const T* x, i64 d, const double* norm
         for (int i = 0; i < 5; i++) {
             i64 j = first + 1024 * i;
             Words four = philox(stream, words + 256 * i);
-            trits[256 * i + threadIdx.x] = (u32)symbols_of<Uniform>(load4(x, j, d, vector), by, 1, 8, four, d - j);
+            trits[256 * i + threadIdx.x] =
+                (u32)symbols_of<Uniform>(load4(x, j, d, vector), by, 1, 8, four, d - j);
         }
     }
     __syncthreads();
@@ -209,38 +219,36 @@ __device__ __forceinline__ void add_trits(const u8* in, T* out, i64 d, Step step
         u32 four = trits[256 * i + threadIdx.x];
         Four<T> f = load4(out, j, d, vector);
 #pragma unroll
-        for (int c = 0; c < 4; c++) f.v[c] = rounded<T>(promoted(f.v[c]) + (double)((int)(four >> 8 * c & 3) - 1) * step.value);
+        for (int c = 0; c < 4; c++)
+            f.v[c] = rounded<T>(promoted(f.v[c]) + (double)((int)(four >> 8 * c & 3) - 1) * step.value);
         store4(out, j, d, vector, f);
     }
 }
 
-#define DITHERING(NAME, T)                                                                                         \
-    KERNEL dither_pack_##NAME(                                          \
-        const T* x, i64 d, const double* norm, i64 s, i64 width, STREAM, u8* out) { \
-        pack_levels<Uniform>(x, d, norm, (int)s, (int)width, THE_STREAM, out);                  \
-    }                                                                                                              \
-    KERNEL natural_dither_pack_##NAME(                                  \
-        const T* x, i64 d, const double* norm, i64 s, i64 width, STREAM, u8* out) { \
-        pack_levels<Natural>(x, d, norm, (int)s, (int)width, THE_STREAM, out);                  \
-    }                                                                                                              \
-    KERNEL ternary_pack_##NAME(                                         \
-        const T* x, i64 d, const double* norm, STREAM, u8* out) {                  \
-        pack_trits(x, d, norm, THE_STREAM, out);                                                \
-    }                                                                                                              \
-    KERNEL dither_add_##NAME(                                           \
-        const u8* in, T* out, i64 d, const u8* head, i64 bytes, double levels, double factor, i64 s, i64 width,    \
-        u64* notes) {                                                                                            \
-        Step step = read_step(head, bytes, levels, factor, notes);                                               \
-        add_levels<FromUniform>(in, out, d, step, (int)s, (int)width, notes);                                    \
-    }                                                                                                              \
-    KERNEL natural_dither_add_##NAME(                                   \
-        const u8* in, T* out, i64 d, const u8* head, i64 bytes, double factor, i64 s, i64 width, u64* notes) {   \
-        Step step = read_step(head, bytes, 1.0, factor, notes);                                                  \
-        add_levels<FromNatural>(in, out, d, step, (int)s, (int)width, notes);                                    \
-    }                                                                                                              \
-    KERNEL                                                              \
-    ternary_add_##NAME(const u8* in, T* out, i64 d, const u8* head, i64 bytes, double factor, u64* notes) {      \
-        add_trits(in, out, d, read_step(head, bytes, 1.0, factor, notes), notes);                              \
+#define DITHERING(NAME, T)                                                                                  \
+    KERNEL dither_pack_##NAME(const T* x, i64 d, const double* norm, i64 s, i64 width, STREAM, u8* out) {   \
+        pack_levels<Uniform>(x, d, norm, (int)s, (int)width, THE_STREAM, out);                              \
+    }                                                                                                       \
+    KERNEL natural_dither_pack_##NAME(const T* x, i64 d, const double* norm, i64 s, i64 width, STREAM,      \
+                                      u8* out) {                                                            \
+        pack_levels<Natural>(x, d, norm, (int)s, (int)width, THE_STREAM, out);                              \
+    }                                                                                                       \
+    KERNEL ternary_pack_##NAME(const T* x, i64 d, const double* norm, STREAM, u8* out) {                    \
+        pack_trits(x, d, norm, THE_STREAM, out);                                                            \
+    }                                                                                                       \
+    KERNEL dither_add_##NAME(const u8* in, T* out, i64 d, const u8* head, i64 bytes, double levels,         \
+                             double factor, i64 s, i64 width, u64* notes) {                                 \
+        Step step = read_step(head, bytes, levels, factor, notes);                                          \
+        add_levels<FromUniform>(in, out, d, step, (int)s, (int)width, notes);                               \
+    }                                                                                                       \
+    KERNEL natural_dither_add_##NAME(const u8* in, T* out, i64 d, const u8* head, i64 bytes, double factor, \
+                                     i64 s, i64 width, u64* notes) {                                        \
+        Step step = read_step(head, bytes, 1.0, factor, notes);                                             \
+        add_levels<FromNatural>(in, out, d, step, (int)s, (int)width, notes);                               \
+    }                                                                                                       \
+    KERNEL ternary_add_##NAME(const u8* in, T* out, i64 d, const u8* head, i64 bytes, double factor,        \
+                              u64* notes) {                                                                 \
+        add_trits(in, out, d, read_step(head, bytes, 1.0, factor, notes), notes);                           \
     }
 
 DITHERING(f32, float)

@@ -47,7 +47,8 @@ __device__ __forceinline__ i64 bits_at(const u8* in, i64 nbytes, i64 bit, i64 wi
     return (i64)(value >> skip & ((1ull << width) - 1));
 }
 
-__device__ __forceinline__ i64 index_at(const i64* upper, const u8* lower, i64 nbytes, i64 j, i64 layout, i64 width) {
+__device__ __forceinline__ i64 index_at(const i64* upper, const u8* lower, i64 nbytes, i64 j, i64 layout,
+                                        i64 width) {
     if (layout == RAW) return bits_at(lower, nbytes, j * width, width);
     if (layout == BITMAP) return upper[j];
     if (layout != THREES) return (upper[j] - j) << layout | bits_at(lower, nbytes, j * width, width);
@@ -57,8 +58,8 @@ __device__ __forceinline__ i64 index_at(const i64* upper, const u8* lower, i64 n
 }
 
 // The set's elements; notes[0] is set unless they increase and are below d, notes[1] to a byte above 242.
-KERNEL
-join(const i64* upper, const u8* lower, i64 nbytes, i64 k, i64 d, i64 layout, i64 width, i64* out, u64* notes) {
+KERNEL join(const i64* upper, const u8* lower, i64 nbytes, i64 k, i64 d, i64 layout, i64 width, i64* out,
+            u64* notes) {
     i64 j = THREAD_INDEX;
     if (j >= k) return;
     i64 i = index_at(upper, lower, nbytes, j, layout, width);

@@ -1,10 +1,12 @@
-// Natural compression: a plane of sign bits, then a plane of exponent codes of 8 (bias 127) or 11 (bias 1023) bits.
+// Natural compression: a plane of sign bits, then a plane of exponent codes of 8 (bias 127) or 11 (bias 1023)
+// bits.
 
 #include "arithmetic.cuh"
 #include "warp.cuh"
 
 // Four codes, the signs joining `signs` from bit `at` on.
-template <int BIAS, typename T> __device__ __forceinline__ u64 codes_of(Four<T> in, Words words, u32* signs, int at) {
+template <int BIAS, typename T>
+__device__ __forceinline__ u64 codes_of(Four<T> in, Words words, u32* signs, int at) {
     u64 packed = 0;
 #pragma unroll
     for (int c = 0; c < 4; c++) {
@@ -14,7 +16,8 @@ template <int BIAS, typename T> __device__ __forceinline__ u64 codes_of(Four<T> 
     return packed;
 }
 
-template <int BIAS, typename T> __device__ __forceinline__ void pack_natural(const T* x, i64 d, const Stream& stream, u8* out) {
+template <int BIAS, typename T>
+__device__ __forceinline__ void pack_natural(const T* x, i64 d, const Stream& stream, u8* out) {
     const int width = BIAS == 127 ? 8 : 11;
     i64 block = WARP_INDEX, signs_nbytes = (d + 7) / 8, codes_nbytes = (d * width + 7) / 8;
     if (block * 1024 >= d) return;
@@ -32,7 +35,8 @@ template <int BIAS, typename T> __device__ __forceinline__ void pack_natural(con
 #pragma unroll
             for (int n = 0; n < 4; n++) {
                 int i = first + n;
-                to[32 * i + LANE] = (u32)codes_of<BIAS>(in[n], philox(stream, words + 32 * i + LANE), &signs, 4 * i);
+                to[32 * i + LANE] =
+                    (u32)codes_of<BIAS>(in[n], philox(stream, words + 32 * i + LANE), &signs, 4 * i);
             }
         }
     } else {
@@ -43,11 +47,12 @@ template <int BIAS, typename T> __device__ __forceinline__ void pack_natural(con
             store_symbols(codes, codes_nbytes, block * 8 + i, packed, width);
         }
     }
-    store_word(out, signs_nbytes, block * 128 + 4 * word_of_lane(), transpose_nibbles(signs), aligned(out, 4));
+    store_word(out, signs_nbytes, block * 128 + 4 * word_of_lane(), transpose_nibbles(signs),
+               aligned(out, 4));
 }
 
-// Add scale 2^(code - bias), nothing for code 0, to four coordinates, of which `count` exist; false if a code has all
-// bits set.
+// Add scale 2^(code - bias), nothing for code 0, to four coordinates, of which `count` exist; false if a code
+// has all bits set.
 template <int BIAS, typename T>
 __device__ __forceinline__ bool add_four(Four<T>* f, u64 packed, u32 signs, double scale, i64 count) {
     bool valid = true;
@@ -61,11 +66,13 @@ __device__ __forceinline__ bool add_four(Four<T>* f, u64 packed, u32 signs, doub
     return valid;
 }
 
-template <int BIAS, typename T> __device__ __forceinline__ void add_natural(const u8* in, T* out, i64 d, double scale, u64* notes) {
+template <int BIAS, typename T>
+__device__ __forceinline__ void add_natural(const u8* in, T* out, i64 d, double scale, u64* notes) {
     const int width = BIAS == 127 ? 8 : 11;
     i64 block = WARP_INDEX, signs_nbytes = (d + 7) / 8, codes_nbytes = (d * width + 7) / 8;
     if (block * 1024 >= d) return;
-    u32 signs = transpose_nibbles(load_word(in, signs_nbytes, block * 128 + 4 * word_of_lane(), aligned(in, 4)));
+    u32 signs =
+        transpose_nibbles(load_word(in, signs_nbytes, block * 128 + 4 * word_of_lane(), aligned(in, 4)));
     const u8* codes = in + signs_nbytes;
     bool vector = aligned(out, 16), valid = true;
     if (width == 8 && vector && aligned(codes, 4) && block * 1024 + 1024 <= d) {
@@ -91,21 +98,21 @@ template <int BIAS, typename T> __device__ __forceinline__ void add_natural(cons
         for (int i = 0; i < 8; i++, signs >>= 4) {
             i64 j = block * 1024 + 128 * i + 4 * LANE;
             Four<T> f = load4(out, j, d, vector);
-            valid = add_four<BIAS>(&f, load_symbols(codes, codes_nbytes, block * 8 + i, width), signs, scale, d - j) && valid;
+            valid = add_four<BIAS>(&f, load_symbols(codes, codes_nbytes, block * 8 + i, width), signs, scale,
+                                   d - j) &&
+                    valid;
             store4(out, j, d, vector, f);
         }
     }
     if (!valid) notes[1] = 2 * BIAS + 1;
 }
 
-#define NATURAL(NAME, BIAS, T)                                                                        \
-    KERNEL                                                 \
-    natural_pack_##NAME(const T* x, i64 d, STREAM, u8* out) {         \
-        pack_natural<BIAS>(x, d, THE_STREAM, out);                                 \
-    }                                                                                                 \
-    KERNEL                                                 \
-    natural_add_##NAME(const u8* in, T* out, i64 d, double scale, u64* notes) {                     \
-        add_natural<BIAS>(in, out, d, scale, notes);                                                \
+#define NATURAL(NAME, BIAS, T)                                                         \
+    KERNEL natural_pack_##NAME(const T* x, i64 d, STREAM, u8* out) {                   \
+        pack_natural<BIAS>(x, d, THE_STREAM, out);                                     \
+    }                                                                                  \
+    KERNEL natural_add_##NAME(const u8* in, T* out, i64 d, double scale, u64* notes) { \
+        add_natural<BIAS>(in, out, d, scale, notes);                                   \
     }
 
 NATURAL(127_f32, 127, float)

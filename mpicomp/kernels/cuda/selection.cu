@@ -1,9 +1,9 @@
 // Choosing coordinates: the k largest magnitudes, those above a threshold, the non-zeros, coin flips.
 //
-// Coordinates are marked in a bitmap of d bits (32 words to each 1024 coordinates) and the bitmap is turned into
-// increasing indices; a tile is 1024 words.  The k largest are found by their magnitude's bits, highest digit
-// first: a histogram of x's top digit, then one more pass over x that marks what lies above the digit of the k-th
-// largest and what lies inside it; lower digits look only at what is inside.
+// Coordinates are marked in a bitmap of d bits (32 words to each 1024 coordinates) and the bitmap is turned
+// into increasing indices; a tile is 1024 words.  The k largest are found by their magnitude's bits, highest
+// digit first: a histogram of x's top digit, then one more pass over x that marks what lies above the digit
+// of the k-th largest and what lies inside it; lower digits look only at what is inside.
 
 #include "arithmetic.cuh"
 #include "warp.cuh"
@@ -44,7 +44,8 @@ __device__ __forceinline__ void add_histogram(const u32* local, u64* histogram, 
 }
 
 // The first digit: the highest 12 bits of all magnitudes.
-template <typename T> __device__ __forceinline__ void first_digit(const T* x, i64 d, u64 k, Selection* s, u64* histogram) {
+template <typename T>
+__device__ __forceinline__ void first_digit(const T* x, i64 d, u64 k, Selection* s, u64* histogram) {
     __shared__ u32 local[4096];
     const int shift = 8 * sizeof(T) - 13;
     for (int b = threadIdx.x; b < 4096; b += 256) local[b] = 0;
@@ -58,7 +59,8 @@ template <typename T> __device__ __forceinline__ void first_digit(const T* x, i6
         for (int i = 0; i < 8; i++)
 #pragma unroll
             for (int c = 0; c < 4; c++)
-                if (block * 1024 + 128 * i + 4 * LANE + c < d) atomicAdd(local + (int)(key_of(in[i].v[c]) >> shift), 1u);
+                if (block * 1024 + 128 * i + 4 * LANE + c < d)
+                    atomicAdd(local + (int)(key_of(in[i].v[c]) >> shift), 1u);
     }
     add_histogram(local, histogram, 4096);
     if (last_block(&s->arrived)) choose_digit(s, histogram, 12, k);
@@ -66,7 +68,8 @@ template <typename T> __device__ __forceinline__ void first_digit(const T* x, i6
 
 // Mark what is above and what is inside the first digit; the histogram of the next 10 bits of what is inside.
 template <typename T>
-__device__ __forceinline__ void mark(const T* x, i64 d, u32* above, u32* inside, Selection* s, u64* histogram) {
+__device__ __forceinline__ void mark(const T* x, i64 d, u32* above, u32* inside, Selection* s,
+                                     u64* histogram) {
     __shared__ u32 local[1024];
     const int shift = 8 * sizeof(T) - 13;
     for (int b = threadIdx.x; b < 1024; b += 256) local[b] = 0;
@@ -99,7 +102,8 @@ __device__ __forceinline__ void mark(const T* x, i64 d, u32* above, u32* inside,
 
 // A further digit, `bits` (at most 11) of them above bit `shift`, of what is inside and has the prefix.
 template <typename T>
-__device__ __forceinline__ void refine(const T* x, const u32* inside, i64 words, i64 shift, i64 bits, Selection* s, u64* histogram) {
+__device__ __forceinline__ void refine(const T* x, const u32* inside, i64 words, i64 shift, i64 bits,
+                                       Selection* s, u64* histogram) {
     __shared__ u32 local[2048];
     for (int b = threadIdx.x; b < 2048; b += 256) local[b] = 0;
     u64 prefix = s->prefix, need = s->need;
@@ -134,10 +138,11 @@ __device__ __forceinline__ u32 tile_word(const u32* words, i64 count, int n) {
     return w < count ? words[w] : 0;
 }
 
-// What is inside and larger than the k-th largest joins `above`, what equals it stays in `inside`; then both are
-// counted by tiles, and the counts summed up.
+// What is inside and larger than the k-th largest joins `above`, what equals it stays in `inside`; then both
+// are counted by tiles, and the counts summed up.
 template <typename T>
-__device__ __forceinline__ void settle(const T* x, u32* above, u32* inside, i64 words, Selection* s, u64* counts, u64* ties) {
+__device__ __forceinline__ void settle(const T* x, u32* above, u32* inside, i64 words, Selection* s,
+                                       u64* counts, u64* ties) {
     __shared__ u64 warps[8];
     u64 key = s->prefix, over = 0, equal = 0, total;
     for (int n = 0; n < 4; n++) {
@@ -179,9 +184,10 @@ KERNEL tally(const u32* marks, i64 words, u32* arrived, u64* counts, u64* notes)
     }
 }
 
-// The positions of the marks, increasing, the first `limit` of them; with ties, the first need of those among them.
-KERNEL
-collect(const u32* marks, const u32* tied, i64 words, const Selection* s, const u64* counts, const u64* ties, i64 limit, i64* out) {
+// The positions of the marks, increasing, the first `limit` of them; with ties, the first need of those among
+// them.
+KERNEL collect(const u32* marks, const u32* tied, i64 words, const Selection* s, const u64* counts,
+               const u64* ties, i64 limit, i64* out) {
     __shared__ u64 warps[8];
     u32 own[4];
     u64 total, at = counts[blockIdx.x];
@@ -192,7 +198,8 @@ collect(const u32* marks, const u32* tied, i64 words, const Selection* s, const 
         for (int n = 0; n < 4; n++) count += __popc(equal[n] = tile_word(tied, words, n));
         u64 rank = before + scan_of_256(count, warps, &total);
         for (int n = 0; n < 4; n++)
-            for (u32 left = equal[n]; left && rank < need; left &= left - 1, rank++) own[n] |= left & (~left + 1);
+            for (u32 left = equal[n]; left && rank < need; left &= left - 1, rank++)
+                own[n] |= left & (~left + 1);
         at += before < need ? before : need;
     }
     u64 count = 0;
@@ -200,7 +207,8 @@ collect(const u32* marks, const u32* tied, i64 words, const Selection* s, const 
     at += scan_of_256(count, warps, &total);
     for (int n = 0; n < 4; n++)
         for (u32 left = own[n]; left; left &= left - 1, at++)
-            if (at < (u64)limit) out[at] = 32 * ((i64)blockIdx.x * 1024 + 4 * threadIdx.x + n) + __ffs((int)left) - 1;
+            if (at < (u64)limit)
+                out[at] = 32 * ((i64)blockIdx.x * 1024 + 4 * threadIdx.x + n) + __ffs((int)left) - 1;
 }
 
 // The bits that are not set, of the first d.
@@ -215,11 +223,14 @@ KERNEL invert(u32* marks, i64 words, i64 d) {
 KERNEL import_bits(const u8* in, i64 nbits, u32* marks, i64 words) {
     i64 w = THREAD_INDEX, left = nbits - 32 * w;
     if (w >= words) return;
-    marks[w] = load_word(in, (nbits + 7) / 8, 4 * w, aligned(in, 4)) & (left >= 32 ? EVERY : left > 0 ? (1u << left) - 1 : 0);
+    marks[w] = load_word(in, (nbits + 7) / 8, 4 * w, aligned(in, 4)) & (left >= 32 ? EVERY
+                                                                        : left > 0 ? (1u << left) - 1
+                                                                                   : 0);
 }
 
 // |x| >= lam and x != 0, by their bits: NaN is above infinity.
-template <typename T> __device__ __forceinline__ void mark_at_least(const T* x, i64 d, T lam, u32* marks) {
+template <typename T>
+__device__ __forceinline__ void mark_at_least(const T* x, i64 d, T lam, u32* marks) {
     auto least = key_of(lam);
     i64 block = WARP_INDEX;
     if (block * 1024 >= d) return;
@@ -239,8 +250,7 @@ template <typename T> __device__ __forceinline__ void mark_at_least(const T* x, 
 }
 
 // Words of the stream below q 2^32.
-KERNEL
-mark_coins(i64 d, double bound, STREAM, u32* marks) {
+KERNEL mark_coins(i64 d, double bound, STREAM, u32* marks) {
     i64 block = WARP_INDEX;
     if (block * 1024 >= d) return;
     Stream stream = THE_STREAM;
@@ -255,25 +265,26 @@ mark_coins(i64 d, double bound, STREAM, u32* marks) {
     marks[block * 32 + word_of_lane()] = transpose_nibbles(flags);
 }
 
-#define SELECTION(NAME, T)                                                                                          \
-    KERNEL_OF(T)                                                               \
-    first_digit_##NAME(const T* x, i64 d, i64 k, Selection* s, u64* histogram) {                                    \
-        first_digit(x, d, (u64)k, s, histogram);                                                                    \
-    }                                                                                                               \
-    KERNEL_OF(T)                                                               \
-    mark_##NAME(const T* x, i64 d, u32* above, u32* inside, Selection* s, u64* histogram) {                         \
-        mark(x, d, above, inside, s, histogram);                                                                    \
-    }                                                                                                               \
-    KERNEL_OF(T)                                                               \
-    refine_##NAME(const T* x, const u32* inside, i64 words, i64 shift, i64 bits, Selection* s, u64* histogram) {    \
-        refine(x, inside, words, shift, bits, s, histogram);                                                        \
-    }                                                                                                               \
-    KERNEL_OF(T)                                                               \
-    settle_##NAME(const T* x, u32* above, u32* inside, i64 words, Selection* s, u64* counts, u64* ties) {           \
-        settle(x, above, inside, words, s, counts, ties);                                                           \
-    }                                                                                                               \
-    KERNEL_OF(T) at_least_##NAME(const T* x, i64 d, double lam, u32* marks) {  \
-        mark_at_least(x, d, rounded<T>(lam), marks);                                                                         \
+#define SELECTION(NAME, T)                                                                                \
+    KERNEL_OF(T)                                                                                          \
+    first_digit_##NAME(const T* x, i64 d, i64 k, Selection* s, u64* histogram) {                          \
+        first_digit(x, d, (u64)k, s, histogram);                                                          \
+    }                                                                                                     \
+    KERNEL_OF(T)                                                                                          \
+    mark_##NAME(const T* x, i64 d, u32* above, u32* inside, Selection* s, u64* histogram) {               \
+        mark(x, d, above, inside, s, histogram);                                                          \
+    }                                                                                                     \
+    KERNEL_OF(T)                                                                                          \
+    refine_##NAME(const T* x, const u32* inside, i64 words, i64 shift, i64 bits, Selection* s,            \
+                  u64* histogram) {                                                                       \
+        refine(x, inside, words, shift, bits, s, histogram);                                              \
+    }                                                                                                     \
+    KERNEL_OF(T)                                                                                          \
+    settle_##NAME(const T* x, u32* above, u32* inside, i64 words, Selection* s, u64* counts, u64* ties) { \
+        settle(x, above, inside, words, s, counts, ties);                                                 \
+    }                                                                                                     \
+    KERNEL_OF(T) at_least_##NAME(const T* x, i64 d, double lam, u32* marks) {                             \
+        mark_at_least(x, d, rounded<T>(lam), marks);                                                      \
     }
 
 SELECTION(f32, float)

@@ -5,7 +5,8 @@
 #include "head.cuh"
 
 // Bits of x < 0, and, unless `sums` is null, the block sums of |x| as in sums.cu.
-template <typename T> __device__ __forceinline__ void pack_signs(const T* x, i64 d, const u64* largest, double* sums, u8* out) {
+template <typename T>
+__device__ __forceinline__ void pack_signs(const T* x, i64 d, const u64* largest, double* sums, u8* out) {
     i64 block = WARP_INDEX;
     if (block * 1024 >= d) return;
     bool vector = aligned(x, 16);
@@ -42,7 +43,8 @@ KERNEL_OF(double) sign_pack_f64(const double* x, i64 d, const u64* largest, doub
 }
 
 template <typename T>
-__device__ __forceinline__ void add_signs(const u8* in, T* out, i64 d, const u8* head, i64 width, double factor, u64* notes) {
+__device__ __forceinline__ void add_signs(const u8* in, T* out, i64 d, const u8* head, i64 width,
+                                          double factor, u64* notes) {
     i64 block = WARP_INDEX;
     if (block * 1024 >= d) return;
     Step step = read_step(head, width, 1.0, factor, notes);
@@ -64,8 +66,7 @@ __device__ __forceinline__ void add_signs(const u8* in, T* out, i64 d, const u8*
     }
 }
 
-KERNEL
-sign_add_f32(const u8* in, float* out, i64 d, const u8* head, i64 width, double factor, u64* notes) {
+KERNEL sign_add_f32(const u8* in, float* out, i64 d, const u8* head, i64 width, double factor, u64* notes) {
     add_signs(in, out, d, head, width, factor, notes);
 }
 

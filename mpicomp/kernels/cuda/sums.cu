@@ -1,12 +1,14 @@
 // Norms and mean magnitudes: sums over the fixed tree, the largest magnitude, and the scale of a message.
 //
-// The tree's terms are scaled by a power of two that the largest magnitude chooses.  For float32 that changes no
-// bit (no sum or square of float32 over- or underflows a double), so `largest` is not needed and may be null.
+// The tree's terms are scaled by a power of two that the largest magnitude chooses.  For float32 that changes
+// no bit (no sum or square of float32 over- or underflows a double), so `largest` is not needed and may be
+// null.
 
 #include "arithmetic.cuh"
 #include "warp.cuh"
 
-template <bool SQUARE, typename T> __device__ __forceinline__ void block_sums(const T* x, i64 d, const u64* largest, double* sums) {
+template <bool SQUARE, typename T>
+__device__ __forceinline__ void block_sums(const T* x, i64 d, const u64* largest, double* sums) {
     i64 block = WARP_INDEX;
     if (block * 1024 >= d) return;
     bool vector = aligned(x, 16);
@@ -44,7 +46,8 @@ KERNEL_OF(double) magnitudes_f64(const double* x, i64 d, const u64* largest, dou
     block_sums<false>(x, d, largest, sums);
 }
 
-template <typename T> __device__ __forceinline__ void find_largest(const T* x, i64 d, u64* largest) {
+template <typename T>
+__device__ __forceinline__ void find_largest(const T* x, i64 d, u64* largest) {
     i64 block = WARP_INDEX;
     if (block * 1024 >= d) return;
     bool vector = aligned(x, 16);
@@ -73,10 +76,11 @@ KERNEL_OF(double) largest_f64(const double* x, i64 d, u64* largest) { find_large
 
 // The rest of the tree over at most 2^15 block sums and what is made of it (one block of 1024 threads):
 // kind 0: the sum, 1: sum / d, 2: the root of the sum, 3: the largest magnitude.
-// scale[0] is the number that `head`, `width` bytes if any, carries to the receiver, scale[1] the exact one; notes[0]
-// is set where the former is infinite.
+// scale[0] is the number that `head`, `width` bytes if any, carries to the receiver, scale[1] the exact one;
+// notes[0] is set where the former is infinite.
 extern "C" __global__ void __launch_bounds__(1024)
-finish(const double* sums, i64 count, i64 d, i64 kind, const u64* largest, i64 width, u8* head, double* scale, u64* notes) {
+    finish(const double* sums, i64 count, i64 d, i64 kind, const u64* largest, i64 width, u8* head,
+           double* scale, u64* notes) {
     __shared__ double upper[32];
     i64 block = threadIdx.x >> 5;
     double v[8][4];

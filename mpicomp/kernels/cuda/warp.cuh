@@ -10,7 +10,10 @@
 #define WARP_INDEX (((i64)blockIdx.x * blockDim.x + threadIdx.x) >> 5)
 #define THREAD_INDEX ((i64)blockIdx.x * blockDim.x + threadIdx.x)
 
-template <typename T> struct Four { T v[4]; };
+template <typename T>
+struct Four {
+    T v[4];
+};
 
 __device__ __forceinline__ bool aligned(const void* p, int bytes) { return ((u64)p & (bytes - 1)) == 0; }
 
@@ -38,7 +41,8 @@ __device__ __forceinline__ void vector_store(double* x, Four<double> f) {
 }
 
 // Coordinates j .. j + 3, 0 where there are none; `vector` says that x lies on 16 bytes.
-template <typename T> __device__ __forceinline__ Four<T> load4(const T* x, i64 j, i64 d, bool vector) {
+template <typename T>
+__device__ __forceinline__ Four<T> load4(const T* x, i64 j, i64 d, bool vector) {
     if (vector && j + 4 <= d) return vector_load(x + j);
     Four<T> out;
 #pragma unroll
@@ -46,7 +50,8 @@ template <typename T> __device__ __forceinline__ Four<T> load4(const T* x, i64 j
     return out;
 }
 
-template <typename T> __device__ __forceinline__ void store4(T* x, i64 j, i64 d, bool vector, Four<T> f) {
+template <typename T>
+__device__ __forceinline__ void store4(T* x, i64 j, i64 d, bool vector, Four<T> f) {
     if (vector && j + 4 <= d) return vector_store(x + j, f);
 #pragma unroll
     for (int c = 0; c < 4; c++)
@@ -80,8 +85,8 @@ __device__ __forceinline__ double tree_of_1024(const double (&v)[8][4]) {
 
 // --- flags, one bit a coordinate ---
 
-// Every thread's eight nibbles (nibble i: the flags of its load i) to the word it stores, and back: a transpose
-// of 8 by 8 nibbles among eight neighbouring threads.
+// Every thread's eight nibbles (nibble i: the flags of its load i) to the word it stores, and back: a
+// transpose of 8 by 8 nibbles among eight neighbouring threads.
 __device__ __forceinline__ u32 transpose_nibbles(u32 r) {
     u32 y = __shfl_xor_sync(EVERY, r, 4);
     r = LANE & 4 ? (r & 0xffff0000u) | y >> 16 : (r & 0x0000ffffu) | y << 16;
@@ -117,9 +122,18 @@ __device__ __forceinline__ void store_symbols(u8* out, i64 nbytes, i64 chunk, u6
     i64 offset = chunk * 16 * width;
     u8* at = out + offset;
     if (offset + 16 * width <= nbytes && aligned(out, 4)) {
-        if (width == 4) { ((u16*)at)[LANE] = (u16)packed; return; }
-        if (width == 8) { ((u32*)at)[LANE] = (u32)packed; return; }
-        if (width == 2) { at[LANE] = (u8)packed; return; }
+        if (width == 4) {
+            ((u16*)at)[LANE] = (u16)packed;
+            return;
+        }
+        if (width == 8) {
+            ((u32*)at)[LANE] = (u32)packed;
+            return;
+        }
+        if (width == 2) {
+            at[LANE] = (u8)packed;
+            return;
+        }
         if (width == 16) {
             ((u32*)at)[2 * LANE] = (u32)packed;
             ((u32*)at)[2 * LANE + 1] = (u32)(packed >> 32);
@@ -139,7 +153,8 @@ __device__ __forceinline__ void store_symbols(u8* out, i64 nbytes, i64 chunk, u6
     int each = 4 * width;  // bits a thread has; a byte takes them from at most two threads
     for (int first = 0; first < 16 * width; first += 32) {
         int byte = first + (int)LANE, source = 8 * byte / each, skip = 8 * byte - source * each;
-        u64 low = __shfl_sync(EVERY, packed, source & 31), high = __shfl_sync(EVERY, packed, (source + 1) & 31);
+        u64 low = __shfl_sync(EVERY, packed, source & 31),
+            high = __shfl_sync(EVERY, packed, (source + 1) & 31);
         u8 value = (u8)(low >> skip | (each - skip < 8 ? high << (each - skip) : 0));
         if (byte < 16 * width && offset + byte < nbytes) at[byte] = value;
     }
