@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from mpicomp.compressors import COMPRESSORS, Absolute, Contractive, Unbiased
 from mpicomp.config import describe
-from mpicomp.data import BUNDLED, KNOWN
+from mpicomp.data import BUNDLED, BUNDLED_IMAGES, KNOWN, KNOWN_IMAGES
 from mpicomp.methods import METHODS
 from mpicomp.problems import PROBLEMS
 
@@ -28,6 +28,9 @@ def catalogue(kind: str | None) -> Iterator[str]:
         yield f"  {', '.join(BUNDLED)}: bundled, no download"
         for name, known in KNOWN.items():
             yield f"  {name}: {known.rows} rows, {known.features} features; mpicomp data fetch {name}"
+        yield f"  images in ten classes, {', '.join(BUNDLED_IMAGES)}: bundled, no download"
+        for name, images in KNOWN_IMAGES.items():
+            yield f"  images in ten classes, {name}: {images.rows} of 28 x 28; mpicomp data fetch {name}"
 
 
 def _entry(cls: type) -> Iterator[str]:

@@ -104,24 +104,33 @@ def run(ranks: int | None, server: str, as_json: bool, **options: Any) -> int:
 @ranks_option
 @server_option
 def compare(suite: Path, out: Path | None, resume: bool, ranks: int | None, server: str) -> int:
-    """Run the methods of SUITE.toml on its problem; write table, figure and rows."""
+    """Run the methods of SUITE.toml on its problem, or on that of each [[case]]; write table and figure."""
     from mpicomp.compare import compare as compare_methods
-    from mpicomp.suite import load_suite
+    from mpicomp.compare import compare_all
+    from mpicomp.study import Study, load
 
-    loaded = load_suite(suite)
+    loaded = load(suite)
     if _elsewhere(ranks):
         return _relaunch(ranks)
     folder = out or Path("runs") / suite.stem
     with stages(_watched()) as progress:
         try:
-            compare_methods(loaded, folder, resume=resume, dedicated=server == "dedicated", progress=progress)
+            options: Any = {"resume": resume, "dedicated": server == "dedicated", "progress": progress}
+            if isinstance(loaded, Study):
+                compare_all(loaded, folder, **options)
+            else:
+                compare_methods(loaded, folder, **options)
         except KeyboardInterrupt:
             raise MpicompError(f"interrupted. --resume continues, with what {folder} holds.") from None
     if launched_rank() == 0:
-        from mpicomp.report import publish
+        from mpicomp.report import publish, publish_study
 
-        _show(terminal(publish(folder), loaded))
-        click.echo(f"{folder}/figure.png, table.md, rows.csv", err=_on_stderr())
+        if isinstance(loaded, Study):
+            lines = publish_study(folder)
+            _show(*(terminal(lines[case.label], case.suite) for case in loaded.cases))
+        else:
+            _show(terminal(publish(folder), loaded))
+        click.echo(f"{folder}/figure.png, table.md", err=_on_stderr())
     return 0
 
 
@@ -156,14 +165,13 @@ def data() -> None:
 @click.argument("names", nargs=-1, required=True)
 @click.option("--from", "source", help="A folder or the URL of a mirror, instead of the official address.")
 def fetch(names: tuple[str, ...], source: str | None) -> None:
-    """Fetch LIBSVM sets, check them against their known SHA-256, and parse them into the cache."""
+    """Fetch data sets, check them against their known SHA-256, and parse them into the cache."""
     from mpicomp.data import fetch as fetch_set
 
     for name in names:
         found = fetch_set(name, source)
-        click.echo(
-            f"{name}: {found.X.shape[0]} rows, {found.X.shape[1]} features, sha256 {found.sha256[:12]}"
-        )
+        rows, features = found.shape
+        click.echo(f"{name}: {rows} rows, {features} features, sha256 {found.sha256[:12]}")
 
 
 @cli.command()
@@ -197,7 +205,7 @@ def bench_round(ranks: int, as_json: bool) -> int:
     """Rounds a second of MARINA + RandK, beside a bare mpi4py loop moving the same bytes."""
     if _elsewhere(ranks):
         return _relaunch(ranks)
-    from mpicomp.bench import round_overhead
+    from mpicomp.bench.round import round_overhead
 
     figures = round_overhead()
     if launched_rank() == 0:
@@ -210,6 +218,47 @@ def bench_round(ranks: int, as_json: bool) -> int:
                     "{rounds_per_second:.4g} rounds/s, bare loop {bare_rounds_per_second:.4g}, "
                     "{ratio:.2f} times its time".format(**case)
                 )
+    return 0
+
+
+def _dimensions(*default: int) -> Any:
+    return click.option(
+        "-d", "dimensions", type=click.IntRange(1000), multiple=True, default=default, show_default=True
+    )
+
+
+@bench.command("kernels")
+@_dimensions(10**6, 25 * 10**6)
+@click.option("--dtype", type=click.Choice(["f4", "f8"]), default="f4", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_kernels(dimensions: tuple[int, ...], dtype: str, as_json: bool) -> int:
+    """What compressing, and adding what was received, cost beside a copy of the vector; one thread."""
+    from mpicomp.bench.kernels import kernel_costs
+
+    line = (
+        "{compressor}, d = {d}, {dtype}: compress {compress_seconds:.3g} s, {compress_copies:.2f} copies "
+        "of {copied} values; add {add_seconds:.3g} s, {add_copies:.2f} copies"
+    )
+    for d in dimensions:
+        for case in kernel_costs(d, dtype):
+            click.echo(json.dumps(case) if as_json else line.format(**case))
+    return 0
+
+
+@bench.command("wire")
+@_dimensions(10**6)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_wire(dimensions: tuple[int, ...], as_json: bool) -> int:
+    """Bits of sets of k of d positions beside log2 C(d, k), and the coordinates coded a second."""
+    from mpicomp.bench.wire import wire_costs
+
+    line = (
+        "d = {d}, k = {k}: {bits} bits, {of_optimum:.3f} of log2 C(d, k); "
+        "{encoded_per_second:.3g} coordinates/s coded, {decoded_per_second:.3g} decoded"
+    )
+    for d in dimensions:
+        for case in wire_costs(d):
+            click.echo(json.dumps(case) if as_json else line.format(**case))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Running a suite: tune, then every method with every seed, each into a folder of its own."""
+"""Running a suite: tune, then every method with every seed, each into a folder of its own; and a study."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from mpicomp.results import (
     Comparison,
     finish_comparison,
     open_comparison,
+    open_study,
     run_folder,
     write_tunings,
 )
 from mpicomp.run import Run, run
+from mpicomp.study import Study
 from mpicomp.suite import Entry, Suite
 from mpicomp.transports import Transport, connect
 from mpicomp.tuning import Tuning, tune
@@ -66,6 +68,29 @@ def compare(
         raise
     control.close()
     return comparison
+
+
+def compare_all(
+    study: Study,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    dedicated: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Run every case of ``study`` into its folder below ``out``; otherwise like ``compare``."""
+    folder = Path(out)
+    control = connect(study.cases[0].suite.workers, dedicated)
+    try:
+        control.together(lambda: open_study(folder, study, resume) if control.is_server else None)
+        for case in study.cases:
+            place = folder / case.slug
+            begun = control.tell(
+                str(int((place / "suite.toml").exists())).encode() if control.is_server else None
+            )
+            compare(case.suite, place, resume=begun == b"1", dedicated=dedicated, progress=progress)
+    finally:
+        control.close()
 
 
 class _Job:

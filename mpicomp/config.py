@@ -4,7 +4,7 @@ The text is a Python call in appearance only: it is read from its syntax tree an
 
 * A class is named as in its table or as in Python: ``quantized_topk`` and ``QuantizedTopK`` are one.
 * A class without parentheses takes its defaults: ``natural`` is ``natural()``.
-* Where a parameter is no compressor, a bare name is a string: ``gamma=theory``, ``values=f8``, ``p=inf``.
+* Where a parameter is no compressor (and no problem), a bare name is a string: ``gamma=theory``, ``p=inf``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import ast
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
-from typing import Any, TypeVar, get_args, get_type_hints
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from mpicomp.compressors import COMPRESSORS, Compressor
 from mpicomp.errors import ConfigError, unknown
@@ -21,6 +22,7 @@ from mpicomp.methods import METHODS, Method
 from mpicomp.problems import PROBLEMS, Problem
 
 TABLES: dict[str, Mapping[str, type]] = {"method": METHODS, "problem": PROBLEMS, "compressor": COMPRESSORS}
+NESTED: dict[str, type] = {"compressor": Compressor, "problem": Problem}  # what parameters may hold
 
 Source = TypeVar("Source")  # what a parameter's value is read from: a syntax tree, or a value from JSON
 
@@ -55,9 +57,9 @@ def to_text(obj: object) -> str:
 
 
 def to_json(obj: object) -> dict[str, Any]:
-    """``{"name": ..., field: value, ...}`` with every field, compressors nested."""
+    """``{"name": ..., field: value, ...}`` with every field, compressors and problems nested."""
     values = {f.name: getattr(obj, f.name) for f in _fields(type(obj))}
-    nested = {k: to_json(v) if isinstance(v, Compressor) else v for k, v in values.items()}
+    nested = {k: to_json(v) if isinstance(v, Compressor | Problem) else v for k, v in values.items()}
     return {"name": _name(type(obj)), **nested}
 
 
@@ -66,9 +68,12 @@ def from_json(kind: str, content: Mapping[str, Any]) -> Any:
     if not isinstance(content, Mapping) or not isinstance(content.get("name"), str):
         raise ConfigError(f"{content!r} is no {kind}; expected an object with a 'name'.")
     given = {k: v for k, v in content.items() if k != "name"}
-    return _build(
-        kind, content["name"], given, lambda v: from_json("compressor", v), lambda v: v, str(dict(content))
-    )
+    return _build(kind, content["name"], given, from_json, _from_list, str(dict(content)))
+
+
+def _from_list(value: Any) -> Any:
+    """JSON has no tuples."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -121,18 +126,18 @@ def _object(kind: str, node: ast.expr) -> Any:
         if keyword.arg is None or keyword.arg in given:
             raise ConfigError(f"{text}: {keyword.arg or '**'} is given twice, or not by its name.")
         given[keyword.arg] = keyword.value
-    return _build(kind, call.func.id, given, lambda n: _object("compressor", n), _literal, text)
+    return _build(kind, call.func.id, given, _object, _literal, text)
 
 
 def _build(
     kind: str,
     name: str,
     given: Mapping[str, Source],
-    compressor: Callable[[Source], Compressor],
+    nested: Callable[[str, Source], Any],
     literal: Callable[[Source], Any],
     text: str,
 ) -> Any:
-    """The ``kind`` called ``name``, its parameters read by ``compressor`` or ``literal`` as typed."""
+    """The ``kind`` called ``name``, its parameters read by ``nested`` or ``literal`` as typed."""
     cls = _lookup(kind, name)
     hints, known = get_type_hints(cls), {f.name: f for f in _fields(cls)}
     for parameter in given:
@@ -146,14 +151,21 @@ def _build(
     values = {}
     for parameter, source in given.items():
         hint = hints[parameter]
-        if any(isinstance(h, type) and issubclass(h, Compressor) for h in (hint, *get_args(hint))):
-            values[parameter] = compressor(source)
-        else:
+        within = _nested_kind(hint)
+        if within is None:
             values[parameter] = _typed(text, parameter, literal(source), hint)
+        else:
+            values[parameter] = nested(within, source)
     try:
         return cls(**values)
     except ConfigError as error:
         raise ConfigError(f"{text}: {error}") from None
+
+
+def _nested_kind(hint: Any) -> str | None:
+    """ "compressor" or "problem" if a parameter of that type hint holds one."""
+    types = [h for h in (hint, *get_args(hint)) if isinstance(h, type)]
+    return next((kind for kind, base in NESTED.items() if any(issubclass(h, base) for h in types)), None)
 
 
 def _lookup(kind: str, name: str) -> type:
@@ -187,13 +199,15 @@ def _literal(node: ast.expr) -> Any:
             return -number
         case ast.Name(id=name):
             return name
+        case ast.Tuple(elts=elements):
+            return tuple(_literal(element) for element in elements)
         case ast.BinOp(
             left=ast.Name(id=name), op=ast.Mult(), right=ast.Constant(value=int() | float() as factor)
         ):
             return f"{name}*{factor}"
     raise ConfigError(
         f"{ast.unparse(node)!r} is no value; allowed: a number, a name, 'a quoted text', "
-        "True, False, None, theory*NUMBER."
+        "True, False, None, theory*NUMBER, a tuple of such."
     )
 
 
@@ -203,7 +217,9 @@ def _typed(text: str, parameter: str, value: Any, hint: Any) -> Any:
         return value
     if hint is str and type(value) is int:  # p=2 is as good as p='2'
         return str(value)
-    accepted = hint | int if isinstance(1.0, hint) else hint  # whole numbers are numbers
+    members = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    kinds = tuple(get_origin(member) or member for member in members)  # a tuple[float, ...] is a tuple
+    accepted = (*kinds, int) if float in kinds else kinds  # whole numbers are numbers
     if isinstance(value, bool) or not isinstance(value, accepted):
         wanted = getattr(hint, "__name__", str(hint))
         raise ConfigError(f"{text}: {parameter}={value!r}; allowed: a value of type {wanted}.")
@@ -211,7 +227,7 @@ def _typed(text: str, parameter: str, value: Any, hint: Any) -> Any:
 
 
 def _value_text(value: Any) -> str:
-    if isinstance(value, Compressor):
+    if isinstance(value, Compressor | Problem):
         return to_text(value)
     if isinstance(value, str) and _reads_back(value):
         return value

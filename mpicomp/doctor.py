@@ -47,7 +47,7 @@ def examine() -> list[Finding]:
     findings += _mpi()
     findings.append(Finding(True, f"GPU: {_gpu()}"))
     numba = "installed" if find_spec("numba") else "not installed"
-    findings.append(Finding(True, f"numba: {numba}; the kernels of this version are numpy's"))
+    findings.append(Finding(True, f"numba: {numba}; it compiles the kernels of long vectors, once"))
     slurm = shutil.which("sbatch")
     findings.append(Finding(True, f"Slurm: {slurm or 'not found; jobs run here only'}"))
     return findings

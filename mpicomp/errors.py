@@ -34,6 +34,11 @@ class RecordError(MpicompError):
     """A run folder or checkpoint that cannot be written, or must not be overwritten or resumed."""
 
 
+def not_finite() -> DivergedError:
+    """The error of an encoder that is given an infinite number, or none."""
+    return DivergedError("a vector to be compressed is not finite: it holds an infinity or no number (NaN).")
+
+
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> ConfigError:
     """The error for a misspelt ``kind`` of name: lists what is allowed, nearest spelling first."""
     allowed = list(allowed)

@@ -11,6 +11,13 @@ from typing import Any
 from mpicomp.errors import RecordError
 
 
+def cache_dir() -> Path:
+    """$MPICOMP_CACHE, else $XDG_CACHE_HOME/mpicomp, else ~/.cache/mpicomp."""
+    if own := os.environ.get("MPICOMP_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "mpicomp"
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write ``content`` under a temporary name, flush it to the disk, and rename it into place.
 

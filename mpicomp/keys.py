@@ -15,9 +15,12 @@ from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from mpicomp.kernels.permutation import SMALL, Indices, permute
-from mpicomp.kernels.philox import Words, words
+from mpicomp import kernels
+from mpicomp.kernels import definition
+from mpicomp.kernels.permutation import SMALL, Indices
+from mpicomp.kernels.philox import StreamName, Words
 
 SHARED = 0xFFFFFFFF  # the worker lane of a stream that all ranks hold in common
 
@@ -29,15 +32,24 @@ class Stream:
     seed: int
     lanes: tuple[int, int, int]  # counter lanes above the block number: worker, round, tag
 
+    @property
+    def name(self) -> StreamName:
+        """What kernels know it by."""
+        return (self.seed & 0xFFFFFFFF, self.seed >> 32), self.lanes
+
     def words(self, count: int, start: int = 0) -> Words:
         """``count`` 32-bit words from number ``start`` on."""
-        return words((self.seed & 0xFFFFFFFF, self.seed >> 32), self.lanes, start, count)
+        return kernels.sized(count).words(self.name, start, count)
 
     def uniform(self, count: int) -> NDArray[np.float64]:
         """``count`` numbers in the open interval (0, 1), 52 random bits each."""
         w = self.words(2 * count).astype(np.uint64)
         bits = (w[0::2] << np.uint64(20)) | (w[1::2] >> np.uint64(12))
         return (bits.astype(np.float64) + 0.5) * 2.0**-52
+
+    def normals(self, count: int) -> NDArray[np.float64]:
+        """``count`` independent standard normal numbers: the normal quantiles of ``uniform``."""
+        return ndtri(self.uniform(count))
 
     def below(self, bound: int) -> int:
         """An integer in {0, .., bound-1}; bias below bound / 2^64."""
@@ -52,7 +64,7 @@ class Stream:
         """pi(start), .., pi(stop-1) for a uniformly random permutation pi of {0, .., d-1}."""
         if d <= SMALL:
             return _whole_permutation(self, d)[start:stop]
-        return permute(self.words, d, np.arange(start, stop))
+        return kernels.sized(d).permute(self.name, d, start, stop)
 
 
 @lru_cache(maxsize=64)
@@ -64,7 +76,7 @@ def _coin(stream: Stream, p: float) -> bool:
 @lru_cache(maxsize=64)
 def _whole_permutation(stream: Stream, d: int) -> Indices:
     """All of a small permutation, kept because sender, receiver and PermK's workers ask in turn."""
-    pi = permute(stream.words, d, np.arange(d))
+    pi = definition.permute(stream.name, d, 0, d)
     pi.setflags(write=False)
     return pi
 

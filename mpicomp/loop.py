@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from mpicomp import checkpoint, messages
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors.base import Array
 from mpicomp.digest import Digest
-from mpicomp.errors import ConfigError, DivergedError, MpicompError
+from mpicomp.errors import ConfigError, DivergedError, MessageError, MpicompError
 from mpicomp.keys import Key
 from mpicomp.ledger import Ledger
 from mpicomp.measure import Measured, Measurement, measure
@@ -40,6 +40,7 @@ class Loop:
         self.workers = {i: method.worker(x0) for i in t.hosted}
         self.ledger = Ledger(n)
         self.digest = Digest(x0)
+        self._sender: int | None = None  # whose message the server is at
 
     def _from_server(self, compute: Callable[[], T]) -> T:
         """What ``compute`` gives on the server, on every rank: ranks that start apart stay apart."""
@@ -51,9 +52,10 @@ class Loop:
     def step(self, k: int) -> bool:
         """Round k.  Returns whether some rank has asked to stop after it."""
         t, method, key = self.transport, self.method, Key(self.seed, k, None, self.transport.n)
+        senders = method.senders(key)
         down: Bytes | None = None
         try:
-            with closing(t.gather(self._uplink(key))) as received:
+            with closing(t.gather(self._uplink(senders, key), senders)) as received:
                 if t.is_server:
                     with t.clock.phase("server"):
                         ups = self._decoded(received, key)
@@ -61,6 +63,8 @@ class Loop:
         except MpicompError as error:
             if isinstance(error, DivergedError):
                 error = DivergedError(f"round {k}: {error} {advice(method)}")
+            elif isinstance(error, MessageError):
+                error = MessageError(f"round {k}: worker {self._sender}: {error}")
             t.fail(error)
             raise error from None
         down, stop = t.broadcast(down)
@@ -71,22 +75,29 @@ class Loop:
             self.digest.update(self.x)
         return stop
 
-    def _uplink(self, key: Key) -> Iterator[tuple[int, Bytes]]:
-        """The hosted workers' messages, each computed when it is asked for."""
-        for i, w in self.workers.items():
+    def _uplink(self, senders: Sequence[int], key: Key) -> Iterator[tuple[int, Bytes]]:
+        """The hosted senders' messages, each computed when it is asked for."""
+        for i in senders:
+            if i not in self.workers:
+                continue
+            w, f = self.workers[i], self.objectives[i]
             try:
                 with self.transport.clock.phase("compress"):
-                    up = self.method.worker_step(w, self.replica, self.objectives[i], key.of(i))
+                    up = self.method.worker_step(w, self.replica, f, key.of(i))
                     message = messages.encode(up)
             except DivergedError as error:
                 raise DivergedError(f"worker {i}: {error}") from None
+            f.meter.owe(self.method.residual(w))
             yield i, message
 
     def _decoded(self, received: Iterator[tuple[int, Bytes]], key: Key) -> Iterator[tuple[Key, Any]]:
         """What arrived, decoded and entered in the ledger."""
         for i, message in received:
+            self._sender = i
             up: Any = messages.decode(self.method.Up, message)
             self.ledger.up[i] += len(message)
+            if key.round < self.method.set_up:
+                self.ledger.set_up_bytes += len(message)
             self.ledger.paper_bits_up += self.method.paper_bits(up, self.x.size, key.of(i))
             yield key.of(i), up
 
@@ -103,6 +114,7 @@ class Loop:
     def states(self) -> checkpoint.States:
         """The records that this rank answers for in a checkpoint; the replica is the server's."""
         own: checkpoint.States = {f"worker-{i}": w for i, w in self.workers.items()}
+        own |= {f"meter-{i}": f.meter for i, f in self.objectives.items()}
         if self.transport.is_server:
             own |= {"replica": self.replica, "server": self.server, "ledger": self.ledger}
         return own

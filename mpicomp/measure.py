@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from math import isfinite, sqrt
 from typing import NamedTuple
 
@@ -12,25 +13,63 @@ from mpicomp.clock import Clock
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors.base import Array
 from mpicomp.errors import ConfigError, DivergedError
+from mpicomp.keys import Stream
 from mpicomp.problems.base import Objective
 from mpicomp.transports import Transport
 
 
+@dataclass
+class Meter:
+    """What one worker has spent and still owes, summed over the rounds.
+
+    epochs  passes over its samples; where they are drawn afresh, the number drawn
+    error   |e|² of what error feedback holds back after each round, where the method has it
+    """
+
+    epochs: float = 0.0
+    error: float = 0.0
+
+    def owe(self, residual: Array | None) -> None:
+        """Add one round's error."""
+        if residual is not None:
+            self.error += float(np.sum(residual * residual))
+
+
 class Measured(Objective):
-    """An objective whose gradients are timed, and refused unless they are finite vectors in R^d."""
+    """An objective whose gradients are timed, counted, and refused unless they are finite vectors in R^d.
+
+    A gradient is the caller's to keep, so an array that the objective hands out twice is refused too.
+    """
 
     def __init__(self, f: Objective, clock: Clock) -> None:
-        self.f, self._clock = f, clock
+        self.f, self.samples, self.meter, self._clock = f, f.samples, Meter(), clock
+        self._last: Array | None = None
 
     def value(self, x: Array) -> float:
         return self.f.value(x)
 
     def grad(self, x: Array) -> Array:
+        self.meter.epochs += 1
+        return self._ask(x, self.f.grad)
+
+    def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
+        self.meter.epochs += b / (self.samples or 1)
+        return self._ask(x, lambda x: self.f.batch_grad(x, b, stream))
+
+    def smoothness_matrix(self) -> Array:
+        with self._clock.phase("gradient"):
+            return self.f.smoothness_matrix()
+
+    def _ask(self, x: Array, gradient: Callable[[Array], Array]) -> Array:
         x = x.view()
         x.flags.writeable = False  # the replica is not the objective's to change
         with self._clock.phase("gradient"):
-            g = self.f.grad(x)
-        return self.check(g, x)
+            g = gradient(x)
+        self.check(g, x)
+        if self._last is not None and np.may_share_memory(g, self._last):
+            raise ConfigError("the gradient is in the array handed out before; return a new one each time.")
+        self._last = g
+        return g
 
     @staticmethod
     def check(g: Array, x: Array) -> Array:
@@ -45,10 +84,12 @@ class Measured(Objective):
 
 
 class Measurement(NamedTuple):
-    """What is seen at an iterate x."""
+    """What is seen at an iterate x, and the workers' mean meter."""
 
     f: float
     grad_norm_sq: float  # |∇f(x)|²
+    epochs: float
+    error: float
     local_norm_sq: float  # mean |∇f_i(x)|², which is not small where f is stationary but the f_i are not
 
 
@@ -61,17 +102,19 @@ def measure(transport: Transport, objectives: dict[int, Measured], x: Array) -> 
                 value = float(f.value(x))
                 if not isfinite(value):
                     raise DivergedError(f"f is {value} at |x| = {sqrt(np.sum(x * x)):.3g}.")
-                message = np.concatenate([[value], f.check(f.f.grad(x), x)]).view(np.uint8)
+                seen = [value, f.meter.epochs, f.meter.error]
+                message = np.concatenate([seen, f.check(f.f.grad(x), x)]).view(np.uint8)
             except DivergedError as error:
                 raise DivergedError(f"worker {i}: {error}") from None
             yield i, message
 
-    total, local = np.zeros(x.size + 1), 0.0
+    total, local = np.zeros(3 + x.size), 0.0
     for _, measurement in transport.observe(own()):
         one = measurement.view(np.float64)
         total += one
-        local += float(np.sum(one[1:] ** 2))
+        local += float(np.sum(one[3:] ** 2))
     if not transport.is_server:
         return None
     total /= transport.n
-    return Measurement(float(total[0]), float(np.sum(total[1:] ** 2)), local / transport.n)
+    f, epochs, error = (float(v) for v in total[:3])
+    return Measurement(f, float(np.sum(total[3:] ** 2)), epochs, error, local / transport.n)

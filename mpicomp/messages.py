@@ -16,6 +16,7 @@ from typing import TypeVar, get_type_hints
 import numpy as np
 
 from mpicomp.coding.bits import Bytes
+from mpicomp.coding.varint import read_varint, varint
 from mpicomp.errors import MessageError
 
 R = TypeVar("R")
@@ -28,7 +29,7 @@ def encode(record: object) -> Bytes:
     parts = [_view(struct.pack(f"<{len(numbers)}d", *numbers))] if numbers else []
     for name in messages[:-1]:
         message = getattr(record, name)
-        parts += [_view(_varint(len(message))), message]
+        parts += [_view(varint(len(message))), message]
     parts += [getattr(record, name) for name in messages[-1:]]
     return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.empty(0, np.uint8)])
 
@@ -42,7 +43,7 @@ def decode(record: type[R], buf: Bytes) -> R:
     numbers = np.frombuffer(buf, dtype="<f8", count=len(floats)).tolist()
     values: dict[str, object] = dict(zip(floats, numbers, strict=True))
     for name in messages[:-1]:
-        length, start = _read_varint(buf, start)
+        length, start = read_varint(buf, start)
         values[name] = buf[start : start + length]
         start += length
         if start > len(buf):
@@ -68,22 +69,3 @@ def _layout(record: type) -> tuple[list[str], list[str]]:
 
 def _view(b: bytes) -> Bytes:
     return np.frombuffer(b, dtype=np.uint8)
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _read_varint(buf: Bytes, start: int) -> tuple[int, int]:
-    value = shift = 0
-    for position in range(start, min(len(buf), start + 9)):
-        value |= (int(buf[position]) & 0x7F) << shift
-        if buf[position] < 0x80:
-            return value, position + 1
-        shift += 7
-    raise MessageError("message truncated inside a length.")

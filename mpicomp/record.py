@@ -28,7 +28,9 @@ from mpicomp.version import __version__
 class Row:
     """One observation, after ``round`` rounds.  Bytes are totals over all workers so far.
 
-    ``seconds`` is wall-clock time on the server, without the time spent on observing.
+    epochs   passes of a worker over its samples (the number of them where they are drawn afresh); mean
+    error    the total error of error feedback, sum_k |e_i^k|², mean over workers; 0 without it
+    seconds  wall-clock time on the server, without the time spent on observing
     """
 
     round: int
@@ -37,6 +39,8 @@ class Row:
     up_bytes: int
     down_bytes: int
     paper_bits_up: int
+    epochs: float
+    error: float
     seconds: float
 
 

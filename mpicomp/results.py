@@ -7,7 +7,8 @@ runs/<label>/seed-<s>  the run of that method with that seed; see ``record``
 rows.csv               the rows of all runs, with label and seed
 =====================  ======================================================
 
-``mpicomp.report`` adds the tables and the figure.
+A study's folder has study.toml and such a folder for each case.  ``mpicomp.report`` adds the tables
+and the figure.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 from mpicomp.errors import RecordError
 from mpicomp.files import read_json, write_json, write_text
 from mpicomp.record import Row, read_rows
+from mpicomp.study import Study, load
 from mpicomp.suite import Entry, Suite, load_suite
 from mpicomp.tuning import Tuning
 
@@ -70,6 +72,29 @@ def open_comparison(out: Path, suite: Suite, resume: bool) -> dict[str, Tuning]:
         raise RecordError(f"{out} already holds a run. Choose another --out.")
     write_text(path, suite.source)
     return _read_tunings(out)
+
+
+def open_study(out: Path, study: Study, resume: bool) -> None:
+    """Claim the folder for ``study``; its cases claim their own."""
+    path = out / "study.toml"
+    if path.exists():
+        if not resume:
+            raise RecordError(
+                f"{out} already holds a study. Choose another --out, or --resume to continue it."
+            )
+        if load(path) != study:
+            raise RecordError(f"{out} holds another study. Choose another --out.")
+    elif resume:
+        raise RecordError(f"{out} holds no study to resume. Leave --resume out to start one.")
+    write_text(path, study.source)
+
+
+def read_study(out: Path) -> Study:
+    """The study whose results are in the folder."""
+    study = load(out / "study.toml")
+    if not isinstance(study, Study):
+        raise RecordError(f"{out}/study.toml has no [[case]].")
+    return study
 
 
 def read_comparison(out: Path) -> Comparison:

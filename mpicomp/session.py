@@ -152,6 +152,8 @@ class Session:
                 book.up_bytes,
                 book.down_bytes,
                 book.paper_bits_up,
+                seen.epochs,
+                seen.error,
                 self.seconds,
             )
             self.recorder.add(row)

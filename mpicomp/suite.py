@@ -9,6 +9,8 @@ seeds = [0, 1, 2]
 target_grad_norm_sq = 1e-6       # further ends of a run, as of ``mpicomp run``; all optional
 max_bytes = 100_000_000
 max_seconds = 60.0
+x = ["rounds", "up", "both", "seconds"]   # the figure's panels, and what they show; see ``AXES``
+y = "gradient"
 
 [[method]]
 method = "marina(Q=randk(k=0.1), gamma=theory)"
@@ -30,6 +32,17 @@ from mpicomp.errors import ConfigError, unknown
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 
+# What a figure can show of a run, across and up; ``mpicomp.figure`` knows how.
+AXES = {
+    "x": ("rounds", "up", "both", "seconds", "epochs"),
+    "y": ("gradient", "f", "error"),
+}
+
+
+def slug(label: str) -> str:
+    """A label as the name of a folder."""
+    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.")
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -42,7 +55,7 @@ class Entry:
     @property
     def slug(self) -> str:
         """The label as the name of a folder."""
-        return re.sub(r"[^a-z0-9.]+", "-", self.label.lower()).strip("-.")
+        return slug(self.label)
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,8 @@ class Suite:
     target_grad_norm_sq: float | None = None
     max_bytes: int | None = None
     max_seconds: float | None = None
+    x: tuple[str, ...] = field(default=("rounds", "up", "both", "seconds"), compare=False)
+    y: str = field(default="gradient", compare=False)
     source: str = field(default="", compare=False, repr=False)
 
     def limits(self) -> dict[str, Any]:
@@ -83,11 +98,18 @@ def parse_suite(source: str) -> Suite:
         top = tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not a TOML file: {error}.") from None
-    _check("suite", top, _TOP, required=("problem", "workers", "rounds", "method"))
+    _check("suite", top, SETTINGS, required=("problem", "workers", "rounds", "method"))
     _check_seeds(top.get("seeds", [0]))
     for key in ("workers", "rounds", "every"):
         if top.get(key, 1) < 1:
             raise ConfigError(f"{key} = {top[key]}; allowed: a positive integer.")
+    x, y = top.pop("x", ["rounds", "up", "both", "seconds"]), top.pop("y", "gradient")
+    if not x:
+        raise ConfigError(f"x = []; allowed: some of {', '.join(AXES['x'])}.")
+    for axis, names in (("x", x), ("y", [y])):
+        for name in names:
+            if name not in AXES[axis]:
+                raise unknown(f"{axis} axis", str(name), AXES[axis])
     entries = tuple(_entry(table) for table in top.pop("method"))
     _check_labels(entries)
     problem = parse_problem(top.pop("problem"))
@@ -96,12 +118,14 @@ def parse_suite(source: str) -> Suite:
         problem=problem,
         entries=entries,
         seeds=tuple(top.pop("seeds", [0])),
+        x=tuple(x),
+        y=y,
         source=source,
         **top,
     )
 
 
-_TOP: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     "title": str,
     "problem": str,
     "workers": int,
@@ -111,6 +135,8 @@ _TOP: dict[str, Any] = {
     "target_grad_norm_sq": int | float,
     "max_bytes": int,
     "max_seconds": int | float,
+    "x": list,
+    "y": str,
     "method": list,
 }
 _METHOD: dict[str, Any] = {"method": str, "label": str, "tune": list}

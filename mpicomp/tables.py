@@ -37,6 +37,9 @@ class Line:
     paper_bytes_up_per_worker: float | None = None
     total_bytes: float | None = None
     seconds: float | None = None
+    epochs: float | None = None
+    error: float | None = None
+    set_up_bytes_per_worker: float | None = None
 
 
 def table(comparison: Comparison) -> list[Line]:
@@ -76,20 +79,28 @@ def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line
         paper_bytes_up_per_worker=median(row.paper_bits_up for row in last) / 8 / n,
         total_bytes=median(row.up_bytes + row.down_bytes for row in last),
         seconds=median(row.seconds for row in last),
+        epochs=median(row.epochs for row in last),
+        error=median(row.error for row in last),
+        set_up_bytes_per_worker=median(o.summary.get("set_up_bytes", 0) for o in finished) / n,
     )
 
 
 HEADER = ("method", "step size", "|∇f|²", "rounds", "up/worker", "paper's", "up + down", "seconds")
 
 
+def header(suite: Suite) -> list[str]:
+    """The columns; passes over the samples and the total error where the suite's figure shows them."""
+    return [*HEADER, *["epochs"] * ("epochs" in suite.x), *["total error"] * (suite.y == "error")]
+
+
 def cells(line: Line, suite: Suite) -> list[str]:
-    """``line`` as text, below ``HEADER``."""
+    """``line`` as text, below ``header``."""
     gamma = "-" if line.gamma is None else f"{line.gamma:.3g}"
     if line.step.startswith("theory"):
         gamma += f" ({line.step.removeprefix('theory*').replace('theory', '1')}×)"
     left = [line.label, gamma + ("†" if line.at_edge else "")]
     if line.grad_norm_sq is None:
-        return [*left, "diverged" if line.diverged else "not run", *[""] * (len(HEADER) - 3)]
+        return [*left, "diverged" if line.diverged else "not run", *[""] * (len(header(suite)) - 3)]
     more = "" if suite.target_grad_norm_sq is None or line.reached == line.finished else "> "
     costs = (line.up_bytes_per_worker, line.paper_bytes_up_per_worker, line.total_bytes)
     return [
@@ -99,6 +110,8 @@ def cells(line: Line, suite: Suite) -> list[str]:
         f"{more}{line.rounds:g}",
         *(more + human_bytes(cost) for cost in costs if cost is not None),
         f"{more}{line.seconds:.2f}",
+        *[f"{more}{line.epochs:.3g}"] * ("epochs" in suite.x),
+        *[f"{line.error:.3g}"] * (suite.y == "error"),
     ]
 
 
@@ -112,6 +125,8 @@ def notes(lines: list[Line], suite: Suite) -> list[str]:
         )
     said.append("(8×) is 8 times the theory's step. Bytes are those sent, up + down by all workers together.")
     said.append("The paper's count is of the uplink of a worker, at 32 bits a float and nothing for indices.")
+    if set_up := [f"{line.label} {human_bytes(b)}" for line in lines if (b := line.set_up_bytes_per_worker)]:
+        said.append(f"What goes up includes what a worker sends once, to set up: {', '.join(set_up)}.")
     if any(line.at_edge for line in lines):
         said.append("† The best step size tried is at the edge of its range; one beyond may be better.")
     return said
@@ -119,7 +134,8 @@ def notes(lines: list[Line], suite: Suite) -> list[str]:
 
 def markdown(lines: list[Line], suite: Suite) -> str:
     """The table in Markdown, under the suite's title."""
-    rows = [HEADER, ["---", *["---:"] * (len(HEADER) - 1)], *(cells(line, suite) for line in lines)]
+    head = header(suite)
+    rows = [head, ["---", *["---:"] * (len(head) - 1)], *(cells(line, suite) for line in lines)]
     body = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
     return f"### {suite.title}\n\n{body}\n\n{' '.join(notes(lines, suite))}\n"
 
@@ -130,7 +146,7 @@ def terminal(lines: list[Line], suite: Suite) -> Table:
     from rich.table import Table
 
     drawn = Table(title=escape(suite.title), caption=" ".join(notes(lines, suite)), caption_justify="left")
-    for name in HEADER:
+    for name in header(suite):
         drawn.add_column(name, justify="left" if name == "method" else "right")
     for line in lines:
         drawn.add_row(*map(escape, cells(line, suite)))
@@ -154,6 +170,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
         "ended after": f"{summary['rounds']} rounds ({summary['status']}), {summary['seconds']:.3g} s",
         "f, |∇f|²": f"{summary['f']:.8g}, {summary['grad_norm_sq']:.3e}",
         "up": both(summary["up_bytes"], "by"),
+        **({"of it set-up": both(summary["set_up_bytes"], "by")} if summary["set_up_bytes"] else {}),
         "paper's count": f"{human_bytes(summary['paper_bits_up'] / 8)} up, by all",
         "down": both(summary["down_bytes"], "to"),
         "iterates": f"sha256 {summary['iterates_sha256'][:16]}..",

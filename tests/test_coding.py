@@ -291,6 +291,14 @@ def test_overflow_is_refused_and_the_format_named(values, largest, sign):
             encode_values(np.array([0.0, sign * beyond]), values)
 
 
+@pytest.mark.parametrize("values", WIDTH)
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_values_that_are_not_finite_are_refused(values, value, dtype):
+    with pytest.raises(DivergedError, match="not finite"):
+        encode_values(np.array([1.0, value, 2.0], dtype=dtype), values)
+
+
 @fuzz
 @given(st.sampled_from(list(WIDTH)), st.integers(0, 6), st.binary(max_size=50))
 def test_values_of_a_wrong_length_are_refused(values, count, data):

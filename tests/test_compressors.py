@@ -19,12 +19,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicomp import compressors
+from mpicomp import compressors, kernels
 from mpicomp.coding.indices import decode_indices, index_nbytes
 from mpicomp.compressors import (
     COMPRESSORS,
     Absolute,
     Bernoulli,
+    Coded,
     Contractive,
     Dithering,
     HardThreshold,
@@ -36,6 +37,7 @@ from mpicomp.compressors import (
     Quantized,
     QuantizedTopK,
     RandK,
+    RankR,
     Shrunk,
     Sign,
     Sparse,
@@ -181,7 +183,7 @@ def test_nbytes_is_the_length_of_the_message(case):
 @each
 def test_mean_nbytes_is_the_mean_length(case):
     """Within six standard deviations, plus the byte of rounding that ``Quantized`` allows itself."""
-    if case.c.nbytes(case.d) is None and isinstance(case.c, Sparse | HardThreshold):
+    if any(isinstance(c, Sparse | HardThreshold | Coded) for c in (case.c, getattr(case.c, "Q", None))):
         with pytest.raises(ConfigError, match="no expected size"):
             case.c.mean_nbytes(case.d, case.n)
         return
@@ -226,12 +228,87 @@ def test_edge_vectors(case, kind):
         value = case.c.decompress(message, case.d, case.key(t))
         assert np.isfinite(value).all()
         assert case.c.nbytes(case.d) in (None, len(message))
-        if not isinstance(case.c, Sign):  # sign(0) = +1
+        if not isinstance(case.c, Sign | RankR):  # sign(0) = +1; RankR mixes entries
             assert (value[x == 0] == 0).all()
-        assert (value * np.sign(x) >= 0).all()
+        if not isinstance(case.c, RankR):
+            assert (value * np.sign(x) >= 0).all()
         # The largest gain, times a norm of up to sqrt(d) times the largest entry, times a rounding up.
         limit = 2 * (1 + case.d) * case.n * max(top, 2.0**-126)
         assert np.abs(value).max() <= (limit if top else 0.0)
+
+
+NOT_FINITE = pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+
+
+@NOT_FINITE
+@each
+def test_a_vector_of_what_is_not_finite_is_refused(case, value):
+    """By whoever sends something of it; an empty message says nothing of any vector."""
+    for dtype in (np.float64, np.float32):
+        for t in range(5):
+            if len(case.c.compress(case.vectors()[0], case.key(t))) or isinstance(case.c, HardThreshold):
+                with pytest.raises(DivergedError):
+                    case.c.compress(np.full(case.d, value, dtype=dtype), case.key(t))
+
+
+def looks_everywhere(c) -> bool:
+    """Sparsifiers, and what is made of them, look at what they send only."""
+    return looks_everywhere(c.U) if isinstance(c, Shrunk) else not isinstance(c, Sparsifier | Quantized)
+
+
+@NOT_FINITE
+@pytest.mark.parametrize("case", [c for c in CASES if looks_everywhere(c.c)], ids=str)
+def test_one_entry_that_is_not_finite_is_refused_wherever_it_is(case, value):
+    for j in range(case.d):
+        x = case.vectors()[0]
+        x[j] = value
+        with pytest.raises(DivergedError):
+            case.c.compress(x, case.key())
+
+
+@NOT_FINITE
+@pytest.mark.parametrize("case", [c for c in CASES if isinstance(c.c, Sparsifier)], ids=str)
+def test_sparsifiers_refuse_exactly_what_they_would_send(case, value):
+    for j in range(case.d):
+        x = np.ones(case.d)
+        x[j] = value
+        chosen = any(
+            j in range(p.start, p.stop) if isinstance(p, slice) else j in p
+            for p in case.c.support(case.d, case.key())
+        )
+        if chosen:
+            with pytest.raises(DivergedError, match="not finite"):
+                case.c.compress(x, case.key())
+        else:
+            case.c.compress(x, case.key())
+
+
+@NOT_FINITE
+@pytest.mark.parametrize(
+    "c",
+    [
+        Sparse(),
+        Identity(),
+        Dithering(7),
+        Dithering(7, "inf"),
+        Ternary("f8"),
+        Natural(),
+        Natural("f8"),
+        NaturalDithering(5),
+        Sign(),
+        TopK(0.01),
+        HardThreshold(0.5),
+    ],
+    ids=str,
+)
+def test_long_vectors_that_are_not_finite_are_refused(c, value):
+    d = 2 * kernels.LONG + 5
+    for dtype in (np.float64, np.float32):
+        for j in (0, 1023, d // 2, d - 1):
+            x = np.random.default_rng(j).standard_normal(d, dtype=dtype)
+            x[j] = value
+            with pytest.raises(DivergedError):
+                c.compress(x, KEY)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
@@ -246,7 +323,7 @@ def test_the_smallest_dimensions(case, d, n):
             try:
                 message = case.c.compress(x, key)
             except ConfigError as error:
-                assert f"exceeds the dimension d={d}" in str(error)
+                assert f"the dimension d={d}" in str(error)  # that k exceeds, or rows does not divide
                 return
             value = case.c.decompress(message, d, key)
             assert value.shape == (d,)

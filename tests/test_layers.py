@@ -18,20 +18,22 @@ LAYERS = [
     ["methods"],
     ["ledger", "transports"],
     ["digest", "measure", "record", "checkpoint", "signals", "loop", "session", "run"],
-    ["config", "suite", "tuning", "results", "compare"],
-    ["launch", "tables", "report", "progress", "catalogue", "doctor", "bench", "bench_cuda"],
+    ["config", "suite", "study", "tuning", "results", "compare"],
+    ["launch", "tables", "figure", "report", "progress", "catalogue", "doctor", "bench"],
     ["cli", "__init__", "__main__"],
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 
 # Libraries that only these files may import.
 HOMES = {
-    "mpi4py": {"transports/mpi.py", "bench.py"},
-    "matplotlib": {"report.py"},
+    "mpi4py": {"transports/mpi.py", "bench/round.py"},
+    "matplotlib": {"figure.py"},
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
     "cupy": {"kernels/cuda/gpu.py"},
-    "numba": set(),
+    "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},
+    "llvmlite": {"kernels/loading.py"},
     "click": {"cli.py"},
+    "constriction": {"coding/entropy.py"},
 }
 
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -91,5 +93,21 @@ def test_importing_the_package_needs_neither_mpi_nor_a_figure_library():
 
     heavy = {"mpi4py", "matplotlib", "sklearn", "numba", "cupy", "click", "rich"}
     code = f"import sys, mpicomp; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_small_problem_loads_no_compiler():
+    import subprocess
+    import sys
+
+    code = """
+import sys, mpicomp
+from mpicomp.problems import Quadratics
+for C in (mpicomp.TopK(20), mpicomp.Sign()):
+    mpicomp.run(mpicomp.EF21(C, gamma=0.1), Quadratics(d=200), workers=2, rounds=3)
+mpicomp.run(mpicomp.MARINA(mpicomp.RandK(20), gamma=0.1, p=0.1), Quadratics(d=2000), workers=2, rounds=3)
+print(sorted({"numba", "llvmlite"} & set(sys.modules)))
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

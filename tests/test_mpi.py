@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from mpicomp.record import read_rows
 from tests.launching import LIMIT, TESTS, finish, mpicomp, mpirun, start
 
 QUADRATIC = ("--problem", "quadratics(d=40, lam=0.1)", "--workers", "8")
@@ -114,6 +115,26 @@ def test_what_fails_on_one_rank_ends_all(ranks, fault, text):
     done = mpirun(ranks, str(TESTS / "mpi" / "faulty.py"), fault, PYTHONPATH=str(TESTS.parent))
     assert done.returncode != 0
     assert done.stderr.count(text) == 1 if fault != "crash" or ranks > 1 else text in done.stderr
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize(("fault", "text"), [("short", "truncated"), ("long", "too long")])
+def test_a_message_of_the_wrong_length_is_refused_once_and_every_rank_ends(ranks, fault, text):
+    done = mpirun(ranks, str(TESTS / "mpi" / "faulty.py"), fault, PYTHONPATH=str(TESTS.parent))
+    assert done.returncode == 1
+    assert done.stderr.count("round 7: worker 5: TopK") == done.stderr.count(f"message {text}") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_a_full_disk_ends_the_run_on_every_rank_and_keeps_the_rows(tmp_path):
+    folder = tmp_path / "run"
+    done = mpirun(3, str(TESTS / "mpi" / "faulty.py"), f"full {folder}", PYTHONPATH=str(TESTS.parent))
+    assert done.returncode == 1
+    assert done.stderr.count("cannot write") == 1 and "are kept" in done.stderr
+    assert "Traceback" not in done.stderr
+    rows = read_rows(folder / "rows.csv")
+    assert len(rows) > 2 and [row.round for row in rows] == list(range(0, 10 * len(rows), 10))
+    assert f"round {rows[-1].round} are kept" in done.stderr
 
 
 def test_a_script_that_fails_outside_a_run_ends_the_job():

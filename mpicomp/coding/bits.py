@@ -55,9 +55,14 @@ def pack_trits(trits: NDArray[np.uint8]) -> Bytes:
 def unpack_trits(buf: Bytes, count: int) -> NDArray[np.uint8]:
     """The ``count`` trits in ``buf``.  Raises ``MessageError`` on a wrong length or a byte above 242."""
     expect_length(buf, -(-count // _TRITS_PER_BYTE), "packed trits")
+    check_trits(buf)
+    return (buf[:, None] // _POWERS_OF_3 % 3).ravel()[:count]
+
+
+def check_trits(buf: Bytes) -> None:
+    """Raise ``MessageError`` if a byte is above 242."""
     if buf.size and buf.max() > 242:
         raise MessageError(f"byte {buf.max()} among packed trits; five trits make at most 242.")
-    return (buf[:, None] // _POWERS_OF_3 % 3).ravel()[:count]
 
 
 def expect_length(buf: Bytes, expected: int, what: str) -> None:

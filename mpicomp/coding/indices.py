@@ -17,13 +17,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import numpy as np
-from numpy.typing import NDArray
+from mpicomp import kernels
+from mpicomp.coding.bits import Bytes, expect_length, packed_nbytes
+from mpicomp.kernels.permutation import Indices
 
-from mpicomp.coding.bits import Bytes, expect_length, pack, pack_trits, packed_nbytes, unpack, unpack_trits
-from mpicomp.errors import MessageError
-
-Indices = NDArray[np.int64]
 _RAW, _BITMAP, _THREES = -1, -2, -3  # layouts; any other number is Elias-Fano with that many low bits
 
 
@@ -34,44 +31,34 @@ def index_nbytes(d: int, k: int) -> int:
 
 def encode_indices(indices: Indices, d: int) -> Bytes:
     """Code strictly increasing ``indices`` below d in ``index_nbytes(d, len(indices))`` bytes."""
+    on = kernels.sized(d)
     if 2 * indices.size > d:
-        indices = _complement(indices, d)
+        indices = on.complement(indices, d)
     low, _ = _layout(d, indices.size)
     if low == _RAW:
-        return pack(indices.astype(np.uint64), (d - 1).bit_length())
+        return on.encode_raw(indices, (d - 1).bit_length())
     if low == _BITMAP:
-        return _bitmap(indices, d)
+        return on.encode_bitmap(indices, d)
     if low == _THREES:
-        upper = indices // 3 + np.arange(indices.size)
-        bitmap = _bitmap(upper, indices.size + (d - 1) // 3)
-        return np.concatenate([pack_trits((indices % 3).astype(np.uint8)), bitmap])
-    upper = (indices >> low) + np.arange(indices.size)
-    lower = (indices & ((1 << low) - 1)).astype(np.uint64)
-    return np.concatenate([pack(lower, low), _bitmap(upper, indices.size + ((d - 1) >> low))])
+        return on.encode_threes(indices, d)
+    return on.encode_elias_fano(indices, d, low)
 
 
 def decode_indices(buf: Bytes, d: int, k: int) -> Indices:
     """The k increasing indices below d in ``buf``.  Raises ``MessageError`` if it holds no such set."""
     expect_length(buf, index_nbytes(d, k), f"{k} of {d} indices")
+    on = kernels.sized(d)
     j = min(k, d - k)
     low, _ = _layout(d, j)
     if low == _RAW:
-        indices = unpack(buf, j, (d - 1).bit_length()).astype(np.int64)
+        indices = on.decode_raw(buf, d, j, (d - 1).bit_length())
     elif low == _BITMAP:
-        indices = _set_bits(buf, d)
+        indices = on.decode_bitmap(buf, d, j)
+    elif low == _THREES:
+        indices = on.decode_threes(buf, d, j)
     else:
-        threes = low == _THREES
-        step = 3 if threes else 1 << low
-        split = -(-j // 5) if threes else packed_nbytes(j, low)
-        upper = _set_bits(buf[split:], j + (d - 1) // step)
-        if upper.size == j:
-            lower = unpack_trits(buf[:split], j) if threes else unpack(buf[:split], j, low)
-            indices = (upper - np.arange(j)) * step + lower.astype(np.int64)
-        else:
-            indices = upper  # refused below: the number of set bits is not k
-    if indices.size != j or (j and (indices[-1] >= d or (np.diff(indices) <= 0).any())):
-        raise MessageError(f"the message does not hold {j} increasing indices below {d}.")
-    return _complement(indices, d) if 2 * k > d else indices
+        indices = on.decode_elias_fano(buf, d, j, low)
+    return on.complement(indices, d) if 2 * k > d else indices
 
 
 @lru_cache(maxsize=4096)
@@ -85,20 +72,3 @@ def _layout(d: int, k: int) -> tuple[int, int]:
     sizes[_THREES] = -(-k // 5) + -(-(k + (d - 1) // 3) // 8)
     best = min(sizes, key=lambda layout: sizes[layout])
     return best, sizes[best]
-
-
-def _bitmap(positions: Indices, nbits: int) -> Bytes:
-    bits = np.zeros(nbits, dtype=bool)
-    bits[positions] = True
-    return np.packbits(bits, bitorder="little")
-
-
-def _set_bits(buf: Bytes, nbits: int) -> Indices:
-    # The cast to bool comes first because numpy finds the true entries of a bool array by word.
-    return np.flatnonzero(np.unpackbits(buf, count=nbits, bitorder="little").view(bool))
-
-
-def _complement(indices: Indices, d: int) -> Indices:
-    rest = np.ones(d, dtype=bool)
-    rest[indices] = False
-    return np.flatnonzero(rest)

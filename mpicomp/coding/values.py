@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.coding.bits import Bytes, expect_length
-from mpicomp.errors import DivergedError, unknown
+from mpicomp.errors import DivergedError, not_finite, unknown
 
 WIDTH = {"f8": 8, "f4": 4, "f2": 2, "bf16": 2}  # bytes a value
 
@@ -18,20 +18,26 @@ def check_format(values: str) -> None:
 
 
 def encode_values(x: NDArray[np.floating], values: str) -> Bytes:
-    """x rounded to nearest even and laid out; raises ``DivergedError`` where a value overflows."""
-    try:
-        with np.errstate(over="raise"):
-            if values == "bf16":
-                # Eight significant bits, fewer below 2^-126; rounded once, also from float64.
-                quantum = np.ldexp(1.0, np.maximum(np.frexp(x)[1], -125) - 8)
-                rounded = (np.rint(x / quantum) * quantum).astype("<f4")
-                return np.ascontiguousarray(rounded.view("<u2")[1::2]).view(np.uint8)
-            return np.array(x, dtype=f"<{values}", order="C").view(np.uint8)  # never an alias of x
-    except FloatingPointError:
+    """x rounded to nearest even and laid out.
+
+    Raises ``DivergedError`` where a value is not finite, or overflows.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if values == "bf16":
+            # Eight significant bits, fewer below 2^-126; rounded once, also from float64.
+            quantum = np.ldexp(1.0, np.maximum(np.frexp(x)[1], -125) - 8)
+            wide = (np.rint(x / quantum) * quantum).astype("<f4")
+            wire = np.ascontiguousarray(wide.view("<u2")[1::2])
+        else:
+            wire = wide = np.array(x, dtype=f"<{values}", order="C")  # never an alias of x
+    if not np.isfinite(wide).all():
+        if not np.isfinite(x).all():
+            raise not_finite()
         raise DivergedError(
             f"a value of magnitude {np.abs(x).max():.3g} does not fit the wire format {values!r} "
             f"(allowed: {', '.join(WIDTH)})."
-        ) from None
+        )
+    return wire.view(np.uint8)
 
 
 def decode_values(buf: Bytes, count: int, values: str) -> NDArray[np.floating]:

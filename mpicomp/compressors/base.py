@@ -25,11 +25,18 @@ class Compressor(ABC):
 
     @abstractmethod
     def compress(self, x: Array, key: Key) -> Bytes:
-        """The message for x, shape (d,), finite: contiguous uint8."""
+        """The message for x, shape (d,): contiguous uint8.
+
+        Raises ``DivergedError`` where a number that it sends, or a norm, is not finite or does not fit.
+        """
 
     @abstractmethod
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         """out += scale * C(x).  Raises ``MessageError`` if ``buf`` cannot be a message for this d."""
+
+    def compress_difference(self, x: Array, y: Array, key: Key) -> Bytes:
+        """``compress(x - y, key)``; who looks at a few coordinates subtracts no others."""
+        return self.compress(x - y, key)
 
     def decompress(self, buf: Bytes, d: int, key: Key) -> Array:
         """C(x) as a float64 array of shape (d,)."""
@@ -93,6 +100,12 @@ def check_count(k: int | float, name: str = "k") -> None:
         raise ConfigError(
             f"{name}={k!r}; allowed: a count, an integer from 1 to d, or a fraction, a float between 0 and 1."
         )
+
+
+def check_whole(name: str, value: int) -> None:
+    """Raise ``ConfigError`` unless ``value`` is a positive integer."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"{name}={value!r}; allowed: a positive integer.")
 
 
 def resolve_count(k: int | float, d: int) -> int:

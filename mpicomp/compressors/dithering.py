@@ -8,17 +8,18 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes, expect_length, pack, pack_trits, packed_nbytes, unpack, unpack_trits
 from mpicomp.coding.values import WIDTH
-from mpicomp.compressors.base import Array, Unbiased, check_choice
+from mpicomp.compressors.base import Array, check_choice
+from mpicomp.compressors.quantizer import Quantizer, Symbols
 from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
-from mpicomp.errors import ConfigError, MessageError
-from mpicomp.kernels.rounding import norm, uniform_levels
+from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 
 
 @dataclass(frozen=True)
-class Dithering(Unbiased):
+class Dithering(Quantizer):
     """C(x)_j = N sign(x_j) rho(s |x_j| / N) / s, N = |x|_p; QSGD (Alistarh et al., 2017) for p = 2.
 
     omega <= min{d/(4 s^2), sqrt(d)/s} for p = 2 and min{(d-1)/(4 s^2), sqrt(d-1)/(2 s)} for p = inf:
@@ -38,15 +39,30 @@ class Dithering(Unbiased):
         check_scale_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        header, scale = encode_scale(norm(x, self.p), self.values)
-        levels = uniform_levels(x, scale, self.s, key.private("dithering").words(x.size))
-        return np.concatenate([header, pack((levels + self.s).astype(np.uint64), self._width)])
+        on = kernels.of(x)
+        header, scale = encode_scale(on.norm(x, self.p), self.values)
+        symbols = on.dither_pack(x, scale, self.s, self._width, key.private("dithering").name)
+        return np.concatenate([header, symbols])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), str(self))
         split = WIDTH[self.values]
-        symbols = unpack(buf[split:], out.size, self._width)
-        out += decode_levels(symbols, self.s) * (decode_scale(buf[:split], self.values) / self.s * scale)
+        step = decode_scale(buf[:split], self.values) / self.s * scale
+        kernels.of(out).dither_add(buf[split:], out, self.s, self._width, step)
+
+    @property
+    def head(self) -> int:
+        return WIDTH[self.values]
+
+    @property
+    def alphabet(self) -> int:
+        return 2 * self.s + 1
+
+    def symbols(self, buf: Bytes, d: int) -> Symbols:
+        return unpack(buf[self.head :], d, self._width).astype(np.int32)
+
+    def message(self, head: Bytes, symbols: Symbols) -> Bytes:
+        return np.concatenate([head, pack(symbols.astype(np.uint64), self._width)])
 
     @property
     def _width(self) -> int:
@@ -68,7 +84,7 @@ class Dithering(Unbiased):
 
 
 @dataclass(frozen=True)
-class Ternary(Unbiased):
+class Ternary(Quantizer):
     """TernGrad (Wen et al., 2017) without clipping: N sign(x_j) Bern(|x_j| / N), N = max |x_j|.
 
     omega = (sqrt(d) - 1)/2, attained at x = (1, t, .., t), t = 1/(sqrt(d) + 1).
@@ -83,14 +99,29 @@ class Ternary(Unbiased):
         check_scale_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        header, scale = encode_scale(norm(x, "inf"), self.values)
-        levels = uniform_levels(x, scale, 1, key.private("ternary").words(x.size))
-        return np.concatenate([header, pack_trits((levels + 1).astype(np.uint8))])
+        on = kernels.of(x)
+        header, scale = encode_scale(on.norm(x, "inf"), self.values)
+        return np.concatenate([header, on.ternary_pack(x, scale, key.private("ternary").name)])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        expect_length(buf, self.nbytes(out.size), str(self))
         split = WIDTH[self.values]
-        trits = unpack_trits(buf[split:], out.size)
-        out += decode_levels(trits, 1) * (decode_scale(buf[:split], self.values) * scale)
+        step = decode_scale(buf[:split], self.values) * scale
+        kernels.of(out).ternary_add(buf[split:], out, step)
+
+    @property
+    def head(self) -> int:
+        return WIDTH[self.values]
+
+    @property
+    def alphabet(self) -> int:
+        return 3
+
+    def symbols(self, buf: Bytes, d: int) -> Symbols:
+        return unpack_trits(buf[self.head :], d).astype(np.int32)
+
+    def message(self, head: Bytes, symbols: Symbols) -> Bytes:
+        return np.concatenate([head, pack_trits(symbols.astype(np.uint8))])
 
     def nbytes(self, d: int) -> int:
         return WIDTH[self.values] + -(-d // 5)
@@ -106,10 +137,3 @@ def check_levels(s: int, most: int) -> None:
     """Raise ``ConfigError`` unless s is an integer from 1 to ``most``."""
     if not isinstance(s, int) or isinstance(s, bool) or not 1 <= s <= most:
         raise ConfigError(f"s={s!r}; allowed: a number of levels, an integer from 1 to {most}.")
-
-
-def decode_levels(symbols: np.ndarray, s: int) -> Array:
-    """The levels -s .. s behind symbols 0 .. 2 s.  Raises ``MessageError`` for a larger symbol."""
-    if symbols.size and symbols.max() > 2 * s:
-        raise MessageError(f"symbol {symbols.max()} where {s} levels allow 0 to {2 * s}.")
-    return symbols.astype(np.float64) - s

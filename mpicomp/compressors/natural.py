@@ -8,20 +8,20 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes, expect_length, pack, packed_nbytes, unpack
 from mpicomp.coding.values import WIDTH
-from mpicomp.compressors.base import Array, Unbiased, check_choice
-from mpicomp.compressors.dithering import check_levels, decode_levels
+from mpicomp.compressors.base import Array, check_choice
+from mpicomp.compressors.dithering import check_levels
+from mpicomp.compressors.quantizer import Quantizer, Symbols
 from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
-from mpicomp.errors import MessageError
-from mpicomp.kernels.rounding import norm, powers_of_two
 from mpicomp.keys import Key
 
 _EXPONENT_BITS = {"f4": 8, "f8": 11}
 
 
 @dataclass(frozen=True)
-class Natural(Unbiased):
+class Natural(Quantizer):
     """Horváth et al., "Natural compression for distributed deep learning": omega = 1/8.
 
     Each |x_j| becomes one of the two powers of two around it; a power of two and 0 stay.  The range
@@ -40,23 +40,30 @@ class Natural(Unbiased):
         check_choice("values", self.values, tuple(_EXPONENT_BITS))
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        words = key.private("natural").words(x.size)
-        exponents = powers_of_two(np.abs(x.astype(np.float64)), 1 - self._bias, words)
-        codes = np.minimum(exponents + self._bias, 2 * self._bias).astype(np.uint64)
-        return np.concatenate(
-            [np.packbits(x < 0, bitorder="little"), pack(codes, _EXPONENT_BITS[self.values])]
-        )
+        name = key.private("natural").name
+        return kernels.of(x).natural_pack(x, self._bias, _EXPONENT_BITS[self.values], name)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        d = out.size
-        expect_length(buf, self.nbytes(d), str(self))
+        expect_length(buf, self.nbytes(out.size), str(self))
+        kernels.of(out).natural_add(buf, out, self._bias, _EXPONENT_BITS[self.values], scale)
+
+    @property
+    def head(self) -> int:
+        return 0
+
+    @property
+    def alphabet(self) -> int:
+        return 2 ** (1 + _EXPONENT_BITS[self.values])
+
+    def symbols(self, buf: Bytes, d: int) -> Symbols:
+        """Twice the exponent's code, plus the sign."""
         split = packed_nbytes(d, 1)
-        negative = np.unpackbits(buf[:split], count=d, bitorder="little").view(bool)
         codes = unpack(buf[split:], d, _EXPONENT_BITS[self.values]).astype(np.int32)
-        if codes.max(initial=0) > 2 * self._bias:
-            raise MessageError(f"exponent code {codes.max()} where at most {2 * self._bias} is allowed.")
-        magnitude = np.ldexp(np.where(codes > 0, scale, 0.0), codes - self._bias)
-        out += np.where(negative, -magnitude, magnitude)
+        return 2 * codes + np.unpackbits(buf[:split], count=d, bitorder="little")
+
+    def message(self, head: Bytes, symbols: Symbols) -> Bytes:
+        codes = pack((symbols >> 1).astype(np.uint64), _EXPONENT_BITS[self.values])
+        return np.concatenate([np.packbits(symbols & 1, bitorder="little"), codes])
 
     @property
     def _bias(self) -> int:
@@ -73,7 +80,7 @@ class Natural(Unbiased):
 
 
 @dataclass(frozen=True)
-class NaturalDithering(Unbiased):
+class NaturalDithering(Quantizer):
     """Levels 0, 2^(1-s), .., 1/2, 1 times the norm N = |x|_p (same paper, section on dithering).
 
     omega <= 1/8 + t min{1, t}, t = sqrt(d) 2^(1-s).
@@ -92,19 +99,30 @@ class NaturalDithering(Unbiased):
         check_scale_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        header, scale = encode_scale(norm(x, self.p), self.values)
-        relative = np.abs(x.astype(np.float64)) / (scale or 1.0)
-        words = key.private("natural_dithering").words(x.size)
-        level = np.minimum(powers_of_two(relative, 1 - self.s, words) + self.s, self.s)
-        symbols = np.where(x < 0, -level, level) + self.s
-        return np.concatenate([header, pack(symbols.astype(np.uint64), self._width)])
+        on = kernels.of(x)
+        header, scale = encode_scale(on.norm(x, self.p), self.values)
+        name = key.private("natural_dithering").name
+        return np.concatenate([header, on.natural_dither_pack(x, scale, self.s, self._width, name)])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), str(self))
         split = WIDTH[self.values]
-        level = decode_levels(unpack(buf[split:], out.size, self._width), self.s)
-        magnitude = np.where(level == 0, 0.0, np.ldexp(1.0, np.abs(level).astype(np.int32) - self.s))
-        out += np.copysign(magnitude, level) * (decode_scale(buf[:split], self.values) * scale)
+        step = decode_scale(buf[:split], self.values) * scale
+        kernels.of(out).natural_dither_add(buf[split:], out, self.s, self._width, step)
+
+    @property
+    def head(self) -> int:
+        return WIDTH[self.values]
+
+    @property
+    def alphabet(self) -> int:
+        return 2 * self.s + 1
+
+    def symbols(self, buf: Bytes, d: int) -> Symbols:
+        return unpack(buf[self.head :], d, self._width).astype(np.int32)
+
+    def message(self, head: Bytes, symbols: Symbols) -> Bytes:
+        return np.concatenate([head, pack(symbols.astype(np.uint64), self._width)])
 
     @property
     def _width(self) -> int:

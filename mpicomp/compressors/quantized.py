@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes, expect_length
 from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
 from mpicomp.compressors.base import Array, Contractive, Unbiased, check_count, resolve_count
 from mpicomp.compressors.sparsifier import Sparsifier, gather, scatter_add, size
 from mpicomp.errors import ConfigError
-from mpicomp.kernels.selection import top_k
 from mpicomp.keys import Key
 
 
@@ -83,7 +83,7 @@ class QuantizedTopK(Contractive):
         check_quantizer(self.Q)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        kept = top_k(x, resolve_count(self.k, x.size))
+        kept = kernels.of(x).top_k(x, resolve_count(self.k, x.size))
         return np.concatenate(
             [encode_indices(kept, x.size), self.Q.compress(x[kept], key.named("quantized"))]
         )

@@ -18,7 +18,8 @@ def check_scale_format(values: str) -> None:
 def encode_scale(scale: float, values: str) -> tuple[Bytes, float]:
     """The bytes of ``scale`` rounded up to the wire format, and the number they stand for.
 
-    Rounded up, so that no coordinate exceeds the norm that the receiver reads.
+    Rounded up, so that no coordinate exceeds the norm that the receiver reads.  Raises ``DivergedError``
+    if it does not fit: the norm of a vector with an infinite entry or NaN never does.
     """
     if not scale <= float(np.finfo(values).max):
         raise DivergedError(

@@ -7,18 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.coding.values import WIDTH
 from mpicomp.compressors.base import Array, Contractive
 from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
 from mpicomp.keys import Key
-
-
-def mean_magnitude(x: Array) -> float:
-    """|x|_1 / d; scaled by a power of two, so that the sum neither overflows nor rounds otherwise."""
-    magnitude = np.abs(x.astype(np.float64))
-    exponent = np.frexp(magnitude.max(initial=0.0))[1]
-    return float(np.ldexp(np.sum(np.ldexp(magnitude, -exponent)) / x.size, exponent))
 
 
 @dataclass(frozen=True)
@@ -37,15 +31,15 @@ class Sign(Contractive):
         check_scale_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        header, _ = encode_scale(mean_magnitude(x), self.values)
-        return np.concatenate([header, np.packbits(x < 0, bitorder="little")])
+        mean, bits = kernels.of(x).sign_pack(x)
+        header, _ = encode_scale(mean, self.values)
+        return np.concatenate([header, bits])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), str(self))
         split = WIDTH[self.values]
-        negative = np.unpackbits(buf[split:], count=out.size, bitorder="little").view(bool)
         step = decode_scale(buf[:split], self.values) * scale
-        out += np.where(negative, -step, step)
+        kernels.of(out).sign_add(buf[split:], out, step)
 
     def nbytes(self, d: int) -> int:
         return WIDTH[self.values] + packed_nbytes(d, 1)

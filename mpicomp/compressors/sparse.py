@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.sparse import decode_sparse, encode_sparse, sparse_nbytes
 from mpicomp.coding.values import WIDTH, decode_values, encode_values
@@ -37,7 +38,7 @@ class Sparse(Unbiased, Contractive):
         check_choice("values", self.values, ("exact", *_WIRE))
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        kept = np.flatnonzero(x)
+        kept = kernels.of(x).nonzero(x)
         entries = x[kept]
         values = self.values if self.values != "exact" else _narrowest(entries)
         dense = x.size * WIDTH[values] <= sparse_nbytes(x.size, kept.size, values)

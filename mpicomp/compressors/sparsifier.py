@@ -7,6 +7,7 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.values import WIDTH, decode_values, encode_values
 from mpicomp.compressors.base import Array, Unbiased
@@ -20,8 +21,10 @@ Support = tuple[Piece, ...]
 class Sparsifier(Unbiased):
     """C(x)_j = gain * x_j on a random support and 0 elsewhere.
 
-    x_j is sent as it is and the receiver applies the gain, so that gain 1 is exact.  Subclasses are
-    dataclasses with a field ``values``, the wire format.
+    x_j is sent as it is and the receiver applies the gain, so that gain 1 is exact.  Only the coordinates
+    that are sent are looked at, so ``DivergedError`` is raised where one of those is not finite, and an
+    infinity elsewhere goes unseen until it is drawn.  Subclasses are dataclasses with a field
+    ``values``, the wire format.
     """
 
     values: str
@@ -44,6 +47,10 @@ class Sparsifier(Unbiased):
 
     def compress(self, x: Array, key: Key) -> Bytes:
         return encode_values(gather(x, self.support(x.size, key)), self.values)
+
+    def compress_difference(self, x: Array, y: Array, key: Key) -> Bytes:
+        support = self.support(x.size, key)
+        return encode_values(gather(x, support) - gather(y, support), self.values)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         support = self.support(out.size, key)
@@ -68,15 +75,17 @@ def size(support: Support) -> int:
 
 def gather(x: Array, support: Support) -> Array:
     """The values of x on ``support``, piece after piece."""
-    return np.concatenate([x[p] for p in support]) if support else x[:0]
+    parts = [x[p] if isinstance(p, slice) else kernels.of(x).gather(x, p) for p in support]
+    return parts[0] if len(parts) == 1 else np.concatenate([x[:0], *parts])
 
 
 def scatter_add(out: Array, support: Support, values: Array, scale: float) -> None:
     """out[support] += scale * values.  A support names no coordinate twice."""
-    values = values.astype(out.dtype)
-    values *= scale
-    start = 0
+    on, start = kernels.of(out, values), 0
     for p in support:
-        count = p.stop - p.start if isinstance(p, slice) else p.size
-        out[p] += values[start : start + count]
-        start += count
+        stop = start + (p.stop - p.start if isinstance(p, slice) else p.size)
+        if isinstance(p, slice):
+            on.add_scaled(out[p], values[start:stop], scale)
+        else:
+            on.scatter_add(out, p, values[start:stop], scale)
+        start = stop

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import ClassVar
 
-import numpy as np
-
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.sparse import decode_sparse, encode_sparse
 from mpicomp.coding.values import check_format
@@ -20,6 +20,7 @@ from mpicomp.keys import Key
 class HardThreshold(Absolute):
     """C(x)_j = x_j where |x_j| >= lam and x_j != 0, else 0; |C(x) - x|^2 <= d lam^2.
 
+    lam is in units of what is compressed; ``averaging(k)`` is the paper's choice for k coordinates a round.
     Sahu et al., "Rethinking gradient sparsification as total error minimization" (NeurIPS 2021).
     Wire: the number of kept coordinates, their index code, their values.
     """
@@ -36,9 +37,20 @@ class HardThreshold(Absolute):
             raise ConfigError(f"lam={self.lam!r}; allowed: a threshold of 0 or above.")
         check_format(self.values)
 
+    @classmethod
+    def averaging(cls, k: float, values: str = "f4") -> HardThreshold:
+        """lam = 1/(2 sqrt(k)), which the paper takes where k coordinates a round are to be sent on average.
+
+        As recalled; made for the gradients of networks in EF-SGD.  What is sent goes with the scale of the
+        gradients, so look at the bytes of a run and move lam.  Raises ``ConfigError`` unless k is above 0.
+        """
+        if not k > 0:
+            raise ConfigError(f"k={k!r}; allowed: an average number of coordinates, above 0.")
+        return cls(1 / (2 * sqrt(k)), values)
+
     def compress(self, x: Array, key: Key) -> Bytes:
-        kept = np.flatnonzero((np.abs(x) >= self.lam) & (x != 0))
-        return encode_sparse(kept, x[kept], x.size, self.values)
+        kept = kernels.of(x).at_least(x, self.lam)
+        return encode_sparse(kept, kernels.of(x).gather(x, kept), x.size, self.values)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         kept, values = decode_sparse(buf, out.size, self.values)

@@ -1,10 +1,26 @@
-"""Data sets: LIBSVM files and two bundled ones, parsed once, memory-mapped afterwards, cut into shards."""
+"""Data sets: LIBSVM files, images, bundled sets; parsed once, then memory-mapped, cut into shards."""
 
-from mpicomp.data.bundled import BUNDLED
+from mpicomp.data.bundled import BUNDLED, BUNDLED_IMAGES
 from mpicomp.data.cache import cache_dir
 from mpicomp.data.dataset import Dataset
-from mpicomp.data.loading import load
-from mpicomp.data.sets import KNOWN, KnownSet, fetch
+from mpicomp.data.images import Images
+from mpicomp.data.loading import load, load_images
+from mpicomp.data.sets import KNOWN, KNOWN_IMAGES, KnownImages, KnownSet, fetch
 from mpicomp.data.shards import SPLITS, rows_of
 
-__all__ = ["BUNDLED", "KNOWN", "SPLITS", "Dataset", "KnownSet", "cache_dir", "fetch", "load", "rows_of"]
+__all__ = [
+    "BUNDLED",
+    "BUNDLED_IMAGES",
+    "KNOWN",
+    "KNOWN_IMAGES",
+    "SPLITS",
+    "Dataset",
+    "Images",
+    "KnownImages",
+    "KnownSet",
+    "cache_dir",
+    "fetch",
+    "load",
+    "load_images",
+    "rows_of",
+]

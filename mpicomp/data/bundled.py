@@ -1,4 +1,4 @@
-"""Two real data sets that come with scikit-learn, so that the first run needs no download."""
+"""Real data sets that come with scikit-learn, so that the first run needs no download."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 BUNDLED = ("breast_cancer", "digits")
+BUNDLED_IMAGES = ("digits",)
 
 
 def read_bundled(name: str) -> tuple[csr_array, NDArray[np.float64]]:
@@ -25,3 +26,14 @@ def read_bundled(name: str) -> tuple[csr_array, NDArray[np.float64]]:
         return csr_array(pixels / 16.0), (digit % 2).astype(np.float64)
     columns, label = datasets.load_breast_cancer(return_X_y=True)
     return csr_array((columns - columns.mean(axis=0)) / columns.std(axis=0)), label.astype(np.float64)
+
+
+def read_bundled_images(name: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8], int]:
+    """Pixels (m, p), labels (m,) and the value of white of one of ``BUNDLED_IMAGES``.
+
+    digits: 1797 images of 8 x 8 pixels from 0 to 16, the digits 0 to 9.
+    """
+    from sklearn import datasets
+
+    pixels, digit = datasets.load_digits(return_X_y=True)
+    return pixels.astype(np.uint8), digit.astype(np.uint8), 16

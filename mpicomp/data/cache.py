@@ -14,22 +14,20 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mpicomp.data.dataset import Dataset
+from mpicomp.data.images import Images
 from mpicomp.errors import DataError
+from mpicomp.files import cache_dir
+
+Entry = TypeVar("Entry")
 
 FORMAT = 1  # of both kinds of entry; a new number starts an empty cache
-
-
-def cache_dir() -> Path:
-    """$MPICOMP_CACHE, else $XDG_CACHE_HOME/mpicomp, else ~/.cache/mpicomp."""
-    if own := os.environ.get("MPICOMP_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "mpicomp"
 
 
 def set_folder(key: str) -> Path:
@@ -37,38 +35,63 @@ def set_folder(key: str) -> Path:
     return cache_dir() / f"sets-{FORMAT}" / key
 
 
+def images_key(name: str) -> str:
+    """The key of images: of one name, digits, there is a set of both kinds."""
+    return f"images-{name}"
+
+
 def read_set(key: str, name: str) -> Dataset | None:
     """The cached set, its arrays memory-mapped; None if there is none.  ``DataError`` if it is damaged."""
-    folder = set_folder(key)
-    if not os.path.isdir(folder):
-        return None
-    try:
-        meta = json.loads((folder / "meta.json").read_text())
-        data, indices, indptr, y = (
-            np.load(folder / f"{array}.npy", mmap_mode="r") for array in ("data", "indices", "indptr", "y")
-        )
-        X = csr_array((data, indices, indptr), shape=tuple(meta["shape"]))
+
+    def build(arrays: list[Any], facts: dict[str, Any]) -> Dataset:
+        data, indices, indptr, y = arrays
+        X = csr_array((data, indices, indptr), shape=tuple(facts["shape"]))
         X.has_sorted_indices = True  # as written; else scipy would read all of it to find out
-        return Dataset(name, X, y, meta["sha256"])
-    except (OSError, EOFError, ValueError, KeyError) as error:
-        raise DataError(f"the cached set {folder} is damaged ({error}). Delete that folder.") from error
+        return Dataset(name, X, y, facts["sha256"])
+
+    return _read(key, ("data", "indices", "indptr", "y"), build)
 
 
 def write_set(key: str, dataset: Dataset) -> None:
     """Store a set under a key.  Raises ``OSError`` where the cache folder cannot be written."""
+    X = dataset.X
+    arrays = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "y": dataset.y}
+    _write(key, arrays, {"shape": X.shape, "sha256": dataset.sha256})
+
+
+def read_images(key: str, name: str) -> Images | None:
+    """``read_set`` for images."""
+    return _read(key, ("pixels", "labels"), lambda arrays, facts: Images(name, *arrays, **facts))
+
+
+def write_images(key: str, images: Images) -> None:
+    """``write_set`` for images."""
+    arrays = {"pixels": images.pixels, "labels": images.labels}
+    _write(key, arrays, {"white": images.white, "classes": images.classes, "sha256": images.sha256})
+
+
+def _read(
+    key: str, arrays: tuple[str, ...], build: Callable[[list[Any], dict[str, Any]], Entry]
+) -> Entry | None:
+    """What ``build`` makes of an entry's arrays, memory-mapped, and its facts."""
+    folder = set_folder(key)
+    if not os.path.isdir(folder):
+        return None
+    try:
+        facts = json.loads((folder / "meta.json").read_text())
+        return build([np.load(folder / f"{array}.npy", mmap_mode="r") for array in arrays], facts)
+    except (OSError, EOFError, TypeError, ValueError, KeyError) as error:
+        raise DataError(f"the cached set {folder} is damaged ({error}). Delete that folder.") from error
+
+
+def _write(key: str, arrays: dict[str, NDArray[Any]], facts: dict[str, Any]) -> None:
     folder = set_folder(key)
     aside = folder.with_name(f".{secrets.token_hex(8)}")
     aside.mkdir(parents=True)
     try:
-        X = dataset.X
-        for array, values in (
-            ("data", X.data),
-            ("indices", X.indices),
-            ("indptr", X.indptr),
-            ("y", dataset.y),
-        ):
+        for array, values in arrays.items():
             np.save(aside / f"{array}.npy", values)
-        (aside / "meta.json").write_text(json.dumps({"shape": X.shape, "sha256": dataset.sha256}))
+        (aside / "meta.json").write_text(json.dumps(facts))
         os.rename(aside, folder)
     except OSError:
         shutil.rmtree(aside, ignore_errors=True)

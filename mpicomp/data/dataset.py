@@ -45,3 +45,9 @@ class Dataset:
             array.flags.writeable = False
             digest.update(array.data)
         return Dataset(name, X, y, digest.hexdigest())
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(m, d)."""
+        m, d = self.X.shape
+        return m, d

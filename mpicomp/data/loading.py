@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from mpicomp.data.bundled import BUNDLED, read_bundled
-from mpicomp.data.cache import cache_dir, read_set, write_set
+from mpicomp.data.bundled import BUNDLED, BUNDLED_IMAGES, read_bundled, read_bundled_images
+from mpicomp.data.cache import cache_dir, images_key, read_images, read_set, write_images, write_set
 from mpicomp.data.dataset import Dataset
+from mpicomp.data.images import Images
 from mpicomp.data.libsvm import read_libsvm
-from mpicomp.data.sets import KNOWN
+from mpicomp.data.sets import KNOWN, KNOWN_IMAGES
 from mpicomp.errors import ConfigError, DataError, unknown
 
 
@@ -33,6 +35,10 @@ def load(name: str) -> Dataset:
             stamp = (path.resolve(), status.st_size, status.st_mtime_ns)
         elif "/" in name:
             raise DataError(f"no such file: {name}")
+        elif name in KNOWN_IMAGES:
+            raise ConfigError(
+                f"{name} is a set of images in ten classes: a problem for autoencoder, softmax and mlp."
+            )
         else:
             raise ConfigError(
                 f"{unknown('data set', name, (*BUNDLED, *KNOWN))} A LIBSVM file of your own is given by its "
@@ -52,7 +58,7 @@ def _load(name: str, cache: Path, stamp: tuple[Path, int, int] | None) -> Datase
         return _cached(name, name, lambda: read_bundled(name))
     dataset = read_set(name, name)
     if dataset is None:
-        raise DataError(f"{name} is not in the cache ({cache}). Run `mpicomp data fetch {name}` once.")
+        raise _absent(name, cache)
     return dataset
 
 
@@ -66,3 +72,29 @@ def _cached(key: str, name: str, parse: Callable[[], tuple[csr_array, NDArray[np
         except OSError:
             return dataset
     return read_set(key, name) or dataset
+
+
+def load_images(name: str) -> Images:
+    """The images of that name: bundled, or known and fetched before.
+
+    Raises ``ConfigError`` for a name that is neither, ``DataError`` for a known set not fetched yet.
+    """
+    if name not in BUNDLED_IMAGES and name not in KNOWN_IMAGES:
+        raise unknown("set of images", name, (*BUNDLED_IMAGES, *KNOWN_IMAGES))
+    return _load_images(name, cache_dir())
+
+
+@lru_cache(maxsize=8)
+def _load_images(name: str, cache: Path) -> Images:
+    images = read_images(images_key(name), name)
+    if images is None and name in KNOWN_IMAGES:
+        raise _absent(name, cache)
+    if images is None:
+        images = Images.of(name, *read_bundled_images(name))
+        with suppress(OSError):  # a cache that cannot be written costs the time of parsing again
+            write_images(images_key(name), images)
+    return images
+
+
+def _absent(name: str, cache: Path) -> DataError:
+    return DataError(f"{name} is not in the cache ({cache}). Run `mpicomp data fetch {name}` once.")

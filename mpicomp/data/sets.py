@@ -1,7 +1,7 @@
-"""The LIBSVM sets this library knows by name, and how they get into the cache.
+"""The sets this library knows by name, and how they get into the cache.
 
-The sets are those of https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/ .  They are recognised
-by the SHA-256 of the plain file, so a mirror or a colleague's copy is as good as the official one.
+The LIBSVM sets are those of https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/ .  All are recognised
+by the SHA-256 of the plain files, so a mirror or a colleague's copy is as good as the official one.
 """
 
 from __future__ import annotations
@@ -16,23 +16,70 @@ from http.client import HTTPException
 from pathlib import Path
 
 from mpicomp.data.bundled import BUNDLED
-from mpicomp.data.cache import read_set, set_folder, write_set
+from mpicomp.data.cache import images_key, read_images, read_set, set_folder, write_images, write_set
 from mpicomp.data.dataset import Dataset
+from mpicomp.data.idx import read_idx
+from mpicomp.data.images import Images
 from mpicomp.data.libsvm import opened, read_libsvm
 from mpicomp.errors import ConfigError, DataError, unknown
 
-OFFICIAL = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
 SUFFIXES = ("", ".bz2", ".gz")
 
 
 @dataclass(frozen=True)
+class Published:
+    """A file of a known set: its ``path`` in a folder or on a mirror, its official address, and the
+    SHA-256 of the plain file.  The path lacks the suffix of a compression, the address has it."""
+
+    path: str
+    url: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class KnownSet:
-    """``sha256`` is that of the plain file, ``suffix`` what its name on the official site ends in."""
+    """A LIBSVM file.  ``sha256`` is that of the plain file, ``suffix`` what the official name ends in."""
 
     rows: int
     features: int
     sha256: str
     suffix: str = ""
+
+    def files(self, name: str) -> tuple[Published, ...]:
+        site = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
+        return (Published(name, f"{site}/{name}{self.suffix}", self.sha256),)
+
+    def parse(self, name: str, paths: list[Path]) -> Dataset:
+        return Dataset.of(name, *read_libsvm(paths[0], self.features))
+
+
+@dataclass(frozen=True)
+class KnownImages:
+    """Images of 28 x 28 pixels and their labels: two IDX files, which many sets call by the same names.
+
+    In a folder or on a mirror they are therefore looked for in a folder ``folder``.
+    """
+
+    rows: int
+    folder: str
+    site: str
+    part: str  # "train" or "t10k"
+    images_sha256: str
+    labels_sha256: str
+
+    features = 784
+
+    def files(self, name: str) -> tuple[Published, ...]:
+        parts = {"images-idx3": self.images_sha256, "labels-idx1": self.labels_sha256}
+        names = {f"{self.part}-{part}-ubyte": sha256 for part, sha256 in parts.items()}
+        return tuple(
+            Published(f"{self.folder}/{file}", f"{self.site}/{file}.gz", sha256)
+            for file, sha256 in names.items()
+        )
+
+    def parse(self, name: str, paths: list[Path]) -> Images:
+        pixels, labels = (read_idx(path) for path in paths)
+        return Images.of(name, pixels, labels, white=255)
 
 
 KNOWN: dict[str, KnownSet] = {
@@ -49,55 +96,98 @@ KNOWN: dict[str, KnownSet] = {
 }
 
 
-def official_url(name: str) -> str:
-    """Where a known set is published."""
-    return f"{OFFICIAL}/{name}{KNOWN[name].suffix}"
+MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
+FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
+KNOWN_IMAGES: dict[str, KnownImages] = {
+    "mnist": KnownImages(
+        60000,
+        "mnist",
+        MNIST,
+        "train",
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    ),
+    "mnist.t": KnownImages(
+        10000,
+        "mnist",
+        MNIST,
+        "t10k",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ),
+    "fashion_mnist": KnownImages(
+        60000,
+        "fashion-mnist",
+        FASHION,
+        "train",
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+    ),
+    "fashion_mnist.t": KnownImages(
+        10000,
+        "fashion-mnist",
+        FASHION,
+        "t10k",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    ),
+}
 
 
-def fetch(name: str, source: str | Path | None = None) -> Dataset:
+def fetch(name: str, source: str | Path | None = None) -> Dataset | Images:
     """Put a known set into the cache, unless it is there, and return it.
 
-    ``source`` is a folder, or the base URL of a mirror, that holds the file plain, as .bz2 or as .gz;
-    by default the official site.  Raises ``ConfigError`` for an unknown name, and ``DataError`` if the
+    ``source`` is a folder, or the base URL of a mirror, that holds the files plain, as .bz2 or as .gz;
+    by default the official site.  Raises ``ConfigError`` for an unknown name, and ``DataError`` if a
     file cannot be had, has another SHA-256, or the cache cannot be written.
     """
     if name in BUNDLED:
         raise ConfigError(f"{name} comes with the library: there is nothing to fetch.")
-    if name not in KNOWN:
-        raise unknown("data set", name, KNOWN)
-    if (cached := read_set(name, name)) is not None:
+    known = KNOWN.get(name) or KNOWN_IMAGES.get(name)
+    if known is None:
+        raise unknown("data set", name, (*KNOWN, *KNOWN_IMAGES))
+    if (cached := _read(name)) is not None:
         return cached
     with tempfile.TemporaryDirectory(prefix="mpicomp-") as folder:
-        path = _obtain(name, source, Path(folder))
-        _check(path, name)
-        dataset = Dataset.of(name, *read_libsvm(path, KNOWN[name].features))
+        paths = []
+        for file in known.files(name):
+            paths.append(_obtain(name, file, source, Path(folder)))
+            _check(paths[-1], name, file)
+        parsed = known.parse(name, paths)
     try:
-        write_set(name, dataset)
+        if isinstance(parsed, Images):
+            write_images(images_key(name), parsed)
+        else:
+            write_set(name, parsed)
     except OSError as error:
         raise DataError(
             f"cannot write {set_folder(name)}: {error}. Set MPICOMP_CACHE to a folder that you can write."
         ) from error
-    return read_set(name, name) or dataset
+    return _read(name) or parsed
 
 
-def _obtain(name: str, source: str | Path | None, folder: Path) -> Path:
-    """A local path of the set's file: in the source folder, or downloaded into ``folder``."""
+def _read(name: str) -> Dataset | Images | None:
+    return read_images(images_key(name), name) if name in KNOWN_IMAGES else read_set(name, name)
+
+
+def _obtain(name: str, file: Published, source: str | Path | None, folder: Path) -> Path:
+    """A local path of one of the set's files: in the source folder, or downloaded into ``folder``."""
+    names = [f"{file.path}{suffix}" for suffix in SUFFIXES]
     if source is None:
-        candidates = [official_url(name)]
+        candidates = [file.url]
     elif "://" in str(source):
-        candidates = [f"{str(source).rstrip('/')}/{name}{suffix}" for suffix in SUFFIXES]
+        candidates = [f"{str(source).rstrip('/')}/{path}" for path in names]
     else:
-        paths = [Path(source) / f"{name}{suffix}" for suffix in SUFFIXES]
-        found = next((path for path in paths if path.is_file()), None)
+        found = next((path for path in (Path(source) / n for n in names) if path.is_file()), None)
         if found is None:
-            raise DataError(f"{source} holds none of {', '.join(path.name for path in paths)}.")
+            raise DataError(f"{source} holds none of {', '.join(names)}.")
         return found
     failures = []
     for url in candidates:
         path = folder / url.rpartition("/")[2]
         try:
-            with urllib.request.urlopen(url, timeout=60) as reply, path.open("wb") as file:
-                shutil.copyfileobj(reply, file)
+            with urllib.request.urlopen(url, timeout=60) as reply, path.open("wb") as copy:
+                shutil.copyfileobj(reply, copy)
             return path
         except (OSError, HTTPException, ValueError) as error:
             failures.append(f"{url}: {error}")
@@ -106,16 +196,17 @@ def _obtain(name: str, source: str | Path | None, folder: Path) -> Path:
             error.close()  # the server is there but has no such file: try the next suffix
     raise DataError(
         f"could not download {name} ({'; '.join(failures)}). Get the file elsewhere and run "
-        f"`mpicomp data fetch {name} --from FOLDER_OR_URL`; it may be plain, .bz2 or .gz."
+        f"`mpicomp data fetch {name} --from FOLDER_OR_URL`; there it is {file.path}, plain, .bz2 or .gz."
     )
 
 
-def _check(path: Path, name: str) -> None:
+def _check(path: Path, name: str, file: Published) -> None:
     """Refuse a file that is not, byte for byte, the published one."""
-    with opened(path) as file:
-        got = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
-    if got != KNOWN[name].sha256:
+    with opened(path) as content:
+        got = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
+    if got != file.sha256:
+        own = ", or give the path of this one as the data" if name in KNOWN else ""
         raise DataError(
-            f"{path.name} is not the published {name}: SHA-256 expected {KNOWN[name].sha256}, got {got}. "
-            f"Get the file from {official_url(name)}, or give the path of this one as the data."
+            f"{path.name} is not the published {name}: SHA-256 expected {file.sha256}, got {got}. "
+            f"Get the file from {file.url}{own}."
         )

@@ -11,7 +11,9 @@ from mpicomp.keys import Key
 SPLITS = ("contiguous", "shuffled", "sorted")
 
 
-def rows_of(i: int, n: int, y: NDArray[np.float64], split: str, seed: int = 0) -> slice | NDArray[np.intp]:
+def rows_of(
+    i: int, n: int, y: NDArray[np.float64] | NDArray[np.uint8], split: str, seed: int = 0
+) -> slice | NDArray[np.intp]:
     """The rows of worker i out of n, from the labels y of shape (m,) of all rows.
 
     The rows are put in an order and cut into n runs whose lengths differ by at most one, the longer

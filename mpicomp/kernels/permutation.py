@@ -9,10 +9,10 @@ evaluations a position on average.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
+
+from mpicomp.kernels.philox import StreamName, words
 
 SMALL = 1024  # a Feistel half of five bits and more mixes; below, sorting is cheap and exact
 ROUNDS = 8
@@ -20,12 +20,12 @@ ROUNDS = 8
 Indices = NDArray[np.int64]
 
 
-def permute(draw: Callable[[int], NDArray[np.uint32]], d: int, positions: Indices) -> Indices:
-    """pi(positions) for the permutation pi of {0, .., d-1} that the words of ``draw`` name."""
+def permute(stream: StreamName, d: int, start: int, stop: int) -> Indices:
+    """pi(start), .., pi(stop-1) for the permutation pi of {0, .., d-1} that the stream names."""
     if d <= SMALL:
-        return np.argsort(draw(d), kind="stable")[positions]
-    keys = draw(ROUNDS)
-    out = _feistel(positions.astype(np.uint64), d, keys)
+        return np.argsort(words(stream, 0, d), kind="stable")[start:stop]
+    keys = words(stream, 0, ROUNDS)
+    out = _feistel(np.arange(start, stop, dtype=np.uint64), d, keys)
     outside = np.flatnonzero(out >= d)
     while outside.size:
         out[outside] = _feistel(out[outside], d, keys)

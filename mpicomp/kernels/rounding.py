@@ -1,7 +1,7 @@
-"""Stochastic rounding to level sets, and the norms they are relative to.
+"""Stochastic rounding to level sets.
 
 All arithmetic is float64, one IEEE operation at a time, so that every backend rounds alike.  A word w
-rounds up when w < frac * 2^32.
+rounds t up to the next level when w < frac(t) 2^32.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ Levels = NDArray[np.int64]
 _WORDS = 2.0**32
 
 
-def norm(x: Float, p: str) -> float:
-    """The 2-norm or max-norm of x; the sum of squares is numpy's pairwise sum, not BLAS's."""
-    top = float(np.max(np.abs(x), initial=0.0))
-    if p == "inf" or top == 0.0:
-        return top
-    # Dividing by the largest entry first keeps huge and tiny vectors from over- and underflowing.
-    return top * float(np.sqrt(np.sum(np.square(x.astype(np.float64) / top))))
-
-
 def uniform_levels(x: Float, scale: float, s: int, words: Words) -> Levels:
-    """sign(x) * rho(s |x| / scale), rho rounding to one of the two nearest integers without bias."""
-    if scale == 0.0:
-        return np.zeros(x.size, dtype=np.int64)
-    t = np.abs(x.astype(np.float64)) / scale * s
-    low = np.floor(t)
-    level = np.minimum(low + (words < (t - low) * _WORDS), s).astype(np.int64)
+    """sign(x) * rho(s |x| / scale), rho rounding to one of the two nearest integers without bias.
+
+    With t = |x| (s / scale 2^32), rho is the upper one, where w < t mod 2^32, that is, the upper half of
+    ceil(t) + (2^32 - 1 - w).
+    """
+    x, scale = lifted(x, scale)
+    gain = s / scale * _WORDS if scale else 0.0
+    t = np.ceil(np.multiply(np.abs(x), gain, dtype=np.float64)).astype(np.uint64)
+    level = np.minimum((t + ~words) >> np.uint64(32), np.uint64(s)).astype(np.int64)
     return np.where(x < 0, -level, level)
+
+
+def lifted(x: Float, scale: float) -> tuple[Float, float]:
+    """x and its norm, times a power of two where the norm is so small that its inverse would overflow."""
+    return (np.ldexp(x, 600), scale * 2.0**600) if 0.0 < scale < 2.0**-900 else (x, scale)
 
 
 def powers_of_two(magnitude: NDArray[np.float64], lowest: int, words: Words) -> Levels:

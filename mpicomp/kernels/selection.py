@@ -1,17 +1,48 @@
-"""Selecting the coordinates of largest magnitude."""
+"""Selecting coordinates by their magnitude.
+
+Magnitudes are compared by their bits without the sign, as unsigned integers: the order of the numbers,
+with NaN above infinity, so that what is not finite is selected first and refused by its encoder.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.kernels.permutation import Indices
 
-def top_k(x: NDArray[np.floating], k: int) -> NDArray[np.int64]:
+Float = NDArray[np.floating]
+
+
+def nonzero(x: Float) -> Indices:
+    """The indices of the entries that are not 0, increasing."""
+    return np.flatnonzero(x)
+
+
+def at_least(x: Float, lam: float) -> Indices:
+    """The indices of the entries with |x_j| >= lam and x_j != 0, increasing."""
+    return np.flatnonzero(_magnitude_bits(x) >= least_bits(lam, x.dtype))
+
+
+def top_k(x: Float, k: int) -> Indices:
     """The indices of the k largest magnitudes, increasing; ties go to the lowest index."""
     if k == x.size:
         return np.arange(k)
-    magnitude = np.abs(x)
-    threshold = np.partition(magnitude, x.size - k)[x.size - k]
-    above = np.flatnonzero(magnitude > threshold)
-    tied = np.flatnonzero(magnitude == threshold)[: k - above.size]
+    bits = _magnitude_bits(x)
+    threshold = np.partition(bits, x.size - k)[x.size - k]
+    above = np.flatnonzero(bits > threshold)
+    tied = np.flatnonzero(bits == threshold)[: k - above.size]
     return np.sort(np.concatenate([above, tied]))
+
+
+def least_bits(lam: float, dtype: np.dtype) -> int:
+    """The bits of the least positive number of that type which is not below lam >= 0."""
+    with np.errstate(over="ignore"):
+        bound = np.array([lam]).astype(dtype)
+    if float(bound[0]) < lam:  # as doubles: numpy would round a bare float to single precision first
+        bound = np.nextafter(bound, dtype.type(np.inf))
+    return max(1, int(_magnitude_bits(bound)[0]))
+
+
+def _magnitude_bits(x: Float) -> NDArray[np.unsignedinteger]:
+    return np.abs(np.ascontiguousarray(x)).view(f"u{x.itemsize}")

@@ -10,7 +10,8 @@ from mpicomp.compressors import Identity
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
-from mpicomp.methods.base import Message, Nothing, Step, check_step
+from mpicomp.methods.base import Message, Nothing
+from mpicomp.methods.checks import Step
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -30,26 +31,24 @@ class AGD(AveragingMethod):
 
     paper: ClassVar[str] = "Nesterov, Lectures on convex optimization (2018), 2.2.20 and 2.2.22"
     steps: ClassVar[tuple[str, ...]] = ("gamma", "mu")
+    zeros: ClassVar[tuple[str, ...]] = ("mu",)
+    at_x0: ClassVar[tuple[str, ...]] = ("y",)
 
     @dataclass
     class Replica:
         x: Array
         y: Array
-        t: float
+        t: float = 1.0
 
     def __post_init__(self) -> None:
-        check_step("gamma", self.gamma)
-        if self.mu != 0:
-            check_step("mu", self.mu)
+        super().__post_init__()
         Identity(self.values)
-
-    def replica(self, x0: Array) -> Replica:
-        return self.Replica(x0.copy(), x0.copy(), 1.0)
 
     def uplink(self, key: Key) -> Identity:
         return Identity(self.values)
 
-    def downlink(self) -> Identity:
+    @property
+    def down(self) -> Identity:
         return Identity(self.values)
 
     def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
@@ -57,7 +56,7 @@ class AGD(AveragingMethod):
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         x = r.y.copy()
-        self.downlink().decompress_add(down.m, x, key, -self.gamma)  # x^{k+1}
+        self.down.decompress_add(down.m, x, key, -self.gamma)  # x^{k+1}
         t, r.t = r.t, (1 + sqrt(1 + 4 * r.t**2)) / 2
         root = sqrt(self.gamma * self.mu)
         beta = (1 - root) / (1 + root) if self.mu > 0 else (t - 1) / r.t

@@ -15,22 +15,20 @@ and numbers, so a checkpoint is the saved records.  Methods know no transport an
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
-from math import inf
-from typing import Any, ClassVar, Self
+from abc import ABC, ABCMeta, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from functools import cache
+from types import UnionType
+from typing import Any, ClassVar, Self, get_args, get_type_hints
+
+import numpy as np
 
 from mpicomp.coding.bits import Bytes
-from mpicomp.compressors import Absolute, Contractive, Unbiased
-from mpicomp.compressors.base import Array
-from mpicomp.errors import ConfigError
+from mpicomp.compressors.base import Array, check_count, check_probability
 from mpicomp.keys import Key
+from mpicomp.methods.checks import Step, check_step, require, step_factor
 from mpicomp.problems.base import Constants, Objective
-
-# A hyper-parameter as it is given: a number, None (the default), "theory" or "theory*8".  In the method
-# that ``resolve`` returns it is a number, and the halves of a round are only ever called on that one.
-Step = Any
 
 
 @dataclass
@@ -49,26 +47,54 @@ class Nothing:
 class Method(ABC):
     """A frozen dataclass of hyper-parameters; nested ``Replica``, ``Server`` and ``Worker`` records.
 
-    ``Up`` and ``Down`` are the records on the wire.
+    ``Up`` and ``Down`` are the records on the wire.  Records start at zero, the iterate and ``at_x0`` at x0.
     """
 
     paper: ClassVar[str]
     steps: ClassVar[tuple[str, ...]] = ("gamma",)  # what may say "theory"; first the step size
+    fractions: ClassVar[tuple[str, ...]] = ()  # what lies in (0, 1], or is None for its default
+    zeros: ClassVar[tuple[str, ...]] = ()  # of these two, what may be 0
+    counts: ClassVar[tuple[str, ...]] = ()  # what is a count, a fraction below 1 of all, or None for all
     iterate: ClassVar[str] = "x"  # the replica's field that a run reports and measures
+    at_x0: ClassVar[tuple[str, ...]] = ()  # fields of records that start where the iterate does
+    set_up: ClassVar[int] = 0  # rounds before the first step, whose uplink the ledger counts apart too
+    Replica: ClassVar[type]
+    Server: ClassVar[type] = Nothing
+    Worker: ClassVar[type] = Nothing
     Up: ClassVar[type] = Message
     Down: ClassVar[type] = Message
 
-    @abstractmethod
+    def __post_init__(self) -> None:
+        """Refuse compressors that are not of the kind a field is declared as, and numbers out of range."""
+        for name, kinds in _compressors(type(self)).items():
+            require(type(self).__name__, name, getattr(self, name), *kinds)
+        for name in self.steps:
+            if not (name in self.zeros and getattr(self, name) == 0):
+                check_step(name, getattr(self, name))
+        for name in self.fractions:
+            value = getattr(self, name)
+            theory = name in self.steps and isinstance(value, str)
+            if not (value is None or theory or (name in self.zeros and value == 0)):
+                check_probability(name, value)
+        for name in self.counts:
+            if getattr(self, name) is not None:
+                check_count(getattr(self, name), name)
+
     def replica(self, x0: Array) -> Any:
         """The state that every rank starts with."""
+        return start(self.Replica, x0, (self.iterate, *self.at_x0))
 
     def server(self, x0: Array) -> Any:
         """The server's private state."""
-        return Nothing()
+        return start(self.Server, x0, self.at_x0)
 
     def worker(self, x0: Array) -> Any:
         """A worker's private state."""
-        return Nothing()
+        return start(self.Worker, x0, self.at_x0)
+
+    def senders(self, key: Key) -> Sequence[int]:
+        """The workers that take part in the round of ``key``, increasing; every rank names the same."""
+        return range(key.n)
 
     @abstractmethod
     def worker_step(self, w: Any, r: Any, f: Objective, key: Key) -> Any:
@@ -82,6 +108,10 @@ class Method(ABC):
     @abstractmethod
     def follow(self, r: Any, down: Any, key: Key) -> None:
         """Every rank's update of the replica from the broadcast."""
+
+    def residual(self, w: Any) -> Array | None:
+        """What error feedback still owes: the part of the last vector that compression left out."""
+        return None
 
     @abstractmethod
     def paper_bits(self, up: Any, d: int, key: Key) -> int:
@@ -108,51 +138,25 @@ class Method(ABC):
         """The same method with every parameter a number; asks for the constants only if it must."""
         open_fields = [f.name for f in fields(self) if getattr(self, f.name) is None]
         defaults = self.defaults(d, n) if open_fields else {}
-        method = replace(self, **{name: defaults[name] for name in open_fields})
+        method = replace(self, **{name: defaults[name] for name in open_fields if name not in self.counts})
         asked = {name: getattr(self, name) for name in self.steps}
         asked = {name: value for name, value in asked.items() if isinstance(value, str)}
         if not asked:
             return method
         numbers = method.theory(constants(), d, n)
-        return replace(method, **{k: _factor(k, v) * numbers[k] for k, v in asked.items()})
+        return replace(method, **{k: step_factor(k, v) * numbers[k] for k, v in asked.items()})
 
 
-def check_step(name: str, value: Step) -> None:
-    """Raise ``ConfigError`` unless value is a positive number, "theory" or "theory*NUMBER"."""
-    if isinstance(value, str):
-        _factor(name, value)
-    elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
-        raise ConfigError(_step_message(name, value))
+def start(record: type, x0: Array, at_x0: tuple[str, ...] = ()) -> Any:
+    """A ``record`` whose arrays are zero, those named in ``at_x0`` x0; other fields have their defaults."""
+    names = [f.name for f in fields(record) if f.default is MISSING]
+    return record(**{name: x0.copy() if name in at_x0 else np.zeros_like(x0) for name in names})
 
 
-def _factor(name: str, value: str) -> float:
-    head, star, factor = value.partition("*")
-    try:
-        if head.strip() == "theory" and (not star or 0 < float(factor) < inf):
-            return float(factor) if star else 1.0
-    except ValueError:
-        pass
-    raise ConfigError(_step_message(name, value))
-
-
-def _step_message(name: str, value: object) -> str:
-    return f"{name}={value!r}; allowed: a positive number, 'theory', or a multiple such as 'theory*8'."
-
-
-def require(method: str, name: str, value: object, *kinds: type) -> None:
-    """Raise ``ConfigError`` unless ``value`` is of one of the ``kinds`` that the theorem covers."""
-    if isinstance(value, kinds):
-        return
-    wanted = " or ".join(k.__name__.lower() for k in kinds)
-    kind = next((k.__name__.lower() for k in (Unbiased, Contractive, Absolute) if isinstance(value, k)), None)
-    what = f"{value}, which is {kind}" if kind else repr(value)
-    raise ConfigError(f"{method} needs {name} to be {wanted}; it was given {what}. {_remedy(value, kinds)}")
-
-
-def _remedy(value: object, kinds: tuple[type, ...]) -> str:
-    if Unbiased in kinds:
-        return "RandK(k=0.01) and Natural() are unbiased; EF21 takes contractive compressors."
-    if Contractive in kinds:
-        shrunk = f"Shrunk({value}) and " if isinstance(value, Unbiased) else ""
-        return f"{shrunk}TopK(k=0.01) would do."
-    return f"{kinds[0].__name__}() would do."
+@cache
+def _compressors(method: type[Method]) -> dict[str, tuple[type, ...]]:
+    """The fields of ``method`` that are compressors, and the kinds that each is declared to take."""
+    hints = get_type_hints(method)
+    declared = {f.name: hints[f.name] for f in fields(method)}
+    kinds = {name: get_args(h) if isinstance(h, UnionType) else (h,) for name, h in declared.items()}
+    return {n: ks for n, ks in kinds.items() if all(isinstance(k, ABCMeta) for k in ks)}

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-import numpy as np
-
 from mpicomp.compressors import Sparse, Unbiased
-from mpicomp.compressors.base import Array, check_probability
+from mpicomp.compressors.base import Array
+from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
-from mpicomp.methods.base import Message, Step, check_step, require
+from mpicomp.methods.base import Message
+from mpicomp.methods.checks import Step
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -34,6 +34,7 @@ class DASHA(AveragingMethod):
     down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1"
+    fractions: ClassVar[tuple[str, ...]] = ("a",)
 
     @dataclass
     class Replica:
@@ -45,35 +46,19 @@ class DASHA(AveragingMethod):
         g: Array
         h: Array  # ∇f_i at the previous iterate
 
-    def __post_init__(self) -> None:
-        require("DASHA", "Q", self.Q, Unbiased)
-        require("DASHA", "down", self.down, Sparse)
-        check_step("gamma", self.gamma)
-        if self.a is not None:
-            check_probability("a", self.a)
-
-    def replica(self, x0: Array) -> Replica:
-        return self.Replica(x0.copy(), np.zeros_like(x0))
-
-    def worker(self, x0: Array) -> Worker:
-        return self.Worker(np.zeros_like(x0), np.zeros_like(x0))
-
     def uplink(self, key: Key) -> Unbiased:
         return self.Q
-
-    def downlink(self) -> Sparse:
-        return self.down
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         h = f.grad(r.x)
         m = self.Q.compress(h - w.h - self.a * (w.g - w.h), key)
-        w.h[:] = h  # a copy: whose array it is, is f's business
+        w.h = h
         self.Q.decompress_add(m, w.g, key)  # g_i += m_i
         return Message(m)
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         self.down.decompress_add(down.m, r.g, key)  # g += mean m_i
-        r.x -= self.gamma * r.g
+        add_scaled(r.x, r.g, -self.gamma)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         return {"a": 1 / (2 * self.Q.omega(d, n) + 1)}

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-import numpy as np
-
 from mpicomp.compressors import Sparse, Unbiased
-from mpicomp.compressors.base import Array, check_probability
+from mpicomp.compressors.base import Array
+from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
-from mpicomp.methods.base import Message, Step, check_step, require
+from mpicomp.methods.base import Message
+from mpicomp.methods.checks import Step
+from mpicomp.methods.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -25,6 +26,9 @@ class DIANA(AveragingMethod):
         all        g^k = h^k + m;   x^{k+1} = x^k - γ g^k;   h^{k+1} = h^k + α m
 
     h = mean h_i throughout.  alpha defaults to 1/(1 + ω).
+    With ``batch`` the gradient is the mean over that many samples of worker i, drawn anew in each round; the
+    shifts remove the variance of compression and not that of the samples (VR-DIANA does), so it converges
+    to a neighbourhood.  The step is the same.
     theory (constants as recalled): for convex f, gamma = 1/((1 + 6A) L_max), A of the AB-inequality
     (ω/n for independent compressors); for non-convex f, 1/(10 L √(1 + A) (2 + ω)), Theorem 4 of
     Horváth et al., arXiv 1904.05115, with full gradients (m = 1).
@@ -35,9 +39,12 @@ class DIANA(AveragingMethod):
     Q: Unbiased
     gamma: Step = "theory"
     alpha: Step = None
+    batch: int | float | None = None
     down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Mishchenko, Gorbunov, Takáč, Richtárik, arXiv 1901.09269, Algorithm 1"
+    fractions: ClassVar[tuple[str, ...]] = ("alpha",)
+    counts: ClassVar[tuple[str, ...]] = ("batch",)
 
     @dataclass
     class Replica:
@@ -48,32 +55,16 @@ class DIANA(AveragingMethod):
     class Worker:
         h: Array
 
-    def __post_init__(self) -> None:
-        require("DIANA", "Q", self.Q, Unbiased)
-        require("DIANA", "down", self.down, Sparse)
-        check_step("gamma", self.gamma)
-        if self.alpha is not None:
-            check_probability("alpha", self.alpha)
-
-    def replica(self, x0: Array) -> Replica:
-        return self.Replica(x0.copy(), np.zeros_like(x0))
-
-    def worker(self, x0: Array) -> Worker:
-        return self.Worker(np.zeros_like(x0))
-
     def uplink(self, key: Key) -> Unbiased:
         return self.Q
 
-    def downlink(self) -> Sparse:
-        return self.down
-
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        m = self.Q.compress(f.grad(r.x) - w.h, key)
+        m = self.Q.compress_difference(gradient(f, r.x, self.batch, key), w.h, key)
         self.Q.decompress_add(m, w.h, key, self.alpha)  # h_i^{k+1} = h_i^k + α m_i
         return Message(m)
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
-        r.x -= self.gamma * r.h
+        add_scaled(r.x, r.h, -self.gamma)
         self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ (h^k + m)
         self.down.decompress_add(down.m, r.h, key, self.alpha)  # h^{k+1} = h^k + α m
 

@@ -1,18 +1,18 @@
-"""EF14: error feedback as first proposed."""
+"""EF14: error feedback as first proposed; with a batch, EF14-SGD."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from mpicomp.compressors import Absolute, Contractive, Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
-from mpicomp.methods.base import Message, Step, check_step, require
+from mpicomp.methods.base import Message
+from mpicomp.methods.checks import Step
+from mpicomp.methods.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -20,18 +20,21 @@ from mpicomp.problems.base import Constants, Objective
 class EF14(AveragingMethod):
     """What compression drops is remembered and added to the next message::
 
-        worker i   p_i = e_i + γ ∇f_i(x^k);   Δ_i = C(p_i);   e_i = p_i - Δ_i
+        worker i   p_i = e_i + γ s_i;   Δ_i = C(p_i);   e_i = p_i - Δ_i
         all        x^{k+1} = x^k - mean Δ_i
 
-    The virtual iterate x^k - mean e_i is that of gradient descent on the sent history, for any C.
+    s_i is ∇f_i(x^k), or with ``batch`` its mean over that many samples.  The virtual iterate x^k - mean e_i
+    is that of (stochastic) gradient descent on the sent history, for any C.
     theory: gamma = α/(10 L), a safe default of the form α/(c L), not a theorem's constant.
     """
 
     C: Contractive | Absolute
     gamma: Step = "theory"
+    batch: int | float | None = None
     down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Seide et al. (2014); Stich, Cordonnier, Jaggi (2018); Karimireddy et al. (2019)"
+    counts: ClassVar[tuple[str, ...]] = ("batch",)
 
     @dataclass
     class Replica:
@@ -41,28 +44,17 @@ class EF14(AveragingMethod):
     class Worker:
         e: Array
 
-    def __post_init__(self) -> None:
-        require("EF14", "C", self.C, Contractive, Absolute)
-        require("EF14", "down", self.down, Sparse)
-        check_step("gamma", self.gamma)
-
-    def replica(self, x0: Array) -> Replica:
-        return self.Replica(x0.copy())
-
-    def worker(self, x0: Array) -> Worker:
-        return self.Worker(np.zeros_like(x0))
-
     def uplink(self, key: Key) -> Contractive | Absolute:
         return self.C
 
-    def downlink(self) -> Sparse:
-        return self.down
-
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        w.e += self.gamma * f.grad(r.x)  # p_i
+        w.e += self.gamma * gradient(f, r.x, self.batch, key)  # p_i
         m = self.C.compress(w.e, key)
         self.C.decompress_add(m, w.e, key, -1.0)  # e_i = p_i - Δ_i
         return Message(m)
+
+    def residual(self, w: Worker) -> Array:
+        return w.e / self.gamma  # as a part of a gradient
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         self.down.decompress_add(down.m, r.x, key, -1.0)  # x^{k+1} = x^k - mean Δ_i

@@ -1,4 +1,4 @@
-"""EF21: error feedback that converges without bounded gradients."""
+"""EF21: error feedback that converges without bounded gradients; with a batch, EF21-SGD."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-import numpy as np
-
 from mpicomp.compressors import Contractive, Sparse
 from mpicomp.compressors.base import Array
+from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
-from mpicomp.methods.base import Message, Step, check_step, require
+from mpicomp.methods.base import Message
+from mpicomp.methods.checks import Step
+from mpicomp.methods.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -25,15 +26,19 @@ class EF21(AveragingMethod):
 
     g = mean g_i throughout.
     theory: gamma = 1/(L + L̃ √(β/θ)), Theorem 1, √(β/θ) = √(1-α)/(1 - √(1-α)).
+    With ``batch``, the mean over that many samples for ∇f_i, it is EF21-SGD, and theory is still that of full
+    gradients.  Where the noise is large, EF21-SGDM is the method to take.
 
     Differences from the paper: the mean is broadcast and every rank takes the step.
     """
 
     C: Contractive
     gamma: Step = "theory"
+    batch: int | float | None = None
     down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Richtárik, Sokolov, Fatkhullin, EF21 (NeurIPS 2021), Algorithm 2"
+    counts: ClassVar[tuple[str, ...]] = ("batch",)
 
     @dataclass
     class Replica:
@@ -43,32 +48,24 @@ class EF21(AveragingMethod):
     @dataclass
     class Worker:
         g: Array
-
-    def __post_init__(self) -> None:
-        require("EF21", "C", self.C, Contractive)
-        require("EF21", "down", self.down, Sparse)
-        check_step("gamma", self.gamma)
-
-    def replica(self, x0: Array) -> Replica:
-        return self.Replica(x0.copy(), np.zeros_like(x0))
-
-    def worker(self, x0: Array) -> Worker:
-        return self.Worker(np.zeros_like(x0))
+        e: Array  # ∇f_i(x^k) - g_i^k
 
     def uplink(self, key: Key) -> Contractive:
         return self.C
 
-    def downlink(self) -> Sparse:
-        return self.down
-
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        c = self.C.compress(f.grad(r.x) - w.g, key)
+        w.e = gradient(f, r.x, self.batch, key) - w.g
+        c = self.C.compress(w.e, key)
         self.C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
+        self.C.decompress_add(c, w.e, key, -1.0)
         return Message(c)
+
+    def residual(self, w: Worker) -> Array:
+        return w.e
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         self.down.decompress_add(down.m, r.g, key)  # g^k = g^{k-1} + mean c_i
-        r.x -= self.gamma * r.g  # x^{k+1} = x^k - γ g^k
+        add_scaled(r.x, r.g, -self.gamma)  # x^{k+1} = x^k - γ g^k
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         root = sqrt(1 - self.C.alpha(d, n))

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-import numpy as np
-
 from mpicomp.compressors import Contractive, Identity, Unbiased
-from mpicomp.compressors.base import Array, check_probability
+from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Method, Step, check_step, require
+from mpicomp.methods.averaging import mean
+from mpicomp.methods.base import Message, Method
+from mpicomp.methods.checks import Step
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -35,7 +35,9 @@ class EF21P(Method):
     beta: Step = None
 
     paper: ClassVar[str] = "Gruntkowska, Tyurin, Richtárik, EF21-P and friends (ICML 2023), Algorithm 1"
+    fractions: ClassVar[tuple[str, ...]] = ("beta",)
     iterate: ClassVar[str] = "w"
+    at_x0: ClassVar[tuple[str, ...]] = ("x",)
 
     @dataclass
     class Replica:
@@ -50,31 +52,13 @@ class EF21P(Method):
     class Worker:
         h: Array
 
-    def __post_init__(self) -> None:
-        require("EF21P", "C", self.C, Contractive)
-        require("EF21P", "Q", self.Q, Unbiased)
-        check_step("gamma", self.gamma)
-        if self.beta is not None:
-            check_probability("beta", self.beta)
-
-    def replica(self, x0: Array) -> Replica:
-        return self.Replica(x0.copy())
-
-    def server(self, x0: Array) -> Server:
-        return self.Server(x0.copy(), np.zeros_like(x0))
-
-    def worker(self, x0: Array) -> Worker:
-        return self.Worker(np.zeros_like(x0))
-
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        m = self.Q.compress(f.grad(r.w) - w.h, key)
+        m = self.Q.compress_difference(f.grad(r.w), w.h, key)
         self.Q.decompress_add(m, w.h, key, self.beta)  # h_i += β m_i
         return Message(m)
 
     def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        m = np.zeros_like(r.w)
-        for k, up in ups:
-            self.Q.decompress_add(up.m, m, k, 1 / k.n)
+        m = mean(ups, self.Q, r.w, 1 / key.n)
         s.x -= self.gamma * (s.h + m)  # x^{k+1} = x^k - γ g
         s.h += self.beta * m
         return Message(self.C.compress(s.x - r.w, key))  # P

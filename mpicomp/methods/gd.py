@@ -9,7 +9,8 @@ from mpicomp.compressors import Identity
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
-from mpicomp.methods.base import Message, Nothing, Step, check_step
+from mpicomp.methods.base import Message, Nothing
+from mpicomp.methods.checks import Step
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -30,23 +31,21 @@ class GD(AveragingMethod):
         x: Array
 
     def __post_init__(self) -> None:
-        check_step("gamma", self.gamma)
+        super().__post_init__()
         Identity(self.values)
-
-    def replica(self, x0: Array) -> Replica:
-        return self.Replica(x0.copy())
 
     def uplink(self, key: Key) -> Identity:
         return Identity(self.values)
 
-    def downlink(self) -> Identity:
+    @property
+    def down(self) -> Identity:
         return Identity(self.values)
 
     def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
         return Message(self.uplink(key).compress(f.grad(r.x), key))
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
-        self.downlink().decompress_add(down.m, r.x, key, -self.gamma)
+        self.down.decompress_add(down.m, r.x, key, -self.gamma)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         return {"gamma": 1 / c.L}

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-import numpy as np
-
 from mpicomp.compressors import Identity, Sparse, Unbiased
-from mpicomp.compressors.base import Array, check_probability
+from mpicomp.compressors.base import Array
+from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
-from mpicomp.methods.base import Message, Step, check_step, require
+from mpicomp.methods.base import Message
+from mpicomp.methods.checks import Step
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -40,6 +40,7 @@ class MARINA(AveragingMethod):
     down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithm 1"
+    fractions: ClassVar[tuple[str, ...]] = ("p",)
 
     @dataclass
     class Replica:
@@ -50,40 +51,23 @@ class MARINA(AveragingMethod):
     class Worker:
         gradient: Array  # ∇f_i at the previous iterate: one gradient a round
 
-    def __post_init__(self) -> None:
-        require("MARINA", "Q", self.Q, Unbiased)
-        require("MARINA", "sync", self.sync, Identity)
-        require("MARINA", "down", self.down, Sparse)
-        check_step("gamma", self.gamma)
-        if self.p is not None:
-            check_probability("p", self.p)
-
-    def replica(self, x0: Array) -> Replica:
-        return self.Replica(x0.copy(), np.zeros_like(x0))
-
-    def worker(self, x0: Array) -> Worker:
-        return self.Worker(np.zeros_like(x0))
-
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        gradient = f.grad(r.x)
-        v = gradient if self._dense(key) else gradient - w.gradient
-        w.gradient[:] = gradient  # a copy: whose array it is, is f's business
-        return Message(self.uplink(key).compress(v, key))  # 5-6
+        before, w.gradient = w.gradient, f.grad(r.x)
+        if self._dense(key):
+            return Message(self.sync.compress(w.gradient, key))
+        return Message(self.Q.compress_difference(w.gradient, before, key))  # 5-6
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         if self._dense(key):
             r.g[:] = 0
         self.down.decompress_add(down.m, r.g, key)  # 7
-        r.x -= self.gamma * r.g  # 4, of the next round
+        add_scaled(r.x, r.g, -self.gamma)  # 4, of the next round
 
     def _dense(self, key: Key) -> bool:
         return key.round == 0 or key.shared("marina/coin").coin(self.p)
 
     def uplink(self, key: Key) -> Unbiased:
         return self.sync if self._dense(key) else self.Q
-
-    def downlink(self) -> Sparse:
-        return self.down
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         return {"p": min(1.0, self.Q.mean_nbytes(d, n) / self.sync.mean_nbytes(d, n))}

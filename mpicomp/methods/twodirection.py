@@ -4,28 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import sqrt
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors import Contractive, Identity, Unbiased
-from mpicomp.compressors.base import Array, check_probability
+from mpicomp.compressors.base import Array
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
-from mpicomp.methods.base import Method, Step, check_step, require
+from mpicomp.methods.averaging import means
+from mpicomp.methods.base import Method
+from mpicomp.methods.checks import Step
+from mpicomp.methods.rates import Plan, plan, practical, rates, theory
 from mpicomp.problems.base import Constants, Objective
 
-_CAP = 1e9  # Γμ/L̄ beyond which Γ need not grow: all that follows depends on it through 1 + L̄/(Γμ) alone
+_NOTHING = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True)
 class TwoDirection(Method):
     """EF21-P cannot be accelerated, so the server compresses u - q, where q is the step that every rank
-    can take with the stale gradient k.  With Rates(Γ) below and a coin c ~ Bern(p) that all draw alike::
+    can take with the stale gradient k.  With a coin c ~ Bern(p) that all draw alike, and θ, γ and what
+    follows from them in ``mpicomp.methods.rates``::
 
-        all        θ, γ = Rates(Γ);   y = θ w + (1 - θ) z;   A = (L̄ + Γμ)/γ
+        all        θ, γ = rates(Γ);   y = θ w + (1 - θ) z;   A = (L̄ + Γμ)/γ
         worker i   m_i^y = Q(∇f_i(y) - h_i)
         server     g = h + mean m_i^y;   u = (A u + μ y - g)/(A + μ)
         all        q = (A w + μ y - k)/(A + μ)
@@ -35,16 +38,12 @@ class TwoDirection(Method):
         worker i   m_i^z = Q'(∇f_i(z) - h_i);   h_i += β m_i^z
         server     v = (1 - τ) v + τ (h + mean m_i^z);   h += β mean m_i^z
 
-    Rates: θ is the smaller of the positive root of p L̄ Γ θ² + p (L̄ + Γμ) θ = L̄ + Γμ and
-    min{1, α/p, τ/p, β/p}/4;  γ = p θ Γ/(1 - p θ).
     Round 0 sends ∇f_i(x⁰) dense, for h_i, h, k and v to start from.  m_i^z of one round travels with
     m_i^y of the next.  The run reports z.
 
-    beta defaults to 1/(1 + ω), and p and tau to the practical choice, without constants of the problem:
-    p = min{1/(1 + ω), 1/ρ}, τ = p^{1/3}/(1 + ω)^{2/3}, ρ = r D/((1 - r) U + r V) for messages of U bytes
-    up, V down and D dense; r is the weight of the downlink in the cost of communication.
-    theory (constants as recalled): Lbar = 660508 max{L/α, L p/(α τ), √(L L_max) p √(ω τ)/(α β √n),
-    √(L L_max) √p √(ω τ)/(α √(β n)), L_max ω p²/(β² n), L_max ω/n}.  It is far too careful: tune it.
+    beta defaults to 1/(1 + ω), p to ``rates.practical``, without constants of the problem, where r is the
+    weight of the downlink in the cost of communication, and tau to p^{1/3}/(1 + ω)^{2/3}.
+    theory: Lbar is ``rates.theory``, a constant as recalled that is far too careful: tune it.
     """
 
     C: Contractive
@@ -59,7 +58,10 @@ class TwoDirection(Method):
 
     paper: ClassVar[str] = "Tyurin, Richtárik, 2Direction (NeurIPS 2023), Algorithm 1"
     steps: ClassVar[tuple[str, ...]] = ("Lbar", "mu")
+    zeros: ClassVar[tuple[str, ...]] = ("mu",)
+    fractions: ClassVar[tuple[str, ...]] = ("p", "tau", "beta")
     iterate: ClassVar[str] = "z"
+    at_x0: ClassVar[tuple[str, ...]] = ("w", "u")
 
     @dataclass
     class Up:
@@ -76,7 +78,7 @@ class TwoDirection(Method):
         w: Array
         z: Array
         k: Array
-        Gamma: float
+        Gamma: float = 1.0
 
     @dataclass
     class Server:
@@ -90,128 +92,70 @@ class TwoDirection(Method):
         gradient: Array  # ∇f_i(z), which changes only when z does
 
     def __post_init__(self) -> None:
-        require("TwoDirection", "C", self.C, Contractive)
-        require("TwoDirection", "Q", self.Q, Unbiased)
-        require("TwoDirection", "dense", self.dense, Identity)
-        check_step("Lbar", self.Lbar)
-        if self.mu != 0:
-            check_step("mu", self.mu)
+        super().__post_init__()
         if not isinstance(self.r, int | float) or not 0 <= self.r <= 1:
             raise ConfigError(f"r={self.r!r}; allowed: the weight of the downlink, a number from 0 to 1.")
-        for name in ("p", "tau", "beta"):
-            if getattr(self, name) is not None:
-                check_probability(name, getattr(self, name))
-
-    def replica(self, x0: Array) -> Replica:
-        return self.Replica(x0.copy(), x0.copy(), np.zeros_like(x0), 1.0)
-
-    def server(self, x0: Array) -> Server:
-        return self.Server(x0.copy(), np.zeros_like(x0), np.zeros_like(x0))
-
-    def worker(self, x0: Array) -> Worker:
-        return self.Worker(np.zeros_like(x0), np.zeros_like(x0))
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Up:
         if key.round == 0:
-            w.gradient[:] = f.grad(r.z)
+            w.gradient = f.grad(r.z)
             m = self.dense.compress(w.gradient, key)
             self.dense.decompress_add(m, w.h, key)
-            return self.Up(np.empty(0, np.uint8), m)
-        if key.round == 1:  # nothing has moved yet since round 0
-            mz = np.empty(0, np.uint8)
-        else:
+            return self.Up(_NOTHING, m)
+        mz = _NOTHING
+        if key.round > 1:  # until then nothing has moved since round 0
             if self._syncs(key.before()):
-                w.gradient[:] = f.grad(r.z)
-            mz = self.Q.compress(w.gradient - w.h, key.named("z"))
+                w.gradient = f.grad(r.z)
+            mz = self.Q.compress_difference(w.gradient, w.h, key.named("z"))
             self.Q.decompress_add(mz, w.h, key.named("z"), self.beta)  # h_i += β m_i^z
         y = self._plan(r, key.n).y
-        return self.Up(mz, self.Q.compress(f.grad(y) - w.h, key.named("y")))
+        return self.Up(mz, self.Q.compress_difference(f.grad(y), w.h, key.named("y")))
 
     def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Up]], key: Key) -> Down:
-        nothing = np.empty(0, np.uint8)
         if key.round == 0:
-            for k, up in ups:
-                self.dense.decompress_add(up.y, s.h, k, 1 / k.n)
+            (s.h,) = means(ups, self.dense, s.h, "y")
             s.v = s.h.copy()
-            return self.Down(self.dense.compress(s.v, key), nothing)
-        mz, my = np.zeros_like(s.h), np.zeros_like(s.h)
-        for k, up in ups:
-            if key.round > 1:
-                self.Q.decompress_add(up.z, mz, k.named("z"), 1 / k.n)
-            self.Q.decompress_add(up.y, my, k.named("y"), 1 / k.n)
-        if key.round > 1:
+            return self.Down(self.dense.compress(s.v, key), _NOTHING)
+        if key.round == 1:
+            (my,) = means(ups, self.Q, s.h, "y")
+        else:
+            mz, my = means(ups, self.Q, s.h, "z", "y")
             s.v = (1 - self.tau) * s.v + self.tau * (s.h + mz)
             s.h += self.beta * mz
-        plan = self._plan(r, key.n)
-        s.u = (plan.A * s.u + self.mu * plan.y - (s.h + my)) / (plan.A + self.mu)
-        P = self.C.compress(s.u - plan.q, key)
+        theta, y, A, q, _ = self._plan(r, key.n)
+        s.u = (A * s.u + self.mu * y - (s.h + my)) / (A + self.mu)
+        P = self.C.compress(s.u - q, key)
         if not self._syncs(key):
-            return self.Down(nothing, P)
-        x = plan.theta * s.u + (1 - plan.theta) * r.z
+            return self.Down(_NOTHING, P)
+        x = theta * s.u + (1 - theta) * r.z
         return self.Down(self.dense.compress(np.concatenate([x, s.v]), key), P)
 
     def follow(self, r: Replica, down: Down, key: Key) -> None:
-        d = r.z.size
         if key.round == 0:
-            r.k = self.dense.decompress(down.sync, d, key)
+            r.k = self.dense.decompress(down.sync, r.k.size, key)
             return
-        plan = self._plan(r, key.n)
-        r.w = plan.q
+        _, _, _, r.w, r.Gamma = self._plan(r, key.n)
         self.C.decompress_add(down.P, r.w, key)  # w = q + P
-        r.Gamma = plan.Gamma
         if self._syncs(key):
-            both = self.dense.decompress(down.sync, 2 * d, key)
-            r.z, r.k = both[:d].copy(), both[d:].copy()
+            r.z, r.k = np.split(self.dense.decompress(down.sync, 2 * r.z.size, key), 2)
 
     def _plan(self, r: Replica, n: int) -> Plan:
-        """What follows from the replica alone, so that every rank computes it."""
-        curvature = self.Lbar + r.Gamma * self.mu
-        a, b = self.p * self.Lbar * r.Gamma, self.p * curvature
-        root = 2 * curvature / (b + sqrt(b * b + 4 * a * curvature))  # the stable form
         slowest = min(self.C.alpha(r.z.size, n), self.tau, self.beta)
-        theta = min(root, min(1, slowest / self.p) / 4)
-        gamma = self.p * theta * r.Gamma / (1 - self.p * theta)
-        y = theta * r.w + (1 - theta) * r.z
-        A = curvature / gamma
-        q = (A * r.w + self.mu * y - r.k) / (A + self.mu)
-        grown = r.Gamma + gamma
-        return Plan(theta, y, A, q, r.Gamma if grown * self.mu > _CAP * self.Lbar else grown)
+        return plan(r.w, r.z, r.k, self.mu, rates(r.Gamma, self.Lbar, self.mu, self.p, slowest))
 
     def _syncs(self, key: Key) -> bool:
         return key.shared("twodirection/coin").coin(self.p)
 
     def paper_bits(self, up: Up, d: int, key: Key) -> int:
-        if key.round == 0:
-            return self.dense.paper_bits(up.y, d)
-        return self.Q.paper_bits(up.y, d) + (self.Q.paper_bits(up.z, d) if key.round > 1 else 0)
+        Q = self.Q if key.round else self.dense
+        return Q.paper_bits(up.y, d) + (Q.paper_bits(up.z, d) if key.round > 1 else 0)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         omega = self.Q.omega(d, n)
-        up, down, dense = (C.mean_nbytes(d, n) for C in (self.Q, self.C, self.dense))
-        p = self.p or 1 / (1 + omega)
-        if self.p is None and self.r > 0:
-            p = min(p, ((1 - self.r) * up + self.r * down) / (self.r * dense))
+        sizes = (C.mean_nbytes(d, n) for C in (self.Q, self.C, self.dense))
+        p = self.p or practical(omega, self.r, *sizes)
         return {"p": p, "tau": min(1.0, p ** (1 / 3) / (1 + omega) ** (2 / 3)), "beta": 1 / (1 + omega)}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
-        alpha, omega, p, tau, beta = self.C.alpha(d, n), self.Q.omega(d, n), self.p, self.tau, self.beta
-        geometric = sqrt(c.L * c.L_max)
-        terms = (
-            c.L / alpha,
-            c.L * p / (alpha * tau),
-            geometric * p * sqrt(omega * tau) / (alpha * beta * sqrt(n)),
-            geometric * sqrt(p) * sqrt(omega * tau) / (alpha * sqrt(beta * n)),
-            c.L_max * omega * p**2 / (beta**2 * n),
-            c.L_max * omega / n,
-        )
-        return {"Lbar": 660508 * max(terms), "mu": c.mu or 0.0}
-
-
-class Plan(NamedTuple):
-    """What every rank computes from the replica at the start of a round."""
-
-    theta: float
-    y: Array
-    A: float
-    q: Array
-    Gamma: float  # the next one
+        alpha, omega = self.C.alpha(d, n), self.Q.omega(d, n)
+        return {"Lbar": theory(c, n, alpha, omega, self.p, self.tau, self.beta), "mu": c.mu or 0.0}

@@ -1,23 +1,42 @@
 """The problems min f = (1/n) sum_i f_i, each with its constants.  A new one needs a line in the table."""
 
-from mpicomp.problems.base import Constants, Objective, Problem
+from mpicomp.problems.autoencoder import Autoencoder
+from mpicomp.problems.base import Constants, FiniteSum, Objective, Problem
 from mpicomp.problems.glm import Logistic, NonconvexGLM, NonconvexLogistic
+from mpicomp.problems.least_squares import LeastSquares
+from mpicomp.problems.mlp import MLP
+from mpicomp.problems.noisy import Noisy
 from mpicomp.problems.quadratics import Quadratics
+from mpicomp.problems.saddle import Saddle
+from mpicomp.problems.softmax import Softmax
 
 PROBLEMS: dict[str, type[Problem]] = {
     "quadratics": Quadratics,
     "logistic": Logistic,
     "nonconvex_logistic": NonconvexLogistic,
     "nonconvex_glm": NonconvexGLM,
+    "least_squares": LeastSquares,
+    "saddle": Saddle,
+    "autoencoder": Autoencoder,
+    "softmax": Softmax,
+    "mlp": MLP,
+    "noisy": Noisy,
 }
 
 __all__ = [
+    "MLP",
     "PROBLEMS",
+    "Autoencoder",
     "Constants",
+    "FiniteSum",
+    "LeastSquares",
     "Logistic",
+    "Noisy",
     "NonconvexGLM",
     "NonconvexLogistic",
     "Objective",
     "Problem",
     "Quadratics",
+    "Saddle",
+    "Softmax",
 ]

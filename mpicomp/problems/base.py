@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.errors import ConfigError
+from mpicomp.kernels.permutation import Indices
+from mpicomp.keys import Stream
 
 Array = NDArray[np.floating]
 
@@ -24,6 +27,12 @@ class Constants:
     L_pm       mean_i ||D_i||^2 - ||mean_i D_i||^2 <= L_pm^2 ||x-y||^2   (Hessian variance)
     mu         strong convexity of f (0 if merely convex, None if f is not convex)
     f_star     min f
+    L_sample   mean_i mean_j ||D_ij||^2 <= L_sample^2 ||x-y||^2,  D_ij = grad f_ij(x) - grad f_ij(y) of
+               the sample j of worker i; it bounds the script L of VR-MARINA's theorem (as recalled)
+    L_ij       the smoothness constant of each f_ij, the largest
+    samples    the number of samples of a worker, the largest; None where they are drawn afresh
+    sigma      E ||batch_grad(x, 1, stream) - grad f_i(x)||^2 <= sigma^2 for every x and i
+    diagonals  asked for, the diagonals of the f_i's smoothness matrices, shape (n, d)
     =========  ============================================================================
     """
 
@@ -33,6 +42,11 @@ class Constants:
     L_pm: float
     mu: float | None = None
     f_star: float | None = None
+    L_sample: float | None = None
+    L_ij: float | None = None
+    samples: int | None = None
+    sigma: float | None = None
+    diagonals: Callable[[], Array] | None = field(default=None, compare=False, repr=False)
 
     @property
     def L_max(self) -> float:
@@ -44,7 +58,13 @@ class Constants:
 
 
 class Objective(ABC):
-    """One worker's f_i, holding that worker's shard and nothing else."""
+    """One worker's f_i, holding that worker's shard and nothing else.
+
+    ``samples`` is m_i where f_i is the mean of m_i sample losses f_ij, and None where there are none or
+    where every sample is drawn afresh.
+    """
+
+    samples: int | None = None
 
     @abstractmethod
     def value(self, x: Array) -> float:
@@ -52,7 +72,49 @@ class Objective(ABC):
 
     @abstractmethod
     def grad(self, x: Array) -> Array:
-        """The gradient of f_i at x, an array of floats of shape (d,)."""
+        """The gradient of f_i at x: a new array of floats of shape (d,), the caller's to keep."""
+
+    def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
+        """The mean gradient at x of the b samples that ``stream`` names, shape (d,).
+
+        The same stream names the same samples, at whatever x; over the streams the mean is ``grad(x)``.
+        Raises ``ConfigError`` where there are no samples, or fewer than b.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} has no stochastic gradients. The problems on data sets have them, and "
+            "noisy(PROBLEM, sigma) adds Gaussian noise to the gradients of any other."
+        )
+
+    def smoothness_matrix(self) -> Array:
+        """L_i, symmetric, shape (d, d), with f_i(y) <= f_i(x) + <grad f_i(x), y - x> + ||y - x||^2_{L_i} / 2.
+
+        Gradients lie in its range.  Raises ``ConfigError`` where it is not known.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} has no smoothness matrix. The problems on data sets and quadratics have "
+            "one; for others take the method without the plus."
+        )
+
+
+class FiniteSum(Objective):
+    """f_i as the mean over ``samples`` rows; a batch is b of them, drawn without replacement."""
+
+    samples: int
+
+    @abstractmethod
+    def part(self, rows: Indices) -> Objective:
+        """The same mean over these rows alone, penalty included."""
+
+    def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
+        """See ``Objective``; the rows are taken in increasing order, so b = samples is ``grad(x)`` itself."""
+        if not 1 <= b <= self.samples:
+            raise ConfigError(
+                f"a batch of b = {b} of a worker's {self.samples} samples; allowed: 1 to {self.samples}. "
+                "Take a smaller b, or fewer workers."
+            )
+        if b == self.samples:
+            return self.grad(x)
+        return self.part(np.sort(stream.permutation(self.samples, 0, b))).grad(x)
 
 
 class Problem(ABC):
@@ -73,6 +135,10 @@ class Problem(ABC):
     def x0(self) -> Array:
         """Where every method starts: shape (d,); the server's is taken."""
         return np.zeros(self.dimension())
+
+    def diagonals(self, n: int) -> Array:
+        """The diagonals of the smoothness matrices of n workers, shape (n, d)."""
+        return np.array([np.diagonal(self.objective(i, n).smoothness_matrix()) for i in range(n)])
 
     def constants(self, n: int) -> Constants:
         """The constants for n workers.  Raises ``ConfigError`` if the problem does not know them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 from mpicomp.data import SPLITS, load, rows_of
@@ -11,7 +12,7 @@ from mpicomp.errors import ConfigError, unknown
 from mpicomp.problems.base import Constants, Problem
 from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import BOUNDED, LOGISTIC, SIGMOID_SQUARED, SQUARE, Scalar
-from mpicomp.problems.smoothness import bounds, spectrum
+from mpicomp.problems.smoothness import bounds, row_squares, spectrum
 
 
 @dataclass(frozen=True)
@@ -51,35 +52,40 @@ class LinearProblem(Problem):
         return LinearModel(data.X[rows], data.y[rows], self.phi, self.weight(n), self.rho)
 
     def constants(self, n: int) -> Constants:
-        lam = self.weight(n)
-        spectra = spectrum(load(self.data), self.split, n)
-        found = bounds(spectra, self.phi.curvature, lam * self.rho.curvature)
-        return replace(found, mu=lam) if self.convex else found
+        lam, data = self.weight(n), load(self.data)
+        c, r = self.phi.curvature, lam * self.rho.curvature
+        found = bounds(spectrum(data, self.split, n), c, r)
+        L_ij = c * float(row_squares(data.X).max()) + r  # B_ij of ``bounds``, and the penalty
+        return replace(
+            found,
+            mu=lam if self.convex else None,
+            samples=-(-len(data.y) // n),
+            L_ij=L_ij,
+            diagonals=partial(self.diagonals, n),
+        )
 
 
 @dataclass(frozen=True)
-class Logistic(LinearProblem):
-    """Logistic regression: log(1 + exp(-y a'x)) + lam/2 ||x||^2, strongly convex with mu = lam.
+class RidgeProblem(LinearProblem):
+    """A convex loss with the penalty lam/2 ||x||^2: strongly convex with mu = lam at least.
 
     The penalty is given by ``lam``, or by ``cond``, the condition number (L0 + lam)/lam that it is to
     give, L0 being the smoothness constant of the losses alone.  Exactly one of them, else ``ConfigError``.
     With ``cond`` a rank reads all rows once, to know L0; the cache keeps it.
     """
 
-    paper: ClassVar[str] = "none: ridge-regularised logistic regression"
-
     lam: float | None = None
     cond: float | None = None
 
-    phi = LOGISTIC
     rho = SQUARE
     convex = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.lam is None) == (self.cond is None):
+            name = type(self).__name__
             raise ConfigError(
-                "Logistic takes either lam, the penalty, or cond, the condition number: give one."
+                f"{name} takes either lam, the penalty, or cond, the condition number: give one."
             )
         if self.cond is not None and not 1 < self.cond < float("inf"):
             raise ConfigError(f"cond = {self.cond}: a condition number is finite and above 1.")
@@ -90,6 +96,15 @@ class Logistic(LinearProblem):
         assert self.cond is not None
         L0 = self.phi.curvature * spectrum(load(self.data), self.split, n).mean
         return L0 / (self.cond - 1)
+
+
+@dataclass(frozen=True)
+class Logistic(RidgeProblem):
+    """Logistic regression: log(1 + exp(-y a'x)) + lam/2 ||x||^2; lam, or cond = (L0 + lam)/lam, is given."""
+
+    paper: ClassVar[str] = "none: ridge-regularised logistic regression"
+
+    phi = LOGISTIC
 
 
 @dataclass(frozen=True)

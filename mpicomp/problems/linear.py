@@ -6,11 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from mpicomp.problems.base import Array, Objective
+from mpicomp.kernels.permutation import Indices
+from mpicomp.problems.base import Array, FiniteSum
 from mpicomp.problems.scalars import Scalar
 
 
-class LinearModel(Objective):
+class LinearModel(FiniteSum):
     """f_i(x) = (1/m) sum_j phi(y_j a_j'x) + lam sum_k rho(x_k), over rows a_j of X, shape (m, d).
 
     Only sparse products and ``np.sum`` touch the data: a BLAS product or norm may change its last bits
@@ -19,7 +20,11 @@ class LinearModel(Objective):
 
     def __init__(self, X: csr_array, y: NDArray[np.float64], phi: Scalar, lam: float, rho: Scalar) -> None:
         self.X, self.y, self.phi, self.lam, self.rho = X, y, phi, lam, rho
+        self.samples = len(y)
         self.XT = X.T  # the same arrays read as CSC: nothing is copied
+
+    def part(self, rows: Indices) -> LinearModel:
+        return LinearModel(self.X[rows], self.y[rows], self.phi, self.lam, self.rho)
 
     def value(self, x: Array) -> float:
         losses = self.phi.value(self.y * (self.X @ x))
@@ -30,3 +35,9 @@ class LinearModel(Objective):
         g = self.XT @ (self.y * slopes / len(self.y))
         g += self.lam * self.rho.slope(x)
         return g
+
+    def smoothness_matrix(self) -> Array:
+        """X'X times a bound on |phi''| over m, plus that on the penalty; formed densely."""
+        L = (self.XT @ self.X).toarray() * (self.phi.curvature / len(self.y))
+        L[np.diag_indices_from(L)] += self.lam * self.rho.curvature
+        return L

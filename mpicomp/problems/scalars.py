@@ -36,6 +36,9 @@ SIGMOID_SQUARED = Scalar(
     curvature=float(2 * _S * (1 - _S) ** 2 * (3 * _S - 1)),
 )
 
+# (1 - t)^2 / 2: with labels y = -1, 1 that is (a'x - y)^2 / 2.
+SQUARED_MARGIN = Scalar(value=lambda t: (1 - t) ** 2 / 2, slope=lambda t: t - 1, curvature=1.0)
+
 # t^2 / 2: ridge.
 SQUARE = Scalar(value=lambda t: t * t / 2, slope=lambda t: t, curvature=1.0)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator, eigsh
 
@@ -20,19 +22,21 @@ DENSE = 1000  # up to this order a symmetric matrix is diagonalised; above, Lanc
 class Spectrum:
     """What smoothness needs of the data: largest eigenvalues, with G_i = X_i'X_i / m_i.
 
-    ``workers`` s_i of G_i;  ``mean`` s of (1/n) sum_i G_i;  ``weighted`` p of (1/n) sum_i s_i G_i.
+    ``workers`` s_i of G_i;  ``mean`` s of (1/n) sum_i G_i;  ``weighted`` p of (1/n) sum_i s_i G_i;
+    ``samples`` q of (1/n) sum_i (1/m_i) sum_j ||a_j||^2 a_j a_j', which is p with every row a worker.
     """
 
     workers: tuple[float, ...]
     mean: float
     weighted: float
+    samples: float
 
 
 @lru_cache(maxsize=8)
 def spectrum(data: Dataset, split: str, n: int) -> Spectrum:
     """The spectrum of a set shared among n workers; computed once, then kept in the cache."""
-    saved = remember(("gram spectrum", data.sha256, split, n), lambda: asdict(_spectrum(data, split, n)))
-    return Spectrum(tuple(saved["workers"]), saved["mean"], saved["weighted"])
+    saved = remember(("gram spectra", data.sha256, split, n), lambda: asdict(_spectrum(data, split, n)))
+    return Spectrum(tuple(saved["workers"]), saved["mean"], saved["weighted"], saved["samples"])
 
 
 def _spectrum(data: Dataset, split: str, n: int) -> Spectrum:
@@ -49,7 +53,29 @@ def _spectrum(data: Dataset, split: str, n: int) -> Spectrum:
             weights[rows] = 1 / (n * X.shape[0])
             tops[rows] = workers[-1]
         mean = top_eigenvalue(scale_rows(data.X, np.sqrt(weights)))
-        return Spectrum(tuple(workers), mean, top_eigenvalue(scale_rows(data.X, np.sqrt(weights * tops))))
+        weighted = top_eigenvalue(scale_rows(data.X, np.sqrt(weights * tops)))
+        samples = top_eigenvalue(scale_rows(data.X, np.sqrt(weights * row_squares(data.X))))
+        return Spectrum(tuple(workers), mean, weighted, samples)
+
+
+def dense_spectrum(shards: Iterable[NDArray[np.float64]], n: int, p: int) -> Spectrum:
+    """The spectrum of n shards A_i, dense and of p columns, given in worker order."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        workers = []
+        sums = np.zeros((3, p, p))  # whose tops are mean, weighted and samples
+        for A in shards:
+            G = A.T @ A / len(A)
+            workers.append(float(np.linalg.eigvalsh(G)[-1]))
+            squares = (A.T * np.sum(A * A, axis=1)) @ A / len(A)
+            sums += [G / n, workers[-1] * G / n, squares / n]
+        return Spectrum(tuple(workers), *(float(np.linalg.eigvalsh(H)[-1]) for H in sums))
+
+
+def row_squares(X: csr_array) -> np.ndarray:
+    """||a_j||^2 of every row."""
+    return np.asarray(X.multiply(X).sum(axis=1))
 
 
 def scale_rows(X: csr_array, factors: np.ndarray) -> csr_array:
@@ -70,7 +96,7 @@ def top_eigenvalue(X: csr_array) -> float:
 
 
 def bounds(spectrum: Spectrum, c: float, r: float) -> Constants:
-    """L, L_i, L_plus and L_pm where |phi''| <= c and the penalty, the same on every worker, is r-smooth.
+    """L, L_i, L_plus, L_pm, L_sample where |phi''| <= c and the penalty, the same for all, is r-smooth.
 
     Lemma.  If -B_i <= Hess <= B_i for the data part of each f_i, with B_i = c G_i, then its smoothness
     constant is at most lambda_max(B_i), that of the mean at most lambda_max(mean B_i), and
@@ -80,9 +106,13 @@ def bounds(spectrum: Spectrum, c: float, r: float) -> Constants:
 
     The penalty adds one common vector u, ||u|| <= r ||v||, to all D_i.  It drops out of the variance, so
     L_pm^2 <= c^2 p; and mean ||D_i + u||^2 <= mean ||D_i||^2 + 2 r ||v|| ||mean D_i|| + r^2 ||v||^2.
+
+    L_sample is the L_plus of the samples f_ij, the mean being that over i and j.  There B_ij = c a_j a_j'
+    and lambda_max(B_ij) = c ||a_j||^2, so q takes the place of p; mean D_ij is mean D_i, and the rest stays.
     These are bounds: the best constants may be smaller.
     """
     L_i = tuple(c * s + r for s in spectrum.workers)
     L_plus = np.sqrt(c**2 * spectrum.weighted + 2 * r * c * spectrum.mean + r**2)
     L_pm = c * np.sqrt(spectrum.weighted) if len(L_i) > 1 else 0.0  # one worker has no variance
-    return Constants(L=c * spectrum.mean + r, L_i=L_i, L_plus=float(L_plus), L_pm=float(L_pm))
+    L_sample = np.sqrt(c**2 * spectrum.samples + 2 * r * c * spectrum.mean + r**2)
+    return Constants(c * spectrum.mean + r, L_i, float(L_plus), float(L_pm), L_sample=float(L_sample))

@@ -8,7 +8,7 @@ everywhere at the same point and can be reported once.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TypeVar
 
 from mpicomp.clock import Clock
@@ -36,9 +36,10 @@ class Transport(ABC):
     clock: Clock
 
     @abstractmethod
-    def gather(self, messages: Iterable[tuple[int, Bytes]]) -> Received:
-        """Send the hosted workers' messages to the server; there, iterate over all n in worker order.
+    def gather(self, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int]) -> Received:
+        """Send the hosted workers' messages to the server; there, iterate over all in worker order.
 
+        ``senders`` are the workers that send at all, increasing, the same on every rank.
         ``messages`` is evaluated lazily, so the server computes its own workers' messages when their
         turn comes.  Elsewhere everything is sent at once and the iterator is empty.  A message's bytes
         are valid until the next one is asked for.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from mpicomp.clock import Clock
 from mpicomp.coding.bits import Bytes
@@ -20,7 +20,7 @@ class Local(Transport):
         self.clock = Clock()
         self.sent = [0, 0]
 
-    def gather(self, messages: Iterable[tuple[int, Bytes]]) -> Received:
+    def gather(self, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int]) -> Received:
         yield from messages
 
     def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:

@@ -19,7 +19,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
@@ -48,8 +48,9 @@ class Mpi(Transport):
     ) -> None:
         comm = comm or MPI.COMM_WORLD
         self.n, self.rank, self.ranks = n, comm.rank, comm.size
-        self._shares = placement(n, comm.size, dedicated)
-        self.hosted, self.is_server = self._shares[self.rank], self.rank == 0
+        shares = placement(n, comm.size, dedicated)
+        self.hosted, self.is_server = shares[self.rank], self.rank == 0
+        self._rank_of = [rank for rank, share in enumerate(shares) for _ in share]
         self.clock = Clock()
         self.sent = [0, 0]
         # Two private communicators, so that nothing left over from another run can be received here
@@ -58,20 +59,23 @@ class Mpi(Transport):
         self._chunk = chunk
         self._buffer = np.empty(0, dtype=np.uint8)
 
-    def gather(self, messages: Iterable[tuple[int, Bytes]]) -> Received:
-        return self._gather(self._messages, messages, 0)
+    def gather(self, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int]) -> Received:
+        return self._gather(self._messages, messages, senders, 0)
 
     def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Received:
-        return self._gather(self._measurements, measurements, 1)
+        return self._gather(self._measurements, measurements, range(self.n), 1)
 
-    def _gather(self, comm: MPI.Comm, messages: Iterable[tuple[int, Bytes]], account: int) -> Received:
+    def _gather(
+        self, comm: MPI.Comm, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int], account: int
+    ) -> Received:
         if not self.is_server:
-            self._send_all(comm, messages, account)
-        return self._receive_all(comm, messages)
+            self._send_all(comm, messages, sum(i in self.hosted for i in senders), account)
+        return self._receive_all(comm, messages, senders)
 
-    def _send_all(self, comm: MPI.Comm, messages: Iterable[tuple[int, Bytes]], account: int) -> None:
+    def _send_all(
+        self, comm: MPI.Comm, messages: Iterable[tuple[int, Bytes]], left: int, account: int
+    ) -> None:
         requests: list[MPI.Request] = []  # each keeps its message's memory alive
-        left = len(self.hosted)
         try:
             for _, message in messages:
                 tag = _STOP if self.stop else _DATA
@@ -79,7 +83,7 @@ class Mpi(Transport):
                 left -= 1
         except MpicompError as error:
             text = np.frombuffer(pickle.dumps(error), dtype=np.uint8)
-            for _ in range(left):  # the server counts on a message from every worker
+            for _ in range(left):  # the server counts on a message from every sender
                 requests += self._send(comm, text, _ERROR, account)
         with self._waiting(comm):
             MPI.Request.Waitall(requests)
@@ -89,12 +93,14 @@ class Mpi(Transport):
         self.sent[account] += len(message)
         return [comm.Isend([piece, MPI.BYTE], dest=0, tag=tag) for piece in pieces]
 
-    def _receive_all(self, comm: MPI.Comm, own: Iterable[tuple[int, Bytes]]) -> Received:
+    def _receive_all(
+        self, comm: MPI.Comm, own: Iterable[tuple[int, Bytes]], senders: Sequence[int]
+    ) -> Received:
         """All messages in worker order.  Those of other ranks are received even if one has failed."""
         if not self.is_server:
             return
         error: MpicompError | None = None
-        remaining = deque((rank, i) for rank in range(1, self.ranks) for i in self._shares[rank])
+        remaining = deque((self._rank_of[i], i) for i in senders if i not in self.hosted)
         try:
             yield from own
             while remaining:

@@ -4,21 +4,26 @@ raise, nan      worker 5's gradient in round 7
 kill RANK       that rank, killed
 observe, crash  worker 5's value, at the second observation: a user error, or any other exception
 after           rank 1, once the run is over, while the others begin another
+short, long     the message of worker 5 in round 7, on its way: a byte is lost, or one too many
+full FOLDER     the disk under the record, after some rows
 shard, x0       worker 5's data, at the start; the starting point, which differs from rank to rank
 """
 
 import os
+import resource
 import signal
 import sys
 from dataclasses import dataclass
 
 import numpy as np
+from mpi4py import MPI
 
 import mpicomp
 from mpicomp import EF21, TopK
 from mpicomp.transports import launched_rank
+from mpicomp.transports.mpi import Mpi
 
-fault, _, rank = sys.argv[1].partition(" ")
+fault, _, rest = sys.argv[1].partition(" ")
 
 
 class Faulty(mpicomp.Objective):
@@ -39,7 +44,7 @@ class Faulty(mpicomp.Objective):
                 raise ZeroDivisionError("worker 5 in its round 7")
             if fault == "nan":
                 return x * float("nan")
-        if fault == "kill" and self.calls == 9 and launched_rank() == int(rank):
+        if fault == "kill" and self.calls == 9 and launched_rank() == int(rest):
             os.kill(os.getpid(), signal.SIGKILL)
         return x - self.i
 
@@ -58,8 +63,30 @@ class Problem(mpicomp.Problem):
         return np.full(20, float(launched_rank())) if fault == "x0" else np.zeros(20)
 
 
+class Garbling(Mpi):
+    """Loses the last byte of one message, or adds one."""
+
+    def gather(self, messages, senders):
+        self.rounds = getattr(self, "rounds", -1) + 1
+        return super().gather(map(self.garble, messages), senders)
+
+    def garble(self, numbered):
+        i, message = numbered
+        if i == 5 and self.rounds == 7:
+            message = message[:-1] if fault == "short" else np.append(message, message[:1])
+        return i, message
+
+
+options = {"rounds": 1000, "every": 1000}
+if fault in ("short", "long"):
+    options["transport"] = Garbling(8, MPI.COMM_WORLD)
+if fault == "full":
+    options |= {"out": rest, "every": 10}
+    if launched_rank() == 0:  # writing beyond fails with an error, as on a full disk
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
+
 try:
-    run = mpicomp.run(EF21(TopK(k=3), gamma=0.01), Problem(), workers=8, rounds=1000, every=1000)
+    run = mpicomp.run(EF21(TopK(k=3), gamma=0.01), Problem(), workers=8, **options)
     if fault == "after":
         if launched_rank() == 1:
             raise ZeroDivisionError("rank 1 on its own")

@@ -8,7 +8,38 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import ADIANA, AGD, DIANA, EF21, EF21P, MARINA, Method, PermK, RandK, TopK, TwoDirection
+from mpicomp import (
+    ADIANA,
+    AGD,
+    DASHAMVR,
+    DASHAPAGE,
+    DIANA,
+    EF21,
+    EF21P,
+    EF21SGD2M,
+    EF21SGDM,
+    MARINA,
+    MCM,
+    PPMARINA,
+    VRDIANA,
+    VRMARINA,
+    ADIANAPlus,
+    Artemis,
+    BlockSteps,
+    DCGDPlus,
+    DIANAPlus,
+    EF21Plus,
+    Importance,
+    Method,
+    PermK,
+    PerturbedSGD,
+    PowerSGD,
+    RandK,
+    Sign,
+    TopK,
+    TwoDirection,
+    VaryingSteps,
+)
 from mpicomp.errors import DataError
 from mpicomp.loop import Loop
 from mpicomp.problems import Quadratics
@@ -42,8 +73,24 @@ REPLICATED: list[tuple[Method, str]] = [
     (EF21(TopK(k=3)), "x g"),
     (ADIANA(RandK(k=3), p=0.5), "x y z w h"),
     (ADIANA(PermK(), p=0.5, parameters="refined"), "x y z w h"),
+    (ADIANA(RandK(k=3), p=0.5, sends="gradient"), "x y z w h"),
+    (Artemis(RandK(k=3), RandK(k=9), p=0.5, alpha_down=None), "x H"),
+    (MCM(RandK(k=3), RandK(k=9)), "w H"),
     (EF21P(TopK(k=3), RandK(k=3)), "w"),
+    (EF21Plus(Sign(), gamma="theory*16"), "x g"),
+    (EF21SGDM(TopK(k=3)), "x g"),
+    (EF21SGD2M(TopK(k=3)), "x g"),
     (TwoDirection(TopK(k=3), RandK(k=3), p=0.5), "w z k Gamma"),
+    (PerturbedSGD(TopK(k=3), eta=0.1, r=0.1, I_reset=4), "x anchor age"),
+    (PowerSGD(2, rows=5, gamma=0.1), "x P Q"),
+    (VRMARINA(RandK(k=3), batch=None), "x g previous"),
+    (PPMARINA(RandK(k=3), r=3), "x g previous"),
+    (VRDIANA(RandK(k=3), batch=None, p=0.5), "x h w"),
+    (DASHAPAGE(RandK(k=3), batch=None), "x g previous"),
+    (DASHAMVR(RandK(k=3), batch=None, b=0.5), "x g previous"),
+    (DCGDPlus(Importance(0.3)), "x"),
+    (DIANAPlus(VaryingSteps(6.0)), "x h"),
+    (ADIANAPlus(BlockSteps(6.0, 3), p=0.5), "x y z w h"),
 ]
 
 
@@ -70,12 +117,14 @@ def test_a_run_is_the_same_here_and_in_one_process(transport):
 
 def test_the_server_receives_in_worker_order(transport):
     messages = ((i, np.full(i + 1, i, np.uint8)) for i in transport.hosted)
-    received = [(i, m.tolist()) for i, m in transport.gather(messages)]
+    received = [(i, m.tolist()) for i, m in transport.gather(messages, range(transport.n))]
     assert received == ([(i, [i] * (i + 1)) for i in range(10)] if transport.is_server else [])
 
 
 def test_empty_messages_arrive(transport):
-    received = list(transport.gather((i, np.empty(0, np.uint8)) for i in transport.hosted))
+    received = list(
+        transport.gather(((i, np.empty(0, np.uint8)) for i in transport.hosted), range(transport.n))
+    )
     assert len(received) == (10 if transport.is_server else 0)
     down, stop = transport.broadcast(np.empty(0, np.uint8) if transport.is_server else None)
     assert len(down) == 0 and not stop
@@ -101,7 +150,7 @@ def test_a_failed_worker_fails_the_round_everywhere_and_leaves_nothing_behind(tr
 
     def round_trip(fail):
         try:
-            received = [i for i, _ in transport.gather(messages(fail))]
+            received = [i for i, _ in transport.gather(messages(fail), range(transport.n))]
         except DataError as error:
             transport.fail(error)
             raise
@@ -115,6 +164,6 @@ def test_a_failed_worker_fails_the_round_everywhere_and_leaves_nothing_behind(tr
 
 def test_a_request_to_stop_from_any_rank_reaches_all(transport):
     transport.stop = transport.rank == transport.ranks - 1
-    list(transport.gather((i, np.zeros(1, np.uint8)) for i in transport.hosted))
+    list(transport.gather(((i, np.zeros(1, np.uint8)) for i in transport.hosted), range(transport.n)))
     _, stop = transport.broadcast(np.zeros(1, np.uint8) if transport.is_server else None)
     assert everywhere(transport, stop) == [True] * transport.ranks

@@ -19,6 +19,9 @@ FUNCTION double from_bits(u64 bits) { return __longlong_as_double((i64)bits); }
 FUNCTION u32 magnitude_bits(float x) { return bits_of(x) & 0x7fffffffu; }
 FUNCTION u64 magnitude_bits(double x) { return bits_of(x) & 0x7fffffffffffffffull; }
 
+FUNCTION bool finite_bits(u32 magnitude) { return magnitude < 0x7f800000u; }
+FUNCTION bool finite_bits(u64 magnitude) { return magnitude < 0x7ff0000000000000ull; }
+
 // Conversions that keep subnormal float32: CuPy has every module compiled with -ftz=true, which flushes them
 // in the compiler's own conversions and comparisons.  So there is no float32 arithmetic anywhere, and these
 // instructions.
@@ -72,6 +75,13 @@ FUNCTION int exponent_of(u64 bits) {
     int field = (int)(bits >> 52);
     return field ? field - 1022 : bits ? -1010 - __clzll((i64)bits) : 0;
 }
+
+// What x is divided by, as a power of two, before it is squared or summed; `bits`: its largest magnitude's.
+FUNCTION int square_exponent(u64 bits) {
+    return bits < bits_of(power_of_two(-400)) || bits >= bits_of(power_of_two(400)) ? exponent_of(bits) : 0;
+}
+
+FUNCTION int sum_exponent(u64 bits) { return bits >= bits_of(power_of_two(900)) ? exponent_of(bits) : 0; }
 
 // --- Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC 2011) ---
 
@@ -151,40 +161,32 @@ FUNCTION i64 permuted(i64 position, i64 d, int bits, const u32* keys) {
 
 // --- stochastic rounding: a word w rounds up when w < frac 2^32 ---
 
-// |x| over a norm.  For float32 over a norm that is a float32 the quotient is that of the reciprocal,
-// corrected once: a quotient of 24-bit significands is 2^-78 or more (relative) away from every midpoint of
-// doubles, the corrected value before rounding 2^-105 or less from the quotient, so it rounds as the division
-// does.
-struct Divider {
-    double norm, reciprocal;
-    bool narrow;
+// What magnitudes are multiplied with on the way to levels: by `lift` first, 1 unless the norm is so small
+// that its inverse would overflow, then by levels / norm times a power of two.
+struct Gain {
+    double lift, factor;
 };
 
-FUNCTION Divider divider(double norm) {
-    Divider by = {norm, norm == 0.0 ? 0.0 : 1.0 / norm, promoted(rounded<float>(norm)) == norm};
+FUNCTION Gain gain_of(double norm, double levels, double times) {
+    Gain by = {1.0, 0.0};
+    if (norm > 0 && norm < power_of_two(-900)) {
+        by.lift = power_of_two(600);
+        norm *= by.lift;
+    }
+    if (norm != 0) by.factor = levels / norm * times;
     return by;
 }
 
-FUNCTION double quotient(float x, Divider by) {
-    double a = fabs(promoted(x));
-    if (!by.narrow) return a / by.norm;
-    double q = a * by.reciprocal;
-    return fma(fma(-q, by.norm, a), by.reciprocal, q);
-}
-
-FUNCTION double quotient(double x, Divider by) { return by.norm == 0.0 ? 0.0 : fabs(x) / by.norm; }
-
-// rho(s q), at most s: floor(t) + [w < frac(t) 2^32] is the ceiling of t - w 2^-32, here in fixed point.
-FUNCTION u32 dither_level(double q, int s, u32 word) {
-    u64 t = (u64)__double2ll_ru(q * ((double)s * 4294967296.0));
-    u32 level = (u32)((t + (u32)~word) >> 32);
+// rho(t), at most s, where t 2^32 is given: floor(t) + [w < frac(t) 2^32] is the ceiling of t - w 2^-32.
+FUNCTION u32 dither_level(double t, int s, u32 word) {
+    u32 level = (u32)(((u64)__double2ll_ru(t) + (u32)~word) >> 32);
     return level < (u32)s ? level : (u32)s;
 }
 
 // Does w 2^-32 lie below a fraction given by the 52 bits after the point?
 FUNCTION u32 below_fraction(u32 word, u64 fraction) { return ((u64)word << 20) < fraction; }
 
-// The level of q <= 1 among 0, 2^(1-s), .., 1/2, 1.
+// The level of q, at most about 1, among 0, 2^(1-s), .., 1/2, 1.
 FUNCTION u32 natural_level(double q, int s, u32 word) {
     u64 bits = bits_of(q);
     int exponent = (int)(bits >> 52) - 1023;

@@ -5,14 +5,14 @@
 #include "head.cuh"
 
 struct Uniform {
-    static __device__ __forceinline__ Divider by(double norm) { return divider(norm); }
-    static __device__ __forceinline__ u32 level(double q, int s, u32 word) {
-        return dither_level(q, s, word);
+    static __device__ __forceinline__ Gain gain(double norm, int s) { return gain_of(norm, s, 4294967296.0); }
+    static __device__ __forceinline__ u32 level(double t, int s, u32 word) {
+        return dither_level(t, s, word);
     }
 };
 
 struct Natural {
-    static __device__ __forceinline__ Divider by(double norm) { return divider(norm == 0.0 ? 1.0 : norm); }
+    static __device__ __forceinline__ Gain gain(double norm, int s) { return gain_of(norm, 1, 1.0); }
     static __device__ __forceinline__ u32 level(double q, int s, u32 word) {
         return natural_level(q, s, word);
     }
@@ -20,11 +20,12 @@ struct Natural {
 
 // The symbols s + level, level from -s to s, of a thread's four coordinates, of which `count` exist.
 template <typename KIND, typename T>
-__device__ __forceinline__ u64 symbols_of(Four<T> in, Divider by, int s, int width, Words words, i64 count) {
+__device__ __forceinline__ u64 symbols_of(Four<T> in, Gain by, int s, int width, Words words, i64 count) {
     u64 packed = 0;
 #pragma unroll
     for (int c = 0; c < 4; c++) {
-        int level = (int)KIND::level(quotient(in.v[c], by), s, words.w[c]);
+        double t = fabs(promoted(in.v[c])) * by.lift * by.factor;
+        int level = (int)KIND::level(t, s, words.w[c]);
         u64 symbol = (u64)(u32)(s + (negative(in.v[c]) ? -level : level));
         if (c < count) packed |= symbol << (width * c);
     }
@@ -33,7 +34,7 @@ __device__ __forceinline__ u64 symbols_of(Four<T> in, Divider by, int s, int wid
 
 // 1024 coordinates that exist, in aligned memory: each thread stores its own W/2 bytes.
 template <typename KIND, int W, typename T>
-__device__ __forceinline__ void pack_whole(const T* x, Divider by, int s, const Stream& stream, u32 words,
+__device__ __forceinline__ void pack_whole(const T* x, Gain by, int s, const Stream& stream, u32 words,
                                            u8* out) {
 #pragma unroll 1
     for (int first = 0; first < 8; first += 4) {
@@ -57,15 +58,15 @@ __device__ __forceinline__ void pack_levels(const T* x, i64 d, const double* nor
     i64 block = WARP_INDEX, nbytes = (d * width + 7) / 8;
     if (block * 1024 >= d) return;
     bool vector = aligned(x, 16);
-    Divider by = KIND::by(*norm);
+    Gain by = KIND::gain(*norm, s);
     u32 words = (u32)(block * 256);
-    if (vector && aligned(out, 4) && block * 1024 + 1024 <= d && (by.narrow || sizeof(T) == 8)) {
-        Divider narrow = {by.norm, by.reciprocal, true};
+    if (vector && aligned(out, 4) && block * 1024 + 1024 <= d && by.lift == 1.0) {
+        by.lift = 1.0;  // as a constant
         const T* from = x + block * 1024;
         u8* to = out + block * 128 * width;
-        if (width == 2) return pack_whole<KIND, 2>(from, narrow, s, stream, words, to);
-        if (width == 4) return pack_whole<KIND, 4>(from, narrow, s, stream, words, to);
-        if (width == 8) return pack_whole<KIND, 8>(from, narrow, s, stream, words, to);
+        if (width == 2) return pack_whole<KIND, 2>(from, by, s, stream, words, to);
+        if (width == 4) return pack_whole<KIND, 4>(from, by, s, stream, words, to);
+        if (width == 8) return pack_whole<KIND, 8>(from, by, s, stream, words, to);
     }
 #pragma unroll 1
     for (int i = 0; i < 8; i++) {
@@ -88,23 +89,19 @@ struct FromNatural {
     }
 };
 
-// Add to four coordinates, of which `count` exist; returns a symbol above 2 s if there is one, else 0.
+// Add to four coordinates.
 template <typename KIND, typename T>
-__device__ __forceinline__ u32 add_four(Four<T>* f, u64 packed, double step, int s, int width, i64 count) {
-    u32 found = 0;
+__device__ __forceinline__ void add_four(Four<T>* f, u64 packed, double step, int s, int width) {
 #pragma unroll
     for (int c = 0; c < 4; c++) {
-        int symbol = c < count ? (int)(u32)(packed >> (width * c) & ((1u << width) - 1)) : s;
-        if (symbol > 2 * s) found = (u32)symbol;
+        int symbol = (int)(u32)(packed >> (width * c) & ((1u << width) - 1));
         f->v[c] = rounded<T>(promoted(f->v[c]) + KIND::value(symbol - s, s) * step);
     }
-    return found;
 }
 
 // 1024 coordinates that exist, in aligned memory.
 template <typename KIND, int W, typename T>
-__device__ __forceinline__ u32 add_whole(const u8* in, T* out, double step, int s) {
-    u32 found = 0;
+__device__ __forceinline__ void add_whole(const u8* in, T* out, double step, int s) {
 #pragma unroll 1
     for (int first = 0; first < 8; first += 4) {
         u32 packed[4];
@@ -117,40 +114,31 @@ __device__ __forceinline__ u32 add_whole(const u8* in, T* out, double step, int 
         }
 #pragma unroll
         for (int n = 0; n < 4; n++) {
-            u32 other = add_four<KIND>(&f[n], packed[n], step, s, W, 4);
-            found = other > found ? other : found;
+            add_four<KIND>(&f[n], packed[n], step, s, W);
             vector_store(out + 128 * (first + n) + 4 * LANE, f[n]);
         }
     }
-    return found;
 }
 
-// A symbol above 2 s is refused: one such goes to notes[1].
 template <typename KIND, typename T>
-__device__ __forceinline__ void add_levels(const u8* in, T* out, i64 d, Step step, int s, int width,
-                                           u64* notes) {
+__device__ __forceinline__ void add_levels(const u8* in, T* out, i64 d, Step step, int s, int width) {
     i64 block = WARP_INDEX, nbytes = (d * width + 7) / 8;
     if (block * 1024 >= d || !step.valid) return;
     bool vector = aligned(out, 16);
-    u32 found = 0;
-    if (vector && aligned(in, 4) && block * 1024 + 1024 <= d && (width == 2 || width == 4 || width == 8)) {
+    if (vector && aligned(in, 4) && block * 1024 + 1024 <= d) {
         const u8* from = in + block * 128 * width;
         T* to = out + block * 1024;
-        found = width == 2   ? add_whole<KIND, 2>(from, to, step.value, s)
-                : width == 4 ? add_whole<KIND, 4>(from, to, step.value, s)
-                             : add_whole<KIND, 8>(from, to, step.value, s);
-    } else {
-#pragma unroll 1
-        for (int i = 0; i < 8; i++) {
-            i64 j = block * 1024 + 128 * i + 4 * LANE;
-            Four<T> f = load4(out, j, d, vector);
-            u32 other = add_four<KIND>(&f, load_symbols(in, nbytes, block * 8 + i, width), step.value, s,
-                                       width, d - j);
-            found = other > found ? other : found;
-            store4(out, j, d, vector, f);
-        }
+        if (width == 2) return add_whole<KIND, 2>(from, to, step.value, s);
+        if (width == 4) return add_whole<KIND, 4>(from, to, step.value, s);
+        if (width == 8) return add_whole<KIND, 8>(from, to, step.value, s);
     }
-    if (found) notes[1] = found;
+#pragma unroll 1
+    for (int i = 0; i < 8; i++) {
+        i64 j = block * 1024 + 128 * i + 4 * LANE;
+        Four<T> f = load4(out, j, d, vector);
+        add_four<KIND>(&f, load_symbols(in, nbytes, block * 8 + i, width), step.value, s, width);
+        store4(out, j, d, vector, f);
+    }
 }
 
 // --- trits: levels -1, 0, 1, five a byte; a block has 5120 coordinates, 1024 bytes ---
@@ -160,18 +148,18 @@ __device__ __forceinline__ void pack_trits(const T* x, i64 d, const double* norm
                                            u8* out) {
     __shared__ u32 trits[1280];  // a byte each
     bool vector = aligned(x, 16);
-    Divider by = divider(*norm);
+    Gain by = Uniform::gain(*norm, 1);
     i64 first = (i64)blockIdx.x * 5120 + 4 * threadIdx.x;
     u32 words = (u32)(first >> 2);
-    if (vector && first - 4 * threadIdx.x + 5120 <= d && (by.narrow || sizeof(T) == 8)) {
-        Divider narrow = {by.norm, by.reciprocal, true};
+    if (vector && first - 4 * threadIdx.x + 5120 <= d && by.lift == 1.0) {
+        by.lift = 1.0;  // as a constant
         Four<T> in[5];
 #pragma unroll
         for (int i = 0; i < 5; i++) in[i] = vector_load(x + first + 1024 * i);
 #pragma unroll
         for (int i = 0; i < 5; i++) {
             Words four = philox(stream, words + 256 * i);
-            trits[256 * i + threadIdx.x] = (u32)symbols_of<Uniform>(in[i], narrow, 1, 8, four, 4);
+            trits[256 * i + threadIdx.x] = (u32)symbols_of<Uniform>(in[i], by, 1, 8, four, 4);
         }
     } else {
 #pragma unroll 1
@@ -193,24 +181,20 @@ __device__ __forceinline__ void pack_trits(const T* x, i64 d, const double* norm
     store_word(out, (d + 4) / 5, (i64)blockIdx.x * 1024 + 4 * threadIdx.x, word, aligned(out, 4));
 }
 
-// A byte above 242 is refused: one such goes to notes[1].
 template <typename T>
-__device__ __forceinline__ void add_trits(const u8* in, T* out, i64 d, Step step, u64* notes) {
+__device__ __forceinline__ void add_trits(const u8* in, T* out, i64 d, Step step) {
     __shared__ u32 trits[1280];
     if (!step.valid) return;
     u32 word = load_word(in, (d + 4) / 5, (i64)blockIdx.x * 1024 + 4 * threadIdx.x, aligned(in, 4));
     u64 t[3] = {0, 0, 0};
-    u32 found = 0;
 #pragma unroll
     for (int b = 0; b < 4; b++) {
         u32 byte = word >> 8 * b & 255;
-        if (byte > 242) found = byte;
 #pragma unroll
         for (int n = 0; n < 5; n++, byte /= 3) t[(5 * b + n) / 8] |= (u64)(byte % 3) << 8 * ((5 * b + n) % 8);
     }
 #pragma unroll
     for (int w = 0; w < 5; w++) trits[5 * threadIdx.x + w] = (u32)(t[w / 2] >> 32 * (w % 2));
-    if (found) notes[1] = found;
     __syncthreads();
     bool vector = aligned(out, 16);
 #pragma unroll
@@ -226,29 +210,33 @@ __device__ __forceinline__ void add_trits(const u8* in, T* out, i64 d, Step step
 }
 
 #define DITHERING(NAME, T)                                                                                  \
-    KERNEL dither_pack_##NAME(const T* x, i64 d, const double* norm, i64 s, i64 width, STREAM, u8* out) {   \
+    KERNEL_OF(T)                                                                                            \
+    dither_pack_##NAME(const T* x, i64 d, const double* norm, i64 s, i64 width, STREAM, u8* out) {          \
         pack_levels<Uniform>(x, d, norm, (int)s, (int)width, THE_STREAM, out);                              \
     }                                                                                                       \
-    KERNEL natural_dither_pack_##NAME(const T* x, i64 d, const double* norm, i64 s, i64 width, STREAM,      \
-                                      u8* out) {                                                            \
+    KERNEL_OF(T)                                                                                            \
+    natural_dither_pack_##NAME(const T* x, i64 d, const double* norm, i64 s, i64 width, STREAM, u8* out) {  \
         pack_levels<Natural>(x, d, norm, (int)s, (int)width, THE_STREAM, out);                              \
     }                                                                                                       \
-    KERNEL ternary_pack_##NAME(const T* x, i64 d, const double* norm, STREAM, u8* out) {                    \
+    KERNEL_OF(T) ternary_pack_##NAME(const T* x, i64 d, const double* norm, STREAM, u8* out) {              \
         pack_trits(x, d, norm, THE_STREAM, out);                                                            \
     }                                                                                                       \
-    KERNEL dither_add_##NAME(const u8* in, T* out, i64 d, const u8* head, i64 bytes, double levels,         \
-                             double factor, i64 s, i64 width, u64* notes) {                                 \
-        Step step = read_step(head, bytes, levels, factor, notes);                                          \
-        add_levels<FromUniform>(in, out, d, step, (int)s, (int)width, notes);                               \
+    KERNEL_OF(T)                                                                                            \
+    dither_add_##NAME(const u8* in, T* out, i64 d, const u8* head, i64 bytes, double levels, double factor, \
+                      i64 s, i64 width, const u32* bad, u64* notes) {                                       \
+        Step step = read_step(head, bytes, levels, factor, bad, notes);                                     \
+        add_levels<FromUniform>(in, out, d, step, (int)s, (int)width);                                      \
     }                                                                                                       \
-    KERNEL natural_dither_add_##NAME(const u8* in, T* out, i64 d, const u8* head, i64 bytes, double factor, \
-                                     i64 s, i64 width, u64* notes) {                                        \
-        Step step = read_step(head, bytes, 1.0, factor, notes);                                             \
-        add_levels<FromNatural>(in, out, d, step, (int)s, (int)width, notes);                               \
+    KERNEL_OF(T)                                                                                            \
+    natural_dither_add_##NAME(const u8* in, T* out, i64 d, const u8* head, i64 bytes, double factor, i64 s, \
+                              i64 width, const u32* bad, u64* notes) {                                      \
+        Step step = read_step(head, bytes, 1.0, factor, bad, notes);                                        \
+        add_levels<FromNatural>(in, out, d, step, (int)s, (int)width);                                      \
     }                                                                                                       \
-    KERNEL ternary_add_##NAME(const u8* in, T* out, i64 d, const u8* head, i64 bytes, double factor,        \
-                              u64* notes) {                                                                 \
-        add_trits(in, out, d, read_step(head, bytes, 1.0, factor, notes), notes);                           \
+    KERNEL_OF(T)                                                                                            \
+    ternary_add_##NAME(const u8* in, T* out, i64 d, const u8* head, i64 bytes, double factor,               \
+                       const u32* bad, u64* notes) {                                                        \
+        add_trits(in, out, d, read_step(head, bytes, 1.0, factor, bad, notes));                             \
     }
 
 DITHERING(f32, float)

@@ -3,13 +3,14 @@
 Arrays live on the device and what is returned stays there.  x: contiguous, one-dimensional, float32 or
 float64.  A ``stream`` is (key, upper counter lanes), as for ``kernels.philox.words``.
 
-Streams.  Every launch, allocation and copy goes to the current CUDA stream of the calling thread and
-nothing waits, with these exceptions, which wait for that stream alone and for no other: functions that
-return a number or an array whose size depends on the data (``norm``, ``mean_magnitude``, ``at_least``,
-``nonzero``, ``coins``, ``threshold``), and those that can refuse, at their end, since refusing is
-raising (all that decode, all that round to a narrower format).  Bytes that are
-handed to MPI or to another stream have to be waited for by whoever hands them over.  A decoder that
-refuses may have added some coordinates before.
+Streams.  Every launch, allocation and copy goes to the current CUDA stream of the calling thread.  A
+function that may raise, or that returns a number or an array whose size depends on the data, ends by
+waiting for that stream, and for no other; what only moves or selects (``words``, ``permute``,
+``top_k``, ``encode_indices``, ``gather``, ``scatter_add``, ``add_scaled``, ``decode_values``, the
+``dither_pack``, ``natural_dither_pack`` and ``ternary_pack`` of a given norm, ``sign_add``) does not wait.
+Bytes that are handed to MPI or to another stream have to be waited for by whoever hands them over.
+
+Nothing is added from a message that is refused.  Indices are not checked against the length of x.
 """
 
 from __future__ import annotations
@@ -22,12 +23,16 @@ import numpy as np
 from mpicomp.coding.bits import expect_length, packed_nbytes
 from mpicomp.coding.indices import _BITMAP, _RAW, _THREES, _layout, index_nbytes
 from mpicomp.coding.values import WIDTH
-from mpicomp.errors import ConfigError, DivergedError, MessageError
+from mpicomp.errors import ConfigError, DivergedError, MessageError, not_finite
+from mpicomp.kernels.dithering import symbol_too_large
+from mpicomp.kernels.natural import code_too_large
+from mpicomp.kernels.permutation import SMALL
+from mpicomp.kernels.philox import StreamName
+from mpicomp.kernels.positions import refused
+from mpicomp.kernels.selection import least_bits
 
 Array = Any  # an array of the device's library
-StreamName = tuple[tuple[int, int], tuple[int, int, int]]
 
-SMALL = 1024  # up to this dimension a permutation is sorted, see kernels.permutation
 _THREADS, _BLOCK, _TILE = 256, 8192, 1024  # threads a block, coordinates a block, words of marks a tile
 _SUM, _MEAN, _ROOT, _MAX = range(4)  # what sums.cu's `finish` makes of a sum
 _NULL = 0
@@ -107,8 +112,7 @@ class Kernels:
 
     def _largest(self, x: Array) -> Array:
         largest = self.xp.zeros(1, dtype=np.uint64)
-        grid = min(-(-x.size // _BLOCK), 4 * self.device.multiprocessors)
-        self.device.launch("sums", f"largest_{_suffix(x)}", grid, _THREADS, x, x.size, largest)
+        self._dense(x.size, "sums", f"largest_{_suffix(x)}", x, x.size, largest)
         return largest
 
     def _finish(self, sums: Array, d: int, kind: int, largest: Array | None, head: Array | None) -> Array:
@@ -134,34 +138,34 @@ class Kernels:
 
     # --- sign ---
 
-    def sign_pack(self, x: Array) -> Array:
-        """One bit a coordinate, 1 where it is below 0."""
+    def sign_pack(self, x: Array) -> tuple[float, Array]:
+        """|x|_1 / d, and one bit a coordinate, 1 where it is below 0: one pass over a float32 x."""
         bits = self._empty(packed_nbytes(x.size, 1), np.uint8)
-        self._dense(x.size, "sign", f"sign_pack_{_suffix(x)}", x, x.size, _NULL, _NULL, bits)
-        return bits
+        return self._exact(self._pack_signs(x, bits, None)), bits
 
     def sign_add(self, buf: Array, out: Array, step: float) -> None:
         """out += -step where the bit is set, +step elsewhere."""
         self._add_signs(buf, out, self._one.view(np.uint8), step)
 
     def sign(self, x: Array, values: str) -> Array:
-        """The message of ``compressors.Sign``: one pass over a float32 x."""
+        """The message of ``compressors.Sign``."""
         w = WIDTH[values]
         message = self._empty(w + packed_nbytes(x.size, 1), np.uint8)
+        self._expect_fits(self._pack_signs(x, message[w:], message[:w]), values)
+        return message
+
+    def _pack_signs(self, x: Array, bits: Array, head: Array | None) -> Array:
         largest = self._largest(x) if x.dtype == np.float64 else None
         sums = self._empty(-(-x.size // 1024), np.float64)
-        self._dense(
-            x.size, "sign", f"sign_pack_{_suffix(x)}", x, x.size, _or_null(largest), sums, message[w:]
-        )
-        self._expect_fits(self._finish(sums, x.size, _MEAN, largest, message[:w]), values)
-        return message
+        self._dense(x.size, "sign", f"sign_pack_{_suffix(x)}", x, x.size, _or_null(largest), sums, bits)
+        return self._finish(sums, x.size, _MEAN, largest, head)
 
     def add_sign(self, message: Array, out: Array, values: str, scale: float) -> None:
         """out += scale * what ``sign`` coded."""
         w = WIDTH[values]
         expect_length(message, w + packed_nbytes(out.size, 1), "signs")
         self._add_signs(message[w:], out, message[:w], scale)
-        self._refuse(message[:w])
+        self._expect_norm(message[:w])
 
     def _add_signs(self, bits: Array, out: Array, head: Array, factor: float) -> None:
         name, pointer = f"sign_add_{_suffix(out)}", self.device.pointer
@@ -170,20 +174,27 @@ class Kernels:
     # --- natural compression ---
 
     def natural_pack(self, x: Array, bias: int, width: int, stream: StreamName) -> Array:
-        """d sign bits, then d exponent codes: the message of ``compressors.Natural``."""
+        """d sign bits, then d exponent codes: the message of ``compressors.Natural``.
+
+        Raises ``DivergedError`` unless x is finite.
+        """
         d = x.size
         buf = self._empty(packed_nbytes(d, 1) + packed_nbytes(d, width), np.uint8)
         name = f"natural_pack_{bias}_{_suffix(x)}"
-        self._dense(d, "natural", name, x, d, *_flat(stream), buf)
+        self._dense(d, "natural", name, x, d, *_flat(stream), buf, self.device.pointer)
+        if self._noted()[0]:
+            raise not_finite()
         return buf
 
     def natural_add(self, buf: Array, out: Array, bias: int, width: int, scale: float) -> None:
         """out += scale * what ``natural_pack`` coded."""
         d = out.size
         expect_length(buf, packed_nbytes(d, 1) + packed_nbytes(d, width), "signs and exponents")
-        name = f"natural_add_{bias}_{_suffix(out)}"
-        self._dense(d, "natural", name, buf, out, d, float(scale), self.device.pointer)
-        self._refuse()
+        bad = self._check(buf[packed_nbytes(d, 1) :], d, width, 2 * bias)
+        self._dense(d, "natural", f"natural_add_{bias}_{_suffix(out)}", buf, out, d, float(scale), bad)
+        _, code, _ = self._noted()
+        if code:
+            raise code_too_large(code, bias)
 
     # --- levels relative to a norm ---
 
@@ -204,17 +215,14 @@ class Kernels:
     def dither_add(self, buf: Array, out: Array, s: int, width: int, step: float) -> None:
         """out += step * level."""
         self._add_levels("dither", buf, out, self._one.view(np.uint8), (1.0, step), s, width)
-        self._refuse()
 
     def natural_dither_add(self, buf: Array, out: Array, s: int, width: int, step: float) -> None:
         """out += step * sign(level) 2^(|level| - s), nothing for level 0."""
         self._add_levels("natural_dither", buf, out, self._one.view(np.uint8), (step,), s, width)
-        self._refuse()
 
     def ternary_add(self, buf: Array, out: Array, step: float) -> None:
         """out += step * level."""
         self._add_trits(buf, out, self._one.view(np.uint8), step)
-        self._refuse()
 
     def dither(self, x: Array, s: int, p: str, values: str, stream: StreamName) -> Array:
         """The message of ``compressors.Dithering``."""
@@ -245,7 +253,6 @@ class Kernels:
         """out += scale * what ``ternary`` coded."""
         w = WIDTH[values]
         self._add_trits(message[w:], out, message[:w], scale)
-        self._refuse(message[:w])
 
     def _levels(self, kind: str, x: Array, s: int, p: str, values: str, stream: StreamName) -> Array:
         w, width = WIDTH[values], (2 * s).bit_length()
@@ -281,21 +288,26 @@ class Kernels:
         w = WIDTH[values]
         symbols, width = message[w:], (2 * s).bit_length()
         self._add_levels(kind, symbols, out, message[:w], factors, s, width)
-        self._refuse(message[:w])
 
     def _add_levels(
         self, kind: str, buf: Array, out: Array, head: Array, factors: tuple[float, ...], s: int, width: int
     ) -> None:
         expect_length(buf, packed_nbytes(out.size, width), "packed symbols")
-        name = f"{kind}_add_{_suffix(out)}"
+        bad = self._check(buf, out.size, width, 2 * s)
         step = (head, head.size, *map(float, factors))
-        self._dense(out.size, "dithering", name, buf, out, out.size, *step, s, width, self.device.pointer)
+        args = (buf, out, out.size, *step, s, width, bad, self.device.pointer)
+        self._dense(out.size, "dithering", f"{kind}_add_{_suffix(out)}", *args)
+        if symbol := self._expect_norm(head):
+            raise symbol_too_large(symbol, s)
 
     def _add_trits(self, buf: Array, out: Array, head: Array, factor: float) -> None:
         expect_length(buf, -(-out.size // 5), "packed trits")
+        bad = self._check(buf, buf.size, 8, 242)
+        args = (buf, out, out.size, head, head.size, float(factor), bad, self.device.pointer)
         grid, name = -(-out.size // 5120), f"ternary_add_{_suffix(out)}"
-        step = (head, head.size, float(factor))
-        self.device.launch("dithering", name, grid, _THREADS, buf, out, out.size, *step, self.device.pointer)
+        self.device.launch("dithering", name, grid, _THREADS, *args)
+        if byte := self._expect_norm(head):
+            raise _trits_too_large(byte)
 
     def _given(self, scale: float) -> Array:
         norm = self._empty(1, np.float64)
@@ -336,12 +348,12 @@ class Kernels:
         return out
 
     def at_least(self, x: Array, lam: float) -> Array:
-        """The indices where |x_j| >= lam and x_j != 0, increasing; lam is rounded to the type of x."""
-        return self._marked(x, float(x.dtype.type(lam)))
+        """The indices where |x_j| >= lam and x_j != 0, increasing."""
+        return self._marked(x, least_bits(lam, x.dtype))
 
     def nonzero(self, x: Array) -> Array:
         """The indices where x_j is not 0, increasing."""
-        return self._marked(x, 0.0)
+        return self._marked(x, 1)
 
     def coins(self, stream: StreamName, d: int, q: float) -> Array:
         """The indices whose words are below q 2^32, increasing: ``compressors.Bernoulli``'s support."""
@@ -349,9 +361,9 @@ class Kernels:
         self._dense(d, "selection", "mark_coins", d, q * 2.0**32, *_flat(stream), marks)
         return self._positions(marks, None)
 
-    def _marked(self, x: Array, lam: float) -> Array:
+    def _marked(self, x: Array, least: int) -> Array:
         marks = self._empty(_words(x.size), np.uint32)
-        self._dense(x.size, "selection", f"at_least_{_suffix(x)}", x, x.size, lam, marks)
+        self._dense(x.size, "selection", f"at_least_{_suffix(x)}", x, x.size, least, marks)
         return self._positions(marks, None)
 
     def _positions(self, marks: Array, expected: int | None) -> Array:
@@ -431,9 +443,9 @@ class Kernels:
             self._each(k, "indices", "join", *lower, k, d, layout, width, out, self.device.pointer)
             bad, trits, _ = self._noted()
         if bad or (upper is not None and upper.size != k):
-            raise MessageError(f"the message does not hold {k} increasing indices below {d}.")
+            raise refused(d, k)
         if trits:
-            raise MessageError(f"byte {trits} among packed trits; five trits make at most 242.")
+            raise _trits_too_large(trits)
         return out
 
     def _complement(self, indices: Array, d: int) -> Array:
@@ -461,7 +473,7 @@ class Kernels:
         self._dense(out.size, "sparse", name, out, x, out.size, float(scale))
 
     def encode_values(self, x: Array, values: str) -> Array:
-        """x in the wire format ``values``.  Raises ``DivergedError`` where one overflows."""
+        """x in the wire format ``values``.  Raises ``DivergedError`` where one overflows or is not finite."""
         out = self._empty(x.size * WIDTH[values], np.uint8)
         self._encode_values(x, None, values, out)
         return out
@@ -472,8 +484,10 @@ class Kernels:
             self._dense(x.size, "sparse", name, x, x.size, out, pointer)
         else:
             self._each(indices.size, "sparse", f"{name}_at", x, indices, indices.size, out, pointer)
-        if WIDTH[values] < x.itemsize and self._noted()[0]:
-            sent = x if indices is None else x[indices]
+        if self._noted()[0]:
+            sent = x if indices is None else self.gather(x, indices)
+            if not self.xp.isfinite(sent).all():
+                raise not_finite()
             raise DivergedError(
                 f"a value of magnitude {float(abs(sent).max()):.3g} does not fit the wire format {values!r} "
                 f"(allowed: {', '.join(WIDTH)})."
@@ -538,16 +552,21 @@ class Kernels:
 
     # --- launching ---
 
-    def _refuse(self, head: Array | None = None) -> None:
-        """Raise ``MessageError`` if a decoding kernel noted a bad norm or symbol; waits for the stream."""
+    def _check(self, buf: Array, count: int, width: int, most: int) -> Array:
+        """A flag on the device: is one of the symbols larger than ``most``?"""
+        bad = self.xp.zeros(1, dtype=np.uint32)
+        self._dense(count, "check", "check", buf, count, width, most, bad, self.device.pointer)
+        return bad
+
+    def _expect_norm(self, head: Array) -> int:
+        """Wait; raise ``MessageError`` if the norm in ``head`` is none.  A symbol that is too large, or 0."""
         norm, symbol, _ = self._noted()
-        if norm and head is not None:
+        if norm:
             value = self.device.host(head).view(f"<f{head.size}")[0]
             raise MessageError(
                 f"a norm of {value} at the head of a message; it must be finite and not negative."
             )
-        if symbol:
-            raise MessageError(f"symbol {symbol} in a message, which stands for nothing there.")
+        return symbol
 
     def _noted(self) -> tuple[int, int, int]:
         """What kernels have noted (something is refused or infinite, a bad symbol, a count), once."""
@@ -564,6 +583,10 @@ class Kernels:
 
     def _empty(self, count: int, dtype: Any) -> Array:
         return self.xp.empty(count, dtype=dtype)
+
+
+def _trits_too_large(byte: int) -> MessageError:
+    return MessageError(f"byte {byte} among packed trits; five trits make at most 242.")
 
 
 def _suffix(x: Array) -> str:

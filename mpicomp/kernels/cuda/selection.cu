@@ -228,10 +228,9 @@ KERNEL import_bits(const u8* in, i64 nbits, u32* marks, i64 words) {
                                                                                    : 0);
 }
 
-// |x| >= lam and x != 0, by their bits: NaN is above infinity.
+// Magnitudes whose bits are `least` or more: NaN is above infinity.
 template <typename T>
-__device__ __forceinline__ void mark_at_least(const T* x, i64 d, T lam, u32* marks) {
-    auto least = key_of(lam);
+__device__ __forceinline__ void mark_at_least(const T* x, i64 d, u64 least, u32* marks) {
     i64 block = WARP_INDEX;
     if (block * 1024 >= d) return;
     bool vector = aligned(x, 16);
@@ -244,7 +243,7 @@ __device__ __forceinline__ void mark_at_least(const T* x, i64 d, T lam, u32* mar
 #pragma unroll
         for (int c = 0; c < 4; c++) {
             auto key = key_of(in[i].v[c]);
-            flags |= (u32)(key != 0 && key >= least) << (4 * i + c);
+            flags |= (u32)(key >= least) << (4 * i + c);
         }
     marks[block * 32 + word_of_lane()] = transpose_nibbles(flags);
 }
@@ -283,8 +282,8 @@ KERNEL mark_coins(i64 d, double bound, STREAM, u32* marks) {
     settle_##NAME(const T* x, u32* above, u32* inside, i64 words, Selection* s, u64* counts, u64* ties) { \
         settle(x, above, inside, words, s, counts, ties);                                                 \
     }                                                                                                     \
-    KERNEL_OF(T) at_least_##NAME(const T* x, i64 d, double lam, u32* marks) {                             \
-        mark_at_least(x, d, rounded<T>(lam), marks);                                                      \
+    KERNEL_OF(T) at_least_##NAME(const T* x, i64 d, i64 least, u32* marks) {                              \
+        mark_at_least(x, d, (u64)least, marks);                                                           \
     }
 
 SELECTION(f32, float)

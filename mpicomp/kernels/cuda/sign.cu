@@ -21,7 +21,7 @@ __device__ __forceinline__ void pack_signs(const T* x, i64 d, const u64* largest
     u32 word = transpose_nibbles(signs);
     store_word(out, (d + 7) / 8, block * 128 + 4 * word_of_lane(), word, aligned(out, 4));
     if (sums == nullptr) return;
-    int exponent = sizeof(T) == 8 && largest != nullptr ? exponent_of(*largest) : 0;
+    int exponent = sizeof(T) == 8 && largest != nullptr ? sum_exponent(*largest) : 0;
     double v[8][4];
 #pragma unroll
     for (int i = 0; i < 8; i++)
@@ -47,7 +47,7 @@ __device__ __forceinline__ void add_signs(const u8* in, T* out, i64 d, const u8*
                                           double factor, u64* notes) {
     i64 block = WARP_INDEX;
     if (block * 1024 >= d) return;
-    Step step = read_step(head, width, 1.0, factor, notes);
+    Step step = read_step(head, width, 1.0, factor, nullptr, notes);
     if (!step.valid) return;
     u32 word = load_word(in, (d + 7) / 8, block * 128 + 4 * word_of_lane(), aligned(in, 4));
     u32 signs = transpose_nibbles(word);

@@ -1,8 +1,7 @@
 // Norms and mean magnitudes: sums over the fixed tree, the largest magnitude, and the scale of a message.
 //
-// The tree's terms are scaled by a power of two that the largest magnitude chooses.  For float32 that changes
-// no bit (no sum or square of float32 over- or underflows a double), so `largest` is not needed and may be
-// null.
+// Where sums or squares of float64 could over- or underflow, the terms are scaled by a power of two that the
+// largest magnitude chooses.  Those of float32 cannot, and `largest` may be null.
 
 #include "arithmetic.cuh"
 #include "warp.cuh"
@@ -15,7 +14,9 @@ __device__ __forceinline__ void block_sums(const T* x, i64 d, const u64* largest
     Four<T> in[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) in[i] = load4(x, block * 1024 + 128 * i + 4 * LANE, d, vector);
-    int exponent = sizeof(T) == 8 && largest != nullptr ? exponent_of(*largest) : 0;
+    int exponent = 0;
+    if (sizeof(T) == 8 && largest != nullptr)
+        exponent = SQUARE ? square_exponent(*largest) : sum_exponent(*largest);
     double v[8][4];
 #pragma unroll
     for (int i = 0; i < 8; i++)
@@ -97,7 +98,8 @@ extern "C" __global__ void __launch_bounds__(1024)
     Four<double> in = load4(upper, 4 * LANE, 32, false);
     sum = tree_of_128(in.v[0], in.v[1], in.v[2], in.v[3]);
     if (threadIdx.x > 0) return;
-    int exponent = largest == nullptr ? 0 : exponent_of(*largest);
+    int exponent = 0;
+    if (largest != nullptr) exponent = kind == 2 ? square_exponent(*largest) : sum_exponent(*largest);
     double exact = kind == 3   ? __longlong_as_double((i64)*largest)
                    : kind == 2 ? scaled(sqrt(sum), exponent)
                    : kind == 1 ? scaled(sum / (double)d, exponent)

@@ -1,0 +1,128 @@
+"""Entropy coding: symbols in about as many bits as their distribution says.
+
+A model is a tuple of frequencies, one for each symbol of the alphabet, that sum to ``TOTAL``; a symbol
+of frequency f takes log2(TOTAL/f) bits, by asymmetric numeral systems (constriction's coder).  Sender
+and receiver must hold the same model.  It is either fitted to the symbols at hand and sent before them::
+
+    first, last   the smallest and the largest symbol that occurs, LEB128
+    frequencies   of first .. last, LEB128 each; a 0, for one that does not occur, is followed by the
+                  number of zeros that follow it
+    words         32 bits each, little-endian, to the end
+
+or known beforehand, and then only the words are sent.  A fitted model knows no other symbols; one that
+is to code later messages is ``smoothed``, so that no symbol is impossible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import constriction
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.coding.bits import Bytes
+from mpicomp.coding.varint import read_varint, varint
+from mpicomp.errors import MessageError
+
+TOTAL = 2**16  # a symbol as rare as 1 in 65536 can still be told; constriction works with 2^24
+
+Symbols = NDArray[np.int32]
+Model = tuple[int, ...]
+
+
+def fit(counts: NDArray[np.int64]) -> Model:
+    """The model nearest to ``counts``: frequencies in proportion, at least 1 for what occurs."""
+    used = np.flatnonzero(counts)
+    shares = counts[used] * (TOTAL / counts.sum())
+    frequencies = np.maximum(1, np.floor(shares)).astype(np.int64)
+    # What rounding has left over goes to the most frequent symbol, where it changes least.
+    frequencies[np.argmax(frequencies)] += TOTAL - frequencies.sum()
+    model = np.zeros(counts.size, dtype=np.int64)
+    model[used] = frequencies
+    return tuple(model.tolist())
+
+
+def smoothed(counts: NDArray[np.int64]) -> Model:
+    """``fit`` with half a count added to every symbol (Krichevsky and Trofimov)."""
+    return fit(2 * counts + 1)
+
+
+def bits(counts: NDArray[np.int64], model: Sequence[int]) -> float:
+    """The bits that symbols with these ``counts`` take under ``model``; infinite where it lacks one."""
+    used = np.flatnonzero(counts)
+    frequencies = np.asarray(model, dtype=np.float64)[used]
+    if not frequencies.all():
+        return np.inf
+    return float(np.sum(counts[used] * (np.log2(TOTAL) - np.log2(frequencies))))
+
+
+def entropy(counts: NDArray[np.int64]) -> float:
+    """The least number of bits for symbols with these ``counts``, whatever the model: count times entropy."""
+    p = counts[counts > 0] / counts.sum()
+    return float(-np.sum(p * np.log2(p)) * counts.sum())
+
+
+def encode_model(model: Model) -> Bytes:
+    """The header of a fitted model."""
+    used = np.flatnonzero(model).tolist()
+    numbers = [used[0], used[-1], model[used[0]]]
+    for before, symbol in pairwise(used):
+        zeros = symbol - before - 1
+        numbers += [0, zeros - 1] * (zeros > 0) + [model[symbol]]
+    return np.frombuffer(b"".join(varint(v) for v in numbers), dtype=np.uint8)
+
+
+def decode_model(buf: Bytes, alphabet: int) -> tuple[Model, int]:
+    """The model that ``buf`` starts with, and where it ends.  Raises ``MessageError`` if there is none."""
+    first, start = read_varint(buf, 0)
+    last, start = read_varint(buf, start)
+    if not first <= last < alphabet:
+        raise MessageError(f"a model of the symbols {first} to {last} of an alphabet of {alphabet}.")
+    frequencies = [0] * alphabet
+    symbol = first
+    while symbol <= last:
+        frequencies[symbol], start = read_varint(buf, start)
+        if frequencies[symbol] == 0:
+            zeros, start = read_varint(buf, start)
+            symbol += zeros
+        symbol += 1
+    if sum(frequencies) != TOTAL:
+        raise MessageError(f"a model whose frequencies sum to {sum(frequencies)} and not to {TOTAL}.")
+    return tuple(frequencies), start
+
+
+def encode_symbols(symbols: Symbols, model: Model) -> Bytes:
+    """The words for ``symbols``, none of which may have frequency 0."""
+    if len(model) - model.count(0) == 1:
+        return np.empty(0, dtype=np.uint8)  # a certain symbol takes no bits
+    coder = constriction.stream.stack.AnsCoder()
+    coder.encode_reverse(symbols, _categorical(model))
+    return coder.get_compressed().astype("<u4").view(np.uint8)
+
+
+def decode_symbols(buf: Bytes, count: int, model: Model) -> Symbols:
+    """The ``count`` symbols in ``buf``.  Raises ``MessageError`` unless it holds just so many."""
+    if len(model) - model.count(0) == 1:
+        if len(buf):
+            raise MessageError(f"{len(buf)} bytes where a single possible symbol takes none.")
+        return np.full(count, model.index(TOTAL), dtype=np.int32)
+    if len(buf) % 4:
+        raise MessageError(f"{len(buf)} bytes of entropy-coded words of 4.")
+    try:
+        coder = constriction.stream.stack.AnsCoder(buf.copy().view("<u4").astype(np.uint32))
+        symbols = coder.decode(_categorical(model), count)
+    except ValueError as error:
+        raise MessageError(f"entropy-coded words that do not end as they should: {error}.") from None
+    if not coder.is_empty():
+        raise MessageError("entropy-coded words left over after the last symbol.")
+    return symbols
+
+
+@lru_cache(maxsize=16)
+def _categorical(model: Model) -> Any:
+    """constriction's form of ``model``; its zeros become the least probability it can tell."""
+    return constriction.stream.model.Categorical(np.array(model, dtype=np.float64) / TOTAL, perfect=False)

@@ -1,0 +1,108 @@
+"""Entropy coding after quantisation: symbols in the bits that their distribution asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+
+from mpicomp.coding.bits import Bytes
+from mpicomp.coding.entropy import (
+    TOTAL,
+    Model,
+    bits,
+    decode_model,
+    decode_symbols,
+    encode_model,
+    encode_symbols,
+    fit,
+    smoothed,
+)
+from mpicomp.compressors.base import Array, Unbiased
+from mpicomp.compressors.quantizer import Quantizer
+from mpicomp.errors import ConfigError, MessageError
+from mpicomp.keys import Key
+
+_PACKED, _FITTED, _KNOWN = range(3)  # the first byte of a message
+
+
+@dataclass(frozen=True)
+class Coded(Unbiased):
+    """Q's own message in fewer bytes, without loss: C(x) = Q(x), bit for bit, and omega is Q's.
+
+    model  frequencies of Q's symbols that both ends know beforehand, summing to 2^16; ``learned``
+           gives them.  Without it, each message brings the model of its own symbols.
+
+    Wire: a byte that says which form was the smallest.  Packed: Q's message.  Fitted: Q's head, the
+    model and the words of ``coding.entropy``.  Known: Q's head and the words.  So a message is never
+    longer than Q's, but for that byte.
+    """
+
+    paper: ClassVar[str] = "Duda, Asymmetric numeral systems, arXiv 1311.2540"
+
+    Q: Quantizer
+    model: Model | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.Q, Quantizer):
+            raise ConfigError(
+                f"Q={self.Q}; allowed: a quantiser: Dithering, Ternary, Natural, NaturalDithering."
+            )
+        if self.model is not None:
+            object.__setattr__(self, "model", tuple(self.model))
+            if len(self.model) != self.Q.alphabet or sum(self.model) != TOTAL or min(self.model) < 0:
+                raise ConfigError(
+                    f"a model of {len(self.model)} frequencies that sum to {sum(self.model)}; "
+                    f"{self.Q} has {self.Q.alphabet} symbols, and the sum must be {TOTAL}."
+                )
+
+    def learned(self, buf: Bytes, d: int) -> Self:
+        """The same, knowing the model of the symbols of ``buf``, a message of ours for a vector in R^d."""
+        counts = np.bincount(self.Q.symbols(self._packed(buf, d), d), minlength=self.Q.alphabet)
+        return replace(self, model=smoothed(counts))
+
+    def compress(self, x: Array, key: Key) -> Bytes:
+        packed = self.Q.compress(x, key)
+        symbols = self.Q.symbols(packed, x.size)
+        counts = np.bincount(symbols, minlength=self.Q.alphabet)
+        model = fit(counts)
+        header = encode_model(model)
+        form = _FITTED
+        if self.model is not None and bits(counts, self.model) <= bits(counts, model) + 8 * len(header):
+            form, model, header = _KNOWN, self.model, header[:0]
+        coded = np.concatenate([packed[: self.Q.head], header, encode_symbols(symbols, model)])
+        if len(coded) >= len(packed):
+            form, coded = _PACKED, packed
+        return np.concatenate([np.array([form], dtype=np.uint8), coded])
+
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        self.Q.decompress_add(self._packed(buf, out.size), out, key, scale)
+
+    def _packed(self, buf: Bytes, d: int) -> Bytes:
+        """Q's message."""
+        form, start = (int(buf[0]) if len(buf) else None), 1 + self.Q.head
+        if form == _PACKED:
+            return buf[1:]
+        if len(buf) < start:
+            raise MessageError(f"{self}: message truncated, {len(buf)} bytes.")
+        if form == _FITTED:
+            model, end = decode_model(buf[start:], self.Q.alphabet)
+            symbols = decode_symbols(buf[start + end :], d, model)
+        elif form == _KNOWN and self.model is not None:
+            symbols = decode_symbols(buf[start:], d, self.model)
+        else:
+            raise MessageError(f"{self}: a message that starts with the byte {form}.")
+        return self.Q.message(buf[1:start], symbols)
+
+    def nbytes(self, d: int) -> None:
+        return None
+
+    def paper_bits(self, buf: Bytes, d: int) -> int:
+        return self.Q.paper_bits(self._packed(buf, d), d)
+
+    def omega(self, d: int, n: int) -> float:
+        return self.Q.omega(d, n)
+
+    def ab(self, d: int, n: int) -> tuple[float, float]:
+        return self.Q.ab(d, n)

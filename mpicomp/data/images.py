@@ -1,0 +1,50 @@
+"""Sets of grey images with a class each, in memory."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.errors import DataError
+
+Rows = slice | NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """``pixels`` uint8 of shape (m, p) from 0, black, to ``white``; ``labels`` uint8 (m,) below ``classes``.
+
+    Both are read-only.  ``sha256`` names the content, whatever files it came from.
+    """
+
+    name: str
+    pixels: NDArray[np.uint8]
+    labels: NDArray[np.uint8]
+    white: int
+    classes: int
+    sha256: str
+
+    @staticmethod
+    def of(name: str, pixels: NDArray[np.uint8], labels: NDArray[np.uint8], white: int) -> Images:
+        """The set in memory.  Raises ``DataError`` unless there is one label for each image."""
+        if labels.shape != pixels.shape[:1]:
+            raise DataError(f"{name} has {len(pixels)} images and {labels.size} labels. Get its files again.")
+        pixels = pixels.reshape(len(pixels), -1)
+        digest = hashlib.sha256(repr((pixels.shape, white)).encode())
+        for array in (pixels, labels):
+            array.flags.writeable = False
+            digest.update(array.data)
+        return Images(name, pixels, labels, white, int(labels.max()) + 1, digest.hexdigest())
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(m, p)."""
+        m, p = self.pixels.shape
+        return m, p
+
+    def intensities(self, rows: Rows) -> NDArray[np.float64]:
+        """The pixels of these rows as numbers from 0 to 1."""
+        return self.pixels[rows] / float(self.white)

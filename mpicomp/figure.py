@@ -1,0 +1,225 @@
+"""Drawing: what runs came to, against what they cost.  The only module that imports matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.errors import ConfigError, RecordError
+from mpicomp.record import Row
+from mpicomp.tables import human_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Wong's colours for every kind of sight, without the yellow; black and grey first, two of Tol's added.
+COLOURS = (
+    "#000000",
+    "#7f7f7f",
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#882255",
+    "#999933",
+)
+DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+MARKERS = "osD^vPX*<>hd"
+ABREAST = 4  # panels beside each other
+Value = Callable[[Row], float]  # what an axis shows of a row
+
+WIDE = 12.0  # methods whose ends differ by this factor get a logarithmic axis
+
+VERTICAL: dict[str, tuple[str, Value]] = {
+    "gradient": (r"$\|\nabla f(x)\|^2$", lambda row: row.grad_norm_sq),
+    "f": ("$f(x)$", lambda row: row.f),
+    "error": (r"total error $\sum_k\,\|e^k\|^2$", lambda row: row.error),
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What the panels of one problem show.  ``curves`` has the runs of each label, one a seed.
+
+    ``x`` and ``y`` are names out of ``suite.AXES``; there is a panel for each x.
+    """
+
+    title: str
+    subtitle: str
+    n: int
+    curves: dict[str, list[list[Row]]]
+    target: float | None = None
+    x: tuple[str, ...] = ("rounds", "up", "both", "seconds")
+    y: str = "gradient"
+
+
+def horizontal(n: int) -> dict[str, tuple[str, Value]]:
+    """The x axes: their labels and values, bytes being those of one of n workers."""
+    return {
+        "rounds": ("rounds", lambda row: row.round),
+        "up": ("uplink bytes per worker", lambda row: row.up_bytes / n),
+        "both": (
+            "bytes in both directions, per worker",
+            lambda row: (row.up_bytes + row.down_bytes) / n,
+        ),
+        "seconds": ("seconds", lambda row: row.seconds),
+        "epochs": ("passes over the samples", lambda row: row.epochs),
+    }
+
+
+def draw(picture: Picture) -> Figure:
+    """The panels of one problem."""
+    rows = 1 if len(picture.x) < ABREAST else 2
+    columns = -(-len(picture.x) // rows)
+    figure, panels = _figure(rows, columns, sharey=True)
+    _draw_problem(panels, picture, list(picture.curves))
+    for axes in panels[::columns]:
+        axes.set_ylabel(VERTICAL[picture.y][0])
+    panels[0].set_title(picture.subtitle, loc="left", fontsize=9.5, color="#444444", pad=10)
+    return _finish(figure, panels, picture.title)
+
+
+def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
+    """The problems of a study side by side, a row for each x axis; one x axis alone fills several rows."""
+    x = len(pictures[0].x)
+    rows = x if x > 1 else -(-len(pictures) // ABREAST)
+    columns = -(-len(pictures) * x // rows)
+    figure, panels = _figure(rows, columns, sharey=False)
+    labels = list(dict.fromkeys(label for picture in pictures for label in picture.curves))
+    for i, picture in enumerate(pictures):
+        own = panels[i::columns] if x > 1 else panels[i : i + 1]
+        _draw_problem(own, picture, labels)
+        own[0].set_title(picture.title, fontsize=10.5)
+    for axes in panels[::columns]:
+        axes.set_ylabel(VERTICAL[pictures[0].y][0])
+    for axes in panels[len(pictures) * x :]:
+        axes.remove()
+    return _finish(figure, panels[: len(pictures) * x], title)
+
+
+def _figure(rows: int, columns: int, sharey: bool) -> tuple[Figure, list[Axes]]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(max(5.5 * columns, 7) if columns < 3 else 4.2 * columns, 1.4 + 3.4 * rows))
+    figure.set_layout_engine("constrained")
+    return figure, list(figure.subplots(rows, columns, sharey=sharey, squeeze=False).flat)
+
+
+def _finish(figure: Figure, panels: Sequence[Axes], title: str) -> Figure:
+    """The title, and one legend with every label that some panel has."""
+    figure.suptitle(title, fontsize=15, fontweight="bold")
+    shown: dict[str, Any] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        shown |= {label: handle for handle, label in zip(handles, labels, strict=True) if label not in shown}
+    width = figure.get_size_inches()[0]
+    columns = min(len(shown), max(2, int(width / 2.2)))
+    figure.legend(
+        list(shown.values()),
+        list(shown),
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=10,
+    )
+    return figure
+
+
+def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -> None:
+    """Fill the panels; a label's place in ``labels`` gives its colour, the same in all of a study."""
+    if not any(len(rows) > 1 for runs in picture.curves.values() for rows in runs):
+        raise RecordError("there is nothing to draw: no run has recorded more than its start.")
+    known = horizontal(picture.n)
+    for axes, name in zip(panels, picture.x, strict=True):
+        label, x = known[name]
+        _scale(axes, _draw_panel(axes, picture, x, labels))
+        axes.set_xlabel(label)
+        if "bytes" in label:
+            axes.xaxis.set_major_formatter(lambda value, _: human_bytes(value))
+
+
+def _draw_panel(axes: Axes, picture: Picture, x: Value, labels: list[str]) -> list[tuple[float, float]]:
+    """Draw the curves; gives the x of the first observation after the start, and of the last, of each."""
+    spans = []
+    logarithmic = picture.y != "f"  # a function value may be negative
+    for label, runs in picture.curves.items():
+        i = labels.index(label)
+        across, middle, low, high = _band(runs, x, VERTICAL[picture.y][1], logarithmic)
+        spans.append((float(across[1:2].sum()), float(across[-1])))
+        colour = COLOURS[i % len(COLOURS)]
+        axes.fill_between(across, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(
+            across,
+            middle,
+            label=label.replace("$", r"\$"),
+            color=colour,
+            linestyle=DASHES[i % len(DASHES)],
+            linewidth=1.8,
+            marker=MARKERS[i % len(MARKERS)],
+            markersize=5,
+            markevery=(0.03 * (i % 5), 0.17),
+        )
+    if picture.target is not None and picture.y == "gradient":
+        axes.axhline(picture.target, color="#444444", linewidth=0.9, linestyle=(0, (2, 3)), zorder=0)
+        place = axes.get_yaxis_transform()  # x as a fraction of the panel, y as data
+        axes.text(0.01, picture.target, "target", transform=place, va="bottom", fontsize=8, color="#444444")
+    if logarithmic:
+        axes.set_yscale("log")
+    axes.grid(True, which="major", color="#e2e2e2", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    return spans
+
+
+def _band(
+    runs: Sequence[Sequence[Row]], x: Value, y: Value, logarithmic: bool
+) -> tuple[NDArray[np.float64], ...]:
+    """Observation by observation over the seeds: median x; median, least and largest y.
+
+    The curve ends where the median run does.  Until then a run that has ended holds its last y, while
+    x is that of the runs that go on.
+    """
+    length = sorted(map(len, runs))[len(runs) // 2]
+    runs = [rows[:length] for rows in runs]
+    across = np.full((len(runs), length), np.nan)
+    metric = np.empty((len(runs), length))
+    for i, rows in enumerate(runs):
+        across[i, : len(rows)] = [x(row) for row in rows]
+        metric[i] = [y(row) for row in rows] + [y(rows[-1])] * (length - len(rows))
+    if logarithmic:
+        metric = np.maximum(metric, np.finfo(float).tiny)  # an exact 0 still has a place
+    return np.nanmedian(across, axis=0), np.median(metric, axis=0), metric.min(axis=0), metric.max(axis=0)
+
+
+def _scale(axes: Axes, spans: Sequence[tuple[float, float]]) -> None:
+    """A logarithmic x axis if the methods' ends are far apart."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    starts, ends = zip(*spans, strict=True)
+    if max(ends) <= WIDE * min(ends):
+        axes.set_xlim(left=0)
+        return
+    axes.set_xscale("log", nonpositive="mask")
+    axes.set_xlim(left=min(start for start in starts if start > 0))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write the figure as a PNG, or in whatever format the path's ending names."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=200)
+    except OSError as error:
+        raise RecordError(f"cannot write {path}: {error.strerror}.") from None
+    except ValueError as error:
+        raise ConfigError(f"cannot write {path}: {error}.") from None

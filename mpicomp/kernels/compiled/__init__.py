@@ -1,0 +1,59 @@
+"""The kernels compiled by numba, under the names that ``definition`` has.  Import by ``loading`` alone."""
+
+from mpicomp.kernels.compiled.dithering import (
+    dither_add,
+    dither_pack,
+    natural_dither_add,
+    natural_dither_pack,
+    ternary_add,
+    ternary_pack,
+)
+from mpicomp.kernels.compiled.natural import natural_add, natural_pack
+from mpicomp.kernels.compiled.permutation import permute
+from mpicomp.kernels.compiled.philox import words
+from mpicomp.kernels.compiled.positions import (
+    complement,
+    decode_bitmap,
+    decode_elias_fano,
+    decode_raw,
+    decode_threes,
+    encode_bitmap,
+    encode_elias_fano,
+    encode_raw,
+    encode_threes,
+)
+from mpicomp.kernels.compiled.reductions import norm
+from mpicomp.kernels.compiled.selection import at_least, nonzero, top_k
+from mpicomp.kernels.compiled.sign import sign_add, sign_pack
+from mpicomp.kernels.compiled.vectors import add_scaled, gather, scatter_add
+
+__all__ = [
+    "add_scaled",
+    "at_least",
+    "complement",
+    "decode_bitmap",
+    "decode_elias_fano",
+    "decode_raw",
+    "decode_threes",
+    "dither_add",
+    "dither_pack",
+    "encode_bitmap",
+    "encode_elias_fano",
+    "encode_raw",
+    "encode_threes",
+    "gather",
+    "natural_add",
+    "natural_dither_add",
+    "natural_dither_pack",
+    "natural_pack",
+    "nonzero",
+    "norm",
+    "permute",
+    "scatter_add",
+    "sign_add",
+    "sign_pack",
+    "ternary_add",
+    "ternary_pack",
+    "top_k",
+    "words",
+]

@@ -1,0 +1,76 @@
+"""How kernels are compiled: for the types that are listed, when the module is imported, kept on disk.
+
+Arithmetic is IEEE's, one operation at a time and in the order that is written: no fast-math, and LLVM
+contracts no multiplication with an addition unless it is told to.  Nothing is compiled at a call: a
+type that is not listed is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit, types
+from numba.core.types import Type
+from numba.extending import intrinsic
+
+boolean, uint8, uint16, uint32, uint64 = types.boolean, types.uint8, types.uint16, types.uint32, types.uint64
+int64 = types.int64
+float32, float64, void = types.float32, types.float64, types.void
+FLOATS = (float32, float64)
+STREAM = types.UniTuple(uint64, 5)  # its key and the upper lanes of its counter
+
+
+def read(element: Type) -> Type:
+    """A contiguous vector that is only read: it may be read-only, and at any address."""
+    return types.Array(element, 1, "C", readonly=True, aligned=False)
+
+
+def write(element: Type) -> Type:
+    """A contiguous vector that is changed."""
+    return types.Array(element, 1, "C")
+
+
+def kernel(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compile a function for these signatures, or load it from the folder of an earlier process."""
+    return njit(list(signatures), cache=True, error_model="numpy", boundscheck=False, fastmath=False)
+
+
+@intrinsic
+def trailing_zeros(typingctx: Any, word: Type) -> Any:
+    """The number of zero bits below the lowest set bit of a uint64, 64 if there is none."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], context.get_constant(boolean, False))
+
+    return uint64(uint64), codegen
+
+
+@intrinsic
+def set_bits(typingctx: Any, word: Type) -> Any:
+    """The number of bits of a uint64 that are set."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return uint64(uint64), codegen
+
+
+@intrinsic
+def float_of(typingctx: Any, word: Type) -> Any:
+    """The double with the bits of a uint64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], context.get_value_type(float64))
+
+    return float64(uint64), codegen
+
+
+@intrinsic
+def bits_of(typingctx: Any, number: Type) -> Any:
+    """The bits of a double as a uint64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], context.get_value_type(uint64))
+
+    return uint64(float64), codegen

@@ -1,0 +1,236 @@
+"""Sets of positions, compiled: bits are read by words of 64.
+
+What a decoder reads is first copied into whole words, with one to spare, and each index is checked as it
+is found: no buffer whatever makes it read or write outside.  Encoders check each bit that they set.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.coding.bits import Bytes, check_trits, packed_nbytes
+from mpicomp.kernels.compiled.jit import (
+    boolean,
+    int64,
+    kernel,
+    read,
+    trailing_zeros,
+    uint8,
+    uint64,
+    void,
+    write,
+)
+from mpicomp.kernels.permutation import Indices
+from mpicomp.kernels.positions import refused
+
+_NONE = np.zeros(1, dtype=np.uint64)  # the low parts where there are none
+
+
+def encode_raw(indices: Indices, width: int) -> Bytes:
+    """Symbols of ``width`` bits."""
+    words = np.zeros(indices.size * width // 64 + 2, dtype=np.uint64)
+    _pack(indices, width, words)
+    return words.view(np.uint8)[: packed_nbytes(indices.size, width)]
+
+
+def decode_raw(buf: Bytes, d: int, k: int, width: int) -> Indices:
+    """The indices of ``encode_raw``."""
+    out = np.empty(k, dtype=np.int64)
+    if not _unpack(_words(buf), width, d, out):
+        raise refused(d, k)
+    return out
+
+
+def encode_bitmap(indices: Indices, d: int) -> Bytes:
+    """d bits."""
+    return _marked(indices, d, 0, 0)
+
+
+def decode_bitmap(buf: Bytes, d: int, k: int) -> Indices:
+    """The indices of ``encode_bitmap``."""
+    return _joined(_NONE, 0, _words(buf), d, 0, d, k)
+
+
+def encode_elias_fano(indices: Indices, d: int, low: int) -> Bytes:
+    """Symbols of ``low`` bits, then the bitmap of the rest."""
+    upper = _marked(indices, indices.size + ((d - 1) >> low), low, 1)
+    return np.concatenate([encode_raw(indices, low), upper])
+
+
+def decode_elias_fano(buf: Bytes, d: int, k: int, low: int) -> Indices:
+    """The indices of ``encode_elias_fano``."""
+    split = packed_nbytes(k, low)
+    return _joined(_words(buf[:split]), low, _words(buf[split:]), k + ((d - 1) >> low), 1, d, k)
+
+
+def encode_threes(indices: Indices, d: int) -> Bytes:
+    """Trits, then the bitmap of the rest."""
+    trits = np.zeros(-(-indices.size // 5), dtype=np.uint8)
+    upper = np.zeros(-(-(indices.size + (d - 1) // 3) // 8), dtype=np.uint8)
+    if not _by_threes(indices, trits, upper):
+        raise _outside(indices)
+    return np.concatenate([trits, upper])
+
+
+def decode_threes(buf: Bytes, d: int, k: int) -> Indices:
+    """The indices of ``encode_threes``."""
+    split = -(-k // 5)
+    check_trits(buf[:split])
+    out = np.empty(k, dtype=np.int64)
+    if not _from_threes(buf[:split], _words(buf[split:]), k + (d - 1) // 3, d, out):
+        raise refused(d, k)
+    return out
+
+
+def complement(indices: Indices, d: int) -> Indices:
+    """The positions below d that are not among the increasing ``indices``."""
+    out = np.empty(d - indices.size, dtype=np.int64)
+    _complement(indices, out)
+    return out
+
+
+def _marked(indices: Indices, nbits: int, low: int, rank: int) -> Bytes:
+    out = np.zeros(-(-nbits // 8), dtype=np.uint8)
+    if not _mark(indices, low, rank, out):
+        raise _outside(indices)
+    return out
+
+
+def _joined(
+    lower: NDArray[np.uint64], low: int, upper: NDArray[np.uint64], nbits: int, rank: int, d: int, k: int
+) -> Indices:
+    out = np.empty(k, dtype=np.int64)
+    if not _join(lower, low, upper, nbits, rank, d, out):
+        raise refused(d, k)
+    return out
+
+
+def _words(buf: Bytes) -> NDArray[np.uint64]:
+    """The bytes as words of 64 bits, one word of zeros after them."""
+    words = np.zeros(-(-buf.size // 8) + 1, dtype=np.uint64)
+    words.view(np.uint8)[: buf.size] = buf
+    return words
+
+
+def _outside(indices: Indices) -> IndexError:
+    return IndexError(f"indices from {indices.min()} to {indices.max()} are not below the dimension")
+
+
+@kernel(void(read(int64), uint64, write(uint64)))
+def _pack(indices, width, words):
+    """The lowest ``width`` < 64 bits of each index; there is a word to spare."""
+    mask = (np.uint64(1) << width) - np.uint64(1)
+    for j in range(indices.size):
+        bit = np.uint64(j) * width
+        at, shift = bit >> np.uint64(6), bit & np.uint64(63)
+        symbol = np.uint64(indices[j]) & mask
+        words[at] |= symbol << shift
+        words[at + np.uint64(1)] |= (symbol >> np.uint64(1)) >> (np.uint64(63) - shift)
+
+
+@kernel(uint64(read(uint64), uint64, uint64))
+def _symbol(words, width, j):
+    """Symbol j of ``width`` < 64 bits; there is a word to spare."""
+    bit = j * width
+    at, shift = bit >> np.uint64(6), bit & np.uint64(63)
+    word = words[at] >> shift
+    word |= (words[at + np.uint64(1)] << np.uint64(1)) << (np.uint64(63) - shift)
+    return word & ((np.uint64(1) << width) - np.uint64(1))
+
+
+@kernel(boolean(read(uint64), uint64, int64, write(int64)))
+def _unpack(words, width, d, out):
+    last = -1
+    for j in range(out.size):
+        i = np.int64(_symbol(words, width, np.uint64(j)))
+        if not last < i < d:
+            return False
+        out[j] = last = i
+    return True
+
+
+@kernel(boolean(read(int64), uint64, int64, write(uint8)))
+def _mark(indices, low, rank, out):
+    """Set bit (i_j >> low) + rank j for each index."""
+    for j in range(indices.size):
+        bit = (np.uint64(indices[j]) >> low) + np.uint64(rank * j)
+        at = bit >> np.uint64(3)
+        if at >= np.uint64(out.size):
+            return False
+        out[at] |= np.uint8(1) << np.uint8(bit & np.uint64(7))
+    return True
+
+
+@kernel(boolean(read(uint64), uint64, read(uint64), int64, int64, int64, write(int64)))
+def _join(lower, low, upper, nbits, rank, d, out):
+    """The indices behind the set bits among the first ``nbits`` of ``upper``, and their low parts."""
+    j, last = 0, -1
+    for w in range((nbits + 63) // 64):
+        word = upper[w]
+        if 64 * (w + 1) > nbits:
+            word &= (np.uint64(1) << np.uint64(nbits & 63)) - np.uint64(1)
+        while word:
+            if j == out.size:
+                return False
+            bit = 64 * w + np.int64(trailing_zeros(word))
+            i = (bit - rank * j) << np.int64(low)
+            if low:
+                i |= np.int64(_symbol(lower, low, np.uint64(j)))
+            if not last < i < d:
+                return False
+            out[j] = last = i
+            j += 1
+            word &= word - np.uint64(1)
+    return j == out.size
+
+
+@kernel(boolean(read(int64), write(uint8), write(uint8)))
+def _by_threes(indices, trits, upper):
+    power = 1
+    for j in range(indices.size):
+        third = np.uint64(indices[j]) // np.uint64(3)
+        trits[j // 5] += np.uint8(power * np.int64(np.uint64(indices[j]) - np.uint64(3) * third))
+        power = power * 3 if power < 81 else 1
+        bit = third + np.uint64(j)
+        at = bit >> np.uint64(3)
+        if at >= np.uint64(upper.size):
+            return False
+        upper[at] |= np.uint8(1) << np.uint8(bit & np.uint64(7))
+    return True
+
+
+@kernel(boolean(read(uint8), read(uint64), int64, int64, write(int64)))
+def _from_threes(trits, upper, nbits, d, out):
+    j, last, rest = 0, -1, np.uint64(0)
+    for w in range((nbits + 63) // 64):
+        word = upper[w]
+        if 64 * (w + 1) > nbits:
+            word &= (np.uint64(1) << np.uint64(nbits & 63)) - np.uint64(1)
+        while word:
+            if j == out.size:
+                return False
+            if j % 5 == 0:
+                rest = np.uint64(trits[j // 5])
+            third = rest // np.uint64(3)
+            i = 3 * (64 * w + np.int64(trailing_zeros(word)) - j) + np.int64(rest - np.uint64(3) * third)
+            rest = third
+            if not last < i < d:
+                return False
+            out[j] = last = i
+            j += 1
+            word &= word - np.uint64(1)
+    return j == out.size
+
+
+@kernel(void(read(int64), write(int64)))
+def _complement(indices, out):
+    start = count = 0
+    for j in range(indices.size):
+        for i in range(start, indices[j]):
+            out[count] = i
+            count += 1
+        start = indices[j] + 1
+    for i in range(start, indices.size + out.size):
+        out[count] = i
+        count += 1

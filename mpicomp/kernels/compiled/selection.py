@@ -1,0 +1,149 @@
+"""Selecting coordinates by their magnitude, compiled: 64 coordinates are compared at a time.
+
+``top_k`` guesses a threshold from a sample and collects what passes it in one pass; the exact threshold
+is found among those few.  A guess that fails costs time, never a different answer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.kernels.compiled.jit import (
+    int64,
+    kernel,
+    read,
+    set_bits,
+    trailing_zeros,
+    uint32,
+    uint64,
+    void,
+    write,
+)
+from mpicomp.kernels.permutation import Indices
+from mpicomp.kernels.selection import Float, least_bits
+
+Bits = NDArray[np.unsignedinteger]
+
+_BITS = (uint32, uint64)
+_SAMPLE = 4096
+_SPARE = 68  # a word's indices, and what the last four of them may lack
+
+
+def nonzero(x: Float) -> Indices:
+    """The indices of the entries that are not 0, increasing."""
+    return at_least(x, 0.0)
+
+
+def at_least(x: Float, lam: float) -> Indices:
+    """The indices of the entries with |x_j| >= lam and x_j != 0, increasing."""
+    bits, least = bits_of(x), least_bits(lam, x.dtype)
+    few = _collected(bits, least, x.size // 16)
+    if few is not None:
+        return few
+    every = _collected(bits, least, x.size)
+    assert every is not None
+    return every
+
+
+def top_k(x: Float, k: int) -> Indices:
+    """The indices of the k largest magnitudes, increasing; ties go to the lowest index."""
+    if k == x.size:
+        return np.arange(k)
+    bits = bits_of(x)
+    guess, most = _guess(bits, k)
+    few = _collected(bits, guess, most)
+    if few is None:  # many ties, or a sample that misled
+        few = _collected(bits, guess + 1, most)
+        if few is not None and few.size < k:
+            return _first(bits, guess, k)
+    if few is None or few.size < k:
+        return _first(bits, _threshold(bits, k), k)
+    chosen = bits[few]
+    return few[_first(chosen, _threshold(chosen, k), k)]
+
+
+def bits_of(x: Float) -> Bits:
+    """The numbers as unsigned integers."""
+    return x.view(np.uint32 if x.dtype == np.float32 else np.uint64)
+
+
+def mask_of(bits: Bits) -> int:
+    """All bits but the sign."""
+    return (1 << (8 * bits.itemsize - 1)) - 1
+
+
+def _guess(bits: Bits, k: int) -> tuple[int, int]:
+    """Bits that a little more than k magnitudes should reach, and how many more are too many."""
+    sample = bits[:: -(-bits.size // _SAMPLE)] & bits.dtype.type(mask_of(bits))
+    rank = k * sample.size / bits.size
+    rank = min(int(rank + 4 * np.sqrt(rank) + 4), sample.size)
+    guess = np.partition(sample, sample.size - rank)[sample.size - rank]
+    return int(guess), 2 * rank * bits.size // sample.size
+
+
+def _threshold(bits: Bits, k: int) -> int:
+    """The k-th largest magnitude."""
+    magnitude = bits & bits.dtype.type(mask_of(bits))
+    return int(np.partition(magnitude, bits.size - k)[bits.size - k])
+
+
+def _collected(bits: Bits, least: int, most: int) -> Indices | None:
+    """The indices of the magnitudes from ``least`` on; None if there are more than ``most``."""
+    out = np.empty(most + _SPARE, dtype=np.int64)
+    count = _collect(bits, least, mask_of(bits), out)
+    return out[:count] if count <= most else None
+
+
+def _first(bits: Bits, threshold: int, k: int) -> Indices:
+    """The first k indices of the magnitudes from ``threshold`` on that has k of them, ties last."""
+    out = np.empty(k + 1, dtype=np.int64)
+    _merge(bits, threshold, mask_of(bits), _count(bits, threshold + 1, mask_of(bits)), out)
+    return out[:k]
+
+
+@kernel(*(int64(read(u), uint64, uint64, write(int64)) for u in _BITS))
+def _collect(bits, least, mask, out):
+    """Fill ``out``, which has _SPARE entries more than may be found, and return how many were found.
+
+    Four indices are written at a time, whether there are as many or not: what an index is cannot be
+    predicted, so a branch for each would cost more than the rest.
+    """
+    count, most = 0, out.size - _SPARE
+    for start in range(0, bits.size, 64):
+        passed = np.uint64(0)
+        if start + 64 <= bits.size:
+            chunk = bits[start : start + 64]
+            for j in range(64):
+                passed |= np.uint64((chunk[j] & mask) >= least) << np.uint64(j)
+        else:
+            for j in range(start, bits.size):
+                passed |= np.uint64((bits[j] & mask) >= least) << np.uint64(j - start)
+        found = np.int64(set_bits(passed))
+        for first in range(0, max(found, 1), 4):
+            for j in range(4):
+                out[count + first + j] = start + np.int64(trailing_zeros(passed))
+                passed &= passed - np.uint64(1)
+        count += found
+        if count > most:
+            return count
+    return count
+
+
+@kernel(*(int64(read(u), uint64, uint64) for u in _BITS))
+def _count(bits, least, mask):
+    count = 0
+    for j in range(bits.size):
+        count += (bits[j] & mask) >= least
+    return count
+
+
+@kernel(*(void(read(u), uint64, uint64, int64, write(int64)) for u in _BITS))
+def _merge(bits, threshold, mask, above, out):
+    count, ties = 0, out.size - 1 - above
+    for j in range(bits.size):
+        magnitude = bits[j] & mask
+        tied = magnitude == threshold
+        out[count] = j
+        count += (magnitude > threshold) | (tied & (ties > 0))
+        ties -= tied

@@ -1,0 +1,52 @@
+"""One bit a coordinate, compiled: bits and sum in one pass."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpicomp.coding.bits import Bytes, packed_nbytes
+from mpicomp.kernels import reductions as definition
+from mpicomp.kernels.compiled.jit import FLOATS, float64, kernel, read, uint64, void, write
+from mpicomp.kernels.compiled.packing import padded
+from mpicomp.kernels.compiled.reductions import block_magnitude, tree_sum
+from mpicomp.kernels.reductions import BLOCK, Float
+
+
+def sign_pack(x: Float) -> tuple[float, Bytes]:
+    """|x|_1 / d, which is not finite if an entry is not, and the bits."""
+    blocks = -(-x.size // BLOCK)
+    sums, bits = np.empty(blocks), np.empty(BLOCK // 64 * blocks, dtype=np.uint64)
+    _pack(x, sums, bits)
+    total = tree_sum(sums)
+    mean = total / x.size if total < 2.0**900 else definition.mean_magnitude(x)
+    return mean, bits.view(np.uint8)[: packed_nbytes(x.size, 1)]
+
+
+def sign_add(buf: Bytes, out: Float, step: float) -> None:
+    """out_j += -step where bit j is set, +step elsewhere."""
+    _add(padded(buf, 1, out.size), out, step)
+
+
+@kernel(*(void(read(x), write(float64), write(uint64)) for x in FLOATS))
+def _pack(x, sums, bits):
+    lanes, last = np.empty(128), np.zeros(BLOCK, dtype=x.dtype)
+    for c in range(sums.size):
+        block = x[c * BLOCK : (c + 1) * BLOCK]
+        if block.size < BLOCK:
+            last[: block.size] = block
+            block = last[:]
+        sums[c] = block_magnitude(block, lanes)
+        for w in range(BLOCK // 64):
+            chunk = block[64 * w : 64 * w + 64]
+            word = np.uint64(0)
+            for j in range(64):
+                word |= np.uint64(chunk[j] < 0) << np.uint64(j)
+            bits[BLOCK // 64 * c + w] = word
+
+
+@kernel(*(void(read(uint64), write(x), float64) for x in FLOATS))
+def _add(words, out, step):
+    for w in range((out.size + 63) // 64):
+        chunk = out[64 * w : 64 * w + 64]
+        for j in range(chunk.size):
+            chunk[j] += -step if (words[w] >> np.uint64(j)) & np.uint64(1) else step

@@ -1,0 +1,41 @@
+"""Powers of two: a sign bit and an exponent code for each coordinate."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpicomp.coding.bits import Bytes, pack, packed_nbytes, unpack
+from mpicomp.errors import MessageError, not_finite
+from mpicomp.kernels.philox import StreamName, words
+from mpicomp.kernels.rounding import Float, powers_of_two
+
+
+def natural_pack(x: Float, bias: int, width: int, stream: StreamName) -> Bytes:
+    """Sign bits, then codes of ``width`` bits: 0 for 0, else exponent + bias, at most 2 bias.
+
+    Raises ``DivergedError`` unless x is finite.
+    """
+    if not np.isfinite(x).all():
+        raise not_finite()
+    exponents = powers_of_two(np.abs(x.astype(np.float64)), 1 - bias, words(stream, 0, x.size))
+    codes = np.minimum(exponents + bias, 2 * bias).astype(np.uint64)
+    return np.concatenate([np.packbits(x < 0, bitorder="little"), pack(codes, width)])
+
+
+def natural_add(buf: Bytes, out: Float, bias: int, width: int, scale: float) -> None:
+    """out += scale times the powers of two in ``buf``, which has their length.
+
+    Raises ``MessageError``, and adds nothing, if a code is too large.
+    """
+    d, split = out.size, packed_nbytes(out.size, 1)
+    negative = np.unpackbits(buf[:split], count=d, bitorder="little").view(bool)
+    codes = unpack(buf[split:], d, width).astype(np.int32)
+    if codes.max(initial=0) > 2 * bias:
+        raise code_too_large(codes.max(), bias)
+    magnitude = np.where(codes > 0, np.ldexp(1.0, codes - bias) * scale, 0.0)
+    out += np.where(negative, -magnitude, magnitude)
+
+
+def code_too_large(code: int, bias: int) -> MessageError:
+    """What is raised for a code that stands for no power of two."""
+    return MessageError(f"exponent code {code} where at most {2 * bias} is allowed.")

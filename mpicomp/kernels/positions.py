@@ -1,0 +1,95 @@
+"""The four layouts of a set of k out of d positions; ``coding.indices`` says which one is used.
+
+Encoders take k strictly increasing indices below d.  Decoders are given a buffer of the layout's length
+and raise ``MessageError`` if it does not hold such a set.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpicomp.coding.bits import Bytes, pack, pack_trits, packed_nbytes, unpack, unpack_trits
+from mpicomp.errors import MessageError
+from mpicomp.kernels.permutation import Indices
+
+
+def encode_raw(indices: Indices, width: int) -> Bytes:
+    """Symbols of ``width`` bits."""
+    return pack(indices.astype(np.uint64), width)
+
+
+def decode_raw(buf: Bytes, d: int, k: int, width: int) -> Indices:
+    """The indices of ``encode_raw``."""
+    return checked(unpack(buf, k, width).astype(np.int64), d, k)
+
+
+def encode_bitmap(indices: Indices, d: int) -> Bytes:
+    """d bits."""
+    bits = np.zeros(d, dtype=bool)
+    bits[indices] = True
+    return np.packbits(bits, bitorder="little")
+
+
+def decode_bitmap(buf: Bytes, d: int, k: int) -> Indices:
+    """The indices of ``encode_bitmap``."""
+    return checked(_set_bits(buf, d), d, k)
+
+
+def encode_elias_fano(indices: Indices, d: int, low: int) -> Bytes:
+    """Symbols of ``low`` bits, then the bitmap of the rest."""
+    lower = (indices & ((1 << low) - 1)).astype(np.uint64)
+    return np.concatenate([pack(lower, low), _upper(indices, d, 1 << low)])
+
+
+def decode_elias_fano(buf: Bytes, d: int, k: int, low: int) -> Indices:
+    """The indices of ``encode_elias_fano``."""
+    split = packed_nbytes(k, low)
+    return _joined(unpack(buf[:split], k, low), buf[split:], d, k, 1 << low)
+
+
+def encode_threes(indices: Indices, d: int) -> Bytes:
+    """Trits, then the bitmap of the rest."""
+    return np.concatenate([pack_trits((indices % 3).astype(np.uint8)), _upper(indices, d, 3)])
+
+
+def decode_threes(buf: Bytes, d: int, k: int) -> Indices:
+    """The indices of ``encode_threes``."""
+    split = -(-k // 5)
+    return _joined(unpack_trits(buf[:split], k), buf[split:], d, k, 3)
+
+
+def complement(indices: Indices, d: int) -> Indices:
+    """The positions below d that are not among the increasing ``indices``."""
+    rest = np.ones(d, dtype=bool)
+    rest[indices] = False
+    return np.flatnonzero(rest)
+
+
+def refused(d: int, k: int) -> MessageError:
+    """What a decoder raises."""
+    return MessageError(f"the message does not hold {k} increasing indices below {d}.")
+
+
+def checked(indices: Indices, d: int, k: int) -> Indices:
+    """``indices``, if they are a set of k below d."""
+    if indices.size != k or (k and (indices[-1] >= d or (np.diff(indices) <= 0).any())):
+        raise refused(d, k)
+    return indices
+
+
+def _upper(indices: Indices, d: int, step: int) -> Bytes:
+    """The bitmap with bit (i_j div step) + j set for the j-th index."""
+    k = indices.size
+    return encode_bitmap(indices // step + np.arange(k), k + (d - 1) // step)
+
+
+def _joined(lower: np.ndarray, buf: Bytes, d: int, k: int, step: int) -> Indices:
+    upper = _set_bits(buf, k + (d - 1) // step)
+    if upper.size != k:
+        raise refused(d, k)
+    return checked((upper - np.arange(k)) * step + lower.astype(np.int64), d, k)
+
+
+def _set_bits(buf: Bytes, nbits: int) -> Indices:
+    # The cast to bool comes first because numpy finds the true entries of a bool array by word.
+    return np.flatnonzero(np.unpackbits(buf, count=nbits, bitorder="little").view(bool))

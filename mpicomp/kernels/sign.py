@@ -1,0 +1,19 @@
+"""One bit a coordinate: 1 for a negative one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpicomp.coding.bits import Bytes
+from mpicomp.kernels.reductions import Float, mean_magnitude
+
+
+def sign_pack(x: Float) -> tuple[float, Bytes]:
+    """|x|_1 / d, which is not finite if an entry is not, and the bits."""
+    return mean_magnitude(x), np.packbits(x < 0, bitorder="little")
+
+
+def sign_add(buf: Bytes, out: Float, step: float) -> None:
+    """out_j += -step where bit j is set, +step elsewhere."""
+    negative = np.unpackbits(buf, count=out.size, bitorder="little").view(bool)
+    out += np.where(negative, -step, step)

@@ -1,0 +1,25 @@
+"""Adding to a vector, densely and at some coordinates; each product and sum is rounded once, in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.kernels.permutation import Indices
+
+Float = NDArray[np.floating]
+
+
+def add_scaled(out: Float, x: Float, scale: float) -> None:
+    """out += scale * x."""
+    out += np.multiply(x, scale, dtype=np.float64)
+
+
+def gather(x: Float, indices: Indices) -> Float:
+    """x[indices]."""
+    return x[indices]
+
+
+def scatter_add(out: Float, indices: Indices, values: Float, scale: float) -> None:
+    """out[indices] += scale * values; no index comes twice."""
+    out[indices] += np.multiply(values, scale, dtype=np.float64)

@@ -1,0 +1,94 @@
+"""Dore: DIANA up; down, the compressed step, with part of what it left out fed back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mpicomp.compressors import Unbiased
+from mpicomp.compressors.base import Array
+from mpicomp.errors import ConfigError
+from mpicomp.keys import Key
+from mpicomp.methods.averaging import mean
+from mpicomp.methods.base import Message, Method
+from mpicomp.methods.checks import Step
+from mpicomp.methods.stochastic import gradient
+from mpicomp.problems.base import Constants, Objective
+
+
+@dataclass(frozen=True)
+class Dore(Method):
+    """Algorithm 1 as recalled, without a prox::
+
+        worker i   m_i = Q_i(g_i(x^k) - h_i);   h_i += α m_i
+        server     g = h + mean m_i;   h += α mean m_i
+                   q = -γ g + η e;   e = q - C(q)
+        all        x^{k+1} = x^k + β C(q)
+
+    g_i is ∇f_i, or its mean over ``batch`` samples; C is ``down``.  h = mean h_i throughout.
+    alpha defaults to 1/(1 + ω), beta and eta to 1/(1 + ω'), ω' of C; the paper's experiments have β = η = 1.
+    theory: gamma = (1 - η(1 + ω')/2) / (β (1 + ω') (1 + 6A) L_max) for convex f_i and η < 2/(1 + ω'); A is
+    that of the AB-inequality.  Not the paper's: DIANA's proof with E‖C(q)‖² ≤ (1 + ω')‖q‖², where
+    E⟨e, x^k - x*⟩ = -β E‖e‖² pays for η e in q.
+
+    The error e is the server's; the total error of a run, which counts the workers', stays 0.
+    """
+
+    Q: Unbiased
+    down: Unbiased
+    gamma: Step = "theory"
+    alpha: Step = None
+    beta: Step = None
+    eta: Step = None
+    batch: int | float | None = None
+
+    paper: ClassVar[str] = "Liu, Li, Tang, Yan, Double residual compression (AISTATS 2020)"
+    fractions: ClassVar[tuple[str, ...]] = ("alpha", "beta", "eta")
+    zeros: ClassVar[tuple[str, ...]] = ("eta",)
+    counts: ClassVar[tuple[str, ...]] = ("batch",)
+
+    @dataclass
+    class Replica:
+        x: Array
+
+    @dataclass
+    class Server:
+        h: Array
+        e: Array
+
+    @dataclass
+    class Worker:
+        h: Array
+
+    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+        m = self.Q.compress_difference(gradient(f, r.x, self.batch, key), w.h, key)
+        self.Q.decompress_add(m, w.h, key, self.alpha)  # h_i += α m_i
+        return Message(m)
+
+    def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
+        m = mean(ups, self.Q, r.x, 1 / key.n)
+        s.e = self.eta * s.e - self.gamma * (s.h + m)  # q = -γ g + η e
+        s.h += self.alpha * m
+        q = self.down.compress(s.e, key)
+        self.down.decompress_add(q, s.e, key, -1.0)  # e = q - C(q)
+        return Message(q)
+
+    def follow(self, r: Replica, down: Message, key: Key) -> None:
+        self.down.decompress_add(down.m, r.x, key, self.beta)  # x^{k+1} = x^k + β C(q)
+
+    def paper_bits(self, up: Message, d: int, key: Key) -> int:
+        return self.Q.paper_bits(up.m, d)
+
+    def defaults(self, d: int, n: int) -> dict[str, float]:
+        shrink = 1 / (1 + self.down.omega(d, n))
+        return {"alpha": 1 / (1 + self.Q.omega(d, n)), "beta": shrink, "eta": shrink}
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        spread, (a, _) = 1 + self.down.omega(d, n), self.Q.ab(d, n)
+        if self.eta * spread >= 2:
+            raise ConfigError(
+                f"eta={self.eta}: Dore has a theory step size for eta < 2/(1 + ω') = {2 / spread:.3g} alone. "
+                "Take a smaller eta, or give gamma as a number."
+            )
+        return {"gamma": (1 - self.eta * spread / 2) / (self.beta * spread * (1 + 6 * a) * c.L_max)}

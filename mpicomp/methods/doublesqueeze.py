@@ -1,0 +1,82 @@
+"""DoubleSqueeze: error feedback on the workers and on the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mpicomp.compressors import Absolute, Contractive
+from mpicomp.compressors.base import Array
+from mpicomp.errors import ConfigError
+from mpicomp.keys import Key
+from mpicomp.methods.averaging import mean
+from mpicomp.methods.base import Message, Method
+from mpicomp.methods.checks import Step
+from mpicomp.methods.stochastic import gradient
+from mpicomp.problems.base import Constants, Objective
+
+
+@dataclass(frozen=True)
+class DoubleSqueeze(Method):
+    """As recalled; what either side drops is added to its next message::
+
+        worker i   v_i = g_i(x^k) + δ_i;        δ_i = v_i - C(v_i)
+        server     v = mean C(v_i) + δ;         δ = v - C'(v)
+        all        x^{k+1} = x^k - γ C'(v)
+
+    g_i is ∇f_i, or its mean over ``batch`` samples; C' is ``down``.  The virtual iterate
+    x^k - γ (mean δ_i + δ) is that of (stochastic) gradient descent with the gradients at x^k, for any C.
+    theory: gamma = α α'/(10 L), α' of C', a safe default as that of EF14, not a theorem's constant.
+
+    The total error of a run counts the workers' δ_i, not the server's δ.
+    """
+
+    C: Contractive | Absolute
+    down: Contractive | Absolute
+    gamma: Step = "theory"
+    batch: int | float | None = None
+
+    paper: ClassVar[str] = "Tang, Yu, Lian, Zhang, Liu, DoubleSqueeze (ICML 2019)"
+    counts: ClassVar[tuple[str, ...]] = ("batch",)
+
+    @dataclass
+    class Replica:
+        x: Array
+
+    @dataclass
+    class Server:
+        e: Array  # δ
+
+    @dataclass
+    class Worker:
+        e: Array  # δ_i
+
+    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+        w.e += gradient(f, r.x, self.batch, key)  # v_i
+        m = self.C.compress(w.e, key)
+        self.C.decompress_add(m, w.e, key, -1.0)  # δ_i = v_i - C(v_i)
+        return Message(m)
+
+    def residual(self, w: Worker) -> Array:
+        return w.e
+
+    def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
+        s.e += mean(ups, self.C, r.x, 1 / key.n)  # v
+        m = self.down.compress(s.e, key)
+        self.down.decompress_add(m, s.e, key, -1.0)  # δ = v - C'(v)
+        return Message(m)
+
+    def follow(self, r: Replica, down: Message, key: Key) -> None:
+        self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ C'(v)
+
+    def paper_bits(self, up: Message, d: int, key: Key) -> int:
+        return self.C.paper_bits(up.m, d)
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        gamma = 1 / (10 * c.L)
+        for C in (self.C, self.down):
+            if not isinstance(C, Contractive):
+                raise ConfigError(f"DoubleSqueeze has no theory step size for {C}; give gamma as a number.")
+            gamma *= C.alpha(d, n)
+        return {"gamma": gamma}

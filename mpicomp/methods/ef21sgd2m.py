@@ -1,0 +1,80 @@
+"""EF21-SGD2M: EF21-SGDM with its momentum taken twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mpicomp.compressors import Contractive, Sparse
+from mpicomp.compressors.base import Array, check_probability
+from mpicomp.keys import Key
+from mpicomp.methods.averaging import AveragingMethod
+from mpicomp.methods.base import Message
+from mpicomp.methods.checks import Step
+from mpicomp.methods.stochastic import gradient
+from mpicomp.problems.base import Constants, Objective
+
+
+@dataclass(frozen=True)
+class EF21SGD2M(AveragingMethod):
+    """The double-momentum method, with s_i^k the gradient of f_i at x^k on a batch::
+
+        worker i   v_i^k = (1 - η) v_i^{k-1} + η s_i^k                       (v_i^0 = u_i^0 = s_i^0)
+                   u_i^k = (1 - η) u_i^{k-1} + η v_i^k
+                   c_i = C(u_i^k - g_i^{k-1});   g_i^k = g_i^{k-1} + c_i     (g_i^{-1} = 0)
+        all        g^k = g^{k-1} + mean c_i;   x^{k+1} = x^k - γ g^k
+
+    g = mean g_i throughout.  What is compressed changes by η² of a fresh batch, so that even less noise
+    reaches the compressor.  eta: as for EF21-SGDM; eta = 1 is EF21-SGD.
+    theory (constants as recalled): gamma = min{α/(60 L̃), η/(16 L)}.
+
+    Differences from the paper: as for EF21-SGDM.
+    """
+
+    C: Contractive
+    gamma: Step = "theory"
+    eta: float = 0.1
+    batch: int | float | None = None
+    down: Sparse = Sparse()
+
+    paper: ClassVar[str] = "Fatkhullin, Tyurin, Richtárik, Momentum provably improves EF (NeurIPS 2023)"
+    counts: ClassVar[tuple[str, ...]] = ("batch",)
+
+    @dataclass
+    class Replica:
+        x: Array
+        g: Array
+
+    @dataclass
+    class Worker:
+        v: Array
+        u: Array
+        g: Array
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_probability("eta", self.eta)
+
+    def uplink(self, key: Key) -> Contractive:
+        return self.C
+
+    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+        s = gradient(f, r.x, self.batch, key)
+        if key.round == 0:
+            w.v, w.u = s, s.copy()
+        else:
+            w.v = (1 - self.eta) * w.v + self.eta * s
+            w.u = (1 - self.eta) * w.u + self.eta * w.v
+        c = self.C.compress_difference(w.u, w.g, key)
+        self.C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
+        return Message(c)
+
+    def residual(self, w: Worker) -> Array:
+        return w.u - w.g
+
+    def follow(self, r: Replica, down: Message, key: Key) -> None:
+        self.down.decompress_add(down.m, r.g, key)  # g^k = g^{k-1} + mean c_i
+        r.x -= self.gamma * r.g  # x^{k+1} = x^k - γ g^k
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        return {"gamma": min(self.C.alpha(d, n) / (60 * c.L_tilde), self.eta / (16 * c.L))}

@@ -1,0 +1,78 @@
+"""EF21-SGDM: momentum that lets EF21 stand stochastic gradients, at any batch; eta=1 is EF21-SGD."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mpicomp.compressors import Contractive, Sparse
+from mpicomp.compressors.base import Array, check_probability
+from mpicomp.keys import Key
+from mpicomp.methods.averaging import AveragingMethod
+from mpicomp.methods.base import Message
+from mpicomp.methods.checks import Step
+from mpicomp.methods.stochastic import gradient
+from mpicomp.problems.base import Constants, Objective
+
+
+@dataclass(frozen=True)
+class EF21SGDM(AveragingMethod):
+    """Algorithm 1, with s_i^k the gradient of f_i at x^k on a batch::
+
+        worker i   v_i^k = (1 - η) v_i^{k-1} + η s_i^k                       (v_i^0 = s_i^0)
+                   c_i = C(v_i^k - g_i^{k-1});   g_i^k = g_i^{k-1} + c_i     (g_i^{-1} = 0)
+        all        g^k = g^{k-1} + mean c_i;   x^{k+1} = x^k - γ g^k
+
+    g = mean g_i throughout.  eta = 1 is EF21-SGD, and with full gradients (batch=None) it is EF21.
+    eta: the best for T rounds, from the theorem's bound as recalled, is the least of 1, (n a/T)^{1/2},
+    (α a/T)^{1/3} and (α² a/T)^{1/4}, with a = L (f(x^0) - f*)/σ².  Neither T nor σ need be known, so eta is
+    a number.  v averages over about 2/η - 1 rounds, 19 for the default; less noise or fewer rounds ask for
+    a larger eta, at most 1.
+    theory (constants as recalled): gamma = min{α/(20 L̃), η/(7 L)}.
+
+    Differences from the paper: round 0 sends C(s_i^0), and not s_i^0 whole nor of a larger batch; the mean
+    is broadcast and every rank takes the step.
+    """
+
+    C: Contractive
+    gamma: Step = "theory"
+    eta: float = 0.1
+    batch: int | float | None = None
+    down: Sparse = Sparse()
+
+    paper: ClassVar[str] = "Fatkhullin, Tyurin, Richtárik, Momentum provably improves EF (NeurIPS 2023)"
+    counts: ClassVar[tuple[str, ...]] = ("batch",)
+
+    @dataclass
+    class Replica:
+        x: Array
+        g: Array
+
+    @dataclass
+    class Worker:
+        v: Array
+        g: Array
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_probability("eta", self.eta)
+
+    def uplink(self, key: Key) -> Contractive:
+        return self.C
+
+    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+        s = gradient(f, r.x, self.batch, key)
+        w.v = s if key.round == 0 else (1 - self.eta) * w.v + self.eta * s
+        c = self.C.compress_difference(w.v, w.g, key)
+        self.C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
+        return Message(c)
+
+    def residual(self, w: Worker) -> Array:
+        return w.v - w.g
+
+    def follow(self, r: Replica, down: Message, key: Key) -> None:
+        self.down.decompress_add(down.m, r.g, key)  # g^k = g^{k-1} + mean c_i
+        r.x -= self.gamma * r.g  # x^{k+1} = x^k - γ g^k
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        return {"gamma": min(self.C.alpha(d, n) / (20 * c.L_tilde), self.eta / (7 * c.L))}

@@ -1,0 +1,92 @@
+"""MCM: a compressed downlink that leaves the server's own model exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import sqrt
+from typing import ClassVar
+
+from mpicomp.compressors import Unbiased
+from mpicomp.compressors.base import Array
+from mpicomp.keys import Key
+from mpicomp.methods.averaging import mean
+from mpicomp.methods.base import Message, Method
+from mpicomp.methods.checks import Step
+from mpicomp.methods.stochastic import gradient
+from mpicomp.problems.base import Constants, Objective
+
+
+@dataclass(frozen=True)
+class MCM(Method):
+    """Workers compute at a model w that is x but for a compression without bias::
+
+        worker i   m_i = Q_i(g_i(w^k) - h_i);   h_i += α m_i
+        server     g = h + mean m_i;   h += α mean m_i;   x^{k+1} = x^k - γ g;   Ω = C(x^{k+1} - H)
+        all        w^{k+1} = H + Ω;   H += α' Ω
+
+    from w = H = x⁰.  g_i is ∇f_i, or its mean over ``batch`` samples.  C is ``down``, α' is ``alpha_down``.
+    h = mean h_i throughout; the run reports w.  alpha defaults to 1/(2(1 + ω)), alpha_down to
+    1/(2(1 + ω')), ω' of C.
+    theory: gamma = 2/(K + √(K² + 160 ω' (1 + ω')² L K)), K = (1 + 6A) L_max, for convex f_i; A is that of
+    the AB-inequality.  It follows as DIANA's step does (K = 1/γ is DIANA's), with ‖x - H‖² in the Lyapunov
+    function; the paper's constants may be larger.
+
+    Differences from the paper: of its variants this is the one whose broadcast is the same for all.
+    Rand-MCM compresses x for each worker anew, with a memory H_i each: n messages down, not one.
+    """
+
+    Q: Unbiased
+    down: Unbiased
+    gamma: Step = "theory"
+    alpha: Step = None
+    alpha_down: Step = None
+    batch: int | float | None = None
+
+    paper: ClassVar[str] = "Philippenko, Dieuleveut, Preserved central model (NeurIPS 2021), Algorithm 1"
+    fractions: ClassVar[tuple[str, ...]] = ("alpha", "alpha_down")
+    counts: ClassVar[tuple[str, ...]] = ("batch",)
+    iterate: ClassVar[str] = "w"
+    at_x0: ClassVar[tuple[str, ...]] = ("H", "x")
+
+    @dataclass
+    class Replica:
+        w: Array
+        H: Array
+
+    @dataclass
+    class Server:
+        x: Array
+        h: Array
+
+    @dataclass
+    class Worker:
+        h: Array
+
+    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+        m = self.Q.compress_difference(gradient(f, r.w, self.batch, key), w.h, key)
+        self.Q.decompress_add(m, w.h, key, self.alpha)  # h_i += α m_i
+        return Message(m)
+
+    def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
+        m = mean(ups, self.Q, r.w, 1 / key.n)
+        s.x -= self.gamma * (s.h + m)  # x^{k+1} = x^k - γ g
+        s.h += self.alpha * m
+        return Message(self.down.compress_difference(s.x, r.H, key))  # Ω
+
+    def follow(self, r: Replica, down: Message, key: Key) -> None:
+        r.w = r.H.copy()
+        self.down.decompress_add(down.m, r.w, key)  # w^{k+1} = H + Ω
+        self.down.decompress_add(down.m, r.H, key, self.alpha_down)  # H += α' Ω
+
+    def paper_bits(self, up: Message, d: int, key: Key) -> int:
+        return self.Q.paper_bits(up.m, d)
+
+    def defaults(self, d: int, n: int) -> dict[str, float]:
+        omega, omega_down = self.Q.omega(d, n), self.down.omega(d, n)
+        return {"alpha": 1 / (2 * (1 + omega)), "alpha_down": 1 / (2 * (1 + omega_down))}
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        omega, (a, _) = self.down.omega(d, n), self.Q.ab(d, n)
+        K = (1 + 6 * a) * c.L_max
+        return {"gamma": 2 / (K + sqrt(K**2 + 160 * omega * (1 + omega) ** 2 * c.L * K))}

@@ -1,0 +1,80 @@
+"""The two parameter sets of ADIANA; all constants as recalled from their papers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import NamedTuple
+
+from mpicomp.problems.base import Constants
+
+
+class Weights(NamedTuple):
+    """How the sequences x, y, z, w are mixed."""
+
+    theta1: float
+    theta2: float
+    gamma: float
+    beta: float
+
+
+@dataclass(frozen=True)
+class Original:
+    """Li, Kovalev, Qian, Richtárik (ICML 2020): θ2 = 1/2, θ1 = min{1/4, √(ημ/p)}, γ = η/(2(θ1 + ημ)),
+    β = 1 - γμ.  ``joint`` is n A, which is ω for independent compressors and takes its place for others."""
+
+    omega: float
+    joint: float
+    n: int
+
+    def p(self) -> float:
+        """min{1, max{1, √(n/(32ω)) - 1}/(2(1 + ω))}."""
+        if self.joint == 0:
+            return 1 / (1 + self.omega)
+        return min(1.0, max(1.0, sqrt(self.n / (32 * self.joint)) - 1) / (2 * (1 + self.omega)))
+
+    def eta(self, c: Constants, p: float) -> float:
+        """min{1/(2 L_max), n/(64 ω (2p(ω + 1) + 1)² L_max)}."""
+        spread = 64 * self.joint * (2 * p * (self.omega + 1) + 1) ** 2
+        return min(1 / 2, self.n / spread if spread else 1 / 2) / c.L_max
+
+    def weights(self, eta: float, mu: float, p: float) -> Weights:
+        step = eta * mu
+        theta1 = min(1 / 4, sqrt(step / p))
+        gamma = eta / (2 * (theta1 + step))
+        return Weights(theta1, 1 / 2, gamma, 1 - gamma * mu)
+
+
+@dataclass(frozen=True)
+class Refined:
+    """He, Huang, Yuan, arXiv 2305.16297: θ2 = 1/(3√n + 3n/ω), θ1 = √(μ/L)/3, γ = η/(2θ1 + ημ),
+    β = 2θ1 γ/η, and their limits for ω = 0.  For independent compressors alone."""
+
+    omega: float
+    joint: float
+    n: int
+
+    def p(self) -> float:
+        """1/(1 + ω)."""
+        return 1 / (1 + self.omega)
+
+    def eta(self, c: Constants, p: float) -> float:
+        """n θ2/(120 ω L)."""
+        return 1 / (c.L * self._inverse())
+
+    def weights(self, eta: float, mu: float, p: float) -> Weights:
+        step = eta * mu
+        # √(μ/L)/3, with L expressed by eta so that a tuned eta carries it along.
+        theta1 = sqrt(step * self._inverse()) / 3
+        gamma = eta / (2 * theta1 + step)
+        return Weights(theta1, self._theta2(), gamma, 2 * theta1 / (2 * theta1 + step))
+
+    def _theta2(self) -> float:
+        return 1 / (3 * sqrt(self.n) + 3 * self.n / self.omega) if self.omega else 0.0
+
+    def _inverse(self) -> float:
+        """1/(η L) = 120 ω/(n θ2), whose limit for ω = 0 is 360."""
+        return 120 * self.omega / (self.n * self._theta2()) if self.omega else 360.0
+
+
+PARAMETERS: dict[str, type[Original] | type[Refined]] = {"original": Original, "refined": Refined}

@@ -1,0 +1,114 @@
+"""A linear autoencoder whose workers' data are as alike as one likes: the image problem of PermK."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.data import load_images, rows_of
+from mpicomp.errors import ConfigError
+from mpicomp.kernels.permutation import Indices
+from mpicomp.keys import Key
+from mpicomp.problems.base import Array, FiniteSum, Problem
+from mpicomp.problems.dense import one_thread
+
+
+@dataclass(frozen=True)
+class Autoencoder(Problem):
+    """f_i(D, E) = (1/m_i) sum_j ||D E a_j - a_j||^2 + lam/2 (||D||^2 + ||E||^2), D of shape (p, r), E (r, p).
+
+    x = (D, E), row by row, d = 2 p r.  The images a_j, pixels from 0 to 1, are shuffled and cut into n + 1
+    parts; worker i holds part 0, common to all, with probability ``p_hat``, and else part i + 1, its own;
+    drawn from ``seed``.  p_hat = 1 makes all f_i equal, p_hat = 0 all data disjoint.
+
+    x0 is drawn from ``seed`` too: normal entries of variance 1/p, so that the columns of D and the rows of
+    E have length 1, about, as at the minima with D = E'.  (At 0, a saddle, the gradient vanishes.)
+    Constants are not known: step sizes are given as numbers.
+
+    Source: Szlendak, Tyurin, Richtarik, "Permutation compressors for provably faster distributed
+    nonconvex optimization", ICLR 2022, experiments on MNIST, as recalled; x0 is this library's.
+    """
+
+    paper: ClassVar[str] = "Szlendak, Tyurin, Richtárik, Permutation compressors (ICLR 2022), experiments"
+
+    data: str = "mnist"
+    r: int = 16
+    p_hat: float = 0.0
+    lam: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.r < 1:
+            raise ConfigError(f"r = {self.r}: the code has at least 1 entry.")
+        if not 0 <= self.p_hat <= 1:
+            raise ConfigError(f"p_hat = {self.p_hat}: it is a probability, from 0 to 1.")
+        if not 0 <= self.lam < float("inf"):
+            raise ConfigError(f"lam = {self.lam}: the weight of the penalty is finite and at least 0.")
+        if not 0 <= self.seed < 2**64:
+            raise ConfigError(f"seed = {self.seed}; allowed: an integer from 0 to 2^64 - 1.")
+
+    def dimension(self) -> int:
+        return 2 * load_images(self.data).shape[1] * self.r
+
+    def fingerprint(self) -> str:
+        return load_images(self.data).sha256
+
+    def x0(self) -> Array:
+        p = load_images(self.data).shape[1]
+        stream = Key(seed=self.seed, round=0, worker=None, n=1).shared("autoencoder/start")
+        return stream.normals(self.dimension()) / sqrt(p)
+
+    def part_of(self, i: int, n: int) -> int:
+        """Which of the parts 0, .., n worker i out of n holds."""
+        key = Key(seed=self.seed, round=0, worker=i, n=n)
+        return 0 if key.private("autoencoder/part").coin(self.p_hat) else i + 1
+
+    def objective(self, i: int, n: int) -> AutoencoderObjective:
+        one_thread()
+        images = load_images(self.data)
+        rows = rows_of(self.part_of(i, n), n + 1, images.labels, "shuffled")
+        A = images.intensities(rows)
+        m, p = A.shape
+        return AutoencoderObjective(A, A.T @ A / m if m > p else None, self.r, self.lam)
+
+
+class AutoencoderObjective(FiniteSum):
+    """The f_i of ``Autoencoder`` over rows a_j of A, shape (m, p).
+
+    They enter only through S = A'A / m:  f_i = tr D'D E S E' - 2 tr D'S E' + tr S without the penalty, of
+    gradients 2 (D E S E' - S E') in D and 2 (D'D E S - D'S) in E.  S is given where it is smaller than A.
+    """
+
+    def __init__(self, A: NDArray[np.float64], S: NDArray[np.float64] | None, r: int, lam: float) -> None:
+        self.A, self.S, self.r, self.lam = A, S, r, lam
+        self.samples = len(A)
+        self.trace = np.sum(A * A) / len(A)  # of A'A / m
+
+    def part(self, rows: Indices) -> AutoencoderObjective:
+        return AutoencoderObjective(self.A[rows], None, self.r, self.lam)
+
+    def value(self, x: Array) -> float:
+        D, E = self._factors(x)
+        SE = self._S_times(E.T)
+        f = np.sum((D.T @ D) * (E @ SE)) - 2 * np.sum(D * SE) + self.trace
+        return float(f + self.lam / 2 * np.sum(x * x))
+
+    def grad(self, x: Array) -> Array:
+        D, E = self._factors(x)
+        SE, SD = self._S_times(E.T), self._S_times(D)
+        g = np.concatenate([(D @ (E @ SE) - SE).ravel(), (SE @ (D.T @ D) - SD).T.ravel()])
+        g *= 2
+        g += self.lam * x
+        return g
+
+    def _factors(self, x: Array) -> tuple[Array, Array]:
+        """D and E."""
+        half = x.size // 2
+        return x[:half].reshape(-1, self.r), x[half:].reshape(self.r, -1)
+
+    def _S_times(self, V: Array) -> Array:
+        return self.A.T @ (self.A @ V) / self.samples if self.S is None else self.S @ V

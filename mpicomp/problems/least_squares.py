@@ -1,0 +1,77 @@
+"""Ridge regression, whose constants are eigenvalues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.data import Dataset, load, rows_of
+from mpicomp.data.cache import remember
+from mpicomp.problems.base import Constants
+from mpicomp.problems.glm import RidgeProblem
+from mpicomp.problems.scalars import SQUARED_MARGIN
+
+EXACT = 500  # up to this dimension Gram matrices are formed
+
+
+@dataclass(frozen=True)
+class LeastSquares(RidgeProblem):
+    """f_i(x) = (1/2m_i) ||A_i x - b_i||^2 + lam/2 ||x||^2, b_i the labels -1, 1; lam or cond is given.
+
+    L and L_i are exact.  So are L_plus, L_pm, L_sample and f_star up to d = 500; above, the first three
+    are the upper bounds of ``bounds`` and f_star is not known.  mu = lam, as ``cond`` has it: f is more
+    strongly convex than that by the least eigenvalue of the mean Gram matrix.
+    """
+
+    paper: ClassVar[str] = "none: ridge regression"
+
+    phi = SQUARED_MARGIN
+
+    def constants(self, n: int) -> Constants:
+        found, data = super().constants(n), load(self.data)
+        if data.X.shape[1] > EXACT:
+            return found
+        lam = self.weight(n)
+        parts = ("least squares", data.sha256, self.split, n, repr(lam))
+        return replace(found, **remember(parts, lambda: _exact(data, self.split, n, lam)))
+
+
+def _exact(data: Dataset, split: str, n: int, lam: float) -> dict[str, float]:
+    """L_plus, L_pm, L_sample and f_star from the Hessians H_i = G_i + lam I, G_i = A_i'A_i / m_i.
+
+    A gradient difference is H_i v.  So L_plus^2 is the largest eigenvalue of mean_i H_i^2, L_pm^2 that of
+    mean_i (G_i - G)^2 with G = mean_i G_i, and L_sample^2 that of the mean of
+    (a_j a_j' + lam I)^2 = ||a_j||^2 a_j a_j' + 2 lam a_j a_j' + lam^2 I.
+    """
+    from threadpoolctl import threadpool_limits  # needed only here, before the cache has the answer
+
+    m, d = data.X.shape
+    with threadpool_limits(1):  # so that the bits do not depend on the number of BLAS threads
+        weights = np.empty(m)  # of row j in G
+        grams = []
+        for i in range(n):
+            rows = rows_of(i, n, data.y, split)
+            A = data.X[rows]
+            weights[rows] = 1 / (n * A.shape[0])
+            grams.append((A.T @ A).toarray() / A.shape[0])
+        G = np.mean(grams, axis=0)
+        square = sum(g @ g for g in grams) / n
+        spread = sum((g - G) @ (g - G) for g in grams) / n
+        A = data.X.toarray()
+        samples = (A.T * (weights * np.sum(A * A, axis=1))) @ A
+        x = np.linalg.lstsq(G + lam * np.eye(d), A.T @ (weights * data.y), rcond=None)[0]
+        # An error in x enters f at second order only.
+        f = np.sum(weights * (A @ x - data.y) ** 2) / 2 + lam / 2 * np.sum(x * x)
+        return {
+            "L_plus": float(np.sqrt(_top(square + 2 * lam * G) + lam**2)),
+            "L_pm": float(np.sqrt(_top(spread))),
+            "L_sample": float(np.sqrt(_top(samples + 2 * lam * G) + lam**2)),
+            "f_star": float(f),
+        }
+
+
+def _top(H: NDArray[np.float64]) -> float:
+    return max(0.0, float(np.linalg.eigvalsh(H)[-1]))

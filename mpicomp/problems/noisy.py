@@ -1,0 +1,71 @@
+"""Gaussian noise on the gradients of any problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import ClassVar
+
+from mpicomp.errors import ConfigError
+from mpicomp.keys import Stream
+from mpicomp.problems.base import Array, Constants, Objective, Problem
+
+
+@dataclass(frozen=True)
+class Noisy(Problem):
+    """Another problem with stochastic gradients: b samples give grad f_i(x) + sigma/sqrt(b d) N(0, I).
+
+    The noise of one sample has mean square norm sigma^2, that of b samples sigma^2/b.  It is a function
+    of the stream alone: with one stream, as VR-MARINA asks, it is the same at two points and cancels from
+    their difference, so L_sample = L_plus.  Values and full gradients are those of ``problem``.
+    """
+
+    problem: Problem
+    sigma: float
+
+    paper: ClassVar[str] = "none: additive noise of known variance"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.problem, Problem):
+            raise ConfigError(f"noisy takes a problem, such as noisy(quadratics, 1); not {self.problem!r}.")
+        if not 0 <= self.sigma < float("inf"):
+            raise ConfigError(f"sigma = {self.sigma}: the noise is finite and at least 0.")
+
+    def dimension(self) -> int:
+        return self.problem.dimension()
+
+    def fingerprint(self) -> str:
+        return self.problem.fingerprint()
+
+    def x0(self) -> Array:
+        return self.problem.x0()
+
+    def objective(self, i: int, n: int) -> NoisyObjective:
+        return NoisyObjective(self.problem.objective(i, n), self.sigma)
+
+    def constants(self, n: int) -> Constants:
+        found = self.problem.constants(n)
+        return replace(found, sigma=self.sigma, samples=None, L_sample=found.L_plus)
+
+
+@dataclass(frozen=True)
+class NoisyObjective(Objective):
+    """f and its gradient, and the gradient with noise; the samples of ``f`` itself play no part."""
+
+    f: Objective
+    sigma: float
+
+    def value(self, x: Array) -> float:
+        return self.f.value(x)
+
+    def grad(self, x: Array) -> Array:
+        return self.f.grad(x)
+
+    def smoothness_matrix(self) -> Array:
+        return self.f.smoothness_matrix()
+
+    def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
+        if b < 1:
+            raise ConfigError(f"a batch of b = {b} samples; allowed: 1 and more.")
+        g = self.f.grad(x)
+        return g + (self.sigma / sqrt(b * x.size) * stream.normals(x.size)).astype(g.dtype)

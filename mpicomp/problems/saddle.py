@@ -1,0 +1,82 @@
+"""A strict saddle, where a method without noise that starts there stays for ever."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from mpicomp.errors import ConfigError
+from mpicomp.keys import Key
+from mpicomp.problems.base import Array, Constants, Objective, Problem
+
+
+@dataclass(frozen=True)
+class Saddle(Problem):
+    """f(x) = x_1^2/2 - x_2^2/2 + x_2^4/4 + curvature/2 (x_3^2 + .. + x_d^2), and f_i(x) = f(x) + h_i'x.
+
+    The start x0 = 0 is a strict saddle, the Hessian having the eigenvalue -1 along x_2; f = -1/4 at the
+    two minima x_2 = -1, 1.  The h_i come in pairs noise z_j, -noise z_j with z_j standard normal in R^d,
+    drawn from ``seed``; the last of an odd number of workers has h_i = 0.  So they cancel exactly, and
+    the mean gradient at x0 is exactly 0 though no worker's is.
+
+    The constants hold where |x_2| <= 2, the second derivative along x_2 being 3 x_2^2 - 1 <= 11 there;
+    it is unbounded over R^d.  Leaving that region is the sign of too large a step.
+
+    Source: the two-dimensional function of the theory of perturbed gradient descent, as recalled; more
+    dimensions and the h_i are this library's.
+    """
+
+    paper: ClassVar[str] = "none: a strict saddle, as in Avdiukhin, Yaroslavtsev (NeurIPS 2021), as recalled"
+
+    d: int = 10
+    curvature: float = 1.0
+    noise: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.d < 2:
+            raise ConfigError(f"d = {self.d}: the dimension is at least 2.")
+        if not 0 < self.curvature < float("inf"):
+            raise ConfigError(f"curvature = {self.curvature}: it is finite and above 0.")
+        if not 0 <= self.noise < float("inf"):
+            raise ConfigError(f"noise = {self.noise}: it is finite and at least 0.")
+        if not 0 <= self.seed < 2**64:
+            raise ConfigError(f"seed = {self.seed}; allowed: an integer from 0 to 2^64 - 1.")
+
+    def dimension(self) -> int:
+        return self.d
+
+    def objective(self, i: int, n: int) -> TiltedSaddle:
+        pair, second = divmod(i, 2)
+        if i == n - 1 and not second:
+            return TiltedSaddle(self.curvature, np.zeros(self.d))
+        z = Key(seed=self.seed, round=0, worker=pair, n=n).private("saddle").normals(self.d)
+        return TiltedSaddle(self.curvature, self.noise * (-z if second else z))
+
+    def constants(self, n: int) -> Constants:
+        if n < 1:
+            raise ConfigError(f"n = {n}: there is at least 1 worker.")
+        L = max(11.0, self.curvature)
+        return Constants(L=L, L_i=(L,) * n, L_plus=L, L_pm=0.0, f_star=-0.25)
+
+
+@dataclass(frozen=True)
+class TiltedSaddle(Objective):
+    """The saddle with the linear term h'x."""
+
+    curvature: float
+    h: Array
+
+    def value(self, x: Array) -> float:
+        u, v = x[0] ** 2, x[1] ** 2
+        rest = self.curvature * np.sum(x[2:] ** 2)
+        return float((u - v + v * v / 2 + rest) / 2 + np.sum(self.h * x))
+
+    def grad(self, x: Array) -> Array:
+        g = self.curvature * x
+        g[0] = x[0]
+        g[1] = x[1] ** 3 - x[1]
+        g += self.h
+        return g

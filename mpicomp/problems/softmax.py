@@ -1,0 +1,94 @@
+"""Multinomial logistic regression on images."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.data.cache import remember
+from mpicomp.errors import ConfigError, unknown
+from mpicomp.kernels.permutation import Indices
+from mpicomp.problems.base import Array, Constants, FiniteSum
+from mpicomp.problems.dense import Classification, Labels, cross_entropy, one_thread
+from mpicomp.problems.scalars import BOUNDED, SQUARE, Scalar
+from mpicomp.problems.smoothness import Spectrum, bounds, dense_spectrum
+
+PENALTIES = {"ridge": SQUARE, "bounded": BOUNDED}
+
+
+@dataclass(frozen=True)
+class Softmax(Classification):
+    """f_i(W) = mean_j [log sum_c exp(w_c'a_j) - w_{y_j}'a_j] + lam sum rho(W), x = W row by row.
+
+    a_j is an image and a last entry 1, so W is of shape (classes, p + 1), for MNIST d = 7850.  rho(t) is
+    t^2/2 ("ridge": convex, mu = lam) or t^2/(1 + t^2) ("bounded": nonconvex).
+
+    The constants are those of ``bounds`` with c = 1/2: the Hessian of log-sum-exp is diag(p) - pp', of
+    which u'(diag(p) - pp')u, the variance of u_c, c drawn from p, is at most (max u - min u)^2/4 <= |u|^2/2.
+    So 0 <= Hess f_i <= (1/2) I (x) G_i without the penalty, whose eigenvalues are those of G_i / 2.
+    """
+
+    paper: ClassVar[str] = (
+        "none for ridge; bounded: Fatkhullin, Tyurin, Richtárik, EF21-SGDM (NeurIPS 2023), experiments"
+    )
+
+    lam: float = 0.0
+    penalty: str = "ridge"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.lam < float("inf"):
+            raise ConfigError(f"lam = {self.lam}: the weight of the penalty is finite and at least 0.")
+        if self.penalty not in PENALTIES:
+            raise unknown("penalty", self.penalty, PENALTIES)
+
+    def dimension(self) -> int:
+        images = self.images()
+        return images.classes * (images.shape[1] + 1)
+
+    def objective(self, i: int, n: int) -> SoftmaxObjective:
+        one_thread()
+        A, labels = self._rows(i, n)
+        return SoftmaxObjective(A, labels, self.images().classes, self.lam, PENALTIES[self.penalty])
+
+    def constants(self, n: int) -> Constants:
+        parts = ("gram spectra of images", self.fingerprint(), self.split, n)
+        columns = self.images().shape[1] + 1
+        shards = (self._rows(i, n)[0] for i in range(n))
+        saved = remember(parts, lambda: asdict(dense_spectrum(shards, n, columns)))
+        spectrum = Spectrum(**{**saved, "workers": tuple(saved["workers"])})
+        found = bounds(spectrum, 0.5, self.lam * PENALTIES[self.penalty].curvature)
+        mu = self.lam if self.penalty == "ridge" else None
+        return replace(found, mu=mu, samples=-(-len(self.images().labels) // n))
+
+    def _rows(self, i: int, n: int) -> tuple[NDArray[np.float64], Labels]:
+        """The images with the entry 1, and the labels."""
+        X, labels = self.shard(i, n)
+        return np.hstack([X, np.ones((len(X), 1))]), labels
+
+
+class SoftmaxObjective(FiniteSum):
+    """The f_i of ``Softmax`` over rows a_j of A, shape (m, p + 1)."""
+
+    def __init__(self, A: NDArray[np.float64], labels: Labels, classes: int, lam: float, rho: Scalar) -> None:
+        self.A, self.labels, self.classes, self.lam, self.rho = A, labels, classes, lam, rho
+        self.samples = len(labels)
+
+    def part(self, rows: Indices) -> SoftmaxObjective:
+        return SoftmaxObjective(self.A[rows], self.labels[rows], self.classes, self.lam, self.rho)
+
+    def value(self, x: Array) -> float:
+        loss, _ = self._loss(x)
+        return loss + float(self.lam * np.sum(self.rho.value(x)))
+
+    def grad(self, x: Array) -> Array:
+        _, R = self._loss(x)
+        g = (R.T @ self.A).ravel()
+        g += self.lam * self.rho.slope(x)
+        return g
+
+    def _loss(self, x: Array) -> tuple[float, Array]:
+        return cross_entropy(self.A @ x.reshape(self.classes, -1).T, self.labels)

@@ -1,0 +1,105 @@
+"""A study: the same methods on several problems, as one TOML file with a [[case]] for each.
+
+title = "PermK over the heterogeneity"
+rounds = 2000                    # whatever a suite has may stand here, for all cases, ..
+x = ["up"]
+
+[[case]]
+label = "no noise"
+problem = "quadratics(d=100, noise=0)"
+workers = 10                     # .. or in a case, for that one
+
+[[method]]                       # for every case
+method = "marina(Q=permk)"
+
+[[case.method]]                  # for the case above it alone
+method = "marina(Q=randk(k=10))"
+
+Each case is a suite of its own (see ``mpicomp.suite``) in a folder called after its label.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mpicomp.errors import ConfigError, unknown
+from mpicomp.suite import SETTINGS, Suite, parse_suite, slug
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem of a study."""
+
+    label: str
+    suite: Suite
+
+    @property
+    def slug(self) -> str:
+        """The label as the name of a folder."""
+        return slug(self.label)
+
+
+@dataclass(frozen=True)
+class Study:
+    """Several comparisons that belong together.  ``source`` is the text it was read from."""
+
+    title: str
+    cases: tuple[Case, ...]
+    source: str = field(default="", compare=False, repr=False)
+
+
+def load(path: str | Path) -> Suite | Study:
+    """The suite or study in the file ``path``.  Raises ``ConfigError``, naming the file, if it is neither."""
+    try:
+        return parse(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}.") from None
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def parse(source: str) -> Suite | Study:
+    """The suite, or with any [[case]] the study, that ``source`` describes."""
+    try:
+        top = tomllib.loads(source)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not a TOML file: {error}.") from None
+    if "case" not in top:
+        return parse_suite(source)
+    tables, methods = top.pop("case"), top.pop("method", [])
+    if not isinstance(tables, list) or not isinstance(methods, list):
+        raise ConfigError("cases and methods are tables of their own, headed [[case]] and [[method]].")
+    cases = tuple(_case(table, top, methods) for table in tables)
+    names = [case.slug for case in cases]
+    if "" in names or len(set(names)) < len(names):
+        labels = ", ".join(repr(case.label) for case in cases)
+        raise ConfigError(f"cases {labels}: their labels name folders and must differ in letters or digits.")
+    return Study(str(top.get("title", "")) or cases[0].label, cases, source)
+
+
+def _case(table: Any, top: dict[str, Any], methods: list[Any]) -> Case:
+    """The suite of one case: the study's own settings, overridden by the case's."""
+    if not isinstance(table, dict) or not isinstance(label := table.pop("label", None), str):
+        raise ConfigError("each case is a table of its own, headed [[case]], with a label.")
+    own = table.pop("method", [])
+    settings = top | {"title": f"{top.get('title', '')}: {label}".removeprefix(": ")} | table
+    for key in settings:
+        if key not in SETTINGS:
+            raise unknown(f"key of case {label!r}", key, SETTINGS)
+    try:
+        return Case(label, parse_suite(_toml(settings, [*methods, *own])))
+    except ConfigError as error:
+        raise ConfigError(f"case {label!r}: {error}") from None
+
+
+def _toml(settings: dict[str, Any], methods: list[Any]) -> str:
+    """TOML again, for the folder of the case; its strings, numbers and lists are those of JSON."""
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
+    for method in methods:
+        lines += ["", "[[method]]"]
+        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in method.items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,32 @@
+"""Dore (Liu, Li, Tang, Yan, AISTATS 2020), without a prox::
+
+    worker i     m_i = Q(g_i(xh) - h_i);   h_i += alpha m_i
+    server       g = h + mean m_i;   h += alpha mean m_i
+                 t = xh - gamma g;   q = t - xh + eta e;   qh = Q'(q);   e = q - qh
+    all          xh += beta qh
+
+with h_i = e = 0 at first.  ``grad(i, k, x)`` is worker i's gradient in round k.
+"""
+
+import numpy as np
+
+
+def dore(grad, n, x0, gamma, alpha, beta, eta, compress, shrink, rounds):
+    """Two lists: xh^0, .., xh^rounds and e^0, .., e^rounds."""
+    xh = np.array(x0)
+    h_i = np.zeros((n, xh.size))
+    h, e = np.zeros_like(xh), np.zeros_like(xh)
+    iterates, errors = [xh], [e]
+    for k in range(rounds):
+        m = np.array([compress(i, k, grad(i, k, xh) - h_i[i]) for i in range(n)])
+        h_i = h_i + alpha * m
+        g = h + m.mean(axis=0)
+        h = h + alpha * m.mean(axis=0)
+        t = xh - gamma * g
+        q = t - xh + eta * e
+        qh = shrink(k, q)
+        e = q - qh
+        xh = xh + beta * qh
+        iterates.append(xh)
+        errors.append(e)
+    return iterates, errors

@@ -1,0 +1,520 @@
+"""Kernels: every backend gives the numpy definition's bytes, and no bytes make one read out of bounds.
+
+The compiled kernels are called directly, on vectors of any length, whatever length the package takes
+them from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from math import fsum, sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpicomp import kernels
+from mpicomp.coding.bits import packed_nbytes
+from mpicomp.errors import DivergedError, MessageError
+from mpicomp.kernels import definition, reductions
+from mpicomp.kernels.loading import load
+from mpicomp.kernels.permutation import SMALL
+from tests.conformance import CASES, fuzz, golden
+
+compiled = load()
+
+FLOATS = (np.float32, np.float64)
+STREAM = ((0x89ABCDEF, 0x1234), (3, 2**32 - 1, 0xDEADBEEF))
+
+
+def test_there_are_compiled_kernels_under_the_same_names():
+    assert compiled is not definition
+    assert compiled.__all__ == definition.__all__
+
+
+@st.composite
+def vectors(draw, finite: bool = True, most: int = 300, dtype=None):
+    """Vectors whose entries have all magnitudes, with ties, zeros of both signs and subnormals."""
+    dtype = dtype or draw(st.sampled_from(FLOATS))
+    d = draw(st.integers(1, most))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    info = np.finfo(dtype)
+    tiny, huge = float(info.smallest_subnormal), float(info.max)
+    kind = draw(st.sampled_from(["normal", "few values", "all magnitudes", "zero", "subnormal", "huge"]))
+    x = {
+        "normal": lambda: rng.standard_normal(d),
+        "few values": lambda: rng.integers(-2, 3, d) * 0.75,
+        "all magnitudes": lambda: np.ldexp(rng.standard_normal(d), rng.integers(-160, 120, d)),
+        "zero": lambda: np.zeros(d),
+        "subnormal": lambda: rng.integers(-5, 6, d) * tiny,
+        "huge": lambda: rng.choice([-huge, huge, 0.0, 1.0], d),
+    }[kind]().astype(dtype)
+    special = [0.0, -0.0, tiny, -tiny, float(info.tiny), 1.0, -1.0, huge, -huge]
+    if not finite:
+        special += [np.inf, -np.inf, np.nan]
+    for value in draw(st.lists(st.sampled_from(special), max_size=5)):
+        x[draw(st.integers(0, d - 1))] = value
+    return x
+
+
+def assert_same(a, b) -> None:
+    assert a.dtype == b.dtype
+    assert a.tobytes() == b.tobytes()
+
+
+# --- random words and permutations ---
+
+
+@fuzz
+@given(st.integers(0, 2**33), st.integers(0, 300))
+def test_words(start, count):
+    assert_same(compiled.words(STREAM, start, count), definition.words(STREAM, start, count))
+
+
+@fuzz
+@given(st.integers(2, 2**40), st.integers(0, 300), st.floats(0, 1))
+def test_permute(d, count, where):
+    start = int((d - min(count, d)) * where)
+    if d <= SMALL or count:
+        window = (STREAM, d, start, min(start + count, d))
+        assert_same(compiled.permute(*window), definition.permute(*window))
+
+
+# --- vectors ---
+
+SCALES = st.sampled_from([1.0, -1.0, 0.0, 0.1, -2.5e-3, 1e30, 2.0**-1030])
+
+
+@fuzz
+@given(vectors(), vectors(), SCALES)
+def test_add_scaled(out, x, scale):
+    d = min(out.size, x.size)
+    with np.errstate(all="ignore"):
+        expected, got = out[:d].copy(), out[:d].copy()
+        definition.add_scaled(expected, x[:d], scale)
+        compiled.add_scaled(got, x[:d], scale)
+    assert_same(got, expected)
+
+
+@fuzz
+@given(vectors(), vectors(), SCALES, st.data())
+def test_gather_and_scatter_add(out, x, scale, data):
+    kept = np.array(data.draw(st.lists(st.integers(0, out.size - 1), unique=True, max_size=x.size)), np.int64)
+    kept.setflags(write=False)
+    values = np.frombuffer(b"." + x[: kept.size].tobytes(), np.uint8)[1:].view(x.dtype)  # unaligned
+    with np.errstate(all="ignore"):
+        expected, got = out.copy(), out.copy()
+        definition.scatter_add(expected, kept, values, scale)
+        compiled.scatter_add(got, kept, values, scale)
+    assert_same(got, expected)
+    assert_same(compiled.gather(out, kept), definition.gather(out, kept))
+
+
+@pytest.mark.parametrize("index", [-1, 7, 2**62, -(2**63)])
+def test_indices_outside_the_vector_are_refused(index):
+    out, kept = np.zeros(7), np.array([1, index])
+    with pytest.raises(IndexError):
+        compiled.gather(out, kept)
+    with pytest.raises(IndexError):
+        compiled.scatter_add(out, kept, np.ones(2), 1.0)
+
+
+# --- selection ---
+
+
+@fuzz
+@given(vectors(finite=False), st.floats(0, 1))
+def test_top_k(x, share):
+    k = max(1, round(share * x.size))
+    assert_same(compiled.top_k(x, k), definition.top_k(x, k))
+
+
+@fuzz
+@given(vectors(finite=False), st.one_of(st.floats(0, width=32), st.floats(0)))
+def test_at_least_and_nonzero(x, lam):
+    assert_same(compiled.at_least(x, lam), definition.at_least(x, lam))
+    assert_same(compiled.nonzero(x), definition.nonzero(x))
+    with np.errstate(all="ignore"):
+        wide = np.abs(x.astype(np.float64))
+        expected = np.flatnonzero(~(wide < lam) & (x != 0))
+    assert_same(definition.at_least(x, lam), expected)
+
+
+LONG = {
+    "normal": lambda rng, d: rng.standard_normal(d),
+    "sparse": lambda rng, d: np.where(rng.random(d) < 1e-3, rng.standard_normal(d), 0.0),
+    "ties": lambda rng, d: rng.integers(-2, 3, d) * 1.0,
+    "two values": lambda rng, d: np.where(rng.random(d) < 0.5, 1.0, 2.0),
+    "sorted": lambda rng, d: np.arange(d) / 7,
+    "at the end": lambda rng, d: np.where(np.arange(d) > 0.99 * d, 1.0, 1e-9) * rng.random(d),
+    "where no sample is taken": lambda rng, d: np.where(np.arange(d) % 25, 3.0, 1e-3) + rng.random(d),
+}
+
+
+@pytest.mark.parametrize("kind", LONG)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_top_k_of_long_vectors(kind, dtype):
+    x = LONG[kind](np.random.default_rng(1), 100_003).astype(dtype)
+    for k in (1, 5, 1000, 30_000, 100_000):
+        assert_same(compiled.top_k(x, k), definition.top_k(x, k))
+
+
+# --- sets of positions ---
+
+
+@st.composite
+def subsets(draw):
+    d = draw(st.integers(1, 3000))
+    k = round(draw(st.floats(0, 1)) ** 2 * d)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    return d, np.sort(rng.choice(d, k, replace=False))
+
+
+LAYOUTS = ["raw", "bitmap", "threes", *range(13)]
+
+
+def coders(on, layout, d, k):
+    """Encoder of indices, and decoder of a buffer, of one layout; and the buffer's length."""
+    if layout == "raw":
+        width = (d - 1).bit_length()
+        return (
+            lambda s: on.encode_raw(s, width),
+            lambda b: on.decode_raw(b, d, k, width),
+            packed_nbytes(k, width),
+        )
+    if layout == "bitmap":
+        return lambda s: on.encode_bitmap(s, d), lambda b: on.decode_bitmap(b, d, k), packed_nbytes(d, 1)
+    if layout == "threes":
+        size = -(-k // 5) + packed_nbytes(k + (d - 1) // 3, 1)
+        return lambda s: on.encode_threes(s, d), lambda b: on.decode_threes(b, d, k), size
+    size = packed_nbytes(k, layout) + packed_nbytes(k + ((d - 1) >> layout), 1)
+    return (
+        lambda s: on.encode_elias_fano(s, d, layout),
+        lambda b: on.decode_elias_fano(b, d, k, layout),
+        size,
+    )
+
+
+@fuzz
+@given(subsets(), st.sampled_from(LAYOUTS))
+def test_sets_of_positions(subset, layout):
+    d, indices = subset
+    encode, decode, size = coders(compiled, layout, d, indices.size)
+    expected, _, _ = coders(definition, layout, d, indices.size)
+    buf = encode(indices)
+    assert len(buf) == size
+    assert_same(buf, expected(indices))
+    buf.setflags(write=False)
+    assert_same(decode(buf), indices)
+    assert_same(compiled.complement(indices, d), definition.complement(indices, d))
+
+
+@fuzz
+@given(subsets(), st.sampled_from(LAYOUTS), st.data())
+def test_damaged_sets_of_positions(subset, layout, data):
+    """A few bits flipped: both backends refuse, or both decode to the same set."""
+    d, indices = subset
+    encode, decode, _ = coders(compiled, layout, d, indices.size)
+    _, expected, _ = coders(definition, layout, d, indices.size)
+    buf = encode(indices)
+    for _ in range(data.draw(st.integers(1, 3))):
+        if buf.size:
+            bit = data.draw(st.integers(0, 8 * buf.size - 1))
+            buf[bit // 8] ^= 1 << (bit % 8)
+    try:
+        want = expected(buf)
+    except MessageError as error:
+        with pytest.raises(MessageError, match=str(error)):
+            decode(buf)
+    else:
+        assert_same(decode(buf), want)
+
+
+@fuzz
+@given(st.integers(1, 200), st.integers(0, 100), st.sampled_from(LAYOUTS), st.data())
+def test_any_bytes_as_sets_of_positions(d, k, layout, data):
+    k = min(k, d)
+    _, decode, size = coders(compiled, layout, d, k)
+    _, expected, _ = coders(definition, layout, d, k)
+    buf = np.frombuffer(data.draw(st.binary(min_size=size, max_size=size)), np.uint8)
+    try:
+        want = expected(buf)
+    except MessageError:
+        with pytest.raises(MessageError):
+            decode(buf)
+    else:
+        assert_same(decode(buf), want)
+
+
+@pytest.mark.parametrize("index", [200, 2**62, -(2**40)])
+@pytest.mark.parametrize("layout", ["bitmap", "threes", 0, 3])
+def test_encoders_set_no_bit_outside(layout, index):
+    encode, _, _ = coders(compiled, layout, 100, 3)
+    with pytest.raises(IndexError):
+        encode(np.array([1, 2, index]))
+
+
+# --- norms ---
+
+
+def tree(x: list[float]) -> float:
+    """The definition of the sum's order, one addition at a time."""
+    while len(x) > 1:
+        x = x + [0.0] * (-len(x) % 1024)
+        sums = []
+        for start in range(0, len(x), 1024):
+            lanes, w = x[start : start + 1024], 1024
+            while w > 1:
+                w //= 2
+                lanes = [lanes[j] + lanes[j + w] for j in range(w)]
+            sums += lanes
+        x = sums
+    return x[0]
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 512, 513, 1023, 1024, 1025, 5000, 2**20 + 3])
+def test_the_order_of_a_sum(d):
+    x = np.abs(np.random.default_rng(d).standard_normal(d))
+    assert reductions.tree_sum(x) == tree(x.tolist())
+    assert reductions_compiled().tree_sum(x) == tree(x.tolist())
+
+
+def reductions_compiled():
+    from mpicomp.kernels.compiled import reductions
+
+    return reductions
+
+
+@fuzz
+@given(vectors(finite=False, most=5000), st.sampled_from(["2", "inf"]))
+def test_norms(x, p):
+    with np.errstate(all="ignore"):
+        got, expected = compiled.norm(x, p), definition.norm(x, p)
+        mean, _ = compiled.sign_pack(x)
+    assert got == expected or (np.isnan(got) and np.isnan(expected))
+    assert np.isfinite(got) or not np.isfinite(x).all() or np.abs(x).max() > 1e307
+    assert mean == definition.sign_pack(x)[0] or not np.isfinite(x).all()
+    assert np.isfinite(mean) == np.isfinite(x).all()
+
+
+@pytest.mark.parametrize("size", [1e-320, 1e-300, 1e-160, 1e-120, 1.0, 1e120, 1e160, 1e290, 1e307])
+def test_norms_neither_overflow_nor_underflow(size):
+    x = np.random.default_rng(0).uniform(-1, 1, 20_000) * size
+    exact = sqrt(fsum((v / size) ** 2 for v in x))
+    for on in (definition, compiled):
+        assert on.norm(x, "2") == pytest.approx(exact * size, rel=1e-11, abs=1e-320)
+        assert on.sign_pack(x)[0] == pytest.approx(
+            fsum(np.abs(x) / size) / x.size * size, rel=1e-11, abs=1e-320
+        )
+    assert compiled.norm(x, "2") == definition.norm(x, "2")
+    assert compiled.sign_pack(x)[0] == definition.sign_pack(x)[0]
+
+
+# --- dense kinds: pack, and unpack and add ---
+
+
+def assert_adds_alike(add, buf, out) -> None:
+    """``add(on, buf, out)`` changes ``out`` alike on both backends; if it refuses, nothing."""
+    expected, got = out.copy(), out.copy()
+    with np.errstate(all="ignore"):
+        try:
+            add(definition, buf, expected)
+        except MessageError as error:
+            with pytest.raises(MessageError, match=str(error)):
+                add(compiled, buf, got)
+            expected = out
+        else:
+            add(compiled, buf, got)
+    assert_same(got, expected)
+
+
+def damaged(data, buf):
+    """The buffer with up to three bits flipped."""
+    buf = buf.copy()
+    for _ in range(data.draw(st.integers(0, 3))):
+        bit = data.draw(st.integers(0, 8 * buf.size - 1))
+        buf[bit // 8] ^= 1 << (bit % 8)
+    buf.setflags(write=False)
+    return buf
+
+
+@st.composite
+def outs(draw, d):
+    return np.random.default_rng(d).standard_normal(d).astype(draw(st.sampled_from(FLOATS)))
+
+
+@fuzz
+@given(vectors(most=3000), SCALES, st.data())
+def test_sign(x, step, data):
+    _, bits = compiled.sign_pack(x)
+    assert_same(bits, definition.sign_pack(x)[1])
+    add = lambda on, buf, out: on.sign_add(buf, out, step)  # noqa: E731
+    assert_adds_alike(add, damaged(data, bits), data.draw(outs(x.size)))
+
+
+@fuzz
+@given(vectors(most=3000), st.sampled_from([(127, 8), (1023, 11)]), SCALES, st.data())
+def test_natural(x, form, scale, data):
+    buf = compiled.natural_pack(x, *form, STREAM)
+    assert_same(buf, definition.natural_pack(x, *form, STREAM))
+    add = lambda on, buf, out: on.natural_add(buf, out, *form, scale)  # noqa: E731
+    assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
+
+
+def scale_of(data, x) -> float:
+    """A norm of x as it may travel: its largest entry or more."""
+    with np.errstate(all="ignore"):
+        scale = definition.norm(x, data.draw(st.sampled_from(["2", "inf"])))
+    return min(scale, float(np.finfo(np.float64).max))
+
+
+@fuzz
+@given(vectors(most=3000), st.sampled_from([1, 2, 3, 7, 8, 127, 128, 1000, 2**15 - 1]), SCALES, st.data())
+def test_dithering(x, s, step, data):
+    width, scale = (2 * s).bit_length(), scale_of(data, x)
+    buf = compiled.dither_pack(x, scale, s, width, STREAM)
+    assert_same(buf, definition.dither_pack(x, scale, s, width, STREAM))
+    add = lambda on, buf, out: on.dither_add(buf, out, s, width, step)  # noqa: E731
+    assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
+
+
+@fuzz
+@given(vectors(most=3000), SCALES, st.data())
+def test_ternary(x, step, data):
+    scale = scale_of(data, x)
+    buf = compiled.ternary_pack(x, scale, STREAM)
+    assert_same(buf, definition.ternary_pack(x, scale, STREAM))
+    add = lambda on, buf, out: on.ternary_add(buf, out, step)  # noqa: E731
+    assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
+
+
+@fuzz
+@given(vectors(most=3000), st.sampled_from([1, 2, 3, 7, 8, 64, 127]), SCALES, st.data())
+def test_natural_dithering(x, s, step, data):
+    width, scale = (2 * s).bit_length(), scale_of(data, x)
+    buf = compiled.natural_dither_pack(x, scale, s, width, STREAM)
+    assert_same(buf, definition.natural_dither_pack(x, scale, s, width, STREAM))
+    add = lambda on, buf, out: on.natural_dither_add(buf, out, s, width, step)  # noqa: E731
+    assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("form", [(127, 8), (1023, 11)])
+@pytest.mark.parametrize("at", [0, 1023, 1024, 2499])
+def test_natural_refuses_what_is_not_finite(value, dtype, form, at):
+    x = np.ones(2500, dtype=dtype)
+    x[at] = value
+    for on in (definition, compiled):
+        with pytest.raises(DivergedError, match="not finite"):
+            on.natural_pack(x, *form, STREAM)
+
+
+# --- whole compressors ---
+
+
+@pytest.fixture
+def everything_compiled(monkeypatch):
+    """Vectors of any length are long."""
+    monkeypatch.setattr(kernels, "LONG", 0)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_compressors_send_and_add_the_same(case, dtype, monkeypatch):
+    x, key = case.vectors()[0].astype(dtype), case.key(t=5)
+    messages, added = [], []
+    for long in (0, 2**62):
+        monkeypatch.setattr(kernels, "LONG", long)
+        messages.append(case.c.compress(x, key))
+        for out in (np.ones(case.d), np.ones(case.d, np.float32)):
+            case.c.decompress_add(messages[-1], out, key, 0.3)
+            added.append(out)
+    assert_same(messages[0], messages[1])
+    assert_same(added[0], added[2])
+    assert_same(added[1], added[3])
+
+
+@pytest.mark.usefixtures("everything_compiled")
+def test_golden_messages():
+    """The bytes on the wire, as recorded from the definition."""
+    recorded = json.loads((Path(__file__).parent / "golden" / "compressors.json").read_text())
+    assert golden() == recorded
+
+
+@fuzz
+@given(st.sampled_from(CASES), st.integers(0, 20), st.data())
+def test_damaged_messages(case, t, data):
+    """Bits flipped, bytes cut off or added: refused, or some vector; never a crash."""
+    x, key = case.vectors()[0], case.key(t)
+    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
+        patch.setattr(kernels, "LONG", 0)
+        message = case.c.compress(x, key)
+        wrong = message[: data.draw(st.integers(0, len(message)))]
+        wrong = np.append(wrong, np.frombuffer(data.draw(st.binary(max_size=9)), np.uint8))
+        for buf in (damaged(data, message) if len(message) else message, wrong):
+            with suppress(MessageError):
+                assert case.c.decompress(buf, case.d, key).shape == (case.d,)
+
+
+# --- loading ---
+
+
+def run_python(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | environment,
+    )
+    return done.stdout.strip()
+
+
+def test_nothing_is_compiled_a_second_time():
+    """This process has loaded the kernels, so another one finds all of them on disk."""
+    code = """
+from mpicomp.kernels.loading import load
+on = load()
+from mpicomp.kernels import compiled
+from numba.core.dispatcher import Dispatcher
+import sys
+kernels = {
+    v for name, m in sys.modules.items() if name.startswith("mpicomp.kernels.compiled")
+    for v in vars(m).values() if isinstance(v, Dispatcher)
+}
+print(len(kernels) > 20, sum(sum(k.stats.cache_misses.values()) for k in kernels))
+"""
+    assert run_python(code) == "True 0"
+
+
+def test_where_no_folder_can_be_written_numpy_serves(tmp_path):
+    """Neither beside the package nor in the user's cache: a file is where the folder would be."""
+    (tmp_path / "package").write_text("")
+    (tmp_path / "cache").write_text("")
+    code = f"""
+from pathlib import Path
+from mpicomp.kernels import definition, loading
+loading._BESIDE = Path({str(tmp_path / "package")!r})
+print(loading.load() is definition)
+"""
+    assert run_python(code, MPICOMP_CACHE=str(tmp_path / "cache")) == "True"
+
+
+def test_the_users_cache_serves_a_package_that_cannot_be_written(tmp_path):
+    (tmp_path / "package").write_text("")
+    code = f"""
+from pathlib import Path
+from mpicomp.kernels import loading
+loading._BESIDE = Path({str(tmp_path / "package")!r})
+print(loading._folder())
+"""
+    folder = Path(run_python(code, MPICOMP_CACHE=str(tmp_path / "cache")))
+    assert folder.parent == tmp_path / "cache"
+    assert folder.is_dir()

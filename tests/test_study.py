@@ -1,0 +1,176 @@
+"""Suites with several cases: read, run, resumed, drawn."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import mpicomp.compare
+from mpicomp.compare import compare, compare_all
+from mpicomp.errors import ConfigError, RecordError
+from mpicomp.figure import draw, draw_all
+from mpicomp.report import picture_of, plot, publish_study
+from mpicomp.results import read_comparison
+from mpicomp.study import Study, load, parse
+from mpicomp.suite import Suite, parse_suite
+from mpicomp.tables import cells, header
+
+STUDY = """
+title = "Two cases"
+rounds = 20
+every = 5
+workers = 4
+x = ["up", "epochs"]
+seeds = [0, 1]
+
+[[case]]
+label = "no noise"
+problem = "quadratics(d=20, noise=0.0, lam=0.1)"
+
+[[case]]
+label = "κ: \\"noise\\""
+problem = "quadratics(d=20, noise=0.5, lam=0.1)"
+workers = 8
+rounds = 10
+
+[[case.method]]
+method = "gd(gamma=0.5)"
+label = "GD, $x$"
+
+[[method]]
+method = "marina(Q=permk)"
+tune = [0, 1]
+"""
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    out = tmp_path_factory.mktemp("study") / "out"
+    compare_all(parse(STUDY), out)
+    return out
+
+
+def test_a_study_is_read():
+    study = parse(STUDY)
+    assert isinstance(study, Study)
+    first, second = study.cases
+    assert (first.slug, second.slug) == ("no-noise", "noise")
+    assert first.suite.title == "Two cases: no noise" and second.suite.title == 'Two cases: κ: "noise"'
+    assert (first.suite.workers, second.suite.workers) == (4, 8)
+    assert (first.suite.rounds, second.suite.rounds) == (20, 10)
+    assert [e.label for e in first.suite.entries] == ["marina(Q=permk)"]
+    assert [e.label for e in second.suite.entries] == ["marina(Q=permk)", "GD, $x$"]
+    assert first.suite.x == ("up", "epochs") and first.suite.entries[0].tune == (0, 1)
+    # what is written into a case's folder is the suite itself
+    assert all(parse_suite(case.suite.source) == case.suite for case in study.cases)
+
+
+def test_a_file_without_cases_is_a_suite():
+    suite = parse("problem = 'quadratics'\nworkers = 2\nrounds = 3\n[[method]]\nmethod = 'gd'\n")
+    assert isinstance(suite, Suite)
+    assert suite.x == ("rounds", "up", "both", "seconds") and suite.y == "gradient"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ('label = "no noise"', "", "with a label"),
+        ('label = "no noise"', 'label = "noise."', "differ in letters or digits"),
+        ("workers = 8", "workers = 0", r"case 'κ: .*workers = 0; allowed"),
+        ("[[case.method]]", "[[case.methods]]", "unknown key of case .*methods"),
+        ('x = ["up", "epochs"]', 'x = ["time"]', "time.*rounds, up, both, seconds, epochs"),
+        ('x = ["up", "epochs"]', "x = []", r"x = \[\]; allowed: some of rounds"),
+        ('x = ["up", "epochs"]', 'y = "loss"', "loss.*gradient, f, error"),
+        ("[[method]]", "[method]", "tables of their own"),
+        ("title = ", "title ", "not a TOML file"),
+    ],
+)
+def test_a_wrong_study_is_refused(tmp_path, right, wrong, said):
+    assert right in STUDY
+    path = tmp_path / "study.toml"
+    path.write_text(STUDY.replace(right, wrong))
+    with pytest.raises(ConfigError, match=said) as raised:
+        load(path)
+    assert str(raised.value).startswith(f"{path}: ")
+
+
+def test_every_case_is_a_comparison_of_its_own(done, tmp_path):
+    case = parse(STUDY).cases[1]
+    compare(case.suite, tmp_path / "alone")
+    for alone, within in zip(
+        read_comparison(tmp_path / "alone").outcomes, read_comparison(done / "noise").outcomes, strict=True
+    ):
+        assert alone.summary["iterates_sha256"] == within.summary["iterates_sha256"]
+
+
+def test_resuming_runs_what_is_missing(tmp_path, monkeypatch):
+    study, out, calls = parse(STUDY), tmp_path / "out", []
+
+    def interrupted(*args, **kwargs):
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        calls.append(args)
+        return run(*args, **kwargs)
+
+    run = mpicomp.compare.run
+    monkeypatch.setattr(mpicomp.compare, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compare_all(study, out)
+    with pytest.raises(RecordError, match=r"already holds a study.*--resume"):
+        compare_all(study, out)
+    monkeypatch.setattr(mpicomp.compare, "run", run)
+    with pytest.raises(RecordError, match="holds another study"):
+        compare_all(parse(STUDY.replace("rounds = 10", "rounds = 11")), out, resume=True)
+    compare_all(study, out, resume=True)
+    assert [len(read_comparison(out / case.slug).outcomes) for case in study.cases] == [2, 4]
+    with pytest.raises(RecordError, match="no study to resume"):
+        compare_all(study, tmp_path / "elsewhere", resume=True)
+
+
+def test_tables_and_figure_of_a_study(done):
+    lines = publish_study(done)
+    assert {label: len(ls) for label, ls in lines.items()} == {"no noise": 1, 'κ: "noise"': 2}
+    assert (done / "figure.png").read_bytes()[:4] == b"\x89PNG"
+    text = (done / "table.md").read_text(encoding="utf-8")
+    assert text.count("### Two cases: ") == 2 and "GD, $x$" in text
+    assert json.loads((done / "table.json").read_text()).keys() == lines.keys()
+    assert plot([done]) == done / "figure.png"
+
+
+def test_the_table_has_the_columns_that_the_figure_shows(done):
+    study = parse(STUDY.replace('x = ["up", "epochs"]', 'y = "error"'))
+    (one, *_) = publish_study(done)["no noise"]
+    assert header(parse(STUDY).cases[0].suite)[-2:] == ["seconds", "epochs"]
+    assert cells(one, parse(STUDY).cases[0].suite)[-1] == "20"
+    assert header(study.cases[0].suite)[-2:] == ["seconds", "total error"]
+    assert cells(one, study.cases[0].suite)[-1] == "0"  # MARINA has no error feedback
+
+
+def test_panels_of_a_study(done):
+    pictures = [picture_of(read_comparison(done / slug)) for slug in ("no-noise", "noise")]
+    figure = draw_all("t", pictures)
+    assert [axes.get_xlabel() for axes in figure.axes] == [
+        *["uplink bytes per worker"] * 2,
+        *["passes over the samples"] * 2,
+    ]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["marina(Q=permk)", r"GD, \$x\$"]
+    # a label has its colour in every panel
+    colours = {(line.get_label(), line.get_color()) for axes in figure.axes for line in axes.lines}
+    assert len(colours) == 2
+    assert [len(axes.lines) for axes in figure.axes] == [1, 2, 1, 2]
+    one = draw(pictures[1])
+    assert len(one.axes) == 2
+    # a pass over the samples is a round of these methods: where the first curve ends is known
+    assert figure.axes[2].lines[0].get_xdata()[-1] == 20
+
+
+def test_one_axis_of_many_cases_fills_rows(done):
+    from dataclasses import replace
+
+    picture = replace(picture_of(read_comparison(done / "noise")), x=("up",), y="f")
+    figure = draw_all("t", [picture] * 6)
+    assert len(figure.axes) == 6
+    assert {axes.get_yscale() for axes in figure.axes} == {"linear"}  # f may be negative
+    assert [axes.get_ylabel() for axes in figure.axes] == ["$f(x)$", "", "", "$f(x)$", "", ""]
