@@ -29,7 +29,7 @@ HOMES = {
     "mpi4py": {"transports/mpi.py", "bench/round.py"},
     "matplotlib": {"figure.py"},
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
-    "cupy": set(),
+    "cupy": {"kernels/cuda/gpu.py"},
     "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "llvmlite": {"kernels/loading.py"},
     "click": {"cli.py"},
