@@ -15,6 +15,7 @@ from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from mpicomp import kernels
 from mpicomp.kernels.permutation import SMALL, Indices
@@ -44,6 +45,10 @@ class Stream:
         w = self.words(2 * count).astype(np.uint64)
         bits = (w[0::2] << np.uint64(20)) | (w[1::2] >> np.uint64(12))
         return (bits.astype(np.float64) + 0.5) * 2.0**-52
+
+    def normals(self, count: int) -> NDArray[np.float64]:
+        """``count`` independent standard normal numbers: the normal quantiles of ``uniform``."""
+        return ndtri(self.uniform(count))
 
     def below(self, bound: int) -> int:
         """An integer in {0, .., bound-1}; bias below bound / 2^64."""

@@ -13,11 +13,13 @@ from hypothesis import settings
 
 from mpicomp.compressors import (
     Bernoulli,
+    BlockSteps,
     Coded,
     Compressor,
     Dithering,
     HardThreshold,
     Identity,
+    Importance,
     Lazy,
     Natural,
     NaturalDithering,
@@ -25,11 +27,13 @@ from mpicomp.compressors import (
     Quantized,
     QuantizedTopK,
     RandK,
+    RankR,
     Shrunk,
     Sign,
     Sparse,
     Ternary,
     TopK,
+    VaryingSteps,
 )
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
@@ -58,6 +62,9 @@ class Case:
         x[:, self.d // 2] = 0.0
         return x
 
+
+# All vectors of ``Case`` are 0 where the weight is, so that nothing is lost there.
+WEIGHTS = tuple(0.0 if j == 12 else float((1 + j % 5) ** 2) for j in range(24))
 
 CASES = [
     Case(Identity(), draws="nothing"),
@@ -141,6 +148,11 @@ CASES = [
     Case(TopK(20, "f2"), draws="nothing"),
     Case(TopK(7, "bf16"), d=31, draws="nothing"),
     Case(TopK(24), draws="nothing"),
+    Case(RankR(1, rows=4)),
+    Case(RankR(2, rows=6, values="f8")),
+    Case(RankR(1, rows=2, values="f8"), d=30, n=1),
+    Case(RankR(4, rows=12), d=144, n=2),
+    Case(RankR(3, rows=6), draws="nothing"),  # no shorter than x, which is sent
     Case(Sign(), draws="nothing"),
     Case(Sign("f8"), d=13, draws="nothing"),
     Case(QuantizedTopK(6, Dithering(4))),
@@ -153,6 +165,19 @@ CASES = [
     Case(HardThreshold(2.0), draws="nothing"),
     Case(HardThreshold(0.0, "f8"), draws="nothing"),
     Case(HardThreshold(1.5, "bf16"), draws="nothing"),
+    Case(VaryingSteps(10.0)),
+    Case(VaryingSteps(1.5, values="f8"), d=13),
+    Case(VaryingSteps(30.0, WEIGHTS)),
+    Case(VaryingSteps(4.0, code="sparse")),
+    Case(VaryingSteps(9.0, WEIGHTS, code="sparse")),
+    Case(BlockSteps(6.0, 4, values="f8", code="sparse")),
+    Case(BlockSteps(10.0, 4)),
+    Case(BlockSteps(25.0, 5, values="f8"), d=13),
+    Case(BlockSteps(12.0, 3, WEIGHTS)),
+    Case(Importance(5)),
+    Case(Importance(24, values="f8"), draws="nothing"),
+    Case(Importance(0.3, values="f2"), d=31),
+    Case(Importance(0.5, WEIGHTS, "bf16")),
 ]
 
 # The vector behind the golden bytes: zeros of both signs, ties, an exact power of two.

@@ -45,6 +45,12 @@ COMPRESSOR_TEXTS = [
     "hard_threshold(lam=0.001)",
     "coded(Q=dithering(s=3))",
     "coded(Q=ternary, model=(65534, 1, 1))",
+    "rankr(r=2, rows=10)",
+    "varying_steps(beta=20.0)",
+    "varying_steps(beta=1.5, weights=(1.0, 0.25), values=f8)",
+    "block_steps(beta=20.0, blocks=4, code=sparse)",
+    "importance(k=0.1)",
+    "importance(k=3, weights=(1.0, 2.0, 0.0, 0.5))",
 ]
 METHOD_TEXTS = [
     "gd",
@@ -71,7 +77,20 @@ METHOD_TEXTS = [
     "ef21p(C=topk(k=2))",
     "ef21p(C=topk(k=2), Q=randk(k=3), gamma=theory*16)",
     "twodirection(C=topk(k=2), Q=randk(k=3))",
+    "vrmarina(Q=randk(k=2), batch=0.01, gamma=theory*2)",
+    "vrmarina(Q=permk, batch=4, p=0.125, sync_batch=64)",
+    "ppmarina(Q=randk(k=2), r=0.5)",
+    "vrdiana(Q=natural, batch=None, p=theory*0.5)",
+    "dashapage(Q=randk(k=2), batch=8)",
+    "dashamvr(Q=randk(k=2), batch=1, b=0.125)",
+    "dcgd(Q=natural, batch=32)",
+    "dcgd_plus(Q=varying_steps(beta=20.0))",
+    "diana_plus(Q=block_steps(beta=20.0, blocks=4), gamma=theory*8)",
+    "adiana_plus(Q=importance(k=0.1), p=theory*0.5, alpha=0.25)",
     "twodirection(C=sign, Q=natural, Lbar=theory*0.001, mu=0, p=0.125, tau=0.5, r=0.25)",
+    "perturbed_sgd(C=topk(k=2), eta=0.125, r=0.5)",
+    "perturbed_sgd(C=shrunk(U=randk(k=2, mask=shared)), eta=0.125, r=0, I_reset=20, R=0.5, batch=0.1)",
+    "powersgd(r=2, rows=10, gamma=0.125, batch=32)",
 ]
 PROBLEM_TEXTS = [
     "quadratics",

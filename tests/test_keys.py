@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chi2
+from scipy.stats import chi2, norm
 
 from mpicomp.kernels.permutation import SMALL
 from mpicomp.kernels.philox import words
@@ -151,6 +151,14 @@ def test_uniform_numbers_are_uniform():
     assert_chi_square(np.bincount((u * 1000).astype(int), minlength=1000), 100.0)
     low_bits = (u * 2**40 % 1 * 512).astype(int)
     assert_chi_square(np.bincount(low_bits, minlength=512), 100_000 / 512)
+
+
+def test_normals_are_normal():
+    """Finite at either end; with the normal distribution function they are the uniform numbers again."""
+    z = KEY.private("uniform").normals(100_000)
+    np.testing.assert_allclose(norm.cdf(z), KEY.private("uniform").uniform(100_000), rtol=1e-12)
+    assert_chi_square(np.bincount((norm.cdf(z) * 1000).astype(int), minlength=1000), 100.0)
+    assert all(np.isfinite(Constant(word, (0, 0, 0)).normals(1)) for word in (0, 2**32 - 1))
 
 
 @pytest.mark.parametrize("bound", [1, 2, 7, 1000, 2**40])

@@ -5,12 +5,15 @@ from mpicomp.compressors.bernoulli import Bernoulli, Lazy
 from mpicomp.compressors.coded import Coded
 from mpicomp.compressors.dithering import Dithering, Ternary
 from mpicomp.compressors.identity import Identity
+from mpicomp.compressors.importance import Importance
 from mpicomp.compressors.natural import Natural, NaturalDithering
 from mpicomp.compressors.permk import PermK
 from mpicomp.compressors.quantized import Quantized, QuantizedTopK, Shrunk
 from mpicomp.compressors.randk import RandK
+from mpicomp.compressors.rankr import RankR
 from mpicomp.compressors.sign import Sign
 from mpicomp.compressors.sparse import Sparse
+from mpicomp.compressors.steps import BlockSteps, VaryingSteps
 from mpicomp.compressors.threshold import HardThreshold
 from mpicomp.compressors.topk import TopK
 
@@ -28,22 +31,28 @@ COMPRESSORS: dict[str, type[Compressor]] = {
     "coded": Coded,
     "quantized": Quantized,
     "topk": TopK,
+    "rankr": RankR,
     "sign": Sign,
     "quantized_topk": QuantizedTopK,
     "shrunk": Shrunk,
     "hard_threshold": HardThreshold,
+    "varying_steps": VaryingSteps,
+    "block_steps": BlockSteps,
+    "importance": Importance,
 }
 
 __all__ = [
     "COMPRESSORS",
     "Absolute",
     "Bernoulli",
+    "BlockSteps",
     "Coded",
     "Compressor",
     "Contractive",
     "Dithering",
     "HardThreshold",
     "Identity",
+    "Importance",
     "Lazy",
     "Natural",
     "NaturalDithering",
@@ -51,10 +60,12 @@ __all__ = [
     "Quantized",
     "QuantizedTopK",
     "RandK",
+    "RankR",
     "Shrunk",
     "Sign",
     "Sparse",
     "Ternary",
     "TopK",
     "Unbiased",
+    "VaryingSteps",
 ]

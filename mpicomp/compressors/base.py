@@ -102,6 +102,12 @@ def check_count(k: int | float, name: str = "k") -> None:
         )
 
 
+def check_whole(name: str, value: int) -> None:
+    """Raise ``ConfigError`` unless ``value`` is a positive integer."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"{name}={value!r}; allowed: a positive integer.")
+
+
 def resolve_count(k: int | float, d: int) -> int:
     """The count that k stands for in dimension d (fractions are rounded, at least 1)."""
     count = k if isinstance(k, int) else max(1, round(k * d))

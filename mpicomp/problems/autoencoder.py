@@ -15,7 +15,6 @@ from mpicomp.kernels.permutation import Indices
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, FiniteSum, Problem
 from mpicomp.problems.dense import one_thread
-from mpicomp.problems.normals import normals
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Autoencoder(Problem):
     def x0(self) -> Array:
         p = load_images(self.data).shape[1]
         stream = Key(seed=self.seed, round=0, worker=None, n=1).shared("autoencoder/start")
-        return normals(stream, self.dimension()) / sqrt(p)
+        return stream.normals(self.dimension()) / sqrt(p)
 
     def part_of(self, i: int, n: int) -> int:
         """Which of the parts 0, .., n worker i out of n holds."""

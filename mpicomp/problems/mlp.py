@@ -15,7 +15,6 @@ from mpicomp.kernels.permutation import Indices
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, FiniteSum
 from mpicomp.problems.dense import Classification, Labels, cross_entropy, one_thread
-from mpicomp.problems.normals import normals
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class MLP(Classification):
         key = Key(seed=self.seed, round=0, worker=None, n=1)
         for name, W in (("first", W1), ("second", W2)):
             scale = sqrt(ACTIVATIONS[self.activation].gain / W.shape[1])
-            W[:] = scale * normals(key.shared(f"mlp/{name} layer"), W.size).reshape(W.shape)
+            W[:] = scale * key.shared(f"mlp/{name} layer").normals(W.size).reshape(W.shape)
         return x.astype(np.float32)
 
     def objective(self, i: int, n: int) -> MLPObjective:

@@ -9,7 +9,6 @@ from typing import ClassVar
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Stream
 from mpicomp.problems.base import Array, Constants, Objective, Problem
-from mpicomp.problems.normals import normals
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Noisy(Problem):
 
     def constants(self, n: int) -> Constants:
         found = self.problem.constants(n)
-        return replace(found, sigma=self.sigma, L_sample=found.L_plus, samples=None)
+        return replace(found, sigma=self.sigma, samples=None, L_sample=found.L_plus)
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,11 @@ class NoisyObjective(Objective):
     def grad(self, x: Array) -> Array:
         return self.f.grad(x)
 
+    def smoothness_matrix(self) -> Array:
+        return self.f.smoothness_matrix()
+
     def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
         if b < 1:
             raise ConfigError(f"a batch of b = {b} samples; allowed: 1 and more.")
         g = self.f.grad(x)
-        return g + (self.sigma / sqrt(b * x.size) * normals(stream, x.size)).astype(g.dtype)
+        return g + (self.sigma / sqrt(b * x.size) * stream.normals(x.size)).astype(g.dtype)

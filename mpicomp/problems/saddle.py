@@ -10,7 +10,6 @@ import numpy as np
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, Constants, Objective, Problem
-from mpicomp.problems.normals import normals
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Saddle(Problem):
         pair, second = divmod(i, 2)
         if i == n - 1 and not second:
             return TiltedSaddle(self.curvature, np.zeros(self.d))
-        z = normals(Key(seed=self.seed, round=0, worker=pair, n=n).private("saddle"), self.d)
+        z = Key(seed=self.seed, round=0, worker=pair, n=n).private("saddle").normals(self.d)
         return TiltedSaddle(self.curvature, self.noise * (-z if second else z))
 
     def constants(self, n: int) -> Constants:

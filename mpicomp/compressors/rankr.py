@@ -1,0 +1,95 @@
+"""RankR: the vector as a matrix, of rank r."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from mpicomp import kernels
+from mpicomp.coding.bits import Bytes, expect_length
+from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_values
+from mpicomp.compressors.base import Array, Contractive, check_whole
+from mpicomp.errors import ConfigError, not_finite
+from mpicomp.kernels.lowrank import orthonormal, outer, times
+from mpicomp.keys import Key
+
+
+@dataclass(frozen=True)
+class RankR(Contractive):
+    """C(x) = P P'M, of rank r, for x read as a matrix M of ``rows`` rows; alpha = r / min(rows, d/rows).
+
+    x is taken row after row, and M is the transpose where that is the higher one.  P is an orthonormal
+    basis of the range of M G, one power iteration from a Gaussian G of r columns.
+
+    Proof of alpha.  G = Q R with Q uniform among the matrices of r orthonormal columns, and P spans M Q as
+    it does M G.  So P P'M Q = M Q, hence |P P'M|^2 >= |P P'M Q|^2 = |M Q|^2 (Frobenius norms), whose mean is
+    r/columns |M|^2 because E Q Q' = (r/columns) I; and |M - P P'M|^2 = |M|^2 - |P P'M|^2.  There is equality
+    where M has orthonormal columns.  TopK with as many values has a larger alpha, r/rows + r/columns: what
+    RankR is for are matrices that are nearly of low rank.
+
+    Where r (rows + columns) >= d the factors are no shorter than x, which is then sent itself: alpha = 1.
+    Wire: P, then M'P, row after row; or x.  All this is up to the rounding to ``values``.
+    """
+
+    paper: ClassVar[str] = "Vogels, Karimireddy, Jaggi, PowerSGD (NeurIPS 2019), without the warm start"
+
+    r: int
+    rows: int
+    values: str = "f4"
+
+    def __post_init__(self) -> None:
+        check_whole("r", self.r)
+        check_whole("rows", self.rows)
+        check_format(self.values)
+
+    def compress(self, x: Array, key: Key) -> Bytes:
+        long, short = self._sides(x.size)
+        if self._whole(x.size):
+            return encode_values(x, self.values)
+        if not np.isfinite(x).all():
+            raise not_finite()
+        M = x.astype(np.float64).reshape(self.rows, -1)
+        M = M if self.rows == long else M.T
+        G = key.private("rankr").normals(short * self.r).reshape(short, self.r)
+        P = orthonormal(times(M, G))
+        return encode_values(np.concatenate([P.ravel(), times(M.T, P).ravel()]), self.values)
+
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        expect_length(buf, self.nbytes(out.size), str(self))
+        value: Array = decode_values(buf, len(buf) // WIDTH[self.values], self.values).astype(np.float64)
+        if not self._whole(out.size):
+            long, _ = self._sides(out.size)
+            factors = value.reshape(-1, self.r)
+            M = outer(factors[:long], factors[long:])
+            value = (M if self.rows == long else M.T).ravel()
+        kernels.add_scaled(out, value, scale)
+
+    def nbytes(self, d: int) -> int:
+        return min(self.r * sum(self._sides(d)), d) * WIDTH[self.values]
+
+    def paper_bits(self, buf: Bytes, d: int) -> int:
+        return 32 * (len(buf) // WIDTH[self.values])
+
+    def alpha(self, d: int, n: int) -> float:
+        return 1.0 if self._whole(d) else self.r / min(self._sides(d))
+
+    def _sides(self, d: int) -> tuple[int, int]:
+        """The longer and the shorter side of the matrix."""
+        columns = columns_of(d, self.rows)
+        return max(self.rows, columns), min(self.rows, columns)
+
+    def _whole(self, d: int) -> bool:
+        """Whether x itself is sent."""
+        return self.r * sum(self._sides(d)) >= d
+
+
+def columns_of(d: int, rows: int) -> int:
+    """How many columns a vector of length d has in ``rows`` rows.  Raises ``ConfigError`` if none fit."""
+    if d % rows:
+        below = next(m for m in range(min(rows, d), 0, -1) if d % m == 0)
+        above = next((m for m in range(rows, d) if d % m == 0), d)
+        near = " or ".join(str(m) for m in sorted({below, above}))
+        raise ConfigError(f"rows={rows} does not divide the dimension d={d}; nearest: rows={near}.")
+    return d // rows

@@ -1,0 +1,137 @@
+"""Perturbed SGD: compressed, and away from saddle points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf, sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mpicomp.coding.bits import Bytes
+from mpicomp.compressors import Contractive, Identity, Sparse
+from mpicomp.compressors.base import Array, check_whole
+from mpicomp.errors import ConfigError
+from mpicomp.kernels import add_scaled
+from mpicomp.keys import Key, Stream
+from mpicomp.methods.base import Message, Method, Nothing
+from mpicomp.methods.checks import Step
+from mpicomp.methods.stochastic import gradient
+from mpicomp.problems.base import Constants, Objective
+
+
+@dataclass(frozen=True)
+class PerturbedSGD(Method):
+    """Error feedback with noise ξ ~ N(0, r²/d I), and now and then a reset of the errors::
+
+        worker i   u_i = e_i + s_i + ξ;   e_i = u_i - C(u_i)          (s_i a stochastic gradient at x)
+        all        x = x - η mean C(u_i)
+        reset, once t - t' >= I_reset or ‖x - x_{t'}‖ >= R, t' being the step of the last one:
+        all        x = x - η mean e_i;   e_i = 0;   t' = t
+
+    The virtual iterate x - η mean e_i is that of SGD with the gradients s_i + ξ, resets included.
+    ξ is drawn by all ranks alike, so it costs nothing and averaging does not shrink it.  A reset is a
+    round of its own, in which the errors travel dense; what ``dense`` rounds off stays in e_i.  All ranks
+    know of it from x.  I_reset and R are None for never: the theorem then covers a C that acts alike and
+    linearly on all workers, as unscaled RandK with one mask, Shrunk(RandK(k, mask="shared")), whose
+    alpha is k/d.
+
+    The theorem has the orders of η, r, I_reset, R alone, so they are to be given.
+    Of the algorithm, all is as recalled.
+    """
+
+    C: Contractive
+    eta: Step
+    r: float
+    I_reset: int | None = None
+    R: float | None = None
+    batch: int | float | None = None
+    dense: Identity = Identity()
+    down: Sparse = Sparse()
+
+    paper: ClassVar[str] = (
+        "Avdiukhin, Yaroslavtsev, Escaping saddle points with compressed SGD (NeurIPS 2021), as recalled"
+    )
+    steps: ClassVar[tuple[str, ...]] = ("eta",)
+    counts: ClassVar[tuple[str, ...]] = ("batch",)
+    at_x0: ClassVar[tuple[str, ...]] = ("anchor",)
+
+    @dataclass
+    class Up:
+        e: Bytes  # in a reset
+        m: Bytes  # otherwise
+
+    @dataclass
+    class Replica:
+        x: Array
+        anchor: Array  # x_{t'}
+        age: int = 0  # t - t'
+
+    @dataclass
+    class Worker:
+        e: Array
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.r, int | float) or not 0 <= self.r < inf:
+            raise ConfigError(f"r={self.r!r}; allowed: the size of the noise, a number from 0 up.")
+        if self.I_reset is not None:
+            check_whole("I_reset", self.I_reset)
+        if self.R is not None and (not isinstance(self.R, int | float) or not 0 < self.R < inf):
+            raise ConfigError(f"R={self.R!r}; allowed: a distance above 0, or None for no such reset.")
+
+    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Up:
+        nothing = np.empty(0, np.uint8)
+        if self._resets(r):
+            e = self.dense.compress(w.e, key)
+            self.dense.decompress_add(e, w.e, key, -1.0)  # e_i = 0
+            return self.Up(e, nothing)
+        w.e += gradient(f, r.x, self.batch, key)
+        add_scaled(w.e, _direction(key.shared("perturbed_sgd"), w.e.size), self.r)  # u_i = e_i + s_i + ξ
+        m = self.C.compress(w.e, key)
+        self.C.decompress_add(m, w.e, key, -1.0)  # e_i = u_i - C(u_i)
+        return self.Up(nothing, m)
+
+    def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Up]], key: Key) -> Message:
+        mean, resets = np.zeros_like(r.x), self._resets(r)
+        for k, up in ups:
+            if resets:
+                self.dense.decompress_add(up.e, mean, k, 1 / k.n)
+            else:
+                self.C.decompress_add(up.m, mean, k, 1 / k.n)
+        return Message(self.down.compress(mean, key))
+
+    def follow(self, r: Replica, down: Message, key: Key) -> None:
+        resets = self._resets(r)
+        self.down.decompress_add(down.m, r.x, key, -self.eta)
+        r.age += 1
+        if resets:
+            r.anchor, r.age = r.x.copy(), 0
+
+    def _resets(self, r: Replica) -> bool:
+        """Whether the round that starts from ``r`` is a reset."""
+        if self.I_reset is not None and r.age >= self.I_reset:
+            return True
+        return self.R is not None and bool(np.sum((r.x - r.anchor) ** 2) >= self.R**2)
+
+    def residual(self, w: Worker) -> Array:
+        return w.e
+
+    def paper_bits(self, up: Up, d: int, key: Key) -> int:
+        return self.dense.paper_bits(up.e, d) if len(up.e) else self.C.paper_bits(up.m, d)
+
+    def defaults(self, d: int, n: int) -> dict[str, Any]:
+        return {"I_reset": None, "R": None}  # for never
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        raise ConfigError("PerturbedSGD's theorem gives no constant for its step size; give eta as a number.")
+
+
+@lru_cache(maxsize=2)
+def _direction(stream: Stream, d: int) -> Array:
+    """N(0, I/d), of length 1 in the mean square; kept because every worker of a rank asks for it."""
+    xi = stream.normals(d) / sqrt(d)
+    xi.setflags(write=False)
+    return xi

@@ -1,0 +1,122 @@
+"""PowerSGD: gradients of rank r, by a power iteration that goes on from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from mpicomp.coding.values import WIDTH
+from mpicomp.compressors import Identity, Sparse
+from mpicomp.compressors.base import Array, check_whole
+from mpicomp.compressors.rankr import columns_of
+from mpicomp.errors import ConfigError
+from mpicomp.kernels import add_scaled
+from mpicomp.kernels.lowrank import orthonormal, outer, times
+from mpicomp.keys import Key
+from mpicomp.methods.base import Message, Method, Nothing
+from mpicomp.methods.checks import Step
+from mpicomp.methods.stochastic import gradient
+from mpicomp.problems.base import Constants, Objective
+
+
+@dataclass(frozen=True)
+class PowerSGD(Method):
+    """Algorithms 1 and 2, without momentum.  Vectors are matrices of ``rows`` rows, row after row, P and Q
+    have r columns, and a step takes two rounds::
+
+        even   worker i   M_i = e_i + s_i;   P_i = M_i Q       (s_i a stochastic gradient at x)
+               all        P = the columns of mean P_i, made orthonormal
+        odd    worker i   Q_i = M_i' P;   e_i = M_i - P Q_i'
+               all        Q = mean Q_i;   x = x - γ P Q'
+
+    The virtual iterate x - γ mean e_i is that of SGD; and as P is common to all, x is what one worker with
+    the mean gradient would find.  (e_i = M_i - P Q' has the same mean, but an e_i then grows for ever where
+    its gradients differ from the mean.)  Q, the warm start, is made orthonormal before it is used, which
+    changes P in its rounding alone and keeps P_i of the size of M_i.  A column of Q without a direction of
+    its own, as all are at the start, is drawn anew, by all ranks alike.
+    One iteration from a warm start has no contraction factor for every M, so no theorem gives gamma.
+
+    Differences from the paper: the server takes the means; x is one matrix, not one for each layer, and
+    nothing is left uncompressed.  Of the algorithm, all is as recalled.
+    """
+
+    r: int
+    rows: int
+    gamma: Step
+    batch: int | float | None = None
+    values: str = "f4"
+    down: Sparse = Sparse()
+
+    paper: ClassVar[str] = "Vogels, Karimireddy, Jaggi, PowerSGD (NeurIPS 2019), Algorithms 1 and 2"
+    counts: ClassVar[tuple[str, ...]] = ("batch",)
+
+    @dataclass
+    class Replica:
+        x: Array
+        P: Array
+        Q: Array
+
+    @dataclass
+    class Worker:
+        M: Array
+        e: Array  # 0 between the two rounds: it is in M then
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("r", self.r)
+        check_whole("rows", self.rows)
+        Identity(self.values)
+
+    @property
+    def uplink(self) -> Identity:
+        """What P_i and Q_i travel in."""
+        return Identity(self.values)
+
+    def replica(self, x0: Array) -> Replica:
+        columns = columns_of(x0.size, self.rows)
+        r = min(self.r, self.rows, columns)
+        return self.Replica(x0.copy(), np.zeros((self.rows, r)), np.zeros((columns, r)))
+
+    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+        if key.round % 2 == 0:
+            w.M, w.e = w.e + gradient(f, r.x, self.batch, key), np.zeros_like(w.e)
+            P_i = times(w.M.reshape(self.rows, -1), _start(r.Q, key))
+            return Message(self.uplink.compress(P_i.ravel(), key))
+        m = self.uplink.compress(times(w.M.reshape(self.rows, -1).T, r.P).ravel(), key)
+        Q_i = self.uplink.decompress(m, r.Q.size, key).reshape(r.Q.shape)
+        w.e = w.M - outer(r.P, Q_i).ravel()
+        return Message(m)
+
+    def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
+        mean = np.zeros(r.Q.size if key.round % 2 else r.P.size)
+        for k, up in ups:
+            self.uplink.decompress_add(up.m, mean, k, 1 / k.n)
+        return Message(self.down.compress(mean, key))
+
+    def follow(self, r: Replica, down: Message, key: Key) -> None:
+        if key.round % 2 == 0:
+            r.P = orthonormal(self.down.decompress(down.m, r.P.size, key).reshape(r.P.shape))
+        else:
+            r.Q = self.down.decompress(down.m, r.Q.size, key).reshape(r.Q.shape)
+            add_scaled(r.x, outer(r.P, r.Q).ravel(), -self.gamma)
+
+    def residual(self, w: Worker) -> Array:
+        return w.e
+
+    def paper_bits(self, up: Message, d: int, key: Key) -> int:
+        return 32 * (len(up.m) // WIDTH[self.values])
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        raise ConfigError("PowerSGD has no theory step size; give gamma as a number.")
+
+
+def _start(Q: Array, key: Key) -> Array:
+    """Q made orthonormal, and a random column for each that has no direction of its own."""
+    Q = orthonormal(Q)
+    lost = ~Q.any(axis=0)
+    if not lost.any():
+        return Q
+    return np.where(lost, key.shared("powersgd").normals(Q.size).reshape(Q.shape), Q)
