@@ -414,6 +414,41 @@ def test_natural_dithering(x, s, step, data):
     assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
 
 
+DECODERS = {
+    "signs": lambda on, buf, out: on.sign_add(buf, out, 1.0),
+    "natural": lambda on, buf, out: on.natural_add(buf, out, 127, 8, 1.0),
+    "natural, double": lambda on, buf, out: on.natural_add(buf, out, 1023, 11, 1.0),
+    "dithering": lambda on, buf, out: on.dither_add(buf, out, 7, 4, 1.0),
+    "wide dithering": lambda on, buf, out: on.dither_add(buf, out, 300, 10, 1.0),
+    "ternary": lambda on, buf, out: on.ternary_add(buf, out, 1.0),
+    "natural dithering": lambda on, buf, out: on.natural_dither_add(buf, out, 9, 5, 1.0),
+    "raw": lambda on, buf, out: on.decode_raw(buf, out.size, 7, 12),
+    "bitmap": lambda on, buf, out: on.decode_bitmap(buf, out.size, 7),
+    "Elias-Fano": lambda on, buf, out: on.decode_elias_fano(buf, out.size, 100, 4),
+    "Elias-Fano, nothing below": lambda on, buf, out: on.decode_elias_fano(buf, out.size, 100, 0),
+    "by threes": lambda on, buf, out: on.decode_threes(buf, out.size, 500),
+}
+LENGTHS = dict(
+    zip(
+        DECODERS,
+        [282, 282 + 2250, 282 + 3094, 1125, 2813, 450, 1407, 11, 282, 50 + 30, 294, 100 + 157],
+        strict=True,
+    )
+)
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+@pytest.mark.parametrize("on", [definition, compiled], ids=["numpy", "compiled"])
+def test_kernels_themselves_refuse_a_wrong_length(kind, on):
+    out = np.zeros(2250)
+    right = LENGTHS[kind]
+    for length in (0, 1, right // 2, right - 1, right + 1, right + 8, 3 * right):
+        for byte in (0, 85, 170):
+            with pytest.raises(MessageError, match="truncated" if length < right else "too long"):
+                DECODERS[kind](on, np.full(length, byte, np.uint8), out)
+    assert not out.any()
+
+
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("form", [(127, 8), (1023, 11)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes, check_trits
+from mpicomp.coding.bits import Bytes, check_trits, expect_length
 from mpicomp.kernels.compiled import packing
 from mpicomp.kernels.compiled.jit import (
     FLOATS,
@@ -39,7 +39,7 @@ def dither_pack(x: Float, scale: float, s: int, width: int, stream: StreamName) 
 
 
 def dither_add(buf: Bytes, out: Float, s: int, width: int, step: float) -> None:
-    """out += step times the levels.  Raises ``MessageError``, and adds nothing, if a symbol is too large."""
+    """out += step times the levels.  ``MessageError``, and nothing added, on a wrong length or symbol."""
     _dither_add(_checked(buf, out.size, s, width), out, s, width, step)
 
 
@@ -52,7 +52,8 @@ def ternary_pack(x: Float, scale: float, stream: StreamName) -> Bytes:
 
 
 def ternary_add(buf: Bytes, out: Float, step: float) -> None:
-    """out += step times the levels.  Raises ``MessageError``, and adds nothing, if a byte is too large."""
+    """out += step times the levels.  ``MessageError``, and nothing added, on a wrong length or byte."""
+    expect_length(buf, -(-out.size // 5), "packed trits")
     check_trits(buf)
     _ternary_add(buf, out, step)
 
@@ -66,10 +67,7 @@ def natural_dither_pack(x: Float, scale: float, s: int, width: int, stream: Stre
 
 
 def natural_dither_add(buf: Bytes, out: Float, s: int, width: int, step: float) -> None:
-    """out += step 2^(|l| - s) sign l.
-
-    Raises ``MessageError``, and adds nothing, if a symbol is too large.
-    """
+    """out += step 2^(|l| - s) sign l.  ``MessageError``, and nothing added, on a wrong length or symbol."""
     _natural_add(_checked(buf, out.size, s, width), out, s, width, step)
 
 

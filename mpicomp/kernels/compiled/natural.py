@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes, packed_nbytes
+from mpicomp.coding.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.errors import not_finite
 from mpicomp.kernels.compiled import packing
 from mpicomp.kernels.compiled.jit import (
@@ -55,11 +55,12 @@ def natural_pack(x: Float, bias: int, width: int, stream: StreamName) -> Bytes:
 
 
 def natural_add(buf: Bytes, out: Float, bias: int, width: int, scale: float) -> None:
-    """out += scale times the powers of two in ``buf``, which has their length.
+    """out += scale times the powers of two in ``buf``.
 
-    Raises ``MessageError``, and adds nothing, if a code is too large.
+    Raises ``MessageError``, and adds nothing, on a wrong length or a code that is too large.
     """
     split = packed_nbytes(out.size, 1)
+    expect_length(buf, split + packed_nbytes(out.size, width), "signs and exponents")
     signs = packing.padded(buf[:split], 1, out.size)
     if width == 8:
         top = int(buf[split:].max(initial=0))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.coding.bits import Bytes, packed_nbytes
+from mpicomp.coding.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.kernels.compiled.jit import int64, kernel, read, uint16, uint64, void, write
 
 CHUNK = 1024  # symbols; w bits each fill 16 w words
@@ -29,7 +29,8 @@ def message(words: NDArray[np.uint64], count: int, width: int) -> Bytes:
 
 
 def padded(buf: Bytes, width: int, count: int) -> NDArray[np.uint64]:
-    """The bytes of ``count`` symbols in whole chunks, with a word to spare."""
+    """The bytes of ``count`` symbols in whole chunks, a word to spare; ``MessageError`` on a wrong length."""
+    expect_length(buf, packed_nbytes(count, width), "packed symbols")
     words = np.empty(-(-count // CHUNK) * (CHUNK // 64) * width + 1, dtype=np.uint64)
     room = words.view(np.uint8)
     room[: buf.size] = buf

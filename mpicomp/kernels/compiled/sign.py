@@ -23,7 +23,7 @@ def sign_pack(x: Float) -> tuple[float, Bytes]:
 
 
 def sign_add(buf: Bytes, out: Float, step: float) -> None:
-    """out_j += -step where bit j is set, +step elsewhere."""
+    """out_j += -step where bit j is set, +step elsewhere.  ``MessageError`` on a wrong length."""
     _add(padded(buf, 1, out.size), out, step)
 
 
