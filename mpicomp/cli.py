@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -222,26 +223,39 @@ def bench_round(ranks: int, as_json: bool) -> int:
 
 
 def _dimensions(*default: int) -> Any:
+    kind = click.IntRange(1000)
     return click.option(
-        "-d", "dimensions", type=click.IntRange(1000), multiple=True, default=default, show_default=True
+        "-d", "dimensions", type=kind, multiple=True, default=default, show_default=bool(default)
     )
 
 
 @bench.command("kernels")
-@_dimensions(10**6, 25 * 10**6)
+@_dimensions()
 @click.option("--dtype", type=click.Choice(["f4", "f8"]), default="f4", show_default=True)
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
-def bench_kernels(dimensions: tuple[int, ...], dtype: str, as_json: bool) -> int:
-    """What compressing, and adding what was received, cost beside a copy of the vector; one thread."""
-    from mpicomp.bench.kernels import kernel_costs
+def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json: bool) -> int:
+    """What compressing, and adding what was received, cost beside a copy of the vector.
 
-    line = (
-        "{compressor}, d = {d}, {dtype}: compress {compress_seconds:.3g} s, {compress_copies:.2f} copies "
-        "of {copied} values; add {add_seconds:.3g} s, {add_copies:.2f} copies"
-    )
-    for d in dimensions:
-        for case in kernel_costs(d, dtype):
-            click.echo(json.dumps(case) if as_json else line.format(**case))
+    On the CPU with one thread, by default at d = 10^6 and 25*10^6; on a GPU in f4, at 25*10^6, 10^8, 10^9.
+    """
+    if device == "cuda":
+        from mpicomp.bench.cuda import SIZES, device_kernels
+
+        if dtype != "f4":
+            raise ConfigError(f"--dtype {dtype} with --device cuda; allowed: f4.")
+        figures = iter(device_kernels(dimensions or SIZES))
+        line = "{call}, d = {d}: {seconds:.3g} s, {fraction:.2f} of a copy, {gigabytes_per_second:.0f} GB/s"
+    else:
+        from mpicomp.bench.kernels import kernel_costs
+
+        figures = chain.from_iterable(kernel_costs(d, dtype) for d in dimensions or (10**6, 25 * 10**6))
+        line = (
+            "{compressor}, d = {d}, {dtype}: compress {compress_seconds:.3g} s, {compress_copies:.2f} copies "
+            "of {copied} values; add {add_seconds:.3g} s, {add_copies:.2f} copies"
+        )
+    for case in figures:
+        click.echo(json.dumps(case) if as_json else line.format(**case))
     return 0
 
 

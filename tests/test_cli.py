@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 
 import pytest
 
@@ -80,3 +81,12 @@ def test_bad_input_is_one_clear_line(arguments, text):
     done = mpicomp(*RUN, *arguments)
     assert done.returncode not in (0, -11)
     assert text in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_device_that_is_not_there_is_said_in_one_line():
+    """Where there is no GPU, or no CuPy: what to do about it."""
+    done = mpicomp("bench", "kernels", "--device", "cuda", "--dtype", "f8")
+    assert done.returncode == 1 and "--dtype f8 with --device cuda; allowed: f4" in done.stderr
+    if find_spec("cupy") is None:
+        done = mpicomp("bench", "kernels", "--device", "cuda")
+        assert done.returncode == 1 and "mpicomp[cuda12] or mpicomp[cuda13]" in done.stderr
