@@ -43,8 +43,12 @@ format: $(READY)  ## bring the code into form
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## the cost of a round beside a bare loop's
-	$(BIN)/mpicomp bench round --ranks 4
+bench: $(READY)  ## what rounds, compressing and index codes cost on this machine, into docs/benchmarks.md
+	printf '# Benchmarks\n\n%s, %s, %s cores\n' "$$(date +%F)" \
+	    "$$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)" "$$(nproc)" > docs/benchmarks.md
+	for b in 'round --ranks 4' kernels wire; do \
+	    printf '\n    $$ mpicomp bench %s\n' "$$b" && $(BIN)/mpicomp bench $$b | sed 's/^/    /' || exit 1; \
+	done >> docs/benchmarks.md
 
 clean:  ## remove the virtual environments and what runs left
 	rm -rf .venv-* runs .pytest_cache .mypy_cache .ruff_cache

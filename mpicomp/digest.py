@@ -15,8 +15,8 @@ _INLINE = 1 << 16  # bytes: below, handing the work to a thread costs more than 
 class Digest:
     """A chain h_k = SHA-256(h_{k-1}, x^k), h_0 = SHA-256(x^0): unlike a running hash it can be saved.
 
-    Long iterates are copied and hashed beside the next round, which they would otherwise delay by
-    more than all else the server does.
+    Long iterates are hashed beside the next round's gradients, which they would otherwise delay by more
+    than all else the server does; they are not copied.
     """
 
     def __init__(self, x0: Array) -> None:
@@ -25,13 +25,13 @@ class Digest:
         self._thread: ThreadPoolExecutor | None = None
 
     def update(self, x: Array) -> None:
-        """Append the iterate x; it may be changed as soon as this returns."""
+        """Append the iterate x, which must not be changed before ``value`` has been asked for."""
         previous = self.value
         if x.nbytes <= _INLINE:
             self._value = _link(previous, x)
             return
         self._thread = self._thread or ThreadPoolExecutor(1)
-        self._pending = self._thread.submit(_link, previous, x.copy())
+        self._pending = self._thread.submit(_link, previous, x)
 
     @property
     def value(self) -> bytes:

@@ -69,6 +69,7 @@ class Loop:
             raise error from None
         down, stop = t.broadcast(down)
         with t.clock.phase("decode"):
+            _ = self.digest.value  # the iterate before is hashed: it may change
             method.follow(self.replica, messages.decode(method.Down, down), key)
         if t.is_server:
             self.ledger.down += len(down)
