@@ -41,7 +41,7 @@ WIDE = 12.0  # methods whose ends differ by this factor get a logarithmic axis
 VERTICAL: dict[str, tuple[str, Value]] = {
     "gradient": (r"$\|\nabla f(x)\|^2$", lambda row: row.grad_norm_sq),
     "f": ("$f(x)$", lambda row: row.f),
-    "error": (r"total error $\sum_k\,\|e^k\|^2$", lambda row: row.error),
+    "error": (r"total error $\sum_k\,\|e^k\|^2$", lambda row: row.error or np.nan),  # 0 before round 0
 }
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import mpicomp.compare
@@ -166,9 +168,18 @@ def test_panels_of_a_study(done):
     assert figure.axes[2].lines[0].get_xdata()[-1] == 20
 
 
-def test_one_axis_of_many_cases_fills_rows(done):
-    from dataclasses import replace
+def test_a_total_error_that_is_still_zero_is_not_drawn(done):
+    """On a logarithmic axis it has no place, and a stand-in for it would squeeze all else together."""
+    picture = replace(picture_of(read_comparison(done / "noise")), x=("rounds",), y="error")
+    for runs in picture.curves.values():
+        runs[:] = [[replace(row, error=2.0 * row.round) for row in rows] for rows in runs]
+    figure = draw(picture)
+    heights = figure.axes[0].lines[0].get_ydata()
+    assert np.isnan(heights[0]) and heights[1] == 10.0
+    assert figure.axes[0].get_ylim()[0] > 1.0
 
+
+def test_one_axis_of_many_cases_fills_rows(done):
     picture = replace(picture_of(read_comparison(done / "noise")), x=("up",), y="f")
     figure = draw_all("t", [picture] * 6)
     assert len(figure.axes) == 6
