@@ -23,7 +23,7 @@ from mpicomp.errors import RecordError
 from mpicomp.files import write_atomically
 from mpicomp.transports import Transport
 
-FORMAT = 2
+FORMAT = 3
 _KEPT = 2
 
 States = dict[str, Any]  # a name such as "worker-3" -> a record of arrays and numbers

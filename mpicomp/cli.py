@@ -205,7 +205,7 @@ def bench_round(ranks: int, as_json: bool) -> int:
     """Rounds a second of MARINA + RandK, beside a bare mpi4py loop moving the same bytes."""
     if _elsewhere(ranks):
         return _relaunch(ranks)
-    from mpicomp.bench import round_overhead
+    from mpicomp.bench.round import round_overhead
 
     figures = round_overhead()
     if launched_rank() == 0:
@@ -218,6 +218,47 @@ def bench_round(ranks: int, as_json: bool) -> int:
                     "{rounds_per_second:.4g} rounds/s, bare loop {bare_rounds_per_second:.4g}, "
                     "{ratio:.2f} times its time".format(**case)
                 )
+    return 0
+
+
+def _dimensions(*default: int) -> Any:
+    return click.option(
+        "-d", "dimensions", type=click.IntRange(1000), multiple=True, default=default, show_default=True
+    )
+
+
+@bench.command("kernels")
+@_dimensions(10**6, 25 * 10**6)
+@click.option("--dtype", type=click.Choice(["f4", "f8"]), default="f4", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_kernels(dimensions: tuple[int, ...], dtype: str, as_json: bool) -> int:
+    """What compressing, and adding what was received, cost beside a copy of the vector; one thread."""
+    from mpicomp.bench.kernels import kernel_costs
+
+    line = (
+        "{compressor}, d = {d}, {dtype}: compress {compress_seconds:.3g} s, {compress_copies:.2f} copies "
+        "of {copied} values; add {add_seconds:.3g} s, {add_copies:.2f} copies"
+    )
+    for d in dimensions:
+        for case in kernel_costs(d, dtype):
+            click.echo(json.dumps(case) if as_json else line.format(**case))
+    return 0
+
+
+@bench.command("wire")
+@_dimensions(10**6)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_wire(dimensions: tuple[int, ...], as_json: bool) -> int:
+    """Bits of sets of k of d positions beside log2 C(d, k), and the coordinates coded a second."""
+    from mpicomp.bench.wire import wire_costs
+
+    line = (
+        "d = {d}, k = {k}: {bits} bits, {of_optimum:.3f} of log2 C(d, k); "
+        "{encoded_per_second:.3g} coordinates/s coded, {decoded_per_second:.3g} decoded"
+    )
+    for d in dimensions:
+        for case in wire_costs(d):
+            click.echo(json.dumps(case) if as_json else line.format(**case))
     return 0
 
 

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from mpicomp import kernels
-from mpicomp.kernels import definition
 from mpicomp.kernels.permutation import SMALL, Indices
 from mpicomp.kernels.philox import StreamName, Words
 
@@ -76,7 +75,7 @@ def _coin(stream: Stream, p: float) -> bool:
 @lru_cache(maxsize=64)
 def _whole_permutation(stream: Stream, d: int) -> Indices:
     """All of a small permutation, kept because sender, receiver and PermK's workers ask in turn."""
-    pi = definition.permute(stream.name, d, 0, d)
+    pi = kernels.sized(d).permute(stream.name, d, 0, d)
     pi.setflags(write=False)
     return pi
 

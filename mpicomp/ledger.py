@@ -21,6 +21,7 @@ class Ledger:
     up: NDArray[np.int64] = field(init=False)  # bytes from each worker
     down: NDArray[np.int64] = field(init=False)  # bytes to each worker
     paper_bits_up: int = 0  # what the papers would charge: 32 bits a float, indices free
+    set_up_bytes: int = 0  # of the bytes up, what is sent once, before the first step
 
     def __post_init__(self) -> None:
         self.up = np.zeros(self.n, dtype=np.int64)

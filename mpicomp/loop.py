@@ -96,6 +96,8 @@ class Loop:
             self._sender = i
             up: Any = messages.decode(self.method.Up, message)
             self.ledger.up[i] += len(message)
+            if key.round < self.method.set_up:
+                self.ledger.set_up_bytes += len(message)
             self.ledger.paper_bits_up += self.method.paper_bits(up, self.x.size, key.of(i))
             yield key.of(i), up
 

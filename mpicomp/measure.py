@@ -56,6 +56,10 @@ class Measured(Objective):
         self.meter.epochs += b / (self.samples or 1)
         return self._ask(x, lambda x: self.f.batch_grad(x, b, stream))
 
+    def smoothness_matrix(self) -> Array:
+        with self._clock.phase("gradient"):
+            return self.f.smoothness_matrix()
+
     def _ask(self, x: Array, gradient: Callable[[Array], Array]) -> Array:
         x = x.view()
         x.flags.writeable = False  # the replica is not the objective's to change

@@ -55,6 +55,7 @@ class Run:
             "grad_norm_sq": last.grad_norm_sq,
             "up_bytes": last.up_bytes,
             "down_bytes": last.down_bytes,
+            "set_up_bytes": self.ledger.set_up_bytes,
             "paper_bits_up": last.paper_bits_up,
             "seconds": last.seconds,
             "iterates_sha256": self.iterates_sha256,

@@ -39,6 +39,7 @@ class Line:
     seconds: float | None = None
     epochs: float | None = None
     error: float | None = None
+    set_up_bytes_per_worker: float | None = None
 
 
 def table(comparison: Comparison) -> list[Line]:
@@ -80,6 +81,7 @@ def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line
         seconds=median(row.seconds for row in last),
         epochs=median(row.epochs for row in last),
         error=median(row.error for row in last),
+        set_up_bytes_per_worker=median(o.summary.get("set_up_bytes", 0) for o in finished) / n,
     )
 
 
@@ -123,6 +125,8 @@ def notes(lines: list[Line], suite: Suite) -> list[str]:
         )
     said.append("(8×) is 8 times the theory's step. Bytes are those sent, up + down by all workers together.")
     said.append("The paper's count is of the uplink of a worker, at 32 bits a float and nothing for indices.")
+    if set_up := [f"{line.label} {human_bytes(b)}" for line in lines if (b := line.set_up_bytes_per_worker)]:
+        said.append(f"What goes up includes what a worker sends once, to set up: {', '.join(set_up)}.")
     if any(line.at_edge for line in lines):
         said.append("† The best step size tried is at the edge of its range; one beyond may be better.")
     return said
@@ -166,6 +170,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
         "ended after": f"{summary['rounds']} rounds ({summary['status']}), {summary['seconds']:.3g} s",
         "f, |∇f|²": f"{summary['f']:.8g}, {summary['grad_norm_sq']:.3e}",
         "up": both(summary["up_bytes"], "by"),
+        **({"of it set-up": both(summary["set_up_bytes"], "by")} if summary["set_up_bytes"] else {}),
         "paper's count": f"{human_bytes(summary['paper_bits_up'] / 8)} up, by all",
         "down": both(summary["down_bytes"], "to"),
         "iterates": f"sha256 {summary['iterates_sha256'][:16]}..",

@@ -13,11 +13,13 @@ from hypothesis import settings
 
 from mpicomp.compressors import (
     Bernoulli,
+    BlockSteps,
     Coded,
     Compressor,
     Dithering,
     HardThreshold,
     Identity,
+    Importance,
     Lazy,
     Natural,
     NaturalDithering,
@@ -31,6 +33,7 @@ from mpicomp.compressors import (
     Sparse,
     Ternary,
     TopK,
+    VaryingSteps,
 )
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
@@ -59,6 +62,9 @@ class Case:
         x[:, self.d // 2] = 0.0
         return x
 
+
+# All vectors of ``Case`` are 0 where the weight is, so that nothing is lost there.
+WEIGHTS = tuple(0.0 if j == 12 else float((1 + j % 5) ** 2) for j in range(24))
 
 CASES = [
     Case(Identity(), draws="nothing"),
@@ -159,6 +165,19 @@ CASES = [
     Case(HardThreshold(2.0), draws="nothing"),
     Case(HardThreshold(0.0, "f8"), draws="nothing"),
     Case(HardThreshold(1.5, "bf16"), draws="nothing"),
+    Case(VaryingSteps(10.0)),
+    Case(VaryingSteps(1.5, values="f8"), d=13),
+    Case(VaryingSteps(30.0, WEIGHTS)),
+    Case(VaryingSteps(4.0, code="sparse")),
+    Case(VaryingSteps(9.0, WEIGHTS, code="sparse")),
+    Case(BlockSteps(6.0, 4, values="f8", code="sparse")),
+    Case(BlockSteps(10.0, 4)),
+    Case(BlockSteps(25.0, 5, values="f8"), d=13),
+    Case(BlockSteps(12.0, 3, WEIGHTS)),
+    Case(Importance(5)),
+    Case(Importance(24, values="f8"), draws="nothing"),
+    Case(Importance(0.3, values="f2"), d=31),
+    Case(Importance(0.5, WEIGHTS, "bf16")),
 ]
 
 # The vector behind the golden bytes: zeros of both signs, ties, an exact power of two.

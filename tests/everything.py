@@ -13,6 +13,8 @@ from mpicomp import (
     ADIANA,
     AGD,
     DASHA,
+    DASHAMVR,
+    DASHAPAGE,
     DCGD,
     DIANA,
     EF14,
@@ -24,13 +26,21 @@ from mpicomp import (
     GD,
     MARINA,
     MCM,
+    PPMARINA,
+    VRDIANA,
+    VRMARINA,
     Absolute,
+    ADIANAPlus,
     Artemis,
+    BlockSteps,
     Contractive,
+    DCGDPlus,
+    DIANAPlus,
     Dore,
     DoubleSqueeze,
     EF21Plus,
     Identity,
+    Importance,
     Method,
     Natural,
     PermK,
@@ -41,20 +51,21 @@ from mpicomp import (
     TopK,
     TwoDirection,
     Unbiased,
+    VaryingSteps,
 )
-from mpicomp.problems import Quadratics
+from mpicomp.problems import Noisy, Quadratics
 from mpicomp.transports import launched_rank
 from mpicomp.transports.mpi import Mpi
 from tests.conformance import CASES
 
 WORKERS, ROUNDS = 8, 8
-PROBLEM = Quadratics(d=24, noise=0.5, lam=0.1)
+PROBLEM = Noisy(Quadratics(d=24, noise=0.5, lam=0.1), sigma=0.5)
 
 
 def methods() -> list[Method]:
     """Step sizes are small numbers: what matters here is that every path is walked, not how fast."""
     chosen: list[Method] = [GD(gamma=0.1), AGD(gamma=0.1, mu=0.1), PowerSGD(2, rows=4, gamma=1e-3)]
-    for C in dict.fromkeys(case.c for case in CASES if case.d <= PROBLEM.d):
+    for C in dict.fromkeys(case.c for case in CASES if case.d <= PROBLEM.dimension()):
         if isinstance(C, Unbiased):
             chosen += [DCGD(C, gamma=1e-3), DIANA(C, gamma=1e-3), MARINA(C, gamma=1e-3, p=0.3)]
         if isinstance(C, Contractive):
@@ -65,12 +76,18 @@ def methods() -> list[Method]:
     chosen += [EF21SGD2M(TopK(5), gamma=1e-3), EF21SGD2M(Sign(), gamma=1e-3)]
     for Q in (RandK(5), PermK(), Natural(), Identity()):
         chosen += [DASHA(Q, gamma=1e-3)]
+        chosen += [VRMARINA(Q, batch=2, gamma=1e-3, p=0.3, sync_batch=b) for b in (None, 9)]
+        chosen += [PPMARINA(Q, r=3, gamma=1e-3, p=0.2), VRDIANA(Q, batch=2, gamma=1e-3, p=0.3)]
+        chosen += [DASHAPAGE(Q, batch=2, gamma=1e-3, p=0.3), DASHAMVR(Q, batch=2, b=0.3, gamma=1e-3)]
+        chosen += [DCGD(Q, batch=2, gamma=1e-3), DIANA(Q, batch=2, gamma=1e-3)]
         chosen += [ADIANA(Q, eta=1e-3, mu=0.1, p=0.3), ADIANA(Q, eta=1e-3, mu=0.1, parameters="refined")]
         chosen += [ADIANA(Q, eta=1e-3, mu=0.1, p=0.3, sends="gradient"), Artemis(Q, RandK(5), 1e-3, p=0.4)]
         chosen += [Artemis(Q, Natural(), gamma=1e-3, alpha_down=0.2), Dore(Q, RandK(5), gamma=1e-3)]
         chosen += [MCM(Q, RandK(5), gamma=1e-3), MCM(Q, Natural(), gamma=1e-3)]
         for C in (TopK(5), Sign()):
             chosen += [EF21P(C, Q, gamma=1e-3), TwoDirection(C, Q, Lbar=100.0, mu=0.1, p=0.3)]
+    for Q in (RandK(5), Importance(5), VaryingSteps(10.0), BlockSteps(10.0, 4)):
+        chosen += [DCGDPlus(Q, gamma=1e-3), DIANAPlus(Q, gamma=1e-3), ADIANAPlus(Q, eta=1e-3, p=0.3)]
     return chosen
 
 

@@ -6,19 +6,26 @@ them from.
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
 from math import fsum, sqrt
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpicomp import kernels
 from mpicomp.coding.bits import packed_nbytes
 from mpicomp.errors import DivergedError, MessageError
 from mpicomp.kernels import definition, reductions
 from mpicomp.kernels.loading import load
 from mpicomp.kernels.permutation import SMALL
-from tests.conformance import fuzz
+from tests.conformance import CASES, fuzz, golden
 
 compiled = load()
 
@@ -116,6 +123,16 @@ def test_indices_outside_the_vector_are_refused(index):
         compiled.gather(out, kept)
     with pytest.raises(IndexError):
         compiled.scatter_add(out, kept, np.ones(2), 1.0)
+
+
+@fuzz
+@given(vectors(finite=False), st.sampled_from(["f8", "f4", "f2", "bf16"]))
+def test_values(x, values):
+    """What is refused is not sent, so its bytes are nobody's concern."""
+    (got, finite), (expected, also) = compiled.to_wire(x, values), definition.to_wire(x, values)
+    assert finite == also
+    assert not finite or got.tobytes() == expected.tobytes()
+    assert finite <= np.isfinite(x).all()
 
 
 # --- selection ---
@@ -397,6 +414,41 @@ def test_natural_dithering(x, s, step, data):
     assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
 
 
+DECODERS = {
+    "signs": lambda on, buf, out: on.sign_add(buf, out, 1.0),
+    "natural": lambda on, buf, out: on.natural_add(buf, out, 127, 8, 1.0),
+    "natural, double": lambda on, buf, out: on.natural_add(buf, out, 1023, 11, 1.0),
+    "dithering": lambda on, buf, out: on.dither_add(buf, out, 7, 4, 1.0),
+    "wide dithering": lambda on, buf, out: on.dither_add(buf, out, 300, 10, 1.0),
+    "ternary": lambda on, buf, out: on.ternary_add(buf, out, 1.0),
+    "natural dithering": lambda on, buf, out: on.natural_dither_add(buf, out, 9, 5, 1.0),
+    "raw": lambda on, buf, out: on.decode_raw(buf, out.size, 7, 12),
+    "bitmap": lambda on, buf, out: on.decode_bitmap(buf, out.size, 7),
+    "Elias-Fano": lambda on, buf, out: on.decode_elias_fano(buf, out.size, 100, 4),
+    "Elias-Fano, nothing below": lambda on, buf, out: on.decode_elias_fano(buf, out.size, 100, 0),
+    "by threes": lambda on, buf, out: on.decode_threes(buf, out.size, 500),
+}
+LENGTHS = dict(
+    zip(
+        DECODERS,
+        [282, 282 + 2250, 282 + 3094, 1125, 2813, 450, 1407, 11, 282, 50 + 30, 294, 100 + 157],
+        strict=True,
+    )
+)
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+@pytest.mark.parametrize("on", [definition, compiled], ids=["numpy", "compiled"])
+def test_kernels_themselves_refuse_a_wrong_length(kind, on):
+    out = np.zeros(2250)
+    right = LENGTHS[kind]
+    for length in (0, 1, right // 2, right - 1, right + 1, right + 8, 3 * right):
+        for byte in (0, 85, 170):
+            with pytest.raises(MessageError, match="truncated" if length < right else "too long"):
+                DECODERS[kind](on, np.full(length, byte, np.uint8), out)
+    assert not out.any()
+
+
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("form", [(127, 8), (1023, 11)])
@@ -407,3 +459,107 @@ def test_natural_refuses_what_is_not_finite(value, dtype, form, at):
     for on in (definition, compiled):
         with pytest.raises(DivergedError, match="not finite"):
             on.natural_pack(x, *form, STREAM)
+
+
+# --- whole compressors ---
+
+
+@pytest.fixture
+def everything_compiled(monkeypatch):
+    """Vectors of any length are long."""
+    monkeypatch.setattr(kernels, "LONG", 0)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_compressors_send_and_add_the_same(case, dtype, monkeypatch):
+    x, key = case.vectors()[0].astype(dtype), case.key(t=5)
+    messages, added = [], []
+    for long in (0, 2**62):
+        monkeypatch.setattr(kernels, "LONG", long)
+        messages.append(case.c.compress(x, key))
+        for out in (np.ones(case.d), np.ones(case.d, np.float32)):
+            case.c.decompress_add(messages[-1], out, key, 0.3)
+            added.append(out)
+    assert_same(messages[0], messages[1])
+    assert_same(added[0], added[2])
+    assert_same(added[1], added[3])
+
+
+@pytest.mark.usefixtures("everything_compiled")
+def test_golden_messages():
+    """The bytes on the wire, as recorded from the definition."""
+    recorded = json.loads((Path(__file__).parent / "golden" / "compressors.json").read_text())
+    assert golden() == recorded
+
+
+@fuzz
+@given(st.sampled_from(CASES), st.integers(0, 20), st.data())
+def test_damaged_messages(case, t, data):
+    """Bits flipped, bytes cut off or added: refused, or some vector; never a crash."""
+    x, key = case.vectors()[0], case.key(t)
+    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
+        patch.setattr(kernels, "LONG", 0)
+        message = case.c.compress(x, key)
+        wrong = message[: data.draw(st.integers(0, len(message)))]
+        wrong = np.append(wrong, np.frombuffer(data.draw(st.binary(max_size=9)), np.uint8))
+        for buf in (damaged(data, message) if len(message) else message, wrong):
+            with suppress(MessageError):
+                assert case.c.decompress(buf, case.d, key).shape == (case.d,)
+
+
+# --- loading ---
+
+
+def run_python(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | environment,
+    )
+    return done.stdout.strip()
+
+
+def test_nothing_is_compiled_a_second_time():
+    """This process has loaded the kernels, so another one finds all of them on disk."""
+    code = """
+from mpicomp.kernels.loading import load
+on = load()
+from mpicomp.kernels import compiled
+from numba.core.dispatcher import Dispatcher
+import sys
+kernels = {
+    v for name, m in sys.modules.items() if name.startswith("mpicomp.kernels.compiled")
+    for v in vars(m).values() if isinstance(v, Dispatcher)
+}
+print(len(kernels) > 20, sum(sum(k.stats.cache_misses.values()) for k in kernels))
+"""
+    assert run_python(code) == "True 0"
+
+
+def test_where_no_folder_can_be_written_numpy_serves(tmp_path):
+    """Neither beside the package nor in the user's cache: a file is where the folder would be."""
+    (tmp_path / "package").write_text("")
+    (tmp_path / "cache").write_text("")
+    code = f"""
+from pathlib import Path
+from mpicomp.kernels import definition, loading
+loading._BESIDE = Path({str(tmp_path / "package")!r})
+print(loading.load() is definition)
+"""
+    assert run_python(code, MPICOMP_CACHE=str(tmp_path / "cache")) == "True"
+
+
+def test_the_users_cache_serves_a_package_that_cannot_be_written(tmp_path):
+    (tmp_path / "package").write_text("")
+    code = f"""
+from pathlib import Path
+from mpicomp.kernels import loading
+loading._BESIDE = Path({str(tmp_path / "package")!r})
+print(loading._folder())
+"""
+    folder = Path(run_python(code, MPICOMP_CACHE=str(tmp_path / "cache")))
+    assert folder.parent == tmp_path / "cache"
+    assert folder.is_dir()

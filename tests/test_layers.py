@@ -26,10 +26,10 @@ LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in mod
 
 # Libraries that only these files may import.
 HOMES = {
-    "mpi4py": {"transports/mpi.py", "bench.py"},
+    "mpi4py": {"transports/mpi.py", "bench/round.py"},
     "matplotlib": {"figure.py"},
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
-    "cupy": set(),
+    "cupy": {"kernels/cuda/gpu.py"},
     "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "llvmlite": {"kernels/loading.py"},
     "click": {"cli.py"},

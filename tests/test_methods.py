@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from hashlib import sha256
 from itertools import pairwise
 from math import sqrt
@@ -28,9 +29,11 @@ import pytest
 from mpicomp import compressors
 from mpicomp.compressors import (
     Bernoulli,
+    BlockSteps,
     Dithering,
     HardThreshold,
     Identity,
+    Importance,
     Lazy,
     Natural,
     NaturalDithering,
@@ -43,6 +46,7 @@ from mpicomp.compressors import (
     Sparse,
     Ternary,
     TopK,
+    VaryingSteps,
 )
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
@@ -51,6 +55,8 @@ from mpicomp.methods import (
     ADIANA,
     AGD,
     DASHA,
+    DASHAMVR,
+    DASHAPAGE,
     DCGD,
     DIANA,
     EF14,
@@ -63,7 +69,13 @@ from mpicomp.methods import (
     MARINA,
     MCM,
     METHODS,
+    PPMARINA,
+    VRDIANA,
+    VRMARINA,
+    ADIANAPlus,
     Artemis,
+    DCGDPlus,
+    DIANAPlus,
     Dore,
     DoubleSqueeze,
     EF21Plus,
@@ -187,7 +199,12 @@ class Entropy(Problem):
         grams = [self.objective(i, n).rows for i in range(n)]
         tops = [float(np.linalg.eigvalsh(a.T @ a)[-1]) / (4 * self.rows) + self.lam for a in grams]
         return Constants(
-            L=float(np.mean(tops)), L_i=tuple(tops), L_plus=max(tops), L_pm=max(tops), mu=self.lam
+            L=float(np.mean(tops)),
+            L_i=tuple(tops),
+            L_plus=max(tops),
+            L_pm=max(tops),
+            mu=self.lam,
+            diagonals=partial(self.diagonals, n),
         )
 
 
@@ -203,6 +220,9 @@ class Margins(Objective):
 
     def grad(self, x):
         return -self.rows.T @ (1 / (1 + np.exp(self.rows @ x))) / len(self.rows) + self.lam * x
+
+    def smoothness_matrix(self):
+        return self.rows.T @ self.rows / (4 * len(self.rows)) + self.lam * np.eye(self.rows.shape[1])
 
 
 # --- running ---
@@ -990,6 +1010,14 @@ ONE_OF_EACH = [
     EFSGD(Shrunk(Natural())),
     PerturbedSGD(TopK(3), eta=0.1, r=0.2, I_reset=4),
     PowerSGD(2, rows=3, gamma=0.1),
+    VRMARINA(RandK(3), batch=None),
+    PPMARINA(RandK(3), r=2),
+    VRDIANA(RandK(3), batch=None),
+    DASHAPAGE(RandK(3), batch=None),
+    DASHAMVR(RandK(3), batch=None, b=0.5),
+    DCGDPlus(Importance(0.3)),
+    DIANAPlus(VaryingSteps(6.0)),
+    ADIANAPlus(BlockSteps(6.0, 3)),
 ]
 SEEDED = ONE_OF_EACH[2:]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes, expect_length
 from mpicomp.errors import DivergedError, not_finite, unknown
 
@@ -22,22 +23,15 @@ def encode_values(x: NDArray[np.floating], values: str) -> Bytes:
 
     Raises ``DivergedError`` where a value is not finite, or overflows.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        if values == "bf16":
-            # Eight significant bits, fewer below 2^-126; rounded once, also from float64.
-            quantum = np.ldexp(1.0, np.maximum(np.frexp(x)[1], -125) - 8)
-            wide = (np.rint(x / quantum) * quantum).astype("<f4")
-            wire = np.ascontiguousarray(wide.view("<u2")[1::2])
-        else:
-            wire = wide = np.array(x, dtype=f"<{values}", order="C")  # never an alias of x
-    if not np.isfinite(wide).all():
+    wire, finite = kernels.of(x).to_wire(x, values)
+    if not finite:
         if not np.isfinite(x).all():
             raise not_finite()
         raise DivergedError(
             f"a value of magnitude {np.abs(x).max():.3g} does not fit the wire format {values!r} "
             f"(allowed: {', '.join(WIDTH)})."
         )
-    return wire.view(np.uint8)
+    return wire
 
 
 def decode_values(buf: Bytes, count: int, values: str) -> NDArray[np.floating]:

@@ -5,6 +5,7 @@ from mpicomp.compressors.bernoulli import Bernoulli, Lazy
 from mpicomp.compressors.coded import Coded
 from mpicomp.compressors.dithering import Dithering, Ternary
 from mpicomp.compressors.identity import Identity
+from mpicomp.compressors.importance import Importance
 from mpicomp.compressors.natural import Natural, NaturalDithering
 from mpicomp.compressors.permk import PermK
 from mpicomp.compressors.quantized import Quantized, QuantizedTopK, Shrunk
@@ -12,6 +13,7 @@ from mpicomp.compressors.randk import RandK
 from mpicomp.compressors.rankr import RankR
 from mpicomp.compressors.sign import Sign
 from mpicomp.compressors.sparse import Sparse
+from mpicomp.compressors.steps import BlockSteps, VaryingSteps
 from mpicomp.compressors.threshold import HardThreshold
 from mpicomp.compressors.topk import TopK
 
@@ -34,18 +36,23 @@ COMPRESSORS: dict[str, type[Compressor]] = {
     "quantized_topk": QuantizedTopK,
     "shrunk": Shrunk,
     "hard_threshold": HardThreshold,
+    "varying_steps": VaryingSteps,
+    "block_steps": BlockSteps,
+    "importance": Importance,
 }
 
 __all__ = [
     "COMPRESSORS",
     "Absolute",
     "Bernoulli",
+    "BlockSteps",
     "Coded",
     "Compressor",
     "Contractive",
     "Dithering",
     "HardThreshold",
     "Identity",
+    "Importance",
     "Lazy",
     "Natural",
     "NaturalDithering",
@@ -60,4 +67,5 @@ __all__ = [
     "Ternary",
     "TopK",
     "Unbiased",
+    "VaryingSteps",
 ]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.kernels import definition
-from mpicomp.kernels.loading import load
+from mpicomp.kernels.loading import load, loaded
 
 LONG = 2**14  # from here on a call gains more than some tens of microseconds, a run more than the loading
 
@@ -25,8 +25,8 @@ def of(x: NDArray[np.floating], *others: NDArray[np.floating]) -> ModuleType:
 
 
 def sized(length: int) -> ModuleType:
-    """The kernels for vectors of that length, where none is at hand."""
-    return definition if length < LONG else load()
+    """The kernels for draws and index sets of that length; the compiled ones for any, once they are there."""
+    return load() if length >= LONG or loaded() else definition
 
 
 def add_scaled(out: NDArray[np.floating], x: NDArray[np.floating], scale: float) -> None:

@@ -25,6 +25,7 @@ from mpicomp.kernels.positions import (
 from mpicomp.kernels.reductions import norm
 from mpicomp.kernels.selection import at_least, nonzero, top_k
 from mpicomp.kernels.sign import sign_add, sign_pack
+from mpicomp.kernels.values import to_wire
 from mpicomp.kernels.vectors import add_scaled, gather, scatter_add
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "sign_pack",
     "ternary_add",
     "ternary_pack",
+    "to_wire",
     "top_k",
     "words",
 ]

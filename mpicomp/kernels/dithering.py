@@ -18,7 +18,7 @@ def dither_pack(x: Float, scale: float, s: int, width: int, stream: StreamName) 
 
 
 def dither_add(buf: Bytes, out: Float, s: int, width: int, step: float) -> None:
-    """out += step times the levels.  Raises ``MessageError``, and adds nothing, if a symbol is too large."""
+    """out += step times the levels.  ``MessageError``, and nothing added, on a wrong length or symbol."""
     out += _levels(unpack(buf, out.size, width), s) * step
 
 
@@ -29,7 +29,7 @@ def ternary_pack(x: Float, scale: float, stream: StreamName) -> Bytes:
 
 
 def ternary_add(buf: Bytes, out: Float, step: float) -> None:
-    """out += step times the levels.  Raises ``MessageError``, and adds nothing, if a byte is too large."""
+    """out += step times the levels.  ``MessageError``, and nothing added, on a wrong length or byte."""
     out += _levels(unpack_trits(buf, out.size), 1) * step
 
 
@@ -42,10 +42,7 @@ def natural_dither_pack(x: Float, scale: float, s: int, width: int, stream: Stre
 
 
 def natural_dither_add(buf: Bytes, out: Float, s: int, width: int, step: float) -> None:
-    """out += step 2^(|l| - s) sign l.
-
-    Raises ``MessageError``, and adds nothing, if a symbol is too large.
-    """
+    """out += step 2^(|l| - s) sign l.  ``MessageError``, and nothing added, on a wrong length or symbol."""
     out += natural_levels(_levels(unpack(buf, out.size, width), s), s) * step
 
 

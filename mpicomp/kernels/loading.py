@@ -23,6 +23,7 @@ from mpicomp.files import cache_dir
 from mpicomp.kernels import definition
 
 _SOURCE = Path(__file__).parent
+_BESIDE = _SOURCE / "__pycache__"
 
 
 @cache
@@ -40,6 +41,11 @@ def load() -> ModuleType:
     return _import(folder)
 
 
+def loaded() -> bool:
+    """Whether ``load`` has been called."""
+    return load.cache_info().currsize > 0
+
+
 def _import(folder: Path) -> ModuleType:
     import numba
 
@@ -54,7 +60,7 @@ def _import(folder: Path) -> ModuleType:
 def _folder() -> Path | None:
     """Where this machine's kernels are or will be; the first place that can be written."""
     name = f"kernels-{_fingerprint()}"
-    for place in (_SOURCE / "__pycache__", cache_dir()):
+    for place in (_BESIDE, cache_dir()):
         folder = place / name
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes, pack, packed_nbytes, unpack
+from mpicomp.coding.bits import Bytes, expect_length, pack, packed_nbytes, unpack
 from mpicomp.errors import MessageError, not_finite
 from mpicomp.kernels.philox import StreamName, words
 from mpicomp.kernels.rounding import Float, powers_of_two
@@ -23,11 +23,12 @@ def natural_pack(x: Float, bias: int, width: int, stream: StreamName) -> Bytes:
 
 
 def natural_add(buf: Bytes, out: Float, bias: int, width: int, scale: float) -> None:
-    """out += scale times the powers of two in ``buf``, which has their length.
+    """out += scale times the powers of two in ``buf``.
 
-    Raises ``MessageError``, and adds nothing, if a code is too large.
+    Raises ``MessageError``, and adds nothing, on a wrong length or a code that is too large.
     """
     d, split = out.size, packed_nbytes(out.size, 1)
+    expect_length(buf, split + packed_nbytes(d, width), "signs and exponents")
     negative = np.unpackbits(buf[:split], count=d, bitorder="little").view(bool)
     codes = unpack(buf[split:], d, width).astype(np.int32)
     if codes.max(initial=0) > 2 * bias:

@@ -15,19 +15,41 @@ from numpy.typing import NDArray
 _M0, _M1 = 0xD2511F53, 0xCD9E8D57  # multipliers
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85  # key schedule (golden ratio, sqrt(3) - 1)
 _LOW = 0xFFFFFFFF
+_MULTIPLIERS = np.array([[_M1], [_M0]], dtype=np.uint64)
+_MASK, _HALF = np.uint64(_LOW), np.uint64(32)
 _SCALAR_BLOCKS = 4  # below this many blocks plain integers beat array calls
 
 Words = NDArray[np.uint32]
 StreamName = tuple[tuple[int, int], tuple[int, int, int]]  # the key, and the upper lanes of the counter
 
 
-def _ten_rounds(c0: Any, c1: Any, c2: Any, c3: Any, k0: int, k1: int) -> tuple[Any, Any, Any, Any]:
-    """The ten rounds on four 32-bit lanes held in Python ints or in uint64 arrays alike."""
+def _block(number: int, stream: StreamName) -> tuple[int, int, int, int]:
+    """The four words of one block."""
+    (k0, k1), (c1, c2, c3) = stream
+    c0 = number
     for _ in range(10):
         p0, p1 = c0 * _M0, c2 * _M1
         c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 & _LOW, (p0 >> 32) ^ c3 ^ k1, p0 & _LOW
         k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
     return c0, c1, c2, c3
+
+
+def _blocks(first: int, last: int, stream: StreamName) -> Words:
+    """The words of the blocks ``first`` .. ``last``; both halves of a round are done at once."""
+    (k0, k1), (c1, c2, c3) = stream
+    even = np.empty((2, last - first), dtype=np.uint64)  # lanes 2 and 0, the ones that are multiplied
+    even[0], even[1] = c2, np.arange(first, last)
+    odd: Any = np.array([[c1], [c3]], dtype=np.uint64)  # lanes 1 and 3
+    for _ in range(10):
+        product = even * _MULTIPLIERS
+        high = product >> _HALF
+        high ^= odd
+        high ^= np.array([[k0], [k1]], dtype=np.uint64)
+        even, odd = high[::-1], product & _MASK
+        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
+    out = np.empty((last - first, 4), dtype=np.uint32)
+    out[:, 0], out[:, 1], out[:, 2], out[:, 3] = even[1], odd[0], even[0], odd[1]
+    return out.ravel()
 
 
 def words(stream: StreamName, start: int, count: int) -> Words:
@@ -36,15 +58,9 @@ def words(stream: StreamName, start: int, count: int) -> Words:
     The lowest counter lane numbers the blocks: word w is lane ``w % 4`` of block ``w // 4``.
     """
     first, last = start // 4, -(-(start + count) // 4)
-    key, (c1, c2, c3) = stream
     if last - first <= _SCALAR_BLOCKS:
-        lanes = [w for b in range(first, last) for w in _ten_rounds(b, c1, c2, c3, *key)]
+        lanes = [w for b in range(first, last) for w in _block(b, stream)]
         out = np.array(lanes, dtype=np.uint32)
     else:
-        blocks = np.arange(first, last, dtype=np.uint64)
-        lanes1, lanes2, lanes3 = (np.full_like(blocks, c) for c in (c1, c2, c3))
-        out = np.empty((last - first, 4), dtype=np.uint32)
-        for lane, w in enumerate(_ten_rounds(blocks, lanes1, lanes2, lanes3, *key)):
-            out[:, lane] = w
-        out = out.ravel()
+        out = _blocks(first, last, stream)
     return out[start - 4 * first : start - 4 * first + count]

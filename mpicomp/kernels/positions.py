@@ -1,14 +1,14 @@
 """The four layouts of a set of k out of d positions; ``coding.indices`` says which one is used.
 
-Encoders take k strictly increasing indices below d.  Decoders are given a buffer of the layout's length
-and raise ``MessageError`` if it does not hold such a set.
+Encoders take k strictly increasing indices below d.  Decoders raise ``MessageError`` if the buffer has not
+the layout's length, or does not hold such a set.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes, pack, pack_trits, packed_nbytes, unpack, unpack_trits
+from mpicomp.coding.bits import Bytes, expect_length, pack, pack_trits, packed_nbytes, unpack, unpack_trits
 from mpicomp.errors import MessageError
 from mpicomp.kernels.permutation import Indices
 
@@ -91,5 +91,6 @@ def _joined(lower: np.ndarray, buf: Bytes, d: int, k: int, step: int) -> Indices
 
 
 def _set_bits(buf: Bytes, nbits: int) -> Indices:
+    expect_length(buf, packed_nbytes(nbits, 1), "a bitmap of positions")
     # The cast to bool comes first because numpy finds the true entries of a bool array by word.
     return np.flatnonzero(np.unpackbits(buf, count=nbits, bitorder="little").view(bool))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.coding.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.kernels.reductions import Float, mean_magnitude
 
 
@@ -14,6 +14,7 @@ def sign_pack(x: Float) -> tuple[float, Bytes]:
 
 
 def sign_add(buf: Bytes, out: Float, step: float) -> None:
-    """out_j += -step where bit j is set, +step elsewhere."""
+    """out_j += -step where bit j is set, +step elsewhere.  ``MessageError`` on a wrong length."""
+    expect_length(buf, packed_nbytes(out.size, 1), "sign bits")
     negative = np.unpackbits(buf, count=out.size, bitorder="little").view(bool)
     out += np.where(negative, -step, step)

@@ -1,12 +1,17 @@
 """Methods, simple ones first, and the table by which the command line knows them."""
 
 from mpicomp.methods.adiana import ADIANA
+from mpicomp.methods.adiana_plus import ADIANAPlus
 from mpicomp.methods.agd import AGD
 from mpicomp.methods.artemis import Artemis
 from mpicomp.methods.base import Method
 from mpicomp.methods.dasha import DASHA
+from mpicomp.methods.dashamvr import DASHAMVR
+from mpicomp.methods.dashapage import DASHAPAGE
 from mpicomp.methods.dcgd import DCGD
+from mpicomp.methods.dcgd_plus import DCGDPlus
 from mpicomp.methods.diana import DIANA
+from mpicomp.methods.diana_plus import DIANAPlus
 from mpicomp.methods.dore import Dore
 from mpicomp.methods.doublesqueeze import DoubleSqueeze
 from mpicomp.methods.ef14 import EF14
@@ -21,14 +26,20 @@ from mpicomp.methods.marina import MARINA
 from mpicomp.methods.mcm import MCM
 from mpicomp.methods.perturbed_sgd import PerturbedSGD
 from mpicomp.methods.powersgd import PowerSGD
+from mpicomp.methods.ppmarina import PPMARINA
 from mpicomp.methods.twodirection import TwoDirection
+from mpicomp.methods.vrdiana import VRDIANA
+from mpicomp.methods.vrmarina import VRMARINA
 
 METHODS: dict[str, type[Method]] = {
     "gd": GD,
     "agd": AGD,
     "dcgd": DCGD,
     "diana": DIANA,
+    "vrdiana": VRDIANA,
     "marina": MARINA,
+    "vrmarina": VRMARINA,
+    "ppmarina": PPMARINA,
     "ef14": EF14,
     "efsgd": EFSGD,
     "ef21": EF21,
@@ -36,6 +47,8 @@ METHODS: dict[str, type[Method]] = {
     "ef21sgdm": EF21SGDM,
     "ef21sgd2m": EF21SGD2M,
     "dasha": DASHA,
+    "dashapage": DASHAPAGE,
+    "dashamvr": DASHAMVR,
     "adiana": ADIANA,
     "doublesqueeze": DoubleSqueeze,
     "artemis": Artemis,
@@ -45,12 +58,17 @@ METHODS: dict[str, type[Method]] = {
     "twodirection": TwoDirection,
     "perturbed_sgd": PerturbedSGD,
     "powersgd": PowerSGD,
+    "dcgd_plus": DCGDPlus,
+    "diana_plus": DIANAPlus,
+    "adiana_plus": ADIANAPlus,
 }
 
 __all__ = [
     "ADIANA",
     "AGD",
     "DASHA",
+    "DASHAMVR",
+    "DASHAPAGE",
     "DCGD",
     "DIANA",
     "EF14",
@@ -63,7 +81,13 @@ __all__ = [
     "MARINA",
     "MCM",
     "METHODS",
+    "PPMARINA",
+    "VRDIANA",
+    "VRMARINA",
+    "ADIANAPlus",
     "Artemis",
+    "DCGDPlus",
+    "DIANAPlus",
     "Dore",
     "DoubleSqueeze",
     "EF21Plus",

@@ -57,6 +57,7 @@ class Method(ABC):
     counts: ClassVar[tuple[str, ...]] = ()  # what is a count, a fraction below 1 of all, or None for all
     iterate: ClassVar[str] = "x"  # the replica's field that a run reports and measures
     at_x0: ClassVar[tuple[str, ...]] = ()  # fields of records that start where the iterate does
+    set_up: ClassVar[int] = 0  # rounds before the first step, whose uplink the ledger counts apart too
     Replica: ClassVar[type]
     Server: ClassVar[type] = Nothing
     Worker: ClassVar[type] = Nothing
@@ -71,8 +72,10 @@ class Method(ABC):
             if not (name in self.zeros and getattr(self, name) == 0):
                 check_step(name, getattr(self, name))
         for name in self.fractions:
-            if getattr(self, name) is not None and not (name in self.zeros and getattr(self, name) == 0):
-                check_probability(name, getattr(self, name))
+            value = getattr(self, name)
+            theory = name in self.steps and isinstance(value, str)
+            if not (value is None or theory or (name in self.zeros and value == 0)):
+                check_probability(name, value)
         for name in self.counts:
             if getattr(self, name) is not None:
                 check_count(getattr(self, name), name)

@@ -13,6 +13,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
 from mpicomp.methods.checks import Step
+from mpicomp.methods.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -25,6 +26,9 @@ class DIANA(AveragingMethod):
         all        g^k = h^k + m;   x^{k+1} = x^k - γ g^k;   h^{k+1} = h^k + α m
 
     h = mean h_i throughout.  alpha defaults to 1/(1 + ω).
+    With ``batch`` the gradient is the mean over that many samples of worker i, drawn anew in each round; the
+    shifts remove the variance of compression and not that of the samples (VR-DIANA does), so it converges
+    to a neighbourhood.  The step is the same.
     theory (constants as recalled): for convex f, gamma = 1/((1 + 6A) L_max), A of the AB-inequality
     (ω/n for independent compressors); for non-convex f, 1/(10 L √(1 + A) (2 + ω)), Theorem 4 of
     Horváth et al., arXiv 1904.05115, with full gradients (m = 1).
@@ -35,10 +39,12 @@ class DIANA(AveragingMethod):
     Q: Unbiased
     gamma: Step = "theory"
     alpha: Step = None
+    batch: int | float | None = None
     down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Mishchenko, Gorbunov, Takáč, Richtárik, arXiv 1901.09269, Algorithm 1"
     fractions: ClassVar[tuple[str, ...]] = ("alpha",)
+    counts: ClassVar[tuple[str, ...]] = ("batch",)
 
     @dataclass
     class Replica:
@@ -53,7 +59,7 @@ class DIANA(AveragingMethod):
         return self.Q
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        m = self.Q.compress_difference(f.grad(r.x), w.h, key)
+        m = self.Q.compress_difference(gradient(f, r.x, self.batch, key), w.h, key)
         self.Q.decompress_add(m, w.h, key, self.alpha)  # h_i^{k+1} = h_i^k + α m_i
         return Message(m)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +29,10 @@ class Constants:
     f_star     min f
     L_sample   mean_i mean_j ||D_ij||^2 <= L_sample^2 ||x-y||^2,  D_ij = grad f_ij(x) - grad f_ij(y) of
                the sample j of worker i; it bounds the script L of VR-MARINA's theorem (as recalled)
+    L_ij       the smoothness constant of each f_ij, the largest
     samples    the number of samples of a worker, the largest; None where they are drawn afresh
     sigma      E ||batch_grad(x, 1, stream) - grad f_i(x)||^2 <= sigma^2 for every x and i
+    diagonals  asked for, the diagonals of the f_i's smoothness matrices, shape (n, d)
     =========  ============================================================================
     """
 
@@ -40,8 +43,10 @@ class Constants:
     mu: float | None = None
     f_star: float | None = None
     L_sample: float | None = None
+    L_ij: float | None = None
     samples: int | None = None
     sigma: float | None = None
+    diagonals: Callable[[], Array] | None = field(default=None, compare=False, repr=False)
 
     @property
     def L_max(self) -> float:
@@ -78,6 +83,16 @@ class Objective(ABC):
         raise ConfigError(
             f"{type(self).__name__} has no stochastic gradients. The problems on data sets have them, and "
             "noisy(PROBLEM, sigma) adds Gaussian noise to the gradients of any other."
+        )
+
+    def smoothness_matrix(self) -> Array:
+        """L_i, symmetric, shape (d, d), with f_i(y) <= f_i(x) + <grad f_i(x), y - x> + ||y - x||^2_{L_i} / 2.
+
+        Gradients lie in its range.  Raises ``ConfigError`` where it is not known.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} has no smoothness matrix. The problems on data sets and quadratics have "
+            "one; for others take the method without the plus."
         )
 
 
@@ -120,6 +135,10 @@ class Problem(ABC):
     def x0(self) -> Array:
         """Where every method starts: shape (d,); the server's is taken."""
         return np.zeros(self.dimension())
+
+    def diagonals(self, n: int) -> Array:
+        """The diagonals of the smoothness matrices of n workers, shape (n, d)."""
+        return np.array([np.diagonal(self.objective(i, n).smoothness_matrix()) for i in range(n)])
 
     def constants(self, n: int) -> Constants:
         """The constants for n workers.  Raises ``ConfigError`` if the problem does not know them."""

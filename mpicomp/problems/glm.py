@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 from mpicomp.data import SPLITS, load, rows_of
@@ -11,7 +12,7 @@ from mpicomp.errors import ConfigError, unknown
 from mpicomp.problems.base import Constants, Problem
 from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import BOUNDED, LOGISTIC, SIGMOID_SQUARED, SQUARE, Scalar
-from mpicomp.problems.smoothness import bounds, spectrum
+from mpicomp.problems.smoothness import bounds, row_squares, spectrum
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,16 @@ class LinearProblem(Problem):
 
     def constants(self, n: int) -> Constants:
         lam, data = self.weight(n), load(self.data)
-        found = bounds(spectrum(data, self.split, n), self.phi.curvature, lam * self.rho.curvature)
-        return replace(found, mu=lam if self.convex else None, samples=-(-len(data.y) // n))
+        c, r = self.phi.curvature, lam * self.rho.curvature
+        found = bounds(spectrum(data, self.split, n), c, r)
+        L_ij = c * float(row_squares(data.X).max()) + r  # B_ij of ``bounds``, and the penalty
+        return replace(
+            found,
+            mu=lam if self.convex else None,
+            samples=-(-len(data.y) // n),
+            L_ij=L_ij,
+            diagonals=partial(self.diagonals, n),
+        )
 
 
 @dataclass(frozen=True)

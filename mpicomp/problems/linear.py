@@ -35,3 +35,9 @@ class LinearModel(FiniteSum):
         g = self.XT @ (self.y * slopes / len(self.y))
         g += self.lam * self.rho.slope(x)
         return g
+
+    def smoothness_matrix(self) -> Array:
+        """X'X times a bound on |phi''| over m, plus that on the penalty; formed densely."""
+        L = (self.XT @ self.X).toarray() * (self.phi.curvature / len(self.y))
+        L[np.diag_indices_from(L)] += self.lam * self.rho.curvature
+        return L

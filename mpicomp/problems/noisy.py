@@ -45,7 +45,7 @@ class Noisy(Problem):
 
     def constants(self, n: int) -> Constants:
         found = self.problem.constants(n)
-        return replace(found, sigma=self.sigma, L_sample=found.L_plus, samples=None)
+        return replace(found, sigma=self.sigma, samples=None, L_sample=found.L_plus)
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,9 @@ class NoisyObjective(Objective):
 
     def grad(self, x: Array) -> Array:
         return self.f.grad(x)
+
+    def smoothness_matrix(self) -> Array:
+        return self.f.smoothness_matrix()
 
     def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
         if b < 1:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solveh_banded
+from scipy.linalg import eigh_tridiagonal, solveh_banded
 
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
@@ -61,7 +61,7 @@ class Quadratics(Problem):
 
     def objective(self, i: int, n: int) -> Tridiagonal:
         q, b = self._coefficients(n)
-        return Tridiagonal(float(q[i]), self._shift(n), float(b[i]))
+        return Tridiagonal(float(q[i]), self._shift(n), float(b[i]), self.d)
 
     def constants(self, n: int) -> Constants:
         # An eigenvector of T with eigenvalue t is one of A_i, with eigenvalue q_i t + c.  What is wanted
@@ -82,6 +82,7 @@ class Quadratics(Problem):
             L_pm=float(q.std() * t[1]),
             mu=self.lam,
             f_star=float(-b_mean[0] * x_star[0] / 2),
+            diagonals=partial(self.diagonals, n),
         )
 
     def _coefficients(self, n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -122,6 +123,7 @@ class Tridiagonal(Objective):
     q: float
     c: float
     b: float
+    d: int
 
     def value(self, x: Array) -> float:
         return float(np.sum(x * self._times(x)) / 2 - self.b * x[0])
@@ -130,6 +132,16 @@ class Tridiagonal(Objective):
         g = self._times(x)
         g[0] -= self.b
         return g
+
+    def smoothness_matrix(self) -> Array:
+        """|A|, which is A where that has no negative eigenvalue."""
+        from threadpoolctl import threadpool_limits  # needed only here
+
+        d = self.d
+        A = (2 * self.q + self.c) * np.eye(d) - self.q * (np.eye(d, k=1) + np.eye(d, k=-1))
+        with threadpool_limits(1):  # so that the bits do not depend on the number of BLAS threads
+            values, V = eigh_tridiagonal(np.diagonal(A), np.diagonal(A, 1))
+            return A if values[0] >= 0 else V * np.abs(values) @ V.T
 
     def _times(self, x: Array) -> Array:
         """A x."""

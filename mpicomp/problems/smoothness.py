@@ -54,8 +54,7 @@ def _spectrum(data: Dataset, split: str, n: int) -> Spectrum:
             tops[rows] = workers[-1]
         mean = top_eigenvalue(scale_rows(data.X, np.sqrt(weights)))
         weighted = top_eigenvalue(scale_rows(data.X, np.sqrt(weights * tops)))
-        squares = np.asarray(data.X.multiply(data.X).sum(axis=1))  # ||a_j||^2
-        samples = top_eigenvalue(scale_rows(data.X, np.sqrt(weights * squares)))
+        samples = top_eigenvalue(scale_rows(data.X, np.sqrt(weights * row_squares(data.X))))
         return Spectrum(tuple(workers), mean, weighted, samples)
 
 
@@ -72,6 +71,11 @@ def dense_spectrum(shards: Iterable[NDArray[np.float64]], n: int, p: int) -> Spe
             squares = (A.T * np.sum(A * A, axis=1)) @ A / len(A)
             sums += [G / n, workers[-1] * G / n, squares / n]
         return Spectrum(tuple(workers), *(float(np.linalg.eigvalsh(H)[-1]) for H in sums))
+
+
+def row_squares(X: csr_array) -> np.ndarray:
+    """||a_j||^2 of every row."""
+    return np.asarray(X.multiply(X).sum(axis=1))
 
 
 def scale_rows(X: csr_array, factors: np.ndarray) -> csr_array:

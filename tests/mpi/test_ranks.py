@@ -11,6 +11,8 @@ import mpicomp
 from mpicomp import (
     ADIANA,
     AGD,
+    DASHAMVR,
+    DASHAPAGE,
     DIANA,
     EF21,
     EF21P,
@@ -18,8 +20,16 @@ from mpicomp import (
     EF21SGDM,
     MARINA,
     MCM,
+    PPMARINA,
+    VRDIANA,
+    VRMARINA,
+    ADIANAPlus,
     Artemis,
+    BlockSteps,
+    DCGDPlus,
+    DIANAPlus,
     EF21Plus,
+    Importance,
     Method,
     PermK,
     PerturbedSGD,
@@ -28,6 +38,7 @@ from mpicomp import (
     Sign,
     TopK,
     TwoDirection,
+    VaryingSteps,
 )
 from mpicomp.errors import DataError
 from mpicomp.loop import Loop
@@ -72,6 +83,14 @@ REPLICATED: list[tuple[Method, str]] = [
     (TwoDirection(TopK(k=3), RandK(k=3), p=0.5), "w z k Gamma"),
     (PerturbedSGD(TopK(k=3), eta=0.1, r=0.1, I_reset=4), "x anchor age"),
     (PowerSGD(2, rows=5, gamma=0.1), "x P Q"),
+    (VRMARINA(RandK(k=3), batch=None), "x g previous"),
+    (PPMARINA(RandK(k=3), r=3), "x g previous"),
+    (VRDIANA(RandK(k=3), batch=None, p=0.5), "x h w"),
+    (DASHAPAGE(RandK(k=3), batch=None), "x g previous"),
+    (DASHAMVR(RandK(k=3), batch=None, b=0.5), "x g previous"),
+    (DCGDPlus(Importance(0.3)), "x"),
+    (DIANAPlus(VaryingSteps(6.0)), "x h"),
+    (ADIANAPlus(BlockSteps(6.0, 3), p=0.5), "x y z w h"),
 ]
 
 

@@ -25,6 +25,7 @@ from mpicomp.kernels.compiled.positions import (
 from mpicomp.kernels.compiled.reductions import norm
 from mpicomp.kernels.compiled.selection import at_least, nonzero, top_k
 from mpicomp.kernels.compiled.sign import sign_add, sign_pack
+from mpicomp.kernels.compiled.values import to_wire
 from mpicomp.kernels.compiled.vectors import add_scaled, gather, scatter_add
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "sign_pack",
     "ternary_add",
     "ternary_pack",
+    "to_wire",
     "top_k",
     "words",
 ]

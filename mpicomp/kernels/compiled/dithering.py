@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes, check_trits
+from mpicomp.coding.bits import Bytes, check_trits, expect_length
 from mpicomp.kernels.compiled import packing
 from mpicomp.kernels.compiled.jit import (
     FLOATS,
     STREAM,
     float64,
+    float_of,
     int64,
     kernel,
     read,
@@ -20,7 +21,7 @@ from mpicomp.kernels.compiled.jit import (
 )
 from mpicomp.kernels.compiled.philox import fill, name
 from mpicomp.kernels.compiled.powers import powers
-from mpicomp.kernels.dithering import natural_levels, symbol_too_large
+from mpicomp.kernels.dithering import symbol_too_large
 from mpicomp.kernels.philox import StreamName
 from mpicomp.kernels.rounding import Float, lifted
 
@@ -38,7 +39,7 @@ def dither_pack(x: Float, scale: float, s: int, width: int, stream: StreamName) 
 
 
 def dither_add(buf: Bytes, out: Float, s: int, width: int, step: float) -> None:
-    """out += step times the levels.  Raises ``MessageError``, and adds nothing, if a symbol is too large."""
+    """out += step times the levels.  ``MessageError``, and nothing added, on a wrong length or symbol."""
     _dither_add(_checked(buf, out.size, s, width), out, s, width, step)
 
 
@@ -51,7 +52,8 @@ def ternary_pack(x: Float, scale: float, stream: StreamName) -> Bytes:
 
 
 def ternary_add(buf: Bytes, out: Float, step: float) -> None:
-    """out += step times the levels.  Raises ``MessageError``, and adds nothing, if a byte is too large."""
+    """out += step times the levels.  ``MessageError``, and nothing added, on a wrong length or byte."""
+    expect_length(buf, -(-out.size // 5), "packed trits")
     check_trits(buf)
     _ternary_add(buf, out, step)
 
@@ -65,12 +67,8 @@ def natural_dither_pack(x: Float, scale: float, s: int, width: int, stream: Stre
 
 
 def natural_dither_add(buf: Bytes, out: Float, s: int, width: int, step: float) -> None:
-    """out += step 2^(|l| - s) sign l.
-
-    Raises ``MessageError``, and adds nothing, if a symbol is too large.
-    """
-    table = natural_levels(np.arange(-s, s + 1.0), s) * step
-    _table_add(_checked(buf, out.size, s, width), out, table, width)
+    """out += step 2^(|l| - s) sign l.  ``MessageError``, and nothing added, on a wrong length or symbol."""
+    _natural_add(_checked(buf, out.size, s, width), out, s, width, step)
 
 
 def _checked(buf: Bytes, count: int, s: int, width: int) -> np.ndarray:
@@ -159,12 +157,14 @@ def _natural_pack(x, inverse, s, width, stream, out):
         packing.pack(symbols, width, work, out[c * step : (c + 1) * step])
 
 
-@kernel(*(void(read(uint64), write(x), read(float64), uint64) for x in FLOATS))
-def _table_add(words, out, table, width):
+@kernel(*(void(read(uint64), write(x), int64, uint64, float64) for x in FLOATS))
+def _natural_add(words, out, s, width, scale):
     work, symbols = np.empty(CHUNK // 4, dtype=np.uint64), np.empty(CHUNK, dtype=np.uint16)
     step = (CHUNK // 64) * np.int64(width)
     for c in range((out.size + CHUNK - 1) // CHUNK):
         packing.unpack(words[c * step : (c + 1) * step + 1], width, work, symbols)
         chunk = out[c * CHUNK : (c + 1) * CHUNK]
         for j in range(chunk.size):
-            chunk[j] += table[symbols[j]]
+            level = np.int64(symbols[j]) - s
+            power = float_of(np.uint64(abs(level) + (1023 - s)) << np.uint64(52)) if level else 0.0
+            chunk[j] += (-power if level < 0 else power) * scale

@@ -38,9 +38,49 @@ def kernel(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 @intrinsic
 def trailing_zeros(typingctx: Any, word: Type) -> Any:
-    """The number of zero bits below the lowest set bit of a uint64 that is not 0."""
+    """The number of zero bits below the lowest set bit of a uint64, 64 if there is none."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], context.get_constant(boolean, True))
+        return builder.cttz(args[0], context.get_constant(boolean, False))
 
     return uint64(uint64), codegen
+
+
+@intrinsic
+def set_bits(typingctx: Any, word: Type) -> Any:
+    """The number of bits of a uint64 that are set."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return uint64(uint64), codegen
+
+
+@intrinsic
+def float_of(typingctx: Any, word: Type) -> Any:
+    """The double with the bits of a uint64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], context.get_value_type(float64))
+
+    return float64(uint64), codegen
+
+
+@intrinsic
+def bits_of(typingctx: Any, number: Type) -> Any:
+    """The bits of a double as a uint64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], context.get_value_type(uint64))
+
+    return uint64(float64), codegen
+
+
+@intrinsic
+def single_bits_of(typingctx: Any, number: Type) -> Any:
+    """The bits of a single as a uint32."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], context.get_value_type(uint32))
+
+    return uint32(float32), codegen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes, packed_nbytes
+from mpicomp.coding.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.errors import not_finite
 from mpicomp.kernels.compiled import packing
 from mpicomp.kernels.compiled.jit import (
@@ -12,6 +12,7 @@ from mpicomp.kernels.compiled.jit import (
     STREAM,
     boolean,
     float64,
+    float_of,
     int64,
     kernel,
     read,
@@ -28,7 +29,7 @@ from mpicomp.kernels.philox import StreamName
 from mpicomp.kernels.rounding import Float
 
 CHUNK = packing.CHUNK
-_MAGNITUDE, _LARGEST = np.uint32(2**31 - 1), np.uint32(0xFF << 23)
+_MAGNITUDE, _INFINITE = np.uint32(2**31 - 1), np.uint32(0xFF << 23)
 
 
 def natural_pack(x: Float, bias: int, width: int, stream: StreamName) -> Bytes:
@@ -37,94 +38,118 @@ def natural_pack(x: Float, bias: int, width: int, stream: StreamName) -> Bytes:
     Raises ``DivergedError`` unless x is finite.
     """
     split = packed_nbytes(x.size, 1)
-    signs, codes = packing.packed(x.size, 1), packing.packed(x.size, width)
+    signs = packing.packed(x.size, 1)
     if x.dtype == np.float32 and bias == 127:
-        finite = _pack_single(x.view(np.uint32), name(stream), signs, codes.view(np.uint8))
+        room = np.empty(split + 8 * packing.packed(x.size, 8).size, dtype=np.uint8)
+        finite = _pack_single(x.view(np.uint32), name(stream), signs, room[split:])
+        out = room[: split + x.size]
     else:
+        codes = packing.packed(x.size, width)
         finite = _pack(x, bias, width, name(stream), signs, codes)
+        out = np.empty(split + packed_nbytes(x.size, width), dtype=np.uint8)
+        out[split:] = packing.message(codes, x.size, width)
     if not finite:
         raise not_finite()
-    out = np.empty(split + packed_nbytes(x.size, width), dtype=np.uint8)
     out[:split] = packing.message(signs, x.size, 1)
-    out[split:] = packing.message(codes, x.size, width)
     return out
 
 
 def natural_add(buf: Bytes, out: Float, bias: int, width: int, scale: float) -> None:
-    """out += scale times the powers of two in ``buf``, which has their length.
+    """out += scale times the powers of two in ``buf``.
 
-    Raises ``MessageError``, and adds nothing, if a code is too large.
+    Raises ``MessageError``, and adds nothing, on a wrong length or a code that is too large.
     """
     split = packed_nbytes(out.size, 1)
-    codes = packing.padded(buf[split:], width, out.size)
-    top = int(packing.largest(codes, width, out.size))
+    expect_length(buf, split + packed_nbytes(out.size, width), "signs and exponents")
+    signs = packing.padded(buf[:split], 1, out.size)
+    if width == 8:
+        top = int(buf[split:].max(initial=0))
+    else:
+        codes = packing.padded(buf[split:], width, out.size)
+        top = int(packing.largest(codes, width, out.size))
     if top > 2 * bias:
         raise code_too_large(top, bias)
-    _add(packing.padded(buf[:split], 1, out.size), codes, out, bias, width, scale)
+    if width == 8:
+        _add_bytes(signs, buf[split:], out, bias, scale)
+    else:
+        _add(signs, codes, out, bias, width, scale)
 
 
 @kernel(void(read(uint32), write(uint64)), void(read(uint64), write(uint64)))
 def _signs(bits, words):
-    """The sign bits of a chunk, those of negative zero and of what is missing left out."""
-    one = bits.dtype.type(1)
-    negative = one << bits.dtype.type(8 * bits.itemsize - 1)
-    for w in range(words.size):
+    """The sign bits of a chunk, that of negative zero left out."""
+    negative = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
+    for w in range(CHUNK // 64):
+        chunk = bits[64 * w : 64 * w + 64]
         word = np.uint64(0)
-        for j in range(64 * w, min(64 * w + 64, bits.size)):
-            word |= np.uint64(bits[j] > negative) << np.uint64(j & 63)
+        for j in range(64):
+            word |= np.uint64(chunk[j] > negative) << np.uint64(j)
         words[w] = word
 
 
 @kernel(boolean(read(uint32), STREAM, write(uint64), write(uint8)))
 def _pack_single(bits, stream, signs, codes):
-    draws, top = np.empty(CHUNK, dtype=np.uint32), np.uint32(0)
+    draws, last = np.empty(CHUNK, dtype=np.uint32), np.zeros(CHUNK, dtype=np.uint32)
+    top = np.uint32(0)
     for c in range(signs.size // (CHUNK // 64)):
         fill(stream, c * (CHUNK // 4), draws)
         chunk = bits[c * CHUNK : (c + 1) * CHUNK]
+        if chunk.size < CHUNK:
+            last[: chunk.size] = chunk
+            chunk = last[:]
         room = codes[c * CHUNK : (c + 1) * CHUNK]
-        for j in range(chunk.size):
+        for j in range(CHUNK):
             magnitude = np.uint32(chunk[j] & _MAGNITUDE)
             top = max(top, magnitude)
-            code = np.uint32(magnitude >> np.uint32(23))
-            code = np.uint32(code + (draws[j] < np.uint32(magnitude << np.uint32(9))))
-            room[j] = min(code, np.uint32(254))
+            up = draws[j] < np.uint32(magnitude << np.uint32(9))
+            room[j] = min(np.uint32((magnitude >> np.uint32(23)) + up), np.uint32(254))
         _signs(chunk, signs[c * (CHUNK // 64) : (c + 1) * (CHUNK // 64)])
-    return top < _LARGEST
+    return top < _INFINITE
 
 
 @kernel(*(boolean(read(x), int64, uint64, STREAM, write(uint64), write(uint64)) for x in FLOATS))
 def _pack(x, bias, width, stream, signs, codes):
     draws, symbols = np.empty(CHUNK, dtype=np.uint32), np.empty(CHUNK, dtype=np.uint16)
     work, wide = np.empty(CHUNK // 4, dtype=np.uint64), np.zeros(CHUNK)
-    for c in range((x.size + CHUNK - 1) // CHUNK):
+    step = (CHUNK // 64) * np.int64(width)
+    for c in range(signs.size // (CHUNK // 64)):
         fill(stream, c * (CHUNK // 4), draws)
         chunk = x[c * CHUNK : (c + 1) * CHUNK]
         wide[chunk.size :] = 0.0
-        wide[: chunk.size] = chunk
+        for j in range(chunk.size):
+            wide[j] = chunk[j]
         _signs(wide.view(np.uint64), signs[c * (CHUNK // 64) : (c + 1) * (CHUNK // 64)])
-        finite = True
+        finite = 0
         for j in range(CHUNK):
             wide[j] = abs(wide[j])
-            finite &= wide[j] < np.inf
-        if not finite:
+            finite += wide[j] < np.inf
+        if finite < CHUNK:
             return False
         powers(wide, draws, bias, 2 * bias, symbols)
-        step = (CHUNK // 64) * np.int64(width)
         packing.pack(symbols, width, work, codes[c * step : (c + 1) * step])
     return True
+
+
+@kernel(*(void(read(uint64), read(uint8), write(x), int64, float64) for x in FLOATS))
+def _add_bytes(signs, codes, out, bias, scale):
+    for w in range((out.size + 63) // 64):
+        chunk = out[64 * w : 64 * w + 64]
+        code = codes[64 * w : 64 * w + 64]
+        for j in range(chunk.size):
+            power = float_of(np.uint64(np.int64(code[j]) + (1023 - bias)) << np.uint64(52))
+            magnitude = power * scale if code[j] else 0.0
+            chunk[j] += -magnitude if (signs[w] >> np.uint64(j)) & np.uint64(1) else magnitude
 
 
 @kernel(*(void(read(uint64), read(uint64), write(x), int64, uint64, float64) for x in FLOATS))
 def _add(signs, codes, out, bias, width, scale):
     work, symbols = np.empty(CHUNK // 4, dtype=np.uint64), np.empty(CHUNK, dtype=np.uint16)
-    power = np.empty(CHUNK, dtype=np.uint64)
-    powers_, step = power.view(np.float64), (CHUNK // 64) * np.int64(width)
+    step = (CHUNK // 64) * np.int64(width)
     for c in range((out.size + CHUNK - 1) // CHUNK):
         packing.unpack(codes[c * step : (c + 1) * step + 1], width, work, symbols)
-        for j in range(CHUNK):
-            power[j] = np.uint64(np.int64(symbols[j]) + (1023 - bias)) << np.uint64(52)
         chunk = out[c * CHUNK : (c + 1) * CHUNK]
         for j in range(chunk.size):
-            magnitude = powers_[j] * scale if symbols[j] else 0.0
-            negative = (signs[c * (CHUNK // 64) + (j >> 6)] >> np.uint64(j & 63)) & np.uint64(1)
-            chunk[j] += -magnitude if negative else magnitude
+            power = float_of(np.uint64(np.int64(symbols[j]) + (1023 - bias)) << np.uint64(52))
+            magnitude = power * scale if symbols[j] else 0.0
+            word = signs[c * (CHUNK // 64) + (j >> 6)]
+            chunk[j] += -magnitude if (word >> np.uint64(j & 63)) & np.uint64(1) else magnitude

@@ -1,8 +1,7 @@
 """Symbols of any width up to 16 bits, packed and unpacked 1024 at a time.
 
-Four symbols of 16 bits lie in a word of 64; shifting its halves together leaves 4 w bits, and pairs of
-such words are joined for as long as they fit.  Nothing depends on the data, so the compiler works on
-many words at once.
+Four symbols of 16 bits lie in a word of 64; shifting its halves together leaves 4 w bits, which are put
+one behind the other.  Halves of bytes, and bytes, need no such shifts.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.coding.bits import Bytes, packed_nbytes
+from mpicomp.coding.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.kernels.compiled.jit import int64, kernel, read, uint16, uint64, void, write
 
 CHUNK = 1024  # symbols; w bits each fill 16 w words
@@ -30,7 +29,8 @@ def message(words: NDArray[np.uint64], count: int, width: int) -> Bytes:
 
 
 def padded(buf: Bytes, width: int, count: int) -> NDArray[np.uint64]:
-    """The bytes of ``count`` symbols in whole chunks, with a word to spare."""
+    """The bytes of ``count`` symbols in whole chunks, a word to spare; ``MessageError`` on a wrong length."""
+    expect_length(buf, packed_nbytes(count, width), "packed symbols")
     words = np.empty(-(-count // CHUNK) * (CHUNK // 64) * width + 1, dtype=np.uint64)
     room = words.view(np.uint8)
     room[: buf.size] = buf
@@ -41,22 +41,19 @@ def padded(buf: Bytes, width: int, count: int) -> NDArray[np.uint64]:
 @kernel(void(write(uint16), uint64, write(uint64), write(uint64)))
 def pack(symbols, width, work, out):
     """The 1024 ``symbols`` below 2^width; ``work`` has 256 words, ``out`` 16 width."""
-    fours = symbols.view(np.uint64)
-    two, four = width + width, np.uint64(4) * width
-    squeeze = _U16 - width
-    for i in range(256):
-        x = fours[i]
-        x = (x & _PAIR) | ((x & ~_PAIR) >> squeeze)
-        work[i] = (x & _LOW) | ((x >> _U32) << two)
+    room = out.view(np.uint8)
     if width == 4:
-        for i in range(64):
-            a = work[4 * i] | (work[4 * i + 1] << np.uint64(16))
-            b = work[4 * i + 2] | (work[4 * i + 3] << np.uint64(16))
-            out[i] = a | (b << _U32)
+        for i in range(CHUNK // 2):
+            room[i] = symbols[2 * i] | (symbols[2 * i + 1] << np.uint16(4))
     elif width == 8:
-        for i in range(128):
-            out[i] = work[2 * i] | (work[2 * i + 1] << _U32)
+        for i in range(CHUNK):
+            room[i] = symbols[i]
     else:
+        fours = symbols.view(np.uint64)
+        two, four = width + width, np.uint64(4) * width
+        for i in range(256):
+            x = (fours[i] & _PAIR) | ((fours[i] & ~_PAIR) >> (_U16 - width))
+            work[i] = (x & _LOW) | ((x >> _U32) << two)
         word, filled, n = np.uint64(0), np.uint64(0), 0
         for i in range(256):
             word |= work[i] << filled
@@ -71,36 +68,40 @@ def pack(symbols, width, work, out):
 @kernel(void(read(uint64), uint64, write(uint64), write(uint16)))
 def unpack(words, width, work, symbols):
     """The 1024 symbols in the first 16 width ``words``, of which there is one more."""
-    two, four = width + width, np.uint64(4) * width
+    room = words.view(np.uint8)
     if width == 4:
-        for i in range(64):
-            work[4 * i] = words[i]
-            work[4 * i + 1] = words[i] >> _U16
-            work[4 * i + 2] = words[i] >> _U32
-            work[4 * i + 3] = words[i] >> np.uint64(48)
+        for i in range(CHUNK // 2):
+            symbols[2 * i] = room[i] & np.uint8(15)
+            symbols[2 * i + 1] = room[i] >> np.uint8(4)
     elif width == 8:
-        for i in range(128):
-            work[2 * i] = words[i]
-            work[2 * i + 1] = words[i] >> _U32
+        for i in range(CHUNK):
+            symbols[i] = room[i]
     else:
+        two, four = width + width, np.uint64(4) * width
         for i in range(256):
             bit = np.uint64(i) * four
             at, shift = bit >> np.uint64(6), bit & _U63
             work[i] = (words[at] >> shift) | ((words[at + _U1] << _U1) << (_U63 - shift))
-    fours = symbols.view(np.uint64)
-    pair = (_U1 << two) - _U1
-    one = ((_U1 << width) - _U1) * np.uint64(0x0000000100000001)
-    for i in range(256):
-        x = (work[i] & pair) | (((work[i] >> two) & pair) << _U32)
-        fours[i] = (x & one) | (((x >> width) & one) << _U16)
+        fours = symbols.view(np.uint64)
+        pair = (_U1 << two) - _U1
+        one = ((_U1 << width) - _U1) * np.uint64(0x0000000100000001)
+        for i in range(256):
+            x = (work[i] & pair) | (((work[i] >> two) & pair) << _U32)
+            fours[i] = (x & one) | (((x >> width) & one) << _U16)
 
 
 @kernel(uint64(read(uint64), uint64, int64))
 def largest(words, width, count):
     """The largest of ``count`` symbols; those that fill up the last chunk are 0."""
+    if width == 4 or width == 8:
+        low, high = np.uint8(0), np.uint8(0)
+        nibbles = width == 4
+        for byte in words[:-1].view(np.uint8):
+            low = max(low, np.uint8(byte & np.uint8(15)) if nibbles else byte)
+            high = max(high, np.uint8(byte >> np.uint8(4)) if nibbles else byte)
+        return np.uint64(max(low, high))
     work, symbols = np.empty(256, dtype=np.uint64), np.empty(CHUNK, dtype=np.uint16)
-    top = np.uint16(0)
-    step = 16 * np.int64(width)
+    top, step = np.uint16(0), 16 * np.int64(width)
     for c in range((count + CHUNK - 1) // CHUNK):
         unpack(words[c * step : (c + 1) * step + 1], width, work, symbols)
         for j in range(CHUNK):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.kernels import permutation as definition
 from mpicomp.kernels.compiled.jit import int64, kernel, read, uint32, uint64, void, write
+from mpicomp.kernels.compiled.philox import words
 from mpicomp.kernels.permutation import ROUNDS, SMALL, Indices
-from mpicomp.kernels.philox import StreamName, words
+from mpicomp.kernels.philox import StreamName
 
 _MUL0, _MUL1, _SIXTEEN = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35), np.uint32(16)
 
@@ -15,7 +15,7 @@ _MUL0, _MUL1, _SIXTEEN = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35), np.uint32
 def permute(stream: StreamName, d: int, start: int, stop: int) -> Indices:
     """pi(start), .., pi(stop-1) for the permutation pi of {0, .., d-1} that the stream names."""
     if d <= SMALL:
-        return definition.permute(stream, d, start, stop)
+        return np.argsort(words(stream, 0, d), kind="stable")[start:stop]
     out = np.empty(stop - start, dtype=np.int64)
     _walk(words(stream, 0, ROUNDS), d, (d - 1).bit_length(), start, out)
     return out

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.coding.bits import Bytes, check_trits, packed_nbytes
+from mpicomp.coding.bits import Bytes, check_trits, expect_length, packed_nbytes
 from mpicomp.kernels.compiled.jit import (
     boolean,
     int64,
@@ -36,6 +36,7 @@ def encode_raw(indices: Indices, width: int) -> Bytes:
 
 def decode_raw(buf: Bytes, d: int, k: int, width: int) -> Indices:
     """The indices of ``encode_raw``."""
+    expect_length(buf, packed_nbytes(k, width), "packed indices")
     out = np.empty(k, dtype=np.int64)
     if not _unpack(_words(buf), width, d, out):
         raise refused(d, k)
@@ -49,7 +50,7 @@ def encode_bitmap(indices: Indices, d: int) -> Bytes:
 
 def decode_bitmap(buf: Bytes, d: int, k: int) -> Indices:
     """The indices of ``encode_bitmap``."""
-    return _joined(_NONE, 0, _words(buf), d, 0, d, k)
+    return _joined(_NONE, 0, buf, d, 0, d, k)
 
 
 def encode_elias_fano(indices: Indices, d: int, low: int) -> Bytes:
@@ -61,7 +62,8 @@ def encode_elias_fano(indices: Indices, d: int, low: int) -> Bytes:
 def decode_elias_fano(buf: Bytes, d: int, k: int, low: int) -> Indices:
     """The indices of ``encode_elias_fano``."""
     split = packed_nbytes(k, low)
-    return _joined(_words(buf[:split]), low, _words(buf[split:]), k + ((d - 1) >> low), 1, d, k)
+    expect_length(buf[:split], split, "packed indices")
+    return _joined(_words(buf[:split]), low, buf[split:], k + ((d - 1) >> low), 1, d, k)
 
 
 def encode_threes(indices: Indices, d: int) -> Bytes:
@@ -76,9 +78,12 @@ def encode_threes(indices: Indices, d: int) -> Bytes:
 def decode_threes(buf: Bytes, d: int, k: int) -> Indices:
     """The indices of ``encode_threes``."""
     split = -(-k // 5)
+    expect_length(buf[:split], split, "packed trits")
     check_trits(buf[:split])
+    nbits = k + (d - 1) // 3
+    expect_length(buf[split:], packed_nbytes(nbits, 1), "a bitmap of positions")
     out = np.empty(k, dtype=np.int64)
-    if not _from_threes(buf[:split], _words(buf[split:]), k + (d - 1) // 3, d, out):
+    if not _from_threes(buf[:split], _words(buf[split:]), nbits, d, out):
         raise refused(d, k)
     return out
 
@@ -98,10 +103,11 @@ def _marked(indices: Indices, nbits: int, low: int, rank: int) -> Bytes:
 
 
 def _joined(
-    lower: NDArray[np.uint64], low: int, upper: NDArray[np.uint64], nbits: int, rank: int, d: int, k: int
+    lower: NDArray[np.uint64], low: int, upper: Bytes, nbits: int, rank: int, d: int, k: int
 ) -> Indices:
+    expect_length(upper, packed_nbytes(nbits, 1), "a bitmap of positions")
     out = np.empty(k, dtype=np.int64)
-    if not _join(lower, low, upper, nbits, rank, d, out):
+    if not _join(lower, low, _words(upper), nbits, rank, d, out):
         raise refused(d, k)
     return out
 

@@ -37,7 +37,7 @@ def tree_sum(x: NDArray[np.float64]) -> float:
     return float(x[0])
 
 
-@kernel(*(uint64(read(u), uint64) for u in (uint32, uint64)))
+@kernel(*(u(read(u), u) for u in (uint32, uint64)))
 def _largest(bits, mask):
     top = bits.dtype.type(0)
     for j in range(bits.size):

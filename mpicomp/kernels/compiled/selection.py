@@ -9,7 +9,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.kernels.compiled.jit import int64, kernel, read, trailing_zeros, uint32, uint64, void, write
+from mpicomp.kernels.compiled.jit import (
+    int64,
+    kernel,
+    read,
+    set_bits,
+    trailing_zeros,
+    uint32,
+    uint64,
+    void,
+    write,
+)
 from mpicomp.kernels.permutation import Indices
 from mpicomp.kernels.selection import Float, least_bits
 
@@ -17,6 +27,7 @@ Bits = NDArray[np.unsignedinteger]
 
 _BITS = (uint32, uint64)
 _SAMPLE = 4096
+_SPARE = 68  # a word's indices, and what the last four of them may lack
 
 
 def nonzero(x: Float) -> Indices:
@@ -30,8 +41,9 @@ def at_least(x: Float, lam: float) -> Indices:
     few = _collected(bits, least, x.size // 16)
     if few is not None:
         return few
-    out = np.empty(x.size, dtype=np.int64)
-    return out[: _collect(bits, least, mask_of(bits), out)]
+    every = _collected(bits, least, x.size)
+    assert every is not None
+    return every
 
 
 def top_k(x: Float, k: int) -> Indices:
@@ -64,10 +76,15 @@ def mask_of(bits: Bits) -> int:
 def _guess(bits: Bits, k: int) -> tuple[int, int]:
     """Bits that a little more than k magnitudes should reach, and how many more are too many."""
     sample = bits[:: -(-bits.size // _SAMPLE)] & bits.dtype.type(mask_of(bits))
-    rank = k * sample.size / bits.size
-    rank = min(int(rank + 4 * np.sqrt(rank) + 4), sample.size)
-    guess = np.partition(sample, sample.size - rank)[sample.size - rank]
-    return int(guess), 2 * rank * bits.size // sample.size
+    rank = _above(k * sample.size / bits.size)
+    most = _above(rank) * bits.size // sample.size
+    rank = min(rank, sample.size)
+    return int(np.partition(sample, sample.size - rank)[sample.size - rank]), min(most, bits.size)
+
+
+def _above(count: float) -> int:
+    """What a count of that expectation seldom exceeds: four standard deviations more."""
+    return int(count + 4 * np.sqrt(count) + 4)
 
 
 def _threshold(bits: Bits, k: int) -> int:
@@ -78,42 +95,47 @@ def _threshold(bits: Bits, k: int) -> int:
 
 def _collected(bits: Bits, least: int, most: int) -> Indices | None:
     """The indices of the magnitudes from ``least`` on; None if there are more than ``most``."""
-    out = np.empty(most, dtype=np.int64)
+    out = np.empty(most + _SPARE, dtype=np.int64)
     count = _collect(bits, least, mask_of(bits), out)
     return out[:count] if count <= most else None
 
 
 def _first(bits: Bits, threshold: int, k: int) -> Indices:
     """The first k indices of the magnitudes from ``threshold`` on that has k of them, ties last."""
-    out = np.empty(k, dtype=np.int64)
+    out = np.empty(k + 1, dtype=np.int64)
     _merge(bits, threshold, mask_of(bits), _count(bits, threshold + 1, mask_of(bits)), out)
-    return out
+    return out[:k]
 
 
-@kernel(*(int64(read(u), uint64, uint64, write(int64)) for u in _BITS))
+@kernel(*(int64(read(u), u, u, write(int64)) for u in _BITS))
 def _collect(bits, least, mask, out):
-    count = 0
-    for start in range(0, bits.size - 63, 64):
-        chunk = bits[start : start + 64]
+    """Fill ``out``, which has _SPARE entries more than may be found, and return how many were found.
+
+    Four indices are written at a time, whether there are as many or not: what an index is cannot be
+    predicted, so a branch for each would cost more than the rest.
+    """
+    count, most = 0, out.size - _SPARE
+    for start in range(0, bits.size, 64):
         passed = np.uint64(0)
-        for j in range(64):
-            passed |= np.uint64((chunk[j] & mask) >= least) << np.uint64(j)
-        while passed:
-            if count == out.size:
-                return count + 1
-            out[count] = start + np.int64(trailing_zeros(passed))
-            count += 1
-            passed &= passed - np.uint64(1)
-    for j in range(bits.size // 64 * 64, bits.size):
-        if (bits[j] & mask) >= least:
-            if count == out.size:
-                return count + 1
-            out[count] = j
-            count += 1
+        if start + 64 <= bits.size:
+            chunk = bits[start : start + 64]
+            for j in range(64):
+                passed |= np.uint64((chunk[j] & mask) >= least) << np.uint64(j)
+        else:
+            for j in range(start, bits.size):
+                passed |= np.uint64((bits[j] & mask) >= least) << np.uint64(j - start)
+        found = np.int64(set_bits(passed))
+        for first in range(0, max(found, 1), 4):
+            for j in range(4):
+                out[count + first + j] = start + np.int64(trailing_zeros(passed))
+                passed &= passed - np.uint64(1)
+        count += found
+        if count > most:
+            return count
     return count
 
 
-@kernel(*(int64(read(u), uint64, uint64) for u in _BITS))
+@kernel(*(int64(read(u), u, u) for u in _BITS))
 def _count(bits, least, mask):
     count = 0
     for j in range(bits.size):
@@ -121,12 +143,12 @@ def _count(bits, least, mask):
     return count
 
 
-@kernel(*(void(read(u), uint64, uint64, int64, write(int64)) for u in _BITS))
+@kernel(*(void(read(u), u, u, int64, write(int64)) for u in _BITS))
 def _merge(bits, threshold, mask, above, out):
-    count, ties = 0, out.size - above
+    count, ties = 0, out.size - 1 - above
     for j in range(bits.size):
         magnitude = bits[j] & mask
-        if magnitude > threshold or (magnitude == threshold and ties > 0):
-            out[count] = j
-            count += 1
-            ties -= magnitude == threshold
+        tied = magnitude == threshold
+        out[count] = j
+        count += (magnitude > threshold) | (tied & (ties > 0))
+        ties -= tied

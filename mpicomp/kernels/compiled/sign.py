@@ -6,7 +6,8 @@ import numpy as np
 
 from mpicomp.coding.bits import Bytes, packed_nbytes
 from mpicomp.kernels import reductions as definition
-from mpicomp.kernels.compiled.jit import FLOATS, float64, kernel, read, uint8, uint64, void, write
+from mpicomp.kernels.compiled.jit import FLOATS, float64, kernel, read, uint64, void, write
+from mpicomp.kernels.compiled.packing import padded
 from mpicomp.kernels.compiled.reductions import block_magnitude, tree_sum
 from mpicomp.kernels.reductions import BLOCK, Float
 
@@ -22,8 +23,8 @@ def sign_pack(x: Float) -> tuple[float, Bytes]:
 
 
 def sign_add(buf: Bytes, out: Float, step: float) -> None:
-    """out_j += -step where bit j is set, +step elsewhere."""
-    _add(buf, out, step)
+    """out_j += -step where bit j is set, +step elsewhere.  ``MessageError`` on a wrong length."""
+    _add(padded(buf, 1, out.size), out, step)
 
 
 @kernel(*(void(read(x), write(float64), write(uint64)) for x in FLOATS))
@@ -43,12 +44,9 @@ def _pack(x, sums, bits):
             bits[BLOCK // 64 * c + w] = word
 
 
-@kernel(*(void(read(uint8), write(x), float64) for x in FLOATS))
-def _add(buf, out, step):
-    full = out.size // 8
-    for b in range(full):
-        byte = buf[b]
-        for j in range(8):
-            out[8 * b + j] += -step if (byte >> j) & 1 else step
-    for j in range(8 * full, out.size):
-        out[j] += -step if (buf[full] >> (j & 7)) & 1 else step
+@kernel(*(void(read(uint64), write(x), float64) for x in FLOATS))
+def _add(words, out, step):
+    for w in range((out.size + 63) // 64):
+        chunk = out[64 * w : 64 * w + 64]
+        for j in range(chunk.size):
+            chunk[j] += -step if (words[w] >> np.uint64(j)) & np.uint64(1) else step

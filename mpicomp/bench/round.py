@@ -1,4 +1,4 @@
-"""Benchmarks: what the loop costs on top of the gradients and the bytes themselves."""
+"""What the loop costs on top of the gradients and the bytes themselves."""
 
 from __future__ import annotations
 

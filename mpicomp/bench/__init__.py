@@ -1,0 +1,1 @@
+"""Benchmarks, each beside the machine's own limit."""

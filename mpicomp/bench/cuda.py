@@ -1,0 +1,215 @@
+"""Compressing on a CUDA device, beside a device-to-device copy, CuPy's array functions and torch.
+
+Each figure is the time of a call in a row of calls on the current stream, between two events, so it has
+in it whatever a call costs: launches, allocations from CuPy's pool, waiting where a function has to
+raise.  Calls alternate between two vectors, so that none finds its own in the cache.
+
+``fraction`` is (time of copying x) / (time of the call), the copy of the same float32 vector being
+timed in the same run right before: 1 means as fast as copying x, which reads 4 d bytes and writes 4 d.
+``gigabytes_per_second`` counts the bytes that a call must move at least: what it reads of x (twice
+where a norm comes first) and of the vector that is added to, and what it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from mpicomp.coding.bits import packed_nbytes
+from mpicomp.coding.indices import index_nbytes
+from mpicomp.kernels.cuda.gpu import Gpu
+from mpicomp.kernels.cuda.launch import Kernels
+
+SIZES = (25_000_000, 100_000_000, 1_000_000_000)
+STREAM = ((20240229, 0), (1, 2, 3))
+
+Row = dict[str, Any]
+Call = Callable[[int], Any]  # the argument says which of the two vectors
+Named = tuple[str, float, Call]  # its name, the least number of bytes moved, the call
+
+
+def device_kernels(sizes: tuple[int, ...] = SIZES, repeats: int = 15) -> list[Row]:
+    """A row for each call and d: ``call``, ``d``, ``seconds`` (median of ``repeats``), ``spread``
+    (interquartile range over median), ``fraction``, ``gigabytes_per_second``, ``copy_seconds``.
+
+    Raises ``ConfigError`` where CuPy or a device is missing.
+    """
+    kernels = Kernels(Gpu())
+    rows = []
+    for d in sizes:
+        vectors = [_normal(kernels.xp, d, seed) for seed in (1, 2)]
+        for calls in (_compress, _add, _plain, _torch):
+            rows += [_row(kernels.xp, d, vectors, repeats, *call) for call in calls(kernels, vectors)]
+    return rows
+
+
+def _row(xp: Any, d: int, x: list[Any], repeats: int, name: str, nbytes: float, call: Call) -> Row:
+    target = xp.empty_like(x[0])
+    copied = float(np.median(_time(xp, lambda i: xp.copyto(target, x[i]), repeats)))
+    seconds = _time(xp, call, repeats)
+    low, median, high = np.percentile(seconds, [25, 50, 75]).tolist()
+    xp.get_default_memory_pool().free_all_blocks()
+    return {
+        "call": name,
+        "d": d,
+        "seconds": median,
+        "spread": (high - low) / median,
+        "fraction": copied / median,
+        "gigabytes_per_second": nbytes / median / 1e9,
+        "copy_seconds": copied,
+    }
+
+
+def machine() -> dict[str, str]:
+    """What the figures were taken on."""
+    xp = Gpu().xp
+    found = {
+        "device": xp.cuda.runtime.getDeviceProperties(xp.cuda.Device().id)["name"].decode(),
+        "driver": str(xp.cuda.runtime.driverGetVersion()),
+        "runtime": str(xp.cuda.runtime.runtimeGetVersion()),
+        "cupy": xp.__version__,
+        "numpy": np.__version__,
+    }
+    if find_spec("torch"):
+        import torch
+
+        found["torch"] = torch.__version__
+    return found
+
+
+def _compress(K: Kernels, x: list[Any]) -> Iterator[Named]:
+    """Name, least number of bytes moved, call."""
+    d = x[0].size
+    k = d // 100
+    lam = 2.5758293  # 1 % of a normal vector is larger
+    target = K.xp.empty_like(x[0])
+    yield "copy", 8 * d, lambda i: K.xp.copyto(target, x[i])
+    yield "sign: compress", 4 * d + d / 8, lambda i: K.sign(x[i], "f4")
+    yield "natural: compress", 4 * d + 9 * d / 8, lambda i: K.natural_pack(x[i], 127, 8, STREAM)
+    for s, p in ((7, "inf"), (7, "2"), (127, "inf"), (2, "inf")):
+        moved = 8 * d + packed_nbytes(d, (2 * s).bit_length())
+        yield f"dithering s={s} p={p}: compress", moved, _dither(K, x, s, p)
+    yield "dithering s=7: pack, norm given", 4.5 * d, lambda i: K.dither_pack(x[i], 6.5, 7, 4, STREAM)
+    yield "ternary: compress", 8 * d + d / 5, lambda i: K.ternary(x[i], "f4", STREAM)
+    yield (
+        "natural dithering s=7 p=2: compress",
+        8.5 * d,
+        lambda i: K.natural_dither(x[i], 7, "2", "f4", STREAM),
+    )
+    sparse = index_nbytes(d, k) + 4 * k
+    yield "TopK 1%: compress", 8 * d + sparse, lambda i: K.top(x[i], k, "f4")
+    yield "TopK 1%: indices", 8 * d + 8 * k, lambda i: K.top_k(x[i], k)
+    yield "hard threshold 1%: compress", 4 * d + sparse, lambda i: K.threshold(x[i], lam, "f4")
+    yield "RandK 1% uniform: compress", 8 * k, lambda i: K.chosen(x[i], K.permute(STREAM, d, 0, k), "f4")
+    yield "values bf16: compress", 6 * d, lambda i: K.encode_values(x[i], "bf16")
+
+
+def _dither(K: Kernels, x: list[Any], s: int, p: str) -> Call:
+    return lambda i: K.dither(x[i], s, p, "f4", STREAM)
+
+
+def _add(K: Kernels, x: list[Any]) -> Iterator[Named]:
+    d = x[0].size
+    k = d // 100
+    outs = [K.xp.zeros_like(v) for v in x]
+    yield "add_scaled", 12 * d, lambda i: K.add_scaled(outs[i], x[i], 0.5)
+    messages: list[tuple[str, Any, Callable[[Any, Any], None]]] = [
+        ("sign", K.sign(x[0], "f4"), lambda m, o: K.add_sign(m, o, "f4", 0.5)),
+        ("natural", K.natural_pack(x[0], 127, 8, STREAM), lambda m, o: K.natural_add(m, o, 127, 8, 0.5)),
+        (
+            "dithering s=7",
+            K.dither(x[0], 7, "inf", "f4", STREAM),
+            lambda m, o: K.add_dither(m, o, 7, "f4", 0.5),
+        ),
+        (
+            "dithering s=127",
+            K.dither(x[0], 127, "inf", "f4", STREAM),
+            lambda m, o: K.add_dither(m, o, 127, "f4", 0.5),
+        ),
+        ("ternary", K.ternary(x[0], "f4", STREAM), lambda m, o: K.add_ternary(m, o, "f4", 0.5)),
+        (
+            "natural dithering s=7",
+            K.natural_dither(x[0], 7, "2", "f4", STREAM),
+            lambda m, o: K.add_natural_dither(m, o, 7, "f4", 0.5),
+        ),
+        ("TopK 1%", K.top(x[0], k, "f4"), lambda m, o: K.add_top(m, o, k, "f4", 0.5)),
+    ]
+    for name, message, add in messages:
+        moved = message.size + (8 * k if name.startswith("TopK") else 8 * d)
+        yield f"{name}: unpack + add", moved, _adding(add, message, outs)
+
+
+def _adding(add: Callable[[Any, Any], None], message: Any, outs: list[Any]) -> Call:
+    return lambda i: add(message, outs[i])
+
+
+def _plain(K: Kernels, x: list[Any]) -> Iterator[Named]:
+    """The same by CuPy's array functions, as one would write it first (with CuPy's random numbers)."""
+    xp, d = K.xp, x[0].size
+    k = d // 100
+
+    def sign(v: Any) -> Any:
+        head = xp.abs(v).mean().astype(xp.float32).reshape(1).view(xp.uint8)
+        return xp.concatenate([head, xp.packbits(v < 0, bitorder="little")])
+
+    def natural(v: Any) -> Any:
+        mantissa, exponent = xp.frexp(xp.abs(v))
+        codes = exponent + 126 + (xp.random.random_sample(d, xp.float32) < 2 * mantissa - 1)
+        return xp.concatenate([xp.packbits(v < 0, bitorder="little"), codes.astype(xp.uint8)])
+
+    def dithering(v: Any) -> Any:
+        norm = xp.abs(v).max()
+        t = xp.abs(v) * (7 / norm)
+        low = xp.floor(t)
+        level = low + (xp.random.random_sample(d, xp.float32) < t - low)
+        symbols = (xp.where(v < 0, -level, level) + 7).astype(xp.uint8)
+        return xp.concatenate([norm.reshape(1).view(xp.uint8), symbols[0::2] | symbols[1::2] << 4])
+
+    def top(v: Any) -> Any:
+        return xp.sort(xp.argpartition(-xp.abs(v), k)[:k])
+
+    yield "plain CuPy, sign", 4 * d + d / 8, lambda i: sign(x[i])
+    yield "plain CuPy, natural", 4 * d + 9 * d / 8, lambda i: natural(x[i])
+    yield "plain CuPy, dithering s=7 p=inf", 8.5 * d, lambda i: dithering(x[i])
+    if d <= 10**8:  # it sorts: ten times the memory of x
+        yield "plain CuPy, TopK 1%: indices", 8 * d + 8 * k, lambda i: top(x[i])
+
+
+def _torch(K: Kernels, x: list[Any]) -> Iterator[Named]:
+    """torch's own selection, on CuPy's default stream, which is torch's too."""
+    if find_spec("torch") is None:
+        return
+    import torch
+
+    d = x[0].size
+    k = d // 100
+    vectors = [torch.from_dlpack(v) for v in x]
+    yield (
+        "torch.topk of |x|, 1%, unsorted",
+        8 * d + 8 * k,
+        lambda i: torch.topk(vectors[i].abs(), k, sorted=False),
+    )
+
+
+def _normal(xp: Any, d: int, seed: int) -> Any:
+    return xp.random.default_rng(seed).standard_normal(d, dtype=xp.float32)
+
+
+def _time(xp: Any, call: Call, repeats: int) -> list[float]:
+    """Seconds a call, ``repeats`` times the mean over a row of calls that lasts 2 ms or more."""
+    start, stop = xp.cuda.Event(), xp.cuda.Event()
+
+    def row(count: int) -> float:
+        start.record()
+        for i in range(count):
+            call(i % 2)
+        stop.record()
+        stop.synchronize()
+        return float(xp.cuda.get_elapsed_time(start, stop)) / 1e3 / count
+
+    row(2)
+    count = max(2, min(20, int(2e-3 / row(2))))
+    return [row(count) for _ in range(repeats)]

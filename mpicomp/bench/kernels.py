@@ -1,0 +1,94 @@
+"""What compressing costs: compress and pack, and unpack and add, in units of copying the same vector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from mpicomp.bench.timing import fastest
+from mpicomp.coding.values import WIDTH
+from mpicomp.compressors import (
+    Compressor,
+    Dithering,
+    HardThreshold,
+    Natural,
+    NaturalDithering,
+    PermK,
+    RandK,
+    Sign,
+    Ternary,
+    TopK,
+)
+from mpicomp.compressors.base import Array
+from mpicomp.keys import Key
+
+WORKERS = 100  # of PermK
+_ONE_PERCENT = 2.5758293035489004  # of normal entries exceed it in magnitude
+_VECTORS = 4
+
+
+@dataclass(frozen=True)
+class Case:
+    """A compressor, and whether the unit is a copy of the values that it sends, not of all d."""
+
+    C: Compressor
+    of_sent: bool = False
+
+
+CASES = [
+    Case(Sign()),
+    Case(Natural()),
+    Case(Dithering(7, "inf")),
+    Case(Dithering(7, "2")),
+    Case(NaturalDithering(7)),
+    Case(Ternary()),
+    Case(TopK(0.01)),
+    Case(HardThreshold(_ONE_PERCENT)),
+    Case(RandK(0.01)),
+    Case(PermK()),
+    Case(RandK(0.01, "block"), of_sent=True),
+    Case(PermK("block"), of_sent=True),
+]
+
+
+def kernel_costs(d: int, dtype: str, repeats: int = 6) -> Iterator[dict[str, Any]]:
+    """The figures of each compressor in dimension d; ``dtype`` is "f4" or "f8".
+
+    Normal entries.  Every call has a vector and a key that the last ones did not have, so that nothing
+    drawn is remembered; the least time counts, for the copy and for the compressor alike.
+    """
+    draw = np.random.default_rng(0)
+    vectors = [draw.standard_normal(d, dtype=np.dtype(dtype).type) for _ in range(_VECTORS)]
+    keys = (Key(0, round, 0, WORKERS) for round in count())
+    return (_cost(case, vectors, keys, repeats) for case in CASES)
+
+
+def _cost(case: Case, vectors: list[Array], keys: Iterator[Key], repeats: int) -> dict[str, Any]:
+    C, d, out = case.C, vectors[0].size, np.zeros_like(vectors[0])
+    messages = [C.compress(x, key) for x, key in zip(vectors, keys, strict=False)]
+    C.decompress_add(messages[0], out, next(keys))
+    copied = messages[0].size // WIDTH["f4"] if case.of_sent else d
+
+    # Where a part is sent, it lies elsewhere each time, as a drawn one does.
+    parts = [x[start:][:copied] for start in range(0, d - copied + 1, copied) for x in vectors]
+    copy = fastest(lambda x: np.copyto(out[:copied], x), (parts * 2 * repeats)[: 8 * repeats])
+    packing = zip(vectors * repeats, keys, strict=False)
+    compress = fastest(lambda call: C.compress(*call), packing)
+    adding = zip(messages * repeats, keys, strict=False)
+    add = fastest(lambda call: C.decompress_add(call[0], out, call[1], 1e-3), adding)
+    return {
+        "compressor": str(C),
+        "d": d,
+        "dtype": str(out.dtype),
+        "copied": copied,
+        "copy_seconds": copy,
+        "compress_seconds": compress,
+        "compress_copies": compress / copy,
+        "add_seconds": add,
+        "add_copies": add / copy,
+        "bits_per_coordinate": 8 * messages[0].size / d,
+    }

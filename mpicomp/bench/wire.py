@@ -1,0 +1,34 @@
+"""What sets of positions cost on the wire and to code, beside the log2 C(d, k) bits that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import lgamma, log
+
+import numpy as np
+
+from mpicomp.bench.timing import fastest
+from mpicomp.coding.indices import decode_indices, encode_indices
+
+SHARES = (1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.2, 0.25, 0.3)
+_SETS = 4
+
+
+def wire_costs(d: int, repeats: int = 6) -> Iterator[dict[str, float | int]]:
+    """Bits, and coordinates of the vector a second, for random sets of each share of d positions."""
+    draw = np.random.default_rng(0)
+    return (_cost(d, max(1, round(share * d)), draw, repeats) for share in SHARES)
+
+
+def _cost(d: int, k: int, draw: np.random.Generator, repeats: int) -> dict[str, float | int]:
+    sets = [np.sort(draw.choice(d, k, replace=False)) for _ in range(_SETS)]
+    coded = [encode_indices(s, d) for s in sets]
+    optimum = (lgamma(d + 1) - lgamma(k + 1) - lgamma(d - k + 1)) / log(2)
+    return {
+        "d": d,
+        "k": k,
+        "bits": 8 * coded[0].size,
+        "of_optimum": 8 * coded[0].size / optimum,
+        "encoded_per_second": d / fastest(lambda s: encode_indices(s, d), sets * repeats),
+        "decoded_per_second": d / fastest(lambda b: decode_indices(b, d, k), coded * repeats),
+    }

@@ -1,0 +1,90 @@
+"""Importance sampling of coordinates: the sparsifier of smoothness-aware methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import sqrt
+from typing import ClassVar
+
+import numpy as np
+
+from mpicomp.coding.bits import Bytes
+from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_values
+from mpicomp.compressors.base import Array, check_count, resolve_count
+from mpicomp.compressors.sparsifier import scatter_add
+from mpicomp.compressors.weighted import Weighted, Weights, check_weights, weights_in
+from mpicomp.kernels.permutation import Indices
+from mpicomp.keys import Key
+
+
+@dataclass(frozen=True)
+class Importance(Weighted):
+    """Coordinate j is kept with probability p_j = w_j / (w_j + rho), times 1/p_j; k are kept on average.
+
+    Coins are independent, so E |C(x) - x|^2_L = sum_j (1/p_j - 1) L_jj x_j^2 <= max_j (1/p_j - 1) L_jj |x|^2.
+    These p_j minimise that for w = diag(L), to rho.  Equal weights are ``Bernoulli(k/d)``.
+    Wire: the values kept, by position; which they are follows from the key and the weights.
+    """
+
+    paper: ClassVar[str] = (
+        "Safaryan, Hanzely, Richtárik, Smoothness matrices beat smoothness constants (NeurIPS 2021)"
+    )
+
+    k: int | float
+    weights: Weights = None
+    values: str = "f4"
+
+    def __post_init__(self) -> None:
+        check_count(self.k)
+        check_weights(self.weights)
+        check_format(self.values)
+
+    def compress(self, x: Array, key: Key) -> Bytes:
+        return encode_values(x[self._kept(x.size, key)], self.values)
+
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        kept = self._kept(out.size, key)
+        values = decode_values(buf, kept.size, self.values) / self._probabilities(out.size)[kept]
+        scatter_add(out, (kept,), values, scale)
+
+    def nbytes(self, d: int) -> None:
+        return None
+
+    def mean_nbytes(self, d: int, n: int) -> float:
+        return float(self._probabilities(d).sum()) * WIDTH[self.values]
+
+    def paper_bits(self, buf: Bytes, d: int) -> int:
+        return 32 * (len(buf) // WIDTH[self.values])
+
+    def variance(self, costs: Array) -> float:
+        p = self._probabilities(costs.size)
+        return float(np.max((1 / p[p > 0] - 1) * costs[p > 0]))
+
+    def _kept(self, d: int, key: Key) -> Indices:
+        return np.flatnonzero(key.private("importance").words(d) < self._probabilities(d) * 2.0**32)
+
+    def _probabilities(self, d: int) -> Array:
+        return _probabilities(self.weights, resolve_count(self.k, d), d)
+
+
+@lru_cache(maxsize=256)
+def _probabilities(weights: Weights, k: int, d: int) -> Array:
+    """Of shape (d,), summing to k, or all 1 where the weights are positive if those are no more than k.
+
+    Kept because a round's message asks for them at both ends, and the next round's again.
+    """
+    w = weights_in(weights, d)
+    positive = w[w > 0]
+    p = (w > 0).astype(np.float64)
+    if positive.size > k:
+        # sum_j w_j / (w_j + rho) falls in rho, and is k between what it would be for equal weights.
+        high = positive.size / k - 1
+        low = max(float(positive.min()), np.finfo(np.float64).tiny) * high
+        for _ in range(64):  # each halves log(high/low), which is below 710
+            rho = sqrt(low) * sqrt(high)
+            above = float(np.sum(positive / (positive + rho))) > k
+            low, high = (rho, high) if above else (low, rho)
+        p[w > 0] = positive / (positive + high)
+    p.setflags(write=False)
+    return p

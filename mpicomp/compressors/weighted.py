@@ -1,0 +1,65 @@
+"""Compressors that err less where an error costs more."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from math import inf
+from typing import Self
+
+import numpy as np
+
+from mpicomp.compressors.base import Array, Unbiased
+from mpicomp.errors import ConfigError
+
+Weights = tuple[float, ...] | None
+
+
+class Weighted(Unbiased):
+    """An unbiased compressor that spends its budget by weights of the coordinates.
+
+    weights  w_j >= 0: what a unit of squared error in coordinate j costs, such as the diagonal of a
+             smoothness matrix; only their ratios matter.  None: all the same.  A coordinate of weight 0
+             is never sent: unbiased are these compressors for vectors that are 0 there.
+
+    Subclasses are dataclasses with a field ``weights``.
+    """
+
+    weights: Weights
+
+    @abstractmethod
+    def variance(self, costs: Array) -> float:
+        """Some c with E |C(x) - x|^2_L <= c |x|^2 for all L >= 0 with the diagonal ``costs``, shape (d,)."""
+
+    def omega(self, d: int, n: int) -> float:
+        return self.variance(np.ones(d))
+
+    def fitted(self, costs: Array) -> Self:
+        """The same with weights ``costs``, unless it has weights already."""
+        weights = tuple(costs.tolist()) if self.weights is None else self.weights
+        return replace(self, weights=weights)  # type: ignore[type-var]  # subclasses are dataclasses
+
+
+def check_weights(weights: Weights) -> None:
+    """Raise ``ConfigError`` unless the weights are None, or finite, not negative and not all 0."""
+    if weights is None:
+        return
+    if not isinstance(weights, tuple) or not all(isinstance(w, int | float) for w in weights):
+        raise ConfigError(
+            f"weights={weights!r}; allowed: None, or a tuple with a number for each coordinate."
+        )
+    if not all(0 <= w < inf for w in weights) or not any(weights):
+        raise ConfigError("weights are finite and not negative, and one of them at least is above 0.")
+
+
+def weights_in(weights: Weights, d: int) -> Array:
+    """The weights over the largest, shape (d,).  Raises ``ConfigError`` if they are of another dimension."""
+    if weights is None:
+        return np.ones(d)
+    if len(weights) != d:
+        relation = "exceeds" if len(weights) > d else "falls short of"
+        raise ConfigError(
+            f"the number of weights, {len(weights)}, {relation} the dimension d={d}: give one for each "
+            "coordinate, or none."
+        )
+    return np.array(weights, dtype=np.float64) / max(weights)

@@ -1,0 +1,72 @@
+"""The device as CuPy reaches it; nothing else in the package imports CuPy."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpicomp.errors import ConfigError
+
+OPTIONS = (
+    "-std=c++17",
+    "-fmad=false",
+)  # no contraction: one IEEE operation at a time.  CuPy adds -ftz=true; see arithmetic.cuh.
+
+
+def source(name: str) -> str:
+    """The text of module ``name`` with its headers in it, so that whoever caches it sees all of it."""
+    folder = Path(__file__).parent
+    lines = (folder / f"{name}.cu").read_text().split("\n")
+    return "\n".join(
+        (folder / line.split('"')[1]).read_text() if line.startswith("#include") else line for line in lines
+    )
+
+
+class Gpu:
+    """The current CUDA device.  Everything goes to CuPy's current stream; ``wait`` and ``host`` wait for it.
+
+    Raises ``ConfigError`` where CuPy or a device is missing.
+    """
+
+    def __init__(self) -> None:
+        try:
+            import cupy
+        except ImportError as error:
+            raise ConfigError(
+                f"no CuPy here ({error}); install mpicomp[cuda12] or mpicomp[cuda13], "
+                "or run with --device cpu."
+            ) from None
+        try:
+            attributes = cupy.cuda.Device().attributes
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise ConfigError(f"no CUDA device here ({error}); run with --device cpu.") from None
+        self.xp: Any = cupy
+        self.multiprocessors = int(attributes["MultiProcessorCount"])
+        pinned = cupy.cuda.alloc_pinned_memory(32)  # of the host, at the same address on the device
+        self.notes = np.frombuffer(pinned, dtype=np.uint64, count=4)
+        self.notes.fill(0)
+        self.pointer = int(pinned.ptr)
+        self._kernel = cache(self._compile)
+
+    def launch(self, module: str, kernel: str, grid: int, block: int, *args: Any) -> None:
+        """Run ``kernel`` on grid x block threads.  Args: device arrays, ints (64 bits), floats (double)."""
+        if grid:
+            self._kernel(module, kernel)((grid,), (block,), args)
+
+    def wait(self) -> None:
+        """Until everything launched so far on the current stream is done."""
+        self.xp.cuda.get_current_stream().synchronize()
+
+    def host(self, a: Any) -> Any:
+        """A device array as one of numpy's, once the current stream has come that far."""
+        return a.get()
+
+    def _compile(self, module: str, kernel: str) -> Any:
+        return self._module(module).get_function(kernel)
+
+    @cache  # noqa: B019 - a Gpu lives as long as the process
+    def _module(self, name: str) -> Any:
+        return self.xp.RawModule(code=source(name), options=OPTIONS)

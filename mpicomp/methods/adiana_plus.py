@@ -1,0 +1,76 @@
+"""ADIANA+: ADIANA with an uplink in whitened coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, sqrt
+from typing import ClassVar
+
+from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors.base import Array
+from mpicomp.errors import ConfigError
+from mpicomp.methods.adiana import ADIANA
+from mpicomp.methods.checks import Step, step_factor
+from mpicomp.methods.whitening import WhitenedMethod
+from mpicomp.problems.base import Constants
+
+
+@dataclass(frozen=True)
+class ADIANAPlus(WhitenedMethod):
+    """ADIANA (original parameters) with C̃_i(v) = L_i^{1/2} C_i(L_i^{†1/2} v) for C_i, and for C'_i alike::
+
+        round 0    worker i sends L_i^{1/2}, L_i being the smoothness matrix of f_i
+        all        x^k = θ1 z^k + θ2 w^k + (1 - θ1 - θ2) y^k
+        worker i   m_i = C̃_i(∇f_i(x^k) - h_i);  c_i = C̃'_i(∇f_i(w^k) - h_i);  h_i += α c_i
+        all        g = h + mean m_i;   h += α mean c_i
+                   y^{k+1} = x^k - η g
+                   z^{k+1} = β z^k + (1 - β) x^k + (γ/η) (y^{k+1} - x^k)
+                   w^{k+1} = y^k with probability p, else w^k
+
+    h = mean h_i throughout; the run reports y.  θ1, θ2, γ, β follow from eta, mu and p as in ADIANA.
+    C_i as in DCGD+.
+    theory (as recalled, for strongly convex f): alpha = 1/(1 + ω_max), eta = min{1/(2L),
+    n/(64 𝓛_max (2p(1 + ω_max) + 1)²)}, p = min{1, max{1, √(nL/(32𝓛_max)) - 1}/(2(1 + ω_max))}.
+
+    Differences from the papers: the means of m_i and c_i are broadcast and every rank does the rest.
+    """
+
+    Q: Unbiased
+    eta: Step = "theory"
+    mu: Step = "theory"
+    p: Step = "theory"
+    alpha: Step = "theory"
+    down: Sparse = Sparse()
+
+    paper: ClassVar[str] = (
+        "Safaryan, Hanzely, Richtárik (NeurIPS 2021), ADIANA+; Li, Kovalev, Qian, Richtárik (ICML 2020)"
+    )
+    steps: ClassVar[tuple[str, ...]] = ("eta", "mu", "p", "alpha")
+    fractions: ClassVar[tuple[str, ...]] = ("p", "alpha")
+    iterate: ClassVar[str] = "y"
+    at_x0: ClassVar[tuple[str, ...]] = ADIANA.at_x0
+    Up: ClassVar[type] = ADIANA.Up
+    Down: ClassVar[type] = ADIANA.Down
+    Replica: ClassVar[type] = ADIANA.Replica
+
+    @dataclass
+    class Worker:
+        h: Array
+        gradient: Array
+        root: Array
+        inverse: Array
+
+    def plain(self, Q: Unbiased) -> ADIANA:
+        return ADIANA(Q, eta=self.eta, mu=self.mu, p=self.p, alpha=self.alpha, down=self.down)
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        if not c.mu:
+            raise ConfigError(
+                "ADIANA+ is for strongly convex f, and this problem's mu is 0 or not known: give mu."
+            )
+        spread, omega = self.spread(c, d, n)
+        p = min(1.0, max(1.0, sqrt(c.L / (32 * spread)) - 1 if spread else inf) / (2 * (1 + omega)))
+        chosen = p * step_factor("p", self.p) if isinstance(self.p, str) else self.p
+        crowded = 64 * spread * (2 * chosen * (1 + omega) + 1) ** 2
+        eta = min(1 / (2 * c.L), 1 / crowded if crowded else inf)
+        return {"eta": eta, "mu": c.mu, "p": p, "alpha": 1 / (1 + omega)}

@@ -1,0 +1,94 @@
+"""DASHA-MVR: DASHA with stochastic gradients and momentum variance reduction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import ClassVar
+
+from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors.base import Array, check_probability
+from mpicomp.keys import Key
+from mpicomp.methods.averaging import AveragingMethod
+from mpicomp.methods.base import Message
+from mpicomp.methods.checks import Step
+from mpicomp.methods.reduction import known
+from mpicomp.methods.stochastic import batch_size, gradient
+from mpicomp.problems.base import Constants, Objective
+
+
+@dataclass(frozen=True)
+class DASHAMVR(AveragingMethod):
+    """Algorithm 1 with the MVR estimator, s_i(x) the gradient of f_i at x on a batch::
+
+        worker i   h_i^+ = s_i(x^{k+1}) + (1 - b) (h_i - s_i(x^k))                 (h_i^0 = s_i(x^0))
+                   m_i = C_i(h_i^+ - h_i - a (g_i - h_i));   g_i += m_i
+        all        g += mean m_i;   x^{k+2} = x^{k+1} - γ g
+
+    from g_i = h_i = 0.  A batch is ``batch`` = B samples that worker i draws in each round, the same for both
+    points.  g = mean g_i throughout.  a defaults to 1/(2ω + 1).  b in (0, 1] is the weight of the new
+    samples: the less noise is wanted at the end, the smaller, of order n ε B/σ² or, if that is less,
+    √(n ε B/σ²)/ω for |∇f|² ≤ ε (as recalled).  b = 1 keeps nothing of the past.
+
+    theory (constants as recalled): gamma = 1/(L + √(96 A (2ω + 1) (L̃² + (1-b)² L_sample²/B)
+    + 4 (1-b)² L_sample²/(b n B))), A of the AB-inequality, ω/n for independent compressors, L_sample for the
+    theorem's mean-squared smoothness constant L_σ of the stochastic gradients.
+
+    Differences from the paper: h_i^0 comes of a batch like all others, and not of a larger one; the mean is
+    broadcast and every rank takes the step; with batch=None, all samples, no variance is counted.
+    """
+
+    Q: Unbiased
+    batch: int | float | None
+    b: float
+    gamma: Step = "theory"
+    a: Step = None
+    down: Sparse = Sparse()
+
+    paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-MVR"
+    fractions: ClassVar[tuple[str, ...]] = ("a",)
+    counts: ClassVar[tuple[str, ...]] = ("batch",)
+
+    @dataclass
+    class Replica:
+        x: Array
+        g: Array
+        previous: Array  # the iterate before x
+
+    @dataclass
+    class Worker:
+        g: Array
+        h: Array
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_probability("b", self.b)
+
+    def uplink(self, key: Key) -> Unbiased:
+        return self.Q
+
+    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+        h = gradient(f, r.x, self.batch, key)
+        if key.round > 0:
+            h += (1 - self.b) * (w.h - gradient(f, r.previous, self.batch, key))  # of the same samples
+        m = self.Q.compress(h - w.h - self.a * (w.g - w.h), key)
+        w.h = h
+        self.Q.decompress_add(m, w.g, key)  # g_i += m_i
+        return Message(m)
+
+    def follow(self, r: Replica, down: Message, key: Key) -> None:
+        self.down.decompress_add(down.m, r.g, key)  # g += mean m_i
+        r.previous[:] = r.x
+        r.x -= self.gamma * r.g
+
+    def defaults(self, d: int, n: int) -> dict[str, float]:
+        return {"a": 1 / (2 * self.Q.omega(d, n) + 1)}
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        variance = 0.0  # of one worker's difference of batch gradients
+        if self.batch is not None:
+            L_sample = known(self, "gamma", c, "L_sample")
+            variance = (1 - self.b) ** 2 * L_sample**2 / batch_size(self.batch, c.samples)
+        a, _ = self.Q.ab(d, n)
+        spread = 96 * a * (2 * self.Q.omega(d, n) + 1) * (c.L_tilde**2 + variance)
+        return {"gamma": 1 / (c.L + sqrt(spread + 4 * variance / (self.b * n)))}

@@ -1,0 +1,99 @@
+"""DASHA-PAGE: DASHA on batches of a finite sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import ClassVar
+
+from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors.base import Array
+from mpicomp.keys import Key
+from mpicomp.methods.averaging import AveragingMethod
+from mpicomp.methods.base import Message
+from mpicomp.methods.checks import Step
+from mpicomp.methods.reduction import balance, known, probability
+from mpicomp.methods.stochastic import batch_size, gradient
+from mpicomp.problems.base import Constants, Objective
+
+
+@dataclass(frozen=True)
+class DASHAPAGE(AveragingMethod):
+    """Algorithm 1 with the PAGE estimator; c ~ Bern(p) is a coin that all ranks draw alike (c^0 = 1)::
+
+        worker i   h_i^+ = ∇f_i(x^{k+1})                                                   if c = 1
+                           h_i + 1/B Σ_{j ∈ J_i} (∇f_ij(x^{k+1}) - ∇f_ij(x^k))     otherwise
+                   m_i = C_i(h_i^+ - h_i - a (g_i - h_i));   g_i += m_i
+        all        g += mean m_i;   x^{k+2} = x^{k+1} - γ g
+
+    from g_i = h_i = 0.  J_i are ``batch`` = B samples that worker i draws in each round, the same for both
+    points.  g = mean g_i throughout.  a defaults to 1/(2ω + 1).
+
+    theory (constants as recalled): p = B/(m + B), m the samples of a worker, and gamma =
+    1/(L + √(48 A (2ω + 1) (L̃² + (1-p) L_sample²/B) + 2 (1-p) L_sample²/(p n B))), A of the AB-inequality, ω/n
+    for independent compressors.  The theorem has the largest constant of the f_ij for L_sample; its proof
+    needs that mean |∇f_ij(x) - ∇f_ij(y)|² ≤ L_sample² |x - y|².
+
+    Differences from the paper: batches are drawn without replacement, and with batch=None, all samples, no
+    variance is counted; the mean is broadcast and every rank takes the step.
+    """
+
+    Q: Unbiased
+    batch: int | float | None
+    gamma: Step = "theory"
+    p: Step = "theory"
+    a: Step = None
+    down: Sparse = Sparse()
+
+    paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-PAGE"
+    steps: ClassVar[tuple[str, ...]] = ("gamma", "p")
+    fractions: ClassVar[tuple[str, ...]] = ("p", "a")
+    counts: ClassVar[tuple[str, ...]] = ("batch",)
+
+    @dataclass
+    class Replica:
+        x: Array
+        g: Array
+        previous: Array  # the iterate before x
+
+    @dataclass
+    class Worker:
+        g: Array
+        h: Array
+
+    def uplink(self, key: Key) -> Unbiased:
+        return self.Q
+
+    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+        if key.round == 0 or key.shared("dasha/coin").coin(self.p):
+            h = f.grad(r.x)
+        else:
+            after, before = (gradient(f, x, self.batch, key) for x in (r.x, r.previous))  # of the same J_i
+            h = w.h + (after - before)
+        m = self.Q.compress(h - w.h - self.a * (w.g - w.h), key)
+        w.h = h
+        self.Q.decompress_add(m, w.g, key)  # g_i += m_i
+        return Message(m)
+
+    def follow(self, r: Replica, down: Message, key: Key) -> None:
+        self.down.decompress_add(down.m, r.g, key)  # g += mean m_i
+        r.previous[:] = r.x
+        r.x -= self.gamma * r.g
+
+    def defaults(self, d: int, n: int) -> dict[str, float]:
+        return {"a": 1 / (2 * self.Q.omega(d, n) + 1)}
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        found = {}
+        if isinstance(self.p, str):
+            found["p"] = balance(self, c, self.batch)
+        if isinstance(self.gamma, str):
+            p = probability("p", self.p, found)
+            variance = 0.0  # of one worker's difference of batch gradients
+            if self.batch is not None:
+                L_sample = known(self, "gamma", c, "L_sample")
+                variance = (1 - p) * L_sample**2 / batch_size(self.batch, c.samples)
+            a, _ = self.Q.ab(d, n)
+            spread = 48 * a * (2 * self.Q.omega(d, n) + 1) * (c.L_tilde**2 + variance)
+            found["gamma"] = 1 / (c.L + sqrt(spread + 2 * variance / (p * n)))
+        return found

@@ -1,0 +1,50 @@
+"""DCGD+: DCGD with an uplink in whitened coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors.base import Array
+from mpicomp.methods.checks import Step
+from mpicomp.methods.dcgd import DCGD
+from mpicomp.methods.whitening import WhitenedMethod
+from mpicomp.problems.base import Constants
+
+
+@dataclass(frozen=True)
+class DCGDPlus(WhitenedMethod):
+    """With L_i the smoothness matrix of f_i, which worker i forms from its own shard::
+
+        round 0    worker i sends L_i^{1/2}
+        worker i   m_i = C_i(L_i^{†1/2} ∇f_i(x^k))
+        all        x^{k+1} = x^k - γ mean L_i^{1/2} m_i
+
+    C_i: whitened sparsification ``Importance``, ``RandK``, ``Bernoulli``; quantisation ``VaryingSteps``,
+    ``BlockSteps``, both with steps made for L_i; or any other unbiased compressor.
+    theory (as recalled): gamma = 1/(L + 2𝓛_max/n).  It converges to a neighbourhood, as DCGD does.
+
+    Differences from the papers: the server broadcasts the mean and not x^{k+1}; every rank takes the step.
+    """
+
+    Q: Unbiased
+    gamma: Step = "theory"
+    down: Sparse = Sparse()
+
+    paper: ClassVar[str] = (
+        "Safaryan, Hanzely, Richtárik (NeurIPS 2021); Wang, Safaryan, Richtárik (NeurIPS 2022), as recalled"
+    )
+    Replica: ClassVar[type] = DCGD.Replica
+
+    @dataclass
+    class Worker:
+        root: Array
+        inverse: Array
+
+    def plain(self, Q: Unbiased) -> DCGD:
+        return DCGD(Q, gamma=self.gamma, down=self.down)
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        spread, _ = self.spread(c, d, n)
+        return {"gamma": 1 / (c.L + 2 * spread)}

@@ -1,0 +1,58 @@
+"""DIANA+: DIANA with an uplink in whitened coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors.base import Array
+from mpicomp.errors import ConfigError
+from mpicomp.methods.checks import Step
+from mpicomp.methods.diana import DIANA
+from mpicomp.methods.whitening import WhitenedMethod
+from mpicomp.problems.base import Constants
+
+
+@dataclass(frozen=True)
+class DIANAPlus(WhitenedMethod):
+    """With L_i the smoothness matrix of f_i, which worker i forms from its own shard::
+
+        round 0    worker i sends L_i^{1/2}
+        worker i   m_i = C_i(L_i^{†1/2} (∇f_i(x^k) - h_i^k));   h_i^{k+1} = h_i^k + α L_i^{1/2} m_i
+        server     m = mean L_i^{1/2} m_i
+        all        g^k = h^k + m;   x^{k+1} = x^k - γ g^k;   h^{k+1} = h^k + α m
+
+    h = mean h_i throughout.  C_i as in DCGD+.
+    theory (as recalled, for convex f_i): gamma = 1/(L + 6𝓛_max/n), alpha = 1/(1 + ω_max), the largest ω of
+    the C_i, whose steps or odds may differ from worker to worker.
+
+    Differences from the papers: the server broadcasts m and every rank takes the step; no prox.
+    """
+
+    Q: Unbiased
+    gamma: Step = "theory"
+    alpha: Step = "theory"
+    down: Sparse = Sparse()
+
+    paper: ClassVar[str] = (
+        "Safaryan, Hanzely, Richtárik (NeurIPS 2021); Wang, Safaryan, Richtárik (NeurIPS 2022), as recalled"
+    )
+    steps: ClassVar[tuple[str, ...]] = ("gamma", "alpha")
+    fractions: ClassVar[tuple[str, ...]] = ("alpha",)
+    Replica: ClassVar[type] = DIANA.Replica
+
+    @dataclass
+    class Worker:
+        h: Array
+        root: Array
+        inverse: Array
+
+    def plain(self, Q: Unbiased) -> DIANA:
+        return DIANA(Q, gamma=self.gamma, alpha=self.alpha, down=self.down)
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        if c.mu is None:
+            raise ConfigError("DIANA+ is for convex f: give gamma and alpha as numbers, or take diana.")
+        spread, omega = self.spread(c, d, n)
+        return {"gamma": 1 / (c.L + 6 * spread), "alpha": 1 / (1 + omega)}

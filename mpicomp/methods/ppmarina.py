@@ -1,0 +1,112 @@
+"""PP-MARINA: MARINA with partial participation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import ClassVar
+
+from mpicomp.compressors import Identity, Sparse, Unbiased
+from mpicomp.compressors.base import Array
+from mpicomp.errors import ConfigError
+from mpicomp.keys import Key
+from mpicomp.methods.averaging import AveragingMethod
+from mpicomp.methods.base import Message
+from mpicomp.methods.checks import Step
+from mpicomp.problems.base import Constants, Objective
+
+
+@dataclass(frozen=True)
+class PPMARINA(AveragingMethod):
+    """Algorithm 4.  With c^k ~ Bern(p), a coin that all ranks draw alike (c^0 = 1)::
+
+        all        x^{k+1} = x^k - γ g^k
+        c^k = 1    every worker sends ∇f_i(x^{k+1});                              g^{k+1} = the mean
+        c^k = 0    S, r of the n workers, send Q_i(∇f_i(x^{k+1}) - ∇f_i(x^k));    g^{k+1} = g^k + their mean
+
+    S is drawn from the shared key, so nobody has to be told; who is not in it computes nothing and sends
+    nothing, but takes the step like everyone, and when drawn again asks for the gradient at x^k as well.
+    ``r`` is a number of workers or a fraction of them.
+    p defaults to (r/n) (mean bytes of Q) / (bytes of ``sync``), the paper's (r/n) ζ/d for sparsifiers.
+
+    theory: gamma = 1/(L + √((1-p)/p ((A n/r - B) L_+² + (B + (1-B) v) L_±²))), v = (n-r)/(r (n-1)).
+    For independent compressors, A = ω/n and B = 0, that is 1/(L + √((1-p)/(pr) (ω L_+² + (n-r)/(n-1) L_±²))).
+    It is MARINA's where r = n, and at least 1/(L_+ (1 + √((1-p)(1+ω)/(pr)))), Theorem 4.1 as recalled, which
+    is for clients drawn with replacement.  It follows as there, from the variance of a compressed round:
+    given S, the AB-inequality for a_i = (n/r) Δ_i in S and 0 elsewhere bounds that of compression by
+    A (n/r) mean_S |Δ_i|² - B |mean_S Δ_i|²; that of mean_S Δ_i is v (mean |Δ_i|² - |mean Δ_i|²).
+
+    Differences from the paper: S is drawn without replacement; the mean is broadcast, to all, and every
+    rank forms g and takes the step.
+    """
+
+    Q: Unbiased
+    r: int | float | None
+    gamma: Step = "theory"
+    p: Step = None
+    sync: Identity = Identity()
+    down: Sparse = Sparse()
+
+    paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithm 4"
+    fractions: ClassVar[tuple[str, ...]] = ("p",)
+    counts: ClassVar[tuple[str, ...]] = ("r",)
+
+    @dataclass
+    class Replica:
+        x: Array
+        g: Array
+        previous: Array  # the iterate before x
+
+    @dataclass
+    class Worker:
+        gradient: Array  # ∇f_i where the worker last took part
+
+    def senders(self, key: Key) -> Sequence[int]:
+        r = self._clients(key.n)
+        if self._dense(key):
+            return range(key.n)
+        return sorted(key.shared("ppmarina/clients").permutation(key.n, 0, r).tolist())
+
+    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+        if self._dense(key):
+            w.gradient = f.grad(r.x)
+            return Message(self.sync.compress(w.gradient, key))
+        # Who sat out the round before holds a gradient at an older iterate than the one that is meant.
+        before = w.gradient if key.worker in self.senders(key.before()) else f.grad(r.previous)
+        w.gradient = f.grad(r.x)
+        return Message(self.Q.compress_difference(w.gradient, before, key))
+
+    def follow(self, r: Replica, down: Message, key: Key) -> None:
+        if self._dense(key):
+            r.g[:] = 0
+        self.down.decompress_add(down.m, r.g, key)
+        r.previous[:] = r.x
+        r.x -= self.gamma * r.g
+
+    def _dense(self, key: Key) -> bool:
+        return key.round == 0 or key.shared("marina/coin").coin(self.p)
+
+    def _clients(self, n: int) -> int:
+        """The number of workers that ``r`` stands for."""
+        r = n if self.r is None else self.r if isinstance(self.r, int) else max(1, round(self.r * n))
+        if r > n:
+            raise ConfigError(f"r={self.r} of {n} workers; allowed: 1 to {n}, or a fraction below 1.")
+        return r
+
+    def uplink(self, key: Key) -> Unbiased:
+        return self.sync if self._dense(key) else self.Q
+
+    def weight(self, key: Key) -> float:
+        return 1 / (key.n if self._dense(key) else self._clients(key.n))
+
+    def defaults(self, d: int, n: int) -> dict[str, float]:
+        share = self._clients(n) / n
+        return {"p": min(1.0, share * self.Q.mean_nbytes(d, n) / self.sync.mean_nbytes(d, n))}
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        a, b = self.Q.ab(d, n)
+        r = self._clients(n)
+        v = (n - r) / (r * (n - 1)) if r < n else 0.0
+        spread = (a * n / r - b) * c.L_plus**2 + (b + (1 - b) * v) * c.L_pm**2
+        return {"gamma": 1 / (c.L + sqrt((1 - self.p) / self.p * spread))}

@@ -1,0 +1,54 @@
+"""Square roots of smoothness matrices: computed once, sent once, multiplied with in every round."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpicomp.coding.bits import Bytes
+from mpicomp.coding.values import decode_values, encode_values
+from mpicomp.compressors.base import Array
+from mpicomp.errors import ConfigError
+
+
+def roots(L: Array, d: int) -> tuple[Array, Array]:
+    """L^{1/2} and its pseudo-inverse, for L symmetric and without negative eigenvalues.
+
+    Eigenvalues below the rounding error of the largest count as 0.
+    """
+    if not isinstance(L, np.ndarray) or L.shape != (d, d) or not np.isfinite(L).all():
+        raise ConfigError(f"smoothness_matrix returned {L!r}; expected finite numbers of shape {(d, d)}.")
+    if np.abs(L - L.T).max() > 1e-10 * np.abs(L).max():
+        raise ConfigError(f"smoothness_matrix returned {L!r}; expected a symmetric matrix.")
+    from threadpoolctl import threadpool_limits  # needed in one round only
+
+    root, inverse = np.zeros((d, d)), np.zeros((d, d))
+    alive = np.flatnonzero(np.diagonal(L) > 0)  # the other rows are 0, and stay so to the bit
+    with threadpool_limits(1):  # so that the bits do not depend on the number of BLAS threads
+        values, V = np.linalg.eigh(L[np.ix_(alive, alive)])
+        if values.min(initial=0.0) < -1e-10 * values.max(initial=0.0):
+            raise ConfigError(
+                f"a smoothness matrix has the eigenvalue {values[0]:.3g}; none may be negative."
+            )
+        kept = values > d * np.finfo(np.float64).eps * values.max(initial=0.0)
+        sigma, V = np.sqrt(values[kept]), V[:, kept]
+        root[np.ix_(alive, alive)] = V * sigma @ V.T
+        inverse[np.ix_(alive, alive)] = V / sigma @ V.T
+    return root, inverse
+
+
+def encode_symmetric(M: Array) -> Bytes:
+    """The lower triangle, row by row, in f8."""
+    return encode_values(M[np.tril_indices(len(M))], "f8")
+
+
+def decode_symmetric(buf: Bytes, d: int) -> Array:
+    """The symmetric matrix in ``buf``, shape (d, d)."""
+    M = np.empty((d, d))
+    rows, columns = np.tril_indices(d)
+    M[rows, columns] = M[columns, rows] = decode_values(buf, d * (d + 1) // 2, "f8")
+    return M
+
+
+def times(M: Array, v: Array) -> Array:
+    """M v; by numpy's own loops and not by BLAS, whose last bits may change with the number of threads."""
+    return np.einsum("jl,l->j", M, v)

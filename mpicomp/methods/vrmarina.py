@@ -1,0 +1,96 @@
+"""VR-MARINA: MARINA on batches; for finite sums and, with sync_batch, online."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import ClassVar
+
+from mpicomp.compressors import Identity, Sparse, Unbiased
+from mpicomp.compressors.base import Array
+from mpicomp.keys import Key
+from mpicomp.methods.averaging import AveragingMethod
+from mpicomp.methods.base import Message, Nothing
+from mpicomp.methods.checks import Step
+from mpicomp.methods.reduction import balance, known, probability
+from mpicomp.methods.stochastic import batch_size, gradient
+from mpicomp.problems.base import Constants, Objective
+
+
+@dataclass(frozen=True)
+class VRMARINA(AveragingMethod):
+    """Algorithms 2 and 3.  With c^k ~ Bern(p), a coin that all ranks draw alike (c^0 = 1)::
+
+        all        x^{k+1} = x^k - γ g^k
+        worker i   sends  ∇f_i(x^{k+1})                                          if c^k = 1
+                          Q_i(1/b' Σ_{j ∈ J_i} (∇f_ij(x^{k+1}) - ∇f_ij(x^k)))    otherwise
+        all        g^{k+1} = the mean, or g^k + the mean
+
+    J_i are ``batch`` = b' samples that worker i draws in each round, the same for both points.
+    sync_batch  None: dense rounds send the full gradient of a finite sum, Algorithm 2.
+                A number b: they send the mean over b samples, Algorithm 3, the online case.
+
+    theory (as recalled): p = min{ζ/d, b'/(m + b')}, with ζ/d in bytes as for MARINA and m the samples of a
+    worker, or b online; gamma = 1/(L + √((1-p)/p ((A - B) L_+² + B L_±² + (A + (1-B)/n) L_sample²/b'))).
+    For independent compressors, A = ω/n and B = 0, that is 1/(L + √((1-p)/(pn) (ω L̃² + (1+ω) 𝓛²/b'))) of
+    Theorems 3.1 and 3.2 with L_+ for L̃ and L_sample for 𝓛, which they do not exceed.  For correlated
+    ones: given the batches the AB-inequality bounds what compression adds, and independent batches add
+    at most L_sample²/b' to mean |Δ_i|² and a 1/n of that to |mean Δ_i|².
+
+    Differences from the paper: batches of a finite sum are drawn without replacement, which adds less
+    variance, none at all with batch=None, all samples; the mean is broadcast and every rank forms g and
+    takes the step.
+    """
+
+    Q: Unbiased
+    batch: int | float | None
+    gamma: Step = "theory"
+    p: Step = "theory"
+    sync_batch: int | float | None = None
+    sync: Identity = Identity()
+    down: Sparse = Sparse()
+
+    paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithms 2 and 3"
+    steps: ClassVar[tuple[str, ...]] = ("gamma", "p")
+    fractions: ClassVar[tuple[str, ...]] = ("p",)
+    counts: ClassVar[tuple[str, ...]] = ("batch", "sync_batch")
+
+    @dataclass
+    class Replica:
+        x: Array
+        g: Array
+        previous: Array  # the iterate before x
+
+    def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
+        if self._dense(key):
+            return Message(self.sync.compress(gradient(f, r.x, self.sync_batch, key), key))
+        after, before = (gradient(f, x, self.batch, key) for x in (r.x, r.previous))  # of the same J_i
+        return Message(self.Q.compress_difference(after, before, key))
+
+    def follow(self, r: Replica, down: Message, key: Key) -> None:
+        if self._dense(key):
+            r.g[:] = 0
+        self.down.decompress_add(down.m, r.g, key)
+        r.previous[:] = r.x
+        r.x -= self.gamma * r.g
+
+    def _dense(self, key: Key) -> bool:
+        return key.round == 0 or key.shared("marina/coin").coin(self.p)
+
+    def uplink(self, key: Key) -> Unbiased:
+        return self.sync if self._dense(key) else self.Q
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        found = {}
+        if isinstance(self.p, str):
+            bytes_share = self.Q.mean_nbytes(d, n) / self.sync.mean_nbytes(d, n)
+            found["p"] = min(bytes_share, balance(self, c, self.batch, self.sync_batch))
+        if isinstance(self.gamma, str):
+            p = probability("p", self.p, found)
+            a, b = self.Q.ab(d, n)
+            spread = (a - b) * c.L_plus**2 + b * c.L_pm**2
+            if self.batch is not None:
+                L_sample = known(self, "gamma", c, "L_sample")
+                spread += (a + (1 - b) / n) * L_sample**2 / batch_size(self.batch, c.samples)
+            found["gamma"] = 1 / (c.L + sqrt((1 - p) / p * spread))
+        return found

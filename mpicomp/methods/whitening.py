@@ -1,0 +1,176 @@
+"""What DCGD+, DIANA+ and ADIANA+ share: a method that knows nothing of it gets an uplink that whitens.
+
+Where f_i has a smoothness matrix L_i, worker i compresses L_i^{†1/2} v instead of v and the server multiplies
+what it decodes by L_i^{1/2}.  The error is then measured by 𝓛_i = 𝓛(C_i, L_i), the least c with
+E |C_i(x) - x|²_{L_i} ≤ c |x|², which is never above ω λ_max(L_i) and may be far below.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from math import inf, isclose
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mpicomp.coding.bits import Bytes
+from mpicomp.compressors import Bernoulli, Dithering, RandK, Sparse, Unbiased
+from mpicomp.compressors.base import Array
+from mpicomp.compressors.weighted import Weighted
+from mpicomp.errors import ConfigError
+from mpicomp.keys import Key
+from mpicomp.methods.base import Method
+from mpicomp.methods.roots import decode_symmetric, encode_symmetric, roots, times
+from mpicomp.problems.base import Constants, Objective
+
+MOST = 2**26  # numbers, n d²: half a GiB of matrices on the server
+
+
+@dataclass(frozen=True)
+class Whitened(Unbiased):
+    """v → L_i^{1/2} C_i(L_i^{†1/2} v), for v in the range of L_i; i is the worker of the key.
+
+    ``roots`` has L_i^{1/2} by worker, ``inverse`` is L_i^{†1/2} of the worker that compresses.  Weights that
+    C leaves open become the diagonal of L_i, which both ends know from the root.
+    """
+
+    C: Unbiased
+    roots: Mapping[int, Array] | Array
+    inverse: Array | None = None
+
+    def compress(self, x: Array, key: Key) -> Bytes:
+        assert self.inverse is not None
+        return self._coder(key).compress(times(self.inverse, x), key)
+
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        white = np.zeros_like(out)
+        self._coder(key).decompress_add(buf, white, key, scale)
+        out += times(self._root(key), white)
+
+    def _coder(self, key: Key) -> Unbiased:
+        if not isinstance(self.C, Weighted):
+            return self.C
+        root = self._root(key)
+        return _fitted(self.C, np.einsum("jl,jl->j", root, root).tobytes())
+
+    def _root(self, key: Key) -> Array:
+        assert key.worker is not None
+        return self.roots[key.worker]
+
+    def nbytes(self, d: int) -> int | None:
+        return self.C.nbytes(d)
+
+    def paper_bits(self, buf: Bytes, d: int) -> int:
+        return self.C.paper_bits(buf, d)
+
+    def omega(self, d: int, n: int) -> float:
+        return inf  # in the norm that is not whitened there is no bound that serves
+
+
+class WhitenedMethod(Method):
+    """``plain(Whitened(Q, ..))``, after a round 0 in which worker i sends L_i^{1/2}.
+
+    The root travels as its lower triangle in f8, d (d + 1)/2 numbers, once; the ledger counts that among the
+    bytes up, and apart.  Round k + 1 is round k of the plain method.  The ends know the same bits.
+
+    The server keeps all roots, so n d² may be 2^26 at most, or ``ConfigError`` is raised: d = 300 with 700
+    workers, d = 2500 with 10.
+    """
+
+    set_up: ClassVar[int] = 1
+
+    Q: Unbiased
+    down: Sparse
+
+    @dataclass
+    class Server:
+        roots: Array  # (n, d, d)
+
+    @abstractmethod
+    def plain(self, Q: Unbiased) -> Method:
+        """The method without the plus, whose uplink is Q."""
+
+    def worker_step(self, w: Any, r: Any, f: Objective, key: Key) -> Any:
+        if key.round == 0:
+            d = getattr(r, self.iterate).size
+            check_size(type(self).__name__, d, key.n)
+            root, w.inverse = roots(f.smoothness_matrix(), d)
+            message = encode_symmetric(root)
+            w.root = decode_symmetric(message, d)
+            return _last(self.Up, message)
+        Q = Whitened(self.Q, {key.worker: w.root}, w.inverse)  # type: ignore[dict-item]
+        return self.plain(Q).worker_step(w, r, f, key.before())
+
+    def server_step(self, s: Any, r: Any, ups: Iterable[tuple[Key, Any]], key: Key) -> Any:
+        if key.round == 0:
+            d, last = getattr(r, self.iterate).size, fields(self.Up)[-1].name
+            s.roots = np.stack([decode_symmetric(getattr(up, last), d) for _, up in ups])
+            return _last(self.Down, np.empty(0, np.uint8))
+        before = ((k.before(), up) for k, up in ups)
+        return self.plain(Whitened(self.Q, s.roots)).server_step(s, r, before, key.before())
+
+    def follow(self, r: Any, down: Any, key: Key) -> None:
+        if key.round > 0:
+            self.plain(self.Q).follow(r, down, key.before())
+
+    def paper_bits(self, up: Any, d: int, key: Key) -> int:
+        return 32 * d * (d + 1) // 2 if key.round == 0 else self.plain(self.Q).paper_bits(up, d, key.before())
+
+    def spread(self, c: Constants, d: int, n: int) -> tuple[float, float]:
+        """𝓛_max/n, or 𝓛_max where the workers' draws are not independent (Jensen); and ω_max."""
+        check_size(type(self).__name__, d, n)
+        if c.diagonals is None:
+            raise ConfigError(
+                f"{type(self).__name__} takes its step sizes from the smoothness matrices of the f_i, and of "
+                f"those this problem gives no diagonals: give {' and '.join(self.steps)} as numbers."
+            )
+        pairs = list(zip(c.diagonals(), c.L_i, strict=True))
+        largest = max(variance(self.Q, diagonal, top, n) for diagonal, top in pairs)
+        fitted = [
+            self.Q.fitted(diagonal) if isinstance(self.Q, Weighted) else self.Q for diagonal, _ in pairs
+        ]
+        a, b = self.Q.ab(d, n)
+        independent = isclose(a * n, self.Q.omega(d, n)) and b == 0
+        return largest / n if independent else largest, max(Q.omega(d, n) for Q in fitted)
+
+
+def variance(Q: Unbiased, diagonal: Array, top: float, n: int) -> float:
+    """𝓛(Q, L) or a bound on it, for every L with this ``diagonal`` and largest eigenvalue ``top``."""
+    d = diagonal.size
+    omega = Q.omega(d, n)
+    match Q:
+        case Weighted():
+            Q = Q.fitted(diagonal)
+            return min(Q.variance(diagonal), Q.omega(d, n) * top)
+        case Bernoulli():
+            return omega * float(diagonal.max())
+        case RandK(layout="uniform"):  # λ_max(d Diag(L) - L) ω/(d - 1), an equality, is at most that
+            return omega * min(top, float(diagonal.max()) * d / max(1, d - 1))
+        case Dithering(p="2"):  # equal steps 1/s
+            first, second = float(np.sum(diagonal**2)) ** 0.5 / Q.s, float(np.sum(diagonal)) / (4 * Q.s**2)
+            return min(first, second, omega * top)
+    return omega * top
+
+
+def check_size(method: str, d: int, n: int) -> None:
+    """Raise ``ConfigError`` where the matrices of n workers would be too many numbers."""
+    if n * d * d > MOST:
+        raise ConfigError(
+            f"{method} keeps a matrix of d² numbers for each worker on the server: with d = {d} and n = {n} "
+            f"that is {n * d * d:.2g}, and at most {MOST:.2g} are allowed. Take fewer workers, or the method "
+            "without the plus."
+        )
+
+
+@lru_cache(maxsize=512)
+def _fitted(C: Weighted, diagonal: bytes) -> Weighted:
+    """Kept because both ends ask for it in every round."""
+    return C.fitted(np.frombuffer(diagonal))
+
+
+def _last(record: type, message: Bytes) -> Any:
+    """The record whose last field is ``message`` and whose others are empty."""
+    return record(*[np.empty(0, np.uint8) for _ in fields(record)[1:]], message)

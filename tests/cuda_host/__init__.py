@@ -1,0 +1,49 @@
+"""A CPU that plays the device: the kernels' own sources, built by a C++ compiler over ``emulate.hpp``."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpicomp.kernels.cuda.gpu import source
+
+MODULES = sorted(p.stem for p in (Path(source.__code__.co_filename).parent).glob("*.cu"))
+
+
+class Host:
+    """What ``Kernels`` asks of a device, by numpy and the emulation."""
+
+    xp = np
+    multiprocessors = 1
+
+    def __init__(self, compiler: str, folder: Path) -> None:
+        text = "\n".join(f"namespace {name} {{\n{source(name)}\n}}" for name in MODULES)
+        unit, library = folder / "kernels.cpp", folder / "kernels.so"
+        unit.write_text(f'#include "{Path(__file__).parent / "emulate.hpp"}"\n{text}\n')
+        flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-w"]
+        subprocess.run([compiler, *flags, str(unit), "-o", str(library)], check=True)
+        self.notes = self.pointer = np.zeros(4, np.uint64)
+        self._library = ctypes.CDLL(str(library))
+
+    def launch(self, module: str, kernel: str, grid: int, block: int, *args: Any) -> None:
+        if not grid:
+            return
+        whole = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in args if not isinstance(a, float)]
+        real = [a for a in args if isinstance(a, float)]
+        self._library.emulate(
+            self._library[kernel],
+            grid,
+            block,
+            (ctypes.c_uint64 * 20)(*(int(a) & 0xFFFFFFFFFFFFFFFF for a in whole)),
+            (ctypes.c_double * 4)(*real),
+        )
+
+    def wait(self) -> None:
+        pass
+
+    def host(self, a: Any) -> Any:
+        return a.copy()

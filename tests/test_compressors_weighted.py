@@ -1,0 +1,436 @@
+"""Varying-step and block quantisation, and importance sampling: closed forms, bounds, bytes.
+
+The closed forms are those of the reference on smoothness-aware methods: section 7, [D] unless said otherwise.
+Statistical tests have fixed seeds and allow six standard deviations, on one side for a bound.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpicomp.coding.bits import pack
+from mpicomp.coding.indices import encode_indices
+from mpicomp.coding.levels import CODES, decode_levels, encode_levels, levels_nbytes
+from mpicomp.coding.widths import pack_widths, unpack_widths, widths_nbytes
+from mpicomp.compressors import Bernoulli, BlockSteps, Dithering, Importance, VaryingSteps
+from mpicomp.errors import ConfigError, MessageError
+from mpicomp.keys import Key
+from tests.conformance import fuzz
+
+rng = np.random.default_rng
+KEY = Key(seed=5, round=2, worker=0, n=3)
+
+
+def matrix(d: int, seed: int) -> np.ndarray:
+    """A smoothness matrix whose diagonal spans two orders of magnitude."""
+    rows = rng(seed).normal(size=(2 * d, d)) * np.geomspace(0.1, 3, d)
+    return rows.T @ rows / (2 * d)
+
+
+def weights(L: np.ndarray) -> tuple[float, ...]:
+    return tuple(np.diagonal(L).tolist())
+
+
+def errors(c, x: np.ndarray, draws: int) -> np.ndarray:
+    """C(x) - x over fresh rounds."""
+    keys = [Key(9, t, 0, 1) for t in range(draws)]
+    return np.array([c.decompress(c.compress(x, key), x.size, key) - x for key in keys])
+
+
+# --- the steps ---
+
+
+@pytest.mark.parametrize("beta", [0.5, 7.0, 300.0])
+def test_varying_steps_have_the_closed_form_and_spend_the_budget(beta):
+    """h_j = sqrt(tr L / L_jj) / beta, so that |1/h| = beta, and |Diag(L) h| = tr(L)/beta."""
+    L = matrix(17, seed=1)
+    h = VaryingSteps(beta, weights(L)).steps(17)
+    assert h == pytest.approx(np.sqrt(np.trace(L) / np.diagonal(L)) / beta, rel=1e-14)
+    assert sqrt(np.sum(h**-2)) == pytest.approx(beta, rel=1e-14)
+    assert sqrt(np.sum((np.diagonal(L) * h) ** 2)) == pytest.approx(np.trace(L) / beta, rel=1e-14)
+
+
+@pytest.mark.parametrize(("d", "blocks"), [(17, 1), (17, 4), (16, 4), (17, 17)])
+def test_block_steps_have_the_closed_form_and_spend_the_budget(d, blocks):
+    """h_l = sum_k sqrt(d_k) |Diag L_kk| / (beta |Diag L_ll|), so that sum_l sqrt(d_l)/h_l = beta; and then
+    h_l |Diag L_ll| is the same for all blocks, sum_k sqrt(d_k) |Diag L_kk| / beta."""
+    L, beta = matrix(d, seed=2), 9.0
+    parts = np.array_split(np.diagonal(L), blocks)  # the longer ones first
+    total = sum(sqrt(part.size) * sqrt(np.sum(part**2)) for part in parts)
+    wanted = [total / (beta * sqrt(np.sum(part**2))) for part in parts]
+    h = BlockSteps(beta, blocks, weights(L)).steps(d)
+    assert h == pytest.approx(np.repeat(wanted, [part.size for part in parts]), rel=1e-14)
+    assert sum(sqrt(part.size) / step for part, step in zip(parts, wanted, strict=True)) == pytest.approx(
+        beta
+    )
+    for part, step in zip(parts, wanted, strict=True):
+        assert step * sqrt(np.sum(part**2)) == pytest.approx(total / beta)
+
+
+def test_no_other_steps_of_the_budget_have_a_smaller_bound():
+    """|Diag(L) h| is least, over |1/h| = beta, at the closed form; the blocks' bound likewise."""
+    L = matrix(12, seed=3)
+    w, beta = np.diagonal(L), 5.0
+    best = np.trace(L) / beta
+    for seed in range(200):
+        h = np.exp(rng(seed).normal(size=12) * rng(seed).uniform(0, 1.5)) / np.sqrt(w)
+        h *= sqrt(np.sum(h**-2)) / beta
+        assert sqrt(np.sum((w * h) ** 2)) >= best
+    parts = np.split(w, 3)
+    best = sum(2 * sqrt(np.sum(part**2)) for part in parts) / beta
+    for seed in range(200):
+        h = np.exp(rng(seed).normal(size=3))
+        h *= sum(2 / step for step in h) / beta
+        assert max(step * sqrt(np.sum(part**2)) for step, part in zip(h, parts, strict=True)) >= best
+
+
+def test_without_weights_the_steps_are_equal():
+    assert VaryingSteps(8.0).steps(16) == pytest.approx(np.full(16, sqrt(16) / 8))
+    assert BlockSteps(8.0, 4).steps(16) == pytest.approx(np.full(16, 16 / (8 * sqrt(4))))
+
+
+def test_only_the_ratios_of_weights_matter():
+    w, x = weights(matrix(9, seed=4)), rng(1).normal(size=9)
+    for make in (lambda w: VaryingSteps(6.0, w), lambda w: BlockSteps(6.0, 3, w), lambda w: Importance(3, w)):
+        once, fourfold = (make(tuple(f * v for v in w)).compress(x, KEY) for f in (1.0, 4.0))
+        assert np.array_equal(once, fourfold)
+
+
+# --- QSGD as a special case ---
+
+
+@pytest.mark.parametrize("values", ["f4", "f8"])
+@pytest.mark.parametrize("s", [1, 3, 100])
+def test_equal_steps_are_random_dithering_bit_for_bit(s, values):
+    """h = 1/s: the messages of ``Dithering(s)``, and what is read from them.  With d = 16, |1/h| is 4 s."""
+    x = rng(s).normal(size=16)
+    qsgd = Dithering(s, values=values)
+    for Q in (
+        VaryingSteps(4.0 * s, values=values),
+        VaryingSteps(4.0 * s, (2.0,) * 16, values),
+        BlockSteps(4.0 * s, 1, values=values),
+    ):
+        assert Q.steps(16).tolist() == [1 / s] * 16
+        assert Q.omega(16, 3) == pytest.approx(qsgd.omega(16, 3), rel=1e-15)
+        for key in (Key(1, t, 0, 3) for t in range(20)):
+            message = Q.compress(x, key)
+            assert np.array_equal(message, qsgd.compress(x, key))
+            assert np.array_equal(Q.decompress(message, 16, key), qsgd.decompress(message, 16, key))
+
+
+# --- variances ---
+
+
+@pytest.mark.parametrize(
+    "c", [VaryingSteps(20.0), VaryingSteps(3.0), BlockSteps(20.0, 3), BlockSteps(4.0, 12)], ids=repr
+)
+def test_the_bound_of_the_quantisers(c):
+    """E |C(x) - x|^2_L <= min{tr(L)/beta, d tr(L)/(4 beta^2)} |x|^2 for varying steps; the blocks' bound."""
+    L = matrix(12, seed=5)
+    fitted, beta = c.fitted(np.diagonal(L)), c.beta
+    if isinstance(c, VaryingSteps):
+        wanted = min(np.trace(L) / beta, 12 * np.trace(L) / (4 * beta**2))
+    else:
+        parts, h = np.split(np.diagonal(L), c.blocks), fitted.steps(12)[:: 12 // c.blocks]
+        wanted = max(
+            min(step * sqrt(np.sum(part**2)), step**2 * np.sum(part) / 4)
+            for step, part in zip(h, parts, strict=True)
+        )
+    assert fitted.variance(np.diagonal(L)) == pytest.approx(wanted, rel=1e-12)
+    for seed in range(2):
+        x = rng(seed).normal(size=12)
+        e = errors(fitted, x, 2000)
+        squares = np.sum(e @ L * e, axis=1) / np.sum(x**2)
+        assert squares.mean() <= wanted + 6 * squares.std() / sqrt(squares.size)
+
+
+@pytest.mark.parametrize("blocks", [None, 3])
+def test_the_bound_is_attained_halfway_between_levels(blocks):
+    """|x_j| = h_j |x|/2 in each block: a coordinate's variance is D^2/4, so E |C(x) - x|^2_L is
+    sum_j L_jj h_j^2/4 |x|^2 (one block), or the worst block's where only that one is not 0."""
+    L = matrix(12, seed=6)
+    w = np.diagonal(L)
+    if blocks is None:  # |h| = 2, so that h/2 is of norm 1
+        c, x = VaryingSteps(sqrt(np.sum(w) * np.sum(1 / w)) / 2, weights(L), "f8"), np.empty(12)
+        x[:] = c.steps(12) / 2
+    else:  # sqrt(4) h_l = 2 in the first block
+        total = sum(2 * sqrt(np.sum(part**2)) for part in np.split(w, 3))
+        c, x = BlockSteps(total / sqrt(np.sum(w[:4] ** 2)), 3, weights(L), "f8"), np.zeros(12)
+        x[:4] = 0.5
+    assert np.sum(x**2) == pytest.approx(1)
+    e = errors(c, x, 4000)
+    squares = np.sum(e @ L * e, axis=1)
+    wanted = np.sum((w * c.steps(12) ** 2)[x != 0]) / 4
+    assert abs(squares.mean() - wanted) <= 6 * squares.std() / sqrt(squares.size)
+
+
+def test_the_expected_number_of_non_zeros_is_within_the_budget():
+    L = matrix(20, seed=7)
+    for c in (VaryingSteps(5.0, weights(L)), BlockSteps(5.0, 4, weights(L))):
+        for x in (rng(1).normal(size=20), rng(2).normal(size=20) * np.sqrt(np.diagonal(L)), np.ones(20)):
+            counts = np.array([np.count_nonzero(e) for e in errors(c, x, 800) + x])
+            assert counts.mean() <= 5.0 + 6 * counts.std() / sqrt(counts.size)
+
+
+def test_more_budget_never_means_less_precision():
+    w = np.diagonal(matrix(12, seed=8))
+    for make in (lambda b: VaryingSteps(b), lambda b: BlockSteps(b, 3)):
+        bounds = [make(beta).fitted(w).variance(w) for beta in (1.0, 3.0, 10.0, 30.0)]
+        assert bounds == sorted(bounds, reverse=True)
+
+
+# --- importance sampling ---
+
+
+@pytest.mark.parametrize("k", [1, 3, 5, 0.5])
+def test_the_odds_of_importance_sampling(k):
+    """p_j = L_jj/(L_jj + rho), sum p_j = k.  Exactly, over all supports, E |C(x) - x|^2_L = rho |x|^2 for all
+    x, which is what ``variance`` says; and no other odds of that sum have a smaller maximum."""
+    L = matrix(6, seed=9)
+    w, d, count = np.diagonal(L), 6, k if isinstance(k, int) else 3
+    c = Importance(k, weights(L))
+    rho = c.variance(w)
+    p = w / (w + rho)
+    assert np.sum(p) == pytest.approx(count, rel=1e-12)
+    second = np.zeros((d, d))
+    for mask in product([0.0, 1.0], repeat=d):
+        D = np.diag(np.array(mask) / p - 1)
+        second += np.prod(np.where(mask, p, 1 - p)) * D @ L @ D
+    assert np.diagonal(second) == pytest.approx(np.full(d, rho), rel=1e-9)
+    assert np.abs(second - np.diag(np.diagonal(second))).max() < 1e-12
+    for seed in range(100):
+        q = rng(seed).uniform(0.05, 1, d)
+        q *= count / np.sum(q)
+        if q.max() <= 1:
+            assert np.max((1 / q - 1) * w) >= rho * (1 - 1e-12)
+
+
+def test_coordinates_are_kept_with_these_odds():
+    w = weights(matrix(6, seed=9))
+    c = Importance(2, w)
+    p = np.array(w) / (np.array(w) + c.variance(np.array(w)))
+    kept = np.mean(errors(c, np.ones(6), 4000) + 1 != 0, axis=0)
+    assert (np.abs(kept - p) <= 6 * np.sqrt(p * (1 - p) / 4000)).all()
+
+
+def test_equal_weights_are_bernoulli():
+    assert Importance(3).omega(12, 4) == pytest.approx(Bernoulli(0.25).omega(12, 4))
+    assert Importance(0.25, (7.0,) * 12).omega(12, 4) == pytest.approx(3)
+
+
+def test_enough_coordinates_for_all_weights_are_all_of_them():
+    c = Importance(4, (1.0, 0.0, 2.0, 1e-3, 5.0), "f8")
+    x = np.array([1.0, 0.0, 1e-3, -7.0, 2.0])
+    assert np.array_equal(c.decompress(c.compress(x, KEY), 5, KEY), x)
+    assert len(c.compress(x, KEY)) == 4 * 8
+    assert c.variance(np.ones(5)) == 0
+
+
+def test_weights_of_any_range_have_odds():
+    for w in ((1e-300, 1.0, 1e300), (5e-324, 1.0, 1.0), (1.0, 1.0 + 1e-15, 1.0)):
+        for k in (1, 2):
+            c = Importance(k, w)
+            assert c.mean_nbytes(3, 1) == pytest.approx(4 * k, rel=1e-6)
+
+
+# --- a coordinate of weight 0 ---
+
+
+@pytest.mark.parametrize("make", [lambda w: VaryingSteps(3.0, w), lambda w: Importance(2, w)])
+def test_what_weighs_nothing_is_never_sent(make):
+    c, x = make((1.0, 0.0, 4.0, 1.0, 0.0)), np.array([1.0, 5.0, 1.0, -1.0, 5.0])
+    assert (errors(c, x, 100)[:, [1, 4]] == -5).all()
+    assert c.variance(np.ones(5)) == make((1.0, 4.0, 1.0)).variance(np.ones(3))
+    if isinstance(c, VaryingSteps):
+        assert np.isinf(c.steps(5)[[1, 4]]).all()
+        assert c.nbytes(5) == make((1.0, 4.0, 1.0)).nbytes(3)
+
+
+def test_a_block_that_weighs_nothing_is_never_sent():
+    c = BlockSteps(3.0, 2, (1.0, 2.0, 0.0, 0.0), "f8")
+    x = np.array([1.0, 1.0, 5.0, 5.0])
+    assert (errors(c, x, 50)[:, 2:] == -5).all()
+    assert np.isfinite(c.variance(np.ones(4)))
+
+
+# --- bytes ---
+
+
+def test_the_wire_of_varying_steps_by_hand():
+    """w = (9, 0, 4, 3), beta = 4: 1/h = 4 sqrt(w/16) = 3, 0, 2, sqrt 3, so that s = 3, 0, 2, 2 takes 3, 0, 3
+    and 3 bits.  x = 2 (1/3, 0, 1/2, sqrt(23)/6), N = 2: t = 1, 0, 1, 1.38, so the last level is 1 or 2."""
+    c = VaryingSteps(4.0, (9.0, 0.0, 4.0, 3.0))
+    x = np.array([2 / 3, 0.0, -1.0, sqrt(23) / 3])
+    seen = set()
+    for t in range(40):
+        key = Key(1, t, 0, 1)
+        message = c.compress(x, key)
+        assert message[:4].tobytes() in (
+            np.float32(2).tobytes(),
+            np.nextafter(np.float32(2), np.float32(3)).tobytes(),
+        )
+        bits = int.from_bytes(message[4:].tobytes(), "little")
+        assert len(message) == 4 + 2 == c.nbytes(4)
+        symbols = bits & 7, bits >> 3 & 7, bits >> 6
+        seen.add(symbols)
+        step = float(message[:4].view("<f4")[0]) / np.array([3, 2, sqrt(3)])
+        wanted = (np.array(symbols) - [3, 2, 2]) * step
+        assert c.decompress(message, 4, key)[[0, 2, 3]] == pytest.approx(wanted, rel=1e-15)
+    assert {symbols[2] for symbols in seen} == {3, 4}
+    assert all(symbols[0] in (3, 4) and symbols[1] in (1, 2) for symbols in seen)
+
+
+def test_golden_messages_with_weights():
+    """The bytes of a message, so that a change of the wire is noticed."""
+    x = np.array([0.75, -3.0, 0.0, 3.0, -0.0, 1.0, -1.0])
+    w, key = (1.0, 16.0, 0.5, 4.0, 0.0, 9.0, 1.0), Key(11, 3, 2, 4)
+    wire = {
+        VaryingSteps(9.0, w): "5b1b914012d905",
+        BlockSteps(9.0, 3, w, "f8"): "8ae3071a17bd08400000000000000840cd3b7f669ea0f63f156404",
+        Importance(3, w, "f2"): "003a00c2",
+    }
+    for c, message in wire.items():
+        assert c.compress(x, key).tobytes().hex() == message
+
+
+def test_the_sparse_code_by_hand():
+    """Levels 0, 2, 0, -1, 3 within 4, 2, 0, 3, 5: three positions, then 2 (2 - 1) = 2 of 2 bits, 2 · 0 + 1
+    = 1 of 3 bits and 2 (3 - 1) = 4 of 4 bits."""
+    levels, s = np.array([0, 2, 0, -1, 3]), np.array([4, 2, 0, 3, 5])
+    message = encode_levels(levels, s, "sparse")
+    positions = encode_indices(np.array([1, 3, 4]), 5)
+    symbols = 2 | 1 << 2 | 4 << 5
+    assert message.tolist() == [3, *positions.tolist(), symbols & 255, symbols >> 8]
+    assert np.array_equal(decode_levels(message, s, "sparse"), levels)
+    assert len(encode_levels(np.zeros(5, dtype=np.int64), s, "sparse")) == 1
+
+
+def test_the_sparse_code_refuses_what_it_cannot_be():
+    s = np.array([4, 2, 0, 3, 5])
+    for levels in ([0, 0, 1, 0, 0], [0, 0, 0, 4, 0]):  # where there are no levels; beyond the bound
+        message = encode_levels(np.array(levels), np.maximum(s, levels), "sparse")
+        with pytest.raises(MessageError):
+            decode_levels(message, s, "sparse")
+    with pytest.raises(MessageError, match="announces 6 of 5"):
+        decode_levels(np.array([6, 0, 0], np.uint8), s, "sparse")
+    with pytest.raises(MessageError):
+        decode_levels(np.empty(0, np.uint8), s, "sparse")
+
+
+@fuzz
+@given(st.lists(st.tuples(st.integers(0, 2**15), st.integers(-(2**15), 2**15)), min_size=1, max_size=40))
+def test_levels_come_back_in_either_code(pairs):
+    s = np.array([bound for bound, _ in pairs], dtype=np.int64)
+    levels = np.array([level % (2 * bound + 1) - bound for bound, level in pairs], dtype=np.int64)
+    for code in CODES:
+        message = encode_levels(levels, s, code)
+        assert np.array_equal(decode_levels(message, s, code), levels)
+        if code == "fixed":
+            assert len(message) == levels_nbytes(s)
+
+
+@pytest.mark.parametrize("make", [lambda **k: VaryingSteps(6.0, **k), lambda **k: BlockSteps(6.0, 3, **k)])
+def test_the_code_changes_bytes_and_nothing_else(make):
+    x, long = rng(1).normal(size=200), rng(2).normal(size=200)
+    for key in (Key(1, t, 0, 3) for t in range(10)):
+        values = []
+        for code in CODES:
+            c = make(code=code)
+            values.append(c.decompress(c.compress(x, key), 200, key))
+        assert np.array_equal(*values)
+    fixed, sparse = (len(make(code=code).compress(long, KEY)) for code in CODES)
+    assert sparse < fixed / 2  # 6 levels or so of 200
+
+
+def test_a_block_has_a_norm_of_its_own():
+    c = BlockSteps(1000.0, 3, values="f8")
+    x = np.array([3.0, 4.0, 5.0, 12.0, 0.0, 0.0])
+    assert c.compress(x, KEY)[:24].view("<f8").tolist() == [5.0, 13.0, 0.0]
+    assert c.nbytes(6) == 24 + 7  # 1/h = 1000 sqrt(2)/6, so s = 236 and 6 symbols of 9 bits
+
+
+def test_a_symbol_beyond_the_levels_is_refused():
+    c = VaryingSteps(4.0, (9.0, 0.0, 4.0, 3.0))  # symbols up to 6, 4 and 4
+    for symbols in ((7, 0, 0), (0, 5, 0), (0, 0, 5)):
+        bits = symbols[0] | symbols[1] << 3 | symbols[2] << 6
+        message = np.concatenate(
+            [np.float32([1]).view(np.uint8), np.array([bits & 255, bits >> 8], np.uint8)]
+        )
+        with pytest.raises(MessageError, match="symbol"):
+            c.decompress(message, 4, KEY)
+
+
+@fuzz
+@given(st.lists(st.tuples(st.integers(0, 63), st.integers(0, 2**63 - 1)), max_size=40))
+def test_symbols_of_any_widths_come_back(pairs):
+    widths = np.array([width for width, _ in pairs], dtype=np.int64)
+    symbols = np.array([value % 2**width for width, value in pairs], dtype=np.uint64)
+    message = pack_widths(symbols, widths)
+    assert len(message) == widths_nbytes(widths) == -(-sum(width for width, _ in pairs) // 8)
+    assert np.array_equal(unpack_widths(message, widths), symbols)
+    number = 0
+    for width, value in reversed(list(zip(widths.tolist(), symbols.tolist(), strict=True))):
+        number = number << width | value
+    assert int.from_bytes(message.tobytes(), "little") == number  # one after the other, lowest bit first
+    for wrong in (np.append(message, np.uint8(0)), message[:-1]):
+        if len(wrong) != len(message):
+            with pytest.raises(MessageError):
+                unpack_widths(wrong, widths)
+
+
+@pytest.mark.parametrize("width", [1, 3, 8, 16])
+def test_equal_widths_are_packed_as_ever(width):
+    symbols = rng(width).integers(0, 2**width, 37).astype(np.uint64)
+    assert np.array_equal(pack_widths(symbols, np.full(37, width)), pack(symbols, width))
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (lambda: VaryingSteps(0.0), "beta"),
+        (lambda: VaryingSteps(float("nan")), "beta"),
+        (lambda: VaryingSteps(2.0**15), "beta"),
+        (lambda: VaryingSteps(True), "beta"),
+        (lambda: VaryingSteps("8"), "beta"),
+        (lambda: VaryingSteps(8.0, values="f2"), "values"),
+        (lambda: VaryingSteps(8.0, code="dense"), "code='dense'; allowed: 'fixed', 'sparse'"),
+        (lambda: VaryingSteps(8.0, [1.0, 2.0]), "tuple"),
+        (lambda: VaryingSteps(8.0, (1.0, "2")), "tuple"),
+        (lambda: VaryingSteps(8.0, (1.0, -1.0)), "not negative"),
+        (lambda: VaryingSteps(8.0, (1.0, float("inf"))), "finite"),
+        (lambda: VaryingSteps(8.0, (0.0, 0.0)), "above 0"),
+        (lambda: BlockSteps(8.0, 0), "blocks"),
+        (lambda: BlockSteps(8.0, 2.0), "blocks"),
+        (lambda: BlockSteps(8.0, True), "blocks"),
+        (lambda: Importance(0), "k=0"),
+        (lambda: Importance(0.5, (1.0, float("nan"))), "finite"),
+        (lambda: Importance(0.5, values="f5"), "f5"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_with_what_is_allowed(build, match):
+    with pytest.raises(ConfigError, match=match):
+        build()
+
+
+@pytest.mark.parametrize(
+    "make", [lambda w: VaryingSteps(3.0, w), lambda w: BlockSteps(3.0, 2, w), lambda w: Importance(2, w)]
+)
+def test_weights_are_of_one_dimension(make):
+    c = make((1.0, 2.0, 3.0))
+    for d, relation in ((2, "exceeds"), (4, "falls short of")):
+        with pytest.raises(ConfigError, match=f"3, {relation} the dimension d={d}"):
+            c.compress(np.ones(d), KEY)
+
+
+def test_blocks_are_no_more_than_coordinates():
+    with pytest.raises(ConfigError, match="blocks=5 exceeds the dimension d=4; allowed: 1 to 4"):
+        BlockSteps(3.0, 5).compress(np.ones(4), KEY)

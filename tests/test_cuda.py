@@ -1,0 +1,657 @@
+"""The CUDA kernels give the bytes of the numpy definitions.
+
+Every test runs on a CPU that plays the device (``cuda_host``: the kernels' own sources, built by a C++
+compiler) and on a GPU where CuPy finds one; each source is compiled for two generations of GPUs where
+NVRTC or nvcc is there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from mpicomp import compressors
+from mpicomp.bench import cuda as bench_cuda
+from mpicomp.coding.bits import pack, packed_nbytes
+from mpicomp.coding.indices import _layout, decode_indices, encode_indices, index_nbytes
+from mpicomp.coding.sparse import encode_sparse
+from mpicomp.coding.values import WIDTH, decode_values, encode_values
+from mpicomp.compressors.scale import decode_scale, encode_scale
+from mpicomp.errors import ConfigError, DivergedError, MessageError
+from mpicomp.kernels import definition
+from mpicomp.kernels.cuda.gpu import OPTIONS, Gpu, source
+from mpicomp.kernels.cuda.launch import Kernels
+from mpicomp.kernels.reductions import tree_sum
+from mpicomp.keys import Key
+from tests.cuda_host import MODULES, Host
+
+COMPILER = shutil.which("g++") or shutil.which("clang++")
+FORMATS = ("f8", "f4", "f2", "bf16")
+few = settings(deadline=None, derandomize=True, max_examples=40)
+
+
+@pytest.fixture(scope="session", params=["host", "gpu"])
+def kernels(request, tmp_path_factory):
+    if request.param == "host":
+        if COMPILER is None:
+            pytest.skip("no C++ compiler")
+        return Kernels(Host(COMPILER, tmp_path_factory.mktemp("cuda")))
+    try:
+        return Kernels(Gpu())
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _numpy_defines():
+    """What the kernels are compared with is numpy's for long vectors too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mpicomp.kernels.LONG", 2**62)
+        yield
+
+
+def up(K, a):
+    return K.xp.asarray(a)
+
+
+def down(a):
+    return a if isinstance(a, np.ndarray) else a.get()
+
+
+def same(a, b) -> bool:
+    """The same type and the same bits, -0.0 and 0.0 apart."""
+    a, b = down(a), down(b)
+    return a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+def key_and_stream(tag: str, seed: int = 20240229):
+    key = Key(seed << 20, 3, 1, 4)
+    return key, key.private(tag).name
+
+
+def vector(d: int, kind: str, dtype, seed: int) -> np.ndarray:
+    draw = np.random.default_rng(seed)
+    info = np.finfo(dtype)
+    match kind:
+        case "normal":
+            x = draw.standard_normal(d)
+        case "ties":
+            x = draw.integers(-2, 3, d) * 0.5
+        case "zero":
+            x = np.where(draw.random(d) < 0.5, -0.0, 0.0)
+        case "powers":
+            x = np.ldexp(draw.choice([-1.0, 1.0], d), draw.integers(-30, 30, d))
+        case "subnormal":
+            x = draw.integers(-9, 10, d) * float(info.smallest_subnormal)
+        case "huge":
+            x = draw.choice([-1.0, 1.0, 0.3], d) * float(info.max)
+        case "any":
+            size = np.dtype(dtype).itemsize
+            x = draw.bytes(size * d)
+            x = np.frombuffer(x, dtype=dtype)
+            return np.where(np.isfinite(x), x, dtype(1))
+    return x.astype(dtype)
+
+
+KINDS = ("normal", "ties", "zero", "powers", "subnormal", "huge", "any")
+sizes = st.one_of(st.integers(1, 40), st.sampled_from([127, 128, 129, 513, 1023, 1024, 1025, 2600, 9000]))
+
+
+@st.composite
+def vectors(draw):
+    """Vectors that begin 0 to 3 elements into their buffer, so that not all lie on 16 bytes."""
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    offset = draw(st.integers(0, 3))
+    return vector(draw(sizes) + offset, draw(st.sampled_from(KINDS)), dtype, draw(st.integers(0, 2**32)))[
+        offset:
+    ]
+
+
+def shifted(K, x, offset: int):
+    """x on the device, some elements into a buffer."""
+    buf = K.xp.empty(x.size + offset, dtype=x.dtype)
+    buf[offset:] = up(K, x)
+    return buf[offset:]
+
+
+def agree(ours, theirs):
+    """Both functions give the same bytes, or both raise the same class of error."""
+    with np.errstate(over="ignore", under="ignore"):
+        try:
+            expected = theirs()
+        except (DivergedError, MessageError) as error:
+            with pytest.raises(type(error)):
+                ours()
+        else:
+            assert same(ours(), expected)
+
+
+def added(add, out):
+    """The vector after ``add`` has added to it."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        add(out)
+    return out
+
+
+def outputs(d: int):
+    for dtype in (np.float32, np.float64):
+        yield np.where(np.arange(d) % 5 == 0, -0.0, np.linspace(-1, 1, d)).astype(dtype)
+
+
+# --- words, permutations, sums ---
+
+
+@few
+@given(start=st.integers(0, 2**33), count=st.integers(1, 3000), seed=st.integers(0, 2**40))
+def test_words(kernels, start, count, seed):
+    key, stream = key_and_stream("words", seed)
+    assert same(kernels.words(stream, start, count), key.private("words").words(count, start))
+
+
+@few
+@given(
+    d=st.one_of(st.integers(1, 1100), st.integers(1100, 2**33)),
+    at=st.floats(0, 1),
+    seed=st.integers(0, 2**40),
+)
+@example(d=1024, at=0.0, seed=0)
+@example(d=1025, at=0.0, seed=0)
+def test_permutation(kernels, d, at, seed):
+    _, stream = key_and_stream("permute", seed)
+    start = int(at * d)
+    stop = min(d, start + 600)
+    assert same(kernels.permute(stream, d, start, stop), definition.permute(stream, d, start, stop))
+
+
+@few
+@given(x=vectors(), p=st.sampled_from(["2", "inf"]))
+@example(x=vector(2**20 + 1, "normal", np.float32, 1), p="2")
+@example(x=vector(2**20 - 1, "normal", np.float64, 1), p="2")
+@example(x=np.arange(2.0**17 + 5), p="inf")
+@example(x=vector(50_000, "huge", np.float64, 1), p="2")
+@example(x=vector(50_000, "subnormal", np.float64, 1), p="2")
+def test_norms(kernels, x, p):
+    assert kernels.norm(up(kernels, x), p) == definition.norm(x, p)
+    assert kernels.mean_magnitude(up(kernels, x)) == definition.sign_pack(x)[0]
+
+
+def test_a_tree_of_three_levels_in_the_grid_and_two_in_the_last_block(kernels):
+    d = 2**25 + 3  # more than 2^15 block sums
+    if isinstance(kernels.device, Host):
+        sums = np.random.default_rng(0).random(2**15 + 3)
+        scale = kernels._finish(sums, d, 0, None, None)
+        assert scale[1] == tree_sum(sums)
+    else:
+        x = vector(d, "normal", np.float32, 5)
+        assert kernels.norm(up(kernels, x), "2") == definition.norm(x, "2")
+
+
+# --- dense messages ---
+
+
+@few
+@given(x=vectors(), values=st.sampled_from(["f4", "f8"]), offset=st.integers(0, 3))
+def test_sign(kernels, x, values, offset):
+    key, _ = key_and_stream("")
+    ours = shifted(kernels, x, offset)
+    agree(lambda: kernels.sign(ours, values), lambda: compressors.Sign(values).compress(x, key))
+    mean, bits = kernels.sign_pack(ours)
+    assert mean == definition.sign_pack(x)[0]
+    assert same(bits, definition.sign_pack(x)[1])
+
+
+@few
+@given(x=vectors(), values=st.sampled_from(["f4", "f8"]), offset=st.integers(0, 3))
+def test_adding_signs(kernels, x, values, offset):
+    c = compressors.Sign(values)
+    message = np.concatenate([encode_scale(0.7, values)[0], np.packbits(x < 0, bitorder="little")])
+    key, _ = key_and_stream("")
+    for out in outputs(x.size):
+        expected = added(lambda o: c.decompress_add(message, o, key, -0.3), out.copy())
+        ours = shifted(kernels, out, offset)
+        kernels.add_sign(shifted(kernels, message, offset), ours, values, -0.3)
+        assert same(ours, expected)
+        ours = up(kernels, out.copy())
+        kernels.sign_add(
+            up(kernels, message[WIDTH[values] :]), ours, decode_scale(message[: WIDTH[values]], values) * -0.3
+        )
+        assert same(ours, expected)
+
+
+@few
+@given(x=vectors(), values=st.sampled_from(["f4", "f8"]), offset=st.integers(0, 3))
+def test_natural(kernels, x, values, offset):
+    key, stream = key_and_stream("natural")
+    c = compressors.Natural(values)
+    bias, width = (127, 8) if values == "f4" else (1023, 11)
+    message = c.compress(x, key)
+    assert same(kernels.natural_pack(shifted(kernels, x, offset), bias, width, stream), message)
+    for out in outputs(x.size):
+        expected = added(lambda o: c.decompress_add(message, o, key, -0.3), out.copy())
+        ours = shifted(kernels, out, offset)
+        kernels.natural_add(shifted(kernels, message, offset), ours, bias, width, -0.3)
+        assert same(ours, expected)
+
+
+levels = st.sampled_from([1, 2, 3, 4, 7, 8, 15, 60, 127, 128, 5000, 2**15 - 1])
+
+
+@few
+@given(x=vectors(), s=levels, p=st.sampled_from(["2", "inf"]), values=st.sampled_from(["f4", "f8"]))
+@example(x=vector(20_000, "normal", np.float32, 1), s=7, p="inf", values="f4")
+@example(x=vector(20_000, "any", np.float32, 1), s=7, p="inf", values="f4")
+def test_dithering(kernels, x, s, p, values):
+    key, stream = key_and_stream("dithering")
+    c, width = compressors.Dithering(s, p, values), (2 * s).bit_length()
+    agree(lambda: kernels.dither(up(kernels, x), s, p, values, stream), lambda: c.compress(x, key))
+    scale = definition.norm(x, "inf")  # of a float64 x no float32
+    expected = definition.dither_pack(x, scale, s, width, stream)
+    assert same(kernels.dither_pack(up(kernels, x), scale, s, width, stream), expected)
+
+
+@few
+@given(
+    x=vectors(),
+    s=levels.filter(lambda s: s < 128),
+    p=st.sampled_from(["2", "inf"]),
+    values=st.sampled_from(["f4", "f8"]),
+)
+def test_natural_dithering(kernels, x, s, p, values):
+    key, stream = key_and_stream("natural_dithering")
+    c, width = compressors.NaturalDithering(s, p, values), (2 * s).bit_length()
+    agree(lambda: kernels.natural_dither(up(kernels, x), s, p, values, stream), lambda: c.compress(x, key))
+    scale = definition.norm(x, "inf")
+    expected = definition.natural_dither_pack(x, scale, s, width, stream)
+    assert same(kernels.natural_dither_pack(up(kernels, x), scale, s, width, stream), expected)
+
+
+@few
+@given(x=vectors(), values=st.sampled_from(["f4", "f8"]), offset=st.integers(0, 3))
+@example(x=vector(5121, "normal", np.float32, 1), values="f4", offset=0)
+def test_ternary(kernels, x, values, offset):
+    key, stream = key_and_stream("ternary")
+    c = compressors.Ternary(values)
+    agree(lambda: kernels.ternary(shifted(kernels, x, offset), values, stream), lambda: c.compress(x, key))
+    scale = definition.norm(x, "inf")
+    trits = kernels.ternary_pack(up(kernels, x), scale, stream)
+    assert same(trits, definition.ternary_pack(x, scale, stream))
+    message = np.concatenate([encode_scale(0.7, values)[0], down(trits)])
+    for out in outputs(x.size):
+        expected = added(lambda o: c.decompress_add(message, o, key, -0.3), out.copy())
+        ours = shifted(kernels, out, offset)
+        kernels.add_ternary(shifted(kernels, message, offset), ours, values, -0.3)
+        assert same(ours, expected)
+        ours = up(kernels, out.copy())
+        kernels.ternary_add(trits, ours, decode_scale(message[: WIDTH[values]], values) * -0.3)
+        assert same(ours, expected)
+
+
+@few
+@given(
+    d=sizes,
+    s=levels,
+    values=st.sampled_from(["f4", "f8"]),
+    offset=st.integers(0, 3),
+    seed=st.integers(0, 2**32),
+)
+def test_adding_levels(kernels, d, s, values, offset, seed):
+    key, _ = key_and_stream("")
+    width, w = (2 * s).bit_length(), WIDTH[values]
+    symbols = np.random.default_rng(seed).integers(0, 2 * s + 1, d).astype(np.uint64)
+    message = np.concatenate([encode_scale(0.7, values)[0], pack(symbols, width)])
+    pairs = [(compressors.Dithering(s, values=values), kernels.add_dither, kernels.dither_add, s)]
+    if s < 128:
+        pairs += [
+            (
+                compressors.NaturalDithering(s, values=values),
+                kernels.add_natural_dither,
+                kernels.natural_dither_add,
+                1,
+            )
+        ]
+    for c, add, primitive, divisor in pairs:
+        for out in outputs(d):
+            expected = added(lambda o, c=c: c.decompress_add(message, o, key, -0.3), out.copy())
+            ours = shifted(kernels, out, offset)
+            add(shifted(kernels, message, offset), ours, s, values, -0.3)
+            assert same(ours, expected)
+            ours = up(kernels, out.copy())
+            primitive(
+                up(kernels, message[w:]), ours, s, width, decode_scale(message[:w], values) / divisor * -0.3
+            )
+            assert same(ours, expected)
+
+
+# --- selection and index sets ---
+
+
+@few
+@given(x=vectors(), at=st.floats(0, 1), values=st.sampled_from(FORMATS), offset=st.integers(0, 3))
+@example(x=vector(40_000, "normal", np.float32, 1), at=0.01, values="f4", offset=0)
+@example(x=vector(40_000, "ties", np.float64, 1), at=0.3, values="bf16", offset=1)
+def test_top_k(kernels, x, at, values, offset):
+    key, _ = key_and_stream("")
+    k = max(1, int(at * x.size))
+    ours = shifted(kernels, x, offset)
+    assert same(kernels.top_k(ours, k), definition.top_k(x, k))
+    c = compressors.TopK(k, values)
+    agree(lambda: kernels.top(ours, k, values), lambda: c.compress(x, key))
+
+
+@few
+@given(x=vectors(), lam=st.sampled_from([0.0, 0.1, 0.5, 1.0, 1e-40, 1e30]), values=st.sampled_from(FORMATS))
+def test_threshold_and_nonzeros(kernels, x, lam, values):
+    key, _ = key_and_stream("")
+    ours = up(kernels, x)
+    c = compressors.HardThreshold(lam, values)
+    agree(lambda: kernels.threshold(ours, lam, values), lambda: c.compress(x, key))
+    assert same(kernels.at_least(ours, lam), definition.at_least(x, lam))
+    assert same(kernels.nonzero(ours), definition.nonzero(x))
+
+
+@few
+@given(d=sizes, q=st.sampled_from([1e-6, 0.01, 0.3, 0.9, 1.0]), seed=st.integers(0, 2**40))
+def test_coins(kernels, d, q, seed):
+    key, stream = key_and_stream("bernoulli", seed)
+    assert same(kernels.coins(stream, d, q), compressors.Bernoulli(q).support(d, key)[0])
+
+
+@st.composite
+def index_sets(draw):
+    d = draw(st.one_of(sizes, st.integers(1, 2**20)))
+    k = draw(st.integers(0, min(d, 1500)))
+    chosen = np.random.default_rng(draw(st.integers(0, 2**32))).choice(d, k, replace=False)
+    return np.sort(chosen).astype(np.int64), d
+
+
+@few
+@given(set_=index_sets(), offset=st.integers(0, 3))
+@example(set_=(np.arange(3, dtype=np.int64) * 7, 2**33), offset=1)
+def test_index_sets(kernels, set_, offset):
+    indices, d = set_
+    buf = encode_indices(indices, d)
+    assert same(kernels.encode_indices(up(kernels, indices), d), buf)
+    assert same(kernels.decode_indices(shifted(kernels, buf, offset), d, indices.size), indices)
+
+
+def test_the_index_sets_above_reach_every_layout():
+    assert {min(_layout(d, k)[0], 0) for d in (50, 1000) for k in range(1, d // 2)} == {0, -1, -2, -3}
+
+
+@few
+@given(d=sizes, at=st.floats(0, 1), seed=st.integers(0, 2**32))
+def test_bytes_that_hold_no_index_set_are_refused_alike(kernels, d, at, seed):
+    k = int(at * d)
+    draw = np.random.default_rng(seed)
+    buf = draw.integers(0, 256, index_nbytes(d, k)).astype(np.uint8)
+    agree(lambda: kernels.decode_indices(up(kernels, buf), d, k), lambda: decode_indices(buf, d, k))
+    if buf.size:  # one bit away from a set
+        buf = encode_indices(np.sort(draw.choice(d, k, replace=False)).astype(np.int64), d)
+        buf[draw.integers(buf.size)] ^= 1 << draw.integers(8)
+        agree(lambda: kernels.decode_indices(up(kernels, buf), d, k), lambda: decode_indices(buf, d, k))
+
+
+# --- values ---
+
+
+@few
+@given(x=vectors(), values=st.sampled_from(FORMATS), offset=st.integers(0, 3))
+def test_values(kernels, x, values, offset):
+    agree(
+        lambda: kernels.encode_values(shifted(kernels, x, offset), values), lambda: encode_values(x, values)
+    )
+
+
+@pytest.mark.parametrize("values", ["f2", "bf16"])
+def test_rounding_around_every_short_float(kernels, values):
+    """Each number of the format, the midpoint to the next, and a hair to either side of it."""
+    codes = np.arange({"f2": 0x7C00, "bf16": 0x7F80}[values], dtype="<u2")  # those below infinity
+    exact = decode_values(codes.view(np.uint8), codes.size, values).astype(np.float64)
+    middle = (exact[:-1] + exact[1:]) / 2
+    x = np.concatenate([exact, middle, np.nextafter(middle, 0), np.nextafter(middle, np.inf)])
+    x = np.concatenate([x, -x])
+    assert same(kernels.encode_values(up(kernels, x), values), encode_values(x, values))
+
+
+@pytest.mark.parametrize("values", ["f2", "bf16"])
+def test_decoding_every_short_float(kernels, values):
+    codes = np.arange(2**16, dtype="<u2").view(np.uint8)
+    with np.errstate(invalid="ignore"):
+        expected = decode_values(codes, 2**16, values).astype(np.float32)
+    ours = down(kernels.decode_values(up(kernels, codes), 2**16, values))
+    finite = np.isfinite(expected)
+    assert same(ours[finite], expected[finite])
+    assert np.array_equal(ours, expected, equal_nan=True)
+
+
+@few
+@given(x=vectors(), at=st.floats(0, 1), offset=st.integers(0, 3))
+def test_gather_scatter_and_add(kernels, x, at, offset):
+    draw = np.random.default_rng(x.size)
+    indices = draw.choice(x.size, max(1, int(at * x.size)), replace=False).astype(np.int64)
+    values = x[indices]
+    assert same(kernels.gather(shifted(kernels, x, offset), up(kernels, indices)), values)
+    for out in outputs(x.size):
+        expected = added(lambda o: definition.scatter_add(o, indices, values, 0.3), out.copy())
+        ours = shifted(kernels, out, offset)
+        kernels.scatter_add(ours, up(kernels, indices), up(kernels, values), 0.3)
+        assert same(ours, expected)
+        expected = added(lambda o: definition.add_scaled(o, x, 0.3), out.copy())
+        ours = up(kernels, out.copy())
+        kernels.add_scaled(ours, shifted(kernels, x, offset), 0.3)
+        assert same(ours, expected)
+
+
+@pytest.mark.parametrize("values", FORMATS)
+def test_sparse_messages_there_and_back(kernels, values):
+    x = vector(3000, "normal", np.float64, 7)
+    indices = np.flatnonzero(x > 1)
+    message = encode_sparse(indices, x[indices], x.size, values)
+    assert same(kernels.sparse(up(kernels, x), up(kernels, indices), values), message)
+    c = compressors.HardThreshold(0.0, values)
+    key, _ = key_and_stream("")
+    for add in (kernels.add_sparse, None):
+        out, expected = np.zeros(x.size), np.zeros(x.size)
+        if add:
+            c.decompress_add(message, expected, key, 0.3)
+            out = up(kernels, out)
+            add(up(kernels, message), out, values, 0.3)
+        else:
+            top = compressors.TopK(700, values)
+            message = top.compress(x, key)
+            top.decompress_add(message, expected, key, 0.3)
+            out = up(kernels, out)
+            kernels.add_top(up(kernels, message), out, 700, values, 0.3)
+        assert same(out, expected)
+
+
+@pytest.mark.parametrize("layout", ["randk", "permk"])
+def test_supports_that_the_key_names(kernels, layout):
+    x = vector(5000, "normal", np.float32, 3)
+    key, stream = key_and_stream("randk")
+    if layout == "randk":
+        c = compressors.RandK(700)
+        indices = kernels.permute(stream, x.size, 0, 700)
+    else:
+        c, stream = compressors.PermK(), key.shared("permk").name
+        slot = int(key.shared("permk/slot").permutation(key.n, key.worker, key.worker + 1)[0])
+        indices = kernels.permute(stream, x.size, slot * 1250, slot * 1250 + 1250)
+    assert same(kernels.chosen(up(kernels, x), indices, "f4"), c.compress(x, key))
+
+
+# --- refusals ---
+
+
+@pytest.mark.parametrize("norm", [np.nan, np.inf, -1.0])
+@pytest.mark.parametrize("add", ["sign", "dither", "natural_dither", "ternary"])
+def test_a_norm_that_is_none_is_refused(kernels, add, norm):
+    d, out = 50, up(kernels, np.ones(50))
+    nbytes = {"sign": packed_nbytes(d, 1), "ternary": 10}.get(add, packed_nbytes(d, 4))
+    message = np.zeros(8 + nbytes, np.uint8)
+    message[:8] = np.array([norm]).view(np.uint8)
+    extra = (7,) if "dither" in add else ()
+    with pytest.raises(MessageError, match=f"a norm of {norm}"):
+        getattr(kernels, f"add_{add}")(up(kernels, message), out, *extra, "f8", 1.0)
+    assert same(out, np.ones(d))
+
+
+@pytest.mark.parametrize("at", [0, 1000, 2000])
+def test_symbols_that_stand_for_nothing_are_refused_and_nothing_is_added(kernels, at):
+    d, out = 2001, up(kernels, np.ones(2001))
+    symbols = np.full(d, 7, np.uint64)
+    symbols[at] = 15
+    buf = pack(symbols, 4)
+    for name in ("dither_add", "natural_dither_add"):
+        refused_alike(kernels, name, buf, out, 7, 4, 1.0)
+    for bias, width in ((127, 8), (1023, 11)):
+        symbols[at] = 2**width - 1
+        buf = np.concatenate([np.zeros(packed_nbytes(d, 1), np.uint8), pack(symbols, width)])
+        refused_alike(kernels, "natural_add", buf, out, bias, width, 1.0)
+    trits = np.zeros(401, np.uint8)
+    trits[at // 5] = 243
+    refused_alike(kernels, "ternary_add", trits, out, 1.0)
+
+
+def refused_alike(K, name: str, buf, out, *args):
+    """With the same words, and nothing is added."""
+    before = down(out).copy()
+    with pytest.raises(MessageError) as expected:
+        getattr(definition, name)(buf, before.copy(), *args)
+    with pytest.raises(MessageError) as refused:
+        getattr(K, name)(up(K, buf), out, *args)
+    assert str(refused.value) == str(expected.value)
+    assert same(out, before)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("at", [0, 2500])
+def test_what_is_not_finite_is_refused(kernels, value, dtype, at):
+    x = vector(2600, "normal", dtype, 3)
+    x[at] = value
+    ours = up(kernels, x)
+    _, stream = key_and_stream("")
+    for compress in (
+        lambda: kernels.sign(ours, "f4"),
+        lambda: kernels.natural_pack(ours, 127, 8, stream),
+        lambda: kernels.natural_pack(ours, 1023, 11, stream),
+        lambda: kernels.dither(ours, 7, "inf", "f4", stream),
+        lambda: kernels.dither(ours, 7, "2", "f8", stream),
+        lambda: kernels.natural_dither(ours, 7, "2", "f4", stream),
+        lambda: kernels.ternary(ours, "f8", stream),
+        lambda: kernels.top(ours, 1, "f4"),
+        lambda: kernels.encode_values(ours, "f8"),
+        lambda: kernels.threshold(ours, 1.0, "bf16"),
+    ):
+        with pytest.raises(DivergedError):
+            compress()
+    assert (
+        kernels.sign(up(kernels, np.ones(3, dtype)), "f4").size == 5
+    )  # and what comes next is none the worse
+
+
+def test_padding_is_ignored(kernels):
+    """The bits that fill up the last byte may be anything."""
+    out = up(kernels, np.zeros(9))
+    buf = pack(np.full(9, 7, np.uint64), 4)
+    buf[-1] |= 0xF0
+    kernels.dither_add(up(kernels, buf), out, 7, 4, 1.0)
+    assert not down(out).any()
+
+
+def test_wrong_lengths_are_refused(kernels):
+    out = up(kernels, np.zeros(100))
+    empty = up(kernels, np.zeros(0, np.uint8))
+    for add in (
+        lambda: kernels.add_sign(empty, out, "f4", 1.0),
+        lambda: kernels.natural_add(empty, out, 127, 8, 1.0),
+        lambda: kernels.add_dither(empty, out, 7, "f4", 1.0),
+        lambda: kernels.add_ternary(empty, out, "f4", 1.0),
+        lambda: kernels.add_top(empty, out, 5, "f4", 1.0),
+        lambda: kernels.add_sparse(empty, out, "f4", 1.0),
+        lambda: kernels.decode_values(empty, 3, "f4"),
+    ):
+        with pytest.raises(MessageError):
+            add()
+
+
+def test_other_arrays_are_refused(kernels):
+    for x in (kernels.xp.zeros(3, np.int64), kernels.xp.zeros((2, 2)), kernels.xp.zeros(6)[::2]):
+        with pytest.raises(ConfigError, match="contiguous"):
+            kernels.top_k(x, 1)
+
+
+# --- the sources compile ---
+
+
+def nvrtc() -> ctypes.CDLL | None:
+    """NVRTC, from NVIDIA's wheel or the system."""
+    import sysconfig
+
+    wheels = sorted(Path(sysconfig.get_path("platlib")).glob("nvidia/*/lib/libnvrtc.so.*"))
+    for name in (*map(str, wheels), "libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
+
+
+def compiled(module: str, options: list[str], folder: Path) -> str:
+    """The PTX of a module, by NVRTC or else by nvcc."""
+    library, nvcc = nvrtc(), shutil.which("nvcc")
+    if library is not None:
+        program, size = ctypes.c_void_p(), ctypes.c_size_t()
+        made = (ctypes.byref(program), source(module).encode(), module.encode(), 0, None, None)
+        assert library.nvrtcCreateProgram(*made) == 0
+        array = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+        failed = library.nvrtcCompileProgram(program, len(options), array)
+        read = ("ProgramLog", "ProgramLogSize") if failed else ("PTX", "PTXSize")
+        getattr(library, f"nvrtcGet{read[1]}")(program, ctypes.byref(size))
+        text = ctypes.create_string_buffer(size.value)
+        getattr(library, f"nvrtcGet{read[0]}")(program, text)
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+        assert not failed, text.value.decode()
+        return text.value.decode()
+    if nvcc is not None:
+        path = folder / f"{module}.cu"
+        path.write_text(source(module))
+        subprocess.run([nvcc, *options, "-ptx", str(path), "-o", str(folder / "out.ptx")], check=True)
+        return (folder / "out.ptx").read_text()
+    pytest.skip("neither NVRTC (pip install nvidia-cuda-nvrtc) nor nvcc")
+
+
+@pytest.mark.parametrize("generation", ["80", "90"])
+@pytest.mark.parametrize("module", MODULES)
+def test_the_sources_compile(module, generation, tmp_path):
+    """For both, with what CuPy adds of its own (-ftz=true), and so that neither option changes a bit.
+
+    Nothing may flush subnormal float32, and a product is added to without rounding only where an
+    fma is written, which is nowhere (divisions and roots are instructions of their own).
+    """
+    ptx = compiled(module, [*OPTIONS, "-ftz=true", f"-arch=compute_{generation}"], tmp_path)
+    assert ".entry" in ptx
+    assert ".ftz" not in ptx
+    assert "fma." not in ptx
+
+
+# --- the benchmark ---
+
+
+def test_the_benchmark_can_call_all_it_names(kernels):
+    x = [up(kernels, vector(3000, "normal", np.float32, seed)) for seed in (1, 2)]
+    names = []
+    for calls in (bench_cuda._compress, bench_cuda._add):
+        for name, nbytes, call in calls(kernels, x):
+            assert nbytes > 0
+            for i in (0, 1):
+                call(i)
+            names.append(name)
+    assert len(names) == len(set(names)) > 20
