@@ -689,9 +689,8 @@ class BrokenBowl(Bowl):
 @every_method
 def test_a_gradient_that_is_not_finite_names_worker_and_round(method, bad, tmp_path):
     """Refused before it is compressed, so no memory takes it in."""
-    leaves = 2 if isinstance(method, TwoDirection | PowerSGD) else 1  # whose round 0 does not yet move
-    # TwoDirection's round 0 asks for the first gradients only, and worker 2 sits out PPMARINA's round 1.
-    leaves = 2 if isinstance(method, TwoDirection | PPMARINA) else 1
+    # Round 0 of TwoDirection and of PowerSGD does not move x, and worker 2 sits out PPMARINA's round 1.
+    leaves = 2 if isinstance(method, TwoDirection | PowerSGD | PPMARINA) else 1
     leaves += method.set_up
     step = method.steps[0]
     method = with_step(method, 0.1, **({"mu": 0.1} if "mu" in method.steps else {}))
