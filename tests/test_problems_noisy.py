@@ -74,7 +74,7 @@ def test_the_noise_takes_the_type_of_the_gradient():
             return super().grad(x).astype(np.float32)
 
     inner = INNER.objective(0, 1)
-    f = replace(Noisy(INNER, 1.0).objective(0, 1), f=Single(inner.q, inner.c, inner.b))
+    f = replace(Noisy(INNER, 1.0).objective(0, 1), f=Single(inner.q, inner.c, inner.b, inner.d))
     assert f.batch_grad(np.zeros(30, dtype=np.float32), 1, stream(0)).dtype == np.float32
 
 
