@@ -120,8 +120,8 @@ def _finish(figure: Figure, panels: Sequence[Axes], title: str) -> Figure:
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
         shown |= {label: handle for handle, label in zip(handles, labels, strict=True) if label not in shown}
-    width = figure.get_size_inches()[0]
-    columns = min(len(shown), max(2, int(width / 2.2)))
+    inches = 0.75 + 0.08 * max(map(len, shown))  # that the longest entry takes, its line included
+    columns = min(len(shown), max(1, int(figure.get_size_inches()[0] / inches)))
     figure.legend(
         list(shown.values()),
         list(shown),
