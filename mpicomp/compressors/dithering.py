@@ -9,17 +9,17 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes, expect_length, pack, pack_trits, packed_nbytes, unpack, unpack_trits
+from mpicomp.coding.bits import Bytes, expect_length, pack_trits, unpack_trits
 from mpicomp.coding.values import WIDTH
 from mpicomp.compressors.base import Array, check_choice
-from mpicomp.compressors.quantizer import Quantizer, Symbols
+from mpicomp.compressors.quantizer import Leveled, Quantizer, Symbols
 from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 
 
 @dataclass(frozen=True)
-class Dithering(Quantizer):
+class Dithering(Leveled):
     """C(x)_j = N sign(x_j) rho(s |x_j| / N) / s, N = |x|_p; QSGD (Alistarh et al., 2017) for p = 2.
 
     omega <= min{d/(4 s^2), sqrt(d)/s} for p = 2 and min{(d-1)/(4 s^2), sqrt(d-1)/(2 s)} for p = inf:
@@ -41,38 +41,14 @@ class Dithering(Quantizer):
     def compress(self, x: Array, key: Key) -> Bytes:
         on = kernels.of(x)
         header, scale = encode_scale(on.norm(x, self.p), self.values)
-        symbols = on.dither_pack(x, scale, self.s, self._width, key.private("dithering").name)
+        symbols = on.dither_pack(x, scale, self.s, self.width, key.private("dithering").name)
         return np.concatenate([header, symbols])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), str(self))
         split = WIDTH[self.values]
         step = decode_scale(buf[:split], self.values) / self.s * scale
-        kernels.of(out).dither_add(buf[split:], out, self.s, self._width, step)
-
-    @property
-    def head(self) -> int:
-        return WIDTH[self.values]
-
-    @property
-    def alphabet(self) -> int:
-        return 2 * self.s + 1
-
-    def symbols(self, buf: Bytes, d: int) -> Symbols:
-        return unpack(buf[self.head :], d, self._width).astype(np.int32)
-
-    def message(self, head: Bytes, symbols: Symbols) -> Bytes:
-        return np.concatenate([head, pack(symbols.astype(np.uint64), self._width)])
-
-    @property
-    def _width(self) -> int:
-        return (2 * self.s).bit_length()
-
-    def nbytes(self, d: int) -> int:
-        return WIDTH[self.values] + packed_nbytes(d, self._width)
-
-    def paper_bits(self, buf: Bytes, d: int) -> int:
-        return 32 + d * self._width
+        kernels.of(out).dither_add(buf[split:], out, self.s, self.width, step)
 
     def omega(self, d: int, n: int) -> float:
         s = self.s

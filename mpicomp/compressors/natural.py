@@ -13,7 +13,7 @@ from mpicomp.coding.bits import Bytes, expect_length, pack, packed_nbytes, unpac
 from mpicomp.coding.values import WIDTH
 from mpicomp.compressors.base import Array, check_choice
 from mpicomp.compressors.dithering import check_levels
-from mpicomp.compressors.quantizer import Quantizer, Symbols
+from mpicomp.compressors.quantizer import Leveled, Quantizer, Symbols
 from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
 from mpicomp.keys import Key
 
@@ -80,7 +80,7 @@ class Natural(Quantizer):
 
 
 @dataclass(frozen=True)
-class NaturalDithering(Quantizer):
+class NaturalDithering(Leveled):
     """Levels 0, 2^(1-s), .., 1/2, 1 times the norm N = |x|_p (same paper, section on dithering).
 
     omega <= 1/8 + t min{1, t}, t = sqrt(d) 2^(1-s).
@@ -102,37 +102,13 @@ class NaturalDithering(Quantizer):
         on = kernels.of(x)
         header, scale = encode_scale(on.norm(x, self.p), self.values)
         name = key.private("natural_dithering").name
-        return np.concatenate([header, on.natural_dither_pack(x, scale, self.s, self._width, name)])
+        return np.concatenate([header, on.natural_dither_pack(x, scale, self.s, self.width, name)])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), str(self))
         split = WIDTH[self.values]
         step = decode_scale(buf[:split], self.values) * scale
-        kernels.of(out).natural_dither_add(buf[split:], out, self.s, self._width, step)
-
-    @property
-    def head(self) -> int:
-        return WIDTH[self.values]
-
-    @property
-    def alphabet(self) -> int:
-        return 2 * self.s + 1
-
-    def symbols(self, buf: Bytes, d: int) -> Symbols:
-        return unpack(buf[self.head :], d, self._width).astype(np.int32)
-
-    def message(self, head: Bytes, symbols: Symbols) -> Bytes:
-        return np.concatenate([head, pack(symbols.astype(np.uint64), self._width)])
-
-    @property
-    def _width(self) -> int:
-        return (2 * self.s).bit_length()
-
-    def nbytes(self, d: int) -> int:
-        return WIDTH[self.values] + packed_nbytes(d, self._width)
-
-    def paper_bits(self, buf: Bytes, d: int) -> int:
-        return 32 + d * self._width
+        kernels.of(out).natural_dither_add(buf[split:], out, self.s, self.width, step)
 
     def omega(self, d: int, n: int) -> float:
         t = sqrt(d) * 2.0 ** (1 - self.s)

@@ -7,7 +7,8 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.coding.bits import Bytes, pack, packed_nbytes, unpack
+from mpicomp.coding.values import WIDTH
 from mpicomp.compressors.base import Unbiased
 
 Symbols = NDArray[np.int32]
@@ -33,3 +34,38 @@ class Quantizer(Unbiased):
     @abstractmethod
     def message(self, head: Bytes, symbols: Symbols) -> Bytes:
         """The message with that head and those symbols: the inverse of ``symbols``."""
+
+
+class Leveled(Quantizer):
+    """A norm, and for each coordinate one of 2 s + 1 levels; ``s`` and ``values`` are dataclass fields.
+
+    Wire: the norm in the format ``values``, then d symbols of ceil(log2(2 s + 1)) bits.
+    """
+
+    s: int
+    values: str
+
+    @property
+    def head(self) -> int:
+        return WIDTH[self.values]
+
+    @property
+    def alphabet(self) -> int:
+        return 2 * self.s + 1
+
+    def symbols(self, buf: Bytes, d: int) -> Symbols:
+        return unpack(buf[self.head :], d, self.width).astype(np.int32)
+
+    def message(self, head: Bytes, symbols: Symbols) -> Bytes:
+        return np.concatenate([head, pack(symbols.astype(np.uint64), self.width)])
+
+    @property
+    def width(self) -> int:
+        """Bits of a symbol."""
+        return (2 * self.s).bit_length()
+
+    def nbytes(self, d: int) -> int:
+        return self.head + packed_nbytes(d, self.width)
+
+    def paper_bits(self, buf: Bytes, d: int) -> int:
+        return 32 + d * self.width
