@@ -201,11 +201,12 @@ def _band(
 
 def _scale(axes: Axes, spans: Sequence[tuple[float, float]]) -> None:
     """A logarithmic x axis if the methods' ends are far apart."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     starts, ends = zip(*spans, strict=True)
     if max(ends) <= WIDE * min(ends):
         axes.set_xlim(left=0)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
         return
     axes.set_xscale("log", nonpositive="mask")
     axes.set_xlim(left=min(start for start in starts if start > 0))
