@@ -125,8 +125,8 @@ def notes(lines: list[Line], suite: Suite) -> list[str]:
         )
     said.append("(8×) is 8 times the theory's step. Bytes are those sent, up + down by all workers together.")
     said.append("The paper's count is of the uplink of a worker, at 32 bits a float and nothing for indices.")
-    if set_up := [f"{line.label} {human_bytes(b)}" for line in lines if (b := line.set_up_bytes_per_worker)]:
-        said.append(f"What goes up includes what a worker sends once, to set up: {', '.join(set_up)}.")
+    if once := {human_bytes(b): None for line in lines if (b := line.set_up_bytes_per_worker)}:
+        said.append(f"Up includes what a worker of some methods sends once, to set up: {', '.join(once)}.")
     if any(line.at_edge for line in lines):
         said.append("† The best step size tried is at the edge of its range; one beyond may be better.")
     return said

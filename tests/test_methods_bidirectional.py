@@ -385,7 +385,7 @@ def lyapunov(method, problem, n, rounds, seed):
         if m.alpha_down:
             spread, memory, rates = 1 + 6 * omega, 4 * omega * step**2 / m.alpha_down, [1 - m.alpha_down / 2]
     elif isinstance(m, MCM):
-        spread = 1 + 40 * step * c.L * omega * (1 + omega) ** 2
+        spread = 1 + 10 * step * c.L * omega / m.alpha_down**2
         memory, rates = 4 * step * c.L * omega / m.alpha_down, [1 - m.alpha_down / 2]
     else:
         step, spread = m.beta * m.gamma, (1 + omega) * 2 / (2 - m.eta * (1 + omega))
@@ -410,6 +410,7 @@ PROVED = [
     MCM(RandK(4), RandK(4)),
     MCM(PermK(), Natural()),
     MCM(Natural(), RandK(2)),
+    MCM(RandK(4), Natural(), alpha_down=0.1),
     Dore(RandK(2), RandK(2)),
     Dore(PermK(), Natural()),
     Dore(RandK(4), RandK(4), eta=0),

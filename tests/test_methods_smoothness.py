@@ -39,6 +39,8 @@ from mpicomp.methods import ADIANA, DCGD, DIANA, ADIANAPlus, DCGDPlus, DIANAPlus
 from mpicomp.methods.roots import decode_symmetric, encode_symmetric, roots
 from mpicomp.methods.whitening import MOST, Whitened, variance
 from mpicomp.problems import Constants, Objective, Problem, Quadratics
+from mpicomp.suite import parse_suite
+from mpicomp.tables import Line, notes
 from tests.reference.adiana_plus import adiana_plus
 from tests.reference.dcgd_plus import dcgd_plus
 from tests.reference.diana_plus import diana_plus
@@ -726,6 +728,15 @@ def test_other_parameters_are_checked_too(method, name, values):
 
 
 # --- a run ---
+
+
+def test_the_table_says_what_the_set_up_took():
+    suite = parse_suite('problem = "quadratics"\nworkers = 4\nrounds = 9\n[[method]]\nmethod = "gd"\n')
+    line = Line("", "theory", False, 1, 1, 0, 0)
+    with_set_up = [replace(line, set_up_bytes_per_worker=b) for b in (0.0, 2400.0, 2401.0, 361200.0)]
+    said = [sentence for sentence in notes(with_set_up, suite) if "set up" in sentence]
+    assert said == ["Up includes what a worker of some methods sends once, to set up: 2.4 KB, 361 KB."]
+    assert not any("set up" in sentence for sentence in notes([line], suite))
 
 
 def test_the_record_has_the_set_up_apart():

@@ -32,8 +32,9 @@ class Artemis(Method):
     None stands for 1/(2(1 + ω')), ω' of C.
     theory: gamma = 1/(c (1 + 6B) L_max) for convex f_i, B = A + (1 - p)(1 + ω)/(p n) with A of the
     AB-inequality, c = 1 + ω', or 1 + 6ω' with H.  By DIANA's proof, in which Ω and the draw of S add to
-    the variance, and ‖H‖² to the Lyapunov function; the paper's constants may be larger.  With α > 0 and
-    full gradients x converges linearly where f is strongly convex, else to a neighbourhood of x*.
+    the variance, and ‖H‖² to the Lyapunov function, where α ≤ 1/(1 + ω) and α' ≤ 1/(1 + ω'); the paper's
+    constants may be larger.  With α > 0 and full gradients x converges linearly where f is strongly convex,
+    else to a neighbourhood of x*.
 
     Differences from the paper: h_i = 0 at first.  A message counts 1/(p n), and h stands in for those who
     are absent (the second of the paper's two ways, as recalled).  There, who was absent catches up with

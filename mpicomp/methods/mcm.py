@@ -28,9 +28,9 @@ class MCM(Method):
     from w = H = x⁰.  g_i is ∇f_i, or its mean over ``batch`` samples.  C is ``down``, α' is ``alpha_down``.
     h = mean h_i throughout; the run reports w.  alpha defaults to 1/(2(1 + ω)), alpha_down to
     1/(2(1 + ω')), ω' of C.
-    theory: gamma = 2/(K + √(K² + 160 ω' (1 + ω')² L K)), K = (1 + 6A) L_max, for convex f_i; A is that of
-    the AB-inequality.  It follows as DIANA's step does (K = 1/γ is DIANA's), with ‖x - H‖² in the Lyapunov
-    function; the paper's constants may be larger.
+    theory: gamma = 2/(K + √(K² + 40 ω' L K/α'²)), K = (1 + 6A) L_max, for convex f_i, α ≤ 1/(1 + ω) and
+    α' ≤ 1/(2(1 + ω')); A is that of the AB-inequality.  It follows as DIANA's step does, which is 1/K, with
+    ‖x - H‖² in the Lyapunov function; the paper's constants may be larger.
 
     Differences from the paper: of its variants this is the one whose broadcast is the same for all.
     Rand-MCM compresses x for each worker anew, with a memory H_i each: n messages down, not one.
@@ -89,4 +89,4 @@ class MCM(Method):
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         omega, (a, _) = self.down.omega(d, n), self.Q.ab(d, n)
         K = (1 + 6 * a) * c.L_max
-        return {"gamma": 2 / (K + sqrt(K**2 + 160 * omega * (1 + omega) ** 2 * c.L * K))}
+        return {"gamma": 2 / (K + sqrt(K**2 + 40 * omega * c.L * K / self.alpha_down**2))}

@@ -74,7 +74,7 @@ REPLICATED: list[tuple[Method, str]] = [
     (ADIANA(RandK(k=3), p=0.5), "x y z w h"),
     (ADIANA(PermK(), p=0.5, parameters="refined"), "x y z w h"),
     (ADIANA(RandK(k=3), p=0.5, sends="gradient"), "x y z w h"),
-    (Artemis(RandK(k=3), RandK(k=9), p=0.5, alpha_down=None), "x H"),
+    (Artemis(RandK(k=3), RandK(k=9), p=0.1, alpha_down=None), "x H"),
     (MCM(RandK(k=3), RandK(k=9)), "w H"),
     (EF21P(TopK(k=3), RandK(k=3)), "w"),
     (EF21Plus(Sign(), gamma="theory*16"), "x g"),
