@@ -213,12 +213,14 @@ def bench_round(ranks: int, as_json: bool) -> int:
         if as_json:
             click.echo(json.dumps(figures))
         else:
+            line = (
+                "d = {d}, {nonzeros_per_worker} non-zeros a worker, {ranks} ranks: "
+                "{rounds_per_second:.4g} rounds/s, bare loop {bare_rounds_per_second:.4g}, "
+                "{ratio:.2f} times its time; "
+                "{ratio_to_still:.2f} times that of one that stands still"
+            )
             for case in figures:
-                click.echo(
-                    "d = {d}, {nonzeros_per_worker} non-zeros a worker, {ranks} ranks: "
-                    "{rounds_per_second:.4g} rounds/s, bare loop {bare_rounds_per_second:.4g}, "
-                    "{ratio:.2f} times its time".format(**case)
-                )
+                click.echo(line.format(**case))
     return 0
 
 
