@@ -61,6 +61,13 @@ server_option = click.option(
     show_default=True,
     help="Whether rank 0 hosts workers too, or is the server only.",
 )
+device_option = click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Where vectors, gradients and compression are; ranks on a host share its GPUs.",
+)
 
 
 @cli.command()
@@ -71,6 +78,7 @@ server_option = click.option(
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @ranks_option
 @server_option
+@device_option
 @click.option("--every", type=click.IntRange(1), default=10, show_default=True, help="Rounds between rows.")
 @click.option("--target-grad-norm-sq", type=float, help="Stop when |∇f|² is at most this.")
 @click.option("--max-bytes", type=click.IntRange(1), help="Stop after this many bytes, both directions.")

@@ -10,7 +10,9 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from mpicomp import kernels
 from mpicomp.compressors.base import Array
+from mpicomp.devices import open_device
 from mpicomp.errors import ConfigError, MpicompError
 from mpicomp.ledger import Ledger
 from mpicomp.loop import Loop
@@ -81,6 +83,7 @@ def run(
     resume: bool = False,
     checkpoint_every: int | None = None,
     dedicated: bool = False,
+    device: str = "cpu",
     transport: Transport | None = None,
     progress: Callable[[int, Row | None], None] | None = None,
 ) -> Run:
@@ -91,6 +94,8 @@ def run(
     out               a folder for the record; ``resume`` continues the run that it holds
     checkpoint_every  rounds between checkpoints in ``out``; one is always written at the end
     dedicated         rank 0 is the server only (MPI)
+    device            "cpu", or "cuda": vectors, gradients and compression are on a GPU, of several the one
+                      whose number is this rank's on its host; messages pass through the host's memory
     progress          called on the server after each round with its number, and the row if there is one
 
     Raises an ``MpicompError`` on every rank alike; the record of a run that diverged is kept in ``out``.
@@ -114,7 +119,7 @@ def run(
 
     t = transport or connect(workers, dedicated)
     try:
-        with stop_on_signals(t):
+        with stop_on_signals(t), kernels.using(t.together(lambda: open_device(device))):
             loop = Loop(method, problem, t, seed)
             session = Session(loop, method, problem, limits, folder, resume)
             try:
@@ -161,7 +166,7 @@ def _result(session: Session, problem: Problem, status: str) -> Run:
         status=status,
         rows=rows,
         ledger=ledger,
-        x=loop.x,
+        x=kernels.host(loop.x),
         iterates_sha256=digest,
         phases=phases,
         sent=sent,

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from mpicomp import checkpoint
+from mpicomp import checkpoint, kernels
 from mpicomp.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.loop import Loop, advice
 from mpicomp.methods.base import Method
@@ -56,6 +56,7 @@ class Session:
         # What a resumed run must have in common with the one before, first what the rest follows from.
         self.config = {"method": type(loop.method).__name__, "problem": repr(problem)}
         self.config |= {"data": problem.fingerprint(), "workers": str(t.n), "seed": str(loop.seed)}
+        self.config |= {"device": "cpu" if kernels.device() is None else "cuda"}
         self.config |= {f"method.{f.name}": repr(getattr(loop.method, f.name)) for f in fields(loop.method)}
         facts = {
             "config": self.config,

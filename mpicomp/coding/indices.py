@@ -31,6 +31,8 @@ def index_nbytes(d: int, k: int) -> int:
 
 def encode_indices(indices: Indices, d: int) -> Bytes:
     """Code strictly increasing ``indices`` below d in ``index_nbytes(d, len(indices))`` bytes."""
+    if kernels.on_device(indices):
+        return kernels.of(indices).encode_indices(indices, d)
     on = kernels.sized(d)
     if 2 * indices.size > d:
         indices = on.complement(indices, d)
@@ -46,6 +48,8 @@ def encode_indices(indices: Indices, d: int) -> Bytes:
 
 def decode_indices(buf: Bytes, d: int, k: int) -> Indices:
     """The k increasing indices below d in ``buf``.  Raises ``MessageError`` if it holds no such set."""
+    if kernels.on_device(buf):
+        return kernels.of(buf).decode_indices(buf, d, k)
     expect_length(buf, index_nbytes(d, k), f"{k} of {d} indices")
     on = kernels.sized(d)
     j = min(k, d - k)

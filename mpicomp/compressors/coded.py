@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.entropy import (
     TOTAL,
@@ -63,7 +64,7 @@ class Coded(Unbiased):
         return replace(self, model=smoothed(counts))
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        packed = self.Q.compress(x, key)
+        packed = kernels.host(self.Q.compress(x, key))
         symbols = self.Q.symbols(packed, x.size)
         counts = np.bincount(symbols, minlength=self.Q.alphabet)
         model = fit(counts)
@@ -80,7 +81,9 @@ class Coded(Unbiased):
         self.Q.decompress_add(self._packed(buf, out.size), out, key, scale)
 
     def _packed(self, buf: Bytes, d: int) -> Bytes:
-        """Q's message."""
+        """Q's message, where ``buf`` is."""
+        if kernels.on_device(buf):
+            return kernels.put(self._packed(kernels.host(buf), d))
         form, start = (int(buf[0]) if len(buf) else None), 1 + self.Q.head
         if form == _PACKED:
             return buf[1:]

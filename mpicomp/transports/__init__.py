@@ -10,6 +10,7 @@ from mpicomp.transports.local import Local
 
 # Variables by which a launcher tells a process how many ranks it has started.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
@@ -27,6 +28,11 @@ def launched_rank() -> int:
     """This process's rank as its launcher says, 0 outside one; known before MPI is imported."""
     found = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
     return int(found) if launched_ranks() is not None else 0
+
+
+def local_rank() -> int:
+    """This process's number among the ranks on its host, 0 outside a launcher."""
+    return int(next((os.environ[name] for name in _LOCAL_RANKS if name in os.environ), "0"))
 
 
 def connect(n: int, dedicated: bool = False) -> Transport:

@@ -52,8 +52,14 @@ class Device(Protocol):
     def launch(self, module: str, kernel: str, grid: int, block: int, *args: Any) -> None:
         """Run ``kernel`` of ``module`` on grid x block threads."""
 
+    def expit(self, x: Array) -> Array:
+        """1/(1 + exp(-x)), elementwise: the library's, which has scipy.special's name for it."""
+
     def wait(self) -> None:
         """Until everything launched so far is done."""
+
+    def put(self, a: Any) -> Array:
+        """An array of the host's on the device; what lies there stays."""
 
     def host(self, a: Array) -> Any:
         """A device array as one of numpy's, once everything launched so far is done."""
@@ -64,6 +70,7 @@ class Kernels:
 
     def __init__(self, device: Device) -> None:
         self.device, self.xp = device, device.xp
+        self.put, self.host = device.put, device.host
         self._one = self._empty(1, np.float64)  # a norm of 1 where a caller brings the whole step
         self._one.fill(1.0)
 
@@ -458,14 +465,18 @@ class Kernels:
 
     def gather(self, x: Array, indices: Array) -> Array:
         """x[indices]."""
-        out = self._empty(indices.size, x.dtype)
+        out, indices = self._empty(indices.size, x.dtype), self.put(indices)
         self._each(out.size, "sparse", f"gather_{_suffix(x)}", x, indices, out.size, out)
         return out
 
     def scatter_add(self, out: Array, indices: Array, values: Array, scale: float) -> None:
         """out[indices] += scale * values; no index comes twice."""
         name = f"scatter_add_{_suffix(out)}_{_suffix(values)}"
-        self._each(indices.size, "sparse", name, out, indices, values, indices.size, float(scale))
+        self._each(indices.size, "sparse", name, out, self.put(indices), values, indices.size, float(scale))
+
+    def expit(self, x: Array) -> Array:
+        """1/(1 + exp(-x)), elementwise."""
+        return self.device.expit(x)
 
     def add_scaled(self, out: Array, x: Array, scale: float) -> None:
         """out += scale * x."""
