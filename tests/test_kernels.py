@@ -268,6 +268,14 @@ def test_encoders_set_no_bit_outside(layout, index):
         encode(np.array([1, 2, index]))
 
 
+@pytest.mark.parametrize(
+    "indices", [[1, 2, 3, 9], [0, 1, 2, 2**62], [-3, 0, 1, 2], [0, 2, 1, 3], [1, 1, 2, 3]]
+)
+def test_no_complement_is_written_outside(indices):
+    with pytest.raises(IndexError):
+        compiled.complement(np.array(indices), 6)
+
+
 # --- coded bitmaps ---
 
 
@@ -461,6 +469,17 @@ def test_natural_dithering(x, s, step, data):
     assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
 
 
+@pytest.mark.parametrize(("d", "s", "width"), [(9, 3, 3), (11, 7, 4), (1033, 7, 4), (1027, 300, 10)])
+def test_the_bits_that_fill_up_the_last_byte_are_ignored(d, s, width):
+    for on in (definition, compiled):
+        buf = np.zeros(packed_nbytes(d, width), np.uint8)
+        expected, got = np.zeros(d), np.zeros(d)
+        on.dither_add(buf, expected, s, width, 1.0)
+        buf[-1] |= 0xFF << (8 - (8 * buf.size - d * width)) & 0xFF
+        on.dither_add(buf, got, s, width, 1.0)
+        assert_same(got, expected)
+
+
 DECODERS = {
     "signs": lambda on, buf, out: on.sign_add(buf, out, 1.0),
     "natural": lambda on, buf, out: on.natural_add(buf, out, 127, 8, 1.0),
@@ -609,3 +628,22 @@ print(loading._folder())
     folder = Path(run_python(code, MPICOMP_CACHE=str(tmp_path / "cache")))
     assert folder.parent == tmp_path / "cache"
     assert folder.is_dir()
+
+
+def test_what_an_earlier_source_made_is_removed_and_nothing_else(tmp_path):
+    from mpicomp.kernels import loading
+
+    machine = loading._machine()
+    new, old, others, unfinished = (
+        tmp_path / f"kernels-{name}" for name in (f"b-{machine}", f"a-{machine}", "a-0", f"c-{machine}")
+    )
+    for folder in (new, old, others, unfinished):
+        folder.mkdir()
+        if folder != unfinished:  # somebody is compiling it
+            (folder / "complete").touch()
+    with pytest.MonkeyPatch.context() as patch:
+        loading._remove_superseded(new)  # in the user's cache
+        assert old.exists()
+        patch.setattr(loading, "_BESIDE", tmp_path)
+        loading._remove_superseded(new)
+    assert set(tmp_path.iterdir()) == {new, others, unfinished}

@@ -69,7 +69,8 @@ def decode_elias_fano(buf: Bytes, d: int, k: int, low: int) -> Indices:
 def complement(indices: Indices, d: int) -> Indices:
     """The positions below d that are not among the increasing ``indices``."""
     out = np.empty(d - indices.size, dtype=np.int64)
-    _complement(indices, out)
+    if not _complement(indices, out):
+        raise _outside(indices)
     return out
 
 
@@ -169,14 +170,19 @@ def _join(lower, low, upper, nbits, rank, d, out):
     return j == out.size
 
 
-@kernel(void(read(int64), write(int64)))
+@kernel(boolean(read(int64), write(int64)))
 def _complement(indices, out):
     start = count = 0
     for j in range(indices.size):
+        if indices[j] - start > out.size - count:
+            return False
         for i in range(start, indices[j]):
             out[count] = i
             count += 1
         start = indices[j] + 1
+    if start + out.size - count != indices.size + out.size:
+        return False
     for i in range(start, indices.size + out.size):
         out[count] = i
         count += 1
+    return True
