@@ -286,6 +286,20 @@ def bench_wire(dimensions: tuple[int, ...], as_json: bool) -> int:
     return 0
 
 
+@bench.command("models")
+@click.option("--data", default="digits", show_default=True, help="Images, as for mlp(data=..).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_models(data: str, as_json: bool) -> int:
+    """Bits a symbol with the model of another round, or layer, beside a message's own and the packed form."""
+    from mpicomp.bench.models import model_costs
+
+    for case in model_costs(data):
+        by = ", ".join(f"{bits:.3f} by {name}" for name, bits in case["by_model_of"].items())
+        line = "{method}, {message}: {packed:.3f} packed, {fitted:.3f} fitted; {by}; entropy {entropy:.3f}"
+        click.echo(json.dumps(case) if as_json else line.format(**case, by=by))
+    return 0
+
+
 def _elsewhere(ranks: int | None) -> bool:
     """Whether this process is to start ``ranks`` ranks, and not to be one of them."""
     started = launched_ranks()

@@ -10,9 +10,9 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.entropy import (
-    TOTAL,
     Model,
     bits,
+    check_model,
     decode_model,
     decode_symbols,
     encode_model,
@@ -52,11 +52,7 @@ class Coded(Unbiased):
             )
         if self.model is not None:
             object.__setattr__(self, "model", tuple(self.model))
-            if len(self.model) != self.Q.alphabet or sum(self.model) != TOTAL or min(self.model) < 0:
-                raise ConfigError(
-                    f"a model of {len(self.model)} frequencies that sum to {sum(self.model)}; "
-                    f"{self.Q} has {self.Q.alphabet} symbols, and the sum must be {TOTAL}."
-                )
+            check_model(self.model, self.Q.alphabet, str(self.Q))
 
     def learned(self, buf: Bytes, d: int) -> Self:
         """The same, knowing the model of the symbols of ``buf``, a message of ours for a vector in R^d."""

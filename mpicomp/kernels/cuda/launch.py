@@ -4,10 +4,11 @@ Arrays live on the device and what is returned stays there.  x: contiguous, one-
 float64.  A ``stream`` is (key, upper counter lanes), as for ``kernels.philox.words``.
 
 Streams.  Every launch, allocation and copy goes to the current CUDA stream of the calling thread.  A
-function that may raise, or that returns a number or an array whose size depends on the data, ends by
-waiting for that stream, and for no other; what only moves or selects (``words``, ``permute``,
-``top_k``, ``encode_indices``, ``gather``, ``scatter_add``, ``add_scaled``, ``decode_values``, the
-``dither_pack``, ``natural_dither_pack`` and ``ternary_pack`` of a given norm, ``sign_add``) does not wait.
+function that may raise, that returns a number or an array whose size depends on the data, or that codes a
+dense set of indices (the host does), ends by waiting for that stream, and for no other; what only moves
+or selects (``words``, ``permute``, ``top_k``, ``encode_indices`` of a sparse set, ``gather``,
+``scatter_add``, ``add_scaled``, ``decode_values``, the ``dither_pack``, ``natural_dither_pack`` and
+``ternary_pack`` of a given norm, ``sign_add``) does not wait.
 Bytes that are handed to MPI or to another stream have to be waited for by whoever hands them over.
 
 Nothing is added from a message that is refused.  Indices are not checked against the length of x.
@@ -20,8 +21,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from mpicomp.coding import bitmaps
 from mpicomp.coding.bits import expect_length, packed_nbytes
-from mpicomp.coding.indices import _BITMAP, _RAW, _THREES, _layout, index_nbytes
+from mpicomp.coding.indices import _BITMAP, _CODED, _RAW, _layout, index_nbytes
 from mpicomp.coding.values import WIDTH
 from mpicomp.errors import ConfigError, DivergedError, MessageError, not_finite
 from mpicomp.kernels.dithering import symbol_too_large
@@ -414,17 +416,21 @@ class Kernels:
         if k == 0:
             return
         layout, _ = _layout(d, k)
-        if layout == _THREES:
-            split = -(-k // 5)
-            self._each(split, "indices", "pack_thirds", indices, k, out, split)
-        else:
-            width = _symbol_width(layout, d)
-            split = packed_nbytes(k, width)
-            self._each(split, "indices", "pack_lower", indices, k, width, out, split)
+        if layout == _CODED:
+            bitmap = self.device.host(self._marks(indices, _BITMAP, d))
+            out[:] = self.xp.asarray(bitmaps.encode(bitmap, d, k))
+            return
+        width = _symbol_width(layout, d)
+        split = packed_nbytes(k, width)
+        self._each(split, "indices", "pack_lower", indices, k, width, out, split)
         if layout != _RAW:
-            upper = self.xp.zeros(-(-(out.size - split) // 4), dtype=np.uint32)
-            self._each(k, "indices", "set_upper", indices, k, layout, upper)
-            out[split:] = upper.view(np.uint8)[: out.size - split]
+            out[split:] = self._marks(indices, layout, 8 * (out.size - split))
+
+    def _marks(self, indices: Array, layout: int, nbits: int) -> Array:
+        """The bytes of the layout's bitmap."""
+        words = self.xp.zeros(-(-nbits // 32), dtype=np.uint32)
+        self._each(indices.size, "indices", "set_upper", indices, indices.size, layout, words)
+        return words.view(np.uint8)[: -(-nbits // 8)]
 
     def decode_indices(self, buf: Array, d: int, k: int) -> Array:
         """The k increasing indices below d in ``buf``.  Raises ``MessageError`` if it holds no such set."""
@@ -435,24 +441,24 @@ class Kernels:
 
     def _decode_indices(self, buf: Array, d: int, k: int) -> Array:
         layout, _ = _layout(d, k)
-        width = 0 if layout == _THREES else _symbol_width(layout, d)
-        split = -(-k // 5) if layout == _THREES else packed_nbytes(k, width)
+        if layout == _CODED:
+            layout, buf = _BITMAP, self.xp.asarray(bitmaps.decode(self.device.host(buf), d, k))
+        width = _symbol_width(layout, d)
+        split = packed_nbytes(k, width)
         upper = None
         if layout != _RAW:
-            nbits = d if layout == _BITMAP else k + ((d - 1) // 3 if layout == _THREES else (d - 1) >> layout)
+            nbits = d if layout == _BITMAP else k + ((d - 1) >> layout)
             marks = self._empty(_words(nbits), np.uint32)
             self._each(marks.size, "selection", "import_bits", buf[split:], nbits, marks, marks.size)
             upper = self._positions(marks, k)
         out = self._empty(k, np.int64)
-        bad = trits = 0
+        bad = 0
         if upper is None or upper.size == k:
             lower = (_or_null(upper), buf, split)
             self._each(k, "indices", "join", *lower, k, d, layout, width, out, self.device.pointer)
-            bad, trits, _ = self._noted()
+            bad, *_ = self._noted()
         if bad or (upper is not None and upper.size != k):
             raise refused(d, k)
-        if trits:
-            raise _trits_too_large(trits)
         return out
 
     def _complement(self, indices: Array, d: int) -> Array:
