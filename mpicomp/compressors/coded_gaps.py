@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from mpicomp import kernels
 from mpicomp.coding import gaps
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.entropy import (
@@ -66,7 +67,7 @@ class CodedGaps(Contractive):
         return replace(self, model=possible + (0,) * (gaps.ALPHABET - len(possible)))
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        packed = self.C.compress(x, key)
+        packed = kernels.host(self.C.compress(x, key))
         split = self._index_nbytes(x.size)
         symbols, remainders = gaps.symbols_of(decode_indices(packed[:split], x.size, self._count(x.size)))
         counts = np.bincount(symbols, minlength=gaps.ALPHABET)
@@ -85,7 +86,9 @@ class CodedGaps(Contractive):
         self.C.decompress_add(self._packed(buf, out.size), out, key, scale)
 
     def _packed(self, buf: Bytes, d: int) -> Bytes:
-        """C's message."""
+        """C's message, where ``buf`` is."""
+        if kernels.on_device(buf):
+            return kernels.put(self._packed(kernels.host(buf), d))
         if len(buf) and buf[0] == _PACKED:
             return buf[1:]
         indices, rest = self._split(buf, d)
