@@ -19,7 +19,7 @@ def open_device(name: str) -> Any:
         raise unknown("device", name, DEVICES)
     if name == "cpu":
         return None
+    from mpicomp.kernels.cuda import Kernels
     from mpicomp.kernels.cuda.gpu import Gpu  # CuPy is optional
-    from mpicomp.kernels.cuda.launch import Kernels
 
     return Kernels(Gpu(local_rank()))

@@ -29,8 +29,8 @@ def _own_cache(tmp_path_factory):
 def cuda(request, tmp_path_factory):
     """The CUDA kernels on a CPU that plays the device, and on a GPU where there is one."""
     from mpicomp.errors import ConfigError
+    from mpicomp.kernels.cuda import Kernels
     from mpicomp.kernels.cuda.gpu import Gpu
-    from mpicomp.kernels.cuda.launch import Kernels
     from tests.cuda_host import COMPILER, Host
 
     if request.param == "host":

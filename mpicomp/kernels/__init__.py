@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from mpicomp.kernels import definition
 from mpicomp.kernels.loading import load, loaded
 
-_device: Any = None  # the ``cuda.launch.Kernels`` of the device in use
+_device: Any = None  # the ``cuda.Kernels`` of the device in use
 
 LONG = 2**14  # from here on a call gains more than some tens of microseconds, a run more than the loading
 
@@ -43,7 +43,7 @@ def add_scaled(out: NDArray[np.floating], x: NDArray[np.floating], scale: float)
 
 @contextmanager
 def using(device: Any) -> Iterator[None]:
-    """Within, what ``put`` is given goes to ``device``, a ``cuda.launch.Kernels``; None: it stays."""
+    """Within, what ``put`` is given goes to ``device``, a ``cuda.Kernels``; None: it stays."""
     global _device
     before, _device = _device, device
     try:
