@@ -18,7 +18,7 @@ from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
 from mpicomp.record import Recorder, Row, describe_machine
 
-GROWTH = 1e12  # a squared gradient norm this many times the first local ones counts as divergence
+GROWTH = 1e12  # a squared gradient norm this many times the first local ones, and 1, counts as divergence
 
 Progress = Callable[[int, Row | None], None]
 
@@ -160,7 +160,7 @@ class Session:
             self.recorder.add(row)
             if self.round == 0:
                 self.scale = seen.local_norm_sq
-            if not row.grad_norm_sq <= GROWTH * max(self.scale, 1e-12):
+            if not row.grad_norm_sq <= GROWTH * max(self.scale, 1.0):
                 raise DivergedError(f"f = {row.f:.3g}, |∇f|² = {row.grad_norm_sq:.3g}.")
         except DivergedError as error:
             if self.round == 0:

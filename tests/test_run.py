@@ -69,7 +69,7 @@ from mpicomp.compressors import (
 )
 from mpicomp.errors import ConfigError, DivergedError, MessageError, RecordError
 from mpicomp.methods import METHODS
-from mpicomp.problems import Objective, Problem, Quadratics
+from mpicomp.problems import Objective, Problem, Quadratics, Saddle
 from mpicomp.record import Row, read_rows
 from mpicomp.transports.base import placement
 from mpicomp.transports.local import Local
@@ -703,6 +703,13 @@ def test_a_gradient_that_is_not_finite_names_worker_and_round(method, bad, tmp_p
 def test_a_bad_gradient_in_an_observation_is_a_divergence(method):
     with pytest.raises(DivergedError, match=r"gamma=0\.1"):
         run(method, Broken(np.inf), every=1)
+
+
+def test_leaving_a_stationary_start_is_no_divergence():
+    """There all gradients are 0, and any other is infinitely many times larger."""
+    method = PerturbedSGD(TopK(2), eta=0.02, r=30.0, I_reset=50, R=10.0)
+    rows = mpicomp.run(method, Saddle(d=4, curvature=100.0), workers=2, rounds=20, every=1).rows
+    assert rows[0].grad_norm_sq == 0 and max(row.grad_norm_sq for row in rows) > 1
 
 
 @every_method
