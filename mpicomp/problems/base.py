@@ -164,6 +164,6 @@ class Problem(ABC):
     def constants(self, n: int) -> Constants:
         """The constants for n workers.  Raises ``ConfigError`` if the problem does not know them."""
         raise ConfigError(
-            f"{type(self).__name__} gives no constants, so what says \"theory\" cannot be computed. "
+            f'{type(self).__name__} gives no constants, so what says "theory" cannot be computed. '
             "Give gamma, and p or the like where the method has it, as numbers, or define constants(n)."
         )
