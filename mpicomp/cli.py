@@ -203,8 +203,15 @@ def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[s
 )
 @ranks_option
 @server_option
+@device_option
 def compare(
-    suite: Path, out: Path | None, resume: str | None, part: str | None, ranks: int | None, server: str
+    suite: Path,
+    out: Path | None,
+    resume: str | None,
+    part: str | None,
+    ranks: int | None,
+    server: str,
+    device: str,
 ) -> int:
     """Run the methods of SUITE.toml on its problem, or on that of each [[case]]; write table and figure."""
     from mpicomp.compare import WHOLE, compare_all
@@ -219,10 +226,9 @@ def compare(
     folder = out or Path("runs") / suite.stem
     with stages(_watched()) as progress:
         try:
-            options: Any = {"part": share, "dedicated": server == "dedicated", "progress": progress}
-            options["resume"] = (
-                None if part else RESUME[resume]
-            )  # the parts of one comparison share its folder
+            options: Any = {"part": share, "dedicated": server == "dedicated", "device": device}
+            # The parts of one comparison share its folder.
+            options |= {"progress": progress, "resume": None if part else RESUME[resume]}
             if isinstance(loaded, Study):
                 compare_all(loaded, folder, **options)
             else:

@@ -53,6 +53,7 @@ def compare(
     resume: bool | None = False,
     part: Part = WHOLE,
     dedicated: bool = False,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> Comparison:
     """Run ``suite`` into the folder ``out``, here or on the ranks of the MPI job we are in.
@@ -60,10 +61,11 @@ def compare(
     Collective; every rank gets the comparison, the server alone writes.  A run that diverges is
     recorded as such, any other error ends the comparison.  ``resume`` continues one that was
     interrupted: finished runs are kept, the others start afresh; None does so if there is one.  Of a
-    comparison that is split into parts, each a job of its own, only ``part`` is run.  Raises
-    ``KeyboardInterrupt`` on all ranks if a signal asked to stop.
+    comparison that is split into parts, each a job of its own, only ``part`` is run.  ``dedicated`` and
+    ``device`` are those of ``run``.  Raises ``KeyboardInterrupt`` on all ranks if a signal asked to stop.
     """
-    return _compare(suite, part.of_all(suite.pieces()), Path(out), resume, dedicated, progress)
+    where = {"dedicated": dedicated, "device": device}
+    return _compare(suite, part.of_all(suite.pieces()), Path(out), resume, where, progress)
 
 
 def _compare(
@@ -71,12 +73,12 @@ def _compare(
     work: list[Piece],
     out: Path,
     resume: bool | None,
-    dedicated: bool,
+    where: dict[str, Any],
     progress: Progress | None,
 ) -> Comparison:
-    control = connect(suite.workers, dedicated)
+    control = connect(suite.workers, where["dedicated"])
     try:
-        comparison = _Job(suite, work, out, control, dedicated, progress).run(resume)
+        comparison = _Job(suite, work, out, control, where, progress).run(resume)
     except (MpicompError, KeyboardInterrupt):  # the same on all ranks
         control.close()
         raise
@@ -94,6 +96,7 @@ def compare_all(
     resume: bool | None = False,
     part: Part = WHOLE,
     dedicated: bool = False,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> None:
     """Run every case of ``study`` into its folder below ``out``; otherwise like ``compare``."""
@@ -104,7 +107,8 @@ def compare_all(
         control.together(lambda: open_study(folder, study, resume) if control.is_server else None)
         for case in study.cases:
             work = [piece for of, piece in share if of is case]
-            _compare(case.suite, work, folder / case.slug, None, dedicated, progress)
+            where = {"dedicated": dedicated, "device": device}
+            _compare(case.suite, work, folder / case.slug, None, where, progress)
     finally:
         control.close()
 
@@ -118,11 +122,11 @@ class _Job:
         work: list[Piece],
         out: Path,
         control: Transport,
-        dedicated: bool,
+        where: dict[str, Any],
         progress: Progress | None,
     ) -> None:
         self.suite, self.work, self.out = suite, work, out
-        self.control, self.dedicated, self.progress = control, dedicated, progress
+        self.control, self.where, self.progress = control, where, progress
         trials = sum(hi - lo + 1 for lo, hi in (e.tune for e, _ in work if e.tune))
         self.number, self.of = 0, trials + sum(len(seeds) for _, seeds in work)
 
@@ -169,10 +173,8 @@ class _Job:
             if self.progress is not None:
                 self.progress(stage, round, row)
 
-        options = self.suite.limits() | options
-        result = run(
-            method, self.suite.problem, seed=seed, dedicated=self.dedicated, progress=report, **options
-        )
+        options = self.suite.limits() | self.where | options
+        result = run(method, self.suite.problem, seed=seed, progress=report, **options)
         if result.status == "interrupted":
             raise KeyboardInterrupt
         return result

@@ -11,6 +11,7 @@ import pytest
 
 import mpicomp
 from mpicomp import EF21, TopK, kernels, problems
+from mpicomp.compare import compare
 from mpicomp.errors import ConfigError, RecordError
 from mpicomp.keys import Key
 from mpicomp.methods.whitening import WhitenedMethod
@@ -26,6 +27,7 @@ from mpicomp.problems import (
     Saddle,
     Softmax,
 )
+from mpicomp.suite import load_suite
 from tests import everything
 from tests.cuda_host import Host
 from tests.cuda_host.arrays import ATTRIBUTES, FUNCTIONS, DeviceArray, Library
@@ -120,6 +122,30 @@ def test_a_run_is_resumed_on_the_device_and_nowhere_else(device, tmp_path):
     with pytest.raises(RecordError, match="device is cuda there and cpu here"):
         run(20, "parts", resume=True)
     assert run(20, "parts", resume=True, device="cuda").iterates_sha256 == whole.iterates_sha256
+
+
+def test_a_comparison_runs_on_the_device_too(device, tmp_path):
+    table = """
+        problem = "quadratics(d=20)"
+        workers = 2
+        rounds = 10
+        [[method]]
+        label = "GD"
+        method = "gd()"
+        tune = [0, 1]
+        [[method]]
+        label = "EF21"
+        method = "ef21(C=topk(k=3))"
+    """
+    (tmp_path / "suite.toml").write_text(table)
+    suite = load_suite(tmp_path / "suite.toml")
+    rows = [
+        [outcome.rows for outcome in compare(suite, tmp_path / name, device=name).outcomes]
+        for name in ("cpu", "cuda")
+    ]
+    for here, there in zip(*rows, strict=True):
+        assert [row.up_bytes for row in here] == [row.up_bytes for row in there]
+        assert not exact(device) or [row.f for row in here] == [row.f for row in there]
 
 
 def test_an_objective_of_a_users_own_is_moved_with_the_arrays_it_holds(device):
