@@ -373,7 +373,8 @@ def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json:
             "of {copied} values; add {add_seconds:.3g} s, {add_copies:.2f} copies"
         )
     for case in figures:
-        click.echo(json.dumps(case) if as_json else line.format(**case))
+        plain = "; plain numpy compresses in {plain_copies:.3g} copies" if case.get("plain_copies") else ""
+        click.echo(json.dumps(case) if as_json else (line + plain).format(**case))
     return 0
 
 
