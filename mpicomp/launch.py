@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,9 +20,10 @@ from types import FrameType
 from typing import NoReturn
 
 from mpicomp.errors import ConfigError
-from mpicomp.transports import launched_rank
+from mpicomp.transports import STATUS, launched_rank, note_status
 
-STATUS = "MPICOMP_STATUS"  # the file in which rank 0 leaves the exit status
+_ENDING = 10  # seconds that mpirun has to end once a rank has said that the job is over
+_PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 # One thread a rank: ranks share the cores, and BLAS results may depend on the number of threads.
 _THREADS = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -86,7 +89,7 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
     """Run ``python ARGUMENTS`` on that many ranks and return the exit status.
 
     Ctrl-C, or a request to this process to end, is passed on as a request to end after a common round;
-    a second one ends the job at once.
+    a second one ends the job at once.  No process of the job outlives this one, or an mpirun that hangs.
     """
     launcher = find_launcher()
     command = [launcher.path, "-n", str(ranks), sys.executable, *arguments]
@@ -101,7 +104,7 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
         else:  # mpirun gives its ranks a terminal of 80 columns all the same
             environment |= {"COLUMNS": "140", "TERM": "dumb"}
         # In a session of its own: the terminal's Ctrl-C would make mpirun kill the ranks.
-        job = subprocess.Popen(command, env=environment, start_new_session=True)
+        job = subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=_end_with_us)
         requests = iter((signal.SIGUSR1, signal.SIGTERM))
 
         def pass_on(number: int, frame: FrameType | None) -> None:
@@ -109,10 +112,41 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, pass_on)
-        job.wait()
-        if job.returncode < 0:
+        hung = _wait(job, status)
+        _kill_session(job.pid)
+        if job.returncode < 0 and not hung:
             return 128 - job.returncode  # as a shell reports what a signal ended
-        return job.returncode or (int(status.read_text()) if status.exists() else 0)
+        return (0 if hung else job.returncode) or (int(status.read_text()) if status.exists() else 0)
+
+
+def _wait(job: subprocess.Popen[bytes], status: Path) -> bool:
+    """Wait for mpirun to end.  Gives whether it had to be killed: its ranks were done, and it was not."""
+    over = 0.0
+    while over < _ENDING:
+        try:
+            job.wait(timeout=0.5)
+            return False
+        except subprocess.TimeoutExpired:
+            over += 0.5 * status.exists()
+    sys.stderr.write(f"mpicomp: the ranks have ended and mpirun has not, for {_ENDING} s; it is killed.\n")
+    job.kill()
+    job.wait()
+    return True
+
+
+def _kill_session(leader: int) -> None:
+    """Kill what is left of a job on this host: ranks that are stopped, or whose mpirun was killed."""
+    for process in Path("/proc").glob("[0-9]*"):  # Linux; elsewhere there is none
+        with suppress(OSError):
+            session = (process / "stat").read_text().rpartition(")")[2].split()[3]
+            if int(session) == leader:
+                os.kill(int(process.name), signal.SIGKILL)
+
+
+def _end_with_us() -> None:
+    """In mpirun's process, before it begins: let it end its job when this process is killed.  Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def leave(status: int) -> NoReturn:
@@ -123,7 +157,7 @@ def leave(status: int) -> NoReturn:
     """
     if STATUS in os.environ:
         if launched_rank() == 0:
-            Path(os.environ[STATUS]).write_text(str(status))
+            note_status(status)
         status = 0
     elif status and launched_rank() > 0:
         time.sleep(2)  # mpirun ends the job at the first rank that leaves so: rank 0 has to speak before

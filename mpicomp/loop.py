@@ -52,6 +52,7 @@ class Loop:
     def step(self, k: int) -> bool:
         """Round k.  Returns whether some rank has asked to stop after it."""
         t, method, key = self.transport, self.method, Key(self.seed, k, None, self.transport.n)
+        t.doing = f"round {k}"
         senders = method.senders(key)
         down: Bytes | None = None
         try:

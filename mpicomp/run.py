@@ -81,6 +81,7 @@ def run(
     resume: bool = False,
     checkpoint_every: int | None = None,
     dedicated: bool = False,
+    stall_timeout: float | None = None,
     transport: Transport | None = None,
     progress: Callable[[int, Row | None], None] | None = None,
 ) -> Run:
@@ -91,6 +92,9 @@ def run(
     out               a folder for the record; ``resume`` continues the run that it holds
     checkpoint_every  rounds between checkpoints in ``out``; one is always written at the end
     dedicated         rank 0 is the server only (MPI)
+    stall_timeout     seconds; ranks that wait for longer name who is silent and end the job (MPI).  It has to
+                      exceed the longest time that a rank computes between two messages: to read its data,
+                      the gradients of its workers in one round, an observation
     progress          called on the server after each round with its number, and the row if there is one
 
     Raises an ``MpicompError`` on every rank alike; the record of a run that diverged is kept in ``out``.
@@ -103,6 +107,8 @@ def run(
         checkpoint_every = _count("checkpoint_every", checkpoint_every)
         if out is None:
             raise ConfigError("checkpoint_every needs a folder to write to: give out.")
+    if stall_timeout is not None and not (isinstance(stall_timeout, Real) and stall_timeout > 0):
+        raise ConfigError(f"stall_timeout={stall_timeout!r}; allowed: a number of seconds above 0.")
     ends = {"target_grad_norm_sq": target_grad_norm_sq, "max_bytes": max_bytes, "max_seconds": max_seconds}
     for name, value in ends.items():
         if value is not None and not (isinstance(value, Real) and value >= 0):
@@ -112,7 +118,7 @@ def run(
     limits = Limits(rounds, every, target_grad_norm_sq, max_bytes, max_seconds)
     folder = None if out is None else Path(out)
 
-    t = transport or connect(workers, dedicated)
+    t = transport or connect(workers, dedicated, stall_timeout)
     try:
         with stop_on_signals(t):
             loop = Loop(method, problem, t, seed)

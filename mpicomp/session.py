@@ -98,6 +98,7 @@ class Session:
     def save(self) -> None:
         """Write a checkpoint, if there is a folder."""
         if self.folder is not None and self.round != self.saved:
+            self.loop.transport.doing = f"checkpoint after round {self.round}"
             header = {
                 "config": self.config,
                 "seconds": self.seconds,
@@ -136,6 +137,7 @@ class Session:
 
     def _record(self) -> str | None:
         """Observe, add a row, and hear from the server whether the run ends here."""
+        self.loop.transport.doing = f"observation after round {self.round}"
         if not self.loop.transport.is_server:
             self.loop.observe()  # if it fails here, the server is told, and tells
         return self._told(self._add_row)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from pathlib import Path
 
 from mpicomp.errors import ConfigError
 from mpicomp.transports.base import Transport
 from mpicomp.transports.local import Local
+
+STATUS = "MPICOMP_STATUS"  # names the file in which a rank tells ``mpicomp launch`` that the job is over
 
 # Variables by which a launcher tells a process how many ranks it has started.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -29,7 +33,14 @@ def launched_rank() -> int:
     return int(found) if launched_ranks() is not None else 0
 
 
-def connect(n: int, dedicated: bool = False) -> Transport:
+def note_status(status: int) -> None:
+    """Tell ``mpicomp launch``, if it started this rank here, the job's exit status: it is about to end."""
+    if STATUS in os.environ:
+        with suppress(OSError):  # on another host there is no such folder
+            Path(os.environ[STATUS]).write_text(str(status))
+
+
+def connect(n: int, dedicated: bool = False, stall_timeout: float | None = None) -> Transport:
     """The transport for n workers: MPI inside a job of several ranks, else Local.
 
     Raises ``ConfigError`` if the launcher started several ranks but MPI knows of one: then every rank
@@ -56,4 +67,4 @@ def connect(n: int, dedicated: bool = False) -> Transport:
         )
     if dedicated and mpi.world_size() == 1:
         raise ConfigError("a dedicated server needs at least 2 ranks; 1 was started.")
-    return mpi.Mpi(n, dedicated=dedicated)
+    return mpi.Mpi(n, dedicated=dedicated, stall_timeout=stall_timeout)
