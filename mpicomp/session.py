@@ -105,6 +105,7 @@ class Session:
                 "scale": self.scale,
                 "digest": self.loop.digest.value.hex(),
             }
+            self.loop.transport.together(self.loop.check)
             states = self.loop.states()
             checkpoint.save(self.folder / "checkpoint", self.loop.transport, self.round, states, header)
             self.saved = self.round
@@ -176,6 +177,7 @@ class Session:
         digests = t.collect(sha256(self.loop.x.tobytes()).hexdigest())
 
         def check() -> None:
+            self.loop.check()
             if digests is not None and len(set(digests)) > 1:
                 odd = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
                 raise MpicompError(

@@ -46,9 +46,7 @@ class Sparse(Unbiased, Contractive):
         return np.concatenate([np.array([2 * _WIRE.index(values) + dense], dtype=np.uint8), body])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        if len(buf) == 0 or buf[0] >= 2 * len(_WIRE):
-            raise MessageError("a message that starts with no layout that Sparse has.")
-        values, dense = _WIRE[buf[0] // 2], buf[0] % 2
+        values, dense = _layout(buf)
         if dense:
             scatter_add(out, (slice(0, out.size),), decode_values(buf[1:], out.size, values), scale)
         else:
@@ -59,13 +57,21 @@ class Sparse(Unbiased, Contractive):
         return None
 
     def paper_bits(self, buf: Bytes, d: int) -> int:
-        return 32 * (d if buf[0] % 2 else decode_sparse(buf[1:], d, _WIRE[buf[0] // 2])[0].size)
+        values, dense = _layout(buf)
+        return 32 * (d if dense else decode_sparse(buf[1:], d, values)[0].size)
 
     def omega(self, d: int, n: int) -> float:
         return 0.0
 
     def alpha(self, d: int, n: int) -> float:
         return 1.0
+
+
+def _layout(buf: Bytes) -> tuple[str, bool]:
+    """The format of a message's values, and whether it holds all of them."""
+    if len(buf) == 0 or buf[0] >= 2 * len(_WIRE):
+        raise MessageError("a message that starts with no layout that Sparse has.")
+    return _WIRE[buf[0] // 2], bool(buf[0] % 2)
 
 
 def _narrowest(x: Array) -> str:

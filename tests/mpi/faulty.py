@@ -5,6 +5,7 @@ kill RANK       that rank, killed
 observe, crash  worker 5's value, at the second observation: a user error, or any other exception
 after           rank 1, once the run is over, while the others begin another
 short, long     the message of worker 5 in round 7, on its way: a byte is lost, or one too many
+flip AT         that byte of the broadcast of round 7 (-1: the last), as it arrives on rank 1
 full FOLDER     the disk under the record, after some rows
 shard, x0       worker 5's data, at the start; the starting point, which differs from rank to rank
 """
@@ -72,13 +73,20 @@ class Garbling(Mpi):
 
     def garble(self, numbered):
         i, message = numbered
-        if i == 5 and self.rounds == 7:
+        if i == 5 and self.rounds == 7 and fault in ("short", "long"):
             message = message[:-1] if fault == "short" else np.append(message, message[:1])
         return i, message
 
+    def broadcast(self, message):
+        down, stop = super().broadcast(message)
+        if fault == "flip" and self.rank == 1 and self.rounds == 7:
+            down = down.copy()
+            down[int(rest)] ^= 0xFF
+        return down, stop
+
 
 options = {"rounds": 1000, "every": 1000}
-if fault in ("short", "long"):
+if fault in ("short", "long", "flip"):
     options["transport"] = Garbling(8, MPI.COMM_WORLD)
 if fault == "full":
     options |= {"out": rest, "every": 10}
