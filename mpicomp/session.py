@@ -105,10 +105,15 @@ class Session:
                 "scale": self.scale,
                 "digest": self.loop.digest.value.hex(),
             }
-            self.loop.transport.together(self.loop.check)
+            self.loop.transport.together(self._check)
             states = self.loop.states()
             checkpoint.save(self.folder / "checkpoint", self.loop.transport, self.round, states, header)
             self.saved = self.round
+
+    def _check(self) -> None:
+        """Raise what stands in the way of a checkpoint: no sound state here, or no folder any more."""
+        self.loop.check()
+        self.recorder.check()
 
     def _load(self) -> None:
         if self.folder is None:
