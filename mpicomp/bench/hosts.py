@@ -129,7 +129,7 @@ class Hosts:
         self._members: list[subprocess.Popen] = []  # what ends with the lab
         rate = round(self.rate or 0)
         burst = max(3028, rate // 8 // 2000)  # two frames, or what the link carries in half a millisecond
-        isolated = "unshare --net --uts --mount --pid --fork --kill-child --mount-proc".split()
+        isolated = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         joint = "relay" if self.delay else "bridge"
         self._lab = subprocess.Popen(
             [*isolated, "sh", "-c", _BUILD, "sh", str(self.n), str(rate), str(burst), joint],
