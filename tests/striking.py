@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -15,7 +17,8 @@ from typing import Any
 import mpicomp
 from mpicomp.config import parse_method, parse_problem
 from mpicomp.errors import RecordError
-from tests.launching import TESTS, finish, start
+from tests.launching import TESTS, finish
+from tests.launching import start as mpirun
 
 # What a rank may be in the middle of; a name with "part" or more in it is that of a file being written.
 ANY_RANK = ("data", "gradient", "compress", "follow", "observe", "part")
@@ -81,32 +84,61 @@ class Outcome:
     after: float
 
 
-def struck(strike: Strike, folder: Path, ranks: int = 3, limit: float = 60) -> Outcome:
-    """Run the job into ``folder``.  A job that hangs, or leaves a process behind, fails the test."""
-    options = OPTIONS | SAVED
+def struck(
+    strike: Strike, folder: Path, ranks: int = 3, launched: bool = False, stall_timeout: float | None = None
+) -> Outcome:
+    """Run the job into ``folder``, by mpirun or `mpicomp launch`; a hang, or a process left, is a failure."""
+    options = OPTIONS | SAVED | {"stall_timeout": stall_timeout}
     asked = json.dumps(asdict(strike) | {"folder": str(folder), "problem": PROBLEM, "options": options})
     script = str(TESTS / "mpi" / "struck.py")
-    job = start(ranks, "-m", "mpi4py", script, asked, PYTHONPATH=str(TESTS.parent))
-    done = finish(job, limit)
+    launcher = launch if launched else start
+    done = finish(launcher(ranks, script, asked, PYTHONPATH=str(TESTS.parent)), limit=60)
     ended = time.time()
-    time.sleep(0.05)
-    assert not alive(job.pid), "a process of the job is left"
+    expect_gone(str(folder), 1.0)
     time_struck = Path(f"{folder}.struck")
     assert time_struck.exists(), f"nobody was struck\n{done.stderr}"
     return Outcome(done.returncode, done.stderr, ended - float(time_struck.read_text()))
 
 
-def alive(session: int) -> list[int]:
-    """The processes of a session, zombies aside."""
+def start(ranks: int, *command: str, **environment: str) -> subprocess.Popen[str]:
+    """mpirun, as the command line starts it."""
+    return mpirun(ranks, "-m", "mpi4py", *command, **environment)
+
+
+def launch(ranks: int, *command: str, **environment: str) -> subprocess.Popen[str]:
+    """`mpicomp launch`."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "mpicomp", "launch", "--ranks", str(ranks), *command],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def alive(word: str) -> list[int]:
+    """The processes with ``word`` in their command, which for a job is its folder.  This one aside."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            state, _, _, of = (process / "stat").read_text().rpartition(")")[2].split()[:4]
+            command = (process / "cmdline").read_bytes()  # empty for a zombie
         except OSError:
             continue
-        if int(of) == session and state != "Z":
+        if word.encode() in command and int(process.name) != os.getpid():
             found.append(int(process.name))
     return found
+
+
+def expect_gone(word: str, seconds: float) -> None:
+    """Fail if, for so long, some process of the job goes on; and end it."""
+    deadline = time.monotonic() + seconds
+    while left := alive(word):
+        if time.monotonic() > deadline:
+            for process in left:
+                os.kill(process, signal.SIGKILL)
+            raise AssertionError(f"processes {left} of the job are left")
+        time.sleep(0.02)
 
 
 def check(strike: Strike, outcome: Outcome) -> None:
@@ -149,8 +181,3 @@ def check_resumed(strike: Strike, folder: Path) -> None:
 def whole(method: str) -> str:
     """The hash over all iterates of the run that nothing happens to."""
     return mpicomp.run(parse_method(method), parse_problem(PROBLEM), **OPTIONS).iterates_sha256
-
-
-def stop(pid: int) -> None:
-    """Let a process fall silent."""
-    os.kill(pid, signal.SIGSTOP)

