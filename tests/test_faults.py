@@ -203,15 +203,15 @@ def test_killed_while_a_checkpoint_is_written_the_previous_one_is_used(name, who
 @pytest.mark.parametrize("name", ["part-0.npz", "manifest.json"])
 def test_a_checkpoint_cut_off_anywhere_gives_way_to_the_previous_one(name, whole, tmp_path):
     """What a file system may leave of a file after a power cut, though it was renamed into place."""
-    folder = tmp_path / "run"
-    run(folder, checkpoint_every=10)
-    shutil.copytree(folder, tmp_path / "sound")
-    for keep in positions(whole[1][name], 12)[:-1]:
-        shutil.rmtree(folder)
-        shutil.copytree(tmp_path / "sound", folder)
-        path = folder / "checkpoint" / "round-40" / name
-        path.write_bytes(path.read_bytes()[:keep])
+    folder, sound = tmp_path / "run", tmp_path / "sound"
+    run(sound, checkpoint_every=10)
+    path = Path("checkpoint", "round-40", name)
+    content = (sound / path).read_bytes()
+    for keep in positions(len(content) - 2, 12):  # the manifest's last byte is a newline: nothing is lost
+        shutil.copytree(sound, folder)
+        (folder / path).write_bytes(content[:keep])
         assert resumed(folder) == (30, whole[0])
+        shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("checkpoint_every", [5, None])

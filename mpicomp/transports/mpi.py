@@ -21,8 +21,8 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import NoReturn
 
@@ -172,12 +172,10 @@ class Mpi(Transport):
                 comm.Bcast([message[i : i + self._chunk], MPI.BYTE], root=0)
         return message, status
 
-    @contextmanager
-    def _waiting(self, comm: MPI.Comm) -> Iterator[None]:
+    def _waiting(self, comm: MPI.Comm) -> AbstractContextManager[None]:
         """Waiting for messages is part of a run; waiting for what it is measured by is not."""
-        clock = self.clock.phase("wait") if comm is self._messages else nullcontext()
-        with clock, self._watchdog or nullcontext():
-            yield
+        wait = self.clock.phase("wait") if comm is self._messages else nullcontext()
+        return wait if self._watchdog is None else self._watchdog.during(wait)
 
     def fail(self, error: MpicompError) -> None:
         """On the server, while the others wait in ``broadcast``: raise ``error`` on them too."""

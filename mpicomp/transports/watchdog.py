@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
 from typing import Any, NoReturn
 
@@ -21,7 +22,7 @@ _LEAST_PATIENCE = 2.0  # seconds that a busy machine may take to answer
 
 
 class Watchdog:
-    """Watches one rank; a context manager around each of its waits.
+    """Watches the waits of one rank.
 
     comm     a communicator of the watchdogs' own (mpi4py's, in an MPI that threads may call)
     timeout  seconds that the server may wait in one call
@@ -47,11 +48,15 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, daemon=True, name="mpicomp watchdog")
         self._thread.start()
 
-    def __enter__(self) -> None:
+    @contextmanager
+    def during(self, wait: AbstractContextManager[None]) -> Iterator[None]:
+        """``wait``, watched."""
         self._waiting_since = monotonic()
-
-    def __exit__(self, *exception: object) -> None:
-        self._waiting_since, self._busy_since = None, monotonic()
+        try:
+            with wait:
+                yield
+        finally:
+            self._waiting_since, self._busy_since = None, monotonic()
 
     def close(self) -> None:
         """Stop watching; collective."""
