@@ -97,7 +97,7 @@ def struck(
     expect_gone(str(folder), 1.0)
     time_struck = Path(f"{folder}.struck")
     assert time_struck.exists(), f"nobody was struck\n{done.stderr}"
-    return Outcome(done.returncode, done.stderr, ended - float(time_struck.read_text()))
+    return Outcome(done.returncode, done.stderr + done.stdout, ended - float(time_struck.read_text()))
 
 
 def start(ranks: int, *command: str, **environment: str) -> subprocess.Popen[str]:
@@ -149,7 +149,8 @@ def check(strike: Strike, outcome: Outcome) -> None:
         assert outcome.said.count(text) == 1, outcome.said
         assert f"mpicomp: rank {strike.rank} failed" in outcome.said
     else:
-        assert re.search(rf"rank {strike.rank}\b", outcome.said), outcome.said
+        # Open MPI names the rank; MPICH the process and the host, on standard output.
+        assert re.search(rf"rank {strike.rank}\b|PID \d+ RUNNING AT", outcome.said), outcome.said
 
 
 def check_resumed(strike: Strike, folder: Path) -> None:
