@@ -97,7 +97,7 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
     """Run ``python ARGUMENTS`` on that many ranks and return the exit status.
 
     Ctrl-C, or a request to this process to end, is passed on as a request to end after a common round;
-    a second one ends the job at once.
+    a second one ends the job at once.  SIGUSR1 is passed on as it is, however often.
     """
     launcher = find_launcher()
     command = launcher.command(ranks, sys.executable, *arguments)
@@ -111,15 +111,19 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
             environment["COLUMNS"] = str(shutil.get_terminal_size().columns)
         else:  # mpirun gives its ranks a terminal of 80 columns all the same
             environment |= {"COLUMNS": "140", "TERM": "dumb"}
-        # In a session of its own: the terminal's Ctrl-C would make mpirun kill the ranks.
-        job = subprocess.Popen(command, env=environment, start_new_session=True)
-        requests = iter((signal.SIGUSR1, signal.SIGTERM))
+        # In a session of its own, and deaf to SIGTERM: Open MPI's mpirun would kill the ranks at a terminal's
+        # Ctrl-C, and when a batch system tells every process of a job to end, before they have saved a thing.
+        deaf = {signal.SIGTERM} if launcher.vendor == "openmpi" else set()
+        requests = iter((signal.SIGUSR1, signal.SIGINT if deaf else signal.SIGTERM))
 
         def pass_on(number: int, frame: FrameType | None) -> None:
-            job.send_signal(next(requests, signal.SIGKILL))
+            job.send_signal(number if number == signal.SIGUSR1 else next(requests, signal.SIGKILL))
 
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, deaf)  # which mpirun inherits; its ranks do not
+        job = subprocess.Popen(command, env=environment, start_new_session=True)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, pass_on)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         job.wait()
         if job.returncode < 0:
             return 128 - job.returncode  # as a shell reports what a signal ended
