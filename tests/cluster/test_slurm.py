@@ -15,9 +15,9 @@ from tests.cluster.conftest import ROOT
 from tests.launching import mpicomp
 
 JOBS = ROOT / "jobs"
-RUN = ("--problem", "quadratics(d=40, lam=0.1)", "--method", "diana(randk(k=4))", "--workers", "8")
+RUN = ("--problem", "quadratics(d=40, lam=0.1)", "--method", "diana(randk(k=4))", "--workers", "20")
 BRIEF = (*RUN, "--rounds", "50")
-LONG = (*RUN, "--rounds", "3000", "--every", "50")
+LONG = (*RUN, "--rounds", "800", "--every", "10")  # a second or two
 
 
 def outcome(text: str) -> dict:
@@ -127,7 +127,7 @@ def same(found: dict, expected: dict) -> bool:
 
 def test_a_task_of_an_array_queues_itself_again(slurm, folder, whole):
     """The last one, whose job has the number of the whole array; the other runs through."""
-    array = slurm.submit(folder, "--array=0-1", "requeue.sh")
+    array = slurm.submit(folder, "--array=0-1", "--ntasks=1", "--nodes=1", "requeue.sh")
     slurm.wait(begun(folder / "run-1"), "no rows")
     slurm.run("scancel", "--batch", "--signal=USR1", f"{array}_1")
     slurm.wait_for_jobs()
