@@ -226,7 +226,8 @@ def compare(
         from mpicomp.report import publish, publish_study
 
         if part and (missing := unfinished(folder)):
-            click.echo(f"part {part} is done; still missing from other parts: {missing} runs")
+            runs = "1 run" if missing == 1 else f"{missing} runs"
+            click.echo(f"part {part} is done; {runs} of other parts missing yet")
             return 0
         if isinstance(loaded, Study):
             lines = publish_study(folder)
