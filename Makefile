@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 comma := ,
 EXTRAS := test$(if $(filter system,$(MPI)),,$(comma)$(MPI))
 
-.PHONY: help demo test check format lint bench clean
+.PHONY: help demo test test-cluster check format lint bench clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is to make
@@ -28,6 +28,9 @@ demo: $(READY)  ## compare methods on real data with 4 MPI ranks; table and figu
 test: $(READY)  ## all tests, then those that run on 4 ranks at once
 	$(BIN)/python -m pytest --ignore=tests/mpi
 	$(MAKE) --no-print-directory test-4
+
+test-cluster: $(READY)  ## jobs on a real Slurm that the tests start: needs slurm-wlm and munge
+	$(BIN)/python -m pytest tests/cluster
 
 test-%: $(READY)  ## the MPI tests on that many ranks, as in `make test-4`
 	$(BIN)/mpicomp launch --ranks $* -m pytest --only-mpi tests/mpi

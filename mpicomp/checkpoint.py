@@ -61,6 +61,11 @@ def save(folder: Path, transport: Transport, round: int, states: States, header:
     transport.together(write_manifest)
 
 
+def exists(folder: Path) -> bool:
+    """Whether there is a generation to load."""
+    return bool(_generations(folder))
+
+
 def load(folder: Path, transport: Transport, states: States, config: dict[str, str]) -> dict[str, Any]:
     """Fill ``states`` from the newest sound generation and return its manifest; collective.
 

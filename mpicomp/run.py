@@ -78,7 +78,7 @@ def run(
     max_bytes: int | None = None,
     max_seconds: float | None = None,
     out: str | Path | None = None,
-    resume: bool = False,
+    resume: bool | None = False,
     checkpoint_every: int | None = None,
     dedicated: bool = False,
     stall_timeout: float | None = None,
@@ -89,7 +89,8 @@ def run(
 
     every             rounds between rows; f and ∇f are computed for a row, outside the run's seconds
     target_..., max_  further ends of the run, looked at with each row
-    out               a folder for the record; ``resume`` continues the run that it holds
+    out               a folder for the record; ``resume`` continues the run that it holds, and None does
+                      so if there is a checkpoint to continue from, else starts it
     checkpoint_every  rounds between checkpoints in ``out``; one is always written at the end
     dedicated         rank 0 is the server only (MPI)
     stall_timeout     seconds; ranks that wait for longer name who is silent and end the job (MPI).  It has to

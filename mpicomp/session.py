@@ -47,10 +47,19 @@ class Session:
     """``round`` rounds done in ``seconds``; ``scale`` is mean |∇f_i(x⁰)|², known to the server."""
 
     def __init__(
-        self, loop: Loop, method: Method, problem: Problem, limits: Limits, folder: Path | None, resume: bool
+        self,
+        loop: Loop,
+        method: Method,
+        problem: Problem,
+        limits: Limits,
+        folder: Path | None,
+        resume: bool | None,
     ) -> None:
         t = loop.transport
-        self.loop, self.limits, self.folder, self.resumed = loop, limits, folder, resume
+        self.loop, self.limits, self.folder = loop, limits, folder
+        if resume is not False and folder is None:
+            raise ConfigError("resume needs the folder of the run to continue: give out.")
+        self.resumed = self._told(self._has_checkpoint) if resume is None else resume
         self.round, self.seconds, self.scale = 0, 0.0, 0.0
         self.saved: int | None = None  # the round of the newest checkpoint
         # What a resumed run must have in common with the one before, first what the rest follows from.
@@ -66,8 +75,11 @@ class Session:
             "workers_by_rank": t.collect(f"{t.hosted.start}..{t.hosted.stop - 1}" if t.hosted else "none"),
             **describe_machine(),
         }
-        self.recorder = t.together(lambda: Recorder(self.folder if t.is_server else None, facts, resume))
-        if resume:
+        afresh = resume is None and not self.resumed
+        self.recorder = t.together(
+            lambda: Recorder(self.folder if t.is_server else None, facts, self.resumed, afresh)
+        )
+        if self.resumed:
             self._load()
 
     def run(self, checkpoint_every: int | None, progress: Progress | None) -> str:
@@ -115,9 +127,12 @@ class Session:
         self.loop.check()
         self.recorder.check()
 
+    def _has_checkpoint(self) -> bool:
+        assert self.folder is not None
+        return checkpoint.exists(self.folder / "checkpoint")
+
     def _load(self) -> None:
-        if self.folder is None:
-            raise ConfigError("resume needs the folder of the run to continue: give out.")
+        assert self.folder is not None
         states = self.loop.states() | {"replica": self.loop.replica}
         manifest = checkpoint.load(self.folder / "checkpoint", self.loop.transport, states, self.config)
         self.round, self.seconds, self.scale = manifest["round"], manifest["seconds"], manifest["scale"]

@@ -19,7 +19,7 @@ LAYERS = [
     ["ledger", "transports"],
     ["digest", "measure", "record", "checkpoint", "signals", "loop", "session", "run"],
     ["config", "suite", "study", "tuning", "results", "compare"],
-    ["launch", "tables", "figure", "report", "progress", "catalogue", "doctor", "bench"],
+    ["launch", "tables", "figure", "report", "progress", "catalogue", "doctor", "bench", "submit"],
     ["cli", "__init__", "__main__"],
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}

@@ -494,6 +494,29 @@ def test_there_must_be_something_to_resume(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_resume_none_starts_continues_and_leaves_alone(tmp_path):
+    """The same call each time: nothing there, interrupted, finished."""
+    again = {"out": tmp_path / "run", "resume": None}
+    interrupted(17, **again)
+    assert outcome(run(**again)) == outcome(run())
+    assert outcome(run(**again)) == outcome(run())
+    with pytest.raises(RecordError, match="belongs to another run"):
+        run(seed=9, **again)
+    with pytest.raises(ConfigError, match="out"):
+        run(resume=None)
+
+
+def test_resume_none_begins_again_what_ended_before_its_first_checkpoint(tmp_path):
+    again = {"out": tmp_path / "run", "resume": None}
+    interrupted(17, out=tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoint")
+    with pytest.raises(RecordError, match="another configuration"):
+        run(seed=9, **again)
+    assert outcome(run(**again)) == outcome(run())
+    rows = (tmp_path / "run" / "rows.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in rows[1:]] == ["0", "10", "20", "30", "40"]
+
+
 def test_a_lost_table_is_no_lost_run(stopped):
     """rows.csv removed: the run goes on from its checkpoint, or says which file is missing."""
     (stopped / "rows.csv").unlink()

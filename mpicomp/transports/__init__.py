@@ -18,7 +18,10 @@ _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 def launched_ranks() -> int | None:
-    """How many ranks the launcher says it started, or None outside a launcher."""
+    """How many ranks the launcher says it started, or None outside a launcher.
+
+    A Slurm job's batch script is outside: it knows the job's SLURM_NTASKS, but is no step of it.
+    """
     for name in _SIZES:
         if name in os.environ:
             return int(os.environ[name])
@@ -38,6 +41,17 @@ def note_status(status: int) -> None:
     if STATUS in os.environ:
         with suppress(OSError):  # on another host there is no such folder
             Path(os.environ[STATUS]).write_text(str(status))
+
+
+def _remedy() -> str:
+    """What to do about a launcher and an MPI library that do not belong together."""
+    if "SLURM_STEP_ID" in os.environ:
+        return (
+            "`srun --mpi=pmix` suits most builds of Open MPI, `srun --mpi=pmi2` those of MPICH, and `srun "
+            "--mpi=list` says what this Slurm has. Or leave srun out: `mpicomp run --ranks N` in the job "
+            "script starts that library's own mpirun."
+        )
+    return "Start the job with the mpirun of that library; `mpicomp doctor` tries the one it finds."
 
 
 def connect(n: int, dedicated: bool = False, stall_timeout: float | None = None) -> Transport:
@@ -62,8 +76,7 @@ def connect(n: int, dedicated: bool = False, stall_timeout: float | None = None)
     if mpi.world_size() != launched:
         raise ConfigError(
             f"the launcher started {launched} ranks but MPI sees {mpi.world_size()}: each rank believes it "
-            f"is alone, so the launcher does not belong to the MPI library ({mpi.library()}). Start the job "
-            "with the mpirun of that library; `mpicomp doctor` tries the one it finds."
+            f"is alone, so the launcher does not belong to the MPI library ({mpi.library()}). {_remedy()}"
         )
     if dedicated and mpi.world_size() == 1:
         raise ConfigError("a dedicated server needs at least 2 ranks; 1 was started.")

@@ -74,6 +74,7 @@ class Mpi(Transport):
         self._chunk = chunk
         self._buffer = np.empty(0, dtype=np.uint8)
         self._watchdog = None if stall_timeout is None else self._watched(comm.Dup(), stall_timeout)
+        self._silent = not self.is_server and not self.hosted  # no message can say that it was asked to stop
 
     def _watched(self, comm: MPI.Comm, timeout: float) -> Watchdog:
         hosts = comm.allgather(MPI.Get_processor_name())
@@ -153,6 +154,7 @@ class Mpi(Transport):
                     return self._buffer[:length], status.tag
 
     def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:
+        self._stop_of_silent_ranks()
         status = _STOP if self.stop else _DATA
         message, status = self._broadcast(self._messages, message, status)
         if self.is_server:
@@ -160,6 +162,15 @@ class Mpi(Transport):
         if status == _ERROR:
             raise pickle.loads(message.tobytes())
         return message, status == _STOP
+
+    def _stop_of_silent_ranks(self) -> None:
+        """A rank without workers tells of its stop in an empty message; all others are received by now."""
+        if self._silent and self.stop:
+            self._messages.Isend([b"", MPI.BYTE], dest=0, tag=_STOP).Free()
+            self._silent = False
+        elif self.is_server and self._messages.Iprobe(tag=_STOP):
+            self._messages.Recv([bytearray(), MPI.BYTE], tag=_STOP)
+            self.stop = True
 
     def _broadcast(self, comm: MPI.Comm, message: Bytes | None, status: int) -> tuple[Bytes, int]:
         header = np.array([0 if message is None else len(message), status], dtype=np.int64)
