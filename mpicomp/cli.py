@@ -100,6 +100,12 @@ run_options = (
     click.option("--out", type=click.Path(path_type=Path), help="Folder for the record of the run."),
     *resume_options,
     click.option("--checkpoint-every", type=click.IntRange(1), help="Rounds between checkpoints in --out."),
+    click.option(
+        "--stall-timeout",
+        type=click.FloatRange(0, min_open=True),
+        metavar="SECONDS",
+        help="End the job, naming who is silent, when ranks have waited that long [off].",
+    ),
     click.option("--json", "as_json", is_flag=True, help="Print the outcome as one line of JSON."),
 )
 
@@ -240,7 +246,8 @@ def compare(
         from mpicomp.report import publish, publish_study
 
         if part and (missing := unfinished(folder)):
-            click.echo(f"part {part} is done; still missing from other parts: {missing} runs")
+            runs = "1 run" if missing == 1 else f"{missing} runs"
+            click.echo(f"part {part} is done; {runs} of other parts missing yet")
             return 0
         if isinstance(loaded, Study):
             lines = publish_study(folder)
