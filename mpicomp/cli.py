@@ -78,6 +78,9 @@ server_option = click.option(
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the record of the run.")
 @click.option("--resume", is_flag=True, help="Continue the run in --out.")
 @click.option("--checkpoint-every", type=click.IntRange(1), help="Rounds between checkpoints in --out.")
+@click.option(
+    "--verify-bytes", is_flag=True, help="Fail unless MPI's own count is the ledger's, byte for byte."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as one line of JSON.")
 def run(ranks: int | None, server: str, as_json: bool, **options: Any) -> int:
     """Run one method on one problem."""

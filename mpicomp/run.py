@@ -10,6 +10,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from mpicomp.audit import Audit, Verified
 from mpicomp.compressors.base import Array
 from mpicomp.errors import ConfigError, MpicompError
 from mpicomp.ledger import Ledger
@@ -38,6 +39,7 @@ class Run:
     iterates_sha256: str
     phases: list[dict[str, float]]  # seconds by phase, for each rank, since the start or last resume
     sent: list[list[int]]  # bytes each rank handed to MPI, likewise: [messages, observations]
+    verified: Verified | None  # the observer's count, where one was asked for and bytes crossed
 
     def summary(self) -> dict[str, Any]:
         """The outcome as plain data."""
@@ -62,6 +64,9 @@ class Run:
             "up_bytes_by_worker": self.ledger.up.tolist(),
             "mpi_bytes_sent": [messages for messages, _ in self.sent],
             "observation_bytes_sent": [observations for _, observations in self.sent],
+            "verified_by": self.verified.observer if self.verified else None,
+            "messages_counted": self.verified.messages if self.verified else None,
+            "wire_bytes_sent": self.verified.wire if self.verified else {},
             "phases": self.phases,
         }
 
@@ -81,6 +86,7 @@ def run(
     resume: bool = False,
     checkpoint_every: int | None = None,
     dedicated: bool = False,
+    verify_bytes: bool = False,
     transport: Transport | None = None,
     progress: Callable[[int, Row | None], None] | None = None,
 ) -> Run:
@@ -91,6 +97,7 @@ def run(
     out               a folder for the record; ``resume`` continues the run that it holds
     checkpoint_every  rounds between checkpoints in ``out``; one is always written at the end
     dedicated         rank 0 is the server only (MPI)
+    verify_bytes      have the MPI library count too; ``CountError`` unless the ledger says the same
     progress          called on the server after each round with its number, and the row if there is one
 
     Raises an ``MpicompError`` on every rank alike; the record of a run that diverged is kept in ``out``.
@@ -112,14 +119,15 @@ def run(
     limits = Limits(rounds, every, target_grad_norm_sq, max_bytes, max_seconds)
     folder = None if out is None else Path(out)
 
-    t = transport or connect(workers, dedicated)
+    t = transport or connect(workers, dedicated, observed=verify_bytes)
     try:
         with stop_on_signals(t):
             loop = Loop(method, problem, t, seed)
             session = Session(loop, method, problem, limits, folder, resume)
             try:
+                audit = Audit(t, loop.ledger) if verify_bytes else None
                 status = session.run(checkpoint_every, progress)
-                result = _result(session, problem, status)
+                result = _result(session, problem, status, audit.check() if audit else None)
                 session.save()
                 t.together(lambda: session.recorder.write_json("summary.json", result.summary()))
             finally:
@@ -146,7 +154,7 @@ def _count(name: str, value: Any, least: int = 1, most: int = 2**63 - 1) -> int:
     return count
 
 
-def _result(session: Session, problem: Problem, status: str) -> Run:
+def _result(session: Session, problem: Problem, status: str, verified: Verified | None) -> Run:
     """The run as every rank sees it; the server's rows and ledger are told to the others."""
     loop, t = session.loop, session.loop.transport
     phases, sent = t.collect(dict(t.clock.seconds)), t.collect(t.sent)
@@ -165,4 +173,5 @@ def _result(session: Session, problem: Problem, status: str) -> Run:
         iterates_sha256=digest,
         phases=phases,
         sent=sent,
+        verified=verified,
     )

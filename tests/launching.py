@@ -7,8 +7,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from mpicomp.errors import ConfigError
 from mpicomp.launch import find_launcher
+from mpicomp.transports.shim import compiled
 
 TESTS = Path(__file__).parent
 LIMIT = 120  # seconds: far above any of these jobs, so that only a hang meets it
@@ -41,6 +44,18 @@ def finish(job: subprocess.Popen[str], limit: float = LIMIT) -> subprocess.Compl
 def mpirun(ranks: int, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ``python COMMAND`` on ``ranks`` ranks to its end."""
     return finish(start(ranks, *command, **environment))
+
+
+def no_observer() -> str | None:
+    """Why nobody can count what this MPI is given, or None."""
+    if find_launcher().vendor == "openmpi":
+        return None
+    try:
+        with TemporaryDirectory() as folder:
+            compiled(Path(folder))
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 def mpicomp(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

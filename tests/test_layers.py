@@ -17,7 +17,7 @@ LAYERS = [
     ["compressors", "data", "problems"],
     ["methods"],
     ["ledger", "transports"],
-    ["digest", "measure", "record", "checkpoint", "signals", "loop", "session", "run"],
+    ["audit", "digest", "measure", "record", "checkpoint", "signals", "loop", "session", "run"],
     ["config", "suite", "study", "tuning", "results", "compare"],
     ["launch", "tables", "figure", "report", "progress", "catalogue", "doctor", "bench"],
     ["cli", "__init__", "__main__"],

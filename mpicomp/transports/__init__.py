@@ -7,6 +7,7 @@ import os
 from mpicomp.errors import ConfigError
 from mpicomp.transports.base import Transport
 from mpicomp.transports.local import Local
+from mpicomp.transports.observer import prepare
 
 # Variables by which a launcher tells a process how many ranks it has started.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -29,8 +30,10 @@ def launched_rank() -> int:
     return int(found) if launched_ranks() is not None else 0
 
 
-def connect(n: int, dedicated: bool = False) -> Transport:
+def connect(n: int, dedicated: bool = False, observed: bool = False) -> Transport:
     """The transport for n workers: MPI inside a job of several ranks, else Local.
+
+    observed  have an ``observer`` count the bytes as well; asked for before MPI is loaded, or never
 
     Raises ``ConfigError`` if the launcher started several ranks but MPI knows of one: then every rank
     would run the whole job alone.
@@ -40,6 +43,8 @@ def connect(n: int, dedicated: bool = False) -> Transport:
         if dedicated:
             raise ConfigError("a dedicated server needs MPI ranks: use --ranks 2 or more, or mpirun.")
         return Local(n)
+    if observed:
+        prepare()
     try:
         from mpicomp.transports import mpi
     except (ImportError, RuntimeError) as error:
@@ -56,4 +61,4 @@ def connect(n: int, dedicated: bool = False) -> Transport:
         )
     if dedicated and mpi.world_size() == 1:
         raise ConfigError("a dedicated server needs at least 2 ranks; 1 was started.")
-    return mpi.Mpi(n, dedicated=dedicated)
+    return mpi.Mpi(n, dedicated=dedicated, observed=observed)

@@ -14,6 +14,7 @@ from typing import TypeVar
 from mpicomp.clock import Clock
 from mpicomp.coding.bits import Bytes
 from mpicomp.errors import MpicompError
+from mpicomp.transports.observer import Observer
 
 T = TypeVar("T")
 Received = Generator[tuple[int, Bytes], None, None]  # (worker, message); close it if not exhausted
@@ -22,8 +23,9 @@ Received = Generator[tuple[int, Bytes], None, None]  # (worker, message); close 
 class Transport(ABC):
     """n workers, some of them hosted here; one rank is the server.
 
-    stop    set it to ask, from the server or a rank that hosts workers, that the run end after a common round
-    sent    payload bytes this rank is the origin of: [messages, observations], a broadcast once a rank
+    stop      set it to ask, from the server or a rank that hosts workers, that a run end after a common round
+    sent      payload bytes this rank is the origin of: [messages, observations], a broadcast once a rank
+    observer  somebody else's count of what this rank hands to MPI, if one was asked for and bytes cross
     """
 
     n: int
@@ -33,6 +35,7 @@ class Transport(ABC):
     is_server: bool
     stop: bool = False
     sent: list[int]
+    observer: Observer | None = None
     clock: Clock
 
     @abstractmethod

@@ -4,7 +4,9 @@ Theory of operation.  Uplink: worker i's message is one non-blocking send with t
 server receives them in worker order, each into the same buffer, so its memory is that of one message.
 Downlink: a broadcast of 16 bytes (length, status), then of the message.  A message longer than
 ``chunk`` bytes travels in pieces: a piece of exactly ``chunk`` bytes says that another follows, so the
-usual message needs no header and counts above 2^31 never reach MPI.
+usual message needs no header and counts above 2^31 never reach MPI.  Headers, measurements and all
+else that is no part of a method have a communicator of their own, so that an ``observer`` can count
+exactly the messages.
 
 Failure.  A rank whose worker fails sends the error in the message's place.  The server hears of it in
 its turn, drains what else is under way, and broadcasts the error, which then is raised on all ranks.
@@ -13,6 +15,7 @@ What is not an ``MpicompError`` is a defect: its traceback is printed and the jo
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import sys
@@ -28,8 +31,11 @@ from mpi4py import MPI
 
 from mpicomp.clock import Clock
 from mpicomp.coding.bits import Bytes
-from mpicomp.errors import MpicompError
+from mpicomp.errors import ConfigError, MpicompError
 from mpicomp.transports.base import Received, T, Transport, placement
+from mpicomp.transports.monitoring import Monitoring
+from mpicomp.transports.observer import MESSAGES, Observer
+from mpicomp.transports.shim import Shim
 
 _DATA, _STOP, _ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
 CHUNK = 2**30
@@ -41,10 +47,16 @@ class Mpi(Transport):
 
     dedicated  rank 0 is the server only, and hosts no worker
     chunk      the longest piece handed to MPI, in bytes
+    observed   have the bytes counted by an observer too; it must be prepared (see ``observer``)
     """
 
     def __init__(
-        self, n: int, comm: MPI.Comm | None = None, dedicated: bool = False, chunk: int = CHUNK
+        self,
+        n: int,
+        comm: MPI.Comm | None = None,
+        dedicated: bool = False,
+        chunk: int = CHUNK,
+        observed: bool = False,
     ) -> None:
         comm = comm or MPI.COMM_WORLD
         self.n, self.rank, self.ranks = n, comm.rank, comm.size
@@ -53,17 +65,45 @@ class Mpi(Transport):
         self._rank_of = [rank for rank, share in enumerate(shares) for _ in share]
         self.clock = Clock()
         self.sent = [0, 0]
-        # Two private communicators, so that nothing left over from another run can be received here
-        # and an independent count of messages is not mixed with that of measurements.
+        # Private communicators, so that nothing left over from another run can be received here.
         self._messages, self._measurements = comm.Dup(), comm.Dup()
+        self._messages.Set_name(MESSAGES)
         self._chunk = chunk
         self._buffer = np.empty(0, dtype=np.uint8)
+        if observed and self.ranks > 1:  # else nothing crosses
+            self.observer = self.together(self._observe)
+            self._try(self.observer)
+
+    def _observe(self) -> Observer:
+        if MPI.get_vendor()[0] != "Open MPI":
+            return Shim(self.ranks)
+        world, messages = MPI._addressof(MPI.COMM_WORLD), MPI._addressof(self._messages)
+        return Monitoring(ctypes.CDLL(MPI.__file__), world, messages, self.ranks)
+
+    def _try(self, observer: Observer) -> None:
+        """Send one byte to this very rank and broadcast one: who does not see them is no observer."""
+        byte, before = np.zeros(1, np.uint8), observer.counted()
+        request = self._messages.Isend([byte, MPI.BYTE], dest=self.rank)
+        self._messages.Recv([byte.copy(), MPI.BYTE], source=self.rank)
+        request.Wait()
+        self._messages.Bcast([byte, MPI.BYTE], root=0)
+        seen = observer.counted().since(before)
+
+        def refuse() -> None:
+            if (seen.bytes[self.rank], seen.broadcast) != (1, int(self.is_server)):
+                raise ConfigError(
+                    f"{observer.name} does not see what {library()} sends: it is not switched on, or MPI was "
+                    "running before the run that asks for it. Ask for it in a script's first run."
+                )
+
+        self.together(refuse)
 
     def gather(self, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int]) -> Received:
         return self._gather(self._messages, messages, senders, 0)
 
     def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Received:
-        return self._gather(self._measurements, measurements, range(self.n), 1)
+        with self.observer.looking_away() if self.observer else nullcontext():
+            return self._gather(self._measurements, measurements, range(self.n), 1)
 
     def _gather(
         self, comm: MPI.Comm, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int], account: int
@@ -144,7 +184,7 @@ class Mpi(Transport):
     def _broadcast(self, comm: MPI.Comm, message: Bytes | None, status: int) -> tuple[Bytes, int]:
         header = np.array([0 if message is None else len(message), status], dtype=np.int64)
         with self._waiting(comm):
-            comm.Bcast([header, MPI.INT64_T], root=0)
+            self._measurements.Bcast([header, MPI.INT64_T], root=0)
             length, status = (int(v) for v in header)
             if message is None:
                 message = np.empty(length, dtype=np.uint8)
@@ -180,6 +220,8 @@ class Mpi(Transport):
         return self._measurements.gather(value, root=0)
 
     def close(self) -> None:
+        if self.observer is not None:
+            self.observer.close()
         self._messages.Free()
         self._measurements.Free()
 

