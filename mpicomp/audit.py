@@ -37,9 +37,15 @@ class Verified:
     wire: dict[str, int]
 
     @property
-    def messages(self) -> int:
-        """Messages from point to point and broadcasts, of all ranks."""
-        return sum(sum(c.messages) + c.broadcasts for c in self.counted)
+    def bytes(self) -> list[int]:
+        """Bytes that went from each rank to others, a broadcast once for each that gets it."""
+        others = len(self.counted) - 1
+        return [sum(c.bytes) + c.broadcast * others for c in self.counted]
+
+    @property
+    def messages(self) -> list[int]:
+        """Messages from each rank to another, and broadcasts."""
+        return [sum(c.messages) + c.broadcasts for c in self.counted]
 
 
 class Audit:

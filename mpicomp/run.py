@@ -65,7 +65,8 @@ class Run:
             "mpi_bytes_sent": [messages for messages, _ in self.sent],
             "observation_bytes_sent": [observations for _, observations in self.sent],
             "verified_by": self.verified.observer if self.verified else None,
-            "messages_counted": self.verified.messages if self.verified else None,
+            "mpi_bytes_counted": self.verified.bytes if self.verified else None,
+            "mpi_messages_counted": self.verified.messages if self.verified else None,
             "wire_bytes_sent": self.verified.wire if self.verified else {},
             "phases": self.phases,
         }

@@ -186,9 +186,10 @@ def _through_mpi(summary: dict[str, Any]) -> str:
     """The bytes of messages that really went from one rank to another, and who says so."""
     if summary["ranks"] == 1:
         return "nothing: there is one rank"
-    crossed = f"{human_bytes(sum(summary['mpi_bytes_sent']))} from rank to rank"
-    observer = summary["verified_by"]
-    return f"{crossed}; {observer} and the ledger agree byte for byte" if observer else crossed
+    if summary["verified_by"] is None:
+        return f"{human_bytes(sum(summary['mpi_bytes_sent']))} from rank to rank"
+    counted, observer = human_bytes(sum(summary["mpi_bytes_counted"])), summary["verified_by"]
+    return f"{counted} from rank to rank; the ledger and {observer} agree byte for byte"
 
 
 def _on_the_wire(summary: dict[str, Any]) -> str:

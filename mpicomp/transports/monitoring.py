@@ -81,6 +81,7 @@ class Monitoring(Observer):
     def _do(self, call: str, *arguments: object) -> None:
         if status := getattr(self._mpi, f"MPI_T_{call}")(*arguments):
             raise ConfigError(
-                f"Open MPI's monitoring cannot be read (MPI_T_{call}: error {status}): this build has none, "
-                "or MPI was running before the run that asks for it. Ask for it in a script's first run."
+                f"Open MPI's monitoring cannot be read (MPI_T_{call}: error {status}). Either MPI was "
+                "running before the run that asks for it: ask for it in a script's first run. Or this Open MPI was "
+                "built or configured without: `ompi_info` lists pml and coll monitoring where they are."
             )

@@ -92,8 +92,7 @@ class Mpi(Transport):
         def refuse() -> None:
             if (seen.bytes[self.rank], seen.broadcast) != (1, int(self.is_server)):
                 raise ConfigError(
-                    f"{observer.name} does not see what {library()} sends: it is not switched on, or MPI was "
-                    "running before the run that asks for it. Ask for it in a script's first run."
+                    f"{observer.name} does not see what {library()} sends: it cannot be used here."
                 )
 
         self.together(refuse)

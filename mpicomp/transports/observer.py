@@ -11,7 +11,7 @@ An observer is the MPI library, or sits between us and it, and knows nothing of 
 ``shim``                  for any other library: a few lines of C in front of MPI's functions (PMPI)
 ========================  ============================================================================
 
-Either has to be in place before MPI is loaded, so ``prepare`` comes first, and ``observe`` after.
+Either has to be in place before MPI is loaded, hence ``prepare``.
 """
 
 from __future__ import annotations
@@ -75,16 +75,12 @@ class Observer(ABC):
 
 
 def prepare() -> None:
-    """Put the observer in place, before MPI is loaded; where it already is, nothing happens.
+    """Put the observers in place, before MPI is loaded; where they already are, nothing happens.
 
-    A launcher that says PMI is not Open MPI's.  What goes wrong here is told by ``observe``, when the
-    ranks can agree on it.
+    What goes wrong is told later, by the one that is needed: only then can the ranks agree on it.
     """
-    if "PMI_RANK" in os.environ:
-        from mpicomp.transports import shim
+    from mpicomp.transports import monitoring, shim
 
+    monitoring.switch_on()  # other libraries do not mind
+    if "PMI_RANK" in os.environ:  # as Open MPI's mpirun does not say
         shim.load()
-    else:
-        from mpicomp.transports import monitoring
-
-        monitoring.switch_on()

@@ -64,8 +64,8 @@ class Shim(Observer):
             raise _loaded
         if _loaded is None:
             raise ConfigError(
-                "MPI was running before the run that asks for its bytes to be counted. "
-                "Ask for it in a script's first run."
+                "MPI was running before the run that asks for its bytes to be counted: ask for it in "
+                "a script's first run. Or the ranks were started neither by MPICH's mpirun nor by pmi2: use one."
             )
         self._shim, self._ranks = _loaded, ranks
 

@@ -3,6 +3,7 @@
 calls      every function that sends, between two ranks; prints what rank 1 and rank 0 are seen to have sent
 both       the same, seen by Open MPI's monitoring and by the shim
 late       a run that asks for the count when MPI has long been running
+blind      a run that asks for it and brings a transport that is not observed
 
 Or a transport that cheats, once, in a run of EF21 in which each of 8 workers sends 380 bytes:
 
@@ -124,7 +125,8 @@ try:
     if WHAT in ("calls", "both"):
         result = calls()
     else:
-        result = run(None if WHAT == "late" else Cheating(WORKERS, observed=True))
+        transport = Cheating(WORKERS, observed=WHAT not in ("late", "blind"))
+        result = run(None if WHAT == "late" else transport)
 except mpicomp.MpicompError as error:
     if launched_rank() == 0:
         print(error, file=sys.stderr)
