@@ -65,7 +65,8 @@ class Shim(Observer):
         if _loaded is None:
             raise ConfigError(
                 "MPI was running before the run that asks for its bytes to be counted: ask for it in "
-                "a script's first run. Or the ranks were started neither by MPICH's mpirun nor by pmi2: use one."
+                "a script's first run. Or the ranks were started neither by MPICH's mpirun nor by srun "
+                "--mpi=pmi2: use one of them."
             )
         self._shim, self._ranks = _loaded, ranks
 
