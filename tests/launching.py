@@ -48,7 +48,7 @@ def mpirun(ranks: int, *command: str, **environment: str) -> subprocess.Complete
 
 def no_observer() -> str | None:
     """Why nobody can count what this MPI is given, or None."""
-    if find_launcher().vendor == "openmpi":
+    if (launcher := find_launcher()).vendor == "openmpi" and launcher.major >= 5:
         return None
     try:
         with TemporaryDirectory() as folder:

@@ -34,7 +34,7 @@ from mpicomp.coding.bits import Bytes
 from mpicomp.errors import ConfigError, MpicompError
 from mpicomp.transports.base import Received, T, Transport, placement
 from mpicomp.transports.monitoring import Monitoring
-from mpicomp.transports.observer import MESSAGES, Observer
+from mpicomp.transports.observer import MESSAGES, Observer, has_monitoring
 from mpicomp.transports.shim import Shim
 
 _DATA, _STOP, _ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
@@ -75,7 +75,7 @@ class Mpi(Transport):
             self._try(self.observer)
 
     def _observe(self) -> Observer:
-        if MPI.get_vendor()[0] != "Open MPI":
+        if not has_monitoring(*MPI.get_vendor()):
             return Shim(self.ranks)
         world, messages = MPI._addressof(MPI.COMM_WORLD), MPI._addressof(self._messages)
         return Monitoring(ctypes.CDLL(MPI.__file__), world, messages, self.ranks)

