@@ -1,4 +1,4 @@
-"""Runs whose bytes are counted by MPI too: `observed.py WHAT`; prints what the test asks for.
+"""Runs whose bytes are counted by MPI too: `observed.py WHAT [FOLDER OF THE RUN]`.
 
 calls      every function that sends, between two ranks; prints what rank 1 and rank 0 are seen to have sent
 both       the same, seen by Open MPI's monitoring and by the shim
@@ -9,7 +9,7 @@ Or a transport that cheats, once, in a run of EF21 in which each of 8 workers se
 
 hidden     rank 2 sends a byte that the server takes off again; shaved: one less, which the server adds
 down       the server broadcasts a byte that every rank takes off again
-elsewhere  rank 1 sends rank 3 five bytes on a communicator of its own
+elsewhere  rank 1 sends rank 3 five bytes, not on the transport's communicators
 observing  the same as a measurement: which is allowed
 """
 
@@ -118,6 +118,7 @@ def run(transport=None):
     """20 rounds of EF21; gives the messages seen."""
     problem = mpicomp.problems.Quadratics(d=40, lam=0.1)
     options = {"workers": WORKERS, "rounds": 20, "transport": transport, "verify_bytes": True}
+    options["out"] = sys.argv[2] if len(sys.argv) > 2 else None
     return mpicomp.run(mpicomp.EF21(mpicomp.TopK(k=4), gamma=0.05), problem, **options).verified.messages
 
 
