@@ -119,8 +119,13 @@ def test_monitoring_and_shim_see_the_same():
 
 
 @pytest.mark.parametrize(
-    ("what", "said"), [("late", "ask for it in a script's first run"), ("blind", "made with observed=True")]
+    ("what", "said"),
+    [
+        ("late", "ask for it in a script's first run"),
+        ("blind", "made with observed=True"),
+        ("part", "only in runs on all ranks of the job"),
+    ],
 )
-def test_asking_too_late_is_refused(what, said):
-    """When MPI has long been running, or of a transport that nobody observes."""
+def test_what_cannot_be_observed_is_refused(what, said):
+    """MPI has long been running; a transport that nobody observes; a part of the ranks."""
     assert observed(what).stderr.count(said) == 1

@@ -75,6 +75,8 @@ class Mpi(Transport):
             self._try(self.observer)
 
     def _observe(self) -> Observer:
+        if MPI.Comm.Compare(self._messages, MPI.COMM_WORLD) != MPI.CONGRUENT:
+            raise ConfigError("bytes can be verified only in runs on all ranks of the job, in their order.")
         if not has_monitoring(*MPI.get_vendor()):
             return Shim(self.ranks)
         world, messages = MPI._addressof(MPI.COMM_WORLD), MPI._addressof(self._messages)

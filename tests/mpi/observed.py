@@ -4,6 +4,7 @@ calls      every function that sends, between two ranks; prints what rank 1 and 
 both       the same, seen by Open MPI's monitoring and by the shim
 late       a run that asks for the count when MPI has long been running
 blind      a run that asks for it and brings a transport that is not observed
+part       the same, observed, on every other rank
 
 Or a transport that cheats, once, in a run of EF21 in which each of 8 workers sends 380 bytes:
 
@@ -126,7 +127,8 @@ try:
     if WHAT in ("calls", "both"):
         result = calls()
     else:
-        transport = Cheating(WORKERS, observed=WHAT not in ("late", "blind"))
+        comm = MPI.COMM_WORLD.Split(MPI.COMM_WORLD.rank % 2) if WHAT == "part" else None
+        transport = Cheating(WORKERS, comm, observed=WHAT not in ("late", "blind"))
         result = run(None if WHAT == "late" else transport)
 except mpicomp.MpicompError as error:
     if launched_rank() == 0:
