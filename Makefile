@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 comma := ,
 EXTRAS := test$(if $(filter system,$(MPI)),,$(comma)$(MPI))
 
-.PHONY: help demo test check format lint bench clean
+.PHONY: help demo test test-cluster fuzz check format lint bench clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is to make
@@ -29,8 +29,16 @@ test: $(READY)  ## all tests, then those that run on 4 ranks at once
 	$(BIN)/python -m pytest --ignore=tests/mpi
 	$(MAKE) --no-print-directory test-4
 
+test-cluster: $(READY)  ## jobs on a real Slurm that the tests start: needs slurm-wlm and munge
+	$(BIN)/python -m pytest tests/cluster
+
 test-%: $(READY)  ## the MPI tests on that many ranks, as in `make test-4`
 	$(BIN)/mpicomp launch --ranks $* -m pytest --only-mpi tests/mpi
+
+MINUTES ?= 5
+fuzz: $(READY)  ## any bytes whatever to every decoder, for MINUTES=5; needs a wheel of atheris for this Python
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[fuzz]'
+	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m tests.fuzz.decoders -max_total_time=$$((60 * $(MINUTES))) runs/fuzz
 
 lint: $(READY)  ## format, lint and types, as they should be
 	$(BIN)/ruff format --check .

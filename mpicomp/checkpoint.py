@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from mpicomp import kernels
 from mpicomp.errors import RecordError
 from mpicomp.files import write_atomically
 from mpicomp.transports import Transport
@@ -40,7 +41,7 @@ def save(folder: Path, transport: Transport, round: int, states: States, header:
     def write_part() -> tuple[str, str, list[str]]:
         arrays = {f"{name}.{f.name}": getattr(s, f.name) for name, s in states.items() for f in fields(s)}
         buffer = io.BytesIO()
-        np.savez(buffer, **arrays)
+        np.savez(buffer, **{name: kernels.host(value) for name, value in arrays.items()})
         name = f"part-{transport.rank}.npz"
         write_atomically(place / name, buffer.getvalue())
         return name, sha256(buffer.getbuffer()).hexdigest(), list(states)
@@ -56,6 +57,11 @@ def save(folder: Path, transport: Transport, round: int, states: States, header:
                 shutil.rmtree(folder / f"round-{old}", ignore_errors=True)
 
     transport.together(write_manifest)
+
+
+def exists(folder: Path) -> bool:
+    """Whether there is a generation to load."""
+    return bool(_generations(folder))
 
 
 def load(folder: Path, transport: Transport, states: States, config: dict[str, str]) -> dict[str, Any]:
@@ -124,5 +130,8 @@ def _read_states(place: Path, manifest: dict[str, Any], states: States) -> None:
                 for f in fields(states[state]):
                     value = arrays[f"{state}.{f.name}"]
                     fresh = getattr(states[state], f.name)
-                    array = isinstance(fresh, np.ndarray)
-                    setattr(states[state], f.name, value if array else type(fresh)(value))
+                    if kernels.on_device(fresh):
+                        value = kernels.put(value)
+                    elif not isinstance(fresh, np.ndarray):
+                        value = type(fresh)(value)
+                    setattr(states[state], f.name, value)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
+from functools import reduce
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from mpicomp.errors import ConfigError, MpicompError
 from mpicomp.launch import launch, leave
@@ -18,7 +21,7 @@ from mpicomp.signals import remember_signals
 from mpicomp.tables import phases_table, summary_table, terminal
 from mpicomp.transports import launched_rank, launched_ranks
 
-INTERRUPTED = 130  # exit status of a run that a signal ended in good order
+INTERRUPTED = 130  # exit status of what a signal ended in good order: to be resumed
 
 
 def main() -> None:
@@ -61,28 +64,57 @@ server_option = click.option(
     show_default=True,
     help="Whether rank 0 hosts workers too, or is the server only.",
 )
+device_option = click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Where vectors, gradients and compression are; ranks on a host share its GPUs.",
+)
+
+
+# For a job script that is submitted again and again, --resume-or-start is right each time.
+resume_options = (
+    click.option("--resume", "resume", flag_value="yes", help="Continue what --out holds."),
+    click.option(
+        "--resume-or-start", "resume", flag_value="if begun", help="Continue what --out holds, if anything."
+    ),
+)
+RESUME = {None: False, "yes": True, "if begun": None}  # as ``run`` and ``compare`` take it
+
+run_options = (
+    click.option("--problem", required=True, help="Such as \"logistic(data='digits', lam=1e-3)\"."),
+    click.option("--method", required=True, help='Such as "marina(Q=randk(k=0.01), gamma=theory)".'),
+    click.option("--workers", type=click.IntRange(1), default=8, show_default=True),
+    click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True),
+    click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
+    ranks_option,
+    server_option,
+    device_option,
+    click.option(
+        "--every", type=click.IntRange(1), default=10, show_default=True, help="Rounds between rows."
+    ),
+    click.option("--target-grad-norm-sq", type=float, help="Stop when |∇f|² is at most this."),
+    click.option("--max-bytes", type=click.IntRange(1), help="Stop after this many bytes, both directions."),
+    click.option("--max-seconds", type=float, help="Stop after this many seconds."),
+    click.option("--out", type=click.Path(path_type=Path), help="Folder for the record of the run."),
+    *resume_options,
+    click.option("--checkpoint-every", type=click.IntRange(1), help="Rounds between checkpoints in --out."),
+    click.option(
+        "--verify-bytes", is_flag=True, help="Fail unless MPI's own count is the ledger's, byte for byte."
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print the outcome as one line of JSON."),
+)
+
+
+def with_options(options: Sequence[Any]) -> Any:
+    """One decorator for several options, which the help lists in their order."""
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
 @cli.command()
-@click.option("--problem", required=True, help="Such as \"logistic(data='digits', lam=1e-3)\".")
-@click.option("--method", required=True, help='Such as "marina(Q=randk(k=0.01), gamma=theory)".')
-@click.option("--workers", type=click.IntRange(1), default=8, show_default=True)
-@click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@ranks_option
-@server_option
-@click.option("--every", type=click.IntRange(1), default=10, show_default=True, help="Rounds between rows.")
-@click.option("--target-grad-norm-sq", type=float, help="Stop when |∇f|² is at most this.")
-@click.option("--max-bytes", type=click.IntRange(1), help="Stop after this many bytes, both directions.")
-@click.option("--max-seconds", type=float, help="Stop after this many seconds.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for the record of the run.")
-@click.option("--resume", is_flag=True, help="Continue the run in --out.")
-@click.option("--checkpoint-every", type=click.IntRange(1), help="Rounds between checkpoints in --out.")
-@click.option(
-    "--verify-bytes", is_flag=True, help="Fail unless MPI's own count is the ledger's, byte for byte."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as one line of JSON.")
-def run(ranks: int | None, server: str, as_json: bool, **options: Any) -> int:
+@with_options(run_options)
+def run(ranks: int | None, server: str, resume: str | None, as_json: bool, **options: Any) -> int:
     """Run one method on one problem."""
     from mpicomp.config import parse_method, parse_problem, to_text
     from mpicomp.run import run as run_method
@@ -91,7 +123,8 @@ def run(ranks: int | None, server: str, as_json: bool, **options: Any) -> int:
     if _elsewhere(ranks):
         return _relaunch(ranks)
     with rounds(options["rounds"], _watched()) as progress:
-        outcome = run_method(method, problem, dedicated=server == "dedicated", progress=progress, **options)
+        options |= {"resume": RESUME[resume], "dedicated": server == "dedicated"}
+        outcome = run_method(method, problem, progress=progress, **options)
     if launched_rank() == 0:
         summary = outcome.summary() | {"method": to_text(outcome.method), "problem": to_text(outcome.problem)}
         if as_json:
@@ -102,33 +135,116 @@ def run(ranks: int | None, server: str, as_json: bool, **options: Any) -> int:
 
 
 @cli.command()
+@with_options(run_options)
+@click.option("--nodes", type=click.IntRange(1), help="Nodes to spread the ranks over.")
+@click.option("--time", metavar="LIMIT", help="How long it may take, as sbatch has it: 01:30:00, or minutes.")
+@click.option("--partition", help="Where to run, as `sinfo` lists them.")
+@click.option("--account", help="Whom to charge.")
+@click.option("--requeue", is_flag=True, help="Save and queue again when time is up, until it is done.")
+@click.option("--dry-run", is_flag=True, help="Show the job script and do not submit it.")
+@click.pass_context
+def submit(
+    context: click.Context,
+    method: str,
+    problem: str,
+    ranks: int | None,
+    out: Path | None,
+    nodes: int | None,
+    time: str | None,
+    partition: str | None,
+    account: str | None,
+    requeue: bool,
+    dry_run: bool,
+    **_: Any,
+) -> int:
+    """Submit a run to Slurm: the options of `run`, and what to ask of Slurm.
+
+    For further options of sbatch, save what --dry-run shows and edit it, or set sbatch's own variables,
+    such as SBATCH_QOS.
+    """
+    from mpicomp.config import parse_method, parse_problem
+    from mpicomp.submit import job_script
+    from mpicomp.submit import submit as hand_over
+
+    parse_method(method), parse_problem(problem)
+    if requeue and out is None:
+        raise ConfigError("--requeue needs a folder to save the state in: give --out.")
+    request = {
+        "ntasks": ranks or 1,
+        "nodes": nodes,
+        "time": time,
+        "partition": partition,
+        "account": account,
+    }
+    script = job_script(requeue, request, _given(context, [o for o in run.params if o.name != "ranks"]))
+    if dry_run:
+        click.echo(script, nl=False)
+        return 0
+    return hand_over(script)
+
+
+def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[str]:
+    """Those of ``options`` that the command line has, as it would be written."""
+    words: list[str] = []
+    for option in options:
+        value = context.params[str(option.name)]
+        if context.get_parameter_source(str(option.name)) is not ParameterSource.COMMANDLINE:
+            continue
+        if not getattr(option, "is_flag", False):
+            words += [option.opts[0], str(value)]
+        elif value in (True, getattr(option, "flag_value", None)):
+            words.append(option.opts[0])
+    return words
+
+
+@cli.command()
 @click.argument("suite", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the results [runs/NAME OF SUITE].")
-@click.option("--resume", is_flag=True, help="Keep what --out holds, run what is missing.")
+@with_options(resume_options)
+@click.option(
+    "--part", metavar="I/N", help="Run one N-th of it; whichever part ends last writes table and figure."
+)
 @ranks_option
 @server_option
-def compare(suite: Path, out: Path | None, resume: bool, ranks: int | None, server: str) -> int:
+@device_option
+def compare(
+    suite: Path,
+    out: Path | None,
+    resume: str | None,
+    part: str | None,
+    ranks: int | None,
+    server: str,
+    device: str,
+) -> int:
     """Run the methods of SUITE.toml on its problem, or on that of each [[case]]; write table and figure."""
+    from mpicomp.compare import WHOLE, compare_all
     from mpicomp.compare import compare as compare_methods
-    from mpicomp.compare import compare_all
+    from mpicomp.results import unfinished
     from mpicomp.study import Study, load
+    from mpicomp.suite import parse_part
 
-    loaded = load(suite)
+    loaded, share = load(suite), WHOLE if part is None else parse_part(part)
     if _elsewhere(ranks):
         return _relaunch(ranks)
     folder = out or Path("runs") / suite.stem
     with stages(_watched()) as progress:
         try:
-            options: Any = {"resume": resume, "dedicated": server == "dedicated", "progress": progress}
+            options: Any = {"part": share, "dedicated": server == "dedicated", "device": device}
+            # The parts of one comparison share its folder.
+            options |= {"progress": progress, "resume": None if part else RESUME[resume]}
             if isinstance(loaded, Study):
                 compare_all(loaded, folder, **options)
             else:
                 compare_methods(loaded, folder, **options)
         except KeyboardInterrupt:
-            raise MpicompError(f"interrupted. --resume continues, with what {folder} holds.") from None
+            message = f"mpicomp: interrupted. --resume continues, with what {folder} holds."
+            return _complain(lambda: click.echo(message, err=True), INTERRUPTED)
     if launched_rank() == 0:
         from mpicomp.report import publish, publish_study
 
+        if part and (missing := unfinished(folder)):
+            click.echo(f"part {part} is done; still missing from other parts: {missing} runs")
+            return 0
         if isinstance(loaded, Study):
             lines = publish_study(folder)
             _show(*(terminal(lines[case.label], case.suite) for case in loaded.cases))
@@ -216,12 +332,14 @@ def bench_round(ranks: int, as_json: bool) -> int:
         if as_json:
             click.echo(json.dumps(figures))
         else:
+            line = (
+                "d = {d}, {nonzeros_per_worker} non-zeros a worker, {ranks} ranks: "
+                "{rounds_per_second:.4g} rounds/s, bare loop {bare_rounds_per_second:.4g}, "
+                "{ratio:.2f} times its time; "
+                "{ratio_to_still:.2f} times that of one that stands still"
+            )
             for case in figures:
-                click.echo(
-                    "d = {d}, {nonzeros_per_worker} non-zeros a worker, {ranks} ranks: "
-                    "{rounds_per_second:.4g} rounds/s, bare loop {bare_rounds_per_second:.4g}, "
-                    "{ratio:.2f} times its time".format(**case)
-                )
+                click.echo(line.format(**case))
     return 0
 
 
@@ -276,6 +394,20 @@ def bench_wire(dimensions: tuple[int, ...], as_json: bool) -> int:
     for d in dimensions:
         for case in wire_costs(d):
             click.echo(json.dumps(case) if as_json else line.format(**case))
+    return 0
+
+
+@bench.command("models")
+@click.option("--data", default="digits", show_default=True, help="Images, as for mlp(data=..).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_models(data: str, as_json: bool) -> int:
+    """Bits a symbol with the model of another round, or layer, beside a message's own and the packed form."""
+    from mpicomp.bench.models import model_costs
+
+    for case in model_costs(data):
+        by = ", ".join(f"{bits:.3f} by {name}" for name, bits in case["by_model_of"].items())
+        line = "{method}, {message}: {packed:.3f} packed, {fitted:.3f} fitted; {by}; entropy {entropy:.3f}"
+        click.echo(json.dumps(case) if as_json else line.format(**case, by=by))
     return 0
 
 

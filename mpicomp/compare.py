@@ -6,24 +6,26 @@ import pickle
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from mpicomp.errors import DivergedError, MpicompError
-from mpicomp.files import read_json, write_json
+from mpicomp.files import write_json
 from mpicomp.methods import Method
 from mpicomp.record import Row
 from mpicomp.results import (
     Comparison,
     finish_comparison,
+    finished,
     open_comparison,
     open_study,
     run_folder,
-    write_tunings,
+    write_tuning,
 )
 from mpicomp.run import Run, run
 from mpicomp.study import Study
-from mpicomp.suite import Entry, Suite
+from mpicomp.suite import Entry, Part, Piece, Suite
 from mpicomp.transports import Transport, connect
 from mpicomp.tuning import Tuning, tune
 
@@ -41,25 +43,42 @@ class Stage:
 
 Progress = Callable[[Stage, int, Row | None], None]  # with the round, and the row if one was recorded
 
+WHOLE = Part(1, 1)
+
 
 def compare(
     suite: Suite,
     out: str | Path,
     *,
-    resume: bool = False,
+    resume: bool | None = False,
+    part: Part = WHOLE,
     dedicated: bool = False,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> Comparison:
     """Run ``suite`` into the folder ``out``, here or on the ranks of the MPI job we are in.
 
     Collective; every rank gets the comparison, the server alone writes.  A run that diverges is
     recorded as such, any other error ends the comparison.  ``resume`` continues one that was
-    interrupted: finished runs are kept, the others start afresh.  Raises ``KeyboardInterrupt`` on all
-    ranks if a signal asked to stop.
+    interrupted: finished runs are kept, the others start afresh; None does so if there is one.  Of a
+    comparison that is split into parts, each a job of its own, only ``part`` is run.  ``dedicated`` and
+    ``device`` are those of ``run``.  Raises ``KeyboardInterrupt`` on all ranks if a signal asked to stop.
     """
-    control = connect(suite.workers, dedicated)
+    where = {"dedicated": dedicated, "device": device}
+    return _compare(suite, part.of_all(suite.pieces()), Path(out), resume, where, progress)
+
+
+def _compare(
+    suite: Suite,
+    work: list[Piece],
+    out: Path,
+    resume: bool | None,
+    where: dict[str, Any],
+    progress: Progress | None,
+) -> Comparison:
+    control = connect(suite.workers, where["dedicated"])
     try:
-        comparison = _Job(suite, Path(out), control, dedicated, progress).run(resume)
+        comparison = _Job(suite, work, out, control, where, progress).run(resume)
     except (MpicompError, KeyboardInterrupt):  # the same on all ranks
         control.close()
         raise
@@ -74,21 +93,22 @@ def compare_all(
     study: Study,
     out: str | Path,
     *,
-    resume: bool = False,
+    resume: bool | None = False,
+    part: Part = WHOLE,
     dedicated: bool = False,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> None:
     """Run every case of ``study`` into its folder below ``out``; otherwise like ``compare``."""
     folder = Path(out)
+    share = part.of_all([(case, piece) for case in study.cases for piece in case.suite.pieces()])
     control = connect(study.cases[0].suite.workers, dedicated)
     try:
         control.together(lambda: open_study(folder, study, resume) if control.is_server else None)
         for case in study.cases:
-            place = folder / case.slug
-            begun = control.tell(
-                str(int((place / "suite.toml").exists())).encode() if control.is_server else None
-            )
-            compare(case.suite, place, resume=begun == b"1", dedicated=dedicated, progress=progress)
+            work = [piece for of, piece in share if of is case]
+            where = {"dedicated": dedicated, "device": device}
+            _compare(case.suite, work, folder / case.slug, None, where, progress)
     finally:
         control.close()
 
@@ -97,25 +117,32 @@ class _Job:
     """A suite at work.  ``control`` is how the server tells the others what it finds on the disk."""
 
     def __init__(
-        self, suite: Suite, out: Path, control: Transport, dedicated: bool, progress: Progress | None
+        self,
+        suite: Suite,
+        work: list[Piece],
+        out: Path,
+        control: Transport,
+        where: dict[str, Any],
+        progress: Progress | None,
     ) -> None:
-        self.suite, self.out, self.dedicated, self.progress = suite, out, dedicated, progress
-        self.control = control
-        trials = sum(hi - lo + 1 for lo, hi in (e.tune for e in suite.entries if e.tune))
-        self.number, self.of = 0, trials + len(suite.entries) * len(suite.seeds)
+        self.suite, self.work, self.out = suite, work, out
+        self.control, self.where, self.progress = control, where, progress
+        trials = sum(hi - lo + 1 for lo, hi in (e.tune for e, _ in work if e.tune))
+        self.number, self.of = 0, trials + sum(len(seeds) for _, seeds in work)
 
-    def run(self, resume: bool) -> Comparison:
+    def run(self, resume: bool | None) -> Comparison:
         tunings = self._on_server(lambda: open_comparison(self.out, self.suite, resume))
-        for entry in self.suite.entries:
+        for entry, seeds in self.work:
             method = entry.method
             if entry.tune is not None:
-                if entry.label in tunings:
-                    self.number += len(tunings[entry.label].trials)
+                tuning = tunings.get(entry.label)
+                if tuning is not None:
+                    self.number += len(tuning.trials)
                 else:
-                    tunings[entry.label] = self._tune(entry.label, method, entry.tune)
-                    self._on_server(lambda: write_tunings(self.out, tunings))
-                method = method.with_step(tunings[entry.label].best.gamma)
-            for seed in self.suite.seeds:
+                    tuning = self._tune(entry.label, method, entry.tune)
+                    self._on_server(partial(write_tuning, self.out, entry, tuning))
+                method = method.with_step(tuning.best.gamma)
+            for seed in seeds:
                 self._record(entry, method, seed)
         return self._on_server(lambda: finish_comparison(self.out))
 
@@ -129,7 +156,7 @@ class _Job:
     def _record(self, entry: Entry, method: Method, seed: int) -> None:
         """Run ``method`` into its folder, unless that has been done."""
         folder = run_folder(self.out, entry, seed)
-        if self._on_server(lambda: _finished(folder)):
+        if not self._on_server(lambda: _cleared(folder)):
             self.number += 1
             return
         try:
@@ -146,10 +173,8 @@ class _Job:
             if self.progress is not None:
                 self.progress(stage, round, row)
 
-        options = self.suite.limits() | options
-        result = run(
-            method, self.suite.problem, seed=seed, dedicated=self.dedicated, progress=report, **options
-        )
+        options = self.suite.limits() | self.where | options
+        result = run(method, self.suite.problem, seed=seed, progress=report, **options)
         if result.status == "interrupted":
             raise KeyboardInterrupt
         return result
@@ -161,9 +186,9 @@ class _Job:
         return pickle.loads(told)
 
 
-def _finished(folder: Path) -> bool:
-    """Whether the run in ``folder`` came to its end; if not, what there is of it is cleared away."""
-    if read_json(folder / "summary.json").get("status", "interrupted") != "interrupted":
-        return True
+def _cleared(folder: Path) -> bool:
+    """Whether the run in ``folder`` is still to be done; what there is of it is cleared away."""
+    if finished(folder):
+        return False
     shutil.rmtree(folder, ignore_errors=True)
-    return False
+    return True

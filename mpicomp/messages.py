@@ -16,6 +16,7 @@ from typing import TypeVar, get_type_hints
 import numpy as np
 
 from mpicomp.coding.bits import Bytes
+from mpicomp.coding.parts import join
 from mpicomp.coding.varint import read_varint, varint
 from mpicomp.errors import MessageError
 
@@ -31,7 +32,7 @@ def encode(record: object) -> Bytes:
         message = getattr(record, name)
         parts += [_view(varint(len(message))), message]
     parts += [getattr(record, name) for name in messages[-1:]]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.empty(0, np.uint8)])
+    return parts[0] if len(parts) == 1 else join(*parts or [np.empty(0, np.uint8)])
 
 
 def decode(record: type[R], buf: Bytes) -> R:
@@ -40,7 +41,7 @@ def decode(record: type[R], buf: Bytes) -> R:
     start = 8 * len(floats)
     if len(buf) < start:
         raise MessageError(f"{record.__qualname__}: message truncated, {len(buf)} bytes.")
-    numbers = np.frombuffer(buf, dtype="<f8", count=len(floats)).tolist()
+    numbers = struct.unpack(f"<{len(floats)}d", buf[:start].tobytes())
     values: dict[str, object] = dict(zip(floats, numbers, strict=True))
     for name in messages[:-1]:
         length, start = read_varint(buf, start)

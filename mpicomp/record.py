@@ -63,8 +63,13 @@ def read_rows(path: Path) -> list[Row]:
 class Recorder:
     """Keeps a run's rows, in memory and, given a folder, in files."""
 
-    def __init__(self, folder: Path | None, config: dict[str, Any], resume: bool) -> None:
-        """Open ``folder``.  Raises ``RecordError`` if it holds another run, or cannot be written."""
+    def __init__(
+        self, folder: Path | None, config: dict[str, Any], resume: bool, afresh: bool = False
+    ) -> None:
+        """Open ``folder``.  Raises ``RecordError`` if it holds another run, or cannot be written.
+
+        ``resume`` continues the run that it holds; ``afresh`` takes the place of one that got nowhere.
+        """
         self.folder = folder
         self.rows: list[Row] = []
         self._file: TextIO | None = None
@@ -75,8 +80,11 @@ class Recorder:
             found = (folder / "run.json").exists() or rows.exists()
         except OSError as error:
             raise RecordError(f"cannot look into {folder}: {error.strerror}.") from None
+        path = folder / "run.json"
         if found:
-            if not resume:
+            if afresh and read_json(path).get("config") != config["config"]:
+                raise RecordError(f"{folder} holds a run of another configuration. Choose another --out.")
+            if not (resume or afresh):
                 raise RecordError(
                     f"{folder} already holds a run. Choose another --out, or --resume to continue it."
                 )
@@ -86,7 +94,6 @@ class Recorder:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RecordError(f"cannot create {folder}: {error.strerror}.") from None
-        path = folder / "run.json"
         if resume:
             before = read_json(path)
             write_json(path, before | {"resumed": [*before.get("resumed", []), config]})

@@ -1,11 +1,15 @@
 """The folder of a comparison.
 
-=====================  ======================================================
-suite.toml             the suite
-tuning.json            every step size that was tried, and which was kept
-runs/<label>/seed-<s>  the run of that method with that seed; see ``record``
-rows.csv               the rows of all runs, with label and seed
-=====================  ======================================================
+========================  ===================================================
+suite.toml                the suite
+runs/<label>/tuning.json  every step size that was tried, and which was kept
+runs/<label>/seed-<s>     the run of that method with that seed; see ``record``
+tuning.json               what was tuned, by label
+rows.csv                  the rows of all runs, with label and seed
+========================  ===================================================
+
+Jobs that share the work write below runs/ only, each into folders of its own, before one of them, or
+each with what it finds, gathers the two files at the end.
 
 A study's folder has study.toml and such a folder for each case.  ``mpicomp.report`` adds the tables
 and the figure.
@@ -15,6 +19,7 @@ from __future__ import annotations
 
 import csv
 import io
+from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -51,11 +56,14 @@ def run_folder(out: Path, entry: Entry, seed: int) -> Path:
     return out / "runs" / entry.slug / f"seed-{seed}"
 
 
-def open_comparison(out: Path, suite: Suite, resume: bool) -> dict[str, Tuning]:
-    """Claim the folder, and give what was tuned.  Raises ``RecordError`` if it holds something else."""
+def open_comparison(out: Path, suite: Suite, resume: bool | None) -> dict[str, Tuning]:
+    """Claim the folder, and give what was tuned.  Raises ``RecordError`` if it holds something else.
+
+    ``resume`` is whether there has to be something in it, or has not to be; None: either.
+    """
     path = out / "suite.toml"
     if path.exists():
-        if not resume:
+        if resume is False:
             raise RecordError(
                 f"{out} already holds a comparison. Choose another --out, or --resume to continue it."
             )
@@ -71,14 +79,14 @@ def open_comparison(out: Path, suite: Suite, resume: bool) -> dict[str, Tuning]:
     elif (out / "run.json").exists():
         raise RecordError(f"{out} already holds a run. Choose another --out.")
     write_text(path, suite.source)
-    return _read_tunings(out)
+    return _read_tunings(out, suite)
 
 
-def open_study(out: Path, study: Study, resume: bool) -> None:
-    """Claim the folder for ``study``; its cases claim their own."""
+def open_study(out: Path, study: Study, resume: bool | None) -> None:
+    """Claim the folder for ``study``; its cases claim their own.  For ``resume`` see above."""
     path = out / "study.toml"
     if path.exists():
-        if not resume:
+        if resume is False:
             raise RecordError(
                 f"{out} already holds a study. Choose another --out, or --resume to continue it."
             )
@@ -100,18 +108,21 @@ def read_study(out: Path) -> Study:
 def read_comparison(out: Path) -> Comparison:
     """The comparison in the folder, finished or not."""
     suite = load_suite(out / "suite.toml")
-    found = [(e.label, seed, run_folder(out, e, seed)) for e in suite.entries for seed in suite.seeds]
-    outcomes = [
-        Outcome(label, seed, read_rows(run / "rows.csv"), read_json(run / "summary.json"))
-        for label, seed, run in found
-        if (run / "rows.csv").exists()
-    ]
-    return Comparison(suite, _read_tunings(out), outcomes)
+    outcomes = []
+    for entry in suite.entries:
+        for seed in suite.seeds:
+            run = run_folder(out, entry, seed)
+            with suppress(FileNotFoundError):  # not begun, or begun again at this moment by another job
+                rows = read_rows(run / "rows.csv")
+                outcomes.append(Outcome(entry.label, seed, rows, read_json(run / "summary.json")))
+    return Comparison(suite, _read_tunings(out, suite), outcomes)
 
 
 def finish_comparison(out: Path) -> Comparison:
-    """Gather the rows of all runs in one file."""
+    """Gather what was tuned, and the rows of all runs."""
     comparison = read_comparison(out)
+    tuned = {label: tuning.to_json() for label, tuning in comparison.tunings.items()}
+    write_json(out / "tuning.json", tuned)
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(["label", "seed", *(f.name for f in fields(Row))])
@@ -121,14 +132,36 @@ def finish_comparison(out: Path) -> Comparison:
     return comparison
 
 
-def _read_tunings(out: Path) -> dict[str, Tuning]:
-    path = out / "tuning.json"
+def unfinished(out: Path) -> int:
+    """How many runs of the comparison or study in the folder are still missing."""
+    if (out / "study.toml").exists():
+        return sum(unfinished(out / case.slug) for case in read_study(out).cases)
+    suite = load_suite(out / "suite.toml")
+    runs = (run_folder(out, entry, seed) for entry in suite.entries for seed in suite.seeds)
+    return sum(not finished(run) for run in runs)
+
+
+def finished(run: Path) -> bool:
+    """Whether the run in that folder came to its end."""
+    return read_json(run / "summary.json").get("status", "interrupted") != "interrupted"
+
+
+def _read_tunings(out: Path, suite: Suite) -> dict[str, Tuning]:
+    found = {entry.label: _tuning_file(out, entry) for entry in suite.entries if entry.tune}
+    return {label: _read_tuning(path) for label, path in found.items() if path.exists()}
+
+
+def _read_tuning(path: Path) -> Tuning:
     try:
-        return {label: Tuning.from_json(content) for label, content in read_json(path).items()}
+        return Tuning.from_json(read_json(path))
     except (TypeError, KeyError, AttributeError):
-        raise RecordError(f"{path} is damaged. Delete it and the step sizes are tuned again.") from None
+        raise RecordError(f"{path} is damaged. Delete it and the step size is tuned again.") from None
 
 
-def write_tunings(out: Path, tunings: dict[str, Tuning]) -> None:
-    """Record what was tuned so far."""
-    write_json(out / "tuning.json", {label: tuning.to_json() for label, tuning in tunings.items()})
+def write_tuning(out: Path, entry: Entry, tuning: Tuning) -> None:
+    """Record how a method was tuned."""
+    write_json(_tuning_file(out, entry), tuning.to_json())
+
+
+def _tuning_file(out: Path, entry: Entry) -> Path:
+    return out / "runs" / entry.slug / "tuning.json"

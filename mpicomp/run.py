@@ -10,8 +10,10 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from mpicomp import kernels
 from mpicomp.audit import Audit, Verified
 from mpicomp.compressors.base import Array
+from mpicomp.devices import open_device
 from mpicomp.errors import ConfigError, MpicompError
 from mpicomp.ledger import Ledger
 from mpicomp.loop import Loop
@@ -84,9 +86,10 @@ def run(
     max_bytes: int | None = None,
     max_seconds: float | None = None,
     out: str | Path | None = None,
-    resume: bool = False,
+    resume: bool | None = False,
     checkpoint_every: int | None = None,
     dedicated: bool = False,
+    device: str = "cpu",
     verify_bytes: bool = False,
     transport: Transport | None = None,
     progress: Callable[[int, Row | None], None] | None = None,
@@ -95,9 +98,12 @@ def run(
 
     every             rounds between rows; f and ∇f are computed for a row, outside the run's seconds
     target_..., max_  further ends of the run, looked at with each row
-    out               a folder for the record; ``resume`` continues the run that it holds
+    out               a folder for the record; ``resume`` continues the run that it holds, and None does
+                      so if there is a checkpoint to continue from, else starts it
     checkpoint_every  rounds between checkpoints in ``out``; one is always written at the end
     dedicated         rank 0 is the server only (MPI)
+    device            "cpu", or "cuda": vectors, gradients and compression are on a GPU, of several the one
+                      whose number is this rank's on its host; messages pass through the host's memory
     verify_bytes      have the MPI library count too; ``CountError`` unless the ledger says the same
     progress          called on the server after each round with its number, and the row if there is one
 
@@ -122,7 +128,7 @@ def run(
 
     t = transport or connect(workers, dedicated, observed=verify_bytes)
     try:
-        with stop_on_signals(t):
+        with stop_on_signals(t), kernels.using(t.together(lambda: open_device(device))):
             loop = Loop(method, problem, t, seed)
             session = Session(loop, method, problem, limits, folder, resume)
             try:
@@ -170,7 +176,7 @@ def _result(session: Session, problem: Problem, status: str, verified: Verified 
         status=status,
         rows=rows,
         ledger=ledger,
-        x=loop.x,
+        x=kernels.host(loop.x),
         iterates_sha256=digest,
         phases=phases,
         sent=sent,

@@ -11,14 +11,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from mpicomp import checkpoint
+from mpicomp import checkpoint, kernels
 from mpicomp.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.loop import Loop, advice
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
 from mpicomp.record import Recorder, Row, describe_machine
 
-GROWTH = 1e12  # a squared gradient norm this many times the first local ones counts as divergence
+GROWTH = 1e12  # a squared gradient norm this many times the first local ones, and 1, counts as divergence
 
 Progress = Callable[[int, Row | None], None]
 
@@ -47,15 +47,25 @@ class Session:
     """``round`` rounds done in ``seconds``; ``scale`` is mean |∇f_i(x⁰)|², known to the server."""
 
     def __init__(
-        self, loop: Loop, method: Method, problem: Problem, limits: Limits, folder: Path | None, resume: bool
+        self,
+        loop: Loop,
+        method: Method,
+        problem: Problem,
+        limits: Limits,
+        folder: Path | None,
+        resume: bool | None,
     ) -> None:
         t = loop.transport
-        self.loop, self.limits, self.folder, self.resumed = loop, limits, folder, resume
+        self.loop, self.limits, self.folder = loop, limits, folder
+        if resume is not False and folder is None:
+            raise ConfigError("resume needs the folder of the run to continue: give out.")
+        self.resumed = self._told(self._has_checkpoint) if resume is None else resume
         self.round, self.seconds, self.scale = 0, 0.0, 0.0
         self.saved: int | None = None  # the round of the newest checkpoint
         # What a resumed run must have in common with the one before, first what the rest follows from.
         self.config = {"method": type(loop.method).__name__, "problem": repr(problem)}
         self.config |= {"data": problem.fingerprint(), "workers": str(t.n), "seed": str(loop.seed)}
+        self.config |= {"device": "cpu" if kernels.device() is None else "cuda"}
         self.config |= {f"method.{f.name}": repr(getattr(loop.method, f.name)) for f in fields(loop.method)}
         facts = {
             "config": self.config,
@@ -66,8 +76,11 @@ class Session:
             "workers_by_rank": t.collect(f"{t.hosted.start}..{t.hosted.stop - 1}" if t.hosted else "none"),
             **describe_machine(),
         }
-        self.recorder = t.together(lambda: Recorder(self.folder if t.is_server else None, facts, resume))
-        if resume:
+        afresh = resume is None and not self.resumed
+        self.recorder = t.together(
+            lambda: Recorder(self.folder if t.is_server else None, facts, self.resumed, afresh)
+        )
+        if self.resumed:
             self._load()
 
     def run(self, checkpoint_every: int | None, progress: Progress | None) -> str:
@@ -108,9 +121,12 @@ class Session:
             checkpoint.save(self.folder / "checkpoint", self.loop.transport, self.round, states, header)
             self.saved = self.round
 
+    def _has_checkpoint(self) -> bool:
+        assert self.folder is not None
+        return checkpoint.exists(self.folder / "checkpoint")
+
     def _load(self) -> None:
-        if self.folder is None:
-            raise ConfigError("resume needs the folder of the run to continue: give out.")
+        assert self.folder is not None
         states = self.loop.states() | {"replica": self.loop.replica}
         manifest = checkpoint.load(self.folder / "checkpoint", self.loop.transport, states, self.config)
         self.round, self.seconds, self.scale = manifest["round"], manifest["seconds"], manifest["scale"]
@@ -159,7 +175,7 @@ class Session:
             self.recorder.add(row)
             if self.round == 0:
                 self.scale = seen.local_norm_sq
-            if not row.grad_norm_sq <= GROWTH * max(self.scale, 1e-12):
+            if not row.grad_norm_sq <= GROWTH * max(self.scale, 1.0):
                 raise DivergedError(f"f = {row.f:.3g}, |∇f|² = {row.grad_norm_sq:.3g}.")
         except DivergedError as error:
             if self.round == 0:

@@ -25,12 +25,14 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mpicomp.config import parse_method, parse_problem, to_text
 from mpicomp.errors import ConfigError, unknown
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
+
+T = TypeVar("T")
 
 # What a figure can show of a run, across and up; ``mpicomp.figure`` knows how.
 AXES = {
@@ -58,6 +60,29 @@ class Entry:
         return slug(self.label)
 
 
+Piece = tuple[Entry, tuple[int, ...]]  # a method, and some of the seeds to run it with
+
+
+@dataclass(frozen=True)
+class Part:
+    """Share ``number`` of ``of``, counted from 1, of a comparison that several jobs work at."""
+
+    number: int
+    of: int
+
+    def of_all(self, work: list[T]) -> list[T]:
+        """This share of ``work``."""
+        return work[self.number - 1 :: self.of]
+
+
+def parse_part(text: str) -> Part:
+    """The part that "2/8" names."""
+    numbers = re.fullmatch(r"(\d+)/(\d+)", text)
+    if numbers is None or not 1 <= int(numbers[1]) <= int(numbers[2]):
+        raise ConfigError(f"part {text!r}; allowed: I/N with I from 1 to N, such as 1/4 .. 4/4.")
+    return Part(int(numbers[1]), int(numbers[2]))
+
+
 @dataclass(frozen=True)
 class Suite:
     """What to compare.  ``source`` is the text it was read from."""
@@ -80,6 +105,13 @@ class Suite:
         """What ``run`` is told about how long to go on and how often to look."""
         names = ("workers", "rounds", "every", "target_grad_norm_sq", "max_bytes", "max_seconds")
         return {name: getattr(self, name) for name in names}
+
+    def pieces(self) -> list[Piece]:
+        """The work in pieces that do not need each other: the seeds of a method wait for its tuning."""
+        work: list[Piece] = []
+        for entry in self.entries:
+            work += [(entry, self.seeds)] if entry.tune else [(entry, (seed,)) for seed in self.seeds]
+        return work
 
 
 def load_suite(path: str | Path) -> Suite:

@@ -25,6 +25,24 @@ def _own_cache(tmp_path_factory):
     yield
 
 
+@pytest.fixture(scope="session", params=["host", "gpu"])
+def cuda(request, tmp_path_factory):
+    """The CUDA kernels on a CPU that plays the device, and on a GPU where there is one."""
+    from mpicomp.errors import ConfigError
+    from mpicomp.kernels.cuda import Kernels
+    from mpicomp.kernels.cuda.gpu import Gpu
+    from tests.cuda_host import COMPILER, Host
+
+    if request.param == "host":
+        if COMPILER is None:
+            pytest.skip("no C++ compiler")
+        return Kernels(Host(COMPILER, tmp_path_factory.mktemp("cuda")))
+    try:
+        return Kernels(Gpu())
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
     if launched_rank() != 0:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from mpicomp.bench.kernels import CASES, WORKERS, kernel_costs
+from mpicomp.bench.models import Message, model_costs
 from mpicomp.bench.wire import SHARES, wire_costs
 from mpicomp.coding.indices import index_nbytes
+from mpicomp.compressors import Coded, Dithering
+from mpicomp.keys import Key
 from tests.launching import mpicomp
 
 
@@ -37,6 +41,29 @@ def test_the_wire_s_figures():
     for row in rows:
         assert row["bits"] == 8 * index_nbytes(d, int(row["k"]))
         assert row["of_optimum"] >= 1
+
+
+def test_a_model_s_figures_are_what_is_sent():
+    """Per symbol; head and form apart, a few words of the coder more."""
+    Q, d, key = Dithering(7, "inf"), 20_000, Key(0, 0, 0, 1)
+    x = np.random.default_rng(1).normal(size=d)
+    y = x[::-1].copy()
+    first, second = Q.compress(x, key), Q.compress(y, key)
+    a, b = (Message(np.bincount(Q.symbols(m, d), minlength=Q.alphabet), 4.0 * d) for m in (first, second))
+    fitted, known = Coded(Q).compress(y, key), Coded(Q).learned(Coded(Q).compress(x, key), d)
+    assert known.compress(y, key)[0] == 2
+    for figure, sent in ((b.figures()["fitted"], fitted), (b.bits_by(a), known.compress(y, key))):
+        assert 0 <= 8 * (sent.size - 1 - Q.head) - d * figure <= 64
+    assert b.figures()["entropy"] <= b.bits_by(b) < b.bits_by(a) < 4 == b.figures()["packed"]
+
+
+def test_the_models_figures():
+    rows = list(model_costs("digits", rounds=(1, 3)))
+    assert len({row["method"] for row in rows}) == 5
+    assert len(rows) == 4 * (2 + 2 * 2) + 2  # rounds, and layers in each, of quantisers; rounds of TopK
+    for row in rows:
+        assert row["message"] in row["by_model_of"]
+        assert row["entropy"] <= min(row["fitted"], *row["by_model_of"].values())
 
 
 def test_the_command_prints_an_object_a_line():

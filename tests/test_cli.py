@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from importlib.util import find_spec
 
 import pytest
@@ -11,6 +13,7 @@ from mpicomp import compressors, methods, problems
 from mpicomp.data import BUNDLED, KNOWN
 from tests.launching import mpicomp
 
+SUBMIT = ("submit", "--problem", "quadratics(d=20)", "--method", "diana(randk(k=2))", "--rounds", "20")
 RUN = ("run", "--problem", "quadratics(d=20, lam=0.1)", "--workers", "4", "--rounds", "20")
 
 
@@ -80,6 +83,35 @@ def test_fetch_from_a_folder_refuses_what_is_not_the_set(tmp_path):
 def test_bad_input_is_one_clear_line(arguments, text):
     done = mpicomp(*RUN, *arguments)
     assert done.returncode not in (0, -11)
+    assert text in done.stderr and "Traceback" not in done.stderr
+
+
+def test_submit_shows_the_script_it_would_submit():
+    """The two lines that a user would edit are filled in; what is left out stays as `run` has it."""
+    done = mpicomp(*SUBMIT, "--ranks", "16", "--time", "01:00:00", "--nodes", "2", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "#SBATCH --ntasks=16 --nodes=2 --time=01:00:00\n" in done.stdout
+    assert "run=(--problem 'quadratics(d=20)' --method 'diana(randk(k=2))' --rounds 20)\n" in done.stdout
+    assert done.stdout.endswith('exec mpicomp run --ranks "$SLURM_NTASKS" "${run[@]}"\n')
+    assert "scontrol" not in done.stdout
+    again = mpicomp(*SUBMIT, "--requeue", "--out", "it's", "--json", "--server", "dedicated", "--dry-run")
+    assert "scontrol requeue" in again.stdout
+    words = shlex.split(re.search(r"^run=\((.*)\)$", again.stdout, re.MULTILINE)[1])
+    assert words[-5:] == ["--server", "dedicated", "--out", "it's", "--json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--method", "diana(rank(k=2))"), "Did you mean 'rankr'?"),
+        (("--problem", "quadratic"), "Did you mean 'quadratics'?"),
+        (("--requeue",), "--requeue needs a folder to save the state in: give --out"),
+        ((), "no sbatch found"),
+    ],
+)
+def test_what_cannot_be_submitted_is_one_clear_line(arguments, text, tmp_path):
+    done = mpicomp(*SUBMIT, *arguments, PATH=str(tmp_path))
+    assert done.returncode == 1
     assert text in done.stderr and "Traceback" not in done.stderr
 
 

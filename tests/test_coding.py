@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpicomp.coding import bitmaps
 from mpicomp.coding.bits import pack, pack_trits, packed_nbytes, unpack, unpack_trits
 from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
 from mpicomp.coding.sparse import decode_sparse, encode_sparse, sparse_nbytes
@@ -155,6 +156,81 @@ def test_topk_messages_come_within_2_percent_of_the_optimum(d):
     assert not too_long
 
 
+@pytest.mark.parametrize("d", [100, 1000, 10**4, 10**6, 25 * 10**6])
+def test_index_codes_come_within_10_percent_of_the_optimum(d):
+    """At most 24 bits on top: two runs of bits in whole bytes, or what the entropy coder starts from."""
+    shares = np.concatenate([np.geomspace(1e-5, 0.9, 400), np.linspace(0.01, 0.99, 300)])
+    for k in sorted({max(1, round(d * share)) for share in shares}):
+        assert 8 * index_nbytes(d, k) <= 1.10 * log2_binomial(d, k) + 24, k / d
+
+
+# --- coded bitmaps ---
+
+
+@fuzz
+@given(st.integers(2, 10**7), st.floats(0, 1))
+def test_the_model_of_a_bitmaps_bytes_is_the_binomial_one(d, share):
+    """Rounded up to units of 2^-16, but for the byte that is seldom at its own probability: 0."""
+    k = max(1, round(share * (d // 2)))
+    model = bitmaps.frequencies(d, k).tolist()
+    p = Fraction(k, d)
+    for byte in range(1, 256):
+        ones = byte.bit_count()
+        assert model[byte] == ceil(2**16 * p**ones * (1 - p) ** (8 - ones))
+    assert sum(model) == 2**16
+    assert model[0] >= 1
+
+
+@fuzz
+@given(st.integers(1, 2**40), st.floats(0, 1))
+def test_sizes_are_computed_from_logarithms_that_are_hardly_too_large(a, share):
+    b = max(1, round(share * a))
+    error = bitmaps._log2(a, b) / 2**32 - log2(a / b)
+    assert -1e-12 <= error <= 2.0**-30
+
+
+def packed_together(d: int, k: int, a_byte: int) -> np.ndarray:
+    """The first k positions of which no more than ``a_byte`` lie in one byte, first filling gaps later."""
+    ones = [8 * byte + bit for byte in range(-(-d // 8)) for bit in range(a_byte) if 8 * byte + bit < d]
+    rest = sorted(set(range(d)) - set(ones))
+    return np.sort(np.array((ones + rest)[:k], dtype=np.int64))
+
+
+@pytest.mark.parametrize("a_byte", range(1, 9))
+@pytest.mark.parametrize("d", [300, 1000, 9999])
+def test_a_coded_bitmap_has_room_for_every_set(d, a_byte):
+    """Sets of every kind of byte: of one element, of two together, .., of eight; at either end."""
+    for k in range(max(1, d // 20), d // 2 + 1, max(1, d // 40)):
+        together = packed_together(d, k, a_byte)
+        for subset in (together, d - 1 - together[::-1]):
+            bitmap = np.packbits(np.isin(np.arange(d), subset), bitorder="little")
+            assert np.array_equal(bitmaps.decode(bitmaps.encode(bitmap, d, k), d, k), bitmap)
+
+
+def test_the_bytes_of_a_coded_bitmap():
+    """By the description in docs/wire.md, with exact integers."""
+    d, k = 300, 40
+    subset = some_subset(d, k)
+    buf = encode_indices(subset, d)
+    assert len(buf) == bitmaps.nbytes(d, k) == 24 < index_nbytes(d, 75)
+    f = [ceil(2**16 * Fraction(k, d) ** c * Fraction(d - k, d) ** (8 - c)) for c in range(9)]
+    of = [f[byte.bit_count()] for byte in range(256)]
+    of[0] = 2**16 - sum(of[1:])
+    words = [int.from_bytes(buf[i : i + 4].tobytes(), "little") for i in range(0, len(buf), 4)]
+    state, bits = 0, []
+    for _ in range(38):
+        while state < 2**32 and words:
+            state = 2**32 * state + words.pop()
+        slot, byte = state % 2**16, 0
+        while slot >= of[byte]:
+            slot -= of[byte]
+            byte += 1
+        bits += [byte >> bit & 1 for bit in range(8)]
+        state = of[byte] * (state // 2**16) + slot
+    assert state == 2**16 and not words
+    assert np.flatnonzero(bits).tolist() == subset.tolist()
+
+
 def assert_indices(decode, d: int, k: int) -> None:
     """Either ``MessageError``, or k strictly increasing numbers from 0 to d - 1."""
     try:
@@ -188,7 +264,10 @@ def test_any_bytes_are_refused_or_a_subset(d, share, data):
 
 
 @fuzz
-@given(st.sampled_from([(5, 2), (1000, 3), (1000, 40), (1000, 400), (1000, 900), (1029, 5)]), st.data())
+@given(
+    st.sampled_from([(5, 2), (1000, 3), (1000, 40), (1000, 200), (1000, 400), (1000, 900), (1029, 5)]),
+    st.data(),
+)
 def test_a_flipped_bit_is_refused_or_a_subset(shape, data):
     d, k = shape
     buf = encode_indices(some_subset(d, k), d)

@@ -27,6 +27,7 @@ from mpicomp.compressors import (
     Bernoulli,
     BlockSteps,
     Coded,
+    CodedGaps,
     Contractive,
     Dithering,
     HardThreshold,
@@ -186,7 +187,7 @@ def test_nbytes_is_the_length_of_the_message(case):
 @each
 def test_mean_nbytes_is_the_mean_length(case):
     """Within six standard deviations, plus the byte of rounding that ``Quantized`` allows itself."""
-    unknown = Sparse | HardThreshold | Coded | VaryingSteps | BlockSteps
+    unknown = Sparse | HardThreshold | Coded | CodedGaps | VaryingSteps | BlockSteps
     parts = (case.c, getattr(case.c, "Q", None))
     if case.c.nbytes(case.d) is None and any(isinstance(c, unknown) for c in parts):
         with pytest.raises(ConfigError, match="no expected size"):

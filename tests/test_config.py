@@ -44,6 +44,7 @@ COMPRESSOR_TEXTS = [
     "shrunk(U=quantized(S=permk, Q=ternary))",
     "hard_threshold(lam=0.001)",
     "coded(Q=dithering(s=3))",
+    "coded_gaps(C=quantized_topk(k=0.1, Q=natural))",
     "coded(Q=ternary, model=(65534, 1, 1))",
     "rankr(r=2, rows=10)",
     "varying_steps(beta=20.0)",

@@ -26,27 +26,18 @@ from mpicomp.coding.values import WIDTH, decode_values, encode_values
 from mpicomp.compressors.scale import decode_scale, encode_scale
 from mpicomp.errors import ConfigError, DivergedError, MessageError
 from mpicomp.kernels import definition
-from mpicomp.kernels.cuda.gpu import OPTIONS, Gpu, source
-from mpicomp.kernels.cuda.launch import Kernels
+from mpicomp.kernels.cuda.gpu import OPTIONS, source
 from mpicomp.kernels.reductions import tree_sum
 from mpicomp.keys import Key
 from tests.cuda_host import MODULES, Host
 
-COMPILER = shutil.which("g++") or shutil.which("clang++")
 FORMATS = ("f8", "f4", "f2", "bf16")
 few = settings(deadline=None, derandomize=True, max_examples=40)
 
 
-@pytest.fixture(scope="session", params=["host", "gpu"])
-def kernels(request, tmp_path_factory):
-    if request.param == "host":
-        if COMPILER is None:
-            pytest.skip("no C++ compiler")
-        return Kernels(Host(COMPILER, tmp_path_factory.mktemp("cuda")))
-    try:
-        return Kernels(Gpu())
-    except ConfigError as error:
-        pytest.skip(str(error))
+@pytest.fixture(scope="session")
+def kernels(cuda):
+    return cuda
 
 
 @pytest.fixture(autouse=True, scope="module")

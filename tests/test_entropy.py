@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpicomp.coding import gaps
 from mpicomp.coding.entropy import (
     TOTAL,
     bits,
@@ -21,7 +22,17 @@ from mpicomp.coding.entropy import (
     smoothed,
 )
 from mpicomp.coding.varint import read_varint, varint
-from mpicomp.compressors import Coded, Dithering, Natural, NaturalDithering, RandK, Ternary
+from mpicomp.compressors import (
+    Coded,
+    CodedGaps,
+    Dithering,
+    Natural,
+    NaturalDithering,
+    QuantizedTopK,
+    RandK,
+    Ternary,
+    TopK,
+)
 from mpicomp.errors import ConfigError, MessageError
 from mpicomp.keys import Key
 from tests.conformance import fuzz
@@ -200,6 +211,18 @@ def test_a_model_learned_on_another_vector_costs_its_divergence():
     assert len(known.compress(spread, KEY)) <= len(Coded(Q).compress(spread, KEY))  # so it is not used
 
 
+def spoiled(buf, kind, data):
+    if kind == "cut":
+        return buf[: data.draw(st.integers(0, len(buf) - 1))]
+    if kind == "long":
+        return np.append(buf, np.frombuffer(data.draw(st.binary(min_size=1, max_size=9)), np.uint8))
+    if kind == "junk":
+        return np.frombuffer(data.draw(st.binary(max_size=40)), np.uint8)
+    buf = buf.copy()
+    buf[data.draw(st.integers(0, len(buf) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    return buf
+
+
 @every_quantizer
 @fuzz
 @given(data=st.data())
@@ -208,17 +231,8 @@ def test_a_spoiled_message_is_refused_or_has_the_right_shape(Q, data):
     C = Coded(Q)
     if data.draw(st.booleans()):
         C = C.learned(C.compress(rng(6).normal(size=d), KEY), d)
-    buf = C.compress(rng(5).normal(size=d), KEY)
     kind = data.draw(st.sampled_from(["cut", "long", "flip", "junk"]))
-    if kind == "cut":
-        buf = buf[: data.draw(st.integers(0, len(buf) - 1))]
-    elif kind == "long":
-        buf = np.append(buf, np.frombuffer(data.draw(st.binary(min_size=1, max_size=9)), np.uint8))
-    elif kind == "flip":
-        buf = buf.copy()
-        buf[data.draw(st.integers(0, len(buf) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    else:
-        buf = np.frombuffer(data.draw(st.binary(max_size=40)), np.uint8)
+    buf = spoiled(C.compress(rng(5).normal(size=d), KEY), kind, data)
     with suppress(MessageError):
         assert decoded(C, buf, d).shape == (d,)
 
@@ -230,3 +244,102 @@ def test_what_cannot_be_coded_is_refused():
         Coded(Ternary(), model=(65535, 1))
     with pytest.raises(ConfigError, match="must be 65536"):
         Coded(Ternary(), model=(1, 1, 1))
+    with pytest.raises(ConfigError, match=r"RandK.*allowed: TopK or QuantizedTopK"):
+        CodedGaps(RandK(3))
+    with pytest.raises(ConfigError, match="has 256 symbols, and the sum must be 65536"):
+        CodedGaps(TopK(3), model=(65536,))
+
+
+# --- gaps between positions ---
+
+
+@st.composite
+def position_sets(draw):
+    d = draw(st.sampled_from([1, 2, 17, 40, 3000, 2**25 + 1, 2**52]))
+    return d, np.array(sorted(draw(st.sets(st.integers(0, d - 1), min_size=1, max_size=60))))
+
+
+@fuzz
+@given(position_sets())
+def test_positions_come_back_from_their_gaps(drawn):
+    d, indices = drawn
+    symbols, remainders = gaps.symbols_of(indices)
+    widths = gaps.widths_of(symbols)
+    assert ((0 <= symbols) & (symbols < gaps.used(d))).all()
+    assert all(int(r) < 2 ** int(w) for r, w in zip(remainders, widths, strict=True))
+    assert (gaps.indices_of(symbols, remainders, d) == indices).all()
+
+
+def test_gap_symbols_are_exact_below_16_and_four_an_octave_above():
+    gap = np.array([0, 1, 15, 16, 19, 20, 31, 32, 39, 40, 2**20, 2**21 - 1])
+    symbols, remainders = gaps.symbols_of(np.cumsum(gap + 1) - 1)
+    assert symbols.tolist() == [0, 1, 15, 16, 16, 17, 19, 20, 20, 21, 80, 83]
+    assert gaps.widths_of(symbols).tolist() == [0, 0, 0, 2, 2, 2, 2, 3, 3, 3, 18, 18]
+    assert remainders.tolist() == [0, 0, 0, 0, 3, 0, 3, 0, 7, 0, 0, 2**18 - 1]
+    assert gaps.used(2**62) <= gaps.ALPHABET
+
+
+@fuzz
+@given(st.lists(st.integers(0, 255), min_size=1, max_size=40), st.integers(1, 2**62), st.data())
+def test_any_gaps_are_refused_or_positions(values, d, data):
+    symbols = np.array(values, dtype=np.int32)
+    widths = gaps.widths_of(symbols)
+    remainders = np.array([data.draw(st.integers(0, 2 ** int(w) - 1)) for w in widths], dtype=np.uint64)
+    with suppress(MessageError):
+        indices = gaps.indices_of(symbols, remainders, d)
+        assert indices[0] >= 0 and indices[-1] < d and (indices[1:] > indices[:-1]).all()
+
+
+def clustered(d: int, seed: int) -> np.ndarray:
+    """Large entries in a few runs, as in rows of a weight matrix."""
+    scale = np.repeat(rng(seed).choice([0.02, 1.0], d // 50, p=[0.9, 0.1]), 50)
+    return scale * rng(seed + 1).normal(size=d)
+
+
+POSITIONED = [
+    TopK(0.03),
+    TopK(0.3, "f2"),
+    QuantizedTopK(0.1, Dithering(7)),
+    QuantizedTopK(0.1, Coded(Natural())),
+]
+
+
+@pytest.mark.parametrize("C", POSITIONED, ids=str)
+@pytest.mark.parametrize("d", [50, 10_000])
+def test_coding_gaps_changes_no_bit_of_what_arrives(C, d):
+    x = clustered(d, 1)
+    packed = C.compress(x, KEY)
+    fresh = CodedGaps(C)
+    message = fresh.compress(x, KEY)
+    known = fresh.learned(message, d)
+    again = known.compress(x, KEY)
+    for c, m in ((fresh, message), (known, again)):
+        assert (decoded(c, m, d) == decoded(C, packed, d)).all()
+        assert len(m) <= 1 + len(packed)
+        assert c.paper_bits(m, d) == C.paper_bits(packed, d)
+    assert len(again) <= len(message)
+    if d == 10_000:
+        assert [message[0], again[0]] == [1, 2]
+        assert len(message) < len(packed)
+
+
+def test_coded_gaps_are_within_two_percent_of_the_empirical_entropy():
+    """Of symbols and open bits, with the model; the index code, log2 C(d, k) bits, is far longer."""
+    d, k, C = 500_000, 50_000, TopK(50_000)
+    x = clustered(d, 2)
+    symbols, _ = gaps.symbols_of(np.flatnonzero(C.decompress(C.compress(x, KEY), d, KEY)))
+    least = entropy(counted(symbols, gaps.ALPHABET)) + gaps.widths_of(symbols).sum()
+    sent = 8 * (len(CodedGaps(C).compress(x, KEY)) - 4 * k)
+    assert least <= sent <= 1.02 * least
+    assert sent < 0.7 * 8 * (C.nbytes(d) - 4 * k)
+
+
+@fuzz
+@given(st.booleans(), st.sampled_from(["cut", "long", "flip", "junk"]), st.data())
+def test_a_spoiled_message_of_gaps_is_refused_or_has_the_right_shape(learned, kind, data):
+    d = 1000
+    C = CodedGaps(QuantizedTopK(0.1, Ternary()))
+    if learned:
+        C = C.learned(C.compress(clustered(d, 3), KEY), d)
+    with suppress(MessageError):
+        assert decoded(C, spoiled(C.compress(clustered(d, 5), KEY), kind, data), d).shape == (d,)

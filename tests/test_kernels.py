@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicomp import kernels
+from mpicomp.coding import bitmaps
 from mpicomp.coding.bits import packed_nbytes
 from mpicomp.errors import DivergedError, MessageError
 from mpicomp.kernels import definition, reductions
@@ -186,7 +187,7 @@ def subsets(draw):
     return d, np.sort(rng.choice(d, k, replace=False))
 
 
-LAYOUTS = ["raw", "bitmap", "threes", *range(13)]
+LAYOUTS = ["raw", "bitmap", *range(13)]
 
 
 def coders(on, layout, d, k):
@@ -200,9 +201,6 @@ def coders(on, layout, d, k):
         )
     if layout == "bitmap":
         return lambda s: on.encode_bitmap(s, d), lambda b: on.decode_bitmap(b, d, k), packed_nbytes(d, 1)
-    if layout == "threes":
-        size = -(-k // 5) + packed_nbytes(k + (d - 1) // 3, 1)
-        return lambda s: on.encode_threes(s, d), lambda b: on.decode_threes(b, d, k), size
     size = packed_nbytes(k, layout) + packed_nbytes(k + ((d - 1) >> layout), 1)
     return (
         lambda s: on.encode_elias_fano(s, d, layout),
@@ -263,11 +261,68 @@ def test_any_bytes_as_sets_of_positions(d, k, layout, data):
 
 
 @pytest.mark.parametrize("index", [200, 2**62, -(2**40)])
-@pytest.mark.parametrize("layout", ["bitmap", "threes", 0, 3])
+@pytest.mark.parametrize("layout", ["bitmap", 0, 3])
 def test_encoders_set_no_bit_outside(layout, index):
     encode, _, _ = coders(compiled, layout, 100, 3)
     with pytest.raises(IndexError):
         encode(np.array([1, 2, index]))
+
+
+@pytest.mark.parametrize(
+    "indices", [[1, 2, 3, 9], [0, 1, 2, 2**62], [-3, 0, 1, 2], [0, 2, 1, 3], [1, 1, 2, 3]]
+)
+def test_no_complement_is_written_outside(indices):
+    with pytest.raises(IndexError):
+        compiled.complement(np.array(indices), 6)
+
+
+# --- coded bitmaps ---
+
+
+@st.composite
+def coded_bitmaps(draw):
+    """A model of bitmaps and some bytes, few or many bits set, that need not look like it at all."""
+    d = draw(st.integers(2, 3000))
+    k = draw(st.integers(1, d // 2))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    bits = rng.random(8 * -(-d // 8)) < draw(st.sampled_from([k / d, 0.0, 0.03, 0.5, 1.0]))
+    return bitmaps.frequencies(d, k), np.packbits(bits)
+
+
+@fuzz
+@given(coded_bitmaps(), st.data())
+def test_coded_bitmaps(drawn, data):
+    frequencies, symbols = drawn
+    size = 2 * symbols.size + 8
+    buf = compiled.ans_encode(symbols, frequencies, size)
+    assert_same(buf, definition.ans_encode(symbols, frequencies, size))
+    used = int(np.flatnonzero(buf)[-1]) + 1
+    for room in (used, used + 1, size):
+        tight = compiled.ans_encode(symbols, frequencies, room)
+        tight.setflags(write=False)
+        for on in (compiled, definition):
+            assert_same(on.ans_decode(tight, symbols.size, frequencies), symbols)
+    for on in (compiled, definition):
+        with pytest.raises(ValueError, match="not enough"):
+            on.ans_encode(symbols, frequencies, used - 1)
+    assert_decoded_alike(damaged(data, tight), symbols.size, frequencies)
+
+
+@fuzz
+@given(st.binary(max_size=60), st.integers(0, 60), st.integers(1, 50))
+def test_any_bytes_as_coded_bitmaps(data, count, k):
+    assert_decoded_alike(np.frombuffer(data, np.uint8), count, bitmaps.frequencies(100, k))
+
+
+def assert_decoded_alike(buf, count, frequencies):
+    try:
+        want = definition.ans_decode(buf, count, frequencies)
+    except MessageError as error:
+        with pytest.raises(MessageError, match=str(error)):
+            compiled.ans_decode(buf, count, frequencies)
+    else:
+        assert want.shape == (count,)
+        assert_same(compiled.ans_decode(buf, count, frequencies), want)
 
 
 # --- norms ---
@@ -414,6 +469,17 @@ def test_natural_dithering(x, s, step, data):
     assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
 
 
+@pytest.mark.parametrize(("d", "s", "width"), [(9, 3, 3), (11, 7, 4), (1033, 7, 4), (1027, 300, 10)])
+def test_the_bits_that_fill_up_the_last_byte_are_ignored(d, s, width):
+    for on in (definition, compiled):
+        buf = np.zeros(packed_nbytes(d, width), np.uint8)
+        expected, got = np.zeros(d), np.zeros(d)
+        on.dither_add(buf, expected, s, width, 1.0)
+        buf[-1] |= 0xFF << (8 - (8 * buf.size - d * width)) & 0xFF
+        on.dither_add(buf, got, s, width, 1.0)
+        assert_same(got, expected)
+
+
 DECODERS = {
     "signs": lambda on, buf, out: on.sign_add(buf, out, 1.0),
     "natural": lambda on, buf, out: on.natural_add(buf, out, 127, 8, 1.0),
@@ -426,12 +492,11 @@ DECODERS = {
     "bitmap": lambda on, buf, out: on.decode_bitmap(buf, out.size, 7),
     "Elias-Fano": lambda on, buf, out: on.decode_elias_fano(buf, out.size, 100, 4),
     "Elias-Fano, nothing below": lambda on, buf, out: on.decode_elias_fano(buf, out.size, 100, 0),
-    "by threes": lambda on, buf, out: on.decode_threes(buf, out.size, 500),
 }
 LENGTHS = dict(
     zip(
         DECODERS,
-        [282, 282 + 2250, 282 + 3094, 1125, 2813, 450, 1407, 11, 282, 50 + 30, 294, 100 + 157],
+        [282, 282 + 2250, 282 + 3094, 1125, 2813, 450, 1407, 11, 282, 50 + 30, 294],
         strict=True,
     )
 )
@@ -563,3 +628,22 @@ print(loading._folder())
     folder = Path(run_python(code, MPICOMP_CACHE=str(tmp_path / "cache")))
     assert folder.parent == tmp_path / "cache"
     assert folder.is_dir()
+
+
+def test_what_an_earlier_source_made_is_removed_and_nothing_else(tmp_path):
+    from mpicomp.kernels import loading
+
+    machine = loading._machine()
+    new, old, others, unfinished = (
+        tmp_path / f"kernels-{name}" for name in (f"b-{machine}", f"a-{machine}", "a-0", f"c-{machine}")
+    )
+    for folder in (new, old, others, unfinished):
+        folder.mkdir()
+        if folder != unfinished:  # somebody is compiling it
+            (folder / "complete").touch()
+    with pytest.MonkeyPatch.context() as patch:
+        loading._remove_superseded(new)  # in the user's cache
+        assert old.exists()
+        patch.setattr(loading, "_BESIDE", tmp_path)
+        loading._remove_superseded(new)
+    assert set(tmp_path.iterdir()) == {new, others, unfinished}

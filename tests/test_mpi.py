@@ -286,11 +286,25 @@ def test_a_comparison_on_ranks(tmp_path):
     assert again.stdout == done.stdout
 
 
+def test_a_comparison_that_is_asked_to_stop_says_how_to_go_on(tmp_path):
+    """Exit status 130, as for a run; --resume-or-start then does the rest."""
+    (tmp_path / "suite.toml").write_text(SUITE.replace("rounds = 40", "rounds = 10000"))
+    command = ("compare", str(tmp_path / "suite.toml"), "--out", str(tmp_path / "out"), "--resume-or-start")
+    job = start(2, "-m", "mpicomp", *command)
+    _wait_for_rows(tmp_path / "out" / "runs" / "gd" / "seed-0" / "rows.csv", 2)
+    job.send_signal(signal.SIGUSR1)
+    stopped = finish(job)
+    assert stopped.returncode == 130
+    assert stopped.stderr.count("--resume continues") == 1 and "Traceback" not in stopped.stderr
+    done = mpicomp(*command, "--ranks", "2")
+    assert done.returncode == 0 and "diverged" in done.stdout, done.stderr
+
+
 def test_a_damaged_comparison_is_refused_on_all_ranks(tmp_path):
     (tmp_path / "suite.toml").write_text(SUITE)
     command = ("compare", str(tmp_path / "suite.toml"), "--out", str(tmp_path / "out"), "--ranks", "2")
     assert mpicomp(*command).returncode == 0
-    (tmp_path / "out" / "tuning.json").write_text('{"gd": {}}')
+    (tmp_path / "out" / "runs" / "gd" / "tuning.json").write_text('{"gd": {}}')
     done = mpicomp(*command, "--resume")
     assert done.returncode == 1
     assert done.stderr.count("tuning.json is damaged") == 1

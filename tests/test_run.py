@@ -69,7 +69,7 @@ from mpicomp.compressors import (
 )
 from mpicomp.errors import ConfigError, DivergedError, MessageError, RecordError
 from mpicomp.methods import METHODS
-from mpicomp.problems import Objective, Problem, Quadratics
+from mpicomp.problems import Objective, Problem, Quadratics, Saddle
 from mpicomp.record import Row, read_rows
 from mpicomp.transports.base import placement
 from mpicomp.transports.local import Local
@@ -494,6 +494,29 @@ def test_there_must_be_something_to_resume(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_resume_none_starts_continues_and_leaves_alone(tmp_path):
+    """The same call each time: nothing there, interrupted, finished."""
+    again = {"out": tmp_path / "run", "resume": None}
+    interrupted(17, **again)
+    assert outcome(run(**again)) == outcome(run())
+    assert outcome(run(**again)) == outcome(run())
+    with pytest.raises(RecordError, match="belongs to another run"):
+        run(seed=9, **again)
+    with pytest.raises(ConfigError, match="out"):
+        run(resume=None)
+
+
+def test_resume_none_begins_again_what_ended_before_its_first_checkpoint(tmp_path):
+    again = {"out": tmp_path / "run", "resume": None}
+    interrupted(17, out=tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoint")
+    with pytest.raises(RecordError, match="another configuration"):
+        run(seed=9, **again)
+    assert outcome(run(**again)) == outcome(run())
+    rows = (tmp_path / "run" / "rows.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in rows[1:]] == ["0", "10", "20", "30", "40"]
+
+
 def test_a_lost_table_is_no_lost_run(stopped):
     """rows.csv removed: the run goes on from its checkpoint, or says which file is missing."""
     (stopped / "rows.csv").unlink()
@@ -703,6 +726,13 @@ def test_a_gradient_that_is_not_finite_names_worker_and_round(method, bad, tmp_p
 def test_a_bad_gradient_in_an_observation_is_a_divergence(method):
     with pytest.raises(DivergedError, match=r"gamma=0\.1"):
         run(method, Broken(np.inf), every=1)
+
+
+def test_leaving_a_stationary_start_is_no_divergence():
+    """There all gradients are 0, and any other is infinitely many times larger."""
+    method = PerturbedSGD(TopK(2), eta=0.02, r=30.0, I_reset=50, R=10.0)
+    rows = mpicomp.run(method, Saddle(d=4, curvature=100.0), workers=2, rounds=20, every=1).rows
+    assert rows[0].grad_norm_sq == 0 and max(row.grad_norm_sq for row in rows) > 1
 
 
 @every_method

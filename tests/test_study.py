@@ -13,9 +13,9 @@ from mpicomp.compare import compare, compare_all
 from mpicomp.errors import ConfigError, RecordError
 from mpicomp.figure import draw, draw_all
 from mpicomp.report import picture_of, plot, publish_study
-from mpicomp.results import read_comparison
+from mpicomp.results import read_comparison, unfinished
 from mpicomp.study import Study, load, parse
-from mpicomp.suite import Suite, parse_suite
+from mpicomp.suite import Part, Suite, parse_suite
 from mpicomp.tables import cells, header
 
 STUDY = """
@@ -128,6 +128,19 @@ def test_resuming_runs_what_is_missing(tmp_path, monkeypatch):
     assert [len(read_comparison(out / case.slug).outcomes) for case in study.cases] == [2, 4]
     with pytest.raises(RecordError, match="no study to resume"):
         compare_all(study, tmp_path / "elsewhere", resume=True)
+
+
+def test_parts_of_a_study_share_its_cases(done, tmp_path):
+    """Four pieces of work, one in the first case and three in the second: two for each of two parts."""
+    study = parse(STUDY)
+    compare_all(study, tmp_path, resume=None, part=Part(2, 2))
+    assert unfinished(tmp_path / "no-noise") == 2 and unfinished(tmp_path) == 3
+    compare_all(study, tmp_path, resume=None, part=Part(1, 2))
+    assert unfinished(tmp_path) == 0
+    for case in study.cases:
+        mine, whole = read_comparison(tmp_path / case.slug), read_comparison(done / case.slug)
+        hashes = [[o.summary["iterates_sha256"] for o in held.outcomes] for held in (mine, whole)]
+        assert hashes[0] == hashes[1]
 
 
 def test_tables_and_figure_of_a_study(done):

@@ -20,9 +20,9 @@ from mpicomp.methods import DIANA, GD
 from mpicomp.problems import Quadratics
 from mpicomp.record import Row
 from mpicomp.report import draw, picture_of, plot, publish
-from mpicomp.results import Comparison, read_comparison
+from mpicomp.results import Comparison, read_comparison, unfinished
 from mpicomp.run import run
-from mpicomp.suite import Entry, load_suite, parse_suite
+from mpicomp.suite import Entry, Part, load_suite, parse_part, parse_suite
 from mpicomp.tables import cells, human_bytes, markdown, phases_table, table, terminal
 from mpicomp.tuning import Trial, Tuning, scale_step, tune
 
@@ -298,6 +298,44 @@ def test_an_interrupted_comparison_can_be_resumed(tmp_path):
     assert table(held)[1].finished == 0 and cells(table(held)[1], suite)[2] == "not run"
     resumed = compare(suite, tmp_path, resume=True)
     assert [o.summary["status"] for o in resumed.outcomes] == ["target", "rounds", "diverged", "rounds"]
+
+
+@pytest.mark.parametrize("of", [2, 3, 20])
+def test_parts_make_the_whole(done, tmp_path, of):
+    """Run in any order, each a job of its own; the last one to end finds nothing missing."""
+    out, whole = done
+    suite = parse_suite(SUITE)
+    missing = []
+    for number in range(of, 0, -1):
+        comparison = compare(suite, tmp_path, resume=None, part=Part(number, of))
+        missing.append(unfinished(tmp_path))
+    assert missing == sorted(missing, reverse=True) and missing[-2] > missing[-1] == 0
+    assert comparison.tunings == whole.tunings
+    assert [(o.label, o.seed) for o in comparison.outcomes] == [(o.label, o.seed) for o in whole.outcomes]
+    for mine, other in zip(comparison.outcomes, whole.outcomes, strict=True):
+        assert [(r.round, r.f, r.up_bytes) for r in mine.rows] == [
+            (r.round, r.f, r.up_bytes) for r in other.rows
+        ]
+    tables = [(folder / "rows.csv").read_text().splitlines() for folder in (tmp_path, out)]
+    assert len(tables[0]) == len(tables[1])
+    assert (tmp_path / "tuning.json").read_text() == (out / "tuning.json").read_text()
+
+
+def test_the_seeds_of_a_tuned_method_are_in_one_part():
+    pieces = parse_suite(SUITE).pieces()
+    assert [(entry.label, seeds) for entry, seeds in pieces[:5]] == [
+        ("GD", (0,)),
+        ("GD", (1,)),
+        ("GD", (2,)),
+        ("DIANA RandK", (0, 1, 2)),
+        ("too far", (0,)),
+    ]
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "1", "a/b", "-1/4", "1/0"])
+def test_a_part_is_one_of_several(text):
+    with pytest.raises(ConfigError, match="allowed: I/N with I from 1 to N"):
+        parse_part(text)
 
 
 def test_another_comparison_is_not_overwritten(done, tmp_path):

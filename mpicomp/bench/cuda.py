@@ -20,8 +20,8 @@ import numpy as np
 
 from mpicomp.coding.bits import packed_nbytes
 from mpicomp.coding.indices import index_nbytes
+from mpicomp.kernels.cuda import Kernels
 from mpicomp.kernels.cuda.gpu import Gpu
-from mpicomp.kernels.cuda.launch import Kernels
 
 SIZES = (25_000_000, 100_000_000, 1_000_000_000)
 STREAM = ((20240229, 0), (1, 2, 3))

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.varint import read_varint, varint
-from mpicomp.errors import MessageError
+from mpicomp.errors import ConfigError, MessageError
 
 TOTAL = 2**16  # a symbol as rare as 1 in 65536 can still be told; constriction works with 2^24
 
@@ -49,6 +49,15 @@ def fit(counts: NDArray[np.int64]) -> Model:
 def smoothed(counts: NDArray[np.int64]) -> Model:
     """``fit`` with half a count added to every symbol (Krichevsky and Trofimov)."""
     return fit(2 * counts + 1)
+
+
+def check_model(model: Model, alphabet: int, of: str) -> None:
+    """Raise ``ConfigError`` unless ``model`` is one of the symbols ``of`` something."""
+    if len(model) != alphabet or sum(model) != TOTAL or min(model) < 0:
+        raise ConfigError(
+            f"a model of {len(model)} frequencies that sum to {sum(model)}; "
+            f"{of} has {alphabet} symbols, and the sum must be {TOTAL}."
+        )
 
 
 def bits(counts: NDArray[np.int64], model: Sequence[int]) -> float:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.indices import Indices, decode_indices, encode_indices, index_nbytes
+from mpicomp.coding.parts import join
 from mpicomp.coding.values import WIDTH, decode_values, encode_values
 from mpicomp.errors import MessageError
 
@@ -28,17 +29,23 @@ def sparse_nbytes(d: int, k: int, values: str) -> int:
 def encode_sparse(indices: Indices, x: NDArray[np.floating], d: int, values: str) -> Bytes:
     """The entries ``x`` at strictly increasing ``indices`` of a vector in R^d."""
     count = np.frombuffer(indices.size.to_bytes(_count_width(d), "little"), dtype=np.uint8)
-    return np.concatenate([count, encode_indices(indices, d), encode_values(x, values)])
+    return join(count, encode_indices(indices, d), encode_values(x, values))
 
 
 def decode_sparse(buf: Bytes, d: int, values: str) -> tuple[Indices, NDArray[np.floating]]:
     """The indices and values in ``buf``.  Raises ``MessageError`` if it holds no such vector."""
+    head, k = _count_width(d), sparse_count(buf, d)
+    split = head + index_nbytes(d, k)
+    return decode_indices(buf[head:split], d, k), decode_values(buf[split:], k, values)
+
+
+def sparse_count(buf: Bytes, d: int) -> int:
+    """The number of entries that ``buf`` announces.  Raises ``MessageError`` if it exceeds d."""
     head = _count_width(d)
     k = int.from_bytes(buf[:head].tobytes(), "little")
     if len(buf) < head or k > d:
         raise MessageError(f"a message of {len(buf)} bytes announces {k} entries of a vector in R^{d}.")
-    split = head + index_nbytes(d, k)
-    return decode_indices(buf[head:split], d, k), decode_values(buf[split:], k, values)
+    return k
 
 
 def _count_width(d: int) -> int:

@@ -23,6 +23,8 @@ def encode_values(x: NDArray[np.floating], values: str) -> Bytes:
 
     Raises ``DivergedError`` where a value is not finite, or overflows.
     """
+    if kernels.on_device(x):
+        return kernels.of(x).encode_values(x, values)
     wire, finite = kernels.of(x).to_wire(x, values)
     if not finite:
         if not np.isfinite(x).all():
@@ -36,6 +38,8 @@ def encode_values(x: NDArray[np.floating], values: str) -> Bytes:
 
 def decode_values(buf: Bytes, count: int, values: str) -> NDArray[np.floating]:
     """The ``count`` numbers in ``buf``, as float32 (from bf16) or as what was sent."""
+    if kernels.on_device(buf):
+        return kernels.of(buf).decode_values(buf, count, values)
     expect_length(buf, count * WIDTH[values], f"{count} values of format {values!r}")
     if values == "bf16":
         return (np.frombuffer(buf, dtype="<u2").astype("<u4") << 16).view("<f4")

@@ -3,6 +3,7 @@
 from mpicomp.compressors.base import Absolute, Compressor, Contractive, Unbiased
 from mpicomp.compressors.bernoulli import Bernoulli, Lazy
 from mpicomp.compressors.coded import Coded
+from mpicomp.compressors.coded_gaps import CodedGaps
 from mpicomp.compressors.dithering import Dithering, Ternary
 from mpicomp.compressors.identity import Identity
 from mpicomp.compressors.importance import Importance
@@ -29,6 +30,7 @@ COMPRESSORS: dict[str, type[Compressor]] = {
     "natural": Natural,
     "natural_dithering": NaturalDithering,
     "coded": Coded,
+    "coded_gaps": CodedGaps,
     "quantized": Quantized,
     "topk": TopK,
     "rankr": RankR,
@@ -47,6 +49,7 @@ __all__ = [
     "Bernoulli",
     "BlockSteps",
     "Coded",
+    "CodedGaps",
     "Compressor",
     "Contractive",
     "Dithering",

@@ -40,7 +40,7 @@ class Compressor(ABC):
 
     def decompress(self, buf: Bytes, d: int, key: Key) -> Array:
         """C(x) as a float64 array of shape (d,)."""
-        out = np.zeros(d)
+        out = np.zeros_like(buf, dtype=np.float64, shape=d)  # on the device of ``buf``
         self.decompress_add(buf, out, key)
         return out
 

@@ -7,11 +7,12 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.entropy import (
-    TOTAL,
     Model,
     bits,
+    check_model,
     decode_model,
     decode_symbols,
     encode_model,
@@ -51,11 +52,7 @@ class Coded(Unbiased):
             )
         if self.model is not None:
             object.__setattr__(self, "model", tuple(self.model))
-            if len(self.model) != self.Q.alphabet or sum(self.model) != TOTAL or min(self.model) < 0:
-                raise ConfigError(
-                    f"a model of {len(self.model)} frequencies that sum to {sum(self.model)}; "
-                    f"{self.Q} has {self.Q.alphabet} symbols, and the sum must be {TOTAL}."
-                )
+            check_model(self.model, self.Q.alphabet, str(self.Q))
 
     def learned(self, buf: Bytes, d: int) -> Self:
         """The same, knowing the model of the symbols of ``buf``, a message of ours for a vector in R^d."""
@@ -63,7 +60,7 @@ class Coded(Unbiased):
         return replace(self, model=smoothed(counts))
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        packed = self.Q.compress(x, key)
+        packed = kernels.host(self.Q.compress(x, key))
         symbols = self.Q.symbols(packed, x.size)
         counts = np.bincount(symbols, minlength=self.Q.alphabet)
         model = fit(counts)
@@ -80,7 +77,9 @@ class Coded(Unbiased):
         self.Q.decompress_add(self._packed(buf, out.size), out, key, scale)
 
     def _packed(self, buf: Bytes, d: int) -> Bytes:
-        """Q's message."""
+        """Q's message, where ``buf`` is."""
+        if kernels.on_device(buf):
+            return kernels.put(self._packed(kernels.host(buf), d))
         form, start = (int(buf[0]) if len(buf) else None), 1 + self.Q.head
         if form == _PACKED:
             return buf[1:]

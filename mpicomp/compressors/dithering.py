@@ -10,6 +10,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.coding.bits import Bytes, expect_length, pack_trits, unpack_trits
+from mpicomp.coding.parts import join
 from mpicomp.coding.values import WIDTH
 from mpicomp.compressors.base import Array, check_choice
 from mpicomp.compressors.quantizer import Leveled, Quantizer, Symbols
@@ -42,7 +43,7 @@ class Dithering(Leveled):
         on = kernels.of(x)
         header, scale = encode_scale(on.norm(x, self.p), self.values)
         symbols = on.dither_pack(x, scale, self.s, self.width, key.private("dithering").name)
-        return np.concatenate([header, symbols])
+        return join(header, symbols)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), str(self))
@@ -77,7 +78,7 @@ class Ternary(Quantizer):
     def compress(self, x: Array, key: Key) -> Bytes:
         on = kernels.of(x)
         header, scale = encode_scale(on.norm(x, "inf"), self.values)
-        return np.concatenate([header, on.ternary_pack(x, scale, key.private("ternary").name)])
+        return join(header, on.ternary_pack(x, scale, key.private("ternary").name))
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), str(self))

@@ -9,10 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_values
 from mpicomp.compressors.base import Array, check_count, resolve_count
-from mpicomp.compressors.sparsifier import scatter_add
+from mpicomp.compressors.sparsifier import gather, scatter_add
 from mpicomp.compressors.weighted import Weighted, Weights, check_weights, weights_in
 from mpicomp.kernels.permutation import Indices
 from mpicomp.keys import Key
@@ -41,11 +42,12 @@ class Importance(Weighted):
         check_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        return encode_values(x[self._kept(x.size, key)], self.values)
+        return encode_values(gather(x, (self._kept(x.size, key),)), self.values)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         kept = self._kept(out.size, key)
-        values = decode_values(buf, kept.size, self.values) / self._probabilities(out.size)[kept]
+        p = kernels.put(self._probabilities(out.size)[kept])
+        values = decode_values(buf, kept.size, self.values) / p
         scatter_add(out, (kept,), values, scale)
 
     def nbytes(self, d: int) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.coding.bits import Bytes, expect_length, pack, packed_nbytes, unpack
+from mpicomp.coding.parts import join
 from mpicomp.coding.values import WIDTH
 from mpicomp.compressors.base import Array, check_choice
 from mpicomp.compressors.dithering import check_levels
@@ -102,7 +103,7 @@ class NaturalDithering(Leveled):
         on = kernels.of(x)
         header, scale = encode_scale(on.norm(x, self.p), self.values)
         name = key.private("natural_dithering").name
-        return np.concatenate([header, on.natural_dither_pack(x, scale, self.s, self.width, name)])
+        return join(header, on.natural_dither_pack(x, scale, self.s, self.width, name))
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), str(self))

@@ -10,6 +10,7 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.coding.bits import Bytes, expect_length
 from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
+from mpicomp.coding.parts import join
 from mpicomp.compressors.base import Array, Contractive, Unbiased, check_count, resolve_count
 from mpicomp.compressors.sparsifier import Sparsifier, gather, scatter_add, size
 from mpicomp.errors import ConfigError
@@ -84,9 +85,7 @@ class QuantizedTopK(Contractive):
 
     def compress(self, x: Array, key: Key) -> Bytes:
         kept = kernels.of(x).top_k(x, resolve_count(self.k, x.size))
-        return np.concatenate(
-            [encode_indices(kept, x.size), self.Q.compress(x[kept], key.named("quantized"))]
-        )
+        return join(encode_indices(kept, x.size), self.Q.compress(gather(x, (kept,)), key.named("quantized")))
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         d, k = out.size, resolve_count(self.k, out.size)

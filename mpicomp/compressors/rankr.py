@@ -52,7 +52,7 @@ class RankR(Contractive):
             raise not_finite()
         M = x.astype(np.float64).reshape(self.rows, -1)
         M = M if self.rows == long else M.T
-        G = key.private("rankr").normals(short * self.r).reshape(short, self.r)
+        G = kernels.put(key.private("rankr").normals(short * self.r).reshape(short, self.r))
         P = orthonormal(times(M, G))
         return encode_values(np.concatenate([P.ravel(), times(M.T, P).ravel()]), self.values)
 

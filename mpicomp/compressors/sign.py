@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from mpicomp import kernels
 from mpicomp.coding.bits import Bytes, expect_length, packed_nbytes
+from mpicomp.coding.parts import join
 from mpicomp.coding.values import WIDTH
 from mpicomp.compressors.base import Array, Contractive
 from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
@@ -33,7 +32,7 @@ class Sign(Contractive):
     def compress(self, x: Array, key: Key) -> Bytes:
         mean, bits = kernels.of(x).sign_pack(x)
         header, _ = encode_scale(mean, self.values)
-        return np.concatenate([header, bits])
+        return join(header, bits)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), str(self))

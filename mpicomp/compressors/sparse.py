@@ -9,10 +9,11 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
-from mpicomp.coding.sparse import decode_sparse, encode_sparse, sparse_nbytes
+from mpicomp.coding.parts import join
+from mpicomp.coding.sparse import decode_sparse, encode_sparse, sparse_count, sparse_nbytes
 from mpicomp.coding.values import WIDTH, decode_values, encode_values
 from mpicomp.compressors.base import Array, Contractive, Unbiased, check_choice
-from mpicomp.compressors.sparsifier import scatter_add
+from mpicomp.compressors.sparsifier import gather, scatter_add
 from mpicomp.errors import MessageError
 from mpicomp.keys import Key
 
@@ -39,16 +40,16 @@ class Sparse(Unbiased, Contractive):
 
     def compress(self, x: Array, key: Key) -> Bytes:
         kept = kernels.of(x).nonzero(x)
-        entries = x[kept]
+        entries = gather(x, (kept,))
         values = self.values if self.values != "exact" else _narrowest(entries)
         dense = x.size * WIDTH[values] <= sparse_nbytes(x.size, kept.size, values)
         body = encode_values(x, values) if dense else encode_sparse(kept, entries, x.size, values)
-        return np.concatenate([np.array([2 * _WIRE.index(values) + dense], dtype=np.uint8), body])
+        return join(np.array([2 * _WIRE.index(values) + dense], dtype=np.uint8), body)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        if len(buf) == 0 or buf[0] >= 2 * len(_WIRE):
+        if len(buf) == 0 or (layout := int(buf[0])) >= 2 * len(_WIRE):
             raise MessageError("a message that starts with no layout that Sparse has.")
-        values, dense = _WIRE[buf[0] // 2], buf[0] % 2
+        values, dense = _WIRE[layout // 2], layout % 2
         if dense:
             scatter_add(out, (slice(0, out.size),), decode_values(buf[1:], out.size, values), scale)
         else:
@@ -59,7 +60,7 @@ class Sparse(Unbiased, Contractive):
         return None
 
     def paper_bits(self, buf: Bytes, d: int) -> int:
-        return 32 * (d if buf[0] % 2 else decode_sparse(buf[1:], d, _WIRE[buf[0] // 2])[0].size)
+        return 32 * (d if buf[0] % 2 else sparse_count(buf[1:], d))
 
     def omega(self, d: int, n: int) -> float:
         return 0.0

@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.levels import CODES, Levels, decode_levels, encode_levels, levels_nbytes
 from mpicomp.coding.values import WIDTH
@@ -75,7 +76,8 @@ class Stepped(Weighted):
         """1/h of shape (d,), for weights ``w``, which ``blocks`` are views of."""
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        grid, magnitude = _grid(self, x.size), np.abs(x.astype(np.float64))
+        grid, x = _grid(self, x.size), kernels.host(x)  # steps are made there, also for a vector on a device
+        magnitude = np.abs(x.astype(np.float64))
         encoded = [encode_scale(norm(block, "2"), self.values) for block in np.split(x, grid.starts[1:])]
         N = np.repeat([scale or 1.0 for _, scale in encoded], grid.sizes)
         t = magnitude / N * grid.r
@@ -86,11 +88,11 @@ class Stepped(Weighted):
         return np.concatenate([*headers, encode_levels(levels, grid.s, self.code)])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        grid, w = _grid(self, out.size), WIDTH[self.values]
+        grid, w, buf = _grid(self, out.size), WIDTH[self.values], kernels.host(buf)
         norms = [decode_scale(buf[w * b : w * (b + 1)], self.values) for b in range(len(grid.sizes))]
         levels = decode_levels(buf[w * len(grid.sizes) :], grid.s, self.code)
         step = np.divide(np.repeat(norms, grid.sizes), grid.r, out=np.zeros(out.size), where=grid.r > 0)
-        out += levels.astype(np.float64) * (step * scale)
+        out += kernels.put(levels.astype(np.float64) * (step * scale))
 
     def nbytes(self, d: int) -> int | None:
         grid = _grid(self, d)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
-from mpicomp.coding.sparse import decode_sparse, encode_sparse
+from mpicomp.coding.sparse import decode_sparse, encode_sparse, sparse_count
 from mpicomp.coding.values import check_format
 from mpicomp.compressors.base import Absolute, Array
 from mpicomp.compressors.sparsifier import scatter_add
@@ -60,7 +60,7 @@ class HardThreshold(Absolute):
         return None
 
     def paper_bits(self, buf: Bytes, d: int) -> int:
-        return 32 * decode_sparse(buf, d, self.values)[0].size
+        return 32 * sparse_count(buf, d)
 
     def delta(self, d: int) -> float:
         return d * self.lam**2

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from mpicomp import kernels
 from mpicomp.coding.bits import Bytes, expect_length
 from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
+from mpicomp.coding.parts import join
 from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_values
 from mpicomp.compressors.base import Array, Contractive, check_count, resolve_count
-from mpicomp.compressors.sparsifier import scatter_add
+from mpicomp.compressors.sparsifier import gather, scatter_add
 from mpicomp.keys import Key
 
 
@@ -34,7 +33,7 @@ class TopK(Contractive):
 
     def compress(self, x: Array, key: Key) -> Bytes:
         kept = kernels.of(x).top_k(x, resolve_count(self.k, x.size))
-        return np.concatenate([encode_indices(kept, x.size), encode_values(x[kept], self.values)])
+        return join(encode_indices(kept, x.size), encode_values(gather(x, (kept,)), self.values))
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         d, k = out.size, resolve_count(self.k, out.size)

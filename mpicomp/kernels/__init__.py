@@ -1,12 +1,15 @@
 """Array kernels.  ``definition`` holds numpy's, which every other backend must match byte for byte.
 
-``of`` picks the backend by the vectors at hand: the compiled kernels where a vector is long, numpy's
-where it is short and loading a compiler would cost more than it saves.
+``of`` picks the backend by the vectors at hand: the device's where they lie on one, the compiled kernels
+where a vector is long, numpy's where it is short and loading a compiler would cost more than it saves.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +17,15 @@ from numpy.typing import NDArray
 from mpicomp.kernels import definition
 from mpicomp.kernels.loading import load, loaded
 
+_device: Any = None  # the ``cuda.Kernels`` of the device in use
+
 LONG = 2**14  # from here on a call gains more than some tens of microseconds, a run more than the loading
 
 
-def of(x: NDArray[np.floating], *others: NDArray[np.floating]) -> ModuleType:
+def of(x: NDArray[Any], *others: NDArray[np.floating]) -> Any:
     """The kernels for these vectors, whose length is that of x or less."""
+    if on_device(x):
+        return _device
     if x.size < LONG or not all(_plain(a) for a in (x, *others)):
         return definition
     return load()
@@ -32,6 +39,37 @@ def sized(length: int) -> ModuleType:
 def add_scaled(out: NDArray[np.floating], x: NDArray[np.floating], scale: float) -> None:
     """out += scale * x in float64, rounded to the type of ``out``; one pass and no temporary if long."""
     of(out, x).add_scaled(out, x, scale)
+
+
+@contextmanager
+def using(device: Any) -> Iterator[None]:
+    """Within, what ``put`` is given goes to ``device``, a ``cuda.Kernels``; None: it stays."""
+    global _device
+    before, _device = _device, device
+    try:
+        yield
+    finally:
+        _device = before
+
+
+def device() -> Any:
+    """The kernels of the device in use, None where there is none."""
+    return _device
+
+
+def on_device(x: object) -> bool:
+    """Whether x is an array of the device in use."""
+    return _device is not None and isinstance(x, _device.xp.ndarray)
+
+
+def put(a: Any) -> Any:
+    """An array of numpy's or a sparse one of scipy's on the device in use; itself where there is none."""
+    return a if _device is None else _device.put(a)
+
+
+def host(a: Any) -> Any:
+    """An array of the device as one of numpy's; anything else as it is."""
+    return _device.host(a) if on_device(a) else a
 
 
 def _plain(x: NDArray[np.floating]) -> bool:

@@ -1,5 +1,6 @@
 """The numpy kernels: short, plain, and what every other backend must agree with byte for byte."""
 
+from mpicomp.kernels.ans import ans_decode, ans_encode
 from mpicomp.kernels.dithering import (
     dither_add,
     dither_pack,
@@ -16,11 +17,9 @@ from mpicomp.kernels.positions import (
     decode_bitmap,
     decode_elias_fano,
     decode_raw,
-    decode_threes,
     encode_bitmap,
     encode_elias_fano,
     encode_raw,
-    encode_threes,
 )
 from mpicomp.kernels.reductions import norm
 from mpicomp.kernels.selection import at_least, nonzero, top_k
@@ -30,18 +29,18 @@ from mpicomp.kernels.vectors import add_scaled, gather, scatter_add
 
 __all__ = [
     "add_scaled",
+    "ans_decode",
+    "ans_encode",
     "at_least",
     "complement",
     "decode_bitmap",
     "decode_elias_fano",
     "decode_raw",
-    "decode_threes",
     "dither_add",
     "dither_pack",
     "encode_bitmap",
     "encode_elias_fano",
     "encode_raw",
-    "encode_threes",
     "gather",
     "natural_add",
     "natural_dither_add",

@@ -1,10 +1,10 @@
 """Loading the compiled kernels: once a process, and compiled once a machine.
 
-Machine code is kept on disk in a folder whose name is a hash of the kernels' source, of the versions of
-Python and numba, and of the processor, so what is there is never stale and a folder shared between
-unlike machines is safe.  It lies in the package's ``__pycache__``, or in the user's cache where the
-package cannot be written.  The first process compiles, a lock keeps others from doing the same at the
-same time, and from then on everybody loads.
+Machine code is kept on disk in a folder named by a hash of the kernels' source and one of the versions of
+Python and numba, of the processor and of whether indices are checked, so what is there is never stale and a
+folder shared between unlike machines is safe.  It lies in the package's ``__pycache__``, or in the user's
+cache where the package cannot be written.  The first process compiles, a lock keeps others from doing the
+same at the same time, and from then on everybody loads.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from shutil import rmtree
 from types import ModuleType
 from typing import Any
 
@@ -38,6 +39,7 @@ def load() -> ModuleType:
             if not complete.exists():
                 _import(folder)
                 complete.touch()
+                _remove_superseded(folder)
     return _import(folder)
 
 
@@ -59,7 +61,7 @@ def _import(folder: Path) -> ModuleType:
 
 def _folder() -> Path | None:
     """Where this machine's kernels are or will be; the first place that can be written."""
-    name = f"kernels-{_fingerprint()}"
+    name = f"kernels-{_source()}-{_machine()}"
     for place in (_BESIDE, cache_dir()):
         folder = place / name
         try:
@@ -71,17 +73,34 @@ def _folder() -> Path | None:
     return None
 
 
-def _fingerprint() -> str:
-    """All that the machine code depends on."""
-    import numba
-    from llvmlite import binding
+def _remove_superseded(folder: Path) -> None:
+    """What the package's source made before it was changed, on a machine like this one.
 
+    Only beside the package, whose source is this one: in the user's cache there may be those of other
+    installations.  Nobody still reads them, because kernels are read when a process starts.
+    """
+    if folder.parent == _BESIDE:
+        for other in _BESIDE.glob(f"kernels-*-{_machine()}"):
+            if other != folder and (other / "complete").exists():
+                rmtree(other, ignore_errors=True)
+
+
+def _source() -> str:
     digest = hashlib.sha256()
     for path in sorted(_SOURCE.rglob("*.py")):
         digest.update(path.read_bytes())
-    cpu = binding.get_host_cpu_name(), sorted(binding.get_host_cpu_features().items())
-    digest.update(repr((sys.version, numba.__version__, cpu)).encode())
     return digest.hexdigest()[:16]
+
+
+def _machine() -> str:
+    """All that the machine code depends on, the source apart."""
+    import numba
+    from llvmlite import binding
+
+    cpu = binding.get_host_cpu_name(), sorted(binding.get_host_cpu_features().items())
+    checked = bool(numba.config.BOUNDSCHECK)  # type: ignore[attr-defined]
+    made_for = repr((sys.version, numba.__version__, cpu, checked))
+    return hashlib.sha256(made_for.encode()).hexdigest()[:16]
 
 
 @contextmanager

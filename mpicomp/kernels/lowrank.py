@@ -22,7 +22,7 @@ def times(A: Matrix, B: Matrix) -> Matrix:
 
 def outer(P: Matrix, Q: Matrix) -> Matrix:
     """P Q', shape (m, k), for P and Q of few columns, shapes (m, r) and (k, r)."""
-    total = np.zeros((len(P), len(Q)))
+    total = np.zeros_like(P, shape=(len(P), len(Q)), dtype=np.float64)
     for p, q in zip(P.T, Q.T, strict=True):
         total += p[:, None] * q
     return total

@@ -1,4 +1,4 @@
-"""The four layouts of a set of k out of d positions; ``coding.indices`` says which one is used.
+"""Layouts of a set of k out of d positions; ``coding.indices`` says which one is used.
 
 Encoders take k strictly increasing indices below d.  Decoders raise ``MessageError`` if the buffer has not
 the layout's length, or does not hold such a set.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes, expect_length, pack, pack_trits, packed_nbytes, unpack, unpack_trits
+from mpicomp.coding.bits import Bytes, expect_length, pack, packed_nbytes, unpack
 from mpicomp.errors import MessageError
 from mpicomp.kernels.permutation import Indices
 
@@ -38,24 +38,19 @@ def decode_bitmap(buf: Bytes, d: int, k: int) -> Indices:
 def encode_elias_fano(indices: Indices, d: int, low: int) -> Bytes:
     """Symbols of ``low`` bits, then the bitmap of the rest."""
     lower = (indices & ((1 << low) - 1)).astype(np.uint64)
-    return np.concatenate([pack(lower, low), _upper(indices, d, 1 << low)])
+    k = indices.size
+    upper = encode_bitmap((indices >> low) + np.arange(k), k + ((d - 1) >> low))
+    return np.concatenate([pack(lower, low), upper])
 
 
 def decode_elias_fano(buf: Bytes, d: int, k: int, low: int) -> Indices:
     """The indices of ``encode_elias_fano``."""
     split = packed_nbytes(k, low)
-    return _joined(unpack(buf[:split], k, low), buf[split:], d, k, 1 << low)
-
-
-def encode_threes(indices: Indices, d: int) -> Bytes:
-    """Trits, then the bitmap of the rest."""
-    return np.concatenate([pack_trits((indices % 3).astype(np.uint8)), _upper(indices, d, 3)])
-
-
-def decode_threes(buf: Bytes, d: int, k: int) -> Indices:
-    """The indices of ``encode_threes``."""
-    split = -(-k // 5)
-    return _joined(unpack_trits(buf[:split], k), buf[split:], d, k, 3)
+    lower = unpack(buf[:split], k, low).astype(np.int64)
+    upper = _set_bits(buf[split:], k + ((d - 1) >> low))
+    if upper.size != k:
+        raise refused(d, k)
+    return checked((upper - np.arange(k)) << low | lower, d, k)
 
 
 def complement(indices: Indices, d: int) -> Indices:
@@ -75,19 +70,6 @@ def checked(indices: Indices, d: int, k: int) -> Indices:
     if indices.size != k or (k and (indices[-1] >= d or (np.diff(indices) <= 0).any())):
         raise refused(d, k)
     return indices
-
-
-def _upper(indices: Indices, d: int, step: int) -> Bytes:
-    """The bitmap with bit (i_j div step) + j set for the j-th index."""
-    k = indices.size
-    return encode_bitmap(indices // step + np.arange(k), k + (d - 1) // step)
-
-
-def _joined(lower: np.ndarray, buf: Bytes, d: int, k: int, step: int) -> Indices:
-    upper = _set_bits(buf, k + (d - 1) // step)
-    if upper.size != k:
-        raise refused(d, k)
-    return checked((upper - np.arange(k)) * step + lower.astype(np.int64), d, k)
 
 
 def _set_bits(buf: Bytes, nbits: int) -> Indices:

@@ -57,6 +57,7 @@ class Method(ABC):
     counts: ClassVar[tuple[str, ...]] = ()  # what is a count, a fraction below 1 of all, or None for all
     iterate: ClassVar[str] = "x"  # the replica's field that a run reports and measures
     at_x0: ClassVar[tuple[str, ...]] = ()  # fields of records that start where the iterate does
+    on_device: ClassVar[bool] = True  # whether its vectors may be on a GPU
     set_up: ClassVar[int] = 0  # rounds before the first step, whose uplink the ledger counts apart too
     Replica: ClassVar[type]
     Server: ClassVar[type] = Nothing

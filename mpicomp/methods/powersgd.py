@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpicomp import kernels
 from mpicomp.coding.values import WIDTH
 from mpicomp.compressors import Identity, Sparse
 from mpicomp.compressors.base import Array, check_whole
@@ -78,7 +79,8 @@ class PowerSGD(Method):
     def replica(self, x0: Array) -> Replica:
         columns = columns_of(x0.size, self.rows)
         r = min(self.r, self.rows, columns)
-        return self.Replica(x0.copy(), np.zeros((self.rows, r)), np.zeros((columns, r)))
+        P, Q = (np.zeros_like(x0, shape=(side, r), dtype=np.float64) for side in (self.rows, columns))
+        return self.Replica(x0.copy(), P, Q)
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         if key.round % 2 == 0:
@@ -91,7 +93,7 @@ class PowerSGD(Method):
         return Message(m)
 
     def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        mean = np.zeros(r.Q.size if key.round % 2 else r.P.size)
+        mean = np.zeros_like((r.Q if key.round % 2 else r.P).ravel())
         for k, up in ups:
             self.uplink.decompress_add(up.m, mean, k, 1 / k.n)
         return Message(self.down.compress(mean, key))
@@ -119,4 +121,4 @@ def _start(Q: Array, key: Key) -> Array:
     lost = ~Q.any(axis=0)
     if not lost.any():
         return Q
-    return np.where(lost, key.shared("powersgd").normals(Q.size).reshape(Q.shape), Q)
+    return np.where(lost, kernels.put(key.shared("powersgd").normals(Q.size).reshape(Q.shape)), Q)

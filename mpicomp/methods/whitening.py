@@ -80,6 +80,7 @@ class WhitenedMethod(Method):
     workers, d = 2500 with 10.
     """
 
+    on_device: ClassVar[bool] = False  # d is small where d² numbers are sent
     set_up: ClassVar[int] = 1
 
     Q: Unbiased

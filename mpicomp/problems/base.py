@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
+from mpicomp import kernels
 from mpicomp.errors import ConfigError
 from mpicomp.kernels.permutation import Indices
 from mpicomp.keys import Stream
@@ -85,6 +89,19 @@ class Objective(ABC):
             "noisy(PROBLEM, sigma) adds Gaussian noise to the gradients of any other."
         )
 
+    def on_device(self) -> Self:
+        """This objective where the run's vectors are: its arrays, and those of objectives in it, moved.
+
+        Whatever else it does has to work on the device's arrays as on numpy's.
+        """
+        if kernels.device() is None:
+            return self
+        moved = copy(self)
+        for name, value in vars(self).items():
+            there = value.on_device() if isinstance(value, Objective) else _put(value)
+            object.__setattr__(moved, name, there)  # also of a frozen dataclass
+        return moved
+
     def smoothness_matrix(self) -> Array:
         """L_i, symmetric, shape (d, d), with f_i(y) <= f_i(x) + <grad f_i(x), y - x> + ||y - x||^2_{L_i} / 2.
 
@@ -94,6 +111,10 @@ class Objective(ABC):
             f"{type(self).__name__} has no smoothness matrix. The problems on data sets and quadratics have "
             "one; for others take the method without the plus."
         )
+
+
+def _put(value: Any) -> Any:
+    return kernels.put(value) if isinstance(value, np.ndarray) or issparse(value) else value
 
 
 class FiniteSum(Objective):
@@ -114,7 +135,7 @@ class FiniteSum(Objective):
             )
         if b == self.samples:
             return self.grad(x)
-        return self.part(np.sort(stream.permutation(self.samples, 0, b))).grad(x)
+        return self.part(kernels.put(np.sort(stream.permutation(self.samples, 0, b)))).grad(x)
 
 
 class Problem(ABC):
@@ -143,6 +164,6 @@ class Problem(ABC):
     def constants(self, n: int) -> Constants:
         """The constants for n workers.  Raises ``ConfigError`` if the problem does not know them."""
         raise ConfigError(
-            f"{type(self).__name__} gives no constants, so a theory step size cannot be computed. "
-            "Give gamma as a number, or define constants(n)."
+            f'{type(self).__name__} gives no constants, so what says "theory" cannot be computed. '
+            "Give gamma, and p or the like where the method has it, as numbers, or define constants(n)."
         )

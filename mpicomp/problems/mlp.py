@@ -115,5 +115,5 @@ class MLPObjective(FiniteSum):
 def layers(x: Array, hidden: int, classes: int) -> tuple[Array, Array, Array, Array]:
     """W_1, b_1, W_2, b_2 as views of x."""
     p = (x.size - classes * (hidden + 1)) // hidden - 1
-    W1, b1, W2, b2 = np.split(x, np.cumsum([hidden * p, hidden, classes * hidden]))
+    W1, b1, W2, b2 = np.split(x, [hidden * p, hidden * (p + 1), hidden * (p + 1 + classes)])
     return W1.reshape(hidden, p), b1, W2.reshape(classes, hidden), b2

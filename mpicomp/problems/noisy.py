@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import ClassVar
 
+from mpicomp import kernels
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Stream
 from mpicomp.problems.base import Array, Constants, Objective, Problem
@@ -68,4 +69,4 @@ class NoisyObjective(Objective):
         if b < 1:
             raise ConfigError(f"a batch of b = {b} samples; allowed: 1 and more.")
         g = self.f.grad(x)
-        return g + (self.sigma / sqrt(b * x.size) * stream.normals(x.size)).astype(g.dtype)
+        return g + (self.sigma / sqrt(b * x.size) * kernels.put(stream.normals(x.size))).astype(g.dtype)

@@ -6,9 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit
+from scipy import special
 
+from mpicomp import kernels
 from mpicomp.problems.base import Array
+
+
+def expit(t: Array) -> Array:
+    """The logistic function sigma(t) = 1/(1 + exp(-t)), elementwise."""
+    return kernels.of(t).expit(t) if kernels.on_device(t) else special.expit(t)
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,15 @@ from mpicomp.transports.observer import prepare
 
 # Variables by which a launcher tells a process how many ranks it has started.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 def launched_ranks() -> int | None:
-    """How many ranks the launcher says it started, or None outside a launcher."""
+    """How many ranks the launcher says it started, or None outside a launcher.
+
+    A Slurm job's batch script is outside: it knows the job's SLURM_NTASKS, but is no step of it.
+    """
     for name in _SIZES:
         if name in os.environ:
             return int(os.environ[name])
@@ -28,6 +32,22 @@ def launched_rank() -> int:
     """This process's rank as its launcher says, 0 outside one; known before MPI is imported."""
     found = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
     return int(found) if launched_ranks() is not None else 0
+
+
+def local_rank() -> int:
+    """This process's number among the ranks on its host, 0 outside a launcher."""
+    return int(next((os.environ[name] for name in _LOCAL_RANKS if name in os.environ), "0"))
+
+
+def _remedy() -> str:
+    """What to do about a launcher and an MPI library that do not belong together."""
+    if "SLURM_STEP_ID" in os.environ:
+        return (
+            "`srun --mpi=pmix` suits most builds of Open MPI, `srun --mpi=pmi2` those of MPICH, and `srun "
+            "--mpi=list` says what this Slurm has. Or leave srun out: `mpicomp run --ranks N` in the job "
+            "script starts that library's own mpirun."
+        )
+    return "Start the job with the mpirun of that library; `mpicomp doctor` tries the one it finds."
 
 
 def connect(n: int, dedicated: bool = False, observed: bool = False) -> Transport:
@@ -56,8 +76,7 @@ def connect(n: int, dedicated: bool = False, observed: bool = False) -> Transpor
     if mpi.world_size() != launched:
         raise ConfigError(
             f"the launcher started {launched} ranks but MPI sees {mpi.world_size()}: each rank believes it "
-            f"is alone, so the launcher does not belong to the MPI library ({mpi.library()}). Start the job "
-            "with the mpirun of that library; `mpicomp doctor` tries the one it finds."
+            f"is alone, so the launcher does not belong to the MPI library ({mpi.library()}). {_remedy()}"
         )
     if dedicated and mpi.world_size() == 1:
         raise ConfigError("a dedicated server needs at least 2 ranks; 1 was started.")

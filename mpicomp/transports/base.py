@@ -23,7 +23,7 @@ Received = Generator[tuple[int, Bytes], None, None]  # (worker, message); close 
 class Transport(ABC):
     """n workers, some of them hosted here; one rank is the server.
 
-    stop      set it to ask, from the server or a rank that hosts workers, that a run end after a common round
+    stop      set it to ask, from any rank, that the run end after a common round
     sent      payload bytes this rank is the origin of: [messages, observations], a broadcast once a rank
     observer  somebody else's count of what this rank hands to MPI, if one was asked for and bytes cross
     """

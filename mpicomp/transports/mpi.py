@@ -70,6 +70,7 @@ class Mpi(Transport):
         self._messages.Set_name(MESSAGES)
         self._chunk = chunk
         self._buffer = np.empty(0, dtype=np.uint8)
+        self._silent = not self.is_server and not self.hosted  # no message can say that it was asked to stop
         if observed and self.ranks > 1:  # else nothing crosses
             self.observer = self.together(self._observe)
             self._try(self.observer)
@@ -174,6 +175,7 @@ class Mpi(Transport):
                     return self._buffer[:length], status.tag
 
     def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:
+        self._stop_of_silent_ranks()
         status = _STOP if self.stop else _DATA
         message, status = self._broadcast(self._messages, message, status)
         if self.is_server:
@@ -181,6 +183,15 @@ class Mpi(Transport):
         if status == _ERROR:
             raise pickle.loads(message.tobytes())
         return message, status == _STOP
+
+    def _stop_of_silent_ranks(self) -> None:
+        """A rank without workers tells of its stop in an empty message; all others are received by now."""
+        if self._silent and self.stop:
+            self._messages.Isend([b"", MPI.BYTE], dest=0, tag=_STOP).Free()
+            self._silent = False
+        elif self.is_server and self._messages.Iprobe(tag=_STOP):
+            self._messages.Recv([bytearray(), MPI.BYTE], tag=_STOP)
+            self.stop = True
 
     def _broadcast(self, comm: MPI.Comm, message: Bytes | None, status: int) -> tuple[Bytes, int]:
         header = np.array([0 if message is None else len(message), status], dtype=np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,16 @@ from typing import Any
 import numpy as np
 
 from mpicomp.kernels.cuda.gpu import source
+from tests.cuda_host.arrays import DeviceArray, Library, below, expit, put
 
+COMPILER = shutil.which("g++") or shutil.which("clang++")
 MODULES = sorted(p.stem for p in (Path(source.__code__.co_filename).parent).glob("*.cu"))
 
 
 class Host:
-    """What ``Kernels`` asks of a device, by numpy and the emulation."""
+    """What ``Kernels`` asks of a device, by the emulation and arrays as strict as CuPy's."""
 
-    xp = np
+    xp = Library()
     multiprocessors = 1
 
     def __init__(self, compiler: str, folder: Path) -> None:
@@ -32,6 +35,7 @@ class Host:
     def launch(self, module: str, kernel: str, grid: int, block: int, *args: Any) -> None:
         if not grid:
             return
+        args = tuple(below(a) if isinstance(a, DeviceArray) else a for a in args)
         whole = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in args if not isinstance(a, float)]
         real = [a for a in args if isinstance(a, float)]
         self._library.emulate(
@@ -45,5 +49,11 @@ class Host:
     def wait(self) -> None:
         pass
 
+    def put(self, a: Any) -> Any:
+        return put(a)
+
+    def expit(self, x: Any) -> Any:
+        return expit(x)
+
     def host(self, a: Any) -> Any:
-        return a.copy()
+        return a.get()

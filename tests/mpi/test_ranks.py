@@ -167,3 +167,20 @@ def test_a_request_to_stop_from_any_rank_reaches_all(transport):
     list(transport.gather(((i, np.zeros(1, np.uint8)) for i in transport.hosted), range(transport.n)))
     _, stop = transport.broadcast(np.zeros(1, np.uint8) if transport.is_server else None)
     assert everywhere(transport, stop) == [True] * transport.ranks
+
+
+def test_a_request_to_stop_from_a_rank_without_workers_reaches_all():
+    """Whose request travels beside the messages, so that a few rounds may pass."""
+    from mpicomp.transports.mpi import Mpi
+
+    t = Mpi(1)
+    t.stop = t.rank == t.ranks - 1
+    stops = []
+    for _ in range(1000):
+        list(t.gather(((i, np.zeros(1, np.uint8)) for i in t.hosted), range(t.n)))
+        stops.append(t.broadcast(np.zeros(1, np.uint8) if t.is_server else None)[1])
+        if stops[-1]:
+            break
+    assert stops[-1]
+    assert everywhere(t, len(stops)) == [len(stops)] * t.ranks
+    t.close()

@@ -1,5 +1,6 @@
 """The kernels compiled by numba, under the names that ``definition`` has.  Import by ``loading`` alone."""
 
+from mpicomp.kernels.compiled.ans import ans_decode, ans_encode
 from mpicomp.kernels.compiled.dithering import (
     dither_add,
     dither_pack,
@@ -16,11 +17,9 @@ from mpicomp.kernels.compiled.positions import (
     decode_bitmap,
     decode_elias_fano,
     decode_raw,
-    decode_threes,
     encode_bitmap,
     encode_elias_fano,
     encode_raw,
-    encode_threes,
 )
 from mpicomp.kernels.compiled.reductions import norm
 from mpicomp.kernels.compiled.selection import at_least, nonzero, top_k
@@ -30,18 +29,18 @@ from mpicomp.kernels.compiled.vectors import add_scaled, gather, scatter_add
 
 __all__ = [
     "add_scaled",
+    "ans_decode",
+    "ans_encode",
     "at_least",
     "complement",
     "decode_bitmap",
     "decode_elias_fano",
     "decode_raw",
-    "decode_threes",
     "dither_add",
     "dither_pack",
     "encode_bitmap",
     "encode_elias_fano",
     "encode_raw",
-    "encode_threes",
     "gather",
     "natural_add",
     "natural_dither_add",

@@ -32,8 +32,11 @@ def write(element: Type) -> Type:
 
 
 def kernel(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile a function for these signatures, or load it from the folder of an earlier process."""
-    return njit(list(signatures), cache=True, error_model="numpy", boundscheck=False, fastmath=False)
+    """Compile a function for these signatures, or load it from the folder of an earlier process.
+
+    Indices are checked where NUMBA_BOUNDSCHECK=1 asks for it, as fuzzing does.
+    """
+    return njit(list(signatures), cache=True, error_model="numpy", fastmath=False)
 
 
 @intrinsic

@@ -35,6 +35,8 @@ def padded(buf: Bytes, width: int, count: int) -> NDArray[np.uint64]:
     room = words.view(np.uint8)
     room[: buf.size] = buf
     room[buf.size :] = 0
+    if fill := 8 * buf.size - count * width:  # bits that are ignored
+        room[buf.size - 1] &= 0xFF >> fill
     return words
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.coding.bits import Bytes, check_trits, expect_length, packed_nbytes
+from mpicomp.coding.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.kernels.compiled.jit import (
     boolean,
     int64,
@@ -66,32 +66,11 @@ def decode_elias_fano(buf: Bytes, d: int, k: int, low: int) -> Indices:
     return _joined(_words(buf[:split]), low, buf[split:], k + ((d - 1) >> low), 1, d, k)
 
 
-def encode_threes(indices: Indices, d: int) -> Bytes:
-    """Trits, then the bitmap of the rest."""
-    trits = np.zeros(-(-indices.size // 5), dtype=np.uint8)
-    upper = np.zeros(-(-(indices.size + (d - 1) // 3) // 8), dtype=np.uint8)
-    if not _by_threes(indices, trits, upper):
-        raise _outside(indices)
-    return np.concatenate([trits, upper])
-
-
-def decode_threes(buf: Bytes, d: int, k: int) -> Indices:
-    """The indices of ``encode_threes``."""
-    split = -(-k // 5)
-    expect_length(buf[:split], split, "packed trits")
-    check_trits(buf[:split])
-    nbits = k + (d - 1) // 3
-    expect_length(buf[split:], packed_nbytes(nbits, 1), "a bitmap of positions")
-    out = np.empty(k, dtype=np.int64)
-    if not _from_threes(buf[:split], _words(buf[split:]), nbits, d, out):
-        raise refused(d, k)
-    return out
-
-
 def complement(indices: Indices, d: int) -> Indices:
     """The positions below d that are not among the increasing ``indices``."""
     out = np.empty(d - indices.size, dtype=np.int64)
-    _complement(indices, out)
+    if not _complement(indices, out):
+        raise _outside(indices)
     return out
 
 
@@ -191,52 +170,19 @@ def _join(lower, low, upper, nbits, rank, d, out):
     return j == out.size
 
 
-@kernel(boolean(read(int64), write(uint8), write(uint8)))
-def _by_threes(indices, trits, upper):
-    power = 1
-    for j in range(indices.size):
-        third = np.uint64(indices[j]) // np.uint64(3)
-        trits[j // 5] += np.uint8(power * np.int64(np.uint64(indices[j]) - np.uint64(3) * third))
-        power = power * 3 if power < 81 else 1
-        bit = third + np.uint64(j)
-        at = bit >> np.uint64(3)
-        if at >= np.uint64(upper.size):
-            return False
-        upper[at] |= np.uint8(1) << np.uint8(bit & np.uint64(7))
-    return True
-
-
-@kernel(boolean(read(uint8), read(uint64), int64, int64, write(int64)))
-def _from_threes(trits, upper, nbits, d, out):
-    j, last, rest = 0, -1, np.uint64(0)
-    for w in range((nbits + 63) // 64):
-        word = upper[w]
-        if 64 * (w + 1) > nbits:
-            word &= (np.uint64(1) << np.uint64(nbits & 63)) - np.uint64(1)
-        while word:
-            if j == out.size:
-                return False
-            if j % 5 == 0:
-                rest = np.uint64(trits[j // 5])
-            third = rest // np.uint64(3)
-            i = 3 * (64 * w + np.int64(trailing_zeros(word)) - j) + np.int64(rest - np.uint64(3) * third)
-            rest = third
-            if not last < i < d:
-                return False
-            out[j] = last = i
-            j += 1
-            word &= word - np.uint64(1)
-    return j == out.size
-
-
-@kernel(void(read(int64), write(int64)))
+@kernel(boolean(read(int64), write(int64)))
 def _complement(indices, out):
     start = count = 0
     for j in range(indices.size):
+        if indices[j] - start > out.size - count:
+            return False
         for i in range(start, indices[j]):
             out[count] = i
             count += 1
         start = indices[j] + 1
+    if start + out.size - count != indices.size + out.size:
+        return False
     for i in range(start, indices.size + out.size):
         out[count] = i
         count += 1
+    return True

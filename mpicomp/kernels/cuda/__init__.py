@@ -2,6 +2,21 @@
 
 The numpy definitions hold byte for byte.  ``arithmetic.cuh`` has what is computed for one coordinate,
 ``warp.cuh`` what the threads of a warp do together; each source file is one module, compiled by NVRTC
-when it is first used and kept on disk by CuPy.  ``launch.Kernels`` is the same list of functions as
-the other backends have; ``gpu.Gpu`` alone imports CuPy.
+when it is first used and kept on disk by CuPy.  ``gpu.Gpu`` alone imports CuPy.
 """
+
+from __future__ import annotations
+
+from mpicomp.kernels.cuda.coordinates import Coordinates
+from mpicomp.kernels.cuda.draws import Draws
+from mpicomp.kernels.cuda.launch import Device
+from mpicomp.kernels.cuda.levels import Levels
+from mpicomp.kernels.cuda.natural import Natural
+from mpicomp.kernels.cuda.sign import Signs
+
+
+class Kernels(Draws, Signs, Natural, Levels, Coordinates):
+    """The kernels on one device: the list of functions that the other backends have, and whole messages."""
+
+
+__all__ = ["Device", "Kernels"]

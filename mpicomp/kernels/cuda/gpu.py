@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from mpicomp.errors import ConfigError
 
@@ -26,12 +27,14 @@ def source(name: str) -> str:
 
 
 class Gpu:
-    """The current CUDA device.  Everything goes to CuPy's current stream; ``wait`` and ``host`` wait for it.
+    """The CUDA device of the ``local_rank``-th process on this host, which share the devices in turn.
+
+    Everything goes to CuPy's current stream; ``wait`` and ``host`` wait for it.
 
     Raises ``ConfigError`` where CuPy or a device is missing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, local_rank: int = 0) -> None:
         try:
             import cupy
         except ImportError as error:
@@ -40,7 +43,9 @@ class Gpu:
                 "or run with --device cpu."
             ) from None
         try:
-            attributes = cupy.cuda.Device().attributes
+            device = cupy.cuda.Device(local_rank % cupy.cuda.runtime.getDeviceCount())
+            device.use()
+            attributes = device.attributes
         except cupy.cuda.runtime.CUDARuntimeError as error:
             raise ConfigError(f"no CUDA device here ({error}); run with --device cpu.") from None
         self.xp: Any = cupy
@@ -56,13 +61,29 @@ class Gpu:
         if grid:
             self._kernel(module, kernel)((grid,), (block,), args)
 
+    def expit(self, x: Any) -> Any:
+        """1/(1 + exp(-x)), elementwise."""
+        from cupyx.scipy.special import expit
+
+        return expit(x)
+
     def wait(self) -> None:
         """Until everything launched so far on the current stream is done."""
         self.xp.cuda.get_current_stream().synchronize()
 
+    def put(self, a: Any) -> Any:
+        """An array of the host's, sparse ones too, on the device; what lies there stays."""
+        if not issparse(a):
+            return self.xp.asarray(a)
+        from cupyx.scipy import sparse
+
+        return getattr(sparse, f"{a.format}_matrix")(a)
+
     def host(self, a: Any) -> Any:
-        """A device array as one of numpy's, once the current stream has come that far."""
-        return a.get()
+        """A device array as one of numpy's in pinned memory, once the current stream has come that far."""
+        from cupyx import empty_pinned
+
+        return a.get(out=empty_pinned(a.shape, a.dtype)) if a.size else np.empty(a.shape, a.dtype)
 
     def _compile(self, module: str, kernel: str) -> Any:
         return self._module(module).get_function(kernel)

@@ -4,14 +4,13 @@
 #include "warp.cuh"
 
 #define RAW -1
-#define BITMAP -2
-#define THREES -3  // any other layout is Elias-Fano with that many low bits
+#define BITMAP -2  // any other layout here is Elias-Fano with that many low bits
 
 // Set the bit of each index in the bitmap of the layout.
 KERNEL set_upper(const i64* indices, i64 k, i64 layout, u32* words) {
     i64 j = THREAD_INDEX;
     if (j >= k) return;
-    i64 i = indices[j], bit = layout == BITMAP ? i : layout == THREES ? i / 3 + j : (i >> layout) + j;
+    i64 i = indices[j], bit = layout == BITMAP ? i : (i >> layout) + j;
     atomicOr(words + (bit >> 5), 1u << (bit & 31));
 }
 
@@ -29,15 +28,6 @@ KERNEL pack_lower(const i64* indices, i64 k, i64 width, u8* out, i64 nbytes) {
     out[byte] = (u8)value;
 }
 
-// i mod 3, five a byte.
-KERNEL pack_thirds(const i64* indices, i64 k, u8* out, i64 nbytes) {
-    i64 byte = THREAD_INDEX;
-    if (byte >= nbytes) return;
-    u32 value = 0;
-    for (i64 j = 5 * byte + 4; j >= 5 * byte; j--) value = 3 * value + (j < k ? (u32)(indices[j] % 3) : 0);
-    out[byte] = (u8)value;
-}
-
 __device__ __forceinline__ i64 bits_at(const u8* in, i64 nbytes, i64 bit, i64 width) {
     u64 value = 0;
     i64 first = bit >> 3;
@@ -51,20 +41,16 @@ __device__ __forceinline__ i64 index_at(const i64* upper, const u8* lower, i64 n
                                         i64 width) {
     if (layout == RAW) return bits_at(lower, nbytes, j * width, width);
     if (layout == BITMAP) return upper[j];
-    if (layout != THREES) return (upper[j] - j) << layout | bits_at(lower, nbytes, j * width, width);
-    u32 byte = lower[j / 5];
-    for (int n = 0; n < (int)(j % 5); n++) byte /= 3;
-    return (upper[j] - j) * 3 + byte % 3;
+    return (upper[j] - j) << layout | bits_at(lower, nbytes, j * width, width);
 }
 
-// The set's elements; notes[0] is set unless they increase and are below d, notes[1] to a byte above 242.
+// The set's elements; notes[0] is set unless they increase and are below d.
 KERNEL join(const i64* upper, const u8* lower, i64 nbytes, i64 k, i64 d, i64 layout, i64 width, i64* out,
             u64* notes) {
     i64 j = THREAD_INDEX;
     if (j >= k) return;
     i64 i = index_at(upper, lower, nbytes, j, layout, width);
     if (i >= d || (j > 0 && i <= index_at(upper, lower, nbytes, j - 1, layout, width))) notes[0] = 1;
-    if (layout == THREES && lower[j / 5] > 242) notes[1] = lower[j / 5];
     out[j] = i;
 }
 

@@ -1,0 +1,72 @@
+"""A bitmap of d bits of which k are set, in close to log2 C(d, k) bits wherever they lie.
+
+Its bytes are coded by ``kernels.ans`` under the model that each bit is set with probability p = k/d, apart
+from the others.  Both ends know d and k, so no model is sent.  A byte with c bits set takes
+c log2(1/p) + (8 - c) log2(1/(1-p)) bits; all bytes take d times the entropy of p, whichever k bits are
+set, and so every set fits into the same number of bytes.
+
+Frequencies and sizes are computed with integers alone: every machine has the same.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import comb
+
+import numpy as np
+
+from mpicomp import kernels
+from mpicomp.coding.bits import Bytes
+from mpicomp.kernels.ans import TOTAL, Frequencies
+
+_ONE = 2**32  # a bit, in sizes
+
+
+def encode(bitmap: Bytes, d: int, k: int) -> Bytes:
+    """Code the bytes of a bitmap in ``nbytes(d, k)`` bytes, 0 < k <= d/2."""
+    return kernels.sized(d).ans_encode(bitmap, frequencies(d, k), nbytes(d, k))
+
+
+def decode(buf: Bytes, d: int, k: int) -> Bytes:
+    """The bitmap's bytes, whatever bits they set.  Raises ``MessageError`` if ``buf`` holds none."""
+    return kernels.sized(d).ans_decode(buf, -(-d // 8), frequencies(d, k))
+
+
+@lru_cache(maxsize=16)
+def frequencies(d: int, k: int) -> Frequencies:
+    """The frequency of each byte, 0 < k <= d/2: its probability in units of 1/``TOTAL``, rounded up.
+
+    The byte of eight zeros, the most frequent one, has what remains.
+    """
+    of = [-(-TOTAL * k**c * (d - k) ** (8 - c) // d**8) for c in range(9)]
+    of[0] = TOTAL - sum(comb(8, c) * of[c] for c in range(1, 9))
+    table = np.array([of[byte.bit_count()] for byte in range(256)], dtype=np.uint32)
+    table.setflags(write=False)
+    return table
+
+
+@lru_cache(maxsize=16)
+def nbytes(d: int, k: int) -> int:
+    """Bytes that are enough for every bitmap of d bits with k set, 0 < k <= d/2.
+
+    A byte with c > 0 bits set takes no more than a zero byte and c log2((d-k)/k) bits, since its frequency
+    is rounded up.  18 bits are the coder's start and its end, 2^-15 a byte its rounding.
+    """
+    zero = _log2(TOTAL, int(frequencies(d, k)[0]))
+    count = -(-d // 8)
+    bits = count * (zero + _ONE // 2**15) + k * _log2(d - k, k)
+    return -(-(bits + 18 * _ONE) // (8 * _ONE))
+
+
+def _log2(a: int, b: int) -> int:
+    """log2(a/b) for a >= b > 0 in units of 2^-32, by a little too much."""
+    whole = (a // b).bit_length() - 1
+    x = -(-(a << 64) // (b << whole))  # the fraction, from 1 to 2, in units of 2^-64
+    log = whole
+    for _ in range(32):  # a bit of the logarithm for each squaring
+        x = (x * x + 2**64 - 1) >> 64
+        log <<= 1
+        if x >= 2**65:
+            x = (x + 1) >> 1
+            log += 1
+    return log + 1

@@ -1,0 +1,53 @@
+"""A set of positions as the gaps between them: symbols of a small alphabet, which cluster if the set does.
+
+The gap before a position is the number of positions left out since the one before it.  A gap below 16 is
+its own symbol.  Above, each octave 2^e .. 2^(e+1) has four symbols, which tell the two bits after the
+leading one; the e - 2 bits that remain follow as they are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.coding.entropy import Symbols
+from mpicomp.coding.widths import Widths
+from mpicomp.errors import MessageError
+from mpicomp.kernels.permutation import Indices
+
+ALPHABET = 256  # more than any gap below 2^63 needs
+_EXACT, _FIRST_OCTAVE = 16, 4
+
+Remainders = NDArray[np.uint64]
+
+
+def symbols_of(indices: Indices) -> tuple[Symbols, Remainders]:
+    """The symbol of the gap before each of the increasing ``indices``, and the bits that it leaves open."""
+    gaps = np.diff(indices, prepend=-1) - 1
+    octave = np.maximum(np.frexp(gaps.astype(np.float64))[1].astype(np.int64) - 1, _FIRST_OCTAVE)
+    coarse = _EXACT + 4 * (octave - _FIRST_OCTAVE) + (gaps >> (octave - 2)) - 4
+    symbols = np.where(gaps < _EXACT, gaps, coarse).astype(np.int32)
+    return symbols, (gaps & ((1 << widths_of(symbols)) - 1)).astype(np.uint64)
+
+
+def widths_of(symbols: Symbols) -> Widths:
+    """How many bits each symbol leaves open."""
+    return np.where(symbols < _EXACT, 0, (symbols.astype(np.int64) - _EXACT) // 4 + _FIRST_OCTAVE - 2)
+
+
+def indices_of(symbols: Symbols, remainders: Remainders, d: int) -> Indices:
+    """The positions behind the symbols.  Raises ``MessageError`` if one is not below d."""
+    if symbols.max(initial=0) >= used(d):
+        raise MessageError(f"symbol {symbols.max()} for a gap between positions below {d}.")
+    leading = 4 + (symbols.astype(np.int64) - _EXACT) % 4
+    gaps = np.where(symbols < _EXACT, symbols, leading << widths_of(symbols)) + remainders.astype(np.int64)
+    indices = np.cumsum(gaps + 1) - 1
+    # Gaps are below 2 d, so that where the sum leaves 64 bits an index before has left [0, d).
+    if ((indices < 0) | (indices >= d)).any():
+        raise MessageError(f"gaps that lead to positions not below {d}.")
+    return indices
+
+
+def used(d: int) -> int:
+    """The symbols 0, .., used(d) - 1 are those of gaps between positions below d."""
+    return int(symbols_of(np.array([d - 1]))[0][0]) + 1

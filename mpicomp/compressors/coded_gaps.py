@@ -1,0 +1,130 @@
+"""Entropy coding of positions: for supports that are not spread evenly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+
+from mpicomp import kernels
+from mpicomp.coding import gaps
+from mpicomp.coding.bits import Bytes
+from mpicomp.coding.entropy import (
+    Model,
+    bits,
+    check_model,
+    decode_model,
+    decode_symbols,
+    encode_model,
+    encode_symbols,
+    fit,
+    smoothed,
+)
+from mpicomp.coding.indices import Indices, decode_indices, encode_indices, index_nbytes
+from mpicomp.coding.varint import read_varint, varint
+from mpicomp.coding.widths import pack_widths, unpack_widths, widths_nbytes
+from mpicomp.compressors.base import Array, Contractive, resolve_count
+from mpicomp.compressors.quantized import QuantizedTopK
+from mpicomp.compressors.topk import TopK
+from mpicomp.errors import ConfigError, MessageError
+from mpicomp.keys import Key
+
+_PACKED, _FITTED, _KNOWN = range(3)  # the first byte of a message
+
+
+@dataclass(frozen=True)
+class CodedGaps(Contractive):
+    """C's own message with the gaps between its positions entropy-coded: C(x) is unchanged, and so is alpha.
+
+    C's index code takes about log2 C(d, k) bits, which is the least for supports that are spread evenly.
+    Those of real gradients seldom are: whole rows of a weight matrix are small, or large.
+
+    model  frequencies of the symbols of ``coding.gaps`` that both ends know beforehand, summing to 2^16;
+           ``learned`` gives them.  Without it, each message brings the model of its own symbols.
+
+    Wire: a byte that says which form was the smallest.  Packed: C's message.  Fitted: the model, the
+    number of words' bytes, the words of ``coding.entropy``, the bits that symbols leave open, and C's message
+    without its index code.  Known: the same without the model.
+    """
+
+    paper: ClassVar[str] = "Duda, Asymmetric numeral systems, arXiv 1311.2540"
+
+    C: TopK | QuantizedTopK
+    model: Model | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.C, TopK | QuantizedTopK):
+            raise ConfigError(f"C={self.C}; allowed: TopK or QuantizedTopK, which send positions.")
+        if self.model is not None:
+            object.__setattr__(self, "model", tuple(self.model))
+            check_model(self.model, gaps.ALPHABET, "a gap")
+
+    def learned(self, buf: Bytes, d: int) -> Self:
+        """The same, knowing the model of the gaps in ``buf``, a message of ours for a vector in R^d."""
+        symbols, _ = gaps.symbols_of(self._split(buf, d)[0])
+        possible = smoothed(np.bincount(symbols, minlength=gaps.used(d)))
+        return replace(self, model=possible + (0,) * (gaps.ALPHABET - len(possible)))
+
+    def compress(self, x: Array, key: Key) -> Bytes:
+        packed = kernels.host(self.C.compress(x, key))
+        split = self._index_nbytes(x.size)
+        symbols, remainders = gaps.symbols_of(decode_indices(packed[:split], x.size, self._count(x.size)))
+        counts = np.bincount(symbols, minlength=gaps.ALPHABET)
+        model = fit(counts)
+        form, header = _FITTED, encode_model(model)
+        if self.model is not None and bits(counts, self.model) <= bits(counts, model) + 8 * len(header):
+            form, model, header = _KNOWN, self.model, header[:0]
+        words = encode_symbols(symbols, model)
+        length = np.frombuffer(varint(len(words)), dtype=np.uint8)
+        coded = np.concatenate([header, length, words, pack_widths(remainders, gaps.widths_of(symbols))])
+        if len(coded) >= split:
+            form, coded = _PACKED, packed[:split]
+        return np.concatenate([np.array([form], dtype=np.uint8), coded, packed[split:]])
+
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        self.C.decompress_add(self._packed(buf, out.size), out, key, scale)
+
+    def _packed(self, buf: Bytes, d: int) -> Bytes:
+        """C's message, where ``buf`` is."""
+        if kernels.on_device(buf):
+            return kernels.put(self._packed(kernels.host(buf), d))
+        if len(buf) and buf[0] == _PACKED:
+            return buf[1:]
+        indices, rest = self._split(buf, d)
+        return np.concatenate([encode_indices(indices, d), rest])
+
+    def _split(self, buf: Bytes, d: int) -> tuple[Indices, Bytes]:
+        """The positions, and what follows them."""
+        form, start = (int(buf[0]) if len(buf) else None), 1
+        if form == _PACKED:
+            split = 1 + self._index_nbytes(d)
+            return decode_indices(buf[1:split], d, self._count(d)), buf[split:]
+        if form == _FITTED:
+            model, end = decode_model(buf[1:], gaps.ALPHABET)
+            start += end
+        elif form == _KNOWN and self.model is not None:
+            model = self.model
+        else:
+            raise MessageError(f"{self}: a message that starts with the byte {form}.")
+        size, start = read_varint(buf, start)
+        stop = start + size
+        symbols = decode_symbols(buf[start:stop], self._count(d), model)
+        widths = gaps.widths_of(symbols)
+        split = stop + widths_nbytes(widths)
+        return gaps.indices_of(symbols, unpack_widths(buf[stop:split], widths), d), buf[split:]
+
+    def _count(self, d: int) -> int:
+        return resolve_count(self.C.k, d)
+
+    def _index_nbytes(self, d: int) -> int:
+        return index_nbytes(d, self._count(d))
+
+    def nbytes(self, d: int) -> None:
+        return None
+
+    def paper_bits(self, buf: Bytes, d: int) -> int:
+        return self.C.paper_bits(self._packed(buf, d), d)
+
+    def alpha(self, d: int, n: int) -> float:
+        return self.C.alpha(d, n)

@@ -1,0 +1,64 @@
+"""Numbers at chosen coordinates, and on the wire."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpicomp.coding.bits import expect_length
+from mpicomp.coding.values import WIDTH
+from mpicomp.errors import DivergedError, not_finite
+from mpicomp.kernels.cuda.launch import Array, Launching, suffix
+
+_DECODED = {"f8": np.float64, "f4": np.float32, "f2": np.float32, "bf16": np.float32}
+
+
+class Values(Launching):
+    """Gathering, adding, coding."""
+
+    def gather(self, x: Array, indices: Array) -> Array:
+        """x[indices]."""
+        out, indices = self._empty(indices.size, x.dtype), self.put(indices)
+        self._each(out.size, "sparse", f"gather_{suffix(x)}", x, indices, out.size, out)
+        return out
+
+    def scatter_add(self, out: Array, indices: Array, values: Array, scale: float) -> None:
+        """out[indices] += scale * values; no index comes twice."""
+        name = f"scatter_add_{suffix(out)}_{suffix(values)}"
+        self._each(indices.size, "sparse", name, out, self.put(indices), values, indices.size, float(scale))
+
+    def expit(self, x: Array) -> Array:
+        """1/(1 + exp(-x)), elementwise."""
+        return self.device.expit(x)
+
+    def add_scaled(self, out: Array, x: Array, scale: float) -> None:
+        """out += scale * x."""
+        name = f"add_scaled_{suffix(out)}_{suffix(x)}"
+        self._dense(out.size, "sparse", name, out, x, out.size, float(scale))
+
+    def encode_values(self, x: Array, values: str) -> Array:
+        """x in the wire format ``values``.  Raises ``DivergedError`` where one overflows or is not finite."""
+        out = self._empty(x.size * WIDTH[values], np.uint8)
+        self._encode_values(x, None, values, out)
+        return out
+
+    def _encode_values(self, x: Array, indices: Array | None, values: str, out: Array) -> None:
+        name, pointer = f"encode_{values}_{suffix(x)}", self.device.pointer
+        if indices is None:
+            self._dense(x.size, "sparse", name, x, x.size, out, pointer)
+        else:
+            self._each(indices.size, "sparse", f"{name}_at", x, indices, indices.size, out, pointer)
+        if self._noted()[0]:
+            sent = x if indices is None else self.gather(x, indices)
+            if not self.xp.isfinite(sent).all():
+                raise not_finite()
+            raise DivergedError(
+                f"a value of magnitude {float(abs(sent).max()):.3g} does not fit the wire format {values!r} "
+                f"(allowed: {', '.join(WIDTH)})."
+            )
+
+    def decode_values(self, buf: Array, count: int, values: str) -> Array:
+        """The ``count`` numbers in ``buf``: float64 from f8, else float32."""
+        expect_length(buf, count * WIDTH[values], f"{count} values of format {values!r}")
+        out = self._empty(count, _DECODED[values])
+        self._each(count, "sparse", f"decode_{values}", buf, count, out)
+        return out

@@ -1,0 +1,49 @@
+"""Filling in a job script, and handing it to Slurm."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mpicomp.errors import ConfigError
+
+SCRIPTS = Path(__file__).parent / "jobs"  # those of the folder jobs/ that are filled in here
+
+
+def fill(script: str, request: Mapping[str, object], arguments: Sequence[str]) -> str:
+    """``script`` with the two lines that a user would edit: what is asked of Slurm, and what is run.
+
+    request    options of sbatch by name; those that are None are left out
+    arguments  of ``mpicomp run``
+    """
+    asked = " ".join(f"--{name}={shlex.quote(str(v))}" for name, v in request.items() if v is not None)
+    lines = script.splitlines()
+    for start, line in {"#SBATCH ": f"#SBATCH {asked}", "run=(": f"run=({shlex.join(arguments)})"}.items():
+        first = next(number for number, old in enumerate(lines) if old.startswith(start))
+        lines[first] = line
+    return "\n".join(lines) + "\n"
+
+
+def job_script(requeue: bool, request: Mapping[str, object], arguments: Sequence[str]) -> str:
+    """The filled-in script of one run, or of one that queues itself again until it is done."""
+    name = "requeue.sh" if requeue else "run.sh"
+    return fill((SCRIPTS / name).read_text(encoding="utf-8"), request, arguments)
+
+
+def submit(script: str) -> int:
+    """Hand ``script`` to sbatch, which says the job's number; gives its exit status.
+
+    The job finds this Python environment's commands.  Raises ``ConfigError`` if there is no sbatch.
+    """
+    if shutil.which("sbatch") is None:
+        raise ConfigError(
+            "no sbatch found: submit where Slurm is, on a login node of the cluster. --dry-run shows the "
+            "job script here, and `mpicomp run --ranks N` runs without Slurm."
+        )
+    path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(["sbatch"], input=script, text=True, env=os.environ | {"PATH": path}).returncode

@@ -1,0 +1,53 @@
+"""What these tests share: the Slurm that they start, and what a user of it would have.
+
+`make test-cluster` runs them; the plain test run does not collect this folder.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.slurm import Slurm, missing
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory):
+    """A running Slurm, whose users have `mpicomp` on their PATH."""
+    if lacking := missing():
+        pytest.skip(f"no {', '.join(lacking)} here: apt-get install slurm-wlm munge")
+    commands = tmp_path_factory.mktemp("bin")
+    (commands / "mpicomp").write_text(f'#!/bin/sh\nexec {sys.executable} -m mpicomp "$@"\n')
+    (commands / "mpicomp").chmod(0o755)
+    with Slurm(tmp_path_factory.mktemp("slurm")) as cluster:
+        cluster.environment["PATH"] = f"{commands}:{cluster.environment['PATH']}"
+        # The nodes claim more cores than there are: ranks that wait have to let others go on.
+        polite = {"OMPI_MCA_mpi_yield_when_idle": "1", "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
+        cluster.environment |= polite | {"PYTHONPATH": str(ROOT)}
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def mpich(tmp_path_factory):
+    """The environment in which mpi4py finds the MPICH wheel, which has to be apart from Open MPI's."""
+    folder = tmp_path_factory.mktemp("mpich")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--ignore-installed"]
+    done = subprocess.run([*command, "--prefix", str(folder), "mpich"], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no MPICH wheel to be had: {done.stderr.strip().splitlines()[-1]}")
+    return {"LD_LIBRARY_PATH": str(folder / "lib"), "MPI4PY_MPIABI": "mpich"}
+
+
+@pytest.fixture(scope="session")
+def debian_openmpi():
+    """The environment in which mpi4py finds the Open MPI of the distribution, built with Slurm's PMIx."""
+    library = Path("/usr/lib") / f"{os.uname().machine}-linux-gnu" / "libmpi.so.40"
+    if not library.exists():
+        pytest.skip(f"no {library} here: apt-get install libopenmpi3")
+    return {"MPI4PY_LIBMPI": str(library)}

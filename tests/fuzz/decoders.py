@@ -1,0 +1,143 @@
+"""Any bytes whatever, given to every decoder: refused, or decoded to the right shape, alike by both backends.
+
+``make fuzz`` runs it with atheris, which looks for inputs that reach new lines, and with the compiled kernels
+checking each index (NUMBA_BOUNDSCHECK=1).  Any other exception than ``MessageError`` is a find.
+
+An input's first byte chooses the decoder, the second how the rest becomes a message: as it is, or cut and
+filled up to the length of one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import atheris
+import numpy as np
+
+with atheris.instrument_imports(include=["mpicomp"]):
+    from mpicomp import kernels, messages
+    from mpicomp.coding.bits import Bytes
+    from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
+    from mpicomp.coding.sparse import decode_sparse, encode_sparse
+    from mpicomp.compressors import CodedGaps
+    from mpicomp.errors import MessageError
+    from mpicomp.kernels import definition
+    from mpicomp.kernels.loading import load
+    from mpicomp.methods import METHODS
+from tests.conformance import CASES, Case
+
+Decoder = Callable[[Bytes], list[np.ndarray]]
+
+# Every layout of index sets: raw, Elias-Fano, bitmap, coded bitmap; and complements.
+SETS = [(11, 2), (64, 8), (1000, 40), (1000, 3), (11, 5), (300, 40), (1000, 200), (1000, 930), (1000, 800)]
+
+
+class Target:
+    """A decoder of messages of ``size`` bytes, None where any length may be one; messages to start from."""
+
+    def __init__(self, decode: Decoder, size: int | None, seeds: list[Bytes]) -> None:
+        self.decode, self.size, self.seeds = decode, size, seeds
+
+
+def targets() -> list[Target]:
+    sets = [_of_set(d, k) for d, k in SETS]
+    return [*map(_of_case, CASES), *_learned(), *sets, _of_sparse(), *_of_records()]
+
+
+def _of_case(case: Case) -> Target:
+    def decode(buf: Bytes) -> list[np.ndarray]:
+        value = case.c.decompress(buf, case.d, case.key())
+        assert value.shape == (case.d,)
+        return [value]
+
+    seeds = [case.c.compress(x, case.key()) for x in case.vectors()]
+    size = case.c.nbytes(case.d)
+    return Target(decode, len(seeds[0]) if size is not None else None, seeds)
+
+
+def _learned() -> Iterator[Target]:
+    """Coded gaps whose model the receiver knows."""
+    for case in CASES:
+        if isinstance(case.c, CodedGaps) and case.c.model is None:
+            known = case.c.learned(case.c.compress(case.vectors()[0], case.key()), case.d)
+            yield _of_case(Case(known, case.d))
+
+
+def _of_set(d: int, k: int) -> Target:
+    def decode(buf: Bytes) -> list[np.ndarray]:
+        indices = decode_indices(buf, d, k)
+        assert indices.shape == (k,) and (np.diff(indices) > 0).all()
+        assert indices[0] >= 0 and indices[-1] < d
+        return [indices]
+
+    draw = np.random.default_rng(k)
+    some = [np.arange(k), np.arange(d - k, d), np.sort(draw.choice(d, k, replace=False))]
+    return Target(decode, index_nbytes(d, k), [encode_indices(s, d) for s in some])
+
+
+def _of_sparse() -> Target:
+    d = 300
+
+    def decode(buf: Bytes) -> list[np.ndarray]:
+        indices, values = decode_sparse(buf, d, "f2")
+        assert indices.shape == values.shape and (np.diff(indices) > 0).all()
+        assert indices.size == 0 or (indices[0] >= 0 and indices[-1] < d)
+        return [indices, values]
+
+    return Target(
+        decode, None, [encode_sparse(np.arange(k) * 3, np.ones(k), d, "f2") for k in (0, 1, 30, 100)]
+    )
+
+
+def _of_records() -> Iterator[Target]:
+    """What methods send: floats, and messages of which all but the last say how long they are."""
+    for record in {r for method in METHODS.values() for r in (method.Up, method.Down)}:
+
+        def decode(buf: Bytes, record: type = record) -> list[np.ndarray]:
+            found = messages.decode(record, buf)
+            assert messages.encode(found).size <= buf.size
+            return []
+
+        yield Target(decode, None, [np.arange(20, dtype=np.uint8), np.zeros(16, np.uint8)])
+
+
+def outcome(target: Target, buf: Bytes, long: int) -> list[bytes] | None:
+    """What ``buf`` decodes to with numpy's kernels or the compiled ones; None if it is refused."""
+    kernels.LONG = long
+    try:
+        return [a.tobytes() for a in target.decode(buf)]
+    except MessageError:
+        return None
+
+
+TARGETS = targets()
+NUMPY, COMPILED = 2**62, 0
+
+
+def one_input(data: bytes) -> None:
+    if len(data) < 2:
+        return
+    target = TARGETS[data[0] % len(TARGETS)]
+    buf = np.frombuffer(data[2:], dtype=np.uint8)
+    if target.size is not None and data[1] % 2:
+        buf = np.resize(np.append(buf, np.uint8(0)), target.size)
+    assert outcome(target, buf, NUMPY) == outcome(target, buf, COMPILED), data.hex()
+
+
+def write_seeds(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, target in enumerate(TARGETS):
+        for i, seed in enumerate(target.seeds):
+            (folder / f"{number}-{i}").write_bytes(bytes([number, 0]) + seed.tobytes())
+
+
+if __name__ == "__main__":
+    assert load() is not definition and len(TARGETS) <= 256
+    corpus = Path(sys.argv[-1])
+    write_seeds(corpus)
+    kernels.loaded = lambda: kernels.LONG == COMPILED  # index sets go to whom ``LONG`` says
+    with np.errstate(all="ignore"):
+        atheris.Setup(sys.argv, one_input)
+        atheris.Fuzz()
