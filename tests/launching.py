@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mpicomp.errors import ConfigError
 from mpicomp.launch import find_launcher
+from mpicomp.transports.observer import find_library
 from mpicomp.transports.shim import compiled
 
 TESTS = Path(__file__).parent
@@ -46,13 +48,17 @@ def mpirun(ranks: int, *command: str, **environment: str) -> subprocess.Complete
     return finish(start(ranks, *command, **environment))
 
 
+@cache
 def no_observer() -> str | None:
     """Why nobody can count what this MPI is given, or None."""
-    if (launcher := find_launcher()).vendor == "openmpi" and launcher.major >= 5:
+    library = find_library()
+    if library is None:
+        return "no MPI can be loaded"
+    if library.has_monitoring:
         return None
     try:
         with TemporaryDirectory() as folder:
-            compiled(Path(folder))
+            compiled(library, Path(folder))
     except ConfigError as error:
         return str(error)
     return None

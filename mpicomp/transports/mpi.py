@@ -34,7 +34,7 @@ from mpicomp.coding.bits import Bytes
 from mpicomp.errors import ConfigError, MpicompError
 from mpicomp.transports.base import Received, T, Transport, placement
 from mpicomp.transports.monitoring import Monitoring
-from mpicomp.transports.observer import MESSAGES, Observer, has_monitoring
+from mpicomp.transports.observer import MESSAGES, Library, Observer
 from mpicomp.transports.shim import Shim
 
 _DATA, _STOP, _ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
@@ -78,7 +78,8 @@ class Mpi(Transport):
     def _observe(self) -> Observer:
         if MPI.Comm.Compare(self._messages, MPI.COMM_WORLD) != MPI.CONGRUENT:
             raise ConfigError("bytes can be verified only in runs on all ranks of the job, in their order.")
-        if not has_monitoring(*MPI.get_vendor()):
+        vendor, version = MPI.get_vendor()
+        if not Library(vendor, version[0], "").has_monitoring:
             return Shim(self.ranks)
         world, messages = MPI._addressof(MPI.COMM_WORLD), MPI._addressof(self._messages)
         return Monitoring(ctypes.CDLL(MPI.__file__), world, messages, self.ranks)

@@ -23,15 +23,37 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
+# Says which MPI library mpi4py takes, and in which file it is, without starting it.
 _PROBE = """
-import json, mpi4py
+import ctypes, json, mpi4py
 mpi4py.rc.initialize = False
 from mpi4py import MPI
-print(json.dumps(MPI.get_vendor()))
+found = (ctypes.c_void_p * 4)()  # Dl_info; a file's name comes first
+function = ctypes.cast(ctypes.CDLL(MPI.__file__).PMPI_Init, ctypes.c_void_p)
+ctypes.CDLL(None).dladdr(function, found)
+vendor, version = MPI.get_vendor()
+print(json.dumps([vendor, version[0], ctypes.string_at(found[0]).decode()]))
 """
 
 MESSAGES = "mpicomp messages"  # the communicator on which a method's messages travel
+
+
+class Library(NamedTuple):
+    """An MPI library."""
+
+    vendor: str
+    major: int
+    file: str
+
+    @property
+    def has_monitoring(self) -> bool:
+        """Whether its own count can be read.
+
+        Open MPI 4 has the component as well, but forgets its variables when it unloads what it wraps.
+        """
+        return self.vendor == "Open MPI" and self.major >= 5
 
 
 @dataclass(frozen=True)
@@ -83,12 +105,13 @@ class Observer(ABC):
         """Give back what the observer holds."""
 
 
-def has_monitoring(vendor: str, version: Sequence[int]) -> bool:
-    """Whether that library's own count can be read.
+def find_library() -> Library | None:
+    """The library that would be loaded here, or None if none can be.
 
-    Open MPI 4 has the component as well, but forgets its variables when it unloads what it wraps.
+    Another process finds out: this one could not look and then still put something in front of it.
     """
-    return vendor == "Open MPI" and version[0] >= 5
+    probe = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True)
+    return None if probe.returncode else Library(*json.loads(probe.stdout))
 
 
 def prepare() -> None:
@@ -96,18 +119,14 @@ def prepare() -> None:
 
     What goes wrong is told later, when the ranks can agree on it.
     """
-    if "mpi4py.MPI" in sys.modules:
+    library = None if "mpi4py.MPI" in sys.modules else find_library()
+    if library is None:
         return
-    # Which library it will be is asked of another process: this one could not look and then still choose.
-    probe = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True)
-    if probe.returncode:
-        return  # whoever loads MPI will say why it cannot be
-    vendor, version = json.loads(probe.stdout)
-    if has_monitoring(vendor, version):
+    if library.has_monitoring:
         from mpicomp.transports.monitoring import switch_on
 
         switch_on()
     else:
         from mpicomp.transports.shim import load
 
-        load()
+        load(library)

@@ -4,6 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(OPEN_MPI) != FOR_OPEN_MPI
+#error "this mpicc belongs to another MPI than mpi4py uses"
+#endif
+
 struct count { long long bytes, messages; };
 
 static struct count *to; /* by rank in MPI_COMM_WORLD */

