@@ -13,6 +13,7 @@ is acknowledged with at most a frame of headers for each that came.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -21,7 +22,7 @@ import pytest
 
 from mpicomp.bench.hosts import Hosts, why_not
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+with_hosts = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
 LIMIT = 60  # seconds: far above any of these jobs, so that only a hang meets it
 RUN = (
@@ -62,6 +63,7 @@ def crossing(hosts: Hosts, rounds: int) -> np.ndarray:
     return np.array([payload, [host.sent for host in crossed], [wire["host1"], wire["host2"]]])
 
 
+@with_hosts
 def test_the_wire_carries_the_payload_and_its_headers():
     """A long run less a short one is so many rounds: their beginnings and ends cost the same."""
     with Hosts(2) as hosts:
@@ -74,9 +76,21 @@ def test_the_wire_carries_the_payload_and_its_headers():
         assert up <= wire_up <= most(*sent_up, *sent_down)
 
 
+@with_hosts
 def test_the_command_says_what_the_wire_carried():
     with Hosts(2) as hosts:
         command = [*hosts.mpirun(), sys.executable, "-m", "mpicomp", *RUN, "--rounds", "3", "--verify-bytes"]
         done = subprocess.run(command, env=hosts.environment(), capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     assert "all that 2 hosts sent meanwhile, headers included" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="the shim needs a C compiler")
+def test_ranks_that_srun_started(slurm, mpich):
+    """Without mpirun nothing but the library itself says whose it is; MPICH's bytes the shim counts."""
+    command = ("mpicomp", *RUN, "--workers", "4", "--rounds", "3", "--verify-bytes", "--json")
+    done = slurm.run("srun", "--mpi=pmi2", "--nodes=2", "--ntasks=2", *command, **mpich)
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    assert outcome["verified_by"] == "a PMPI shim"
+    assert outcome["mpi_messages_counted"] == [3, 6]
