@@ -106,6 +106,9 @@ run_options = (
         metavar="SECONDS",
         help="End the job, naming who is silent, when ranks have waited that long [off].",
     ),
+    click.option(
+        "--verify-bytes", is_flag=True, help="Fail unless MPI's own count is the ledger's, byte for byte."
+    ),
     click.option("--json", "as_json", is_flag=True, help="Print the outcome as one line of JSON."),
 )
 

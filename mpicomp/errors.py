@@ -30,6 +30,10 @@ class DivergedError(MpicompError):
     """A run whose iterates stopped being finite or grew without bound."""
 
 
+class CountError(MpicompError):
+    """Bytes that MPI was given and that are not in the ledger, or the reverse."""
+
+
 class RecordError(MpicompError):
     """A run folder or checkpoint that cannot be written, or must not be overwritten or resumed."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp import kernels
+from mpicomp.audit import Audit, Verified
 from mpicomp.compressors.base import Array
 from mpicomp.devices import open_device
 from mpicomp.errors import ConfigError, MpicompError
@@ -40,6 +41,7 @@ class Run:
     iterates_sha256: str
     phases: list[dict[str, float]]  # seconds by phase, for each rank, since the start or last resume
     sent: list[list[int]]  # bytes each rank handed to MPI, likewise: [messages, observations]
+    verified: Verified | None  # the observer's count, where one was asked for and bytes crossed
 
     def summary(self) -> dict[str, Any]:
         """The outcome as plain data."""
@@ -64,6 +66,10 @@ class Run:
             "up_bytes_by_worker": self.ledger.up.tolist(),
             "mpi_bytes_sent": [messages for messages, _ in self.sent],
             "observation_bytes_sent": [observations for _, observations in self.sent],
+            "verified_by": self.verified.observer if self.verified else None,
+            "mpi_bytes_counted": self.verified.bytes if self.verified else None,
+            "mpi_messages_counted": self.verified.messages if self.verified else None,
+            "wire_bytes_sent": self.verified.wire if self.verified else {},
             "phases": self.phases,
         }
 
@@ -85,6 +91,7 @@ def run(
     dedicated: bool = False,
     device: str = "cpu",
     stall_timeout: float | None = None,
+    verify_bytes: bool = False,
     transport: Transport | None = None,
     progress: Callable[[int, Row | None], None] | None = None,
 ) -> Run:
@@ -101,6 +108,7 @@ def run(
     stall_timeout     seconds; ranks that wait for longer name who is silent and end the job (MPI).  It has to
                       exceed the longest time that a rank computes between two messages: to read its data,
                       the gradients of its workers in one round, an observation
+    verify_bytes      have the MPI library count too; ``CountError`` unless the ledger says the same
     progress          called on the server after each round with its number, and the row if there is one
 
     Raises an ``MpicompError`` on every rank alike; the record of a run that diverged is kept in ``out``.
@@ -124,14 +132,15 @@ def run(
     limits = Limits(rounds, every, target_grad_norm_sq, max_bytes, max_seconds)
     folder = None if out is None else Path(out)
 
-    t = transport or connect(workers, dedicated, stall_timeout)
+    t = transport or connect(workers, dedicated, stall_timeout, observed=verify_bytes)
     try:
         with stop_on_signals(t), kernels.using(t.together(lambda: open_device(device))):
             loop = Loop(method, problem, t, seed)
             session = Session(loop, method, problem, limits, folder, resume)
             try:
+                audit = Audit(t, loop.ledger) if verify_bytes else None
                 status = session.run(checkpoint_every, progress)
-                result = _result(session, problem, status)
+                result = _result(session, problem, status, audit.check() if audit else None)
                 session.save()
                 t.together(lambda: session.recorder.write_json("summary.json", result.summary()))
             finally:
@@ -158,7 +167,7 @@ def _count(name: str, value: Any, least: int = 1, most: int = 2**63 - 1) -> int:
     return count
 
 
-def _result(session: Session, problem: Problem, status: str) -> Run:
+def _result(session: Session, problem: Problem, status: str, verified: Verified | None) -> Run:
     """The run as every rank sees it; the server's rows and ledger are told to the others."""
     loop, t = session.loop, session.loop.transport
     phases, sent = t.collect(dict(t.clock.seconds)), t.collect(t.sent)
@@ -177,4 +186,5 @@ def _result(session: Session, problem: Problem, status: str) -> Run:
         iterates_sha256=digest,
         phases=phases,
         sent=sent,
+        verified=verified,
     )

@@ -173,11 +173,29 @@ def summary_table(summary: dict[str, Any]) -> Table:
         **({"of it set-up": both(summary["set_up_bytes"], "by")} if summary["set_up_bytes"] else {}),
         "paper's count": f"{human_bytes(summary['paper_bits_up'] / 8)} up, by all",
         "down": both(summary["down_bytes"], "to"),
+        "through MPI": _through_mpi(summary),
+        **({"on the wire": _on_the_wire(summary)} if summary["wire_bytes_sent"] else {}),
         "iterates": f"sha256 {summary['iterates_sha256'][:16]}..",
     }
     for name, value in facts.items():
         drawn.add_row(name, value)
     return drawn
+
+
+def _through_mpi(summary: dict[str, Any]) -> str:
+    """The bytes of messages that really went from one rank to another, and who says so."""
+    if summary["ranks"] == 1:
+        return "nothing: there is one rank"
+    if summary["verified_by"] is None:
+        return f"{human_bytes(sum(summary['mpi_bytes_sent']))} from rank to rank"
+    counted, observer = human_bytes(sum(summary["mpi_bytes_counted"])), summary["verified_by"]
+    return f"{counted} from rank to rank; the ledger and {observer} agree byte for byte"
+
+
+def _on_the_wire(summary: dict[str, Any]) -> str:
+    """What the hosts' interfaces sent during the run."""
+    sent = summary["wire_bytes_sent"]
+    return f"{human_bytes(sum(sent.values()))}, all that {len(sent)} hosts sent meanwhile, headers included"
 
 
 def phases_table(summary: dict[str, Any]) -> Table:

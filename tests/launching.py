@@ -6,9 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from mpicomp.errors import ConfigError
 from mpicomp.launch import find_launcher
+from mpicomp.transports.observer import find_library
+from mpicomp.transports.shim import compiled
 
 TESTS = Path(__file__).parent
 LIMIT = 120  # seconds: far above any of these jobs, so that only a hang meets it
@@ -41,6 +46,22 @@ def finish(job: subprocess.Popen[str], limit: float = LIMIT) -> subprocess.Compl
 def mpirun(ranks: int, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ``python COMMAND`` on ``ranks`` ranks to its end."""
     return finish(start(ranks, *command, **environment))
+
+
+@cache
+def no_observer() -> str | None:
+    """Why nobody can count what this MPI is given, or None."""
+    library = find_library()
+    if library is None:
+        return "no MPI can be loaded"
+    if library.has_monitoring:
+        return None
+    try:
+        with TemporaryDirectory() as folder:
+            compiled(library, Path(folder))
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 def mpicomp(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

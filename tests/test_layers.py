@@ -17,7 +17,7 @@ LAYERS = [
     ["compressors", "data", "problems"],
     ["methods"],
     ["ledger", "transports"],
-    ["devices", "digest", "measure", "record", "checkpoint", "signals", "loop", "session", "run"],
+    ["audit", "devices", "digest", "measure", "record", "checkpoint", "signals", "loop", "session", "run"],
     ["config", "suite", "study", "tuning", "results", "compare"],
     ["launch", "tables", "figure", "report", "progress", "catalogue", "doctor", "bench", "submit"],
     ["cli", "__init__", "__main__"],

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mpicomp.record import read_rows
-from tests.launching import LIMIT, TESTS, finish, mpicomp, mpirun, start
+from tests.launching import LIMIT, TESTS, finish, mpicomp, mpirun, no_observer, start
 
 QUADRATIC = ("--problem", "quadratics(d=40, lam=0.1)", "--workers", "8")
 EF21 = ("--method", "ef21(topk(k=4), gamma=0.05)")
@@ -31,10 +31,21 @@ def alone():
 
 @pytest.mark.parametrize(
     ("ranks", "how"),
-    [(1, "plain"), (2, "plain"), (3, "plain"), (4, "plain"), (8, "plain"), (3, "dedicated"), (3, "chunked")],
+    [
+        (1, "plain"),
+        (2, "plain"),
+        (3, "plain"),
+        (4, "observed"),
+        (8, "plain"),
+        (3, "dedicated"),
+        (3, "chunked observed"),
+    ],
 )
 def test_every_method_and_compressor_gives_the_same_bits_and_bytes(alone, ranks, how):
-    """Design rule 4: iterates (by SHA-256) and byte totals do not depend on placement or chunking."""
+    """Design rules 4 and 6: iterates (by SHA-256) and byte totals depend neither on placement nor on
+    chunking, and each run's ledger is, byte for byte, what the MPI library counted."""
+    if "observed" in how and (missing := no_observer()):
+        pytest.skip(missing)
     done = mpirun(ranks, str(TESTS / "everything.py"), how, PYTHONPATH=str(TESTS.parent))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == alone

@@ -9,6 +9,7 @@ from pathlib import Path
 from mpicomp.errors import ConfigError
 from mpicomp.transports.base import Transport
 from mpicomp.transports.local import Local
+from mpicomp.transports.observer import prepare
 
 STATUS = "MPICOMP_STATUS"  # names the file in which a rank tells ``mpicomp launch`` that the job is over
 
@@ -60,8 +61,12 @@ def _remedy() -> str:
     return "Start the job with the mpirun of that library; `mpicomp doctor` tries the one it finds."
 
 
-def connect(n: int, dedicated: bool = False, stall_timeout: float | None = None) -> Transport:
+def connect(
+    n: int, dedicated: bool = False, stall_timeout: float | None = None, observed: bool = False
+) -> Transport:
     """The transport for n workers: MPI inside a job of several ranks, else Local.
+
+    observed  have an ``observer`` count the bytes as well; asked for before MPI is loaded, or never
 
     Raises ``ConfigError`` if the launcher started several ranks but MPI knows of one: then every rank
     would run the whole job alone.
@@ -71,6 +76,8 @@ def connect(n: int, dedicated: bool = False, stall_timeout: float | None = None)
         if dedicated:
             raise ConfigError("a dedicated server needs MPI ranks: use --ranks 2 or more, or mpirun.")
         return Local(n)
+    if observed:
+        prepare()
     try:
         from mpicomp.transports import mpi
     except (ImportError, RuntimeError) as error:
@@ -86,4 +93,4 @@ def connect(n: int, dedicated: bool = False, stall_timeout: float | None = None)
         )
     if dedicated and mpi.world_size() == 1:
         raise ConfigError("a dedicated server needs at least 2 ranks; 1 was started.")
-    return mpi.Mpi(n, dedicated=dedicated, stall_timeout=stall_timeout)
+    return mpi.Mpi(n, dedicated=dedicated, stall_timeout=stall_timeout, observed=observed)

@@ -14,6 +14,7 @@ from typing import TypeVar
 from mpicomp.clock import Clock
 from mpicomp.coding.bits import Bytes
 from mpicomp.errors import MpicompError
+from mpicomp.transports.observer import Observer
 
 T = TypeVar("T")
 Received = Generator[tuple[int, Bytes], None, None]  # (worker, message); close it if not exhausted
@@ -22,9 +23,10 @@ Received = Generator[tuple[int, Bytes], None, None]  # (worker, message); close 
 class Transport(ABC):
     """n workers, some of them hosted here; one rank is the server.
 
-    stop    set it to ask, from any rank, that the run end after a common round
-    sent    payload bytes this rank is the origin of: [messages, observations], a broadcast once a rank
-    doing   what the run is at, for whoever has to say so
+    stop      set it to ask, from any rank, that the run end after a common round
+    sent      payload bytes this rank is the origin of: [messages, observations], a broadcast once a rank
+    observer  somebody else's count of what this rank hands to MPI, if one was asked for and bytes cross
+    doing     what the run is at, for whoever has to say so
     """
 
     n: int
@@ -35,6 +37,7 @@ class Transport(ABC):
     stop: bool = False
     doing: str = "at the start of the run"
     sent: list[int]
+    observer: Observer | None = None
     clock: Clock
 
     @abstractmethod

@@ -4,7 +4,9 @@ Theory of operation.  Uplink: worker i's message is one non-blocking send with t
 server receives them in worker order, each into the same buffer, so its memory is that of one message.
 Downlink: a broadcast of 16 bytes (length, status), then of the message.  A message longer than
 ``chunk`` bytes travels in pieces: a piece of exactly ``chunk`` bytes says that another follows, so the
-usual message needs no header and counts above 2^31 never reach MPI.
+usual message needs no header and counts above 2^31 never reach MPI.  Headers, measurements and all
+else that is no part of a method have a communicator of their own, so that an ``observer`` can count
+exactly the messages.
 
 Failure.  A rank whose worker fails sends the error in the message's place.  The server hears of it in
 its turn, drains what else is under way, and broadcasts the error, which then is raised on all ranks.
@@ -14,6 +16,7 @@ A rank that says nothing any more is the ``watchdog``'s business.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import sys
@@ -34,7 +37,10 @@ from mpicomp.coding.bits import Bytes
 from mpicomp.errors import ConfigError, MpicompError
 from mpicomp.transports import note_status
 from mpicomp.transports.base import Received, T, Transport, placement
+from mpicomp.transports.monitoring import Monitoring
+from mpicomp.transports.observer import MESSAGES, Library, Observer
 from mpicomp.transports.orphan import end_with_parent
+from mpicomp.transports.shim import Shim
 from mpicomp.transports.watchdog import Watchdog
 
 _DATA, _STOP, _ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
@@ -49,6 +55,7 @@ class Mpi(Transport):
     dedicated      rank 0 is the server only, and hosts no worker
     chunk          the longest piece handed to MPI, in bytes
     stall_timeout  seconds of waiting after which the silent rank is named and the job ended, or None
+    observed       have the bytes counted by an observer too; it must be prepared (see ``observer``)
     """
 
     def __init__(
@@ -58,6 +65,7 @@ class Mpi(Transport):
         dedicated: bool = False,
         chunk: int = CHUNK,
         stall_timeout: float | None = None,
+        observed: bool = False,
     ) -> None:
         comm = comm or MPI.COMM_WORLD
         self.n, self.rank, self.ranks = n, comm.rank, comm.size
@@ -66,15 +74,44 @@ class Mpi(Transport):
         self._rank_of = [rank for rank, share in enumerate(shares) for _ in share]
         self.clock = Clock()
         self.sent = [0, 0]
-        # Two private communicators, so that nothing left over from another run can be received here
-        # and an independent count of messages is not mixed with that of measurements.
         if stall_timeout is not None:
             _meet(comm, stall_timeout)
+        # Private communicators, so that nothing left over from another run can be received here.
         self._messages, self._measurements = comm.Dup(), comm.Dup()
+        self._messages.Set_name(MESSAGES)
         self._chunk = chunk
         self._buffer = np.empty(0, dtype=np.uint8)
         self._watchdog = None if stall_timeout is None else self._watched(comm.Dup(), stall_timeout)
         self._silent = not self.is_server and not self.hosted  # no message can say that it was asked to stop
+        if observed and self.ranks > 1:  # else nothing crosses
+            self.observer = self.together(self._observe)
+            self._try(self.observer)
+
+    def _observe(self) -> Observer:
+        if MPI.Comm.Compare(self._messages, MPI.COMM_WORLD) != MPI.CONGRUENT:
+            raise ConfigError("bytes can be verified only in runs on all ranks of the job, in their order.")
+        vendor, version = MPI.get_vendor()
+        if not Library(vendor, version[0], "").has_monitoring:
+            return Shim(self.ranks)
+        world, messages = MPI._addressof(MPI.COMM_WORLD), MPI._addressof(self._messages)
+        return Monitoring(ctypes.CDLL(MPI.__file__), world, messages, self.ranks)
+
+    def _try(self, observer: Observer) -> None:
+        """Send one byte to this very rank and broadcast one: who does not see them is no observer."""
+        byte, before = np.zeros(1, np.uint8), observer.counted()
+        request = self._messages.Isend([byte, MPI.BYTE], dest=self.rank)
+        self._messages.Recv([byte.copy(), MPI.BYTE], source=self.rank)
+        request.Wait()
+        self._messages.Bcast([byte, MPI.BYTE], root=0)
+        seen = observer.counted().since(before)
+
+        def refuse() -> None:
+            if (seen.bytes[self.rank], seen.broadcast) != (1, int(self.is_server)):
+                raise ConfigError(
+                    f"{observer.name} does not see what {library()} sends: it cannot be used here."
+                )
+
+        self.together(refuse)
 
     def _watched(self, comm: MPI.Comm, timeout: float) -> Watchdog:
         hosts = comm.allgather(MPI.Get_processor_name())
@@ -84,7 +121,8 @@ class Mpi(Transport):
         return self._gather(self._messages, messages, senders, 0)
 
     def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Received:
-        return self._gather(self._measurements, measurements, range(self.n), 1)
+        with self.observer.looking_away() if self.observer else nullcontext():
+            return self._gather(self._measurements, measurements, range(self.n), 1)
 
     def _gather(
         self, comm: MPI.Comm, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int], account: int
@@ -175,7 +213,7 @@ class Mpi(Transport):
     def _broadcast(self, comm: MPI.Comm, message: Bytes | None, status: int) -> tuple[Bytes, int]:
         header = np.array([0 if message is None else len(message), status], dtype=np.int64)
         with self._waiting(comm):
-            comm.Bcast([header, MPI.INT64_T], root=0)
+            self._measurements.Bcast([header, MPI.INT64_T], root=0)
             length, status = (int(v) for v in header)
             if message is None:
                 message = np.empty(length, dtype=np.uint8)
@@ -214,6 +252,8 @@ class Mpi(Transport):
             return self._measurements.gather(value, root=0)
 
     def close(self) -> None:
+        if self.observer is not None:
+            self.observer.close()
         with self._waiting(self._measurements):
             self._messages.Free()
             self._measurements.Free()

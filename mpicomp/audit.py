@@ -1,0 +1,109 @@
+"""The ledger beside an independent observer's count: equal byte for byte, or the run has failed.
+
+From the audit's making to its check, that is a run or what was added to it since it was resumed:
+
+* each rank has sent to the server, from point to point, what the ledger says of the workers it hosts,
+  and nothing to any other rank; those on the server's own rank have no message to send;
+* the server has broadcast what the ledger says a worker has received; nobody else has.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mpicomp.errors import ConfigError, CountError
+from mpicomp.ledger import Ledger
+from mpicomp.transports import Transport
+from mpicomp.transports.interfaces import sent_bytes
+from mpicomp.transports.observer import Counted
+
+_SHOWN = 4  # differences told in an error
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A count that agreed.
+
+    observer  who counted
+    counted   what, by rank
+    wire      bytes that the interfaces of each host sent meanwhile, by host; empty if there is only one
+    """
+
+    observer: str
+    counted: list[Counted]
+    wire: dict[str, int]
+
+    @property
+    def bytes(self) -> list[int]:
+        """Bytes that went from each rank to others, a broadcast once for each that gets it."""
+        others = len(self.counted) - 1
+        return [sum(c.bytes) + c.broadcast * others for c in self.counted]
+
+    @property
+    def messages(self) -> list[int]:
+        """Messages from each rank to another, and broadcasts."""
+        return [sum(c.messages) + c.broadcasts for c in self.counted]
+
+
+class Audit:
+    """Compares from its making on; collective."""
+
+    def __init__(self, transport: Transport, ledger: Ledger) -> None:
+        """Raises ``ConfigError`` if bytes cross between ranks and the transport has no observer."""
+        if transport.observer is None and transport.ranks > 1:
+            raise ConfigError("verify_bytes needs a transport made with observed=True.")
+        self._transport, self._ledger = transport, ledger
+        self._up, self._down = ledger.up.copy(), ledger.down.copy()
+        self._counted = transport.observer.counted() if transport.observer else None
+        self._wire = sent_bytes()
+
+    def check(self) -> Verified | None:
+        """The counts, on every rank, or None if there is one rank only: then nothing crosses.
+
+        Raises ``CountError`` on every rank if a count is not the ledger's.
+        """
+        t, observer = self._transport, self._transport.observer
+        if observer is None or self._counted is None:
+            return None
+        wire, now = sent_bytes(), observer.counted()
+        crossed = None if wire is None or self._wire is None else wire - self._wire
+        seen = t.collect((t.hosted, now.since(self._counted), socket.gethostname(), crossed))
+
+        def compare() -> Verified | None:
+            if seen is None:
+                return None
+            hosted, counted, hosts, wires = zip(*seen, strict=True)
+            if found := list(self._differences(hosted, counted)):
+                more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+                raise CountError(
+                    f"the ledger is not what MPI was given, as counted by {observer.name}: "
+                    f"{'; '.join(found[:_SHOWN])}{more}. Unless the problem or the transport sends messages "
+                    "of its own, this is a defect of mpicomp, and the run's byte counts cannot be trusted."
+                )
+            by_host = {host: n for host, n in zip(hosts, wires, strict=True) if n is not None}
+            return Verified(observer.name, list(counted), by_host if len(by_host) > 1 else {})
+
+        result = t.together(compare)
+        return pickle.loads(t.tell(pickle.dumps(result) if t.is_server else None))
+
+    def _differences(self, hosted: list[range], counted: list[Counted]) -> Iterator[str]:
+        """A line for each rank and peer for which the two counts differ; on the server."""
+        up = (self._ledger.up - self._up).tolist()
+        received = {int(d) for d in self._ledger.down - self._down}
+        if len(received) > 1:
+            yield f"workers have received different numbers of bytes: {sorted(received)}"
+        for rank, (workers, seen) in enumerate(zip(hosted, counted, strict=True)):
+            for peer, sent in enumerate(seen.bytes):
+                booked = sum(up[i] for i in workers) if peer == 0 and rank > 0 else 0
+                if sent != booked:
+                    yield f"rank {rank} to rank {peer}: {_difference(sent, booked)}"
+            booked = max(received) if rank == 0 else 0
+            if seen.broadcast != booked:
+                yield f"rank {rank} to every other rank: {_difference(seen.broadcast, booked)}"
+
+
+def _difference(sent: int, booked: int) -> str:
+    return f"{sent} bytes sent, {booked} in the ledger ({sent - booked:+d})"

