@@ -30,7 +30,6 @@ from tests.striking import METHODS, Strike, check_resumed, expect_gone, struck
     [
         ("observe", "hang", 1, r"observation after round 16: rank 1 on \S+ has been computing"),
         ("data", "stop", 1, r"at the start of the run: rank 1 on \S+ has been silent"),
-        ("manifest", "stop", 0, r"checkpoint after round 15: rank 0 on \S+ has been silent, or computing"),
     ],
 )
 def test_silence_is_noticed_wherever_ranks_wait(phase, how, rank, said, tmp_path):
