@@ -177,11 +177,24 @@ def test_a_user_error_is_said_once_and_every_rank_ends():
     assert "Traceback" not in done.stderr
 
 
-def test_ranks_that_each_believe_they_are_alone_are_refused():
-    """A launcher's variables with an MPI that knows of one rank: the wrong mpirun."""
-    done = mpicomp("run", *QUADRATIC, *EF21, PMI_SIZE="4", PMI_RANK="0")
+@pytest.mark.parametrize(
+    ("variables", "remedy"),
+    [
+        ({"PMI_SIZE": "4", "PMI_RANK": "0"}, "the mpirun of that library"),
+        ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0"}, "srun --mpi=pmix"),
+    ],
+)
+def test_ranks_that_each_believe_they_are_alone_are_refused(variables, remedy):
+    """A launcher's variables with an MPI that knows of one rank: the wrong mpirun, or srun."""
+    done = mpicomp("run", *QUADRATIC, *EF21, **variables)
     assert done.returncode != 0
-    assert "each rank believes it is alone" in done.stderr
+    assert "each rank believes it is alone" in done.stderr and remedy in done.stderr
+
+
+def test_a_batch_script_of_slurm_is_no_rank():
+    """It knows of the job's tasks, but is not one step of it."""
+    done = mpicomp("run", *QUADRATIC, *EF21, "--rounds", "5", SLURM_NTASKS="4", SLURM_PROCID="0")
+    assert done.returncode == 0, done.stderr
 
 
 def _wait_for_rows(path, rows: int) -> None:
