@@ -21,6 +21,7 @@ from typing import Any
 from mpicomp.bench.hosts import Hosts
 from mpicomp.bench.model import Costs, Link, break_even, crossing, latency_of, round_time
 from mpicomp.bench.timed import costs, timed_run
+from mpicomp.bench.units import human_rate
 from mpicomp.compressors import Compressor, Identity, Sparse
 from mpicomp.config import to_text
 from mpicomp.errors import ConfigError, DivergedError, MpicompError
@@ -164,7 +165,7 @@ def time_on_links(suite: Suite, rates: list[float], latency: float, say: Say) ->
     for rate in sorted(rates):
         with Hosts(n, rate, latency) as hosts:
             for c in runners:
-                say(f"{c.label}: {rate / 1e6:g} Mbit/s")
+                say(f"{c.label}: {human_rate(rate)}")
                 pairs = [(known[c.label, seed], _across(hosts, suite, c, seed)) for seed in suite.seeds]
                 yield _timing(hosts, c, pairs)
 

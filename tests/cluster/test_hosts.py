@@ -77,7 +77,7 @@ def test_the_links_are_as_slow_as_they_say():
     with Hosts(2, rate=RATE) as hosts:
         across = run_on(hosts, 10)
     payload = sum(across["mpi_bytes_sent"][1:])
-    assert payload > 5 * 10**5
+    assert payload > 10**5
     assert across["seconds"] >= 0.8 * 8 * payload / RATE
 
 
