@@ -55,16 +55,22 @@ def cli() -> None:
     """
 
 
-class _Quantity(click.ParamType):
-    """A rate or a time, with its unit."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+class _Rate(click.ParamType):
+    name = "rate"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        from mpicomp.bench.units import parse_rate, parse_time
+        from mpicomp.bench.units import parse_rate
 
-        return (parse_rate if self.name == "rate" else parse_time)(value)
+        return parse_rate(value)
+
+
+class _Time(click.ParamType):
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        from mpicomp.bench.units import parse_time
+
+        return parse_time(value)
 
 
 ranks_option = click.option("--ranks", type=click.IntRange(1), help="Start that many MPI ranks.")
@@ -293,7 +299,7 @@ def bench_wire(dimensions: tuple[int, ...], as_json: bool) -> int:
 @bench.command("link")
 @click.argument("suite", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--rate", "rates", default="100mbit,1gbit,10gbit", show_default=True, help="Of the links.")
-@click.option("--latency", type=_Quantity("time"), default="0ms", show_default=True, help="That links add.")
+@click.option("--latency", type=_Time(), default="0ms", show_default=True, help="That links add.")
 @click.option("--hosts", type=click.IntRange(2), help="In the place of the suite's workers; one each.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the results [runs/NAME OF SUITE].")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
@@ -312,9 +318,7 @@ def bench_link(
 
     loaded = load_suite(suite)
     folder = out or Path("runs") / suite.stem
-    signal.signal(
-        signal.SIGTERM, signal.SIG_DFL
-    )  # hosts end with this process: nothing is to be put in order
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the hosts end with this process, in whatever way
     results = publish(
         loaded if hosts is None else replace(loaded, workers=hosts),
         [parse_rate(rate) for rate in rates.split(",")],
@@ -336,8 +340,8 @@ def bench_link(
 @click.option("--up", type=click.FloatRange(0), help="Bytes of a worker's message, without --problem.")
 @click.option("--down", type=click.FloatRange(0), help="Bytes of the broadcast, without --problem.")
 @click.option("--workers", type=click.IntRange(2), required=True, help="One a rank and host.")
-@click.option("--rate", type=_Quantity("rate"), required=True, help="Of every host's link: 100mbit, 10gbit.")
-@click.option("--latency", type=_Quantity("time"), default="50us", show_default=True, help="One way, of all.")
+@click.option("--rate", type=_Rate(), required=True, help="Of every host's link: 100mbit, 10gbit.")
+@click.option("--latency", type=_Time(), default="50us", show_default=True, help="One way, of all.")
 @click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True)
 @server_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a method.")

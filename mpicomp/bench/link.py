@@ -150,7 +150,7 @@ def time_on_links(suite: Suite, rates: list[float], latency: float, say: Say) ->
     """
     if suite.target_grad_norm_sq is None:
         raise ConfigError("time to accuracy needs an accuracy: give the suite a target_grad_norm_sq.")
-    n = suite.workers
+    n, suite = suite.workers, replace(suite, max_seconds=None)  # it would end runs at different rounds
     Hosts(n, min(rates), latency)  # refuses now, not after minutes, what cannot be
     runners = contenders(suite, say)
     known: dict[tuple[str, int], Known] = {}
