@@ -23,7 +23,7 @@ from mpicomp.bench.model import (
     latency_of,
     round_time,
 )
-from mpicomp.bench.predict import _down, _server, _up, forecast, given
+from mpicomp.bench.predict import FEW, MORE, _down, _server, _up, forecast, given
 from mpicomp.bench.units import human_rate, human_time, parse_rate, parse_time
 from mpicomp.config import parse_method
 from mpicomp.errors import ConfigError
@@ -232,23 +232,23 @@ def test_the_tables_and_json_of_a_comparison():
 def test_fits_to_two_runs():
     """Each law goes through its two points, and is the one it names."""
     assert _up(1000.0, 1000.0, 500) == 1000.0
-    assert _up(4000 / 2, 4000 / 4, 500) == pytest.approx(4000 / 500)  # PermK
+    assert _up(4000 / FEW, 4000 / MORE, 500) == pytest.approx(4000 / 500)  # PermK
     assert _server(1e-3, 1e-3, 500) == pytest.approx(1e-3)
-    assert _server(1e-3, 0.5e-3, 500) == pytest.approx(2e-3 / 500)  # nothing but the broadcast's time
+    assert _server(1e-3 / FEW, 1e-3 / MORE, 500) == pytest.approx(1e-3 / 500)  # the broadcast's time alone
     d, q = 10_000, 0.01
-    union = [8 * d * (1 - (1 - q) ** n) for n in (2, 4, 300)]
+    union = [8 * d * (1 - (1 - q) ** n) for n in (FEW, MORE, 300)]
     assert _down(*union[:2], d, 300) == pytest.approx(union[2])
     assert _down(500.0, 500.0, d, 300) == 500.0
     assert _down(*union[:2], d, 10**6) <= 8 * d
 
 
 def test_a_forecast_of_few_workers_is_the_run():
-    """At 4 workers nothing is extrapolated: the sizes are those of the run with 4."""
+    """At 16 workers nothing is extrapolated: the sizes are those of the run with 16."""
     method, problem = MARINA(Q=parse_method("marina(permk)").Q, gamma=0.1), Quadratics(d=1000)
-    found = forecast(method, problem, 4, Link(1e9, 1e-4))
-    dense, split = 4 * 1000, 4 * 1000 / 4
+    found = forecast(method, problem, MORE, Link(1e9, 1e-4))
+    dense, split = 4 * 1000, 4 * (1000 // MORE)
     assert split <= found.costs.up <= dense  # with a dense round now and then
-    assert found.received == 3 * found.costs.up and found.sent == 3 * found.costs.down
+    assert found.received == 15 * found.costs.up and found.sent == 4 * found.costs.down
     topk = forecast(EF21(parse_method("ef21(topk(k=10))").C, gamma=0.1), problem, 1000, Link(1e9, 1e-4))
     assert topk.costs.down <= 8 * 1000 and topk.costs.up < 100
 

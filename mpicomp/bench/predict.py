@@ -1,8 +1,8 @@
 """What a round takes at sizes that do not fit here: the model of ``mpicomp.bench.model`` on measured costs.
 
-A method runs for some rounds in this process, with 2 and with 4 workers.  Assumed of n workers:
+A method runs for some rounds in this process, with 4 and with 16 workers.  Assumed of n workers:
 
-* Each has as much data as one of the 4, and takes as long; every host has a core to itself.
+* Each has as much data as one of the 16, and takes as long; every host has a core to itself.
 * Messages up have a + b/n bytes, fitted to the two runs (b is 0 but for PermK).
 * The broadcast's share of a dense float64 vector is 1 - (1 - q)^(n^theta), fitted to the two runs, where
   it grows with the workers: theta = 1 are supports drawn independently, theta = 0 the same for all.
@@ -24,7 +24,7 @@ from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.tables import human_bytes, markdown_table
 
-FEW, MORE = 2, 4  # workers of the runs in this process
+FEW, MORE = 4, 16  # workers of the runs in this process
 ROUNDS = 20  # of each
 WIDTH = 8  # bytes of an entry of a dense float64 broadcast
 
