@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 comma := ,
 EXTRAS := test$(if $(filter system,$(MPI)),,$(comma)$(MPI))
 
-.PHONY: help demo test test-cluster fuzz check format lint bench clean
+.PHONY: help demo test test-cluster fuzz check format lint bench lab clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is to make
@@ -57,6 +57,9 @@ bench: $(READY)  ## what rounds, compressing and index codes cost on this machin
 	for b in 'round --ranks 4' kernels wire; do \
 	    printf '\n    $$ mpicomp bench %s\n' "$$b" && $(BIN)/mpicomp bench $$b | sed 's/^/    /' || exit 1; \
 	done >> docs/benchmarks.md
+
+lab: $(READY)  ## time to accuracy on 4 hosts with links of 100 Mbit/s to 10 Gbit/s (root, Linux), into runs/link
+	$(BIN)/mpicomp bench link jobs/link.toml --out runs/link
 
 clean:  ## remove the virtual environments and what runs left
 	rm -rf .venv-* runs .pytest_cache .mypy_cache .ruff_cache

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from itertools import chain
 from pathlib import Path
@@ -54,6 +56,24 @@ def cli() -> None:
     Without --ranks, and outside mpirun, everything runs in one process: the same bytes, the same
     iterates.  `mpirun -n 4 mpicomp run ...` is `mpicomp run --ranks 4 ...`.
     """
+
+
+class _Rate(click.ParamType):
+    name = "rate"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        from mpicomp.bench.units import parse_rate
+
+        return parse_rate(value)
+
+
+class _Time(click.ParamType):
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        from mpicomp.bench.units import parse_time
+
+        return parse_time(value)
 
 
 ranks_option = click.option("--ranks", type=click.IntRange(1), help="Start that many MPI ranks.")
@@ -417,6 +437,90 @@ def bench_models(data: str, as_json: bool) -> int:
         line = "{method}, {message}: {packed:.3f} packed, {fitted:.3f} fitted; {by}; entropy {entropy:.3f}"
         click.echo(json.dumps(case) if as_json else line.format(**case, by=by))
     return 0
+
+
+@bench.command("link")
+@click.argument("suite", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--rate", "rates", default="100mbit,1gbit,10gbit", show_default=True, help="Of the links.")
+@click.option("--latency", type=_Time(), default="0ms", show_default=True, help="That links add.")
+@click.option("--hosts", type=click.IntRange(2), help="In the place of the suite's workers; one each.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the results [runs/NAME OF SUITE].")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_link(
+    suite: Path, rates: str, latency: float, hosts: int | None, out: Path | None, as_json: bool
+) -> None:
+    """Time to accuracy of SUITE.toml's methods on hosts joined by links of these rates; needs root.
+
+    Prints the times, the speed-up over dense GD and AGD and over the same method uncompressed, and the
+    link speed below which compressing wins, measured and as the model of `mpicomp predict` has it.
+    Each method has the step size of its text or, with `tune`, the best of a run in one process.
+    """
+    from mpicomp.bench.linkreport import publish, tables
+    from mpicomp.bench.units import parse_rate
+    from mpicomp.suite import load_suite
+
+    loaded = load_suite(suite)
+    folder = out or Path("runs") / suite.stem
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the hosts end with this process, in whatever way
+    results = publish(
+        loaded if hosts is None else replace(loaded, workers=hosts),
+        [parse_rate(rate) for rate in rates.split(",")],
+        latency,
+        folder,
+        lambda what: click.echo(what, err=True),
+    )
+    if as_json:
+        for row in results.to_json():
+            click.echo(json.dumps(row))
+    else:
+        click.echo(tables(results))
+    click.echo(f"{folder}/link.png, link.md, link.json", err=True)
+
+
+@cli.command()
+@click.option("--problem", help="Such as \"logistic(data='digits', lam=1e-3)\"; runs here, with few workers.")
+@click.option("--method", "methods", multiple=True, help="What to predict; may be given several times.")
+@click.option("--up", type=click.FloatRange(0), help="Bytes of a worker's message, without --problem.")
+@click.option("--down", type=click.FloatRange(0), help="Bytes of the broadcast, without --problem.")
+@click.option("--workers", type=click.IntRange(2), required=True, help="One a rank and host.")
+@click.option("--rate", type=_Rate(), required=True, help="Of every host's link: 100mbit, 10gbit.")
+@click.option("--latency", type=_Time(), default="50us", show_default=True, help="One way, of all.")
+@click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True)
+@server_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a method.")
+def predict(
+    problem: str | None,
+    methods: tuple[str, ...],
+    up: float | None,
+    down: float | None,
+    workers: int,
+    rate: float,
+    latency: float,
+    rounds: int,
+    server: str,
+    as_json: bool,
+) -> None:
+    """Round time, server load and total time for numbers of workers that do not fit here.
+
+    From the model that `mpicomp bench link` is checked against, whose assumptions are printed too.
+    """
+    from mpicomp.bench.model import Link
+    from mpicomp.bench.predict import forecast, given, report
+    from mpicomp.config import parse_method, parse_problem
+
+    network: Any = {"workers": workers, "link": Link(rate, latency), "dedicated": server == "dedicated"}
+    if problem is not None and methods and up is None and down is None:
+        chosen = parse_problem(problem)
+        found = [forecast(parse_method(text), chosen, **network) for text in methods]
+    elif problem is None and not methods and up is not None and down is not None:
+        found = [given(up, down, **network)]
+    else:
+        raise ConfigError("predict takes either --problem and --method, or --up and --down.")
+    if as_json:
+        for one in found:
+            click.echo(json.dumps(one.to_json(rounds)))
+    else:
+        click.echo(report(found, rounds))
 
 
 def _elsewhere(ranks: int | None) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.bench.units import human_rate
 from mpicomp.errors import ConfigError, RecordError
 from mpicomp.record import Row
 from mpicomp.tables import human_bytes
@@ -213,6 +214,43 @@ def _scale(axes: Axes, spans: Sequence[tuple[float, float]]) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds that a method took on links of several rates (bits a second), and those of a model."""
+
+    label: str
+    rates: Sequence[float]
+    seconds: Sequence[float]
+    model_rates: Sequence[float]
+    model_seconds: Sequence[float]
+
+
+def draw_times(title: str, subtitle: str, ylabel: str, curves: Sequence[Times]) -> Figure:
+    """Time against link rate: points as measured, lines as modelled."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    figure, (axes,) = _figure(1, 1, sharey=False)
+    for i, curve in enumerate(curves):
+        style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "label": curve.label.replace("$", r"\$")}
+        axes.plot(curve.model_rates, curve.model_seconds, linewidth=1.2, alpha=0.6, color=style["color"])
+        axes.plot(curve.rates, curve.seconds, linestyle="none", marker=MARKERS[i % len(MARKERS)], **style)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.xaxis.set_major_locator(LogLocator())
+    axes.xaxis.set_major_formatter(lambda rate, _: human_rate(rate))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(lambda seconds, _: f"{seconds:g}")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("link, each way")
+    axes.set_ylabel(ylabel)
+    axes.set_title(f"{subtitle}; points measured, lines modelled", loc="left", fontsize=9.5, color="#444444")
+    axes.grid(True, which="major", color="#e2e2e2", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    return _finish(figure, [axes], title)
 
 
 def save(figure: Figure, path: Path) -> None:

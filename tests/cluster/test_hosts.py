@@ -13,16 +13,18 @@ from pathlib import Path
 
 import pytest
 
-import mpicomp
 from mpicomp.bench.hosts import Hosts, Traffic, why_not
 from mpicomp.config import parse_method, parse_problem
 from mpicomp.errors import ConfigError
+from mpicomp.run import run
+from tests.launching import mpicomp
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
 LIMIT = 60  # seconds: far above any of these jobs
-PROBLEM, METHOD = "quadratics(d=100000, lam=0.1)", "ef21(topk(k=0.1), gamma=0.05)"
-RATE = 1e8
+# Below 2^14 coordinates no compiled kernels have to be loaded, by every rank of every job.
+PROBLEM, METHOD = "quadratics(d=16000, lam=0.1)", "ef21(topk(k=0.3), gamma=0.05)"
+RATE = 2e7
 
 
 def mpicomp_on(hosts: Hosts, *arguments: str, ranks_per_host: int = 1) -> dict:
@@ -55,7 +57,7 @@ def test_a_run_across_hosts_is_the_run_in_one_process():
     """The same iterates; and what the links have carried is the payload, and headers for it."""
     rounds = 10
     method, problem = parse_method(METHOD), parse_problem(PROBLEM)
-    alone = mpicomp.run(method, problem, workers=4, rounds=rounds, every=rounds)
+    alone = run(method, problem, workers=4, rounds=rounds, every=rounds)
     with Hosts(4, rate=RATE) as hosts:
         before = hosts.traffic()
         across = run_on(hosts, rounds)
@@ -75,7 +77,7 @@ def test_the_links_are_as_slow_as_they_say():
     with Hosts(2, rate=RATE) as hosts:
         across = run_on(hosts, 10)
     payload = sum(across["mpi_bytes_sent"][1:])
-    assert payload > 10**6
+    assert payload > 10**5
     assert across["seconds"] >= 0.8 * 8 * payload / RATE
 
 
@@ -102,6 +104,53 @@ def test_two_labs_do_not_meet():
         assert sum(host.sent for host in one.traffic()) > 10**5
         after = other.traffic()
     assert all(now.sent - then.sent < 10**4 for now, then in zip(after, quiet, strict=True))
+
+
+SUITE = """
+title = "Two hosts"
+problem = "quadratics(d=16000, lam=0.1)"
+workers = 2
+rounds = 60
+every = 5
+target_grad_norm_sq = 10.0
+[[method]]
+label = "dense"
+method = "ef21(identity, gamma=0.5, down=sparse(values=f4))"
+[[method]]
+label = "TopK"
+method = "ef21(topk(k=0.1), gamma=0.5)"
+"""
+
+
+def test_time_to_accuracy_on_two_rates(tmp_path):
+    """`mpicomp bench link`: the same rounds and bytes at every rate, and never faster than the link."""
+    (tmp_path / "suite.toml").write_text(SUITE)
+    done = mpicomp(
+        *("bench", "link", str(tmp_path / "suite.toml"), "--rate", "1gbit,20mbit"),
+        *("--out", str(tmp_path / "out"), "--json"),
+    )
+    assert done.returncode == 0, done.stderr
+    *timings, even = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(t["rate"], t["label"]) for t in timings] == [
+        (2e7, "dense"),
+        (2e7, "TopK"),
+        (1e9, "dense"),
+        (1e9, "TopK"),
+    ]
+    assert all(t["status"] == "target" and t["grad_norm_sq"] <= 10 for t in timings)
+    for slow, fast in zip(timings[:2], timings[2:], strict=True):
+        for same in ("rounds", "up_bytes", "down_bytes", "method", "costs"):
+            assert slow[same] == fast[same], same
+        crossed = (slow["up_bytes"] + slow["down_bytes"]) / 2  # worker 0 shares the server's host
+        assert slow["seconds"] >= 0.8 * 8 * crossed / 2e7
+    assert (even["kind"], even["label"], even["against"]) == ("break-even", "TopK", "dense")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"link.json", "link.md", "link.png"}
+
+
+def test_a_comparison_without_an_accuracy_is_refused(tmp_path):
+    (tmp_path / "suite.toml").write_text(SUITE.replace("target_grad_norm_sq", "max_seconds"))
+    done = mpicomp("bench", "link", str(tmp_path / "suite.toml"))
+    assert done.returncode == 1 and "give the suite a target_grad_norm_sq" in done.stderr
 
 
 def test_nothing_is_left_when_the_lab_is_left():

@@ -1,0 +1,245 @@
+"""Time to accuracy on links of several speeds, and the speed below which compressing wins.
+
+Each method of a suite runs once in this process, which gives the rounds it takes, its messages and what
+they cost to make and to decode; then at every rate on hosts joined by such links, to the same target.
+The iterates must be the same ones.  A method that compresses is also run without: with ``Identity`` for
+its compressors, float32 both ways, and the same step size.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, dataclass, fields, replace
+from math import inf
+from statistics import median
+from typing import Any
+
+from mpicomp.bench.hosts import Hosts
+from mpicomp.bench.model import Costs, Link, break_even, crossing, latency_of, round_time
+from mpicomp.bench.timed import costs, timed_run
+from mpicomp.bench.units import human_rate
+from mpicomp.compressors import Compressor, Identity, Sparse
+from mpicomp.config import to_text
+from mpicomp.errors import ConfigError, DivergedError, MpicompError
+from mpicomp.methods import Method
+from mpicomp.run import Run, run
+from mpicomp.suite import Entry, Suite
+from mpicomp.tuning import tune
+
+Say = Callable[[str], None]  # told what is being done
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method, and the label of the same method uncompressed where it compresses."""
+
+    label: str
+    method: Method
+    plain: str | None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A method at one rate: medians over the seeds.
+
+    ``seconds`` are those of the rounds until the target was seen to be reached; ``predicted`` are the
+    model's for as many rounds.  Bytes are those of all workers, as the ledger has them.
+    """
+
+    rate: float  # bits a second
+    latency: float  # seconds that the links add, one way
+    label: str
+    method: str
+    plain: str | None
+    workers: int
+    d: int
+    status: str  # "target" if it was reached, else what ended the run
+    rounds: int
+    up_bytes: int
+    down_bytes: int
+    grad_norm_sq: float
+    seconds: float
+    predicted: float
+    alpha: float  # seconds of an empty message between the hosts, as measured beside the run
+    sharing: float  # hosts that share a core of this machine, at least 1
+    costs: Costs
+
+
+@dataclass(frozen=True)
+class BreakEven:
+    """The rate below which ``label`` takes less time than ``against``.
+
+    ``low`` and ``high`` are equal where the measured times cross, else the bounds: 0 and the slowest
+    rate, or the fastest rate and infinity.  ``predicted`` is infinite where the model has it win at every
+    rate, 0 where at none.
+    """
+
+    label: str
+    against: str
+    workers: int
+    d: int
+    low: float
+    high: float
+    predicted: float
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a run in this process tells of a contender with one seed."""
+
+    done: Run
+    costs: Costs
+
+
+def uncompressed(method: Method) -> Method | None:
+    """The same method with dense float32 messages; None if it has nothing that compresses."""
+    held = {f.name: getattr(method, f.name) for f in fields(method)}
+    lossy = {k: v for k, v in held.items() if isinstance(v, Compressor) and not _lossless(v)}
+    if not lossy:
+        return None
+    plain: dict[str, Any] = dict.fromkeys(lossy, Identity())
+    plain |= {name: Sparse("f4") for name, value in held.items() if isinstance(value, Sparse)}
+    return replace(method, **plain)
+
+
+def _lossless(C: Compressor) -> bool:
+    return isinstance(C, Identity | Sparse)
+
+
+def contenders(suite: Suite, say: Say) -> list[Contender]:
+    """The suite's methods, steps tuned in this process where it says so, and their plain counterparts."""
+    methods = {entry.label: _tuned(suite, entry, say) for entry in suite.entries}
+    added: list[Contender] = []
+    for label, method in list(methods.items()):
+        plain = uncompressed(method)
+        if plain is None:
+            added.append(Contender(label, method, None))
+            continue
+        known = next((name for name, other in methods.items() if other == plain), None)
+        if known is None:
+            known = f"{label}, uncompressed"
+            methods[known] = plain
+            added.append(Contender(known, plain, None))
+        added.append(Contender(label, method, known))
+    return added
+
+
+def _tuned(suite: Suite, entry: Entry, say: Say) -> Method:
+    if entry.tune is None:
+        return entry.method
+
+    def attempt(method: Method, max_bytes: int | None) -> Run:
+        say(f"tuning {entry.label}: step {method.step}")
+        done = run(method, suite.problem, seed=suite.seeds[0], **suite.limits() | {"max_bytes": max_bytes})
+        if done.status == "interrupted":
+            raise KeyboardInterrupt
+        return done
+
+    return entry.method.with_step(tune(entry.method, entry.tune, suite.max_bytes, attempt).best.gamma)
+
+
+def time_on_links(suite: Suite, rates: list[float], latency: float, say: Say) -> Iterator[Timing]:
+    """The timings, rate by rate.
+
+    Raises ``ConfigError`` where the suite has no target or the machine can have no hosts, and
+    ``MpicompError`` if a run across the hosts fails, does not cross them, or has other iterates.
+    """
+    if suite.target_grad_norm_sq is None:
+        raise ConfigError("time to accuracy needs an accuracy: give the suite a target_grad_norm_sq.")
+    n, suite = suite.workers, replace(suite, max_seconds=None)  # it would end runs at different rounds
+    Hosts(n, min(rates), latency)  # refuses now, not after minutes, what cannot be
+    runners = contenders(suite, say)
+    known: dict[tuple[str, int], Known] = {}
+    for c in runners:
+        for seed in suite.seeds:
+            say(f"{c.label}: rounds and costs, in one process")
+            try:
+                done = timed_run(c.method, suite.problem, seed=seed, **suite.limits())
+            except DivergedError as error:
+                raise DivergedError(f"{c.label}: {error}") from None
+            known[c.label, seed] = Known(done, costs(done))
+    for rate in sorted(rates):
+        with Hosts(n, rate, latency) as hosts:
+            for c in runners:
+                say(f"{c.label}: {human_rate(rate)}")
+                pairs = [(known[c.label, seed], _across(hosts, suite, c, seed)) for seed in suite.seeds]
+                yield _timing(hosts, c, pairs)
+
+
+def _across(hosts: Hosts, suite: Suite, c: Contender, seed: int) -> dict[str, Any]:
+    """The summary of a run on the hosts, one rank each."""
+    asked = suite.limits() | {"seed": seed, "method": to_text(c.method), "problem": to_text(suite.problem)}
+    before = hosts.traffic()[0].received
+    done = subprocess.run(
+        [*hosts.mpirun(), sys.executable, "-m", "mpicomp.bench.timed", json.dumps(asked)],
+        env=hosts.environment(),
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+    )
+    if done.returncode != 0 or not done.stdout.strip():
+        raise MpicompError(f"{c.label}: across the hosts it ended with {done.returncode}.\n{done.stderr}")
+    summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if hosts.traffic()[0].received - before < sum(summary["mpi_bytes_sent"][1:]):
+        raise MpicompError(f"{c.label}: the messages did not go over the links between the hosts.")
+    return summary
+
+
+def _timing(hosts: Hosts, c: Contender, pairs: list[tuple[Known, dict[str, Any]]]) -> Timing:
+    for alone, across in pairs:
+        if across["iterates_sha256"] != alone.done.iterates_sha256:
+            raise MpicompError(f"{c.label}: across the hosts the iterates are not those of one process.")
+    last = [alone.done.rows[-1] for alone, _ in pairs]
+    rate, share = hosts.rate or inf, max(1.0, hosts.n / len(os.sched_getaffinity(0)))
+    alpha = latency_of(median(across["empty_round_seconds"] for _, across in pairs), hosts.n)
+    mean = Costs(
+        *(median(values) for values in zip(*(astuple(known.costs) for known, _ in pairs), strict=True))
+    )
+    rounds = round(median(row.round for row in last))
+    return Timing(
+        rate=rate,
+        latency=hosts.delay,
+        label=c.label,
+        method=to_text(c.method),
+        plain=c.plain,
+        workers=hosts.n,
+        d=pairs[0][0].done.x.size,
+        status=pairs[0][0].done.status,
+        rounds=rounds,
+        up_bytes=round(median(row.up_bytes for row in last)),
+        down_bytes=round(median(row.down_bytes for row in last)),
+        grad_norm_sq=median(row.grad_norm_sq for row in last),
+        seconds=median(across["seconds"] for _, across in pairs),
+        predicted=rounds * round_time(mean, Link(rate, alpha), hosts.n, sharing=share).total,
+        alpha=alpha,
+        sharing=share,
+        costs=mean,
+    )
+
+
+def break_evens(timings: list[Timing]) -> list[BreakEven]:
+    """Each method that compresses against itself uncompressed and against GD, if both reached the target."""
+    slowest = min(t.rate for t in timings)
+    first = [t for t in timings if t.rate == slowest and t.status == "target"]
+    reached = {t.label: [u for u in timings if u.label == t.label] for t in first}
+    dense = next((t.label for t in first if t.method.startswith("gd")), None)
+    pairs = [(t.label, against) for t in first if t.plain for against in dict.fromkeys((t.plain, dense))]
+    return [_break_even(reached[label], reached[other]) for label, other in pairs if other in reached]
+
+
+def _break_even(own: list[Timing], other: list[Timing]) -> BreakEven:
+    own, other = (sorted(timings, key=lambda t: t.rate) for timings in (own, other))
+    first = own[0]
+    low, high = crossing([t.rate for t in own], [t.seconds for t in own], [t.seconds for t in other])
+    predicted = break_even(
+        (first.rounds, first.costs),
+        (other[0].rounds, other[0].costs),
+        latency=median(t.alpha for t in own + other),
+        workers=first.workers,
+        sharing=first.sharing,
+    )
+    return BreakEven(first.label, other[0].label, first.workers, first.d, low, high, predicted)

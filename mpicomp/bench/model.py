@@ -1,0 +1,151 @@
+"""What a round takes on links of a given speed: an alpha-beta model of this library's own transport.
+
+n workers, one a rank and a host; rank 0 is the server and hosts worker 0 too (``dedicated``: no worker).
+s = n - 1 workers (dedicated: n) are not on the server's host, R = s + 1 ranks take part.  A link sends
+``rate`` bits a second each way, alpha is the time of an empty message, and a payload byte takes
+
+    beta = 8 h / rate,  h = (1448 + 66) / 1448:  headers of Ethernet, IP and TCP around 1448 bytes.
+
+A round is the sum of five times; nothing overlaps:
+
+    worker   c w               gradient and compression, all workers at the same time
+    up       alpha + s u beta  all messages of u bytes into the server's one link;
+                               + 2 s alpha if u > 64 KiB: MPI then asks before it sends, one by one
+    server   s' v              decoding the s' = n messages and averaging them
+    down     t alpha + k m beta   Bcast of m bytes as Open MPI 5 does it (below)
+    follow   c e               decoding the broadcast and the step, on all ranks at the same time
+
+c = max(1, ranks on a machine / its cores) is 1 where every host has a core to itself.
+
+Broadcast.  For lengths from 8 KiB to 512 KiB Open MPI 5 takes: below 16 ranks, one copy after the other
+from the root, so k = R - 1 and t = 1; below 64, a binomial tree, k = t = ceil(log2 R); from there on a
+tree in which everyone sends three copies at a time, k = 3 t, t = ceil(log4 R).  None of them is pipelined.
+If m > 64 KiB each of the t steps takes 3 alpha.  t is at least the depth of the tree that
+carries the 16 bytes announcing the message.
+
+So a round takes a + b / rate seconds, and two methods that need K and K' rounds take the same time at
+
+    rate = (K' b' - K b) / (K a - K' a').
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, inf, log
+
+HEADERS = (1448 + 66) / 1448
+EAGER = 64 * 1024  # bytes: the longest message that TCP transport of Open MPI sends unasked
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a round costs apart from the link: bytes of a message, and seconds.
+
+    up, down  bytes of a worker's message, and of the broadcast
+    worker    gradient, differences and compression of one worker
+    server    decoding and adding one worker's message
+    follow    decoding the broadcast and updating the replica
+    """
+
+    up: float
+    down: float
+    worker: float
+    server: float
+    follow: float
+
+
+@dataclass(frozen=True)
+class Link:
+    """``rate`` in bits a second; ``latency``, alpha, in seconds: one way, software included."""
+
+    rate: float
+    latency: float
+
+
+@dataclass(frozen=True)
+class RoundTime:
+    """Seconds of a round, by what takes them."""
+
+    worker: float
+    up: float
+    server: float
+    down: float
+    follow: float
+
+    @property
+    def total(self) -> float:
+        return self.worker + self.up + self.server + self.down + self.follow
+
+
+def depth(ranks: int) -> int:
+    """t: the links from the root to the last rank, for a message of which the length does not matter."""
+    return ceil(log(ranks, 2) - 1e-9) if ranks < 64 else ceil(log(ranks, 4) - 1e-9)
+
+
+def copies(ranks: int) -> int:
+    """k: how many times its length a broadcast takes."""
+    if ranks < 16:
+        return ranks - 1
+    return depth(ranks) if ranks < 64 else 3 * depth(ranks)
+
+
+def round_time(
+    costs: Costs, link: Link, workers: int, dedicated: bool = False, sharing: float = 1.0
+) -> RoundTime:
+    """The five times; ``sharing`` is c."""
+    away = workers if dedicated else workers - 1
+    ranks = away + 1
+    beta, alpha = 8 * HEADERS / link.rate, link.latency
+    asks = 2 * away * alpha if costs.up > EAGER else 0.0
+    steps = 1 if ranks < 16 else depth(ranks)
+    t = max(depth(ranks), 3 * steps if costs.down > EAGER else steps)
+    return RoundTime(
+        worker=sharing * costs.worker,
+        up=alpha + away * costs.up * beta + asks,
+        server=workers * costs.server,
+        down=t * alpha + copies(ranks) * costs.down * beta,
+        follow=sharing * costs.follow,
+    )
+
+
+def latency_of(empty_round: float, ranks: int) -> float:
+    """The alpha with which a round of empty messages takes ``empty_round`` seconds."""
+    return empty_round / (1 + depth(ranks))
+
+
+def break_even(
+    compressed: tuple[int, Costs], plain: tuple[int, Costs], latency: float, workers: int, sharing: float
+) -> float:
+    """The rate below which ``compressed`` takes less time than ``plain``, each (rounds, costs).
+
+    inf if it does at every rate, 0 if it does not however slow the link.
+    """
+    a, b = _affine(*compressed, latency, workers, sharing)
+    a_plain, b_plain = _affine(*plain, latency, workers, sharing)
+    if b >= b_plain:
+        return 0.0
+    return (b_plain - b) / (a - a_plain) if a > a_plain else inf
+
+
+def _affine(rounds: int, costs: Costs, latency: float, workers: int, sharing: float) -> tuple[float, float]:
+    """a and b of the a + b / rate seconds that all rounds take."""
+    fixed = rounds * round_time(costs, Link(inf, latency), workers, sharing=sharing).total
+    at_one = rounds * round_time(costs, Link(1.0, latency), workers, sharing=sharing).total
+    return fixed, at_one - fixed
+
+
+def crossing(rates: list[float], compressed: list[float], plain: list[float]) -> tuple[float, float]:
+    """The bounds between which the measured times say that the break-even lies, equal where they cross.
+
+    Between two rates the logarithm of the ratio of times is taken to be linear in that of the rate.
+    (0, r) is: below the slowest rate, r; (r, inf): above the fastest.  ``rates`` increase.
+    """
+    ratios = [log(c / p) for c, p in zip(compressed, plain, strict=True)]
+    if ratios[0] >= 0:
+        return 0.0, rates[0]
+    for i in range(1, len(rates)):
+        if ratios[i] >= 0:
+            share = -ratios[i - 1] / (ratios[i] - ratios[i - 1])
+            rate = rates[i - 1] * (rates[i] / rates[i - 1]) ** share
+            return rate, rate
+    return rates[-1], inf

@@ -1,0 +1,146 @@
+"""What a round takes at sizes that do not fit here: the model of ``mpicomp.bench.model`` on measured costs.
+
+A method runs for some rounds in this process, with 4 and with 16 workers.  Assumed of n workers:
+
+* Each has as much data as one of the 16, and takes as long; every host has a core to itself.
+* Messages up have a + b/n bytes, fitted to the two runs (b is 0 but for PermK).
+* The broadcast's share of a dense float64 vector is 1 - (1 - q)^(n^theta), fitted to the two runs, where
+  it grows with the workers: theta = 1 are supports drawn independently, theta = 0 the same for all.
+* The server's time is a + b n, fitted to the two runs.
+* The rounds are those asked for: how many a method needs with n workers is for its theory to say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from math import exp, log, log1p
+from typing import Any
+
+from mpicomp.bench.model import HEADERS, Costs, Link, RoundTime, copies, depth, round_time
+from mpicomp.bench.timed import costs, timed_run
+from mpicomp.bench.units import human_rate, human_time
+from mpicomp.config import to_text
+from mpicomp.methods import Method
+from mpicomp.problems import Problem
+from mpicomp.tables import human_bytes, markdown_table
+
+FEW, MORE = 4, 16  # workers of the runs in this process
+ROUNDS = 20  # of each
+WIDTH = 8  # bytes of an entry of a dense float64 broadcast
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A method at n workers."""
+
+    method: str
+    workers: int
+    dedicated: bool
+    link: Link
+    costs: Costs
+
+    @property
+    def round(self) -> RoundTime:
+        return round_time(self.costs, self.link, self.workers, self.dedicated)
+
+    @property
+    def ranks(self) -> int:
+        return self.workers + self.dedicated
+
+    @property
+    def received(self) -> float:
+        """Payload bytes into the server in a round."""
+        return (self.ranks - 1) * self.costs.up
+
+    @property
+    def sent(self) -> float:
+        """Payload bytes that the server itself sends in a round."""
+        return copies(self.ranks) * self.costs.down
+
+    @property
+    def link_load(self) -> float:
+        """The fraction of a round for which the server's link is busy, in its busier direction."""
+        return 8 * HEADERS * max(self.received, self.sent) / self.link.rate / self.round.total
+
+    @property
+    def processor_load(self) -> float:
+        """The fraction of a round for which the server decodes and adds messages."""
+        return self.round.server / self.round.total
+
+    def to_json(self, rounds: int) -> dict[str, Any]:
+        """Everything, as plain data."""
+        return asdict(self) | {
+            "round_seconds": asdict(self.round) | {"total": self.round.total},
+            "server_received_bytes": self.received,
+            "server_sent_bytes": self.sent,
+            "server_link_load": self.link_load,
+            "server_processor_load": self.processor_load,
+            "rounds": rounds,
+            "total_seconds": rounds * self.round.total,
+        }
+
+
+def forecast(method: Method, problem: Problem, workers: int, link: Link, dedicated: bool = False) -> Forecast:
+    """``method`` on ``problem`` at that many workers, its costs measured in this process."""
+    few, more = (
+        costs(timed_run(method, problem, workers=n, rounds=ROUNDS, every=ROUNDS)) for n in (FEW, MORE)
+    )
+    up = _up(few.up, more.up, workers)
+    down = _down(few.down, more.down, problem.dimension(), workers)
+    server = _server(few.server, more.server, workers)
+    spent = replace(more, up=up, down=down, server=server)
+    return Forecast(to_text(method), workers, dedicated, link, spent)
+
+
+def given(up: float, down: float, workers: int, link: Link, dedicated: bool = False) -> Forecast:
+    """Messages of these sizes at that many workers; computing takes no time."""
+    return Forecast("messages as given", workers, dedicated, link, Costs(up, down, 0.0, 0.0, 0.0))
+
+
+def _up(few: float, more: float, n: int) -> float:
+    """a + b/n through both."""
+    b = (few - more) / (1 / FEW - 1 / MORE)
+    return more + b * (1 / n - 1 / MORE)
+
+
+def _server(few: float, more: float, n: int) -> float:
+    """The server's seconds for each message, where those for n are a + b n."""
+    b = max(0.0, (MORE * more - FEW * few) / (MORE - FEW))
+    return (MORE * more + b * (n - MORE)) / n
+
+
+def _down(few: float, more: float, d: int, n: int) -> float:
+    """The broadcast at n workers: constant, or growing towards a dense one."""
+    dense = WIDTH * d
+    if more <= 1.01 * few or more >= dense:
+        return more
+    absent_few, absent = log1p(-few / dense), log1p(-more / dense)
+    theta = min(1.0, log(absent / absent_few) / log(MORE / FEW))
+    return dense * (1 - exp(absent * (n / MORE) ** theta))
+
+
+def report(found: list[Forecast], rounds: int) -> str:
+    """The forecasts as a table in Markdown, under what they assume."""
+    one = found[0]
+    head = ["method", "up", "down", "worker", "gather", "server", "broadcast", "follow", "round"]
+    head += [f"{rounds} rounds", "server's link", "server's core"]
+    rows = []
+    for f in found:
+        parts = [f.round.worker, f.round.up, f.round.server, f.round.down, f.round.follow, f.round.total]
+        sizes = [human_bytes(f.costs.up), human_bytes(f.costs.down)]
+        times = [human_time(seconds) for seconds in [*parts, rounds * f.round.total]]
+        rows.append([f.method, *sizes, *times, f"{f.link_load:.0%}", f"{f.processor_load:.0%}"])
+    role = "the server only" if one.dedicated else "the server, and hosts worker 0"
+    said = [
+        f"{one.workers} workers, one a rank and a host; links of {human_rate(one.link.rate)} each way, "
+        f"{human_time(one.link.latency)} one way; rank 0 is {role}. A round is the sum of its parts. The "
+        "server receives messages one by one over its one link, and asks for those above 64 KiB before they "
+        f"are sent. The broadcast is Open MPI 5's: {copies(one.ranks)} messages' lengths, "
+        f"{depth(one.ranks)} links deep.",
+        f"Sizes and times are those of {ROUNDS} rounds with {FEW} and with {MORE} workers in this process, "
+        f"continued to {one.workers}: each worker has as much data as one of {MORE} and a core to itself, "
+        "and what grows with the workers does so as from the one to the other.",
+    ]
+    if one.costs.worker == 0:
+        said[1:] = ["Sizes are as given, and nothing but messages takes time."]
+    return "\n\n".join([*said, markdown_table(head, rows)])

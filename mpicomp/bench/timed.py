@@ -1,0 +1,92 @@
+"""A run whose seconds are those of its rounds alone, and what these consist of.
+
+``python -m mpicomp.bench.timed JSON`` is that on the ranks of an MPI job; ``timed_run`` in this process.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from contextlib import closing
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from mpicomp.bench.model import Costs
+from mpicomp.coding.bits import Bytes
+from mpicomp.config import parse_method, parse_problem
+from mpicomp.errors import MpicompError
+from mpicomp.launch import leave
+from mpicomp.methods import Method
+from mpicomp.problems import Problem
+from mpicomp.run import Run, run
+from mpicomp.transports import connect, launched_rank
+
+_WARMING = 3  # rounds, in which kernels are loaded and connections made
+_EMPTY = 50
+
+
+def timed_run(method: Method, problem: Problem, **options: Any) -> Run:
+    """``run(method, problem, **options)``, after a few rounds that are not counted."""
+    run(method, problem, **options | {"rounds": _WARMING, "every": _WARMING})
+    done = run(method, problem, **options)
+    if done.status == "interrupted":
+        raise KeyboardInterrupt
+    return done
+
+
+def costs(done: Run) -> Costs:
+    """What a round of a run in one process has cost, on average."""
+    last, spent, n = done.rows[-1], done.phases[0], done.workers
+    return Costs(
+        up=last.up_bytes / n / last.round,
+        down=last.down_bytes / n / last.round,
+        worker=(spent.get("gradient", 0) + spent.get("compress", 0)) / n / last.round,
+        server=spent.get("server", 0) / n / last.round,
+        follow=spent.get("decode", 0) / last.round,
+    )
+
+
+def empty_round(workers: int) -> float:
+    """Seconds of a round of messages of one byte; collective, the server's number counts."""
+    t = connect(workers)
+    byte = np.zeros(1, dtype=np.uint8)
+
+    def own() -> Iterable[tuple[int, Bytes]]:
+        return ((i, byte) for i in t.hosted)
+
+    def step() -> None:
+        with closing(t.gather(own(), range(workers))) as received:
+            for _ in received:
+                pass
+        t.broadcast(byte if t.is_server else None)
+
+    for _ in range(_EMPTY):
+        step()
+    started = perf_counter()
+    for _ in range(_EMPTY):
+        step()
+    seconds = (perf_counter() - started) / _EMPTY
+    t.close()
+    return seconds
+
+
+def main(text: str) -> None:
+    """Run what ``text`` says and print the summary, as JSON, on rank 0."""
+    asked = json.loads(text)
+    method, problem = parse_method(asked.pop("method")), parse_problem(asked.pop("problem"))
+    done = timed_run(method, problem, **asked)
+    summary = done.summary() | {"empty_round_seconds": empty_round(done.workers)}
+    if launched_rank() == 0:
+        print(json.dumps(summary), flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except MpicompError as error:  # the same on all ranks
+        if launched_rank() == 0:
+            print(f"mpicomp: {error}", file=sys.stderr)
+        leave(1)

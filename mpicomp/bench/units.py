@@ -1,0 +1,45 @@
+"""Rates and times as people write them: 100mbit, 10ms."""
+
+from __future__ import annotations
+
+import re
+
+from mpicomp.errors import ConfigError
+
+_RATES = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+_TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def parse_rate(text: str) -> float:
+    """Bits a second."""
+    return _parse("rate", text, _RATES, "100mbit, 2.5gbit")
+
+
+def parse_time(text: str) -> float:
+    """Seconds."""
+    return _parse("time", text, _TIMES, "50us, 10ms, 0s")
+
+
+def human_rate(rate: float) -> str:
+    """``2.5 Gbit/s``."""
+    for name, unit in (("Gbit/s", 1e9), ("Mbit/s", 1e6)):
+        if rate >= unit:
+            return f"{rate / unit:.3g} {name}"
+    return f"{rate / 1e3:.3g} kbit/s"
+
+
+def human_time(seconds: float) -> str:
+    """``12.3 ms``."""
+    for name, unit in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds / 1e-6:.3g} us"
+
+
+def _parse(kind: str, text: str, units: dict[str, float], examples: str) -> float:
+    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)([a-z]+)", text.strip().lower())
+    if found is None or found[2] not in units:
+        raise ConfigError(
+            f"{kind} {text!r}; allowed: a number with one of {', '.join(units)}, such as {examples}."
+        )
+    return float(found[1]) * units[found[2]]
