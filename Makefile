@@ -38,7 +38,7 @@ test-%: $(READY)  ## the MPI tests on that many ranks, as in `make test-4`
 MINUTES ?= 5
 fuzz: $(READY)  ## any bytes whatever to every decoder, for MINUTES=5; needs a wheel of atheris for this Python
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[fuzz]'
-	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m tests.fuzz.decoders -max_total_time=$$((60 * $(MINUTES))) runs/fuzz
+	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m tests.fuzz.decoders -max_total_time=$$((60 * $(MINUTES))) -artifact_prefix=runs/ runs/fuzz
 
 lint: $(READY)  ## format, lint and types, as they should be
 	$(BIN)/ruff format --check .

@@ -53,8 +53,11 @@ def save(folder: Path, transport: Transport, round: int, states: States, header:
             manifest = json.dumps({"format": FORMAT, "round": round, "parts": parts, **header})
             seal = sha256(manifest.encode()).hexdigest()  # a second line, for the first
             write_atomically(place / "manifest.json", f"{manifest}\n{seal}\n".encode())
-            for old in _generations(folder)[_KEPT:]:
-                shutil.rmtree(folder / f"round-{old}", ignore_errors=True)
+            # A later one is damaged, or this run would have gone on from it; one without manifest is torn.
+            kept = [f"round-{k}" for k in _generations(folder) if k <= round][:_KEPT]
+            for other in folder.glob("round-*"):
+                if other.name not in kept:
+                    shutil.rmtree(other, ignore_errors=True)
 
     transport.together(write_manifest)
 

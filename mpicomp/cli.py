@@ -101,6 +101,12 @@ run_options = (
     *resume_options,
     click.option("--checkpoint-every", type=click.IntRange(1), help="Rounds between checkpoints in --out."),
     click.option(
+        "--stall-timeout",
+        type=click.FloatRange(0, min_open=True),
+        metavar="SECONDS",
+        help="End the job, naming who is silent, when ranks have waited that long [off].",
+    ),
+    click.option(
         "--verify-bytes", is_flag=True, help="Fail unless MPI's own count is the ledger's, byte for byte."
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the outcome as one line of JSON."),
@@ -243,7 +249,8 @@ def compare(
         from mpicomp.report import publish, publish_study
 
         if part and (missing := unfinished(folder)):
-            click.echo(f"part {part} is done; still missing from other parts: {missing} runs")
+            runs = "1 run" if missing == 1 else f"{missing} runs"
+            click.echo(f"part {part} is done; {runs} of other parts missing yet")
             return 0
         if isinstance(loaded, Study):
             lines = publish_study(folder)
@@ -376,7 +383,8 @@ def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json:
             "of {copied} values; add {add_seconds:.3g} s, {add_copies:.2f} copies"
         )
     for case in figures:
-        click.echo(json.dumps(case) if as_json else line.format(**case))
+        plain = "; plain numpy compresses in {plain_copies:.3g} copies" if case.get("plain_copies") else ""
+        click.echo(json.dumps(case) if as_json else (line + plain).format(**case))
     return 0
 
 

@@ -48,8 +48,7 @@ def examine() -> list[Finding]:
     findings.append(Finding(True, f"GPU: {_gpu()}"))
     numba = "installed" if find_spec("numba") else "not installed"
     findings.append(Finding(True, f"numba: {numba}; it compiles the kernels of long vectors, once"))
-    slurm = shutil.which("sbatch")
-    findings.append(Finding(True, f"Slurm: {slurm or 'not found; jobs run here only'}"))
+    findings.append(Finding(True, f"Slurm: {_slurm()}"))
     return findings
 
 
@@ -105,3 +104,16 @@ def _gpu() -> str:
     except (OSError, subprocess.TimeoutExpired):
         return "nvidia-smi does not answer"
     return ", ".join(said.stdout.split("\n")[:-1]) or "nvidia-smi finds none"
+
+
+def _slurm() -> str:
+    sbatch = shutil.which("sbatch")
+    if sbatch is None:
+        return "not found; jobs run here only"
+    try:
+        said = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return f"{sbatch}, but srun does not answer"
+    known = {"pmix": "most builds of Open MPI", "pmi2": "MPICH"}
+    found = [f"--mpi={name} ({of})" for name, of in known.items() if name in said.stdout + said.stderr]
+    return f"{sbatch}; srun has {' and '.join(found) or 'neither PMIx nor PMI-2'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shlex
@@ -12,16 +13,20 @@ import sys
 import sysconfig
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import NoReturn
 
 from mpicomp.errors import ConfigError
-from mpicomp.transports import launched_rank
+from mpicomp.transports import STATUS, launched_rank, note_status
 
-STATUS = "MPICOMP_STATUS"  # the file in which rank 0 leaves the exit status
+_ENDING = 10  # seconds that mpirun has to end once a rank has said that the job is over
+_LEAVING = 2  # seconds that the processes around it have to end once mpirun has
+_PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 # One thread a rank: ranks share the cores, and BLAS results may depend on the number of threads.
 _THREADS = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -97,7 +102,8 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
     """Run ``python ARGUMENTS`` on that many ranks and return the exit status.
 
     Ctrl-C, or a request to this process to end, is passed on as a request to end after a common round;
-    a second one ends the job at once.
+    a second one ends the job at once.  SIGUSR1 is passed on as it is, however often.  No process of the job
+    outlives this one, or an mpirun that hangs.
     """
     launcher = find_launcher()
     command = launcher.command(ranks, sys.executable, *arguments)
@@ -111,19 +117,69 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
             environment["COLUMNS"] = str(shutil.get_terminal_size().columns)
         else:  # mpirun gives its ranks a terminal of 80 columns all the same
             environment |= {"COLUMNS": "140", "TERM": "dumb"}
-        # In a session of its own: the terminal's Ctrl-C would make mpirun kill the ranks.
-        job = subprocess.Popen(command, env=environment, start_new_session=True)
-        requests = iter((signal.SIGUSR1, signal.SIGTERM))
+        # In a session of its own, and deaf to SIGTERM: Open MPI's mpirun would kill the ranks at a terminal's
+        # Ctrl-C, and when a batch system tells every process of a job to end, before they have saved a thing.
+        deaf = {signal.SIGTERM} if launcher.vendor == "openmpi" else set()
+        end = signal.SIGINT if deaf else signal.SIGTERM
+        requests = iter((signal.SIGUSR1, end))
 
         def pass_on(number: int, frame: FrameType | None) -> None:
-            job.send_signal(next(requests, signal.SIGKILL))
+            job.send_signal(number if number == signal.SIGUSR1 else next(requests, signal.SIGKILL))
 
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, deaf)  # which mpirun inherits; its ranks do not
+        job = subprocess.Popen(
+            command, env=environment, start_new_session=True, preexec_fn=partial(_when_we_die, end)
+        )
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, pass_on)
-        job.wait()
-        if job.returncode < 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        hung = _wait(job, status)
+        _kill_session(job.pid)
+        if job.returncode < 0 and not hung:
             return 128 - job.returncode  # as a shell reports what a signal ended
-        return job.returncode or (int(status.read_text()) if status.exists() else 0)
+        return (0 if hung else job.returncode) or (int(status.read_text()) if status.exists() else 0)
+
+
+def _wait(job: subprocess.Popen[bytes], status: Path) -> bool:
+    """Wait for mpirun to end.  Gives whether it had to be killed: its ranks were done, and it was not."""
+    over = 0.0
+    while over < _ENDING:
+        try:
+            job.wait(timeout=0.5)
+            return False
+        except subprocess.TimeoutExpired:
+            over += 0.5 * status.exists()
+    sys.stderr.write(f"mpicomp: the ranks have ended and mpirun has not, for {_ENDING} s; it is killed.\n")
+    job.kill()
+    job.wait()
+    return True
+
+
+def _kill_session(leader: int) -> None:
+    """Kill what is left of a job on this host, and does not end: ranks that are stopped, for one."""
+    deadline = time.monotonic() + _LEAVING
+    while (left := _members(leader)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for process in left:
+        with suppress(OSError):
+            os.kill(process, signal.SIGKILL)
+
+
+def _members(session: int) -> list[int]:
+    """The processes of a session that have not ended.  Linux only; elsewhere none are found."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, _, _, of = (process / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(of) == session and state != "Z":
+                found.append(int(process.name))
+    return found
+
+
+def _when_we_die(end: signal.Signals) -> None:
+    """In mpirun's process, before it begins: let it get the signal ``end`` if we are killed.  Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, end)
 
 
 def leave(status: int) -> NoReturn:
@@ -134,7 +190,7 @@ def leave(status: int) -> NoReturn:
     """
     if STATUS in os.environ:
         if launched_rank() == 0:
-            Path(os.environ[STATUS]).write_text(str(status))
+            note_status(status)
         status = 0
     elif status and launched_rank() > 0:
         time.sleep(2)  # mpirun ends the job at the first rank that leaves so: rank 0 has to speak before

@@ -43,6 +43,7 @@ class Loop:
         self.ledger = Ledger(n)
         self.digest = Digest(kernels.host(x0))
         self._sender: int | None = None  # whose message the server is at
+        self._failed: MpicompError | None = None  # met in a broadcast, perhaps by this rank alone
 
     def _from_server(self, compute: Callable[[], T]) -> T:
         """What ``compute`` gives on the server, on every rank: ranks that start apart stay apart."""
@@ -54,11 +55,13 @@ class Loop:
     def step(self, k: int) -> bool:
         """Round k.  Returns whether some rank has asked to stop after it."""
         t, method, key = self.transport, self.method, Key(self.seed, k, None, self.transport.n)
+        t.doing = f"round {k}"
         senders = method.senders(key)
         down: Bytes | None = None
         try:
             with closing(t.gather(self._uplink(senders, key), senders)) as received:
                 if t.is_server:
+                    self.check()
                     with t.clock.phase("server"):
                         ups = self._decoded(received, key)
                         mean = method.server_step(self.server, self.replica, ups, key)
@@ -73,7 +76,10 @@ class Loop:
         down, stop = t.broadcast(down)
         with t.clock.phase("decode"):
             _ = self.digest.value  # the iterate before is hashed: it may change
-            method.follow(self.replica, messages.decode(method.Down, kernels.put(down)), key)
+            try:
+                method.follow(self.replica, messages.decode(method.Down, kernels.put(down)), key)
+            except MessageError as error:
+                self._failed = MpicompError(f"round {k}: the broadcast, on rank {t.rank}: {error}")
         if t.is_server:
             self.ledger.down += len(down)
             self.digest.update(kernels.host(self.x))
@@ -84,6 +90,7 @@ class Loop:
         for i in senders:
             if i not in self.workers:
                 continue
+            self.check()
             w, f = self.workers[i], self.objectives[i]
             try:
                 with self.transport.clock.phase("compress"):
@@ -108,7 +115,12 @@ class Loop:
     @np.errstate(over="ignore", invalid="ignore")
     def observe(self) -> Measurement | None:
         """f and its gradient at the current iterate; None but on the server."""
-        return measure(self.transport, self.objectives, self.x)
+        return measure(self.transport, self.objectives, self.x, self.check)
+
+    def check(self) -> None:
+        """Raise what this rank met in the last broadcast: from where the others hear of it."""
+        if self._failed is not None:
+            raise self._failed
 
     @property
     def x(self) -> Array:

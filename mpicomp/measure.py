@@ -95,11 +95,17 @@ class Measurement(NamedTuple):
     local_norm_sq: float  # mean |∇f_i(x)|², which is not small where f is stationary but the f_i are not
 
 
-def measure(transport: Transport, objectives: dict[int, Measured], x: Array) -> Measurement | None:
-    """The measurement on the server, None elsewhere; collective.  Summed in worker order."""
+def measure(
+    transport: Transport, objectives: dict[int, Measured], x: Array, check: Callable[[], None]
+) -> Measurement | None:
+    """The measurement on the server, None elsewhere; collective.  Summed in worker order.
+
+    ``check`` raises if this rank has no iterate to measure at.
+    """
 
     def own() -> Iterator[tuple[int, Bytes]]:
         for i, f in objectives.items():
+            check()
             try:
                 value = float(f.value(x))
                 if not isfinite(value):

@@ -11,6 +11,7 @@ checkpoint/    see ``mpicomp.checkpoint``
 from __future__ import annotations
 
 import csv
+import os
 import platform
 import sys
 from contextlib import suppress
@@ -127,6 +128,7 @@ class Recorder:
         self.rows.append(row)
         if self._file is not None:
             try:
+                self.check()
                 self._file.write(_line(row))
             except OSError as error:
                 self.close()
@@ -134,6 +136,17 @@ class Recorder:
                     f"cannot write {self.folder}/rows.csv: {error.strerror}. The rows up to round "
                     f"{self.rows[-2].round if len(self.rows) > 1 else 0} are kept."
                 ) from None
+
+    def check(self) -> None:
+        """Refuse to go on when the table is gone: what is written to a removed file is lost, silently."""
+        if self.folder is None or self._file is None:
+            return
+        path, opened = self.folder / "rows.csv", os.fstat(self._file.fileno())
+        if not path.exists() or not os.path.samestat(path.stat(), opened):
+            raise RecordError(
+                f"{path} was removed, moved or replaced while the run was writing to it. The run ends; "
+                "what it has recorded is where that file is now."
+            )
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         """Write one of the folder's JSON files, if there is a folder."""

@@ -90,6 +90,7 @@ def run(
     checkpoint_every: int | None = None,
     dedicated: bool = False,
     device: str = "cpu",
+    stall_timeout: float | None = None,
     verify_bytes: bool = False,
     transport: Transport | None = None,
     progress: Callable[[int, Row | None], None] | None = None,
@@ -104,6 +105,9 @@ def run(
     dedicated         rank 0 is the server only (MPI)
     device            "cpu", or "cuda": vectors, gradients and compression are on a GPU, of several the one
                       whose number is this rank's on its host; messages pass through the host's memory
+    stall_timeout     seconds; ranks that wait for longer name who is silent and end the job (MPI).  It has to
+                      exceed the longest time that a rank computes between two messages: to read its data,
+                      the gradients of its workers in one round, an observation
     verify_bytes      have the MPI library count too; ``CountError`` unless the ledger says the same
     progress          called on the server after each round with its number, and the row if there is one
 
@@ -117,6 +121,8 @@ def run(
         checkpoint_every = _count("checkpoint_every", checkpoint_every)
         if out is None:
             raise ConfigError("checkpoint_every needs a folder to write to: give out.")
+    if stall_timeout is not None and not (isinstance(stall_timeout, Real) and stall_timeout > 0):
+        raise ConfigError(f"stall_timeout={stall_timeout!r}; allowed: a number of seconds above 0.")
     ends = {"target_grad_norm_sq": target_grad_norm_sq, "max_bytes": max_bytes, "max_seconds": max_seconds}
     for name, value in ends.items():
         if value is not None and not (isinstance(value, Real) and value >= 0):
@@ -126,7 +132,7 @@ def run(
     limits = Limits(rounds, every, target_grad_norm_sq, max_bytes, max_seconds)
     folder = None if out is None else Path(out)
 
-    t = transport or connect(workers, dedicated, observed=verify_bytes)
+    t = transport or connect(workers, dedicated, stall_timeout, observed=verify_bytes)
     try:
         with stop_on_signals(t), kernels.using(t.together(lambda: open_device(device))):
             loop = Loop(method, problem, t, seed)

@@ -111,15 +111,22 @@ class Session:
     def save(self) -> None:
         """Write a checkpoint, if there is a folder."""
         if self.folder is not None and self.round != self.saved:
+            self.loop.transport.doing = f"checkpoint after round {self.round}"
             header = {
                 "config": self.config,
                 "seconds": self.seconds,
                 "scale": self.scale,
                 "digest": self.loop.digest.value.hex(),
             }
+            self.loop.transport.together(self._check)
             states = self.loop.states()
             checkpoint.save(self.folder / "checkpoint", self.loop.transport, self.round, states, header)
             self.saved = self.round
+
+    def _check(self) -> None:
+        """Raise what stands in the way of a checkpoint: no sound state here, or no folder any more."""
+        self.loop.check()
+        self.recorder.check()
 
     def _has_checkpoint(self) -> bool:
         assert self.folder is not None
@@ -152,6 +159,7 @@ class Session:
 
     def _record(self) -> str | None:
         """Observe, add a row, and hear from the server whether the run ends here."""
+        self.loop.transport.doing = f"observation after round {self.round}"
         if not self.loop.transport.is_server:
             self.loop.observe()  # if it fails here, the server is told, and tells
         return self._told(self._add_row)
@@ -190,6 +198,7 @@ class Session:
         digests = t.collect(sha256(self.loop.x.tobytes()).hexdigest())
 
         def check() -> None:
+            self.loop.check()
             if digests is not None and len(set(digests)) > 1:
                 odd = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
                 raise MpicompError(

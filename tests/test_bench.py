@@ -9,9 +9,10 @@ import pytest
 
 from mpicomp.bench.kernels import CASES, WORKERS, kernel_costs
 from mpicomp.bench.models import Message, model_costs
+from mpicomp.bench.plain import plain
 from mpicomp.bench.wire import SHARES, wire_costs
 from mpicomp.coding.indices import index_nbytes
-from mpicomp.compressors import Coded, Dithering
+from mpicomp.compressors import Coded, Dithering, HardThreshold, Natural, PermK, RandK, Sign, TopK
 from mpicomp.keys import Key
 from tests.launching import mpicomp
 
@@ -30,8 +31,32 @@ def test_the_kernels_figures(dtype, name):
         size = case.C.nbytes(d)
         if size is not None:
             assert row["bits_per_coordinate"] == 8 * size / d
+        if row["plain_copies"] is not None:
+            assert row["plain_copies"] == row["plain_seconds"] / row["copy_seconds"]
     permk = [row for row in rows if row["compressor"].startswith("PermK")]
     assert [row["bits_per_coordinate"] for row in permk] == [32 / WORKERS] * 2
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.C))
+def test_plain_versions_send_what_ours_do(case):
+    """The same selection, as many numbers, and no fewer bytes."""
+    d, key = 5000, Key(0, 0, 0, WORKERS)
+    x = np.random.default_rng(2).normal(size=d).astype(np.float32)
+    parts = plain(case.C, x, WORKERS, np.random.default_rng(3))
+    if parts is None:
+        return
+    value = case.C.decompress(case.C.compress(x, key), d, key)
+    assert sum(part.nbytes for part in parts) >= case.C.compress(x, key).size
+    match case.C:
+        case TopK() | HardThreshold():
+            assert np.array_equal(np.sort(parts[0]), np.flatnonzero(value))
+        case RandK() | PermK():
+            assert parts[0].size == np.count_nonzero(value)
+        case Sign() | Natural():
+            signs = parts[1 if isinstance(case.C, Sign) else 0]
+            assert np.array_equal(np.unpackbits(signs, count=d).astype(bool), value < 0)
+    if isinstance(case.C, Natural):
+        assert set(np.log2(np.abs(value)) - parts[1].astype(int) + 127) <= {-1.0, 0.0, 1.0}
 
 
 def test_the_wire_s_figures():

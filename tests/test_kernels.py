@@ -22,13 +22,23 @@ from hypothesis import strategies as st
 from mpicomp import kernels
 from mpicomp.coding import bitmaps
 from mpicomp.coding.bits import packed_nbytes
+from mpicomp.compressors import (
+    Dithering,
+    HardThreshold,
+    Natural,
+    NaturalDithering,
+    Sign,
+    Ternary,
+    TopK,
+)
 from mpicomp.errors import DivergedError, MessageError
-from mpicomp.kernels import definition, reductions
+from mpicomp.kernels import definition, reductions, threads
 from mpicomp.kernels.loading import load
 from mpicomp.kernels.permutation import SMALL
 from tests.conformance import CASES, fuzz, golden
 
 compiled = load()
+
 
 FLOATS = (np.float32, np.float64)
 STREAM = ((0x89ABCDEF, 0x1234), (3, 2**32 - 1, 0xDEADBEEF))
@@ -571,6 +581,67 @@ def test_damaged_messages(case, t, data):
         for buf in (damaged(data, message) if len(message) else message, wrong):
             with suppress(MessageError):
                 assert case.c.decompress(buf, case.d, key).shape == (case.d,)
+
+
+# --- threads ---
+
+
+@pytest.mark.parametrize("count", [1, 163_839, 163_840, 163_841, 10**6, 3 * 10**6 + 1])
+@pytest.mark.parametrize("number", [1, 2, 3, 16])
+def test_slices_are_everything_in_order_and_start_at_whole_chunks(number, count, monkeypatch):
+    monkeypatch.setattr(threads, "threads", lambda: number)
+    slices = threads.sliced(lambda a, b: (a, b), count)
+    assert len(slices) <= number
+    assert [a for a, _ in slices] == [0, *(b for _, b in slices[:-1])]
+    assert slices[-1][1] == count
+    assert all(a % 1024 == a % 1280 == 0 and a < b for a, b in slices)
+
+
+THREADED = [
+    *(
+        Sign(),
+        Natural(),
+        Natural("f8"),
+        Ternary(),
+        NaturalDithering(7),
+        NaturalDithering(60),
+        HardThreshold(1.0),
+    ),
+    *(Dithering(7, "inf"), Dithering(7), Dithering(300), TopK(0.01), TopK(0.4), TopK(25_000)),
+]
+
+
+@pytest.mark.parametrize("C", THREADED, ids=str)
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("d", [5120 * 5 + 77, 5120 * 6])
+def test_any_number_of_threads_gives_the_same_bytes(C, dtype, d, monkeypatch):
+    key = CASES[0].key()
+    x = np.random.default_rng(7).standard_normal(d).astype(dtype)
+    x[:: d // 50] = 3.0  # ties
+    results = []
+    for number in (1, 3):
+        monkeypatch.setattr(threads, "threads", lambda number=number: number)
+        monkeypatch.setattr(threads, "UNIT", 5120)
+        out = x.copy()
+        message = C.compress(x, key)
+        C.decompress_add(message, out, key, 0.3)
+        kernels.add_scaled(out, x, 0.1)
+        results.append((message.tobytes(), out.tobytes()))
+    assert results[0] == results[1]
+    assert threads.sliced(lambda a, b: 1, d) == [1, 1, 1]
+
+
+def test_a_number_of_threads_that_is_none_is_refused():
+    code = """
+from mpicomp.errors import ConfigError
+from mpicomp.kernels.threads import threads
+try:
+    print(threads())
+except ConfigError as error:
+    print(error)
+"""
+    assert run_python(code, MPICOMP_NUM_THREADS="3") == "3"
+    assert "MPICOMP_NUM_THREADS=-1; allowed: a positive" in run_python(code, MPICOMP_NUM_THREADS="-1")
 
 
 # --- loading ---

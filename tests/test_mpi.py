@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -258,6 +261,47 @@ def test_ending_the_command_ends_its_ranks(tmp_path):
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
 
 
+def test_a_batch_system_may_ask_every_process_to_end(tmp_path):
+    """The command, mpirun and the ranks, all at once: the state is saved, and the status says so."""
+    arguments = (
+        "run",
+        *QUADRATIC,
+        *EF21,
+        "--rounds",
+        "1000000",
+        "--ranks",
+        "2",
+        "--out",
+        str(tmp_path / "run"),
+    )
+    job = subprocess.Popen(
+        [sys.executable, "-m", "mpicomp", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _wait_for_rows(tmp_path / "run" / "rows.csv", 4)
+    everyone = _family(job.pid)
+    assert len(everyone) >= 4
+    for pid in everyone:
+        os.kill(pid, signal.SIGTERM)
+    done = finish(job)
+    assert done.returncode == 130, done.stderr
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
+
+
+def _family(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    family = [pid]
+    for member in family:
+        family += [child for child, parent in parents.items() if parent == member]
+    return family
+
+
 SUITE = """
 problem = "quadratics(d=20, lam=0.1)"
 workers = 4
@@ -288,7 +332,8 @@ def test_a_comparison_on_ranks(tmp_path):
 
 def test_a_comparison_that_is_asked_to_stop_says_how_to_go_on(tmp_path):
     """Exit status 130, as for a run; --resume-or-start then does the rest."""
-    (tmp_path / "suite.toml").write_text(SUITE.replace("rounds = 40", "rounds = 10000"))
+    long = SUITE.replace("tune = [0, 1]\n", "").replace("rounds = 40", "rounds = 800")
+    (tmp_path / "suite.toml").write_text(long)
     command = ("compare", str(tmp_path / "suite.toml"), "--out", str(tmp_path / "out"), "--resume-or-start")
     job = start(2, "-m", "mpicomp", *command)
     _wait_for_rows(tmp_path / "out" / "runs" / "gd" / "seed-0" / "rows.csv", 2)

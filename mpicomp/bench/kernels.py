@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mpicomp.bench.plain import plain
 from mpicomp.bench.timing import fastest
 from mpicomp.coding.values import WIDTH
 from mpicomp.compressors import (
@@ -82,6 +83,7 @@ def _cost(case: Case, vectors: list[Array], keys: Iterator[Key], repeats: int) -
     add = fastest(lambda call: C.decompress_add(call[0], out, call[1], 1e-3), adding)
     return {
         "compressor": str(C),
+        **_plain_cost(C, vectors, copy),
         "d": d,
         "dtype": str(out.dtype),
         "copied": copied,
@@ -91,4 +93,18 @@ def _cost(case: Case, vectors: list[Array], keys: Iterator[Key], repeats: int) -
         "add_seconds": add,
         "add_copies": add / copy,
         "bits_per_coordinate": 8 * messages[0].size / d,
+    }
+
+
+def _plain_cost(C: Compressor, vectors: list[Array], copy: float) -> dict[str, float | None]:
+    """The same compressor in plain numpy, compressing; None where there is no such version."""
+    draw = np.random.default_rng(1)
+    sent = plain(C, vectors[0], WORKERS, draw)
+    if sent is None:
+        return {"plain_seconds": None, "plain_copies": None, "plain_bits_per_coordinate": None}
+    seconds = fastest(lambda x: plain(C, x, WORKERS, draw), vectors)
+    return {
+        "plain_seconds": seconds,
+        "plain_copies": seconds / copy,
+        "plain_bits_per_coordinate": 8 * sum(part.nbytes for part in sent) / vectors[0].size,
     }

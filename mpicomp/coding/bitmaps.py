@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import comb
+from types import ModuleType
 
 import numpy as np
 
@@ -20,16 +21,22 @@ from mpicomp.coding.bits import Bytes
 from mpicomp.kernels.ans import TOTAL, Frequencies
 
 _ONE = 2**32  # a bit, in sizes
+_ONES = np.bitwise_count(np.arange(256))  # the bits that each byte sets
 
 
 def encode(bitmap: Bytes, d: int, k: int) -> Bytes:
     """Code the bytes of a bitmap in ``nbytes(d, k)`` bytes, 0 < k <= d/2."""
-    return kernels.sized(d).ans_encode(bitmap, frequencies(d, k), nbytes(d, k))
+    return _kernels(d).ans_encode(bitmap, frequencies(d, k), nbytes(d, k))
 
 
 def decode(buf: Bytes, d: int, k: int) -> Bytes:
     """The bitmap's bytes, whatever bits they set.  Raises ``MessageError`` if ``buf`` holds none."""
-    return kernels.sized(d).ans_decode(buf, -(-d // 8), frequencies(d, k))
+    return _kernels(d).ans_decode(buf, -(-d // 8), frequencies(d, k))
+
+
+def _kernels(d: int) -> ModuleType:
+    """The compiled ones from a quarter of the usual length on: the others take a step of Python a byte."""
+    return kernels.sized(4 * d)
 
 
 @lru_cache(maxsize=16)
@@ -40,7 +47,7 @@ def frequencies(d: int, k: int) -> Frequencies:
     """
     of = [-(-TOTAL * k**c * (d - k) ** (8 - c) // d**8) for c in range(9)]
     of[0] = TOTAL - sum(comb(8, c) * of[c] for c in range(1, 9))
-    table = np.array([of[byte.bit_count()] for byte in range(256)], dtype=np.uint32)
+    table = np.array(of, dtype=np.uint32)[_ONES]
     table.setflags(write=False)
     return table
 

@@ -47,9 +47,7 @@ class Sparse(Unbiased, Contractive):
         return join(np.array([2 * _WIRE.index(values) + dense], dtype=np.uint8), body)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        if len(buf) == 0 or (layout := int(buf[0])) >= 2 * len(_WIRE):
-            raise MessageError("a message that starts with no layout that Sparse has.")
-        values, dense = _WIRE[layout // 2], layout % 2
+        values, dense = _layout(buf)
         if dense:
             scatter_add(out, (slice(0, out.size),), decode_values(buf[1:], out.size, values), scale)
         else:
@@ -60,13 +58,21 @@ class Sparse(Unbiased, Contractive):
         return None
 
     def paper_bits(self, buf: Bytes, d: int) -> int:
-        return 32 * (d if buf[0] % 2 else sparse_count(buf[1:], d))
+        _, dense = _layout(buf)
+        return 32 * (d if dense else sparse_count(buf[1:], d))
 
     def omega(self, d: int, n: int) -> float:
         return 0.0
 
     def alpha(self, d: int, n: int) -> float:
         return 1.0
+
+
+def _layout(buf: Bytes) -> tuple[str, bool]:
+    """The format of a message's values, and whether it holds all of them."""
+    if len(buf) == 0 or (layout := int(buf[0])) >= 2 * len(_WIRE):
+        raise MessageError("a message that starts with no layout that Sparse has.")
+    return _WIRE[layout // 2], bool(layout % 2)
 
 
 def _narrowest(x: Array) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from pathlib import Path
 
 from mpicomp.errors import ConfigError
 from mpicomp.transports.base import Transport
 from mpicomp.transports.local import Local
 from mpicomp.transports.observer import prepare
+
+STATUS = "MPICOMP_STATUS"  # names the file in which a rank tells ``mpicomp launch`` that the job is over
 
 # Variables by which a launcher tells a process how many ranks it has started.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -39,6 +43,13 @@ def local_rank() -> int:
     return int(next((os.environ[name] for name in _LOCAL_RANKS if name in os.environ), "0"))
 
 
+def note_status(status: int) -> None:
+    """Tell ``mpicomp launch``, if it started this rank here, the job's exit status: it is about to end."""
+    if STATUS in os.environ:
+        with suppress(OSError):  # on another host there is no such folder
+            Path(os.environ[STATUS]).write_text(str(status))
+
+
 def _remedy() -> str:
     """What to do about a launcher and an MPI library that do not belong together."""
     if "SLURM_STEP_ID" in os.environ:
@@ -50,7 +61,9 @@ def _remedy() -> str:
     return "Start the job with the mpirun of that library; `mpicomp doctor` tries the one it finds."
 
 
-def connect(n: int, dedicated: bool = False, observed: bool = False) -> Transport:
+def connect(
+    n: int, dedicated: bool = False, stall_timeout: float | None = None, observed: bool = False
+) -> Transport:
     """The transport for n workers: MPI inside a job of several ranks, else Local.
 
     observed  have an ``observer`` count the bytes as well; asked for before MPI is loaded, or never
@@ -80,4 +93,4 @@ def connect(n: int, dedicated: bool = False, observed: bool = False) -> Transpor
         )
     if dedicated and mpi.world_size() == 1:
         raise ConfigError("a dedicated server needs at least 2 ranks; 1 was started.")
-    return mpi.Mpi(n, dedicated=dedicated, observed=observed)
+    return mpi.Mpi(n, dedicated=dedicated, stall_timeout=stall_timeout, observed=observed)

@@ -26,6 +26,7 @@ class Transport(ABC):
     stop      set it to ask, from any rank, that the run end after a common round
     sent      payload bytes this rank is the origin of: [messages, observations], a broadcast once a rank
     observer  somebody else's count of what this rank hands to MPI, if one was asked for and bytes cross
+    doing     what the run is at, for whoever has to say so
     """
 
     n: int
@@ -34,6 +35,7 @@ class Transport(ABC):
     hosted: range  # the workers that live in this process
     is_server: bool
     stop: bool = False
+    doing: str = "at the start of the run"
     sent: list[int]
     observer: Observer | None = None
     clock: Clock

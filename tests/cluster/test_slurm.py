@@ -15,9 +15,9 @@ from tests.cluster.conftest import ROOT
 from tests.launching import mpicomp
 
 JOBS = ROOT / "jobs"
-RUN = ("--problem", "quadratics(d=40, lam=0.1)", "--method", "diana(randk(k=4))", "--workers", "8")
+RUN = ("--problem", "quadratics(d=40, lam=0.1)", "--method", "diana(randk(k=4))", "--workers", "20")
 BRIEF = (*RUN, "--rounds", "50")
-LONG = (*RUN, "--rounds", "3000", "--every", "50")
+LONG = (*RUN, "--rounds", "800", "--every", "10")  # a second or two
 
 
 def outcome(text: str) -> dict:
@@ -56,39 +56,40 @@ def test_the_scripts_that_users_copy_are_clean():
 
 
 @pytest.mark.parametrize(("plugin", "mpi"), [("pmi2", "mpich"), ("pmix", "debian_openmpi")])
-@pytest.mark.parametrize("how", ["srun mpicomp", "mpicomp --ranks"])
-def test_srun_with_an_mpi_of_its_kind(slurm, brief, request, plugin, mpi, how):
+def test_srun_with_an_mpi_of_its_kind(slurm, brief, request, plugin, mpi):
     environment = request.getfixturevalue(mpi)
-    srun = ("srun", f"--mpi={plugin}", "--nodes=2")
-    command = ("mpicomp", "run", *BRIEF, "--json")
-    if how == "srun mpicomp":
-        done = slurm.run(*srun, "--ntasks=2", *command, **environment)
-    else:
-        done = slurm.run(*command, "--ranks", "2", **environment, MPICOMP_MPIRUN=" ".join(srun))
+    srun = ("srun", f"--mpi={plugin}", "--nodes=2", "--ntasks=2")
+    done = slurm.run(*srun, "mpicomp", "run", *BRIEF, "--json", **environment)
     assert done.returncode == 0, done.stderr
     said = outcome(done.stdout)
     assert (said["ranks"], said["iterates_sha256"]) == (2, brief)
 
 
-@pytest.mark.parametrize("plugin", ["pmi2", "none"])
-def test_ranks_that_each_believe_they_are_alone_are_refused(slurm, plugin):
+def test_ranks_that_each_believe_they_are_alone_are_refused(slurm):
     """The wheel's Open MPI does not speak Slurm's PMI-2: two worlds of one rank."""
-    done = slurm.run("srun", f"--mpi={plugin}", "--ntasks=2", "mpicomp", "run", *BRIEF)
+    done = slurm.run("srun", "--mpi=pmi2", "--ntasks=2", "mpicomp", "run", *BRIEF)
     assert done.returncode == 1
     assert done.stderr.count("the launcher started 2 ranks but MPI sees 1") == 1
     assert "mpicomp run --ranks N" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_mpirun_within_a_job(slurm, brief, tmp_path):
-    """The wheel's mpirun, on two nodes; and one process, though the job has two tasks."""
-    for name, ranks in (("two", "--ranks 2"), ("one", "")):
-        script = f"#!/bin/bash\nmpicomp run {shlex.join(BRIEF)} --json {ranks}\n"
-        (tmp_path / f"{name}.sh").write_text(script)
-        slurm.submit(tmp_path, "--nodes=2", "--ntasks=2", f"--output={name}.out", f"{name}.sh")
+def test_submit_hands_a_run_to_slurm(slurm, tmp_path, brief):
+    """Started by the wheel's mpirun, within the job and on both of its nodes."""
+    request = ("--ranks", "2", "--nodes", "2", "--time", "10", "--partition", "urgent")
+    done = slurm.run("mpicomp", "submit", *BRIEF, *request, "--json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
     slurm.wait_for_jobs()
-    said = [outcome((tmp_path / f"{name}.out").read_text()) for name in ("two", "one")]
-    assert [s["ranks"] for s in said] == [2, 1]
-    assert [s["iterates_sha256"] for s in said] == [brief, brief]
+    said = outcome((tmp_path / f"mpicomp-{done.stdout.split()[-1]}.out").read_text())
+    assert (said["ranks"], said["iterates_sha256"]) == (2, brief)
+
+
+def test_one_process_in_a_job_of_two_tasks(slurm, tmp_path, brief):
+    """A batch script is no rank, whatever it is told of the job's tasks."""
+    command = f"mpicomp run {shlex.join(BRIEF)} --json"
+    slurm.submit(tmp_path, "--ntasks=2", "--output=out", f"--wrap={command}")
+    slurm.wait_for_jobs()
+    said = outcome((tmp_path / "out").read_text())
+    assert (said["ranks"], said["iterates_sha256"]) == (1, brief)
 
 
 # A long run is stopped on the way, by whatever means, and is in the end the run left alone.
@@ -126,7 +127,7 @@ def same(found: dict, expected: dict) -> bool:
 
 def test_a_task_of_an_array_queues_itself_again(slurm, folder, whole):
     """The last one, whose job has the number of the whole array; the other runs through."""
-    array = slurm.submit(folder, "--array=0-1", "requeue.sh")
+    array = slurm.submit(folder, "--array=0-1", "--ntasks=1", "--nodes=1", "requeue.sh")
     slurm.wait(begun(folder / "run-1"), "no rows")
     slurm.run("scancel", "--batch", "--signal=USR1", f"{array}_1")
     slurm.wait_for_jobs()
@@ -135,13 +136,9 @@ def test_a_task_of_an_array_queues_itself_again(slurm, folder, whole):
     assert same(summary(folder / "run-1"), alone(*LONG, "--seed", "1"))
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "srun"])
-def test_a_preempted_job_comes_back_by_itself(slurm, folder, whole, launcher, request):
-    """A job of more importance takes its nodes: TERM to all there is of it, and some seconds later KILL."""
-    environment = {}
-    if launcher == "srun":
-        environment = request.getfixturevalue("mpich") | {"MPICOMP_MPIRUN": "srun --mpi=pmi2"}
-    job = slurm.submit(folder, "--exclusive", "requeue.sh", **environment)
+def test_a_preempted_job_comes_back_by_itself(slurm, folder, whole):
+    """A job of more importance takes its nodes: TERM to every process of it, and some seconds later KILL."""
+    job = slurm.submit(folder, "--exclusive", "requeue.sh")
     slurm.wait(begun(folder / "run-0"), "no rows")
     slurm.submit(folder, "--partition=urgent", "--exclusive", "--nodes=4", "--wrap=true")
     slurm.wait_for_jobs()
@@ -149,15 +146,16 @@ def test_a_preempted_job_comes_back_by_itself(slurm, folder, whole, launcher, re
     assert same(summary(folder / "run-0"), whole)
 
 
-def test_a_cancelled_job_keeps_its_state_and_stays_away(slurm, folder, whole):
-    """Submitted again, it goes on."""
-    job = slurm.submit(folder, "requeue.sh")
+def test_a_cancelled_job_keeps_its_state_and_stays_away(slurm, folder, whole, mpich):
+    """Submitted again, it goes on.  This one's ranks are started by srun."""
+    environment = mpich | {"MPICOMP_MPIRUN": "srun --mpi=pmi2"}
+    job = slurm.submit(folder, "requeue.sh", **environment)
     slurm.wait(begun(folder / "run-0"), "no rows")
     slurm.run("scancel", job)
     slurm.wait_for_jobs()
     assert (fact(slurm, job, "JobState"), fact(slurm, job, "Restarts")) == ("CANCELLED", "0")
     assert summary(folder / "run-0")["status"] == "interrupted"
-    slurm.submit(folder, "requeue.sh")
+    slurm.submit(folder, "requeue.sh", **environment)
     slurm.wait_for_jobs()
     assert same(summary(folder / "run-0"), whole)
 
@@ -176,13 +174,13 @@ method = "diana(randk(k=2))"
 
 
 def test_an_array_collects_itself(slurm, tmp_path):
-    """Three tasks, each with a share of the methods and seeds: the rows of one process, table and figure."""
+    """Two tasks, each with a share of the methods and seeds: the rows of one process, table and figure."""
     (tmp_path / "suite.toml").write_text(SUITE)
     text = (JOBS / "array.sh").read_text().replace("suite=jobs/demo.toml", "suite=suite.toml")
-    (tmp_path / "array.sh").write_text(text.replace("--array=1-4 --ntasks=4", "--array=1-3 --ntasks=2"))
+    (tmp_path / "array.sh").write_text(text.replace("--array=1-4 --ntasks=4", "--array=1-2 --ntasks=1"))
     job = slurm.submit(tmp_path, "array.sh")
     slurm.wait_for_jobs()
-    printed = [(tmp_path / f"array-{job}_{task}.out").read_text() for task in (1, 2, 3)]
+    printed = [(tmp_path / f"array-{job}_{task}.out").read_text() for task in (1, 2)]
     assert any("figure.png, table.md" in text for text in printed), printed
     done = mpicomp("compare", str(tmp_path / "suite.toml"), "--out", str(tmp_path / "alone"))
     assert done.returncode == 0, done.stderr
@@ -192,16 +190,3 @@ def test_an_array_collects_itself(slurm, tmp_path):
     rows = [[line.rpartition(",")[0] for line in table] for table in tables]  # all but the seconds
     assert rows[0] == rows[1]
     assert {"table.md", "figure.png"} <= {path.name for path in (tmp_path / "runs/suite").iterdir()}
-
-
-def test_submit_hands_a_run_to_slurm(slurm, tmp_path, brief):
-    """The job finds this environment's command, whatever PATH the shell has."""
-    request = ("--ranks", "2", "--nodes", "2", "--time", "10", "--partition", "urgent")
-    shown = mpicomp("submit", *BRIEF, *request, "--json", "--dry-run").stdout
-    assert "#SBATCH --ntasks=2 --nodes=2 --time=10 --partition=urgent" in shown
-    done = slurm.run("mpicomp", "submit", *BRIEF, *request, "--json", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    job = done.stdout.split()[-1]
-    slurm.wait_for_jobs()
-    said = outcome((tmp_path / f"mpicomp-{job}.out").read_text())
-    assert (said["ranks"], said["iterates_sha256"]) == (2, brief)

@@ -3,8 +3,10 @@
 raise, nan      worker 5's gradient in round 7
 kill RANK       that rank, killed
 observe, crash  worker 5's value, at the second observation: a user error, or any other exception
+leave           rank 1, in good order, while the others go on to a second run that watches for stalls
 after           rank 1, once the run is over, while the others begin another
 short, long     the message of worker 5 in round 7, on its way: a byte is lost, or one too many
+flip AT         that byte of the broadcast of round 7 (-1: the last), as it arrives on rank 1
 full FOLDER     the disk under the record, after some rows
 shard, x0       worker 5's data, at the start; the starting point, which differs from rank to rank
 """
@@ -72,14 +74,23 @@ class Garbling(Mpi):
 
     def garble(self, numbered):
         i, message = numbered
-        if i == 5 and self.rounds == 7:
+        if i == 5 and self.rounds == 7 and fault in ("short", "long"):
             message = message[:-1] if fault == "short" else np.append(message, message[:1])
         return i, message
 
+    def broadcast(self, message):
+        down, stop = super().broadcast(message)
+        if fault == "flip" and self.rank == 1 and self.rounds == 7:
+            down = down.copy()
+            down[int(rest)] ^= 0xFF
+        return down, stop
+
 
 options = {"rounds": 1000, "every": 1000}
-if fault in ("short", "long"):
+if fault in ("short", "long", "flip"):
     options["transport"] = Garbling(8, MPI.COMM_WORLD)
+if fault in ("flip", "leave"):
+    options["rounds"] = 20
 if fault == "full":
     options |= {"out": rest, "every": 10}
     if launched_rank() == 0:  # writing beyond fails with an error, as on a full disk
@@ -87,6 +98,10 @@ if fault == "full":
 
 try:
     run = mpicomp.run(EF21(TopK(k=3), gamma=0.01), Problem(), workers=8, **options)
+    if fault == "leave":
+        if launched_rank() == 1:
+            sys.exit(0)
+        mpicomp.run(EF21(TopK(k=3), gamma=0.01), Problem(), workers=8, stall_timeout=1)
     if fault == "after":
         if launched_rank() == 1:
             raise ZeroDivisionError("rank 1 on its own")

@@ -24,6 +24,7 @@ from mpicomp.kernels.compiled.powers import powers
 from mpicomp.kernels.dithering import symbol_too_large
 from mpicomp.kernels.philox import StreamName
 from mpicomp.kernels.rounding import Float, lifted
+from mpicomp.kernels.threads import sliced
 
 CHUNK = packing.CHUNK
 _TRITS = 1280  # coordinates at a time: a multiple of five and of the four words of a block
@@ -34,20 +35,23 @@ def dither_pack(x: Float, scale: float, s: int, width: int, stream: StreamName) 
     """Symbols of ``width`` bits: x_j / scale rounded to the multiples of 1/s; scale >= max |x_j|."""
     y, norm = lifted(x, scale)
     words = packing.packed(x.size, width)
-    _dither_pack(y, s / norm * 2.0**32 if norm else 0.0, s, width, name(stream), words)
+    gain, key = s / norm * 2.0**32 if norm else 0.0, name(stream)
+    sliced(lambda a, b: _dither_pack(y[a:b], gain, s, width, key, a // 4, words[a // 64 * width :]), x.size)
     return packing.message(words, x.size, width)
 
 
 def dither_add(buf: Bytes, out: Float, s: int, width: int, step: float) -> None:
     """out += step times the levels.  ``MessageError``, and nothing added, on a wrong length or symbol."""
-    _dither_add(_checked(buf, out.size, s, width), out, s, width, step)
+    words = _checked(buf, out.size, s, width)
+    sliced(lambda a, b: _dither_add(words[a // 64 * width :], out[a:b], s, width, step), out.size)
 
 
 def ternary_pack(x: Float, scale: float, stream: StreamName) -> Bytes:
     """The levels -1, 0, 1 as trits; scale >= max |x_j|."""
     y, norm = lifted(x, scale)
     trits = np.empty(-(-x.size // 5), dtype=np.uint8)
-    _ternary_pack(y, 1.0 / norm * 2.0**32 if norm else 0.0, name(stream), trits)
+    gain, key = 1.0 / norm * 2.0**32 if norm else 0.0, name(stream)
+    sliced(lambda a, b: _ternary_pack(y[a:b], gain, key, a // 4, trits[a // 5 : -(-b // 5)]), x.size)
     return trits
 
 
@@ -55,20 +59,24 @@ def ternary_add(buf: Bytes, out: Float, step: float) -> None:
     """out += step times the levels.  ``MessageError``, and nothing added, on a wrong length or byte."""
     expect_length(buf, -(-out.size // 5), "packed trits")
     check_trits(buf)
-    _ternary_add(buf, out, step)
+    sliced(lambda a, b: _ternary_add(buf[a // 5 : -(-b // 5)], out[a:b], step), out.size)
 
 
 def natural_dither_pack(x: Float, scale: float, s: int, width: int, stream: StreamName) -> Bytes:
     """Symbols of ``width`` bits: level l stands for scale 2^(l - s), 0 for 0; scale >= max |x_j|."""
     y, norm = lifted(x, scale)
     words = packing.packed(x.size, width)
-    _natural_pack(y, 1.0 / norm if norm else 0.0, s, width, name(stream), words)
+    inverse, key = 1.0 / norm if norm else 0.0, name(stream)
+    sliced(
+        lambda a, b: _natural_pack(y[a:b], inverse, s, width, key, a // 4, words[a // 64 * width :]), x.size
+    )
     return packing.message(words, x.size, width)
 
 
 def natural_dither_add(buf: Bytes, out: Float, s: int, width: int, step: float) -> None:
     """out += step 2^(|l| - s) sign l.  ``MessageError``, and nothing added, on a wrong length or symbol."""
-    _natural_add(_checked(buf, out.size, s, width), out, s, width, step)
+    words = _checked(buf, out.size, s, width)
+    sliced(lambda a, b: _natural_add(words[a // 64 * width :], out[a:b], s, width, step), out.size)
 
 
 def _checked(buf: Bytes, count: int, s: int, width: int) -> np.ndarray:
@@ -79,12 +87,12 @@ def _checked(buf: Bytes, count: int, s: int, width: int) -> np.ndarray:
     return words
 
 
-@kernel(*(void(read(x), float64, uint64, uint64, STREAM, write(uint64)) for x in FLOATS))
-def _dither_pack(x, gain, s, width, stream, out):
+@kernel(*(void(read(x), float64, uint64, uint64, STREAM, int64, write(uint64)) for x in FLOATS))
+def _dither_pack(x, gain, s, width, stream, first, out):
     draws, symbols = np.empty(CHUNK, dtype=np.uint32), np.empty(CHUNK, dtype=np.uint16)
     work = np.empty(CHUNK // 4, dtype=np.uint64)
     for c in range((x.size + CHUNK - 1) // CHUNK):
-        fill(stream, c * (CHUNK // 4), draws)
+        fill(stream, first + c * (CHUNK // 4), draws)
         chunk = x[c * CHUNK : (c + 1) * CHUNK]
         for j in range(chunk.size):
             t = np.uint64(np.ceil(abs(np.float64(chunk[j])) * gain))
@@ -106,11 +114,11 @@ def _dither_add(words, out, s, width, scale):
             chunk[j] += np.float64(np.int64(symbols[j]) - s) * scale
 
 
-@kernel(*(void(read(x), float64, STREAM, write(uint8)) for x in FLOATS))
-def _ternary_pack(x, gain, stream, out):
+@kernel(*(void(read(x), float64, STREAM, int64, write(uint8)) for x in FLOATS))
+def _ternary_pack(x, gain, stream, first, out):
     draws, trits = np.empty(_TRITS, dtype=np.uint32), np.empty(_TRITS, dtype=np.uint8)
     for c in range((x.size + _TRITS - 1) // _TRITS):
-        fill(stream, c * (_TRITS // 4), draws)
+        fill(stream, first + c * (_TRITS // 4), draws)
         chunk = x[c * _TRITS : (c + 1) * _TRITS]
         for j in range(chunk.size):
             t = np.uint64(np.ceil(abs(np.float64(chunk[j])) * gain))
@@ -139,12 +147,12 @@ def _ternary_add(buf, out, step):
             chunk[j] += np.float64(np.int64(trits[j]) - 1) * step
 
 
-@kernel(*(void(read(x), float64, int64, uint64, STREAM, write(uint64)) for x in FLOATS))
-def _natural_pack(x, inverse, s, width, stream, out):
+@kernel(*(void(read(x), float64, int64, uint64, STREAM, int64, write(uint64)) for x in FLOATS))
+def _natural_pack(x, inverse, s, width, stream, first, out):
     draws, symbols = np.empty(CHUNK, dtype=np.uint32), np.empty(CHUNK, dtype=np.uint16)
     work, relative = np.empty(CHUNK // 4, dtype=np.uint64), np.zeros(CHUNK)
     for c in range((x.size + CHUNK - 1) // CHUNK):
-        fill(stream, c * (CHUNK // 4), draws)
+        fill(stream, first + c * (CHUNK // 4), draws)
         chunk = x[c * CHUNK : (c + 1) * CHUNK]
         for j in range(chunk.size):
             relative[j] = abs(np.float64(chunk[j])) * inverse

@@ -36,7 +36,7 @@ def kernel(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
 
     Indices are checked where NUMBA_BOUNDSCHECK=1 asks for it, as fuzzing does.
     """
-    return njit(list(signatures), cache=True, error_model="numpy", fastmath=False)
+    return njit(list(signatures), cache=True, nogil=True, error_model="numpy", fastmath=False)
 
 
 @intrinsic

@@ -27,6 +27,7 @@ from mpicomp.kernels.compiled.powers import powers
 from mpicomp.kernels.natural import code_too_large
 from mpicomp.kernels.philox import StreamName
 from mpicomp.kernels.rounding import Float
+from mpicomp.kernels.threads import sliced
 
 CHUNK = packing.CHUNK
 _MAGNITUDE, _INFINITE = np.uint32(2**31 - 1), np.uint32(0xFF << 23)
@@ -38,17 +39,25 @@ def natural_pack(x: Float, bias: int, width: int, stream: StreamName) -> Bytes:
     Raises ``DivergedError`` unless x is finite.
     """
     split = packed_nbytes(x.size, 1)
-    signs = packing.packed(x.size, 1)
+    signs, key = packing.packed(x.size, 1), name(stream)
     if x.dtype == np.float32 and bias == 127:
         room = np.empty(split + 8 * packing.packed(x.size, 8).size, dtype=np.uint8)
-        finite = _pack_single(x.view(np.uint32), name(stream), signs, room[split:])
+        bits, bytes_ = x.view(np.uint32), room[split:]
+        finite = sliced(
+            lambda a, b: _pack_single(bits[a:b], key, a // 4, signs[_words(a, b)], bytes_[a:]), x.size
+        )
         out = room[: split + x.size]
     else:
         codes = packing.packed(x.size, width)
-        finite = _pack(x, bias, width, name(stream), signs, codes)
+        finite = sliced(
+            lambda a, b: _pack(
+                x[a:b], bias, width, key, a // 4, signs[_words(a, b)], codes[a // 64 * width :]
+            ),
+            x.size,
+        )
         out = np.empty(split + packed_nbytes(x.size, width), dtype=np.uint8)
         out[split:] = packing.message(codes, x.size, width)
-    if not finite:
+    if not all(finite):
         raise not_finite()
     out[:split] = packing.message(signs, x.size, 1)
     return out
@@ -70,9 +79,18 @@ def natural_add(buf: Bytes, out: Float, bias: int, width: int, scale: float) -> 
     if top > 2 * bias:
         raise code_too_large(top, bias)
     if width == 8:
-        _add_bytes(signs, buf[split:], out, bias, scale)
+        bytes_ = buf[split:]
+        sliced(lambda a, b: _add_bytes(signs[a // 64 :], bytes_[a:b], out[a:b], bias, scale), out.size)
     else:
-        _add(signs, codes, out, bias, width, scale)
+        sliced(
+            lambda a, b: _add(signs[a // 64 :], codes[a // 64 * width :], out[a:b], bias, width, scale),
+            out.size,
+        )
+
+
+def _words(start: int, stop: int) -> slice:
+    """The words of sign bits of whole chunks."""
+    return slice(start // 64, -(-stop // CHUNK) * (CHUNK // 64))
 
 
 @kernel(void(read(uint32), write(uint64)), void(read(uint64), write(uint64)))
@@ -87,12 +105,12 @@ def _signs(bits, words):
         words[w] = word
 
 
-@kernel(boolean(read(uint32), STREAM, write(uint64), write(uint8)))
-def _pack_single(bits, stream, signs, codes):
+@kernel(boolean(read(uint32), STREAM, int64, write(uint64), write(uint8)))
+def _pack_single(bits, stream, first, signs, codes):
     draws, last = np.empty(CHUNK, dtype=np.uint32), np.zeros(CHUNK, dtype=np.uint32)
     top = np.uint32(0)
     for c in range(signs.size // (CHUNK // 64)):
-        fill(stream, c * (CHUNK // 4), draws)
+        fill(stream, first + c * (CHUNK // 4), draws)
         chunk = bits[c * CHUNK : (c + 1) * CHUNK]
         if chunk.size < CHUNK:
             last[: chunk.size] = chunk
@@ -107,13 +125,13 @@ def _pack_single(bits, stream, signs, codes):
     return top < _INFINITE
 
 
-@kernel(*(boolean(read(x), int64, uint64, STREAM, write(uint64), write(uint64)) for x in FLOATS))
-def _pack(x, bias, width, stream, signs, codes):
+@kernel(*(boolean(read(x), int64, uint64, STREAM, int64, write(uint64), write(uint64)) for x in FLOATS))
+def _pack(x, bias, width, stream, first, signs, codes):
     draws, symbols = np.empty(CHUNK, dtype=np.uint32), np.empty(CHUNK, dtype=np.uint16)
     work, wide = np.empty(CHUNK // 4, dtype=np.uint64), np.zeros(CHUNK)
     step = (CHUNK // 64) * np.int64(width)
     for c in range(signs.size // (CHUNK // 64)):
-        fill(stream, c * (CHUNK // 4), draws)
+        fill(stream, first + c * (CHUNK // 4), draws)
         chunk = x[c * CHUNK : (c + 1) * CHUNK]
         wide[chunk.size :] = 0.0
         for j in range(chunk.size):

@@ -14,16 +14,18 @@ from mpicomp.kernels import reductions as definition
 from mpicomp.kernels.compiled.jit import FLOATS, float64, kernel, read, uint32, uint64, void, write
 from mpicomp.kernels.compiled.selection import bits_of, mask_of
 from mpicomp.kernels.reductions import BLOCK, Float
+from mpicomp.kernels.threads import sliced
 
 
 def norm(x: Float, p: str) -> float:
     """The 2-norm or max-norm of x; not finite if an entry is not, or if it is beyond double precision."""
     if p == "inf":
         bits = bits_of(x)
-        top = np.array([_largest(bits, mask_of(bits))], dtype=np.uint64)
+        tops = sliced(lambda a, b: _largest(bits[a:b], mask_of(bits)), x.size)
+        top = np.array([max(tops)], dtype=np.uint64)
         return float(top.astype(bits.dtype).view(x.dtype)[0])
     sums = np.empty(-(-x.size // BLOCK))
-    _squares(x, sums)
+    sliced(lambda a, b: _squares(x[a:b], sums[a // BLOCK : -(-b // BLOCK)]), x.size)
     square = tree_sum(sums)
     return sqrt(square) if 2.0**-700 <= square < 2.0**800 else definition.norm(x, p)
 

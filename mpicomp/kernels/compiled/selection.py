@@ -22,6 +22,7 @@ from mpicomp.kernels.compiled.jit import (
 )
 from mpicomp.kernels.permutation import Indices
 from mpicomp.kernels.selection import Float, least_bits
+from mpicomp.kernels.threads import sliced
 
 Bits = NDArray[np.unsignedinteger]
 
@@ -95,9 +96,18 @@ def _threshold(bits: Bits, k: int) -> int:
 
 def _collected(bits: Bits, least: int, most: int) -> Indices | None:
     """The indices of the magnitudes from ``least`` on; None if there are more than ``most``."""
-    out = np.empty(most + _SPARE, dtype=np.int64)
-    count = _collect(bits, least, mask_of(bits), out)
-    return out[:count] if count <= most else None
+
+    def collect(a: int, b: int) -> Indices | None:
+        room = min(most, b - a)
+        out = np.empty(room + _SPARE, dtype=np.int64)
+        count = _collect(bits[a:b], a, least, mask_of(bits), out)
+        return out[:count] if count <= room else None
+
+    parts = sliced(collect, bits.size)
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts) or sum(part.size for part in found) > most:
+        return None
+    return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 def _first(bits: Bits, threshold: int, k: int) -> Indices:
@@ -107,12 +117,12 @@ def _first(bits: Bits, threshold: int, k: int) -> Indices:
     return out[:k]
 
 
-@kernel(*(int64(read(u), u, u, write(int64)) for u in _BITS))
-def _collect(bits, least, mask, out):
+@kernel(*(int64(read(u), int64, u, u, write(int64)) for u in _BITS))
+def _collect(bits, first, least, mask, out):
     """Fill ``out``, which has _SPARE entries more than may be found, and return how many were found.
 
-    Four indices are written at a time, whether there are as many or not: what an index is cannot be
-    predicted, so a branch for each would cost more than the rest.
+    ``bits`` are those from index ``first`` on.  Four indices are written at a time, whether there are as many
+    or not: what an index is cannot be predicted, so a branch for each would cost more than the rest.
     """
     count, most = 0, out.size - _SPARE
     for start in range(0, bits.size, 64):
@@ -125,9 +135,9 @@ def _collect(bits, least, mask, out):
             for j in range(start, bits.size):
                 passed |= np.uint64((bits[j] & mask) >= least) << np.uint64(j - start)
         found = np.int64(set_bits(passed))
-        for first in range(0, max(found, 1), 4):
+        for four in range(0, max(found, 1), 4):
             for j in range(4):
-                out[count + first + j] = start + np.int64(trailing_zeros(passed))
+                out[count + four + j] = first + start + np.int64(trailing_zeros(passed))
                 passed &= passed - np.uint64(1)
         count += found
         if count > most:

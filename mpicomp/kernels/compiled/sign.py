@@ -10,13 +10,20 @@ from mpicomp.kernels.compiled.jit import FLOATS, float64, kernel, read, uint64, 
 from mpicomp.kernels.compiled.packing import padded
 from mpicomp.kernels.compiled.reductions import block_magnitude, tree_sum
 from mpicomp.kernels.reductions import BLOCK, Float
+from mpicomp.kernels.threads import sliced
 
 
 def sign_pack(x: Float) -> tuple[float, Bytes]:
     """|x|_1 / d, which is not finite if an entry is not, and the bits."""
     blocks = -(-x.size // BLOCK)
     sums, bits = np.empty(blocks), np.empty(BLOCK // 64 * blocks, dtype=np.uint64)
-    _pack(x, sums, bits)
+    words = BLOCK // 64
+
+    def pack(a: int, b: int) -> None:
+        first, last = a // BLOCK, -(-b // BLOCK)
+        _pack(x[a:b], sums[first:last], bits[first * words : last * words])
+
+    sliced(pack, x.size)
     total = tree_sum(sums)
     mean = total / x.size if total < 2.0**900 else definition.mean_magnitude(x)
     return mean, bits.view(np.uint8)[: packed_nbytes(x.size, 1)]
@@ -24,7 +31,8 @@ def sign_pack(x: Float) -> tuple[float, Bytes]:
 
 def sign_add(buf: Bytes, out: Float, step: float) -> None:
     """out_j += -step where bit j is set, +step elsewhere.  ``MessageError`` on a wrong length."""
-    _add(padded(buf, 1, out.size), out, step)
+    words = padded(buf, 1, out.size)
+    sliced(lambda a, b: _add(words[a // 64 :], out[a:b], step), out.size)
 
 
 @kernel(*(void(read(x), write(float64), write(uint64)) for x in FLOATS))

@@ -6,6 +6,7 @@ import numpy as np
 
 from mpicomp.kernels.compiled.jit import FLOATS, boolean, float64, int64, kernel, read, void, write
 from mpicomp.kernels.permutation import Indices
+from mpicomp.kernels.threads import sliced
 from mpicomp.kernels.vectors import Float
 
 _PAIRS = [(o, x) for o in FLOATS for x in FLOATS]
@@ -15,7 +16,7 @@ def add_scaled(out: Float, x: Float, scale: float) -> None:
     """out += scale * x."""
     if out.size != x.size:
         raise ValueError(f"vectors of {out.size} and {x.size} coordinates")
-    _add_scaled(out, x, scale)
+    sliced(lambda a, b: _add_scaled(out[a:b], x[a:b], scale), x.size)
 
 
 def gather(x: Float, indices: Indices) -> Float:

@@ -1,0 +1,42 @@
+"""A long vector cut into slices, one for each of ``MPICOMP_NUM_THREADS`` threads (1 if it is not set).
+
+Slices start where a word of the message, a block of a sum and a byte of trits start, so threads write
+apart from each other and the bytes are those of one thread.  The kernels hold no lock of Python's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import TypeVar
+
+from mpicomp.errors import ConfigError
+
+T = TypeVar("T")
+
+UNIT = 2**14 * 5  # coordinates: a multiple of chunks of 1024 and of 1280, and enough to be worth a thread
+
+
+def sliced(work: Callable[[int, int], T], count: int) -> list[T]:
+    """``work(start, stop)`` for slices of 0 .. count, at once; what they return, in order."""
+    parts = min(threads(), count // UNIT)
+    if parts < 2:
+        return [work(0, count)]
+    step = -(-count // (parts * UNIT)) * UNIT
+    return list(_pool().map(lambda start: work(start, min(start + step, count)), range(0, count, step)))
+
+
+@cache
+def threads() -> int:
+    """How many threads a rank may use.  Raises ``ConfigError`` if the variable is no such number."""
+    given = os.environ.get("MPICOMP_NUM_THREADS", "1")
+    if not given.isdecimal() or int(given) < 1:
+        raise ConfigError(f"MPICOMP_NUM_THREADS={given}; allowed: a positive integer, the threads of a rank.")
+    return int(given)
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads(), thread_name_prefix="mpicomp")

@@ -1,0 +1,119 @@
+"""Ending a job in which a rank has fallen silent: stopped, hung, or behind a link that was cut.
+
+Theory of operation.  A rank that waits in MPI cannot look at the clock, so a thread of its own does.
+When the server has waited for ``timeout`` seconds in one and the same call, its thread asks every other
+rank's thread what that rank is doing.  Who does not answer is silent, whoever the server happens to be
+waiting for: in a broadcast that may be any rank further down the tree.  The others wait more than twice as
+long before they conclude that it is the server itself that is silent.  As long as nobody waits too long
+nothing is sent, and a round costs two assignments.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from time import monotonic
+from typing import Any, NoReturn
+
+_QUESTION, _ANSWER = 1, 2  # tags
+_LEAST_PATIENCE = 2.0  # seconds that a busy machine may take to answer
+
+
+class Watchdog:
+    """Watches the waits of one rank.
+
+    comm     a communicator of the watchdogs' own (mpi4py's, in an MPI that threads may call)
+    timeout  seconds that the server may wait in one call
+    hosts    where each rank is
+    doing    what the run is at, such as "in round 7"
+    end      ends the job, from any thread
+    """
+
+    def __init__(
+        self,
+        comm: Any,
+        timeout: float,
+        hosts: Sequence[str],
+        doing: Callable[[], str],
+        end: Callable[[], NoReturn],
+    ) -> None:
+        self._comm, self._hosts, self._doing, self._end = comm, hosts, doing, end
+        self._timeout, self._patience = timeout, max(timeout / 2, _LEAST_PATIENCE)
+        self._waiting_since: float | None = None
+        self._busy_since = monotonic()
+        self._over = threading.Event()
+        self._sent: list[Any] = []  # requests of sends that need not complete
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="mpicomp watchdog")
+        self._thread.start()
+
+    @contextmanager
+    def during(self, wait: AbstractContextManager[None]) -> Iterator[None]:
+        """``wait``, watched."""
+        self._waiting_since = monotonic()
+        try:
+            with wait:
+                yield
+        finally:
+            self._waiting_since, self._busy_since = None, monotonic()
+
+    def close(self) -> None:
+        """Stop watching; collective."""
+        self._over.set()
+        self._thread.join()
+        self._comm.Free()
+
+    def _watch(self) -> None:
+        act = self._watch_others if self._comm.rank == 0 else self._watch_server
+        while not self._over.wait(min(self._timeout / 8, 0.5)):
+            act()
+
+    def _watch_others(self) -> None:
+        since = self._waiting_since
+        if since is None or monotonic() - since < self._timeout:
+            return
+        answers = self._ask()
+        if self._waiting_since == since:  # the same wait still
+            self._say(self._verdict(answers))
+
+    def _ask(self) -> dict[int, float | None]:
+        """For each rank that answers, the seconds that it has been computing, None if it waits too."""
+        others = range(1, self._comm.size)
+        self._sent += [self._comm.isend(None, rank, _QUESTION) for rank in others]
+        answers: dict[int, float | None] = {}
+        deadline = monotonic() + self._patience
+        while len(answers) < len(others) and monotonic() < deadline and not self._over.wait(0.01):
+            for rank in others:
+                if self._comm.iprobe(rank, _ANSWER):
+                    answers[rank] = self._comm.recv(source=rank, tag=_ANSWER)
+        return answers
+
+    def _verdict(self, answers: dict[int, float | None]) -> str:
+        seconds = f"{self._timeout + self._patience:.3g} s"
+        if silent := [rank for rank in range(1, self._comm.size) if rank not in answers]:
+            return f"{self._names(silent)} silent for {seconds}"
+        if busy := [rank for rank, computing in answers.items() if (computing or 0) > self._timeout]:
+            return f"{self._names(busy)} computing for more than {self._timeout:g} s without a message"
+        return f"every rank has been waiting for another for {seconds}"
+
+    def _watch_server(self) -> None:
+        if self._comm.iprobe(0, _QUESTION):
+            self._comm.recv(source=0, tag=_QUESTION)
+            computing = None if self._waiting_since is not None else monotonic() - self._busy_since
+            self._sent.append(self._comm.isend(computing, 0, _ANSWER))
+        since = self._waiting_since
+        # The server speaks first if it can, and then the ranks one after the other.
+        limit = 2 * self._timeout + 2 * self._patience + 0.5 * self._comm.rank
+        if since is not None and monotonic() - since > limit:
+            self._say(f"{self._names([0])} silent, or computing, for {limit:.3g} s")
+
+    def _names(self, ranks: list[int]) -> str:
+        names = ", ".join(f"rank {rank} on {self._hosts[rank]}" for rank in ranks[:8])
+        more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
+        return f"{names}{more} {'has' if len(ranks) == 1 else 'have'} been"
+
+    def _say(self, what: str) -> NoReturn:
+        line = f"mpicomp: {self._doing()}: {what}. The job ends; --resume goes on from a checkpoint.\n"
+        os.write(2, line.encode())  # not through sys.stderr, whose lock the main thread may hold
+        self._end()

@@ -1,0 +1,76 @@
+"""Random kills: `python -m tests.cluster.kills --count 200 --seed 0`.
+
+Each is a job on three ranks of which one is struck: any method, any phase of a round, any round, in any of
+the ways of ``tests.striking``.  Each has to end, to say why, to lose no finished checkpoint, and to be
+resumed to the iterates of the run that nothing happens to.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import click
+
+from tests.striking import ANY_RANK, HOWS, METHODS, SERVER, Strike, check, check_resumed, struck
+
+RANKS = 3
+
+
+def draws(count: int, seed: int) -> list[Strike]:
+    """The strikes of a seed; a longer list begins with the shorter one."""
+    draw = random.Random(seed)
+    strikes = []
+    for _ in range(count):
+        phase = draw.choice(ANY_RANK + SERVER)
+        rank = draw.randrange(RANKS)
+        strikes.append(
+            Strike(
+                method=draw.choice(METHODS),
+                phase=phase,
+                how=draw.choice(HOWS),
+                rank=0 if phase in SERVER else rank,
+                round=draw.randrange(25),
+                share=draw.random(),
+            )
+        )
+    return strikes
+
+
+def survive(strike: Strike, folder: Path) -> float:
+    """Strike, and check all that is promised; gives the seconds until the job had ended."""
+    outcome = struck(strike, folder, RANKS)
+    check(strike, outcome)
+    check_resumed(strike, folder)
+    return outcome.after
+
+
+@click.command()
+@click.option("--count", default=200, show_default=True)
+@click.option("--seed", default=0, show_default=True)
+def main(count: int, seed: int) -> None:
+    seconds, failed = [], 0
+    strikes = draws(count, seed)
+    for number, strike in enumerate(strikes):
+        with TemporaryDirectory() as folder:
+            try:
+                seconds.append(survive(strike, Path(folder) / "run"))
+            except AssertionError as error:
+                failed += 1
+                click.echo(f"{number}: {strike}: {error}", err=True)
+    for field in ("phase", "how", "rank"):
+        click.echo(json.dumps({field: Counter(getattr(strike, field) for strike in strikes)}))
+    click.echo(
+        f"{count} kills, {failed} failed; ended within {max(seconds, default=0):.2f} s, "
+        f"median {median(seconds or [0]):.2f} s"
+    )
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
