@@ -102,7 +102,8 @@ class Mpi(Transport):
         request = self._messages.Isend([byte, MPI.BYTE], dest=self.rank)
         self._messages.Recv([byte.copy(), MPI.BYTE], source=self.rank)
         request.Wait()
-        self._messages.Bcast([byte, MPI.BYTE], root=0)
+        with self._waiting(self._measurements):
+            self._messages.Bcast([byte, MPI.BYTE], root=0)
         seen = observer.counted().since(before)
 
         def refuse() -> None:
