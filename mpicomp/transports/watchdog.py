@@ -14,10 +14,14 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import product
 from time import monotonic
 from typing import Any, NoReturn
 
-_QUESTION, _ANSWER = 1, 2  # tags
+import numpy as np
+
+_QUESTION, _WAITING, _COMPUTING, _BUSY = 1, 2, 3, 4  # tags of messages without content: no byte to count
+_NOTHING = np.empty(0, np.uint8)
 _LEAST_PATIENCE = 2.0  # seconds that a busy machine may take to answer
 
 
@@ -77,32 +81,34 @@ class Watchdog:
         if self._waiting_since == since:  # the same wait still
             self._say(self._verdict(answers))
 
-    def _ask(self) -> dict[int, float | None]:
-        """For each rank that answers, the seconds that it has been computing, None if it waits too."""
+    def _ask(self) -> dict[int, int]:
+        """What each rank that answers is doing."""
         others = range(1, self._comm.size)
-        self._sent += [self._comm.isend(None, rank, _QUESTION) for rank in others]
-        answers: dict[int, float | None] = {}
+        self._sent += [self._comm.Isend(_NOTHING, rank, _QUESTION) for rank in others]
+        answers: dict[int, int] = {}
         deadline = monotonic() + self._patience
         while len(answers) < len(others) and monotonic() < deadline and not self._over.wait(0.01):
-            for rank in others:
-                if self._comm.iprobe(rank, _ANSWER):
-                    answers[rank] = self._comm.recv(source=rank, tag=_ANSWER)
+            for rank, tag in product(others, (_WAITING, _COMPUTING, _BUSY)):
+                if self._comm.Iprobe(rank, tag):
+                    self._comm.Recv(_NOTHING, rank, tag)
+                    answers[rank] = tag
         return answers
 
-    def _verdict(self, answers: dict[int, float | None]) -> str:
+    def _verdict(self, answers: dict[int, int]) -> str:
         seconds = f"{self._timeout + self._patience:.3g} s"
         if silent := [rank for rank in range(1, self._comm.size) if rank not in answers]:
             return f"{self._names(silent)} silent for {seconds}"
-        if busy := [rank for rank, computing in answers.items() if (computing or 0) > self._timeout]:
+        if busy := [rank for rank, doing in answers.items() if doing == _BUSY]:
             return f"{self._names(busy)} computing for more than {self._timeout:g} s without a message"
         return f"every rank has been waiting for another for {seconds}"
 
     def _watch_server(self) -> None:
-        if self._comm.iprobe(0, _QUESTION):
-            self._comm.recv(source=0, tag=_QUESTION)
-            computing = None if self._waiting_since is not None else monotonic() - self._busy_since
-            self._sent.append(self._comm.isend(computing, 0, _ANSWER))
         since = self._waiting_since
+        if self._comm.Iprobe(0, _QUESTION):
+            self._comm.Recv(_NOTHING, 0, _QUESTION)
+            long = monotonic() - self._busy_since > self._timeout
+            doing = _WAITING if since is not None else _BUSY if long else _COMPUTING
+            self._sent.append(self._comm.Isend(_NOTHING, 0, doing))
         # The server speaks first if it can, and then the ranks one after the other.
         limit = 2 * self._timeout + 2 * self._patience + 0.5 * self._comm.rank
         if since is not None and monotonic() - since > limit:
