@@ -26,13 +26,13 @@ LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in mod
 
 # Libraries that only these files may import.
 HOMES = {
-    "mpi4py": {"transports/mpi.py", "bench/round.py"},
+    "mpi4py": {"transports/mpi.py", "transports/ending.py", "bench/round.py"},
     "matplotlib": {"figure.py"},
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
     "cupy": {"kernels/cuda/gpu.py"},
     "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "llvmlite": {"kernels/loading.py"},
-    "click": {"cli.py"},
+    "click": {f"cli/{name}.py" for name in ("__init__", "root", "options", "work", "look", "bench")},
     "constriction": {"coding/entropy.py"},
 }
 

@@ -1,4 +1,4 @@
-"""MPI: every rank is a process, rank 0 is the server.  The only module that imports mpi4py.
+"""MPI: every rank is a process, rank 0 is the server.
 
 Theory of operation.  Uplink: worker i's message is one non-blocking send with tag i's role below; the
 server receives them in worker order, each into the same buffer, so its memory is that of one message.
@@ -11,23 +11,19 @@ exactly the messages.
 Failure.  A rank whose worker fails sends the error in the message's place.  The server hears of it in
 its turn, drains what else is under way, and broadcasts the error, which then is raised on all ranks.
 What is not an ``MpicompError`` is a defect: its traceback is printed and the job aborted at once.
-A rank that says nothing any more is the ``watchdog``'s business.
+``ending`` is how.  A rank that says nothing any more is the ``watchdog``'s business.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 import pickle
 import sys
-import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from types import TracebackType
-from typing import NoReturn
 
 import numpy as np
 from mpi4py import MPI
@@ -35,18 +31,15 @@ from mpi4py import MPI
 from mpicomp.clock import Clock
 from mpicomp.coding.bits import Bytes
 from mpicomp.errors import ConfigError, MpicompError
-from mpicomp.transports import note_status
 from mpicomp.transports.base import Received, T, Transport, placement
+from mpicomp.transports.ending import end_now
 from mpicomp.transports.monitoring import Monitoring
 from mpicomp.transports.observer import MESSAGES, Library, Observer
-from mpicomp.transports.orphan import end_with_parent
 from mpicomp.transports.shim import Shim
 from mpicomp.transports.watchdog import Watchdog
 
 _DATA, _STOP, _ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
 CHUNK = 2**30
-_ABORT = 3.0  # seconds for Abort to end this process
-_GRACE = 0.3  # seconds for the launcher to pass on a traceback: MPICH's drops what it has not read
 
 
 class Mpi(Transport):
@@ -116,7 +109,7 @@ class Mpi(Transport):
 
     def _watched(self, comm: MPI.Comm, timeout: float) -> Watchdog:
         hosts = comm.allgather(MPI.Get_processor_name())
-        return Watchdog(comm, timeout, hosts, lambda: self.doing, _end_now)
+        return Watchdog(comm, timeout, hosts, lambda: self.doing, end_now)
 
     def gather(self, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int]) -> Received:
         return self._gather(self._messages, messages, senders, 0)
@@ -267,7 +260,7 @@ class Mpi(Transport):
     def abort(self) -> None:
         sys.stderr.write(f"mpicomp: rank {self.rank} failed.\n{traceback.format_exc()}")
         sys.stderr.flush()
-        _end_now()
+        end_now()
 
 
 def _meet(comm: MPI.Comm, timeout: float) -> None:
@@ -285,34 +278,8 @@ def _meet(comm: MPI.Comm, timeout: float) -> None:
                 f"{timeout:g} s, and not all of the {comm.size} ranks have come. The job ends.\n"
             )
             sys.stderr.flush()
-            _end_now()
+            end_now()
         time.sleep(0.001)
-
-
-def _end_now() -> NoReturn:
-    """End every rank, from any thread, once what has been printed has had time to be passed on."""
-    note_status(1)
-    time.sleep(_GRACE)
-    threading.Thread(target=MPI.COMM_WORLD.Abort, args=(1,), daemon=True).start()
-    time.sleep(_ABORT)
-    os._exit(1)  # MPICH's Abort may return, and one that cannot reach the launcher may not
-
-
-def _end_the_job(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """What nobody caught, anywhere in a script: the other ranks would wait for this one for ever.
-
-    An ``MpicompError`` is raised on all ranks alike, so the server speaks for all.
-    """
-    if issubclass(kind, MpicompError) and MPI.COMM_WORLD.rank > 0:
-        time.sleep(5)
-    else:
-        sys.__excepthook__(kind, error, trace)
-    _end_now()
-
-
-if MPI.COMM_WORLD.size > 1:
-    sys.excepthook = _end_the_job
-    end_with_parent()
 
 
 def library() -> str:

@@ -1,0 +1,28 @@
+"""The commands.  Each is a thin layer over a function that a script can call as well."""
+
+from __future__ import annotations
+
+import click
+
+from mpicomp.cli import bench, look, work
+from mpicomp.cli.root import INTERRUPTED, cli, complain
+from mpicomp.errors import MpicompError
+from mpicomp.launch import leave
+from mpicomp.signals import remember_signals
+
+__all__ = ["bench", "look", "main", "work"]
+
+
+def main() -> None:
+    """Run the command line.  Errors are printed once, by rank 0, without a traceback."""
+    remember_signals()
+    try:
+        status = cli.main(prog_name="mpicomp", standalone_mode=False)
+    except click.ClickException as error:
+        status = complain(error.show, error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        status = INTERRUPTED
+    except MpicompError as error:
+        message = f"mpicomp: {error}"
+        status = complain(lambda: click.echo(message, err=True), 1)
+    leave(status if isinstance(status, int) else 0)

@@ -1,0 +1,200 @@
+"""Commands that measure this machine, and predict others: bench, predict."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mpicomp.cli.options import Rate, Time, server_option
+from mpicomp.cli.root import cli, elsewhere, relaunch
+from mpicomp.errors import ConfigError
+from mpicomp.transports import launched_rank
+
+
+@cli.group()
+def bench() -> None:
+    """Benchmarks, each beside the machine's own limit."""
+
+
+@bench.command("round")
+@click.option("--ranks", type=click.IntRange(2), default=4, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as one line of JSON.")
+def bench_round(ranks: int, as_json: bool) -> int:
+    """Rounds a second of MARINA + RandK, beside a bare mpi4py loop moving the same bytes."""
+    if elsewhere(ranks):
+        return relaunch(ranks)
+    from mpicomp.bench.round import round_overhead
+
+    figures = round_overhead()
+    if launched_rank() == 0:
+        if as_json:
+            click.echo(json.dumps(figures))
+        else:
+            line = (
+                "d = {d}, {nonzeros_per_worker} non-zeros a worker, {ranks} ranks: "
+                "{rounds_per_second:.4g} rounds/s, bare loop {bare_rounds_per_second:.4g}, "
+                "{ratio:.2f} times its time; "
+                "{ratio_to_still:.2f} times that of one that stands still"
+            )
+            for case in figures:
+                click.echo(line.format(**case))
+    return 0
+
+
+def _dimensions(*default: int) -> Any:
+    kind = click.IntRange(1000)
+    return click.option(
+        "-d", "dimensions", type=kind, multiple=True, default=default, show_default=bool(default)
+    )
+
+
+@bench.command("kernels")
+@_dimensions()
+@click.option("--dtype", type=click.Choice(["f4", "f8"]), default="f4", show_default=True)
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json: bool) -> int:
+    """What compressing, and adding what was received, cost beside a copy of the vector.
+
+    On the CPU with one thread, by default at d = 10^6 and 25*10^6; on a GPU in f4, at 25*10^6, 10^8, 10^9.
+    """
+    if device == "cuda":
+        from mpicomp.bench.cuda import SIZES, device_kernels
+
+        if dtype != "f4":
+            raise ConfigError(f"--dtype {dtype} with --device cuda; allowed: f4.")
+        figures = iter(device_kernels(dimensions or SIZES))
+        line = "{call}, d = {d}: {seconds:.3g} s, {fraction:.2f} of a copy, {gigabytes_per_second:.0f} GB/s"
+    else:
+        from mpicomp.bench.kernels import kernel_costs
+
+        figures = chain.from_iterable(kernel_costs(d, dtype) for d in dimensions or (10**6, 25 * 10**6))
+        line = (
+            "{compressor}, d = {d}, {dtype}: compress {compress_seconds:.3g} s, {compress_copies:.2f} copies "
+            "of {copied} values; add {add_seconds:.3g} s, {add_copies:.2f} copies"
+        )
+    for case in figures:
+        plain = "; plain numpy compresses in {plain_copies:.3g} copies" if case.get("plain_copies") else ""
+        click.echo(json.dumps(case) if as_json else (line + plain).format(**case))
+    return 0
+
+
+@bench.command("wire")
+@_dimensions(10**6)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_wire(dimensions: tuple[int, ...], as_json: bool) -> int:
+    """Bits of sets of k of d positions beside log2 C(d, k), and the coordinates coded a second."""
+    from mpicomp.bench.wire import wire_costs
+
+    line = (
+        "d = {d}, k = {k}: {bits} bits, {of_optimum:.3f} of log2 C(d, k); "
+        "{encoded_per_second:.3g} coordinates/s coded, {decoded_per_second:.3g} decoded"
+    )
+    for d in dimensions:
+        for case in wire_costs(d):
+            click.echo(json.dumps(case) if as_json else line.format(**case))
+    return 0
+
+
+@bench.command("models")
+@click.option("--data", default="digits", show_default=True, help="Images, as for mlp(data=..).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_models(data: str, as_json: bool) -> int:
+    """Bits a symbol with the model of another round, or layer, beside a message's own and the packed form."""
+    from mpicomp.bench.models import model_costs
+
+    for case in model_costs(data):
+        by = ", ".join(f"{bits:.3f} by {name}" for name, bits in case["by_model_of"].items())
+        line = "{method}, {message}: {packed:.3f} packed, {fitted:.3f} fitted; {by}; entropy {entropy:.3f}"
+        click.echo(json.dumps(case) if as_json else line.format(**case, by=by))
+    return 0
+
+
+@bench.command("link")
+@click.argument("suite", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--rate", "rates", default="100mbit,1gbit,10gbit", show_default=True, help="Of the links.")
+@click.option("--latency", type=Time(), default="0ms", show_default=True, help="That links add.")
+@click.option("--hosts", type=click.IntRange(2), help="In the place of the suite's workers; one each.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the results [runs/NAME OF SUITE].")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_link(
+    suite: Path, rates: str, latency: float, hosts: int | None, out: Path | None, as_json: bool
+) -> None:
+    """Time to accuracy of SUITE.toml's methods on hosts joined by links of these rates; needs root.
+
+    Prints the times, the speed-up over dense GD and AGD and over the same method uncompressed, and the
+    link speed below which compressing wins, measured and as the model of `mpicomp predict` has it.
+    Each method has the step size of its text or, with `tune`, the best of a run in one process.
+    """
+    from mpicomp.bench.linkreport import publish, tables
+    from mpicomp.bench.units import parse_rate
+    from mpicomp.suite import load_suite
+
+    loaded = load_suite(suite)
+    folder = out or Path("runs") / suite.stem
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the hosts end with this process, in whatever way
+    results = publish(
+        loaded if hosts is None else replace(loaded, workers=hosts),
+        [parse_rate(rate) for rate in rates.split(",")],
+        latency,
+        folder,
+        lambda what: click.echo(what, err=True),
+    )
+    if as_json:
+        for row in results.to_json():
+            click.echo(json.dumps(row))
+    else:
+        click.echo(tables(results))
+    click.echo(f"{folder}/link.png, link.md, link.json", err=True)
+
+
+@cli.command()
+@click.option("--problem", help="Such as \"logistic(data='digits', lam=1e-3)\"; runs here, with few workers.")
+@click.option("--method", "methods", multiple=True, help="What to predict; may be given several times.")
+@click.option("--up", type=click.FloatRange(0), help="Bytes of a worker's message, without --problem.")
+@click.option("--down", type=click.FloatRange(0), help="Bytes of the broadcast, without --problem.")
+@click.option("--workers", type=click.IntRange(2), required=True, help="One a rank and host.")
+@click.option("--rate", type=Rate(), required=True, help="Of every host's link: 100mbit, 10gbit.")
+@click.option("--latency", type=Time(), default="50us", show_default=True, help="One way, of all.")
+@click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True)
+@server_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a method.")
+def predict(
+    problem: str | None,
+    methods: tuple[str, ...],
+    up: float | None,
+    down: float | None,
+    workers: int,
+    rate: float,
+    latency: float,
+    rounds: int,
+    server: str,
+    as_json: bool,
+) -> None:
+    """Round time, server load and total time for numbers of workers that do not fit here.
+
+    From the model that `mpicomp bench link` is checked against, whose assumptions are printed too.
+    """
+    from mpicomp.bench.model import Link
+    from mpicomp.bench.predict import forecast, given, report
+    from mpicomp.config import parse_method, parse_problem
+
+    network: Any = {"workers": workers, "link": Link(rate, latency), "dedicated": server == "dedicated"}
+    if problem is not None and methods and up is None and down is None:
+        chosen = parse_problem(problem)
+        found = [forecast(parse_method(text), chosen, **network) for text in methods]
+    elif problem is None and not methods and up is not None and down is not None:
+        found = [given(up, down, **network)]
+    else:
+        raise ConfigError("predict takes either --problem and --method, or --up and --down.")
+    if as_json:
+        for one in found:
+            click.echo(json.dumps(one.to_json(rounds)))
+    else:
+        click.echo(report(found, rounds))

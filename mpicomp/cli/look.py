@@ -1,0 +1,61 @@
+"""Commands that show what there is: plot, list, data, doctor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mpicomp.cli.root import cli
+from mpicomp.transports import launched_rank
+
+
+@cli.command()
+@click.argument(
+    "folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
+@click.option("--out", type=click.Path(path_type=Path), help="The figure [FOLDER/figure.png].")
+def plot(folders: tuple[Path, ...], out: Path | None) -> None:
+    """Draw the figure of a comparison, or of one or several runs, from the saved rows."""
+    from mpicomp.report import plot as draw
+
+    click.echo(draw(folders, out))
+
+
+@cli.command("list")
+@click.argument("kind", required=False, type=click.Choice(["methods", "compressors", "problems", "data"]))
+def list_(kind: str | None) -> None:
+    """Every method, compressor, problem and data set, with parameters and paper."""
+    from mpicomp.catalogue import catalogue
+
+    for line in catalogue(kind):
+        click.echo(line)
+
+
+@cli.group()
+def data() -> None:
+    """Data sets: fetch them; `mpicomp list data` says which there are."""
+
+
+@data.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option("--from", "source", help="A folder or the URL of a mirror, instead of the official address.")
+def fetch(names: tuple[str, ...], source: str | None) -> None:
+    """Fetch data sets, check them against their known SHA-256, and parse them into the cache."""
+    from mpicomp.data import fetch as fetch_set
+
+    for name in names:
+        found = fetch_set(name, source)
+        rows, features = found.shape
+        click.echo(f"{name}: {rows} rows, {features} features, sha256 {found.sha256[:12]}")
+
+
+@cli.command()
+def doctor() -> int:
+    """Say which MPI, how many ranks, GPU and Slurm there are, and what to do about what is wrong."""
+    from mpicomp.doctor import examine
+
+    findings = examine()
+    for finding in findings if launched_rank() == 0 else []:
+        click.echo(finding)
+    return 0 if all(f.good for f in findings) else 1

@@ -1,0 +1,90 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+class Rate(click.ParamType):
+    name = "rate"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        from mpicomp.bench.units import parse_rate
+
+        return parse_rate(value)
+
+
+class Time(click.ParamType):
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        from mpicomp.bench.units import parse_time
+
+        return parse_time(value)
+
+
+ranks_option = click.option("--ranks", type=click.IntRange(1), help="Start that many MPI ranks.")
+server_option = click.option(
+    "--server",
+    type=click.Choice(["shared", "dedicated"]),
+    default="shared",
+    show_default=True,
+    help="Whether rank 0 hosts workers too, or is the server only.",
+)
+device_option = click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Where vectors, gradients and compression are; ranks on a host share its GPUs.",
+)
+
+
+# For a job script that is submitted again and again, --resume-or-start is right each time.
+resume_options = (
+    click.option("--resume", "resume", flag_value="yes", help="Continue what --out holds."),
+    click.option(
+        "--resume-or-start", "resume", flag_value="if begun", help="Continue what --out holds, if anything."
+    ),
+)
+RESUME = {None: False, "yes": True, "if begun": None}  # as ``run`` and ``compare`` take it
+
+run_options = (
+    click.option("--problem", required=True, help="Such as \"logistic(data='digits', lam=1e-3)\"."),
+    click.option("--method", required=True, help='Such as "marina(Q=randk(k=0.01), gamma=theory)".'),
+    click.option("--workers", type=click.IntRange(1), default=8, show_default=True),
+    click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True),
+    click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
+    ranks_option,
+    server_option,
+    device_option,
+    click.option(
+        "--every", type=click.IntRange(1), default=10, show_default=True, help="Rounds between rows."
+    ),
+    click.option("--target-grad-norm-sq", type=float, help="Stop when |∇f|² is at most this."),
+    click.option("--max-bytes", type=click.IntRange(1), help="Stop after this many bytes, both directions."),
+    click.option("--max-seconds", type=float, help="Stop after this many seconds."),
+    click.option("--out", type=click.Path(path_type=Path), help="Folder for the record of the run."),
+    *resume_options,
+    click.option("--checkpoint-every", type=click.IntRange(1), help="Rounds between checkpoints in --out."),
+    click.option(
+        "--stall-timeout",
+        type=click.FloatRange(0, min_open=True),
+        metavar="SECONDS",
+        help="End the job, naming who is silent, when ranks have waited that long [off].",
+    ),
+    click.option(
+        "--verify-bytes", is_flag=True, help="Fail unless MPI's own count is the ledger's, byte for byte."
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print the outcome as one line of JSON."),
+)
+
+
+def with_options(options: Sequence[Any]) -> Any:
+    """One decorator for several options, which the help lists in their order."""
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)

@@ -1,0 +1,178 @@
+"""Commands that run methods: run, submit, compare, launch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from mpicomp.cli.options import (
+    RESUME,
+    device_option,
+    ranks_option,
+    resume_options,
+    run_options,
+    server_option,
+    with_options,
+)
+from mpicomp.cli.root import INTERRUPTED, cli, complain, elsewhere, on_stderr, relaunch, show_tables, watched
+from mpicomp.errors import ConfigError
+from mpicomp.launch import launch
+from mpicomp.progress import rounds, stages
+from mpicomp.tables import phases_table, summary_table, terminal
+from mpicomp.transports import launched_rank
+
+
+@cli.command()
+@with_options(run_options)
+def run(ranks: int | None, server: str, resume: str | None, as_json: bool, **options: Any) -> int:
+    """Run one method on one problem."""
+    from mpicomp.config import parse_method, parse_problem, to_text
+    from mpicomp.run import run as run_method
+
+    method, problem = parse_method(options.pop("method")), parse_problem(options.pop("problem"))
+    if elsewhere(ranks):
+        return relaunch(ranks)
+    with rounds(options["rounds"], watched()) as progress:
+        options |= {"resume": RESUME[resume], "dedicated": server == "dedicated"}
+        outcome = run_method(method, problem, progress=progress, **options)
+    if launched_rank() == 0:
+        summary = outcome.summary() | {"method": to_text(outcome.method), "problem": to_text(outcome.problem)}
+        if as_json:
+            click.echo(json.dumps(summary))
+        else:
+            show_tables(summary_table(summary), phases_table(summary))
+    return INTERRUPTED if outcome.status == "interrupted" else 0
+
+
+@cli.command()
+@with_options(run_options)
+@click.option("--nodes", type=click.IntRange(1), help="Nodes to spread the ranks over.")
+@click.option("--time", metavar="LIMIT", help="How long it may take, as sbatch has it: 01:30:00, or minutes.")
+@click.option("--partition", help="Where to run, as `sinfo` lists them.")
+@click.option("--account", help="Whom to charge.")
+@click.option("--requeue", is_flag=True, help="Save and queue again when time is up, until it is done.")
+@click.option("--dry-run", is_flag=True, help="Show the job script and do not submit it.")
+@click.pass_context
+def submit(
+    context: click.Context,
+    method: str,
+    problem: str,
+    ranks: int | None,
+    out: Path | None,
+    nodes: int | None,
+    time: str | None,
+    partition: str | None,
+    account: str | None,
+    requeue: bool,
+    dry_run: bool,
+    **_: Any,
+) -> int:
+    """Submit a run to Slurm: the options of `run`, and what to ask of Slurm.
+
+    For further options of sbatch, save what --dry-run shows and edit it, or set sbatch's own variables,
+    such as SBATCH_QOS.
+    """
+    from mpicomp.config import parse_method, parse_problem
+    from mpicomp.submit import job_script
+    from mpicomp.submit import submit as hand_over
+
+    parse_method(method), parse_problem(problem)
+    if requeue and out is None:
+        raise ConfigError("--requeue needs a folder to save the state in: give --out.")
+    request = {
+        "ntasks": ranks or 1,
+        "nodes": nodes,
+        "time": time,
+        "partition": partition,
+        "account": account,
+    }
+    script = job_script(requeue, request, _given(context, [o for o in run.params if o.name != "ranks"]))
+    if dry_run:
+        click.echo(script, nl=False)
+        return 0
+    return hand_over(script)
+
+
+def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[str]:
+    """Those of ``options`` that the command line has, as it would be written."""
+    words: list[str] = []
+    for option in options:
+        value = context.params[str(option.name)]
+        if context.get_parameter_source(str(option.name)) is not ParameterSource.COMMANDLINE:
+            continue
+        if not getattr(option, "is_flag", False):
+            words += [option.opts[0], str(value)]
+        elif value in (True, getattr(option, "flag_value", None)):
+            words.append(option.opts[0])
+    return words
+
+
+@cli.command()
+@click.argument("suite", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the results [runs/NAME OF SUITE].")
+@with_options(resume_options)
+@click.option(
+    "--part", metavar="I/N", help="Run one N-th of it; whichever part ends last writes table and figure."
+)
+@ranks_option
+@server_option
+@device_option
+def compare(
+    suite: Path,
+    out: Path | None,
+    resume: str | None,
+    part: str | None,
+    ranks: int | None,
+    server: str,
+    device: str,
+) -> int:
+    """Run the methods of SUITE.toml on its problem, or on that of each [[case]]; write table and figure."""
+    from mpicomp.compare import WHOLE, compare_all
+    from mpicomp.compare import compare as compare_methods
+    from mpicomp.results import unfinished
+    from mpicomp.study import Study, load
+    from mpicomp.suite import parse_part
+
+    loaded, share = load(suite), WHOLE if part is None else parse_part(part)
+    if elsewhere(ranks):
+        return relaunch(ranks)
+    folder = out or Path("runs") / suite.stem
+    with stages(watched()) as progress:
+        try:
+            options: Any = {"part": share, "dedicated": server == "dedicated", "device": device}
+            # The parts of one comparison share its folder.
+            options |= {"progress": progress, "resume": None if part else RESUME[resume]}
+            if isinstance(loaded, Study):
+                compare_all(loaded, folder, **options)
+            else:
+                compare_methods(loaded, folder, **options)
+        except KeyboardInterrupt:
+            message = f"mpicomp: interrupted. --resume continues, with what {folder} holds."
+            return complain(lambda: click.echo(message, err=True), INTERRUPTED)
+    if launched_rank() == 0:
+        from mpicomp.report import publish, publish_study
+
+        if part and (missing := unfinished(folder)):
+            runs = "1 run" if missing == 1 else f"{missing} runs"
+            click.echo(f"part {part} is done; {runs} of other parts missing yet")
+            return 0
+        if isinstance(loaded, Study):
+            lines = publish_study(folder)
+            show_tables(*(terminal(lines[case.label], case.suite) for case in loaded.cases))
+        else:
+            show_tables(terminal(publish(folder), loaded))
+        click.echo(f"{folder}/figure.png, table.md", err=on_stderr())
+    return 0
+
+
+@cli.command("launch", context_settings={"ignore_unknown_options": True})
+@click.option("--ranks", type=click.IntRange(1), required=True)
+@click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED)
+def launch_(ranks: int, script: tuple[str, ...]) -> int:
+    """Run a Python SCRIPT of your own on several ranks: mpirun, with the flags it needs here."""
+    return launch(ranks, ["-m", "mpi4py", *script])

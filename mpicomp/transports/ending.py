@@ -1,0 +1,48 @@
+"""How a job ends before its time: on all ranks, whoever has met what ends it.
+
+The others would wait for ever for a rank that only left.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import NoReturn
+
+from mpi4py import MPI
+
+from mpicomp.errors import MpicompError
+from mpicomp.transports import note_status
+from mpicomp.transports.orphan import end_with_parent
+
+_ABORT = 3.0  # seconds for Abort to end this process
+_GRACE = 0.3  # seconds for the launcher to pass on a traceback: MPICH's drops what it has not read
+
+
+def end_now() -> NoReturn:
+    """End every rank, from any thread, once what has been printed has had time to be passed on."""
+    note_status(1)
+    time.sleep(_GRACE)
+    threading.Thread(target=MPI.COMM_WORLD.Abort, args=(1,), daemon=True).start()
+    time.sleep(_ABORT)
+    os._exit(1)  # MPICH's Abort may return, and one that cannot reach the launcher may not
+
+
+def _end_the_job(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What nobody caught, anywhere in a script: the other ranks would wait for this one for ever.
+
+    An ``MpicompError`` is raised on all ranks alike, so the server speaks for all.
+    """
+    if issubclass(kind, MpicompError) and MPI.COMM_WORLD.rank > 0:
+        time.sleep(5)
+    else:
+        sys.__excepthook__(kind, error, trace)
+    end_now()
+
+
+if MPI.COMM_WORLD.size > 1:
+    sys.excepthook = _end_the_job
+    end_with_parent()
