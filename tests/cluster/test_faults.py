@@ -14,7 +14,7 @@ import pytest
 
 import mpicomp
 from mpicomp import MARINA, PermK
-from mpicomp.bench.hosts import CONTROL, MESSAGES, Hosts, why_not
+from mpicomp.bench.hosts import AGENT, CONTROL, MESSAGES, Hosts, why_not
 from mpicomp.config import parse_method, parse_problem
 from mpicomp.errors import RecordError
 from mpicomp.problems import Quadratics
@@ -56,7 +56,7 @@ def start_across(hosts: Hosts, folder: Path, launched: bool) -> subprocess.Popen
         addresses = folder.with_name("hostfile")
         addresses.write_text("".join(f"{CONTROL}.{i + 1} slots=1\n" for i in range(hosts.n)))
         environment |= {
-            "PRTE_MCA_plm_ssh_agent": str(hosts._agent),
+            "PRTE_MCA_plm_ssh_agent": AGENT,
             "PRTE_MCA_prte_if_include": f"{CONTROL}.0/24",
             "PRTE_MCA_prte_default_hostfile": str(addresses),
             "PRTE_MCA_rmaps_default_mapping_policy": "slot",
@@ -66,8 +66,6 @@ def start_across(hosts: Hosts, folder: Path, launched: bool) -> subprocess.Popen
             "OMPI_MCA_mpi_yield_when_idle": "1",
         }
         command = hosts.command(None, sys.executable, *arguments, "--ranks", str(hosts.n))
-    # A folder for Open MPI's own files: in the lab's PID namespaces process numbers repeat.
-    environment["PRTE_MCA_prte_tmpdir_base"] = hosts._folder.name
     return subprocess.Popen(
         command,
         env=environment,
