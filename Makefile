@@ -29,7 +29,7 @@ test: $(READY)  ## all tests, then those that run on 4 ranks at once
 	$(BIN)/python -m pytest --ignore=tests/mpi
 	$(MAKE) --no-print-directory test-4
 
-test-cluster: $(READY)  ## jobs on a real Slurm that the tests start: needs slurm-wlm and munge
+test-cluster: $(READY)  ## a real Slurm, and hosts joined by links: needs slurm-wlm and munge, iproute2, root
 	$(BIN)/python -m pytest tests/cluster
 
 test-%: $(READY)  ## the MPI tests on that many ranks, as in `make test-4`
@@ -54,7 +54,7 @@ format: $(READY)  ## bring the code into form
 bench: $(READY)  ## what rounds, compressing and index codes cost on this machine, into docs/benchmarks.md
 	printf '# Benchmarks\n\n%s, %s, %s cores\n' "$$(date +%F)" \
 	    "$$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)" "$$(nproc)" > docs/benchmarks.md
-	for b in 'round --ranks 4' kernels wire; do \
+	for b in 'round --ranks 4' 'round --ranks 4' 'round --ranks 4' kernels wire; do \
 	    printf '\n    $$ mpicomp bench %s\n' "$$b" && $(BIN)/mpicomp bench $$b | sed 's/^/    /' || exit 1; \
 	done >> docs/benchmarks.md
 

@@ -109,8 +109,13 @@ def compare_all(
             work = [piece for of, piece in share if of is case]
             where = {"dedicated": dedicated, "device": device}
             _compare(case.suite, work, folder / case.slug, None, where, progress)
-    finally:
+    except (MpicompError, KeyboardInterrupt):  # the same on all ranks
         control.close()
+        raise
+    except BaseException:
+        control.abort()
+        raise
+    control.close()
 
 
 class _Job:

@@ -189,9 +189,8 @@ def leave(status: int) -> NoReturn:
     than 0 in many lines, after the one that says what is wrong.
     """
     if STATUS in os.environ:
-        if launched_rank() == 0:
-            note_status(status)
-        status = 0
+        if launched_rank() > 0 or note_status(status):
+            status = 0
     elif status and launched_rank() > 0:
         time.sleep(2)  # mpirun ends the job at the first rank that leaves so: rank 0 has to speak before
     sys.exit(status)

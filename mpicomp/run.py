@@ -107,7 +107,7 @@ def run(
                       whose number is this rank's on its host; messages pass through the host's memory
     stall_timeout     seconds; ranks that wait for longer name who is silent and end the job (MPI).  It has to
                       exceed the longest time that a rank computes between two messages: to read its data,
-                      the gradients of its workers in one round, an observation
+                      the gradients of its workers in one round, an observation, writing a checkpoint
     verify_bytes      have the MPI library count too; ``CountError`` unless the ledger says the same
     progress          called on the server after each round with its number, and the row if there is one
 

@@ -100,6 +100,22 @@ def test_submit_shows_the_script_it_would_submit():
     assert words[-5:] == ["--server", "dedicated", "--out", "it's", "--json"]
 
 
+def test_a_submitted_run_gets_its_gpus_and_resumes_once():
+    """A rank's GPU is asked for; a script that is queued again has its own way of resuming."""
+    done = mpicomp(*SUBMIT, "--device", "cuda", "--requeue", "--resume", "--out", "o", "--dry-run")
+    assert "--gpus-per-task=1" in done.stdout and "--device cuda" in done.stdout
+    assert re.findall(r"--resume\S*", done.stdout) == ["--resume-or-start"]
+    assert "gpus" not in mpicomp(*SUBMIT, "--dry-run").stdout
+
+
+def test_a_status_that_the_launcher_cannot_be_told_is_left_with(tmp_path):
+    """As on a host where the launcher's folder is not: then mpirun has to hear of it."""
+    wrong = ("run", "--problem", "nosuch", "--method", "gd")
+    told = tmp_path / "status"
+    assert mpicomp(*wrong, MPICOMP_STATUS=str(told)).returncode == 0 and told.read_text() == "1"
+    assert mpicomp(*wrong, MPICOMP_STATUS=str(tmp_path / "nowhere" / "status")).returncode == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

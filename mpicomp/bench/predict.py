@@ -60,12 +60,12 @@ class Forecast:
     @property
     def link_load(self) -> float:
         """The fraction of a round for which the server's link is busy, in its busier direction."""
-        return 8 * HEADERS * max(self.received, self.sent) / self.link.rate / self.round.total
+        return 8 * HEADERS * max(self.received, self.sent) / self.link.rate / (self.round.total or 1.0)
 
     @property
     def processor_load(self) -> float:
         """The fraction of a round for which the server decodes and adds messages."""
-        return self.round.server / self.round.total
+        return self.round.server / (self.round.total or 1.0)
 
     def to_json(self, rounds: int) -> dict[str, Any]:
         """Everything, as plain data."""

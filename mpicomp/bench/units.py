@@ -12,7 +12,10 @@ _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 def parse_rate(text: str) -> float:
     """Bits a second."""
-    return _parse("rate", text, _RATES, "100mbit, 2.5gbit")
+    rate = _parse("rate", text, _RATES, "100mbit, 2.5gbit")
+    if not rate:
+        raise ConfigError(f"rate {text!r}; allowed: one above 0.")
+    return rate
 
 
 def parse_time(text: str) -> float:

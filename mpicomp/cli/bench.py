@@ -62,7 +62,8 @@ def _dimensions(*default: int) -> Any:
 def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json: bool) -> int:
     """What compressing, and adding what was received, cost beside a copy of the vector.
 
-    On the CPU with one thread, by default at d = 10^6 and 25*10^6; on a GPU in f4, at 25*10^6, 10^8, 10^9.
+    On the CPU with MPICOMP_NUM_THREADS threads (1), by default at d = 10^6 and 25*10^6; on a GPU in f4,
+    at 25*10^6, 10^8 and 10^9.
     """
     if device == "cuda":
         from mpicomp.bench.cuda import SIZES, device_kernels
@@ -179,7 +180,7 @@ def predict(
 ) -> None:
     """Round time, server load and total time for numbers of workers that do not fit here.
 
-    From the model that `mpicomp bench link` is checked against, whose assumptions are printed too.
+    From the model that `mpicomp bench link` checks; its assumptions are printed too.
     """
     from mpicomp.bench.model import Link
     from mpicomp.bench.predict import forecast, given, report

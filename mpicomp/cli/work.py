@@ -70,6 +70,7 @@ def submit(
     account: str | None,
     requeue: bool,
     dry_run: bool,
+    device: str,
     **_: Any,
 ) -> int:
     """Submit a run to Slurm: the options of `run`, and what to ask of Slurm.
@@ -87,11 +88,13 @@ def submit(
     request = {
         "ntasks": ranks or 1,
         "nodes": nodes,
+        "gpus-per-task": 1 if device == "cuda" else None,
         "time": time,
         "partition": partition,
         "account": account,
     }
-    script = job_script(requeue, request, _given(context, [o for o in run.params if o.name != "ranks"]))
+    told = {"ranks", "resume"} if requeue else {"ranks"}  # by the script itself
+    script = job_script(requeue, request, _given(context, [o for o in run.params if o.name not in told]))
     if dry_run:
         click.echo(script, nl=False)
         return 0

@@ -43,11 +43,16 @@ def local_rank() -> int:
     return int(next((os.environ[name] for name in _LOCAL_RANKS if name in os.environ), "0"))
 
 
-def note_status(status: int) -> None:
-    """Tell ``mpicomp launch``, if it started this rank here, the job's exit status: it is about to end."""
+def note_status(status: int) -> bool:
+    """Tell ``mpicomp launch``, if it started this rank here, the job's exit status: it is about to end.
+
+    Gives whether it was told; on another host it cannot be.
+    """
     if STATUS in os.environ:
-        with suppress(OSError):  # on another host there is no such folder
+        with suppress(OSError):
             Path(os.environ[STATUS]).write_text(str(status))
+            return True
+    return False
 
 
 def _remedy() -> str:

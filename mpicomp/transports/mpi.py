@@ -77,8 +77,12 @@ class Mpi(Transport):
         self._watchdog = None if stall_timeout is None else self._watched(comm.Dup(), stall_timeout)
         self._silent = not self.is_server and not self.hosted  # no message can say that it was asked to stop
         if observed and self.ranks > 1:  # else nothing crosses
-            self.observer = self.together(self._observe)
-            self._try(self.observer)
+            try:
+                self.observer = self.together(self._observe)
+                self._try(self.observer)
+            except MpicompError:  # the same on all ranks
+                self.close()
+                raise
 
     def _observe(self) -> Observer:
         if MPI.Comm.Compare(self._messages, MPI.COMM_WORLD) != MPI.CONGRUENT:

@@ -111,7 +111,7 @@ def find_library() -> Library | None:
     Another process finds out: this one could not look and then still put something in front of it.
     """
     probe = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True)
-    return None if probe.returncode else Library(*json.loads(probe.stdout))
+    return None if probe.returncode else Library(*json.loads(probe.stdout.splitlines()[-1]))
 
 
 def prepare() -> None:

@@ -84,6 +84,9 @@ class Watchdog:
     def _ask(self) -> dict[int, int]:
         """What each rank that answers is doing."""
         others = range(1, self._comm.size)
+        for rank, tag in product(others, (_WAITING, _COMPUTING, _BUSY)):
+            while self._comm.Iprobe(rank, tag):  # too late for the question before
+                self._comm.Recv(_NOTHING, rank, tag)
         self._sent += [self._comm.Isend(_NOTHING, rank, _QUESTION) for rank in others]
         answers: dict[int, int] = {}
         deadline = monotonic() + self._patience
