@@ -15,6 +15,7 @@ from mpicomp.coding.bits import Bytes
 from mpicomp.coding.values import WIDTH
 from mpicomp.compressors import RandK, Sparse
 from mpicomp.errors import MpicompError
+from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.loop import Loop
 from mpicomp.methods import MARINA
@@ -138,7 +139,7 @@ class _Bare:
         self.exchange(k)
         indices, values = self.changes[k]
         self.g[indices] += values
-        self.x -= self.gamma * self.g
+        add_scaled(self.x, self.g, -self.gamma)
 
     def exchange(self, k: int) -> None:
         self.f.grad(self.x)
