@@ -18,7 +18,9 @@ from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
 from mpicomp.record import Recorder, Row, describe_machine
 
-GROWTH = 1e12  # a squared gradient norm this many times the first local ones, and 1, counts as divergence
+GROWTH = (
+    1e12  # a squared gradient norm this many times the first local ones, or 1 if they are less, is divergence
+)
 
 Progress = Callable[[int, Row | None], None]
 

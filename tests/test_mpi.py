@@ -197,6 +197,19 @@ def test_a_batch_script_of_slurm_is_no_rank():
     assert done.returncode == 0, done.stderr
 
 
+def _long_job(folder):
+    """`mpicomp run --ranks 2`, under way and far from its end."""
+    arguments = ("run", *QUADRATIC, *EF21, "--rounds", "1000000", "--ranks", "2", "--out", str(folder))
+    job = subprocess.Popen(
+        [sys.executable, "-m", "mpicomp", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _wait_for_rows(folder / "rows.csv", 4)
+    return job
+
+
 def _wait_for_rows(path, rows: int) -> None:
     deadline = time.monotonic() + LIMIT
     while not path.exists() or len(path.read_text().splitlines()) < rows + 1:
@@ -224,24 +237,7 @@ def test_a_signal_ends_the_run_in_good_order_and_it_resumes_on_other_ranks(tmp_p
 
 def test_control_c_reaches_ranks_that_the_command_started(tmp_path):
     """Ctrl-C on `mpicomp run --ranks 2`: exit status 130, a summary, and every row kept."""
-    arguments = (
-        "run",
-        *QUADRATIC,
-        *EF21,
-        "--rounds",
-        "1000000",
-        "--ranks",
-        "2",
-        "--out",
-        str(tmp_path / "run"),
-    )
-    job = subprocess.Popen(
-        [sys.executable, "-m", "mpicomp", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    _wait_for_rows(tmp_path / "run" / "rows.csv", 4)
+    job = _long_job(tmp_path / "run")
     job.send_signal(signal.SIGINT)
     done = finish(job)
     assert done.returncode == 130, done.stderr
@@ -251,24 +247,7 @@ def test_control_c_reaches_ranks_that_the_command_started(tmp_path):
 
 def test_ending_the_command_ends_its_ranks(tmp_path):
     """`timeout` and batch systems send SIGTERM to the command, not to mpirun: no rank is left behind."""
-    arguments = (
-        "run",
-        *QUADRATIC,
-        *EF21,
-        "--rounds",
-        "1000000",
-        "--ranks",
-        "2",
-        "--out",
-        str(tmp_path / "run"),
-    )
-    job = subprocess.Popen(
-        [sys.executable, "-m", "mpicomp", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    _wait_for_rows(tmp_path / "run" / "rows.csv", 4)
+    job = _long_job(tmp_path / "run")
     job.terminate()
     assert finish(job).returncode == 130
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
@@ -276,24 +255,7 @@ def test_ending_the_command_ends_its_ranks(tmp_path):
 
 def test_a_batch_system_may_ask_every_process_to_end(tmp_path):
     """The command, mpirun and the ranks, all at once: the state is saved, and the status says so."""
-    arguments = (
-        "run",
-        *QUADRATIC,
-        *EF21,
-        "--rounds",
-        "1000000",
-        "--ranks",
-        "2",
-        "--out",
-        str(tmp_path / "run"),
-    )
-    job = subprocess.Popen(
-        [sys.executable, "-m", "mpicomp", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    _wait_for_rows(tmp_path / "run" / "rows.csv", 4)
+    job = _long_job(tmp_path / "run")
     everyone = _family(job.pid)
     assert len(everyone) >= 4
     for pid in everyone:

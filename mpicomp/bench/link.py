@@ -197,7 +197,7 @@ def _timing(hosts: Hosts, c: Contender, pairs: list[tuple[Known, dict[str, Any]]
     last = [alone.done.rows[-1] for alone, _ in pairs]
     rate, share = hosts.rate or inf, max(1.0, hosts.n / len(os.sched_getaffinity(0)))
     alpha = latency_of(median(across["empty_round_seconds"] for _, across in pairs), hosts.n)
-    mean = Costs(
+    typical = Costs(
         *(median(values) for values in zip(*(astuple(known.costs) for known, _ in pairs), strict=True))
     )
     rounds = round(median(row.round for row in last))
@@ -215,10 +215,10 @@ def _timing(hosts: Hosts, c: Contender, pairs: list[tuple[Known, dict[str, Any]]
         down_bytes=round(median(row.down_bytes for row in last)),
         grad_norm_sq=median(row.grad_norm_sq for row in last),
         seconds=median(across["seconds"] for _, across in pairs),
-        predicted=rounds * round_time(mean, Link(rate, alpha), hosts.n, sharing=share).total,
+        predicted=rounds * round_time(typical, Link(rate, alpha), hosts.n, sharing=share).total,
         alpha=alpha,
         sharing=share,
-        costs=mean,
+        costs=typical,
     )
 
 

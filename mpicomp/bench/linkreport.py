@@ -38,13 +38,13 @@ class Results:
 
 
 def publish(suite: Suite, rates: list[float], latency: float, folder: Path, say: Say) -> Results:
-    """Run ``suite`` at these rates; write link.json, link.md and link.png into ``folder``."""
+    """Run ``suite`` at these rates; write link.jsonl, link.md and link.png into ``folder``."""
     from mpicomp.figure import save
 
     timings = list(time_on_links(suite, rates, latency, say))
     results = Results(suite, timings, break_evens(timings))
     lines = "".join(json.dumps(row) + "\n" for row in results.to_json())
-    write_text(folder / "link.json", lines)
+    write_text(folder / "link.jsonl", lines)
     write_text(folder / "link.md", tables(results))
     save(_figure(results), folder / "link.png")
     return results

@@ -152,7 +152,7 @@ def bench_link(
             click.echo(json.dumps(row))
     else:
         click.echo(tables(results))
-    click.echo(f"{folder}/link.png, link.md, link.json", err=True)
+    click.echo(f"{folder}/link.png, link.md, link.jsonl", err=True)
 
 
 @cli.command()

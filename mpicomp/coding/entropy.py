@@ -28,6 +28,8 @@ from mpicomp.coding.bits import Bytes
 from mpicomp.coding.varint import read_varint, varint
 from mpicomp.errors import ConfigError, MessageError
 
+PACKED, FITTED, KNOWN = range(3)  # the first byte of a message, of the form that is the smallest
+
 TOTAL = 2**16  # a symbol as rare as 1 in 65536 can still be told; constriction works with 2^24
 
 Symbols = NDArray[np.int32]
@@ -102,6 +104,15 @@ def decode_model(buf: Bytes, alphabet: int) -> tuple[Model, int]:
     if sum(frequencies) != TOTAL:
         raise MessageError(f"a model whose frequencies sum to {sum(frequencies)} and not to {TOTAL}.")
     return tuple(frequencies), start
+
+
+def choose(counts: NDArray[np.int64], known: Model | None) -> tuple[int, Model, Bytes]:
+    """The form, model and header that take the fewest bits: a model fitted and sent, or the known one."""
+    model = fit(counts)
+    header = encode_model(model)
+    if known is not None and bits(counts, known) <= bits(counts, model) + 8 * len(header):
+        return KNOWN, known, header[:0]
+    return FITTED, model, header
 
 
 def encode_symbols(symbols: Symbols, model: Model) -> Bytes:

@@ -10,22 +10,21 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.entropy import (
+    FITTED,
+    KNOWN,
+    PACKED,
     Model,
-    bits,
     check_model,
+    choose,
     decode_model,
     decode_symbols,
-    encode_model,
     encode_symbols,
-    fit,
     smoothed,
 )
 from mpicomp.compressors.base import Array, Unbiased
 from mpicomp.compressors.quantizer import Quantizer
 from mpicomp.errors import ConfigError, MessageError
 from mpicomp.keys import Key
-
-_PACKED, _FITTED, _KNOWN = range(3)  # the first byte of a message
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,10 @@ class Coded(Unbiased):
         packed = kernels.host(self.Q.compress(x, key))
         symbols = self.Q.symbols(packed, x.size)
         counts = np.bincount(symbols, minlength=self.Q.alphabet)
-        model = fit(counts)
-        header = encode_model(model)
-        form = _FITTED
-        if self.model is not None and bits(counts, self.model) <= bits(counts, model) + 8 * len(header):
-            form, model, header = _KNOWN, self.model, header[:0]
+        form, model, header = choose(counts, self.model)
         coded = np.concatenate([packed[: self.Q.head], header, encode_symbols(symbols, model)])
         if len(coded) >= len(packed):
-            form, coded = _PACKED, packed
+            form, coded = PACKED, packed
         return np.concatenate([np.array([form], dtype=np.uint8), coded])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
@@ -81,14 +76,14 @@ class Coded(Unbiased):
         if kernels.on_device(buf):
             return kernels.put(self._packed(kernels.host(buf), d))
         form, start = (int(buf[0]) if len(buf) else None), 1 + self.Q.head
-        if form == _PACKED:
+        if form == PACKED:
             return buf[1:]
         if len(buf) < start:
             raise MessageError(f"{self}: message truncated, {len(buf)} bytes.")
-        if form == _FITTED:
+        if form == FITTED:
             model, end = decode_model(buf[start:], self.Q.alphabet)
             symbols = decode_symbols(buf[start + end :], d, model)
-        elif form == _KNOWN and self.model is not None:
+        elif form == KNOWN and self.model is not None:
             symbols = decode_symbols(buf[start:], d, self.model)
         else:
             raise MessageError(f"{self}: a message that starts with the byte {form}.")

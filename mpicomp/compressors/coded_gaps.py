@@ -11,14 +11,15 @@ from mpicomp import kernels
 from mpicomp.coding import gaps
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.entropy import (
+    FITTED,
+    KNOWN,
+    PACKED,
     Model,
-    bits,
     check_model,
+    choose,
     decode_model,
     decode_symbols,
-    encode_model,
     encode_symbols,
-    fit,
     smoothed,
 )
 from mpicomp.coding.indices import Indices, decode_indices, encode_indices, index_nbytes
@@ -29,8 +30,6 @@ from mpicomp.compressors.quantized import QuantizedTopK
 from mpicomp.compressors.topk import TopK
 from mpicomp.errors import ConfigError, MessageError
 from mpicomp.keys import Key
-
-_PACKED, _FITTED, _KNOWN = range(3)  # the first byte of a message
 
 
 @dataclass(frozen=True)
@@ -71,15 +70,12 @@ class CodedGaps(Contractive):
         split = self._index_nbytes(x.size)
         symbols, remainders = gaps.symbols_of(decode_indices(packed[:split], x.size, self._count(x.size)))
         counts = np.bincount(symbols, minlength=gaps.ALPHABET)
-        model = fit(counts)
-        form, header = _FITTED, encode_model(model)
-        if self.model is not None and bits(counts, self.model) <= bits(counts, model) + 8 * len(header):
-            form, model, header = _KNOWN, self.model, header[:0]
+        form, model, header = choose(counts, self.model)
         words = encode_symbols(symbols, model)
         length = np.frombuffer(varint(len(words)), dtype=np.uint8)
         coded = np.concatenate([header, length, words, pack_widths(remainders, gaps.widths_of(symbols))])
         if len(coded) >= split:
-            form, coded = _PACKED, packed[:split]
+            form, coded = PACKED, packed[:split]
         return np.concatenate([np.array([form], dtype=np.uint8), coded, packed[split:]])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
@@ -89,7 +85,7 @@ class CodedGaps(Contractive):
         """C's message, where ``buf`` is."""
         if kernels.on_device(buf):
             return kernels.put(self._packed(kernels.host(buf), d))
-        if len(buf) and buf[0] == _PACKED:
+        if len(buf) and buf[0] == PACKED:
             return buf[1:]
         indices, rest = self._split(buf, d)
         return np.concatenate([encode_indices(indices, d), rest])
@@ -97,13 +93,13 @@ class CodedGaps(Contractive):
     def _split(self, buf: Bytes, d: int) -> tuple[Indices, Bytes]:
         """The positions, and what follows them."""
         form, start = (int(buf[0]) if len(buf) else None), 1
-        if form == _PACKED:
+        if form == PACKED:
             split = 1 + self._index_nbytes(d)
             return decode_indices(buf[1:split], d, self._count(d)), buf[split:]
-        if form == _FITTED:
+        if form == FITTED:
             model, end = decode_model(buf[1:], gaps.ALPHABET)
             start += end
-        elif form == _KNOWN and self.model is not None:
+        elif form == KNOWN and self.model is not None:
             model = self.model
         else:
             raise MessageError(f"{self}: a message that starts with the byte {form}.")

@@ -97,9 +97,9 @@ def _machine() -> str:
     import numba
     from llvmlite import binding
 
+    config: Any = numba.config
     cpu = binding.get_host_cpu_name(), sorted(binding.get_host_cpu_features().items())
-    checked = bool(numba.config.BOUNDSCHECK)  # type: ignore[attr-defined]
-    made_for = repr((sys.version, numba.__version__, cpu, checked))
+    made_for = repr((sys.version, numba.__version__, cpu, bool(config.BOUNDSCHECK)))
     return hashlib.sha256(made_for.encode()).hexdigest()[:16]
 
 

@@ -94,7 +94,7 @@ def connect(
     if mpi.world_size() != launched:
         raise ConfigError(
             f"the launcher started {launched} ranks but MPI sees {mpi.world_size()}: each rank believes it "
-            f"is alone, so the launcher does not belong to the MPI library ({mpi.library()}). {_remedy()}"
+            f"is alone, so the launcher does not belong to the MPI library ({mpi.banner()}). {_remedy()}"
         )
     if dedicated and mpi.world_size() == 1:
         raise ConfigError("a dedicated server needs at least 2 ranks; 1 was started.")

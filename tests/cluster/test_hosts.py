@@ -144,7 +144,7 @@ def test_time_to_accuracy_on_two_rates(tmp_path):
         crossed = (slow["up_bytes"] + slow["down_bytes"]) / 2  # worker 0 shares the server's host
         assert slow["seconds"] >= 0.8 * 8 * crossed / 2e7
     assert (even["kind"], even["label"], even["against"]) == ("break-even", "TopK", "dense")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"link.json", "link.md", "link.png"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"link.jsonl", "link.md", "link.png"}
 
 
 def test_a_comparison_without_an_accuracy_is_refused(tmp_path):
