@@ -24,7 +24,7 @@ from mpicomp.errors import RecordError
 from mpicomp.files import write_atomically
 from mpicomp.transports import Transport
 
-FORMAT = 3
+FORMAT = 4
 _KEPT = 2
 
 States = dict[str, Any]  # a name such as "worker-3" -> a record of arrays and numbers

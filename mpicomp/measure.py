@@ -42,8 +42,8 @@ class Measured(Objective):
     A gradient is the caller's to keep, so an array that the objective hands out twice is refused too.
     """
 
-    def __init__(self, f: Objective, clock: Clock) -> None:
-        self.f, self.samples, self.meter, self._clock = f, f.samples, Meter(), clock
+    def __init__(self, f: Objective, clock: Clock, worker: int) -> None:
+        self.f, self.samples, self.meter, self._clock, self.worker = f, f.samples, Meter(), clock, worker
         self._last: Array | None = None
 
     def value(self, x: Array) -> float:
@@ -113,7 +113,7 @@ def measure(
                 seen = [value, f.meter.epochs, f.meter.error]
                 message = np.concatenate([seen, kernels.host(f.check(f.f.grad(x), x))]).view(np.uint8)
             except DivergedError as error:
-                raise DivergedError(f"worker {i}: {error}") from None
+                raise DivergedError(f"worker {f.worker}: {error}") from None
             yield i, message
 
     total, local = np.zeros(3 + x.size), 0.0

@@ -153,6 +153,12 @@ class Recorder:
         if self.folder is not None:
             write_json(self.folder / name, content)
 
+    def amend(self, facts: dict[str, Any]) -> None:
+        """Replace some of the facts in run.json, if there is a folder."""
+        if self.folder is not None:
+            path = self.folder / "run.json"
+            write_json(path, read_json(path) | facts)
+
     def close(self) -> None:
         if self._file is not None:
             with suppress(OSError):  # what could not be written has been reported

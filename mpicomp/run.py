@@ -14,7 +14,7 @@ from mpicomp import kernels
 from mpicomp.audit import Audit, Verified
 from mpicomp.compressors.base import Array
 from mpicomp.devices import open_device
-from mpicomp.errors import ConfigError, MpicompError
+from mpicomp.errors import ConfigError, MpicompError, unknown
 from mpicomp.ledger import Ledger
 from mpicomp.loop import Loop
 from mpicomp.methods.base import Method
@@ -23,6 +23,8 @@ from mpicomp.record import Row
 from mpicomp.session import Limits, Session
 from mpicomp.signals import stop_on_signals
 from mpicomp.transports import Transport, connect
+
+FAILURES = ("end", "shrink")
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Run:
     iterates_sha256: str
     phases: list[dict[str, float]]  # seconds by phase, for each rank, since the start or last resume
     sent: list[list[int]]  # bytes each rank handed to MPI, likewise: [messages, observations]
+    lost: list[dict[str, Any]]  # ranks that it went on without (see ``Session``); they are in no list here
     verified: Verified | None  # the observer's count, where one was asked for and bytes crossed
 
     def summary(self) -> dict[str, Any]:
@@ -63,6 +66,7 @@ class Run:
             "paper_bits_up": last.paper_bits_up,
             "seconds": last.seconds,
             "iterates_sha256": self.iterates_sha256,
+            "lost": self.lost,
             "up_bytes_by_worker": self.ledger.up.tolist(),
             "mpi_bytes_sent": [messages for messages, _ in self.sent],
             "observation_bytes_sent": [observations for _, observations in self.sent],
@@ -92,6 +96,7 @@ def run(
     device: str = "cpu",
     stall_timeout: float | None = None,
     verify_bytes: bool = False,
+    on_failure: str = "end",
     transport: Transport | None = None,
     progress: Callable[[int, Row | None], None] | None = None,
 ) -> Run:
@@ -109,6 +114,8 @@ def run(
                       exceed the longest time that a rank computes between two messages: to read its data,
                       the gradients of its workers in one round, an observation, writing a checkpoint
     verify_bytes      have the MPI library count too; ``CountError`` unless the ledger says the same
+    on_failure        "end", or "shrink": where a rank dies the others go on with the workers that are left,
+                      the method beginning anew at the iterate reached, with the step sizes it had (ULFM)
     progress          called on the server after each round with its number, and the row if there is one
 
     Raises an ``MpicompError`` on every rank alike; the record of a run that diverged is kept in ``out``.
@@ -123,6 +130,13 @@ def run(
             raise ConfigError("checkpoint_every needs a folder to write to: give out.")
     if stall_timeout is not None and not (isinstance(stall_timeout, Real) and stall_timeout > 0):
         raise ConfigError(f"stall_timeout={stall_timeout!r}; allowed: a number of seconds above 0.")
+    if on_failure not in FAILURES:
+        raise unknown("on_failure", str(on_failure), FAILURES)
+    if on_failure == "shrink" and (verify_bytes or stall_timeout is not None):
+        raise ConfigError(
+            "on_failure='shrink' cannot be combined with stall_timeout, which ends the job, nor with "
+            "verify_bytes: what was under way to a rank that dies is counted on one side only."
+        )
     ends = {"target_grad_norm_sq": target_grad_norm_sq, "max_bytes": max_bytes, "max_seconds": max_seconds}
     for name, value in ends.items():
         if value is not None and not (isinstance(value, Real) and value >= 0):
@@ -132,7 +146,8 @@ def run(
     limits = Limits(rounds, every, target_grad_norm_sq, max_bytes, max_seconds)
     folder = None if out is None else Path(out)
 
-    t = transport or connect(workers, dedicated, stall_timeout, observed=verify_bytes)
+    survive = on_failure == "shrink"
+    t = transport or connect(workers, dedicated, stall_timeout, observed=verify_bytes, survive=survive)
     try:
         with stop_on_signals(t), kernels.using(t.together(lambda: open_device(device))):
             loop = Loop(method, problem, t, seed)
@@ -176,7 +191,7 @@ def _result(session: Session, problem: Problem, status: str, verified: Verified 
     return Run(
         method=loop.method,
         problem=problem,
-        workers=t.n,
+        workers=loop.ledger.n,
         ranks=t.ranks,
         seed=loop.seed,
         status=status,
@@ -186,5 +201,6 @@ def _result(session: Session, problem: Problem, status: str, verified: Verified 
         iterates_sha256=digest,
         phases=phases,
         sent=sent,
+        lost=session.lost,
         verified=verified,
     )

@@ -46,7 +46,11 @@ class Limits:
 
 
 class Session:
-    """``round`` rounds done in ``seconds``; ``scale`` is mean |∇f_i(x⁰)|², known to the server."""
+    """``round`` rounds done in ``seconds``; ``scale`` is mean |∇f_i(x⁰)|², known to the server.
+
+    ``lost`` has an entry for each rank that the run went on without: after how many rounds, which rank of
+    the job, its host, its workers and, once a resumed run has them ``back``, after how many rounds that was.
+    """
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class Session:
         self.resumed = self._told(self._has_checkpoint) if resume is None else resume
         self.round, self.seconds, self.scale = 0, 0.0, 0.0
         self.saved: int | None = None  # the round of the newest checkpoint
+        self.lost: list[dict[str, Any]] = []
         # What a resumed run must have in common with the one before, first what the rest follows from.
         self.config = {"method": type(loop.method).__name__, "problem": repr(problem)}
         self.config |= {"data": problem.fingerprint(), "workers": str(t.n), "seed": str(loop.seed)}
@@ -76,6 +81,7 @@ class Session:
             "ranks": t.ranks,
             "hosts": t.collect(t.host()),
             "workers_by_rank": t.collect(f"{t.hosted.start}..{t.hosted.stop - 1}" if t.hosted else "none"),
+            "lost": self.lost,
             **describe_machine(),
         }
         afresh = resume is None and not self.resumed
@@ -87,9 +93,17 @@ class Session:
 
     def run(self, checkpoint_every: int | None, progress: Progress | None) -> str:
         """Go on until a limit is reached or a signal asks to stop; gives which."""
+        t = self.loop.transport
+        t.together(lambda: self.recorder.start(self.round if self.resumed else None, self.limits.every))
+        begin = self._look_back if self.resumed else self._record
+        while True:
+            try:
+                return self._go_on(begin(), checkpoint_every, progress)
+            except t.failures:
+                begin = self._begin_without_the_lost
+
+    def _go_on(self, status: str | None, checkpoint_every: int | None, progress: Progress | None) -> str:
         loop, t, limits = self.loop, self.loop.transport, self.limits
-        t.together(lambda: self.recorder.start(self.round if self.resumed else None, limits.every))
-        status = self._told(self._reached_before) if self.resumed else self._record()
         while status is None and self.round < limits.rounds:
             started = perf_counter()
             stop = loop.step(self.round)
@@ -119,6 +133,9 @@ class Session:
                 "seconds": self.seconds,
                 "scale": self.scale,
                 "digest": self.loop.digest.value.hex(),
+                "begun": self.loop.begun,
+                "crew": self.loop.crew.tolist(),
+                "lost": self.lost,
             }
             self.loop.transport.together(self._check)
             states = self.loop.states()
@@ -140,7 +157,28 @@ class Session:
         manifest = checkpoint.load(self.folder / "checkpoint", self.loop.transport, states, self.config)
         self.round, self.seconds, self.scale = manifest["round"], manifest["seconds"], manifest["scale"]
         self.loop.digest.value = bytes.fromhex(manifest["digest"])
-        self.saved = self.round
+        self.loop.begun, self.lost, self.saved = manifest["begun"], manifest["lost"], self.round
+        if len(manifest["crew"]) < self.loop.transport.n:  # those that were lost are here again
+            self.loop.restart(self.round)
+            self.lost = [{"back": self.round} | one for one in self.lost]
+        self.loop.transport.together(lambda: self.recorder.amend({"lost": self.lost}))
+
+    def _begin_without_the_lost(self) -> str | None:
+        """Let the ranks that are left begin anew, at the server's x; a row says where that is."""
+        loop, t = self.loop, self.loop.transport
+        lost = t.shrink()
+        self.round = self._told(lambda: self.round)
+        for one in lost:
+            workers = loop.crew[one.workers].tolist()
+            self.lost.append({"round": self.round, "rank": one.rank, "host": one.host, "workers": workers})
+            if t.is_server:
+                sys.stderr.write(
+                    f"mpicomp: after round {self.round}: rank {one.rank} on {one.host} has died, and with it "
+                    f"the workers {workers}. {t.n} go on: the method begins anew at this iterate.\n"
+                )
+        loop.restart(self.round, [i for one in lost for i in one.workers])
+        t.together(lambda: self.recorder.amend({"lost": self.lost}))
+        return self._record()
 
     def _told(self, ask: Callable[[], Any]) -> Any:
         """What ``ask`` gives on the server, on every rank; an error of it is raised on every rank."""
@@ -156,8 +194,10 @@ class Session:
             raise answer
         return answer
 
-    def _reached_before(self) -> str | None:
-        return self.limits.reached(self.recorder.rows[-1]) if self.recorder.rows else None
+    def _look_back(self) -> str | None:
+        """The limit that the last row of the run before has reached, if any."""
+        rows = self.recorder.rows
+        return self._told(lambda: self.limits.reached(rows[-1]) if rows else None)
 
     def _record(self) -> str | None:
         """Observe, add a row, and hear from the server whether the run ends here."""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -85,13 +85,18 @@ class Outcome:
 
 
 def struck(
-    strike: Strike, folder: Path, ranks: int = 3, launched: bool = False, stall_timeout: float | None = None
+    strike: Strike,
+    folder: Path,
+    ranks: int = 3,
+    launched: bool = False,
+    stall_timeout: float | None = None,
+    on_failure: str = "end",
 ) -> Outcome:
     """Run the job into ``folder``, by mpirun or `mpicomp launch`; a hang, or a process left, is a failure."""
-    options = OPTIONS | SAVED | {"stall_timeout": stall_timeout}
+    options = OPTIONS | SAVED | {"stall_timeout": stall_timeout, "on_failure": on_failure}
     asked = json.dumps(asdict(strike) | {"folder": str(folder), "problem": PROBLEM, "options": options})
     script = str(TESTS / "mpi" / "struck.py")
-    launcher = launch if launched else start
+    launcher = partial(launch, on_failure) if launched else start
     done = finish(launcher(ranks, script, asked, PYTHONPATH=str(TESTS.parent)), limit=60)
     ended = time.time()
     expect_gone(str(folder), 1.0)
@@ -105,10 +110,11 @@ def start(ranks: int, *command: str, **environment: str) -> subprocess.Popen[str
     return mpirun(ranks, "-m", "mpi4py", *command, **environment)
 
 
-def launch(ranks: int, *command: str, **environment: str) -> subprocess.Popen[str]:
+def launch(on_failure: str, ranks: int, *command: str, **environment: str) -> subprocess.Popen[str]:
     """`mpicomp launch`."""
+    ours = ["launch", "--ranks", str(ranks), "--on-failure", on_failure]
     return subprocess.Popen(
-        [sys.executable, "-m", "mpicomp", "launch", "--ranks", str(ranks), *command],
+        [sys.executable, "-m", "mpicomp", *ours, *command],
         env=os.environ | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -43,7 +43,13 @@ device_option = click.option(
     show_default=True,
     help="Where vectors, gradients and compression are; ranks on a host share its GPUs.",
 )
-
+failure_option = click.option(
+    "--on-failure",
+    type=click.Choice(["end", "shrink"]),
+    default="end",
+    show_default=True,
+    help="Whether the job ends when a rank dies, or goes on without it (Open MPI's ULFM).",
+)
 
 # For a job script that is submitted again and again, --resume-or-start is right each time.
 resume_options = (
@@ -78,6 +84,7 @@ run_options = (
         metavar="SECONDS",
         help="End the job, naming who is silent, when ranks have waited that long [off].",
     ),
+    failure_option,
     click.option(
         "--verify-bytes", is_flag=True, help="Fail unless MPI's own count is the ledger's, byte for byte."
     ),

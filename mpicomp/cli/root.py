@@ -42,10 +42,10 @@ def elsewhere(ranks: int | None) -> bool:
     return ranks > 1
 
 
-def relaunch(ranks: int | None) -> int:
+def relaunch(ranks: int | None, survive: bool = False) -> int:
     """This very command on ``ranks`` ranks."""
     assert ranks is not None
-    return launch(ranks, ["-m", "mpicomp", *sys.argv[1:]])
+    return launch(ranks, ["-m", "mpicomp", *sys.argv[1:]], survive)
 
 
 def watched() -> bool:

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from mpicomp.cli.options import (
     RESUME,
     device_option,
+    failure_option,
     ranks_option,
     resume_options,
     run_options,
@@ -36,7 +37,7 @@ def run(ranks: int | None, server: str, resume: str | None, as_json: bool, **opt
 
     method, problem = parse_method(options.pop("method")), parse_problem(options.pop("problem"))
     if elsewhere(ranks):
-        return relaunch(ranks)
+        return relaunch(ranks, survive=options["on_failure"] == "shrink")
     with rounds(options["rounds"], watched()) as progress:
         options |= {"resume": RESUME[resume], "dedicated": server == "dedicated"}
         outcome = run_method(method, problem, progress=progress, **options)
@@ -173,9 +174,10 @@ def compare(
     return 0
 
 
-@cli.command("launch", context_settings={"ignore_unknown_options": True})
+@cli.command("launch", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--ranks", type=click.IntRange(1), required=True)
+@failure_option
 @click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED)
-def launch_(ranks: int, script: tuple[str, ...]) -> int:
+def launch_(ranks: int, on_failure: str, script: tuple[str, ...]) -> int:
     """Run a Python SCRIPT of your own on several ranks: mpirun, with the flags it needs here."""
-    return launch(ranks, ["-m", "mpi4py", *script])
+    return launch(ranks, ["-m", "mpi4py", *script], survive=on_failure == "shrink")

@@ -67,11 +67,16 @@ def _remedy() -> str:
 
 
 def connect(
-    n: int, dedicated: bool = False, stall_timeout: float | None = None, observed: bool = False
+    n: int,
+    dedicated: bool = False,
+    stall_timeout: float | None = None,
+    observed: bool = False,
+    survive: bool = False,
 ) -> Transport:
     """The transport for n workers: MPI inside a job of several ranks, else Local.
 
     observed  have an ``observer`` count the bytes as well; asked for before MPI is loaded, or never
+    survive   let the ranks that are left go on when others die
 
     Raises ``ConfigError`` if the launcher started several ranks but MPI knows of one: then every rank
     would run the whole job alone.
@@ -98,4 +103,4 @@ def connect(
         )
     if dedicated and mpi.world_size() == 1:
         raise ConfigError("a dedicated server needs at least 2 ranks; 1 was started.")
-    return mpi.Mpi(n, dedicated=dedicated, stall_timeout=stall_timeout, observed=observed)
+    return mpi.Mpi(n, None, dedicated, stall_timeout=stall_timeout, observed=observed, survive=survive)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from mpicomp.clock import Clock
@@ -20,6 +21,15 @@ T = TypeVar("T")
 Received = Generator[tuple[int, Bytes], None, None]  # (worker, message); close it if not exhausted
 
 
+@dataclass(frozen=True)
+class Lost:
+    """A rank that has died: its number in the job, its host, and the workers that it hosted."""
+
+    rank: int
+    host: str
+    workers: range
+
+
 class Transport(ABC):
     """n workers, some of them hosted here; one rank is the server.
 
@@ -27,6 +37,7 @@ class Transport(ABC):
     sent      payload bytes this rank is the origin of: [messages, observations], a broadcast once a rank
     observer  somebody else's count of what this rank hands to MPI, if one was asked for and bytes cross
     doing     what the run is at, for whoever has to say so
+    failures  what an operation raises where a rank has died and the others may ``shrink``; none by default
     """
 
     n: int
@@ -36,6 +47,7 @@ class Transport(ABC):
     is_server: bool
     stop: bool = False
     doing: str = "at the start of the run"
+    failures: tuple[type[Exception], ...] = ()
     sent: list[int]
     observer: Observer | None = None
     clock: Clock
@@ -81,6 +93,14 @@ class Transport(ABC):
     @abstractmethod
     def collect(self, value: object) -> list[object] | None:
         """Each rank's ``value`` in rank order, on the server.  For reports at the end of a run."""
+
+    @abstractmethod
+    def shrink(self) -> list[Lost]:
+        """After one of ``failures``: go on without the ranks that have died, and give which they are.
+
+        The workers that are left are numbered anew, from 0 and in their order.  What was under way is lost.
+        Where the server has died, or nobody is left to work, the job ends.
+        """
 
     @abstractmethod
     def close(self) -> None:

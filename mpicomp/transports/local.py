@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from mpicomp.clock import Clock
 from mpicomp.coding.bits import Bytes
 from mpicomp.errors import MpicompError
-from mpicomp.transports.base import Received, T, Transport
+from mpicomp.transports.base import Lost, Received, T, Transport
 
 
 class Local(Transport):
@@ -48,6 +48,10 @@ class Local(Transport):
 
     def collect(self, value: object) -> list[object]:
         return [value]
+
+    def shrink(self) -> list[Lost]:
+        """Nobody can be lost."""
+        return []
 
     def close(self) -> None:
         """Nothing is held."""

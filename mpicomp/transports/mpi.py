@@ -11,7 +11,8 @@ exactly the messages.
 Failure.  A rank whose worker fails sends the error in the message's place.  The server hears of it in
 its turn, drains what else is under way, and broadcasts the error, which then is raised on all ranks.
 What is not an ``MpicompError`` is a defect: its traceback is printed and the job aborted at once.
-``ending`` is how.  A rank that says nothing any more is the ``watchdog``'s business.
+``ending`` is how.  A rank that says nothing any more is the ``watchdog``'s business; one that has died
+ends the job, unless asked to ``survive`` (see ``ulfm``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+from itertools import accumulate, pairwise
+from typing import NoReturn
 
 import numpy as np
 from mpi4py import MPI
@@ -31,7 +34,8 @@ from mpi4py import MPI
 from mpicomp.clock import Clock
 from mpicomp.coding.bits import Bytes
 from mpicomp.errors import ConfigError, MpicompError
-from mpicomp.transports.base import Received, T, Transport, placement
+from mpicomp.transports import ulfm
+from mpicomp.transports.base import Lost, Received, T, Transport, placement
 from mpicomp.transports.ending import end_now
 from mpicomp.transports.monitoring import Monitoring
 from mpicomp.transports.observer import MESSAGES, Library, Observer
@@ -49,6 +53,7 @@ class Mpi(Transport):
     chunk          the longest piece handed to MPI, in bytes
     stall_timeout  seconds of waiting after which the silent rank is named and the job ended, or None
     observed       have the bytes counted by an observer too; it must be prepared (see ``observer``)
+    survive        let ``failures`` be raised where a rank has died, for the others to ``shrink``
     """
 
     def __init__(
@@ -59,23 +64,23 @@ class Mpi(Transport):
         chunk: int = CHUNK,
         stall_timeout: float | None = None,
         observed: bool = False,
+        survive: bool = False,
     ) -> None:
         comm = comm or MPI.COMM_WORLD
-        self.n, self.rank, self.ranks = n, comm.rank, comm.size
-        shares = placement(n, comm.size, dedicated)
-        self.hosted, self.is_server = shares[self.rank], self.rank == 0
-        self._rank_of = [rank for rank, share in enumerate(shares) for _ in share]
         self.clock = Clock()
         self.sent = [0, 0]
-        if stall_timeout is not None:
-            _meet(comm, stall_timeout)
-        # Private communicators, so that nothing left over from another run can be received here.
-        self._messages, self._measurements = comm.Dup(), comm.Dup()
-        self._messages.Set_name(MESSAGES)
         self._chunk = chunk
         self._buffer = np.empty(0, dtype=np.uint8)
+        if stall_timeout is not None:
+            _meet(comm, stall_timeout)
+        if survive:
+            ulfm.require()
+            self.failures = (ulfm.FAILURE,)
+            self._names: list[tuple[int, str]] = comm.allgather((comm.rank, MPI.Get_processor_name()))
+        # Private communicators, so that nothing left over from another run can be received here.
+        self._messages, self._measurements = comm.Dup(), comm.Dup()
+        self._host(placement(n, comm.size, dedicated))
         self._watchdog = None if stall_timeout is None else self._watched(comm.Dup(), stall_timeout)
-        self._silent = not self.is_server and not self.hosted  # no message can say that it was asked to stop
         if observed and self.ranks > 1:  # else nothing crosses
             try:
                 self.observer = self.together(self._observe)
@@ -83,6 +88,16 @@ class Mpi(Transport):
             except MpicompError:  # the same on all ranks
                 self.close()
                 raise
+
+    def _host(self, shares: Sequence[range]) -> None:
+        """Be one of the ranks of the communicators, each with its share of the workers."""
+        self.n, self.rank, self.ranks = shares[-1].stop, self._messages.rank, len(shares)
+        self.hosted, self.is_server = shares[self.rank], self.rank == 0
+        self._shares = shares
+        self._rank_of = [rank for rank, share in enumerate(shares) for _ in share]
+        self._messages.Set_name(MESSAGES)
+        self._silent = not self.is_server and not self.hosted  # no message can say that it was asked to stop
+        self._requests: list[MPI.Request] = []  # of sends under way; each keeps its message's memory alive
 
     def _observe(self) -> Observer:
         if MPI.Comm.Compare(self._messages, MPI.COMM_WORLD) != MPI.CONGRUENT:
@@ -132,23 +147,23 @@ class Mpi(Transport):
     def _send_all(
         self, comm: MPI.Comm, messages: Iterable[tuple[int, Bytes]], left: int, account: int
     ) -> None:
-        requests: list[MPI.Request] = []  # each keeps its message's memory alive
         try:
             for _, message in messages:
-                tag = _STOP if self.stop else _DATA
-                requests += self._send(comm, message, tag, account)
+                self._send(comm, message, _STOP if self.stop else _DATA, account)
                 left -= 1
         except MpicompError as error:
             text = np.frombuffer(pickle.dumps(error), dtype=np.uint8)
             for _ in range(left):  # the server counts on a message from every sender
-                requests += self._send(comm, text, _ERROR, account)
+                self._send(comm, text, _ERROR, account)
         with self._waiting(comm):
-            MPI.Request.Waitall(requests)
+            MPI.Request.Waitall(self._requests)
+        self._requests.clear()
 
-    def _send(self, comm: MPI.Comm, message: Bytes, tag: int, account: int) -> list[MPI.Request]:
-        pieces = [message[i : i + self._chunk] for i in range(0, len(message) + 1, self._chunk)]
+    def _send(self, comm: MPI.Comm, message: Bytes, tag: int, account: int) -> None:
         self.sent[account] += len(message)
-        return [comm.Isend([piece, MPI.BYTE], dest=0, tag=tag) for piece in pieces]
+        for i in range(0, len(message) + 1, self._chunk):
+            piece = message[i : i + self._chunk]
+            self._requests.append(comm.Isend([piece, MPI.BYTE], dest=0, tag=tag))
 
     def _receive_all(
         self, comm: MPI.Comm, own: Iterable[tuple[int, Bytes]], senders: Sequence[int]
@@ -168,6 +183,9 @@ class Mpi(Transport):
                     break
                 self.stop |= tag == _STOP
                 yield i, message
+        except self.failures:
+            remaining.clear()  # what else is under way is lost
+            raise
         finally:
             for rank, _ in remaining:
                 self._receive(comm, rank)
@@ -249,6 +267,38 @@ class Mpi(Transport):
         with self._waiting(self._measurements):
             return self._measurements.gather(value, root=0)
 
+    def shrink(self) -> list[Lost]:
+        (messages, measurements, loads), gone = self._without_the_dead()
+        lost = self._lost(gone)
+        if 0 in gone or not any(loads):
+            self._end_without(lost, messages.rank == 0)
+        self._names = [name for rank, name in enumerate(self._names) if rank not in gone]
+        self._messages, self._measurements = messages, measurements
+        self._host([range(start, stop) for start, stop in pairwise(accumulate(loads, initial=0))])
+        return lost
+
+    def _without_the_dead(self) -> tuple[tuple[MPI.Comm, MPI.Comm, list[int]], list[int]]:
+        """New communicators, how many workers each of their ranks hosts, and who is not among them."""
+        joined, gone = ulfm.shrink(
+            [self._messages, self._measurements],
+            lambda left: (left.Dup(), left.Dup(), left.allgather(len(self.hosted))),
+        )
+        with suppress(ulfm.FAILURE):
+            MPI.Request.Waitall(self._requests)  # they were revoked, so it ends
+        if not gone:
+            raise RuntimeError("MPI has failed, and no rank has died")
+        return joined, gone
+
+    def _lost(self, gone: list[int]) -> list[Lost]:
+        return [Lost(*self._names[rank], self._shares[rank]) for rank in gone]
+
+    def _end_without(self, lost: list[Lost], speak: bool) -> NoReturn:
+        if speak:
+            names = ", ".join(f"rank {one.rank} on {one.host}" for one in lost)
+            sys.stderr.write(f"mpicomp: {self.doing}: {names} has died. The job ends.\n")
+            sys.stderr.flush()
+        end_now()
+
     def close(self) -> None:
         if self.observer is not None:
             self.observer.close()
@@ -262,6 +312,9 @@ class Mpi(Transport):
         return f"{MPI.Get_processor_name()}, {banner()}"
 
     def abort(self) -> None:
+        if isinstance(sys.exception(), self.failures):  # where there is no going on
+            (messages, _, _), gone = self._without_the_dead()
+            self._end_without(self._lost(gone), messages.rank == 0)
         sys.stderr.write(f"mpicomp: rank {self.rank} failed.\n{traceback.format_exc()}")
         sys.stderr.flush()
         end_now()

@@ -3,6 +3,8 @@
 Each is a job on three ranks of which one is struck: any method, any phase of a round, any round, in any of
 the ways of ``tests.striking``.  Each has to end, to say why, to lose no finished checkpoint, and to be
 resumed to the iterates of the run that nothing happens to.
+
+With `--on-failure shrink` a rank that is no server dies, and the others have to go on without it.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ import json
 import random
 import sys
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 import click
 
+from tests.losing import outlive
 from tests.striking import ANY_RANK, HOWS, METHODS, SERVER, Strike, check, check_resumed, struck
 
 RANKS = 3
@@ -42,7 +46,7 @@ def draws(count: int, seed: int) -> list[Strike]:
     return strikes
 
 
-def survive(strike: Strike, folder: Path) -> float:
+def ended(strike: Strike, folder: Path) -> float:
     """Strike, and check all that is promised; gives the seconds until the job had ended."""
     outcome = struck(strike, folder, RANKS)
     check(strike, outcome)
@@ -50,12 +54,27 @@ def survive(strike: Strike, folder: Path) -> float:
     return outcome.after
 
 
+def deaths(count: int, seed: int) -> list[Strike]:
+    """Those of the strikes of a seed that kill a rank other than the server, once the run has begun."""
+    strikes = (
+        s for s in draws(20 * count, seed) if s.how in ("kill", "leave") and s.rank and s.phase != "data"
+    )
+    return list(islice(strikes, count))
+
+
+def outlived(strike: Strike, folder: Path) -> float:
+    """Strike, and check that the others go on."""
+    return outlive(strike, folder, RANKS).after
+
+
 @click.command()
 @click.option("--count", default=200, show_default=True)
 @click.option("--seed", default=0, show_default=True)
-def main(count: int, seed: int) -> None:
+@click.option("--on-failure", type=click.Choice(["end", "shrink"]), default="end", show_default=True)
+def main(count: int, seed: int, on_failure: str) -> None:
     seconds, failed = [], 0
-    strikes = draws(count, seed)
+    draw, survive = (draws, ended) if on_failure == "end" else (deaths, outlived)
+    strikes = draw(count, seed)
     for number, strike in enumerate(strikes):
         with TemporaryDirectory() as folder:
             try:

@@ -1,0 +1,158 @@
+"""Runs that go on after they have lost workers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import mpicomp
+from mpicomp import PPMARINA, RandK
+from mpicomp.config import parse_problem
+from mpicomp.errors import ConfigError
+from mpicomp.keys import Key
+from mpicomp.problems.base import Array, Problem
+from tests.launching import mpicomp as command
+from tests.losing import lose, outlive
+from tests.striking import METHODS, OPTIONS, PROBLEM, Strike, struck
+
+LOSSES = {11: [2, 5], 20: [0]}
+
+
+@dataclass(frozen=True)
+class Left(Problem):
+    """What is left of ``problem`` for n workers when only the ``crew`` works, to be begun at ``start``."""
+
+    problem: Problem
+    n: int
+    crew: tuple[int, ...]
+    start: tuple[float, ...]
+
+    def dimension(self) -> int:
+        return len(self.start)
+
+    def objective(self, i: int, n: int):
+        return self.problem.objective(self.crew[i], self.n)
+
+    def x0(self) -> Array:
+        return np.array(self.start)
+
+
+# --- the mathematics: from the loss on it is the method, begun at that iterate, for those that are left ---
+
+
+@pytest.mark.parametrize("heard", [0, 1])
+@pytest.mark.parametrize("method", METHODS)
+def test_after_a_loss_the_method_begins_anew_for_those_that_are_left(method, heard):
+    """Whatever had arrived of the round in which the workers were lost."""
+    n, seed = OPTIONS["workers"], 3
+    before = lose(method, {}, rounds=11, seed=seed)
+    after = lose(method, {11: [2, 5]}, heard, seed=seed)
+    crew = tuple(i for i in range(n) if i not in (2, 5))
+    anew = Key(seed, 11, None, 0).shared("loop/begun").below(2**64)
+    left = Left(parse_problem(PROBLEM), n, crew, tuple(before.x))
+    rest = mpicomp.run(before.method, left, workers=6, rounds=19, every=19, seed=anew)
+    assert np.array_equal(after.x, rest.x)
+    assert (after.rows[-1].f, after.rows[-1].grad_norm_sq) == (rest.rows[-1].f, rest.rows[-1].grad_norm_sq)
+    assert [row.round for row in after.rows] == [0, 4, 8, 11, 12, 16, 20, 24, 28, 30]
+
+
+def test_the_ledger_goes_on_without_the_lost_and_charges_the_iterate_that_the_others_are_sent():
+    """Identity messages of d float32 and a dense broadcast of float64, so every byte is known."""
+    method = "gd(gamma=0.1)"
+    whole, after = lose(method, {}), lose(method, {11: [2, 5]})
+    up, down = int(whole.ledger.up[0]), int(whole.ledger.down[0])
+    lost = [2, 5]
+    left = [i for i in range(8) if i not in lost]
+    assert (after.ledger.up[left] == up).all()
+    assert (after.ledger.up[lost] * 30 == 11 * up).all()
+    assert (after.ledger.down[left] == down + after.x.nbytes).all()
+    assert (after.ledger.down[lost] * 30 == 11 * down).all()
+
+
+def test_partial_participation_goes_on_with_a_fraction_of_those_that_are_left():
+    after = lose("ppmarina(Q=randk(k=5), r=0.5, gamma=0.001, p=0.2)", LOSSES)
+    assert [row.round for row in after.rows if row.round % 4 and row.round < 30] == [11]
+    assert [(one["round"], one["workers"]) for one in after.lost] == [(11, [2]), (11, [5]), (20, [0])]
+    assert (after.ledger.up[[1, 3, 4, 6, 7]] > after.ledger.up[[2, 5, 0]].max()).all()
+
+
+def test_more_clients_a_round_than_are_left_is_an_error():
+    with pytest.raises(ConfigError, match="r=8 of 7 workers"):
+        lose("ppmarina(Q=randk(k=5), r=8, gamma=0.001, p=0.2)", {20: [0]})
+
+
+# --- the record, and the way back ---
+
+
+def test_the_record_says_when_and_who_and_a_resumed_run_has_everybody_back(tmp_path):
+    method, folder = METHODS[5], tmp_path / "run"
+    seen = lose(method, LOSSES, rounds=24, out=folder)
+    entries = [
+        {"round": 11, "rank": 2, "host": "here", "workers": [2]},
+        {"round": 11, "rank": 5, "host": "here", "workers": [5]},
+        {"round": 20, "rank": 0, "host": "here", "workers": [0]},
+    ]
+    assert seen.lost == entries
+    assert json.loads((folder / "run.json").read_text())["lost"] == entries
+    assert json.loads((folder / "summary.json").read_text())["lost"] == entries
+
+    again = lose(method, {}, out=folder, resume=True)
+    assert again.lost == [one | {"back": 24} for one in entries]
+    anew = Key(0, 24, None, 0).shared("loop/begun").below(2**64)
+    everybody = Left(parse_problem(PROBLEM), 8, tuple(range(8)), tuple(seen.x))
+    rest = mpicomp.run(seen.method, everybody, workers=8, rounds=6, every=6, seed=anew)
+    assert np.array_equal(again.x, rest.x)
+
+
+def test_a_run_that_was_begun_anew_is_resumed_bit_for_bit(tmp_path):
+    """From a checkpoint that everybody is in again, so that nothing has to begin anew."""
+    method, options = METHODS[5], {"checkpoint_every": 5}
+    for folder in (tmp_path / "whole", tmp_path / "parts"):
+        lose(method, {11: [2]}, rounds=15, out=folder, **options)
+    whole = lose(method, {}, rounds=30, out=tmp_path / "whole", resume=True)
+    lose(method, {}, rounds=20, out=tmp_path / "parts", resume=True)
+    assert lose(method, {}, rounds=30, out=tmp_path / "parts", resume=True).iterates_sha256 == (
+        whole.iterates_sha256
+    )
+
+
+# --- on real ranks ---
+
+
+PARTIAL = "ppmarina(Q=randk(k=5), r=0.5, gamma=0.001, p=0.2)"
+
+
+@pytest.mark.parametrize("phase", ["gradient", "compress", "follow", "observe", "part"])
+def test_the_others_go_on_when_a_rank_is_killed(phase, tmp_path):
+    outlive(Strike(PARTIAL, phase, "kill", 2, round=13), tmp_path / "run")
+
+
+@pytest.mark.parametrize(("phase", "rank"), [("server", 0), ("data", 1)])
+def test_without_the_server_or_before_the_run_has_begun_the_job_ends(phase, rank, tmp_path):
+    strike = Strike(PARTIAL, phase, "kill", rank, round=13)
+    outcome = struck(strike, tmp_path / "run", 4, launched=True, on_failure="shrink")
+    assert outcome.status != 0
+    assert outcome.said.count(f"rank {rank} on ") == 1 and "has died. The job ends" in outcome.said
+
+
+# --- where it cannot be ---
+
+RUN = ("run", "--problem", "quadratics(d=10)", "--method", "gd(gamma=0.1)", "--workers", "4", "--rounds", "3")
+
+
+def test_an_mpi_without_ulfm_is_refused_at_the_start():
+    """mpirun is started as it is by default: it would end the job with the first rank that dies."""
+    done = command("launch", "--ranks", "2", "-m", "mpicomp", *RUN, "--on-failure", "shrink")
+    assert done.returncode == 1 and done.stderr.count("it was started without ULFM") == 1, done.stderr
+
+
+def test_what_cannot_be_combined_is_refused():
+    method = PPMARINA(Q=RandK(k=2), r=2, gamma=0.1)
+    problem = parse_problem("quadratics(d=10)")
+    with pytest.raises(ConfigError, match="cannot be combined with stall_timeout"):
+        mpicomp.run(method, problem, workers=4, on_failure="shrink", stall_timeout=3.0)
+    with pytest.raises(ConfigError, match=r"unknown on_failure 'shrik'\. Did you mean 'shrink'\?"):
+        mpicomp.run(method, problem, workers=4, on_failure="shrik")
