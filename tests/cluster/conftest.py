@@ -47,7 +47,9 @@ def mpich(tmp_path_factory):
 @pytest.fixture(scope="session")
 def debian_openmpi():
     """The environment in which mpi4py finds the Open MPI of the distribution, built with Slurm's PMIx."""
-    library = Path("/usr/lib") / f"{os.uname().machine}-linux-gnu" / "libmpi.so.40"
-    if not library.exists():
-        pytest.skip(f"no {library} here: apt-get install libopenmpi3")
+    libraries = Path("/usr/lib") / f"{os.uname().machine}-linux-gnu"
+    library, pmix = libraries / "libmpi.so.40", libraries / "pmix2" / "lib" / "libpmix.so"
+    for file, package in ((library, "libopenmpi3"), (pmix, "libpmix-dev")):  # Slurm's plugin opens the latter
+        if not file.exists():
+            pytest.skip(f"no {file} here: apt-get install {package}")
     return {"MPI4PY_LIBMPI": str(library)}
