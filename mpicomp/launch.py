@@ -32,6 +32,11 @@ _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 _THREADS = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 
 
+# Where Open MPI 4 finds no better fabric than Ethernet it takes libfabric's experimental provider ``net``,
+# in which messages matched by MPI_Mprobe were lost or damaged; the others are those that it excludes itself.
+OPENMPI_4 = {"OMPI_MCA_mtl_ofi_provider_exclude": "shm,sockets,tcp,udp,rstream,usnic,net"}
+
+
 @dataclass(frozen=True)
 class Launcher:
     """An mpirun or srun: where it is, whose, what it says of itself, and options that the user gives it."""
@@ -60,12 +65,12 @@ class Launcher:
         if self.vendor == "mpich":  # without it, waiting ranks keep the others from the cores they share
             return _THREADS | {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
         if self.vendor == "slurm":  # without it, the other ranks wait for one that has died
-            return _THREADS | {"SLURM_KILL_BAD_EXIT": "1"}
+            return _THREADS | OPENMPI_4 | {"SLURM_KILL_BAD_EXIT": "1"}
         if self.vendor != "openmpi":
             return _THREADS
         root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         if self.major < 5:
-            return _THREADS | root | {"OMPI_MCA_rmaps_base_oversubscribe": "1"}
+            return _THREADS | OPENMPI_4 | root | {"OMPI_MCA_rmaps_base_oversubscribe": "1"}
         return (
             _THREADS
             | root

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mpicomp.launch import OPENMPI_4
 from tests.cluster.slurm import Slurm, missing
 
 ROOT = Path(__file__).parents[2]
@@ -52,4 +53,4 @@ def debian_openmpi():
     for file, package in ((library, "libopenmpi3"), (pmix, "libpmix-dev")):  # Slurm's plugin opens the latter
         if not file.exists():
             pytest.skip(f"no {file} here: apt-get install {package}")
-    return {"MPI4PY_LIBMPI": str(library)}
+    return {"MPI4PY_LIBMPI": str(library)} | OPENMPI_4
