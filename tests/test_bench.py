@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import json
+import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from mpicomp.bench.kernels import CASES, WORKERS, kernel_costs
 from mpicomp.bench.models import Message, model_costs
 from mpicomp.bench.plain import plain
 from mpicomp.bench.wire import SHARES, wire_costs
+from mpicomp.cli import cli
 from mpicomp.coding.indices import index_nbytes
-from mpicomp.compressors import Coded, Dithering, HardThreshold, Natural, PermK, RandK, Sign, TopK
+from mpicomp.compressors import Coded, Dithering, HardThreshold, Identity, Natural, PermK, RandK, Sign, TopK
 from mpicomp.keys import Key
 from tests.launching import mpicomp
 
 
+@pytest.fixture
+def no_torch(monkeypatch):
+    """Nobody finds torch, and importing it fails."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+
+@pytest.fixture
+def peers():
+    pytest.importorskip("torch", reason="no torch: pip install -e '.[peers]'")
+    from mpicomp.bench.peers import PEERS
+
+    return PEERS
+
+
 @pytest.mark.parametrize(("dtype", "name"), [("f4", "float32"), ("f8", "float64")])
-def test_the_kernels_figures(dtype, name):
+def test_the_kernels_figures(dtype, name, no_torch):
     d = 20_000  # long enough for the compiled kernels, and a multiple of the workers
     rows = list(kernel_costs(d, dtype, repeats=1))
     assert [row["compressor"] for row in rows] == [str(case.C) for case in CASES]
@@ -33,6 +51,10 @@ def test_the_kernels_figures(dtype, name):
             assert row["bits_per_coordinate"] == 8 * size / d
         if row["plain_copies"] is not None:
             assert row["plain_copies"] == row["plain_seconds"] / row["copy_seconds"]
+    x = np.random.default_rng(0).standard_normal(d, dtype=np.dtype(dtype).type)
+    lost = x.astype(np.float16) - x
+    error = {row["compressor"]: row["error"] for row in rows}
+    assert error[str(Identity("f2"))] == np.vdot(lost, lost) / np.vdot(x, x)
     permk = [row for row in rows if row["compressor"].startswith("PermK")]
     assert [row["bits_per_coordinate"] for row in permk] == [32 / WORKERS] * 2
 
@@ -57,6 +79,42 @@ def test_plain_versions_send_what_ours_do(case):
             assert np.array_equal(np.unpackbits(signs, count=d).astype(bool), value < 0)
     if isinstance(case.C, Natural):
         assert set(np.log2(np.abs(value)) - parts[1].astype(int) + 127) <= {-1.0, 0.0, 1.0}
+
+
+@pytest.mark.parametrize(("dtype", "name"), [("f4", "float32"), ("f8", "float64")])
+def test_torch_s_figures(dtype, name, peers):
+    """Its rows are like ours; what both compute comes to the same."""
+    d = 2000
+    rows = list(kernel_costs(d, dtype, repeats=1))
+    ours, theirs = rows[: len(CASES)], rows[len(CASES) :]
+    assert [row["compressor"] for row in theirs] == [peer.name for peer in peers]
+    assert all(row.keys() == ours[0].keys() for row in theirs)
+    assert {(row["d"], row["dtype"], row["copied"]) for row in theirs} == {(d, name, d)}
+    assert {row["plain_copies"] for row in theirs} == {None}
+    channels = d // 512 + 1
+    kept = (32 + 8 * np.dtype(dtype).itemsize) / 100
+    bits = [kept, (8 * d + 64) / d, channels * (8 * 512 + 64) / d, 16, 16]
+    assert [row["bits_per_coordinate"] for row in theirs] == bits
+    if dtype == "f4":  # from float64 ours rounds values to float32, and torch rounds twice to bfloat16
+        error = {row["compressor"]: row["error"] for row in ours}
+        same = [str(TopK(0.01)), str(Identity("f2")), str(Identity("bf16"))]
+        assert [theirs[i]["error"] for i in (0, 3, 4)] == [error[C] for C in same]
+
+
+@pytest.mark.parametrize("d", [1000, 1024])  # 512 coordinates are a channel
+def test_torch_s_messages(d, peers):
+    """out += scale * C(x), with C(x) within a step of x where bytes are sent."""
+    x = np.random.default_rng(4).standard_normal(d, dtype=np.float32)
+    for peer in peers:
+        message = peer.compress(x, None)
+        value, out = np.zeros_like(x), np.ones_like(x)
+        peer.decompress_add(message, value, None)
+        peer.decompress_add(message, out, None, 0.5)
+        assert np.array_equal(out, 1 + value / 2)
+        if "quantization" in peer.name:
+            step = message[1][0].numpy().repeat(512 if message[1].ndim == 2 else d)[:d]
+            assert message[0].numpy().dtype == np.uint8
+            assert np.all(np.abs(value - x) <= step)
 
 
 def test_the_wire_s_figures():
@@ -97,4 +155,14 @@ def test_the_command_prints_an_object_a_line():
     assert [json.loads(line)["d"] for line in done.stdout.splitlines()] == [2000] * len(SHARES)
     done = mpicomp("bench", "kernels", "-d", "2000")
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == len(CASES)
+    assert len(done.stdout.splitlines()) >= len(CASES)
+    assert ("torch" in done.stdout) == (find_spec("torch") is not None)
+
+
+def test_the_command_does_without_torch(no_torch):
+    done = CliRunner().invoke(cli, ["bench", "kernels", "-d", "2000", "--json"])
+    assert done.exception is None
+    assert done.stderr == ""
+    assert [json.loads(line)["compressor"] for line in done.stdout.splitlines()] == [
+        str(case.C) for case in CASES
+    ]

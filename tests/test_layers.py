@@ -30,6 +30,7 @@ HOMES = {
     "matplotlib": {"figure.py"},
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
     "cupy": {"kernels/cuda/gpu.py"},
+    "torch": {"bench/peers.py", "bench/cuda.py"},
     "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "llvmlite": {"kernels/loading.py"},
     "click": {f"cli/{name}.py" for name in ("__init__", "root", "options", "work", "look", "bench")},
@@ -91,7 +92,7 @@ def test_importing_the_package_needs_neither_mpi_nor_a_figure_library():
     import subprocess
     import sys
 
-    heavy = {"mpi4py", "matplotlib", "sklearn", "numba", "cupy", "click", "rich"}
+    heavy = {"mpi4py", "matplotlib", "sklearn", "numba", "cupy", "torch", "click", "rich"}
     code = f"import sys, mpicomp; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

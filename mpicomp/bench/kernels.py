@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
-from typing import Any
+from importlib.util import find_spec
+from itertools import chain, count
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,9 +15,9 @@ from mpicomp.bench.plain import plain
 from mpicomp.bench.timing import fastest
 from mpicomp.coding.values import WIDTH
 from mpicomp.compressors import (
-    Compressor,
     Dithering,
     HardThreshold,
+    Identity,
     Natural,
     NaturalDithering,
     PermK,
@@ -32,11 +34,19 @@ _ONE_PERCENT = 2.5758293035489004  # of normal entries exceed it in magnitude
 _VECTORS = 4
 
 
+class Timed(Protocol):
+    """A compressor of ours or of another library's; its messages know their ``nbytes``."""
+
+    def compress(self, x: Array, key: Key) -> Any: ...
+
+    def decompress_add(self, buf: Any, out: Array, key: Key, scale: float = 1.0) -> None: ...
+
+
 @dataclass(frozen=True)
 class Case:
     """A compressor, and whether the unit is a copy of the values that it sends, not of all d."""
 
-    C: Compressor
+    C: Timed
     of_sent: bool = False
 
 
@@ -45,34 +55,47 @@ CASES = [
     Case(Natural()),
     Case(Dithering(7, "inf")),
     Case(Dithering(7, "2")),
+    Case(Dithering(127, "inf")),
     Case(NaturalDithering(7)),
     Case(Ternary()),
     Case(TopK(0.01)),
     Case(HardThreshold(_ONE_PERCENT)),
     Case(RandK(0.01)),
     Case(PermK()),
+    Case(Identity("bf16")),
+    Case(Identity("f2")),
     Case(RandK(0.01, "block"), of_sent=True),
     Case(PermK("block"), of_sent=True),
 ]
 
 
 def kernel_costs(d: int, dtype: str, repeats: int = 6) -> Iterator[dict[str, Any]]:
-    """The figures of each compressor in dimension d; ``dtype`` is "f4" or "f8".
+    """The figures of each compressor, then of torch's where it is installed; ``dtype`` is "f4" or "f8".
 
     Normal entries.  Every call has a vector and a key that the last ones did not have, so that nothing
     drawn is remembered; the least time counts, for the copy and for the compressor alike.
+    ``error`` is |C(x) - x|^2 / |x|^2 for one vector and one key.
     """
     draw = np.random.default_rng(0)
     vectors = [draw.standard_normal(d, dtype=np.dtype(dtype).type) for _ in range(_VECTORS)]
     keys = (Key(0, round, 0, WORKERS) for round in count())
-    return (_cost(case, vectors, keys, repeats) for case in CASES)
+    return (_cost(case, vectors, keys, repeats) for case in chain(CASES, _peers()))
+
+
+def _peers() -> Iterator[Case]:
+    """torch's; none where torch is not installed.  Importing it takes seconds, so it comes last."""
+    if find_spec("torch"):
+        os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # pages as large as those numpy asks for
+        from mpicomp.bench.peers import PEERS
+
+        yield from map(Case, PEERS)
 
 
 def _cost(case: Case, vectors: list[Array], keys: Iterator[Key], repeats: int) -> dict[str, Any]:
     C, d, out = case.C, vectors[0].size, np.zeros_like(vectors[0])
+    error = _error(C, vectors[0], next(keys))
     messages = [C.compress(x, key) for x, key in zip(vectors, keys, strict=False)]
-    C.decompress_add(messages[0], out, next(keys))
-    copied = messages[0].size // WIDTH["f4"] if case.of_sent else d
+    copied = messages[0].nbytes // WIDTH["f4"] if case.of_sent else d
 
     # Where a part is sent, it lies elsewhere each time, as a drawn one does.
     parts = [x[start:][:copied] for start in range(0, d - copied + 1, copied) for x in vectors]
@@ -92,11 +115,18 @@ def _cost(case: Case, vectors: list[Array], keys: Iterator[Key], repeats: int) -
         "compress_copies": compress / copy,
         "add_seconds": add,
         "add_copies": add / copy,
-        "bits_per_coordinate": 8 * messages[0].size / d,
+        "bits_per_coordinate": 8 * messages[0].nbytes / d,
+        "error": error,
     }
 
 
-def _plain_cost(C: Compressor, vectors: list[Array], copy: float) -> dict[str, float | None]:
+def _error(C: Timed, x: Array, key: Key) -> float:
+    lost = -x
+    C.decompress_add(C.compress(x, key), lost, key)
+    return float(np.vdot(lost, lost) / np.vdot(x, x))
+
+
+def _plain_cost(C: Timed, vectors: list[Array], copy: float) -> dict[str, float | None]:
     """The same compressor in plain numpy, compressing; None where there is no such version."""
     draw = np.random.default_rng(1)
     sent = plain(C, vectors[0], WORKERS, draw)

@@ -9,7 +9,6 @@ import numpy as np
 
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors import (
-    Compressor,
     Dithering,
     HardThreshold,
     Natural,
@@ -23,7 +22,7 @@ from mpicomp.compressors.base import Array, resolve_count
 Parts = tuple[np.ndarray, ...]
 
 
-def plain(C: Compressor, x: Array, n: int, draw: np.random.Generator) -> Parts | None:
+def plain(C: object, x: Array, n: int, draw: np.random.Generator) -> Parts | None:
     """What ``C`` sends of x for a worker of n, if not in its layout; None where there is no plain version."""
     match C:
         case Sign():

@@ -1,0 +1,107 @@
+"""torch on the same vectors: its selection, and how its DDP communication hooks compress a gradient.
+
+Of a hook only what compresses and what decompresses runs here, by torch's own functions; the collectives
+between them need a process group.  A hook that casts also divides by the number of ranks, which is left out.
+torch packs no signs.  It gets our threads: ``MPICOMP_NUM_THREADS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.ao.quantization import MinMaxObserver, PerChannelMinMaxObserver
+from torch.distributed.algorithms.ddp_comm_hooks import quantization_hooks as hooks
+
+from mpicomp.compressors.base import Array, resolve_count
+from mpicomp.kernels.threads import threads
+
+Tensors = tuple[Any, ...]
+
+CHANNEL = 512  # coordinates, by default
+
+torch.set_num_threads(threads())
+
+
+class Message(Tensors):
+    """Tensors that would be sent together."""
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A way of compressing, called as a ``Compressor`` is."""
+
+    name: str
+    encode: Callable[[Any], Tensors]
+    add: Callable[[Tensors, Any, float], object]  # message, out, scale: out += scale * C(x), in place
+
+    def __str__(self) -> str:
+        return self.name
+
+    def compress(self, x: Array, key: object) -> Message:
+        return Message(self.encode(torch.from_numpy(x)))
+
+    def decompress_add(self, buf: Message, out: Array, key: object, scale: float = 1.0) -> None:
+        self.add(buf, torch.from_numpy(out), scale)
+
+
+def _top(x: Any) -> Tensors:
+    """Positions, as 32-bit integers, and values of the largest 1 % in magnitude."""
+    kept = torch.topk(x.abs(), resolve_count(0.01, x.numel()), sorted=False).indices
+    return kept.to(torch.int32), x[kept]
+
+
+def _add_top(message: Tensors, out: Any, scale: float) -> None:
+    kept, values = message
+    out.index_add_(0, kept, values, alpha=scale)
+
+
+def _quantize(x: Any) -> Tensors:
+    """A byte a coordinate, between the least entry and the largest; scale and zero point."""
+    observer = MinMaxObserver()
+    observer(x)
+    affine = torch.cat(observer.calculate_qparams())
+    return hooks._quantize_per_tensor_backend(x, *affine), affine
+
+
+def _add_quantized(message: Tensors, out: Any, scale: float) -> None:
+    symbols, affine = message
+    out.add_(hooks._dequantize_per_tensor_backend(symbols, *affine), alpha=scale)
+
+
+def _quantize_channels(x: Any) -> Tensors:
+    """The same for each 512 coordinates; as in the hook, 1 to 512 zeros follow the last of them."""
+    channels = torch.nn.functional.pad(x, (0, CHANNEL - x.numel() % CHANNEL)).view(-1, CHANNEL)
+    observer = PerChannelMinMaxObserver()
+    observer(channels)
+    affine = torch.stack(observer.calculate_qparams())
+    return hooks._quantize_per_channel_backend(channels, *affine), affine
+
+
+def _add_channels(message: Tensors, out: Any, scale: float) -> None:
+    symbols, affine = message
+    values = hooks._dequantize_per_channel_backend(symbols, *affine)
+    out.add_(values.flatten()[: out.numel()], alpha=scale)
+
+
+def _cast(to: torch.dtype) -> Callable[[Any], Tensors]:
+    return lambda x: (x.to(to),)
+
+
+def _add_cast(message: Tensors, out: Any, scale: float) -> None:
+    out.add_(message[0], alpha=scale)
+
+
+PEERS = [
+    Peer("torch.topk of |x|, 1%", _top, _add_top),
+    Peer("torch quantization_pertensor_hook", _quantize, _add_quantized),
+    Peer("torch quantization_perchannel_hook", _quantize_channels, _add_channels),
+    Peer("torch fp16_compress_hook", _cast(torch.float16), _add_cast),
+    Peer("torch bf16_compress_hook", _cast(torch.bfloat16), _add_cast),
+]
