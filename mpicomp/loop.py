@@ -65,7 +65,7 @@ class Loop:
                     with t.clock.phase("server"):
                         ups = self._decoded(received, key)
                         mean = method.server_step(self.server, self.replica, ups, key)
-                        down = kernels.host(messages.encode(mean))
+                        down = self._message(mean)
         except MpicompError as error:
             if isinstance(error, DivergedError):
                 error = DivergedError(f"round {k}: {error} {advice(method)}")
@@ -95,11 +95,16 @@ class Loop:
             try:
                 with self.transport.clock.phase("compress"):
                     up = self.method.worker_step(w, self.replica, f, key.of(i))
-                    message = kernels.host(messages.encode(up))
+                    message = self._message(up)
             except DivergedError as error:
                 raise DivergedError(f"worker {i}: {error}") from None
             f.meter.owe(self.method.residual(w))
             yield i, message
+
+    def _message(self, record: object) -> Bytes:
+        """The bytes of ``record`` where the transport takes them: on the device in use, or on the host."""
+        message = messages.encode(record)
+        return message if self.transport.device_buffers else kernels.host(message)
 
     def _decoded(self, received: Iterator[tuple[int, Bytes]], key: Key) -> Iterator[tuple[Key, Any]]:
         """What arrived, decoded and entered in the ledger."""

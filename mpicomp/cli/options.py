@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from mpicomp.transports import CUDA_AWARE
+
 
 class Rate(click.ParamType):
     name = "rate"
@@ -43,6 +45,13 @@ device_option = click.option(
     show_default=True,
     help="Where vectors, gradients and compression are; ranks on a host share its GPUs.",
 )
+cuda_aware_option = click.option(
+    "--cuda-aware",
+    type=click.Choice(list(CUDA_AWARE)),
+    default="ask",
+    show_default=True,
+    help="With --device cuda, hand MPI the GPU's buffers: yes, no, or as the MPI library says of itself.",
+)
 
 
 # For a job script that is submitted again and again, --resume-or-start is right each time.
@@ -63,6 +72,7 @@ run_options = (
     ranks_option,
     server_option,
     device_option,
+    cuda_aware_option,
     click.option(
         "--every", type=click.IntRange(1), default=10, show_default=True, help="Rounds between rows."
     ),

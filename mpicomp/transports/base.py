@@ -23,10 +23,12 @@ Received = Generator[tuple[int, Bytes], None, None]  # (worker, message); close 
 class Transport(ABC):
     """n workers, some of them hosted here; one rank is the server.
 
-    stop      set it to ask, from any rank, that the run end after a common round
-    sent      payload bytes this rank is the origin of: [messages, observations], a broadcast once a rank
-    observer  somebody else's count of what this rank hands to MPI, if one was asked for and bytes cross
-    doing     what the run is at, for whoever has to say so
+    stop            set it to ask, from any rank, that the run end after a common round
+    sent            payload bytes this rank is the origin of: [messages, observations], a broadcast once a
+                    rank
+    observer        somebody else's count of what this rank hands to MPI, if one was asked for and bytes cross
+    doing           what the run is at, for whoever has to say so
+    device_buffers  whether messages are taken and given in the memory of the device in use; else the host's
     """
 
     n: int
@@ -38,6 +40,7 @@ class Transport(ABC):
     doing: str = "at the start of the run"
     sent: list[int]
     observer: Observer | None = None
+    device_buffers: bool = False
     clock: Clock
 
     @abstractmethod
