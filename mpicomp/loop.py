@@ -72,7 +72,7 @@ class Loop:
                     with t.clock.phase("server"):
                         ups = self._decoded(received, key)
                         mean = method.server_step(self.server, self.replica, ups, key)
-                        down = kernels.host(messages.encode(mean))
+                        down = self._handed(messages.encode(mean))
         except MpicompError as error:
             if isinstance(error, DivergedError):
                 error = DivergedError(f"round {k}: {error} {advice(method)}")
@@ -106,11 +106,10 @@ class Loop:
         self.crew = self.crew[left]
         self.objectives = {j: self.objectives[i] for j, i in enumerate(left) if i in self.objectives}
         # Ranks may differ by the round in which one was lost.
-        x = kernels.host(self.x)
-        message, _ = t.broadcast(x.view(np.uint8) if t.is_server else None)
+        message, _ = t.broadcast(self._handed(self.x.view(np.uint8)) if t.is_server else None)
         if t.is_server:
             self.ledger.down[self.crew] += len(message)
-        self._begin(k, kernels.put(message.view(x.dtype)))
+        self._begin(k, kernels.put(message).view(self.x.dtype))
 
     def _uplink(self, senders: Sequence[int], key: Key) -> Iterator[tuple[int, Bytes]]:
         """The hosted senders' messages, each computed when it is asked for."""
@@ -122,11 +121,15 @@ class Loop:
             try:
                 with self.transport.clock.phase("compress"):
                     up = self.method.worker_step(w, self.replica, f, key.of(i))
-                    message = kernels.host(messages.encode(up))
+                    message = self._handed(messages.encode(up))
             except DivergedError as error:
                 raise DivergedError(f"worker {f.worker}: {error}") from None
             f.meter.owe(self.method.residual(w))
             yield i, message
+
+    def _handed(self, message: Bytes) -> Bytes:
+        """``message`` where the transport takes it: on the device in use, or on the host."""
+        return message if self.transport.device_buffers else kernels.host(message)
 
     def _decoded(self, received: Iterator[tuple[int, Bytes]], key: Key) -> Iterator[tuple[Key, Any]]:
         """What arrived, decoded and entered in the ledger."""

@@ -94,6 +94,7 @@ def run(
     checkpoint_every: int | None = None,
     dedicated: bool = False,
     device: str = "cpu",
+    cuda_aware: str = "ask",
     stall_timeout: float | None = None,
     verify_bytes: bool = False,
     on_failure: str = "end",
@@ -109,7 +110,10 @@ def run(
     checkpoint_every  rounds between checkpoints in ``out``; one is always written at the end
     dedicated         rank 0 is the server only (MPI)
     device            "cpu", or "cuda": vectors, gradients and compression are on a GPU, of several the one
-                      whose number is this rank's on its host; messages pass through the host's memory
+                      whose number is this rank's on its host
+    cuda_aware        with "cuda", whether messages are handed to MPI where they are: "yes"; "no", they pass
+                      through the host's memory; or "ask", as the MPI library says of itself.  "no" on one
+                      rank is "no" on all
     stall_timeout     seconds; ranks that wait for longer name who is silent and end the job (MPI).  It has to
                       exceed the longest time that a rank computes between two messages: to read its data,
                       the gradients of its workers in one round, an observation, writing a checkpoint
@@ -147,7 +151,7 @@ def run(
     folder = None if out is None else Path(out)
 
     survive = on_failure == "shrink"
-    t = transport or connect(workers, dedicated, stall_timeout, observed=verify_bytes, survive=survive)
+    t = transport or connect(workers, dedicated, stall_timeout, verify_bytes, survive, cuda_aware)
     try:
         with stop_on_signals(t), kernels.using(t.together(lambda: open_device(device))):
             loop = Loop(method, problem, t, seed)

@@ -79,6 +79,7 @@ class Session:
             "asked": {"method": repr(method), **asdict(limits)},
             "command": sys.argv,
             "ranks": t.ranks,
+            "message_buffers": "device" if kernels.device() is not None and t.device_buffers else "host",
             "hosts": t.collect(t.host()),
             "workers_by_rank": t.collect(f"{t.hosted.start}..{t.hosted.stop - 1}" if t.hosted else "none"),
             "lost": self.lost,

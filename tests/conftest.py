@@ -31,12 +31,12 @@ def cuda(request, tmp_path_factory):
     from mpicomp.errors import ConfigError
     from mpicomp.kernels.cuda import Kernels
     from mpicomp.kernels.cuda.gpu import Gpu
-    from tests.cuda_host import COMPILER, Host
+    from tests.cuda_host import COMPILER, Host, build
 
     if request.param == "host":
         if COMPILER is None:
             pytest.skip("no C++ compiler")
-        return Kernels(Host(COMPILER, tmp_path_factory.mktemp("cuda")))
+        return Kernels(Host(build(COMPILER, tmp_path_factory.mktemp("cuda"))))
     try:
         return Kernels(Gpu())
     except ConfigError as error:

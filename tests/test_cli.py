@@ -42,7 +42,8 @@ def test_list_names_everything():
 def test_doctor_finds_this_environment_sound():
     done = mpicomp("doctor")
     assert done.returncode == 0, done.stdout
-    for word in ("launcher", "two ranks started and found each other", "GPU", "numba", "Slurm"):
+    found = "two ranks started and found each other"
+    for word in ("launcher", found, "CUDA-aware", "GPU", "numba", "Slurm"):
         assert word in done.stdout
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from mpicomp.transports import CUDA_AWARE
+
 
 class Rate(click.ParamType):
     name = "rate"
@@ -50,6 +52,14 @@ failure_option = click.option(
     show_default=True,
     help="Whether the job ends when a rank dies, or goes on without it (Open MPI's ULFM).",
 )
+cuda_aware_option = click.option(
+    "--cuda-aware",
+    type=click.Choice(list(CUDA_AWARE)),
+    default="ask",
+    show_default=True,
+    help="With --device cuda, hand MPI the GPU's buffers: yes, no, or as the MPI library says of itself.",
+)
+
 
 # For a job script that is submitted again and again, --resume-or-start is right each time.
 resume_options = (
@@ -69,6 +79,7 @@ run_options = (
     ranks_option,
     server_option,
     device_option,
+    cuda_aware_option,
     click.option(
         "--every", type=click.IntRange(1), default=10, show_default=True, help="Rounds between rows."
     ),

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from mpicomp.cli.options import (
     RESUME,
+    cuda_aware_option,
     device_option,
     failure_option,
     ranks_option,
@@ -126,6 +127,7 @@ def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[s
 @ranks_option
 @server_option
 @device_option
+@cuda_aware_option
 def compare(
     suite: Path,
     out: Path | None,
@@ -134,6 +136,7 @@ def compare(
     ranks: int | None,
     server: str,
     device: str,
+    cuda_aware: str,
 ) -> int:
     """Run the methods of SUITE.toml on its problem, or on that of each [[case]]; write table and figure."""
     from mpicomp.compare import WHOLE, compare_all
@@ -148,7 +151,8 @@ def compare(
     folder = out or Path("runs") / suite.stem
     with stages(watched()) as progress:
         try:
-            options: Any = {"part": share, "dedicated": server == "dedicated", "device": device}
+            options: Any = {"part": share, "dedicated": server == "dedicated"}
+            options |= {"device": device, "cuda_aware": cuda_aware}
             # The parts of one comparison share its folder.
             options |= {"progress": progress, "resume": None if part else RESUME[resume]}
             if isinstance(loaded, Study):

@@ -6,12 +6,15 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from mpicomp.errors import ConfigError
+from mpicomp.errors import ConfigError, unknown
 from mpicomp.transports.base import Transport
 from mpicomp.transports.local import Local
 from mpicomp.transports.observer import prepare
 
 STATUS = "MPICOMP_STATUS"  # names the file in which a rank tells ``mpicomp launch`` that the job is over
+
+# What the user says of the MPI library: that it takes buffers on a GPU, or not, or that it is to be asked.
+CUDA_AWARE = {"ask": None, "yes": True, "no": False}
 
 # Variables by which a launcher tells a process how many ranks it has started.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -72,15 +75,19 @@ def connect(
     stall_timeout: float | None = None,
     observed: bool = False,
     survive: bool = False,
+    cuda_aware: str = "ask",
 ) -> Transport:
     """The transport for n workers: MPI inside a job of several ranks, else Local.
 
-    observed  have an ``observer`` count the bytes as well; asked for before MPI is loaded, or never
-    survive   let the ranks that are left go on when others die
+    observed    have an ``observer`` count the bytes as well; asked for before MPI is loaded, or never
+    survive     let the ranks that are left go on when others die
+    cuda_aware  one of ``CUDA_AWARE``
 
-    Raises ``ConfigError`` if the launcher started several ranks but MPI knows of one: then every rank
-    would run the whole job alone.
+    Raises ``ConfigError`` if ``cuda_aware`` is none of these, or if the launcher started several ranks but
+    MPI knows of one: then every rank would run the whole job alone.
     """
+    if cuda_aware not in CUDA_AWARE:
+        raise unknown("answer for cuda_aware", str(cuda_aware), CUDA_AWARE)
     launched = launched_ranks()
     if launched is None:
         if dedicated:
@@ -103,4 +110,11 @@ def connect(
         )
     if dedicated and mpi.world_size() == 1:
         raise ConfigError("a dedicated server needs at least 2 ranks; 1 was started.")
-    return mpi.Mpi(n, None, dedicated, stall_timeout=stall_timeout, observed=observed, survive=survive)
+    return mpi.Mpi(
+        n,
+        dedicated=dedicated,
+        stall_timeout=stall_timeout,
+        observed=observed,
+        survive=survive,
+        cuda_aware=CUDA_AWARE[cuda_aware],
+    )

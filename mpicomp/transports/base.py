@@ -33,11 +33,14 @@ class Lost:
 class Transport(ABC):
     """n workers, some of them hosted here; one rank is the server.
 
-    stop      set it to ask, from any rank, that the run end after a common round
-    sent      payload bytes this rank is the origin of: [messages, observations], a broadcast once a rank
-    observer  somebody else's count of what this rank hands to MPI, if one was asked for and bytes cross
-    doing     what the run is at, for whoever has to say so
-    failures  what an operation raises where a rank has died and the others may ``shrink``; none by default
+    stop            set it to ask, from any rank, that the run end after a common round
+    sent            payload bytes this rank is the origin of: [messages, observations], a broadcast once a
+                    rank
+    observer        somebody else's count of what this rank hands to MPI, if one was asked for and bytes cross
+    doing           what the run is at, for whoever has to say so
+    failures        what an operation raises where a rank has died and the others may ``shrink``; none by
+                    default
+    device_buffers  whether messages are taken and given in the memory of the device in use; else the host's
     """
 
     n: int
@@ -50,6 +53,7 @@ class Transport(ABC):
     failures: tuple[type[Exception], ...] = ()
     sent: list[int]
     observer: Observer | None = None
+    device_buffers: bool = False
     clock: Clock
 
     @abstractmethod

@@ -8,6 +8,10 @@ usual message needs no header and counts above 2^31 never reach MPI.  Headers, m
 else that is no part of a method have a communicator of their own, so that an ``observer`` can count
 exactly the messages.
 
+Device buffers.  Where every rank's MPI library is known to take them, messages are sent from and received
+in the memory of the device in use; all else is in the host's.  MPI knows nothing of streams: before it is
+given a buffer on the device, to read or to write, everything launched there has to be done.
+
 Failure.  A rank whose worker fails sends the error in the message's place.  The server hears of it in
 its turn, drains what else is under way, and broadcasts the error, which then is raised on all ranks.
 What is not an ``MpicompError`` is a defect: its traceback is printed and the job aborted at once.
@@ -26,17 +30,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import accumulate, pairwise
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from mpi4py import MPI
 
+from mpicomp import kernels
 from mpicomp.clock import Clock
 from mpicomp.coding.bits import Bytes
 from mpicomp.errors import ConfigError, MpicompError
 from mpicomp.transports import ulfm
 from mpicomp.transports.base import Lost, Received, T, Transport, placement
 from mpicomp.transports.ending import end_now
+from mpicomp.transports.inbox import Inbox, empty
 from mpicomp.transports.monitoring import Monitoring
 from mpicomp.transports.observer import MESSAGES, Library, Observer
 from mpicomp.transports.shim import Shim
@@ -54,6 +60,8 @@ class Mpi(Transport):
     stall_timeout  seconds of waiting after which the silent rank is named and the job ended, or None
     observed       have the bytes counted by an observer too; it must be prepared (see ``observer``)
     survive        let ``failures`` be raised where a rank has died, for the others to ``shrink``
+    cuda_aware     whether the MPI library takes buffers on a GPU; None: as it says itself.  It counts as
+                   known only if this is so on every rank
     """
 
     def __init__(
@@ -65,12 +73,13 @@ class Mpi(Transport):
         stall_timeout: float | None = None,
         observed: bool = False,
         survive: bool = False,
+        cuda_aware: bool | None = None,
     ) -> None:
         comm = comm or MPI.COMM_WORLD
         self.clock = Clock()
         self.sent = [0, 0]
         self._chunk = chunk
-        self._buffer = np.empty(0, dtype=np.uint8)
+        self._inbox = Inbox()
         if stall_timeout is not None:
             _meet(comm, stall_timeout)
         if survive:
@@ -81,6 +90,7 @@ class Mpi(Transport):
         self._messages, self._measurements = comm.Dup(), comm.Dup()
         self._host(placement(n, comm.size, dedicated))
         self._watchdog = None if stall_timeout is None else self._watched(comm.Dup(), stall_timeout)
+        self.device_buffers = self._agree(says_cuda_aware() if cuda_aware is None else cuda_aware)
         if observed and self.ranks > 1:  # else nothing crosses
             try:
                 self.observer = self.together(self._observe)
@@ -98,6 +108,11 @@ class Mpi(Transport):
         self._messages.Set_name(MESSAGES)
         self._silent = not self.is_server and not self.hosted  # no message can say that it was asked to stop
         self._requests: list[MPI.Request] = []  # of sends under way; each keeps its message's memory alive
+
+    def _agree(self, own: bool) -> bool:
+        """Whether all ranks say yes."""
+        with self._waiting(self._measurements):
+            return self._measurements.allreduce(own, MPI.LAND)
 
     def _observe(self) -> Observer:
         if MPI.Comm.Compare(self._messages, MPI.COMM_WORLD) != MPI.CONGRUENT:
@@ -162,8 +177,8 @@ class Mpi(Transport):
     def _send(self, comm: MPI.Comm, message: Bytes, tag: int, account: int) -> None:
         self.sent[account] += len(message)
         for i in range(0, len(message) + 1, self._chunk):
-            piece = message[i : i + self._chunk]
-            self._requests.append(comm.Isend([piece, MPI.BYTE], dest=0, tag=tag))
+            piece = _handed(message[i : i + self._chunk])
+            self._requests.append(comm.Isend(piece, dest=0, tag=tag))
 
     def _receive_all(
         self, comm: MPI.Comm, own: Iterable[tuple[int, Bytes]], senders: Sequence[int]
@@ -198,14 +213,16 @@ class Mpi(Transport):
             while True:
                 piece = comm.Mprobe(rank, MPI.ANY_TAG, status)
                 count = status.Get_count(MPI.BYTE)
-                if length + count > self._buffer.size:
-                    grown = np.empty(max(length + count, 2 * self._buffer.size), dtype=np.uint8)
-                    grown[:length] = self._buffer[:length]
-                    self._buffer = grown
-                piece.Recv([self._buffer[length : length + count], MPI.BYTE])
+                buffer = self._inbox.room(length + count, length, self._device(comm, status.tag))
+                piece.Recv(_handed(buffer[length : length + count]))
                 length += count
                 if count < self._chunk:
-                    return self._buffer[:length], status.tag
+                    return buffer[:length], status.tag
+
+    def _device(self, comm: MPI.Comm, status: int) -> Any:
+        """Where to receive: on the device in use if it is a method's message, else on the host (None)."""
+        taken = self.device_buffers and comm is self._messages and status != _ERROR
+        return kernels.device() if taken else None
 
     def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:
         self._stop_of_silent_ranks()
@@ -232,9 +249,9 @@ class Mpi(Transport):
             self._measurements.Bcast([header, MPI.INT64_T], root=0)
             length, status = (int(v) for v in header)
             if message is None:
-                message = np.empty(length, dtype=np.uint8)
+                message = empty(length, self._device(comm, status))
             for i in range(0, length, self._chunk):
-                comm.Bcast([message[i : i + self._chunk], MPI.BYTE], root=0)
+                comm.Bcast(_handed(message[i : i + self._chunk]), root=0)
         return message, status
 
     def _waiting(self, comm: MPI.Comm) -> AbstractContextManager[None]:
@@ -337,6 +354,22 @@ def _meet(comm: MPI.Comm, timeout: float) -> None:
             sys.stderr.flush()
             end_now()
         time.sleep(0.001)
+
+
+def _handed(buffer: Bytes) -> list[Any]:
+    """``buffer`` as MPI takes it; one on the device once everything launched there is done."""
+    if kernels.on_device(buffer):
+        kernels.device().wait()
+    return [buffer, MPI.BYTE]
+
+
+def says_cuda_aware(library: str = MPI.__file__) -> bool:
+    """Whether the MPI library says that it takes buffers on a GPU; one that cannot be asked says no.
+
+    library  a file that is linked to it
+    """
+    ask = getattr(ctypes.CDLL(library), "MPIX_Query_cuda_support", None)
+    return ask is not None and bool(ask())
 
 
 def banner() -> str:

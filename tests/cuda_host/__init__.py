@@ -10,11 +10,23 @@ from typing import Any
 
 import numpy as np
 
+import mpicomp
+from mpicomp.kernels.cuda import Kernels
 from mpicomp.kernels.cuda.gpu import source
-from tests.cuda_host.arrays import DeviceArray, Library, below, expit, put
+from tests.cuda_host.arrays import DeviceArray, Library, Stream, below, expit, put
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 MODULES = sorted(p.stem for p in (Path(source.__code__.co_filename).parent).glob("*.cu"))
+
+
+def build(compiler: str, folder: Path) -> Path:
+    """The kernels as a library of the host's, in ``folder``."""
+    text = "\n".join(f"namespace {name} {{\n{source(name)}\n}}" for name in MODULES)
+    unit, library = folder / "kernels.cpp", folder / "kernels.so"
+    unit.write_text(f'#include "{Path(__file__).parent / "emulate.hpp"}"\n{text}\n')
+    flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-w"]
+    subprocess.run([compiler, *flags, str(unit), "-o", str(library)], check=True)
+    return library
 
 
 class Host:
@@ -23,18 +35,14 @@ class Host:
     xp = Library()
     multiprocessors = 1
 
-    def __init__(self, compiler: str, folder: Path) -> None:
-        text = "\n".join(f"namespace {name} {{\n{source(name)}\n}}" for name in MODULES)
-        unit, library = folder / "kernels.cpp", folder / "kernels.so"
-        unit.write_text(f'#include "{Path(__file__).parent / "emulate.hpp"}"\n{text}\n')
-        flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-w"]
-        subprocess.run([compiler, *flags, str(unit), "-o", str(library)], check=True)
+    def __init__(self, library: Path) -> None:
         self.notes = self.pointer = np.zeros(4, np.uint64)
         self._library = ctypes.CDLL(str(library))
 
     def launch(self, module: str, kernel: str, grid: int, block: int, *args: Any) -> None:
         if not grid:
             return
+        Stream.busy = True
         args = tuple(below(a) if isinstance(a, DeviceArray) else a for a in args)
         whole = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in args if not isinstance(a, float)]
         real = [a for a in args if isinstance(a, float)]
@@ -47,7 +55,7 @@ class Host:
         )
 
     def wait(self) -> None:
-        pass
+        Stream.busy = False
 
     def put(self, a: Any) -> Any:
         return put(a)
@@ -57,3 +65,8 @@ class Host:
 
     def host(self, a: Any) -> Any:
         return a.get()
+
+
+def play(host: Host) -> None:
+    """Let ``host`` be what runs with ``device="cuda"`` open, from now on."""
+    mpicomp.run.__globals__["open_device"] = {"cpu": None, "cuda": Kernels(host)}.get

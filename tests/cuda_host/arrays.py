@@ -1,12 +1,13 @@
 """Arrays that behave as CuPy's do where that differs from numpy's, on a machine without a device.
 
 They do not mix with numpy's arrays, do not turn into them unasked, and have the functions and attributes
-that CuPy has, no others.  What they compute is numpy's.
+that CuPy has, no others.  What they compute is numpy's.  Whoever asks for an array's address, which MPI
+does, is noted: on a device what has been launched may not be done yet.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -28,6 +29,17 @@ METHODS = {
 }  # fmt: skip
 
 
+class Stream:
+    """The current stream of the device.
+
+    busy    whether anything has been launched, copied or allocated since somebody last waited
+    handed  whether it was not, for each time that an array's address was taken
+    """
+
+    busy = False
+    handed: ClassVar[list[bool]] = []
+
+
 class DeviceArray(NDArrayOperatorsMixin):
     """An array "on the device"."""
 
@@ -35,7 +47,13 @@ class DeviceArray(NDArrayOperatorsMixin):
         self.memory = np.asarray(memory)
 
     def get(self) -> Any:
+        Stream.busy = False
         return self.memory.copy()
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        Stream.handed.append(not Stream.busy)
+        return self.memory.__array_interface__ | {"version": 3}
 
     # --- numpy's protocols ---
 
@@ -56,9 +74,12 @@ class DeviceArray(NDArrayOperatorsMixin):
     # --- what an array has ---
 
     def __getitem__(self, where: Any) -> DeviceArray:
-        return DeviceArray(self.memory[below(where)])
+        found = self.memory[below(where)]
+        Stream.busy |= not np.may_share_memory(found, self.memory)
+        return DeviceArray(found)
 
     def __setitem__(self, where: Any, value: Any) -> None:
+        Stream.busy = True
         self.memory[below(where)] = below(value)
 
     def __len__(self) -> int:
@@ -133,6 +154,7 @@ def put(a: Any) -> Any:
     """A copy on the device."""
     if isinstance(a, DeviceArray | DeviceSparse):
         return a
+    Stream.busy = True
     return DeviceSparse(a.copy()) if issparse(a) else DeviceArray(np.array(a))
 
 
@@ -155,6 +177,7 @@ def below(a: Any) -> Any:
 def above(a: Any) -> Any:
     """On the device; reductions give arrays without axes there, not numbers."""
     if isinstance(a, np.ndarray | np.generic):
+        Stream.busy = True
         return DeviceArray(a)
     if isinstance(a, tuple | list):
         return type(a)(map(above, a))

@@ -1,4 +1,5 @@
-"""A script in which something fails: `faulty.py FAULT`.
+"""A script in which something fails: `faulty.py FAULT [KERNELS]`.  With ``KERNELS``, a library that
+``cuda_host.build`` has made, it runs on a CPU that plays the device, and MPI is given the device's buffers.
 
 raise, nan      worker 5's gradient in round 7
 kill RANK       that rank, killed
@@ -16,6 +17,7 @@ import resource
 import signal
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
@@ -24,6 +26,7 @@ import mpicomp
 from mpicomp import EF21, TopK
 from mpicomp.transports import launched_rank
 from mpicomp.transports.mpi import Mpi
+from tests.cuda_host import Host, play
 
 fault, _, rest = sys.argv[1].partition(" ")
 
@@ -75,7 +78,7 @@ class Garbling(Mpi):
     def garble(self, numbered):
         i, message = numbered
         if i == 5 and self.rounds == 7 and fault in ("short", "long"):
-            message = message[:-1] if fault == "short" else np.append(message, message[:1])
+            message = message[:-1] if fault == "short" else np.concatenate([message, message[:1]])
         return i, message
 
     def broadcast(self, message):
@@ -87,8 +90,11 @@ class Garbling(Mpi):
 
 
 options = {"rounds": 1000, "every": 1000}
+if len(sys.argv) > 2:
+    play(Host(Path(sys.argv[2])))
+    options |= {"device": "cuda", "cuda_aware": "yes"}
 if fault in ("short", "long", "flip"):
-    options["transport"] = Garbling(8, MPI.COMM_WORLD)
+    options["transport"] = Garbling(8, MPI.COMM_WORLD, cuda_aware="device" in options)
 if fault in ("flip", "leave"):
     options["rounds"] = 20
 if fault == "full":

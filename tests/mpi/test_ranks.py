@@ -43,6 +43,7 @@ from mpicomp import (
 from mpicomp.errors import DataError
 from mpicomp.loop import Loop
 from mpicomp.problems import Quadratics
+from mpicomp.transports import launched_rank, launched_ranks
 from mpicomp.transports.local import Local
 
 pytestmark = pytest.mark.mpi(min_size=2)
@@ -160,6 +161,23 @@ def test_a_failed_worker_fails_the_round_everywhere_and_leaves_nothing_behind(tr
     with pytest.raises(DataError, match="worker 6"):
         round_trip(fail=True)
     assert round_trip(fail=False) == (list(range(10)) if transport.is_server else [])
+
+
+def test_buffers_of_a_device_are_handed_to_mpi_only_if_every_rank_says_so():
+    """What the ranks are told counts, and where they are told nothing what the library says."""
+    from mpicomp.transports.mpi import Mpi, says_cuda_aware
+
+    def taken(told):
+        t = Mpi(4, cuda_aware=told)
+        t.close()
+        return everywhere(t, t.device_buffers)
+
+    rank, ranks = launched_rank(), launched_ranks()
+    assert taken(True) == [True] * ranks
+    assert taken(False) == [False] * ranks
+    assert taken(None) == [all(everywhere(None, says_cuda_aware()))] * ranks
+    for odd in (0, ranks - 1):
+        assert taken(rank != odd) == [False] * ranks
 
 
 def test_a_request_to_stop_from_any_rank_reaches_all(transport):

@@ -61,7 +61,7 @@ class Launching:
 
     def __init__(self, device: Device) -> None:
         self.device, self.xp = device, device.xp
-        self.put, self.host = device.put, device.host
+        self.put, self.host, self.wait = device.put, device.host, device.wait
 
     def _check(self, buf: Array, count: int, width: int, most: int) -> Array:
         """A flag on the device: is one of the symbols larger than ``most``?"""
