@@ -22,7 +22,7 @@ from types import FrameType
 from typing import NoReturn
 
 from mpicomp.errors import ConfigError
-from mpicomp.transports import STATUS, launched_rank, note_status
+from mpicomp.transports import STATUS, SURVIVING, launched_rank, note_status
 
 _ENDING = 10  # seconds that mpirun has to end once a rank has said that the job is over
 _LEAVING = 2  # seconds that the processes around it have to end once mpirun has
@@ -126,6 +126,7 @@ def launch(ranks: int, arguments: Sequence[str], survive: bool = False) -> int:
     with TemporaryDirectory() as folder:
         status = Path(folder) / "status"
         environment = launcher.environment() | os.environ | {STATUS: str(status)}
+        environment |= SURVIVING if survive else {}
         if sys.stderr.isatty():
             # mpirun's pipes hide the terminal from rank 0, and do not keep two streams in order.
             environment["MPICOMP_TERMINAL"] = "both" if sys.stdout.isatty() else "stderr"

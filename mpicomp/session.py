@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -169,14 +170,15 @@ class Session:
         loop, t = self.loop, self.loop.transport
         lost = t.shrink()
         self.round = self._told(lambda: self.round)
-        for one in lost:
-            workers = loop.crew[one.workers].tolist()
-            self.lost.append({"round": self.round, "rank": one.rank, "host": one.host, "workers": workers})
-            if t.is_server:
-                sys.stderr.write(
-                    f"mpicomp: after round {self.round}: rank {one.rank} on {one.host} has died, and with it "
-                    f"the workers {workers}. {t.n} go on: the method begins anew at this iterate.\n"
-                )
+        workers = [loop.crew[one.workers].tolist() for one in lost]
+        for one, theirs in zip(lost, workers, strict=True):
+            self.lost.append({"round": self.round, "rank": one.rank, "host": one.host, "workers": theirs})
+        if t.is_server:
+            sys.stderr.write(
+                f"mpicomp: after round {self.round}: {', '.join(map(str, lost))} died, with workers "
+                f"{', '.join(str(i) for i in chain(*workers))}. {t.n} go on: the method begins anew at this "
+                "iterate.\n"
+            )
         loop.restart(self.round, [i for one in lost for i in one.workers])
         t.together(lambda: self.recorder.amend({"lost": self.lost}))
         return self._record()

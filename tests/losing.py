@@ -62,7 +62,8 @@ def outlive(strike: Strike, folder: Path, ranks: int = 4) -> Outcome:
     theirs = list(range(strike.rank * n // ranks, (strike.rank + 1) * n // ranks))
     assert (one["rank"], one["workers"]) == (strike.rank, theirs)
     assert one["round"] >= strike.round - 1
-    said = f"after round {one['round']}: rank {strike.rank} on {one['host']} has died"
+    workers = ", ".join(map(str, theirs))
+    said = f"after round {one['round']}: rank {strike.rank} on {one['host']} died, with workers {workers}. "
     assert outcome.said.count(said) == 1, outcome.said
     assert (summary["rounds"], summary["n"], summary["ranks"]) == (OPTIONS["rounds"], n, ranks - 1)
     same = lose(strike.method, {one["round"]: theirs})

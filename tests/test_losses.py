@@ -135,7 +135,7 @@ def test_without_the_server_or_before_the_run_has_begun_the_job_ends(phase, rank
     strike = Strike(PARTIAL, phase, "kill", rank, round=13)
     outcome = struck(strike, tmp_path / "run", 4, launched=True, on_failure="shrink")
     assert outcome.status != 0
-    assert outcome.said.count(f"rank {rank} on ") == 1 and "has died. The job ends" in outcome.said
+    assert outcome.said.count(f"rank {rank} on ") == 1 and "died. The job ends" in outcome.said
 
 
 # --- where it cannot be ---

@@ -16,6 +16,9 @@ STATUS = "MPICOMP_STATUS"  # names the file in which a rank tells ``mpicomp laun
 # What the user says of the MPI library: that it takes buffers on a GPU, or not, or that it is to be asked.
 CUDA_AWARE = {"ask": None, "yes": True, "no": False}
 
+# A job that has lost a rank may wait for it in MPI_Finalize for ever, unless none waits there for others.
+SURVIVING = {"OMPI_MCA_async_mpi_finalize": "1"}
+
 # Variables by which a launcher tells a process how many ranks it has started.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
@@ -95,6 +98,8 @@ def connect(
         return Local(n)
     if observed:
         prepare()
+    if survive:
+        os.environ |= SURVIVING  # too late where MPI has been loaded; ``mpicomp launch`` is in time
     try:
         from mpicomp.transports import mpi
     except (ImportError, RuntimeError) as error:

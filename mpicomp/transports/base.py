@@ -29,6 +29,9 @@ class Lost:
     host: str
     workers: range
 
+    def __str__(self) -> str:
+        return f"rank {self.rank} on {self.host}"
+
 
 class Transport(ABC):
     """n workers, some of them hosted here; one rank is the server.

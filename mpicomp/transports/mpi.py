@@ -311,8 +311,7 @@ class Mpi(Transport):
 
     def _end_without(self, lost: list[Lost], speak: bool) -> NoReturn:
         if speak:
-            names = ", ".join(f"rank {one.rank} on {one.host}" for one in lost)
-            sys.stderr.write(f"mpicomp: {self.doing}: {names} has died. The job ends.\n")
+            sys.stderr.write(f"mpicomp: {self.doing}: {', '.join(map(str, lost))} died. The job ends.\n")
             sys.stderr.flush()
         end_now()
 
