@@ -16,8 +16,9 @@ STATUS = "MPICOMP_STATUS"  # names the file in which a rank tells ``mpicomp laun
 # What the user says of the MPI library: that it takes buffers on a GPU, or not, or that it is to be asked.
 CUDA_AWARE = {"ask": None, "yes": True, "no": False}
 
-# A job that has lost a rank may wait for it in MPI_Finalize for ever, unless none waits there for others.
-SURVIVING = {"OMPI_MCA_async_mpi_finalize": "1"}
+# What Open MPI needs for a job to outlive a rank.  Without the first, ranks on other hosts may never hear of
+# its death; without the second, the others may wait for it in MPI_Finalize for ever.
+SURVIVING = {"OMPI_MCA_mpi_ft_propagator_with_rbcast": "1", "OMPI_MCA_async_mpi_finalize": "1"}
 
 # Variables by which a launcher tells a process how many ranks it has started.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
