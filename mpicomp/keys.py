@@ -9,8 +9,10 @@ of a message can recompute the support its sender drew, so that support costs no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any, ParamSpec, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -21,7 +23,30 @@ from mpicomp import kernels
 from mpicomp.kernels.permutation import SMALL, Indices
 from mpicomp.kernels.philox import StreamName, Words
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 SHARED = 0xFFFFFFFF  # the worker lane of a stream that all ranks hold in common
+
+
+_kept: list[Callable[[], None]] = []  # each clears what one function keeps
+
+
+def remembered(maxsize: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """A draw whose last ``maxsize`` results are kept, because several ask for the same one in turn."""
+
+    def keeping(draw: Callable[P, T]) -> Callable[P, T]:
+        cached: Any = lru_cache(maxsize)(draw)
+        _kept.append(cached.cache_clear)
+        return cached
+
+    return keeping
+
+
+def forget() -> None:
+    """Drop the draws that are kept: whoever asks next draws anew."""
+    for clear in _kept:
+        clear()
 
 
 @dataclass(frozen=True)
@@ -66,13 +91,13 @@ class Stream:
         return kernels.sized(d).permute(self.name, d, start, stop)
 
 
-@lru_cache(maxsize=64)
+@remembered(64)
 def _coin(stream: Stream, p: float) -> bool:
     """One toss, kept because every worker and the server ask for it."""
     return int(stream.words(1)[0]) < p * 2.0**32
 
 
-@lru_cache(maxsize=64)
+@remembered(64)
 def _whole_permutation(stream: Stream, d: int) -> Indices:
     """All of a small permutation, kept because sender, receiver and PermK's workers ask in turn."""
     pi = kernels.sized(d).permute(stream.name, d, 0, d)

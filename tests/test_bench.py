@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from importlib.util import find_spec
+from itertools import count
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from mpicomp.bench.kernels import CASES, WORKERS, kernel_costs
+from mpicomp import kernels
+from mpicomp.bench.kernels import CASES, WORKERS, Case, _cost, kernel_costs
 from mpicomp.bench.models import Message, model_costs
 from mpicomp.bench.plain import plain
 from mpicomp.bench.wire import SHARES, wire_costs
@@ -57,6 +59,26 @@ def test_the_kernels_figures(dtype, name, no_torch):
     assert error[str(Identity("f2"))] == np.vdot(lost, lost) / np.vdot(x, x)
     permk = [row for row in rows if row["compressor"].startswith("PermK")]
     assert [row["bits_per_coordinate"] for row in permk] == [32 / WORKERS] * 2
+
+
+def test_the_kernels_figures_where_messages_differ_in_length(no_torch):
+    """1024 coordinates are 10 or 11 for each of 100 workers: each message is decoded with its own key."""
+    rows = list(kernel_costs(1024, "f4"))
+    assert [row["compressor"] for row in rows] == [str(case.C) for case in CASES]
+    permk = [row["bits_per_coordinate"] for row in rows if row["compressor"].startswith("PermK")]
+    assert set(permk) <= {32 * 10 / 1024, 32 * 11 / 1024}
+
+
+@pytest.mark.parametrize(("C", "draws"), [(RandK(0.01), 1), (PermK(), 2)], ids=str)
+def test_each_call_that_is_timed_draws(C, draws, monkeypatch):
+    """PermK draws a slot, too.  Only the message that the error is taken of is decoded by memory."""
+    drawn, permute = [], kernels.definition.permute
+    monkeypatch.setattr(kernels, "sized", lambda length: kernels.definition)
+    monkeypatch.setattr(kernels.definition, "permute", lambda *names: drawn.append(names) or permute(*names))
+    vectors = list(np.random.default_rng(5).standard_normal((4, 1000)))
+    keys = (Key(1, round, 0, WORKERS) for round in count())
+    _cost(Case(C), vectors, keys, repeats=2)
+    assert len(drawn) == draws * (1 + 4 + 8 + 8)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.C))

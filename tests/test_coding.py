@@ -16,7 +16,7 @@ from mpicomp.coding import bitmaps
 from mpicomp.coding.bits import pack, pack_trits, packed_nbytes, unpack, unpack_trits
 from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
 from mpicomp.coding.sparse import decode_sparse, encode_sparse, sparse_nbytes
-from mpicomp.coding.values import WIDTH, decode_values, encode_values
+from mpicomp.coding.values import WIDTH, add_values, decode_values, encode_values
 from mpicomp.errors import DivergedError, MessageError
 from tests.conformance import fuzz
 
@@ -387,6 +387,10 @@ def test_values_of_a_wrong_length_are_refused(values, count, data):
     else:
         with pytest.raises(MessageError, match=values):
             decode_values(buf, count, values)
+        out = np.ones(count)
+        with pytest.raises(MessageError, match=values):
+            add_values(buf, out, values, 1.0)
+        assert (out == 1).all()
 
 
 # --- sparse vectors ---

@@ -25,6 +25,7 @@ from mpicomp.coding.bits import packed_nbytes
 from mpicomp.compressors import (
     Dithering,
     HardThreshold,
+    Identity,
     Natural,
     NaturalDithering,
     Sign,
@@ -140,10 +141,105 @@ def test_indices_outside_the_vector_are_refused(index):
 @given(vectors(finite=False), st.sampled_from(["f8", "f4", "f2", "bf16"]))
 def test_values(x, values):
     """What is refused is not sent, so its bytes are nobody's concern."""
+    assert_rounds_alike(x, values)
+    assert compiled.to_wire(x, values)[1] <= np.isfinite(x).all()
+
+
+def assert_rounds_alike(x, values) -> None:
     (got, finite), (expected, also) = compiled.to_wire(x, values), definition.to_wire(x, values)
     assert finite == also
     assert not finite or got.tobytes() == expected.tobytes()
-    assert finite <= np.isfinite(x).all()
+
+
+SHORT = {"f2": 0x7C00, "bf16": 0x7F80}  # the code of infinity
+# The largest number of a format, and where what rounds to it ends: half a unit more is a tie, and goes up.
+LIMITS = {"f2": (65504.0, 65520.0), "bf16": (255 * 2.0**120, 511 * 2.0**119)}
+
+
+@pytest.mark.parametrize("values", SHORT)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rounding_around_every_short_float(values, dtype):
+    """Each number, each midpoint and a hair to either side of it, of the type's own: a double just off a
+    midpoint becomes that midpoint as a single, and would then go the wrong way."""
+    exact = definition.from_wire(np.arange(SHORT[values], dtype="<u2").view(np.uint8), values).astype(dtype)
+    middle = exact[:-1] / 2 + exact[1:] / 2
+    x = np.concatenate([exact, middle, np.nextafter(middle, dtype(0)), np.nextafter(middle, dtype(np.inf))])
+    assert compiled.to_wire(x, values)[1]
+    assert_rounds_alike(np.concatenate([x, -x]), values)
+
+
+@fuzz
+@given(st.data(), st.sampled_from(FLOATS), st.sampled_from(list(SHORT)))
+def test_rounding_to_short_floats(data, dtype, values):
+    """Any number, and numbers of the format with a tail: none, half a unit, or one that is nearly half."""
+    any_number = st.floats(width=8 * np.dtype(dtype).itemsize, allow_nan=False)
+    code = st.integers(0, SHORT[values] - 1)
+    tail = st.tuples(code, st.sampled_from([0.0, 0.5, 0.5 - 2.0**-11, 0.5 + 2.0**-11, 0.5 + 2.0**-40]))
+    x = np.array(data.draw(st.lists(any_number, max_size=8)), dtype=dtype)
+    codes, tails = np.array(data.draw(st.lists(tail, max_size=8))).reshape(-1, 2).T
+    low, high = (
+        definition.from_wire((codes + up).astype("<u2").view(np.uint8), values).astype(np.float64)
+        for up in (0, 1)
+    )
+    high[codes == SHORT[values] - 1] = 2 * LIMITS[values][1] - LIMITS[values][0]
+    near = (low + tails * (high - low)).astype(dtype) * data.draw(st.sampled_from([1, -1]))
+    for v in (x, near, *x[:, None], *near[:, None]):  # together, and alone: one may be refused
+        assert_rounds_alike(v, values)
+
+
+@pytest.mark.parametrize("values", SHORT)
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_overflow_of_short_floats(values, dtype, sign):
+    largest, limit = LIMITS[values]
+    for x in (largest, np.nextafter(dtype(limit), dtype(0))):
+        wire, finite = compiled.to_wire(np.array([0.0, sign * x], dtype=dtype), values)
+        assert finite
+        assert definition.from_wire(wire, values).tolist() == [0.0, sign * largest]
+    for x in (limit, 2 * limit, np.finfo(dtype).max, np.inf, np.nan):
+        with np.errstate(over="ignore"):
+            bad = np.array([0.0, sign * x], dtype=dtype)
+        assert not compiled.to_wire(bad, values)[1]
+        assert not definition.to_wire(bad, values)[1]
+
+
+@pytest.mark.parametrize("values", SHORT)
+def test_every_short_float_is_read_alike(values):
+    """NaNs as NaNs: whether numpy keeps a signalling one depends on the machine."""
+    codes = np.arange(2**16, dtype="<u2")
+    got, expected = (on.from_wire(codes.view(np.uint8), values) for on in (compiled, definition))
+    number = codes & 0x7FFF <= SHORT[values]
+    assert_same(got[number], expected[number])
+    assert np.isnan(got[~number]).all()
+    assert np.isnan(expected[~number]).all()
+    for dtype in FLOATS:
+        for scale in (1.0, -0.1, 1e-310):
+            outs = np.full((2, number.sum()), -0.0, dtype=dtype)
+            for on, out in zip((compiled, definition), outs, strict=True):
+                with np.errstate(all="ignore"):
+                    on.wire_add(codes[number].view(np.uint8), out, values, scale)
+            assert_same(*outs)
+
+
+@fuzz
+@given(vectors(), vectors(), st.sampled_from(["f8", "f4", "f2", "bf16"]), SCALES)
+def test_values_are_added_alike(out, x, values, scale):
+    d = min(out.size, x.size)
+    wire, _ = definition.to_wire(x[:d], values)
+    buf = np.frombuffer(b"." + wire.tobytes(), np.uint8)[1:]  # unaligned, and may not be written
+    expected, got = out[:d].copy(), out[:d].copy()
+    with np.errstate(all="ignore"):
+        definition.wire_add(buf, expected, values, scale)
+        compiled.wire_add(buf, got, values, scale)
+    assert_same(got, expected)
+    assert_same(compiled.from_wire(buf, values), definition.from_wire(buf, values))
+
+
+@pytest.mark.parametrize("values", ["f8", "f4", "f2", "bf16"])
+def test_as_many_values_are_added_as_there_are_coordinates(values):
+    buf, _ = definition.to_wire(np.ones(3), values)
+    with pytest.raises(ValueError, match="3"):
+        compiled.wire_add(buf, np.ones(7), values, 1.0)
 
 
 # --- selection ---
@@ -607,6 +703,7 @@ THREADED = [
         NaturalDithering(60),
         HardThreshold(1.0),
     ),
+    *(Identity("f2"), Identity("bf16")),
     *(Dithering(7, "inf"), Dithering(7), Dithering(300), TopK(0.01), TopK(0.4), TopK(25_000)),
 ]
 

@@ -16,7 +16,7 @@ from scipy.stats import chi2, norm
 
 from mpicomp.kernels.permutation import SMALL
 from mpicomp.kernels.philox import words
-from mpicomp.keys import Key, Stream
+from mpicomp.keys import Key, Stream, forget, remembered
 from tests.conformance import fuzz
 
 # Random123, kat_vectors, philox4x32-10: counter, key, result.
@@ -258,3 +258,17 @@ def test_inclusion_of_pairs_in_a_random_subset_is_uniform():
     for pair in combinations(range(8), 2):
         count = sum(set(pair) <= set(s) for s in subsets)
         assert abs(count - draws * share) < 6 * np.sqrt(draws * share * (1 - share))
+
+
+def test_what_is_remembered_is_forgotten():
+    drawn = []
+
+    @remembered(2)
+    def draw(name: str) -> int:
+        drawn.append(name)
+        return len(drawn)
+
+    assert [draw("a"), draw("b"), draw("a")] == [1, 2, 1]
+    forget()
+    assert [draw("b"), draw("a")] == [3, 4]
+    assert [draw("c"), draw("b")] == [5, 6]

@@ -27,7 +27,7 @@ from mpicomp.compressors import (
     TopK,
 )
 from mpicomp.compressors.base import Array
-from mpicomp.keys import Key
+from mpicomp.keys import Key, forget
 
 WORKERS = 100  # of PermK
 _ONE_PERCENT = 2.5758293035489004  # of normal entries exceed it in magnitude
@@ -72,8 +72,9 @@ CASES = [
 def kernel_costs(d: int, dtype: str, repeats: int = 6) -> Iterator[dict[str, Any]]:
     """The figures of each compressor, then of torch's where it is installed; ``dtype`` is "f4" or "f8".
 
-    Normal entries.  Every call has a vector and a key that the last ones did not have, so that nothing
-    drawn is remembered; the least time counts, for the copy and for the compressor alike.
+    Normal entries.  A message is made with a key that was not used before, and decoded with its own after
+    what was drawn has been forgotten, so both draw; the vector, or the message, is not the last call's.
+    The least time counts, for the copy and for the compressor alike.
     ``error`` is |C(x) - x|^2 / |x|^2 for one vector and one key.
     """
     draw = np.random.default_rng(0)
@@ -94,7 +95,8 @@ def _peers() -> Iterator[Case]:
 def _cost(case: Case, vectors: list[Array], keys: Iterator[Key], repeats: int) -> dict[str, Any]:
     C, d, out = case.C, vectors[0].size, np.zeros_like(vectors[0])
     error = _error(C, vectors[0], next(keys))
-    messages = [C.compress(x, key) for x, key in zip(vectors, keys, strict=False)]
+    own = [next(keys) for _ in vectors]
+    messages = [C.compress(x, key) for x, key in zip(vectors, own, strict=True)]
     copied = messages[0].nbytes // WIDTH["f4"] if case.of_sent else d
 
     # Where a part is sent, it lies elsewhere each time, as a drawn one does.
@@ -102,7 +104,7 @@ def _cost(case: Case, vectors: list[Array], keys: Iterator[Key], repeats: int) -
     copy = fastest(lambda x: np.copyto(out[:copied], x), (parts * 2 * repeats)[: 8 * repeats])
     packing = zip(vectors * repeats, keys, strict=False)
     compress = fastest(lambda call: C.compress(*call), packing)
-    adding = zip(messages * repeats, keys, strict=False)
+    adding = _forgetful(list(zip(messages, own, strict=True)) * repeats)
     add = fastest(lambda call: C.decompress_add(call[0], out, call[1], 1e-3), adding)
     return {
         "compressor": str(C),
@@ -118,6 +120,13 @@ def _cost(case: Case, vectors: list[Array], keys: Iterator[Key], repeats: int) -
         "bits_per_coordinate": 8 * messages[0].nbytes / d,
         "error": error,
     }
+
+
+def _forgetful(calls: list[tuple[Any, Key]]) -> Iterator[tuple[Any, Key]]:
+    """The same calls, what was drawn before each forgotten."""
+    for call in calls:
+        forget()
+        yield call
 
 
 def _error(C: Timed, x: Array, key: Key) -> float:

@@ -37,10 +37,27 @@ def encode_values(x: NDArray[np.floating], values: str) -> Bytes:
 
 
 def decode_values(buf: Bytes, count: int, values: str) -> NDArray[np.floating]:
-    """The ``count`` numbers in ``buf``, as float32 (from bf16) or as what was sent."""
+    """The ``count`` numbers in ``buf``: float64 from f8, else float32.
+
+    Raises ``MessageError`` on a wrong length.
+    """
     if kernels.on_device(buf):
         return kernels.of(buf).decode_values(buf, count, values)
+    _expect(buf, count, values)
+    return kernels.sized(count).from_wire(buf, values)
+
+
+def add_values(buf: Bytes, out: NDArray[np.floating], values: str, scale: float) -> None:
+    """out += scale times the numbers in ``buf``, without a vector between if long.
+
+    Raises ``MessageError``, and adds nothing, on a wrong length.
+    """
+    if kernels.on_device(buf):
+        kernels.add_scaled(out, decode_values(buf, out.size, values), scale)
+    else:
+        _expect(buf, out.size, values)
+        kernels.of(out).wire_add(buf, out, values, scale)
+
+
+def _expect(buf: Bytes, count: int, values: str) -> None:
     expect_length(buf, count * WIDTH[values], f"{count} values of format {values!r}")
-    if values == "bf16":
-        return (np.frombuffer(buf, dtype="<u2").astype("<u4") << 16).view("<f4")
-    return np.frombuffer(buf, dtype=f"<{values}")

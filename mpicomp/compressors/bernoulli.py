@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from mpicomp.coding.values import WIDTH, check_format
 from mpicomp.compressors.base import check_probability
 from mpicomp.compressors.sparsifier import Sparsifier, Support
-from mpicomp.keys import Key, Stream
+from mpicomp.keys import Key, Stream, remembered
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class Lazy(Sparsifier):
         return self.q
 
 
-@lru_cache(maxsize=8)
+@remembered(8)
 def _kept(stream: Stream, d: int, q: float) -> Support:
     """Kept because, where sender and receiver share a process, both ask for it in turn."""
     kept = np.flatnonzero(stream.words(d) < q * 2.0**32)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
-from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_values
+from mpicomp.coding.values import WIDTH, add_values, check_format, encode_values
 from mpicomp.compressors.base import Array, Contractive, Unbiased
 from mpicomp.keys import Key
 
@@ -27,7 +26,7 @@ class Identity(Unbiased, Contractive):
         return encode_values(x, self.values)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        kernels.add_scaled(out, decode_values(buf, out.size, self.values), scale)
+        add_values(buf, out, self.values, scale)
 
     def nbytes(self, d: int) -> int:
         return d * WIDTH[self.values]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
 from mpicomp.coding.values import WIDTH, check_format
 from mpicomp.compressors.base import check_choice, check_count, resolve_count
 from mpicomp.compressors.sparsifier import Sparsifier, Support, window
-from mpicomp.keys import Key, Stream
+from mpicomp.keys import Key, Stream, remembered
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class RandK(Sparsifier):
         return (omega, 0.0) if self.mask == "shared" else (omega / n, 0.0)
 
 
-@lru_cache(maxsize=8)
+@remembered(8)
 def _uniform(stream: Stream, d: int, k: int) -> Support:
     """Kept because, where sender and receiver share a process, both ask for it in turn."""
     pi = stream.permutation(d, 0, k)

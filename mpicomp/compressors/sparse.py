@@ -11,7 +11,7 @@ from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.parts import join
 from mpicomp.coding.sparse import decode_sparse, encode_sparse, sparse_count, sparse_nbytes
-from mpicomp.coding.values import WIDTH, decode_values, encode_values
+from mpicomp.coding.values import WIDTH, add_values, encode_values
 from mpicomp.compressors.base import Array, Contractive, Unbiased, check_choice
 from mpicomp.compressors.sparsifier import gather, scatter_add
 from mpicomp.errors import MessageError
@@ -49,7 +49,7 @@ class Sparse(Unbiased, Contractive):
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         values, dense = _layout(buf)
         if dense:
-            scatter_add(out, (slice(0, out.size),), decode_values(buf[1:], out.size, values), scale)
+            add_values(buf[1:], out, values, scale)
         else:
             kept, entries = decode_sparse(buf[1:], out.size, values)
             scatter_add(out, (kept,), entries, scale)

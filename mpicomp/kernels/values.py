@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.kernels.vectors import add_scaled
+
 Float = NDArray[np.floating]
 
 
@@ -21,3 +23,20 @@ def to_wire(x: Float, values: str) -> tuple[NDArray[np.uint8], bool]:
         wide = (np.rint(x / quantum) * quantum).astype("<f4")
         wire = np.ascontiguousarray(wide.view("<u2")[1::2])
         return wire.view(np.uint8), bool(np.isfinite(wide).all())
+
+
+def from_wire(buf: NDArray[np.uint8], values: str) -> Float:
+    """The numbers that ``buf`` holds in the format ``values``: float64 from f8, else float32.
+
+    They may be an alias of ``buf``.
+    """
+    if values == "bf16":
+        return (np.frombuffer(buf, dtype="<u2").astype("<u4") << 16).view("<f4")
+    numbers = np.frombuffer(buf, dtype=f"<{values}")
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        return numbers.astype("<f4") if values == "f2" else numbers
+
+
+def wire_add(buf: NDArray[np.uint8], out: Float, values: str, scale: float) -> None:
+    """out += scale times the numbers that ``buf`` holds in the format ``values``."""
+    add_scaled(out, from_wire(buf, values), scale)

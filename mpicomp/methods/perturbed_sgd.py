@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from math import inf, sqrt
 from typing import Any, ClassVar
 
@@ -15,7 +14,7 @@ from mpicomp.compressors import Contractive, Identity, Sparse
 from mpicomp.compressors.base import Array, check_whole
 from mpicomp.errors import ConfigError
 from mpicomp.kernels import add_scaled
-from mpicomp.keys import Key, Stream
+from mpicomp.keys import Key, Stream, remembered
 from mpicomp.methods.base import Message, Method, Nothing
 from mpicomp.methods.checks import Step
 from mpicomp.methods.stochastic import gradient
@@ -129,7 +128,7 @@ class PerturbedSGD(Method):
         raise ConfigError("PerturbedSGD's theorem gives no constant for its step size; give eta as a number.")
 
 
-@lru_cache(maxsize=2)
+@remembered(2)
 def _direction(stream: Stream, d: int) -> Array:
     """N(0, I/d), of length 1 in the mean square; kept because every worker of a rank asks for it."""
     xi = stream.normals(d) / sqrt(d)

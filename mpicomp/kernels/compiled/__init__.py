@@ -24,7 +24,7 @@ from mpicomp.kernels.compiled.positions import (
 from mpicomp.kernels.compiled.reductions import norm
 from mpicomp.kernels.compiled.selection import at_least, nonzero, top_k
 from mpicomp.kernels.compiled.sign import sign_add, sign_pack
-from mpicomp.kernels.compiled.values import to_wire
+from mpicomp.kernels.compiled.values import from_wire, to_wire, wire_add
 from mpicomp.kernels.compiled.vectors import add_scaled, gather, scatter_add
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "encode_bitmap",
     "encode_elias_fano",
     "encode_raw",
+    "from_wire",
     "gather",
     "natural_add",
     "natural_dither_add",
@@ -56,5 +57,6 @@ __all__ = [
     "ternary_pack",
     "to_wire",
     "top_k",
+    "wire_add",
     "words",
 ]

@@ -87,3 +87,13 @@ def single_bits_of(typingctx: Any, number: Type) -> Any:
         return builder.bitcast(args[0], context.get_value_type(uint32))
 
     return uint32(float32), codegen
+
+
+@intrinsic
+def single_of(typingctx: Any, word: Type) -> Any:
+    """The single with the bits of a uint32."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], context.get_value_type(float32))
+
+    return float32(uint32), codegen

@@ -1,32 +1,54 @@
-"""Real numbers in the formats of the wire, compiled: rounded, and checked on the way."""
+"""Real numbers in the formats of the wire, compiled: rounded and checked, or read and added, in one pass."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.coding.bits import Bytes
 from mpicomp.kernels import values as definition
-from mpicomp.kernels.compiled.jit import (
-    FLOATS,
-    bits_of,
-    boolean,
-    float_of,
-    kernel,
-    read,
-    single_bits_of,
-    uint16,
-    write,
-)
+from mpicomp.kernels.compiled import shortfloats
+from mpicomp.kernels.compiled.jit import FLOATS, boolean, kernel, read, write
+from mpicomp.kernels.compiled.vectors import add_scaled
+from mpicomp.kernels.threads import sliced
 from mpicomp.kernels.values import Float
+
+_CONVERT = {  # by the format and the bytes of a number that is to be rounded
+    ("f2", 4): shortfloats.half_of_single,
+    ("f2", 8): shortfloats.half_of_double,
+    ("bf16", 4): shortfloats.bf16_of_single,
+    ("bf16", 8): shortfloats.bf16_of_double,
+}
+_WIDEN = {"f2": shortfloats.widen_half, "bf16": shortfloats.widen_bf16}
+_ADD = {"f2": shortfloats.add_half, "bf16": shortfloats.add_bf16}
 
 
 def to_wire(x: Float, values: str) -> tuple[NDArray[np.uint8], bool]:
     """x rounded to nearest even in the format ``values``, never an alias; whether all of it is finite."""
-    if values == "f2":
-        return definition.to_wire(x, values)
-    wire = np.empty(x.size, dtype="u2" if values == "bf16" else values)
-    finite = _bf16(x, wire) if values == "bf16" else _converted(x, wire)
-    return wire.view(np.uint8), finite
+    wire = np.empty(x.size, dtype=np.uint16 if values in _ADD else values)
+    convert = _CONVERT.get((values, x.itemsize), _converted)
+    finite = sliced(lambda a, b: convert(x[a:b], wire[a:b]), x.size)
+    return wire.view(np.uint8), all(finite)
+
+
+def from_wire(buf: Bytes, values: str) -> Float:
+    """The numbers that ``buf`` holds in the format ``values``: float64 from f8, else float32."""
+    if values not in _WIDEN:
+        return definition.from_wire(buf, values)
+    codes, widen = np.frombuffer(buf, dtype=np.uint16), _WIDEN[values]
+    out = np.empty(codes.size, dtype=np.float32)
+    sliced(lambda a, b: widen(codes[a:b], out[a:b]), codes.size)
+    return out
+
+
+def wire_add(buf: Bytes, out: Float, values: str, scale: float) -> None:
+    """out += scale times the numbers that ``buf`` holds in the format ``values``."""
+    if values not in _ADD:
+        return add_scaled(out, definition.from_wire(buf, values), scale)
+    codes, add = np.frombuffer(buf, dtype=np.uint16), _ADD[values]
+    if codes.size != out.size:
+        raise ValueError(f"{codes.size} values for {out.size} coordinates")
+    sliced(lambda a, b: add(codes[a:b], out[a:b], scale), codes.size)
 
 
 @kernel(*(boolean(read(x), write(o)) for x in FLOATS for o in FLOATS))
@@ -35,17 +57,4 @@ def _converted(x, out):
     for j in range(x.size):
         out[j] = x[j]
         finite += abs(out[j]) < np.inf
-    return finite == x.size
-
-
-@kernel(*(boolean(read(x), write(uint16)) for x in FLOATS))
-def _bf16(x, out):
-    finite = 0
-    for j in range(x.size):
-        number = np.float64(x[j])
-        exponent = max((bits_of(number) >> np.uint64(52)) & np.uint64(0x7FF), np.uint64(1023 - 126))
-        quantum = float_of((exponent - np.uint64(7)) << np.uint64(52))
-        wide = np.float32(np.rint(number / quantum) * quantum)
-        finite += abs(wide) < np.float32(np.inf)
-        out[j] = single_bits_of(wide) >> np.uint32(16)
     return finite == x.size
