@@ -99,12 +99,15 @@ class Loop:
             seed = Key(seed, self.begun, None, 0).shared("loop/begun").below(2**64)
         return Key(seed, k - self.begun, None, self.transport.n)
 
-    def restart(self, k: int, lost: Collection[int] = ()) -> None:
-        """Let the method begin anew in round k at the server's x, without the workers ``lost``."""
-        t = self.transport
+    def dismiss(self, lost: Collection[int]) -> None:
+        """Number the workers anew, from 0 and in their order, without those that are ``lost``."""
         left = [i for i in range(len(self.crew)) if i not in lost]
         self.crew = self.crew[left]
         self.objectives = {j: self.objectives[i] for j, i in enumerate(left) if i in self.objectives}
+
+    def restart(self, k: int) -> None:
+        """Let the method begin anew in round k at the server's x."""
+        t = self.transport
         # Ranks may differ by the round in which one was lost.
         message, _ = t.broadcast(self._handed(self.x.view(np.uint8)) if t.is_server else None)
         if t.is_server:

@@ -29,6 +29,9 @@ from mpicomp.version import __version__
 class Row:
     """One observation, after ``round`` rounds.  Bytes are totals over all workers so far.
 
+    Where ranks were lost after that round there is a second row of it: f, and all that is a mean, is one
+    over the workers that are left from there on.
+
     epochs   passes of a worker over its samples (the number of them where they are drawn afresh); mean
     error    the total error of error feedback, sum_k |e_i^k|², mean over workers; 0 without it
     seconds  wall-clock time on the server, without the time spent on observing

@@ -22,9 +22,7 @@ from mpicomp.problems.base import Problem
 from mpicomp.record import Row
 from mpicomp.session import Limits, Session
 from mpicomp.signals import stop_on_signals
-from mpicomp.transports import Transport, connect
-
-FAILURES = ("end", "shrink")
+from mpicomp.transports import ON_FAILURE, Transport, connect
 
 
 @dataclass(frozen=True)
@@ -134,9 +132,9 @@ def run(
             raise ConfigError("checkpoint_every needs a folder to write to: give out.")
     if stall_timeout is not None and not (isinstance(stall_timeout, Real) and stall_timeout > 0):
         raise ConfigError(f"stall_timeout={stall_timeout!r}; allowed: a number of seconds above 0.")
-    if on_failure not in FAILURES:
-        raise unknown("on_failure", str(on_failure), FAILURES)
-    if on_failure == "shrink" and (verify_bytes or stall_timeout is not None):
+    if on_failure not in ON_FAILURE:
+        raise unknown("on_failure", str(on_failure), ON_FAILURE)
+    if ON_FAILURE[on_failure] and (verify_bytes or stall_timeout is not None):
         raise ConfigError(
             "on_failure='shrink' cannot be combined with stall_timeout, which ends the job, nor with "
             "verify_bytes: what was under way to a rank that dies is counted on one side only."
@@ -150,8 +148,9 @@ def run(
     limits = Limits(rounds, every, target_grad_norm_sq, max_bytes, max_seconds)
     folder = None if out is None else Path(out)
 
-    survive = on_failure == "shrink"
-    t = transport or connect(workers, dedicated, stall_timeout, verify_bytes, survive, cuda_aware)
+    t = transport or connect(
+        workers, dedicated, stall_timeout, verify_bytes, ON_FAILURE[on_failure], cuda_aware
+    )
     try:
         with stop_on_signals(t), kernels.using(t.together(lambda: open_device(device))):
             loop = Loop(method, problem, t, seed)

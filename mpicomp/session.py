@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
-from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -101,15 +100,19 @@ class Session:
         while True:
             try:
                 return self._go_on(begin(), checkpoint_every, progress)
-            except t.failures:
+            except Exception as error:
+                if not t.outlives(error):
+                    raise
                 begin = self._begin_without_the_lost
 
     def _go_on(self, status: str | None, checkpoint_every: int | None, progress: Progress | None) -> str:
         loop, t, limits = self.loop, self.loop.transport, self.limits
         while status is None and self.round < limits.rounds:
             started = perf_counter()
-            stop = loop.step(self.round)
-            self.seconds += perf_counter() - started
+            try:
+                stop = loop.step(self.round)
+            finally:
+                self.seconds += perf_counter() - started
             self.round += 1
             row = None
             if stop or self.round % limits.every == 0 or self.round == limits.rounds:
@@ -167,19 +170,23 @@ class Session:
 
     def _begin_without_the_lost(self) -> str | None:
         """Let the ranks that are left begin anew, at the server's x; a row says where that is."""
-        loop, t = self.loop, self.loop.transport
-        lost = t.shrink()
+        loop, t, started = self.loop, self.loop.transport, perf_counter()
+        gone = t.shrink()
+        # All that are left know these before anything in which another may die.
+        for rank in gone:
+            workers = loop.crew[rank.workers].tolist()
+            self.lost.append({"round": None, "rank": rank.rank, "host": rank.host, "workers": workers})
+        loop.dismiss([i for rank in gone for i in rank.workers])
+        self.saved = None
+
         self.round = self._told(lambda: self.round)
-        workers = [loop.crew[one.workers].tolist() for one in lost]
-        for one, theirs in zip(lost, workers, strict=True):
-            self.lost.append({"round": self.round, "rank": one.rank, "host": one.host, "workers": theirs})
+        new = [one for one in self.lost if one["round"] is None]
+        for one in new:
+            one["round"] = self.round
         if t.is_server:
-            sys.stderr.write(
-                f"mpicomp: after round {self.round}: {', '.join(map(str, lost))} died, with workers "
-                f"{', '.join(str(i) for i in chain(*workers))}. {t.n} go on: the method begins anew at this "
-                "iterate.\n"
-            )
-        loop.restart(self.round, [i for one in lost for i in one.workers])
+            sys.stderr.write(f"mpicomp: after round {self.round}: {_obituary(new, t.n)}\n")
+        loop.restart(self.round)
+        self.seconds += perf_counter() - started
         t.together(lambda: self.recorder.amend({"lost": self.lost}))
         return self._record()
 
@@ -252,3 +259,11 @@ class Session:
                 )
 
         t.together(check)
+
+
+def _obituary(lost: list[dict[str, Any]], left: int) -> str:
+    """What to say of ranks that have died."""
+    names = ", ".join(f"rank {one['rank']} on {one['host']}" for one in lost)
+    workers = ", ".join(str(i) for one in lost for i in one["workers"])
+    theirs = f", with workers {workers}" if workers else ""
+    return f"{names} died{theirs}. {left} workers go on: the method begins anew at this iterate."

@@ -21,34 +21,48 @@ class Died(Exception):
 class Losing(Local):
     """``losses`` maps a round to the workers lost in it, by their numbers at the start.
 
-    They go after ``heard`` messages of that round have arrived.  Each is taken for a rank of its own number.
+    They go after ``heard`` messages of that round have arrived, those in ``later`` while the others begin
+    anew after the first loss.  Each is taken for a rank of its own number.
     """
 
-    failures = (Died,)
-
-    def __init__(self, n: int, losses: dict[int, list[int]], heard: int = 0) -> None:
+    def __init__(
+        self, n: int, losses: dict[int, list[int]], heard: int = 0, later: tuple[int, ...] = ()
+    ) -> None:
         super().__init__(n)
         self.losses, self.heard = {f"round {k}": workers for k, workers in losses.items()}, heard
-        self.crew = list(range(n))
+        self.crew, self.later, self.dying = list(range(n)), list(later), list[int]()
 
     def gather(self, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int]) -> Received:
         for number, message in enumerate(messages):
             if self.doing in self.losses and number == self.heard:
+                self.dying = self.losses.pop(self.doing)
                 raise Died
             yield message
 
+    def tell(self, message: bytes | None) -> bytes:
+        if self.dying and self.later:
+            self.dying, self.later = self.later, []
+            raise Died
+        self.dying = []
+        return super().tell(message)
+
+    def outlives(self, error: BaseException) -> bool:
+        return isinstance(error, Died)
+
     def shrink(self) -> list[Lost]:
-        gone = self.losses.pop(self.doing)
+        gone = self.dying
         lost = [Lost(i, "here", range(self.crew.index(i), self.crew.index(i) + 1)) for i in gone]
         self.crew = [i for i in self.crew if i not in gone]
         self.n, self.hosted = len(self.crew), range(len(self.crew))
         return lost
 
 
-def lose(method: str, losses: dict[int, list[int]], heard: int = 0, **options) -> mpicomp.Run:
+def lose(
+    method: str, losses: dict[int, list[int]], heard: int = 0, later: tuple[int, ...] = (), **options
+) -> mpicomp.Run:
     """The run of ``tests.striking`` in one process, with these losses."""
     options = OPTIONS | options
-    transport = Losing(options["workers"], losses, heard) if losses else None
+    transport = Losing(options["workers"], losses, heard, later) if losses else None
     return mpicomp.run(parse_method(method), parse_problem(PROBLEM), transport=transport, **options)
 
 

@@ -10,12 +10,13 @@ import pytest
 
 import mpicomp
 from mpicomp import PPMARINA, RandK
-from mpicomp.config import parse_problem
+from mpicomp.config import parse_method, parse_problem
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, Problem
+from tests.launching import TESTS
 from tests.launching import mpicomp as command
-from tests.losing import lose, outlive
+from tests.losing import Died, Losing, lose, outlive
 from tests.striking import METHODS, OPTIONS, PROBLEM, Strike, struck
 
 LOSSES = {11: [2, 5], 20: [0]}
@@ -57,6 +58,20 @@ def test_after_a_loss_the_method_begins_anew_for_those_that_are_left(method, hea
     assert np.array_equal(after.x, rest.x)
     assert (after.rows[-1].f, after.rows[-1].grad_norm_sq) == (rest.rows[-1].f, rest.rows[-1].grad_norm_sq)
     assert [row.round for row in after.rows] == [0, 4, 8, 11, 12, 16, 20, 24, 28, 30]
+
+
+def test_a_second_loss_while_the_others_begin_anew_is_as_one_loss_of_all():
+    together, apart = lose(METHODS[18], {11: [2, 5]}), lose(METHODS[18], {11: [2]}, later=(5,))
+    assert apart.iterates_sha256 == together.iterates_sha256
+    assert apart.lost == together.lost
+    assert (apart.ledger.up == together.ledger.up).all() and (apart.ledger.down == together.ledger.down).all()
+
+
+def test_a_loss_after_a_row_makes_another_of_the_same_round_for_those_that_are_left():
+    after = lose("gd(gamma=0.1)", {12: [2]})
+    assert [row.round for row in after.rows] == [0, 4, 8, 12, 12, 16, 20, 24, 28, 30]
+    with_all, without = after.rows[3:5]
+    assert with_all.f != without.f and without.down_bytes - with_all.down_bytes == 7 * after.x.nbytes
 
 
 def test_the_ledger_goes_on_without_the_lost_and_charges_the_iterate_that_the_others_are_sent():
@@ -107,6 +122,27 @@ def test_the_record_says_when_and_who_and_a_resumed_run_has_everybody_back(tmp_p
     assert np.array_equal(again.x, rest.x)
 
 
+def test_a_loss_after_the_last_checkpoint_is_in_the_one_at_the_end(tmp_path):
+    """Which is of the same round."""
+    transport, asked = Losing(8, {}), []
+
+    def collect(value):
+        if transport.doing == "checkpoint after round 10":
+            asked.append(value)
+            if len(asked) == 2:  # the first is for the checkpoint, this one compares the replicas
+                transport.dying = [2]
+                raise Died
+        return [value]
+
+    transport.collect = collect
+    method, problem = parse_method(METHODS[5]), parse_problem(PROBLEM)
+    options = {"workers": 8, "checkpoint_every": 5, "out": tmp_path / "run"}
+    seen = mpicomp.run(method, problem, rounds=10, transport=transport, **options)
+    assert [one["workers"] for one in seen.lost] == [[2]]
+    again = mpicomp.run(method, problem, rounds=14, resume=True, **options)
+    assert again.lost == [{"back": 10} | one for one in seen.lost]
+
+
 def test_a_run_that_was_begun_anew_is_resumed_bit_for_bit(tmp_path):
     """From a checkpoint that everybody is in again, so that nothing has to begin anew."""
     method, options = METHODS[5], {"checkpoint_every": 5}
@@ -139,6 +175,14 @@ def test_without_the_server_or_before_the_run_has_begun_the_job_ends(phase, rank
 
 
 # --- where it cannot be ---
+
+
+def test_a_job_that_has_lost_ranks_is_refused_a_second_run():
+    script = str(TESTS / "mpi" / "outlived.py")
+    done = command("launch", "--ranks", "3", "--on-failure", "shrink", script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().startswith("20 rounds. this job has lost ranks"), done.stdout
+
 
 RUN = ("run", "--problem", "quadratics(d=10)", "--method", "gd(gamma=0.1)", "--workers", "4", "--rounds", "3")
 

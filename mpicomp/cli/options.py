@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mpicomp.transports import CUDA_AWARE
+from mpicomp.transports import CUDA_AWARE, ON_FAILURE
 
 
 class Rate(click.ParamType):
@@ -47,7 +47,7 @@ device_option = click.option(
 )
 failure_option = click.option(
     "--on-failure",
-    type=click.Choice(["end", "shrink"]),
+    type=click.Choice(list(ON_FAILURE)),
     default="end",
     show_default=True,
     help="Whether the job ends when a rank dies, or goes on without it (Open MPI's ULFM).",

@@ -26,7 +26,7 @@ from mpicomp.errors import ConfigError
 from mpicomp.launch import launch
 from mpicomp.progress import rounds, stages
 from mpicomp.tables import phases_table, summary_table, terminal
-from mpicomp.transports import launched_rank
+from mpicomp.transports import ON_FAILURE, launched_rank
 
 
 @cli.command()
@@ -38,7 +38,7 @@ def run(ranks: int | None, server: str, resume: str | None, as_json: bool, **opt
 
     method, problem = parse_method(options.pop("method")), parse_problem(options.pop("problem"))
     if elsewhere(ranks):
-        return relaunch(ranks, survive=options["on_failure"] == "shrink")
+        return relaunch(ranks, survive=ON_FAILURE[options["on_failure"]])
     with rounds(options["rounds"], watched()) as progress:
         options |= {"resume": RESUME[resume], "dedicated": server == "dedicated"}
         outcome = run_method(method, problem, progress=progress, **options)
@@ -184,4 +184,4 @@ def compare(
 @click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED)
 def launch_(ranks: int, on_failure: str, script: tuple[str, ...]) -> int:
     """Run a Python SCRIPT of your own on several ranks: mpirun, with the flags it needs here."""
-    return launch(ranks, ["-m", "mpi4py", *script], survive=on_failure == "shrink")
+    return launch(ranks, ["-m", "mpi4py", *script], survive=ON_FAILURE[on_failure])

@@ -15,6 +15,7 @@ STATUS = "MPICOMP_STATUS"  # names the file in which a rank tells ``mpicomp laun
 
 # What the user says of the MPI library: that it takes buffers on a GPU, or not, or that it is to be asked.
 CUDA_AWARE = {"ask": None, "yes": True, "no": False}
+ON_FAILURE = {"end": False, "shrink": True}  # whether the others survive a rank's death
 
 # What Open MPI needs for a job to outlive a rank.  Without the first, ranks on other hosts may never hear of
 # its death; without the second, the others may wait for it in MPI_Finalize for ever.

@@ -29,9 +29,6 @@ class Lost:
     host: str
     workers: range
 
-    def __str__(self) -> str:
-        return f"rank {self.rank} on {self.host}"
-
 
 class Transport(ABC):
     """n workers, some of them hosted here; one rank is the server.
@@ -41,8 +38,6 @@ class Transport(ABC):
                     rank
     observer        somebody else's count of what this rank hands to MPI, if one was asked for and bytes cross
     doing           what the run is at, for whoever has to say so
-    failures        what an operation raises where a rank has died and the others may ``shrink``; none by
-                    default
     device_buffers  whether messages are taken and given in the memory of the device in use; else the host's
     """
 
@@ -53,7 +48,6 @@ class Transport(ABC):
     is_server: bool
     stop: bool = False
     doing: str = "at the start of the run"
-    failures: tuple[type[Exception], ...] = ()
     sent: list[int]
     observer: Observer | None = None
     device_buffers: bool = False
@@ -102,8 +96,12 @@ class Transport(ABC):
         """Each rank's ``value`` in rank order, on the server.  For reports at the end of a run."""
 
     @abstractmethod
+    def outlives(self, error: BaseException) -> bool:
+        """Whether ``error``, raised by an operation, is the death of a rank that the others survive."""
+
+    @abstractmethod
     def shrink(self) -> list[Lost]:
-        """After one of ``failures``: go on without the ranks that have died, and give which they are.
+        """After an error that it ``outlives``: go on without the ranks that have died; gives which they are.
 
         The workers that are left are numbered anew, from 0 and in their order.  What was under way is lost.
         Where the server has died, or nobody is left to work, the job ends.

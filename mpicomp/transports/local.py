@@ -51,6 +51,9 @@ class Local(Transport):
     def collect(self, value: object) -> list[object]:
         return [value]
 
+    def outlives(self, error: BaseException) -> bool:
+        return False
+
     def shrink(self) -> list[Lost]:
         """Nobody can be lost."""
         return []

@@ -59,7 +59,7 @@ class Mpi(Transport):
     chunk          the longest piece handed to MPI, in bytes
     stall_timeout  seconds of waiting after which the silent rank is named and the job ended, or None
     observed       have the bytes counted by an observer too; it must be prepared (see ``observer``)
-    survive        let ``failures`` be raised where a rank has died, for the others to ``shrink``
+    survive        let a rank's death be raised, for the others to ``shrink``, where MPI can
     cuda_aware     whether the MPI library takes buffers on a GPU; None: as it says itself.  It counts as
                    known only if this is so on every rank
     """
@@ -76,6 +76,8 @@ class Mpi(Transport):
         cuda_aware: bool | None = None,
     ) -> None:
         comm = comm or MPI.COMM_WORLD
+        ulfm.refuse_after_a_death(comm)
+        self._survive = survive
         self.clock = Clock()
         self.sent = [0, 0]
         self._chunk = chunk
@@ -84,7 +86,6 @@ class Mpi(Transport):
             _meet(comm, stall_timeout)
         if survive:
             ulfm.require()
-            self.failures = (ulfm.FAILURE,)
             self._names: list[tuple[int, str]] = comm.allgather((comm.rank, MPI.Get_processor_name()))
         # Private communicators, so that nothing left over from another run can be received here.
         self._messages, self._measurements = comm.Dup(), comm.Dup()
@@ -198,7 +199,7 @@ class Mpi(Transport):
                     break
                 self.stop |= tag == _STOP
                 yield i, message
-        except self.failures:
+        except MPI.Exception:
             remaining.clear()  # what else is under way is lost
             raise
         finally:
@@ -284,35 +285,32 @@ class Mpi(Transport):
         with self._waiting(self._measurements):
             return self._measurements.gather(value, root=0)
 
+    def outlives(self, error: BaseException) -> bool:
+        return self._survive and ulfm.death(error)
+
     def shrink(self) -> list[Lost]:
-        (messages, measurements, loads), gone = self._without_the_dead()
-        lost = self._lost(gone)
+        (messages, measurements, loads), gone = ulfm.shrink(
+            [self._messages, self._measurements],
+            lambda left: (left.Dup(), left.Dup(), left.allgather(len(self.hosted))),
+        )
+        with suppress(MPI.Exception):
+            MPI.Request.Waitall(self._requests)  # they were revoked, so it ends
+        if not gone:
+            raise RuntimeError("MPI says that a rank has died, and none has")
         if 0 in gone or not any(loads):
-            self._end_without(lost, messages.rank == 0)
+            self._end_without(gone, patience=messages.rank)
+        lost = [Lost(*self._names[rank], self._shares[rank]) for rank in gone]
         self._names = [name for rank, name in enumerate(self._names) if rank not in gone]
         self._messages, self._measurements = messages, measurements
         self._host([range(start, stop) for start, stop in pairwise(accumulate(loads, initial=0))])
         return lost
 
-    def _without_the_dead(self) -> tuple[tuple[MPI.Comm, MPI.Comm, list[int]], list[int]]:
-        """New communicators, how many workers each of their ranks hosts, and who is not among them."""
-        joined, gone = ulfm.shrink(
-            [self._messages, self._measurements],
-            lambda left: (left.Dup(), left.Dup(), left.allgather(len(self.hosted))),
-        )
-        with suppress(ulfm.FAILURE):
-            MPI.Request.Waitall(self._requests)  # they were revoked, so it ends
-        if not gone:
-            raise RuntimeError("MPI has failed, and no rank has died")
-        return joined, gone
-
-    def _lost(self, gone: list[int]) -> list[Lost]:
-        return [Lost(*self._names[rank], self._shares[rank]) for rank in gone]
-
-    def _end_without(self, lost: list[Lost], speak: bool) -> NoReturn:
-        if speak:
-            sys.stderr.write(f"mpicomp: {self.doing}: {', '.join(map(str, lost))} died. The job ends.\n")
-            sys.stderr.flush()
+    def _end_without(self, gone: list[int], patience: float) -> NoReturn:
+        """Say which ranks have died, unless another is first to, and end the job."""
+        time.sleep(0.5 * patience)
+        names = [f"rank {number} on {host}" for number, host in (self._names[rank] for rank in gone)]
+        sys.stderr.write(f"mpicomp: {self.doing}: {', '.join(names) or 'a rank'} died. The job ends.\n")
+        sys.stderr.flush()
         end_now()
 
     def close(self) -> None:
@@ -328,9 +326,9 @@ class Mpi(Transport):
         return f"{MPI.Get_processor_name()}, {banner()}"
 
     def abort(self) -> None:
-        if isinstance(sys.exception(), self.failures):  # where there is no going on
-            (messages, _, _), gone = self._without_the_dead()
-            self._end_without(self._lost(gone), messages.rank == 0)
+        error = sys.exception()
+        if error is not None and self.outlives(error):  # where there is no going on; others may have left
+            self._end_without(ulfm.dead(self._messages), patience=self.rank)
         sys.stderr.write(f"mpicomp: rank {self.rank} failed.\n{traceback.format_exc()}")
         sys.stderr.flush()
         end_now()

