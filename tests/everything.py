@@ -5,12 +5,14 @@ names some of
 
 dedicated  the server hosts no worker
 chunked    messages travel in pieces of 7 bytes
+crowded    all ranks share one core
 observed   each run's ledger is compared with what the MPI library counted
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import mpicomp
@@ -99,6 +101,8 @@ def methods() -> list[Method]:
 def main(how: str) -> None:
     if "observed" in how:
         prepare()
+    if "crowded" in how:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     found = {}
     for method in methods():
         transport = None

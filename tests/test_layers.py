@@ -26,7 +26,13 @@ LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in mod
 
 # Libraries that only these files may import.
 HOMES = {
-    "mpi4py": {"transports/mpi.py", "transports/ending.py", "transports/ulfm.py", "bench/round.py"},
+    "mpi4py": {
+        "transports/mpi.py",
+        "transports/ending.py",
+        "transports/ulfm.py",
+        "transports/waiting.py",
+        "bench/round.py",
+    },
     "matplotlib": {"figure.py"},
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
     "cupy": {"kernels/cuda/gpu.py"},

@@ -46,6 +46,7 @@ from mpicomp.transports.inbox import Inbox, empty
 from mpicomp.transports.monitoring import Monitoring
 from mpicomp.transports.observer import MESSAGES, Library, Observer
 from mpicomp.transports.shim import Shim
+from mpicomp.transports.waiting import Patience
 from mpicomp.transports.watchdog import Watchdog
 
 _DATA, _STOP, _ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
@@ -87,6 +88,7 @@ class Mpi(Transport):
         if survive:
             ulfm.require()
             self._names: list[tuple[int, str]] = comm.allgather((comm.rank, MPI.Get_processor_name()))
+        self._patience = Patience(comm)
         # Private communicators, so that nothing left over from another run can be received here.
         self._messages, self._measurements = comm.Dup(), comm.Dup()
         self._host(placement(n, comm.size, dedicated))
@@ -172,6 +174,7 @@ class Mpi(Transport):
             for _ in range(left):  # the server counts on a message from every sender
                 self._send(comm, text, _ERROR, account)
         with self._waiting(comm):
+            self._patience.until(lambda: MPI.Request.Testall(self._requests))
             MPI.Request.Waitall(self._requests)
         self._requests.clear()
 
@@ -212,6 +215,7 @@ class Mpi(Transport):
         with self._waiting(comm):
             status, length = MPI.Status(), 0
             while True:
+                self._patience.until(lambda: comm.Iprobe(rank, MPI.ANY_TAG))
                 piece = comm.Mprobe(rank, MPI.ANY_TAG, status)
                 count = status.Get_count(MPI.BYTE)
                 buffer = self._inbox.room(length + count, length, self._device(comm, status.tag))
@@ -247,7 +251,9 @@ class Mpi(Transport):
     def _broadcast(self, comm: MPI.Comm, message: Bytes | None, status: int) -> tuple[Bytes, int]:
         header = np.array([0 if message is None else len(message), status], dtype=np.int64)
         with self._waiting(comm):
-            self._measurements.Bcast([header, MPI.INT64_T], root=0)
+            request = self._measurements.Ibcast([header, MPI.INT64_T], root=0)
+            self._patience.until(request.Test)
+            request.Wait()
             length, status = (int(v) for v in header)
             if message is None:
                 message = empty(length, self._device(comm, status))

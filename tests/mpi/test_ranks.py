@@ -202,3 +202,45 @@ def test_a_request_to_stop_from_a_rank_without_workers_reaches_all():
     assert stops[-1]
     assert everywhere(t, len(stops)) == [len(stops)] * t.ranks
     t.close()
+
+
+def test_ranks_are_crowded_where_they_are_more_than_the_cores_of_all_of_them(monkeypatch, transport):
+    from mpi4py import MPI
+
+    from mpicomp.transports import waiting
+
+    for cores, crowded in [({0}, True), ({transport.rank}, False), ({0, transport.rank}, False)]:
+        monkeypatch.setattr(waiting, "_cores", lambda cores=cores: cores)
+        assert waiting._crowded(MPI.COMM_WORLD) == crowded
+
+
+def test_who_waits_among_crowded_ranks_asks_at_first_and_then_naps(monkeypatch):
+    """A clock that only questions and naps move: 10 questions of 0.1 ms at once, then one a nap."""
+    from mpi4py import MPI
+
+    from mpicomp.transports import waiting
+
+    now, naps = 0.0, []
+
+    class Clock:
+        @staticmethod
+        def monotonic():
+            return now
+
+        @staticmethod
+        def sleep(seconds):
+            nonlocal now
+            naps.append(seconds)
+            now += seconds
+
+    def come():
+        nonlocal now
+        now += 1e-4
+        return now > 2e-3
+
+    monkeypatch.setattr(waiting, "time", Clock)
+    monkeypatch.setattr(waiting, "_cores", lambda: {0})
+    waiting.Patience(MPI.COMM_WORLD).until(come)
+    assert len(naps) == 5
+    monkeypatch.setattr(waiting, "_cores", lambda: {launched_rank()})
+    waiting.Patience(MPI.COMM_WORLD).until(lambda: pytest.fail("MPI itself is to wait"))
