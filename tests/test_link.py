@@ -45,7 +45,7 @@ def test_a_round_is_what_the_formulas_say():
     assert small.up == pytest.approx(alpha + 3 * 1000 * beta)
     assert small.down == pytest.approx(2 * alpha + 3 * 4000 * beta)  # the announcement is 2 links deep
     dense = round_time(DENSE, Link(1e8, alpha), n)
-    assert dense.up == pytest.approx(alpha + 3 * 4e5 * beta + 3 * 2 * alpha)
+    assert dense.up == pytest.approx(alpha + 3 * 4e5 * beta + 2 * alpha)
     assert dense.down == pytest.approx(3 * alpha + 3 * 4e5 * beta)
     assert dense.total == dense.worker + dense.up + dense.server + dense.down + dense.follow
 
@@ -65,9 +65,12 @@ def test_limits_of_the_rate():
 
 
 def test_messages_above_the_eager_limit_are_asked_for():
+    """A round trip for every 4 MiB: 63 messages of 64 KiB and a byte are just below, 64 are above."""
     link = Link(inf, 1.0)
     below, above = (replace(SMALL, up=size, down=size) for size in (EAGER, EAGER + 1))
-    assert round_time(above, link, 5).up - round_time(below, link, 5).up == 2 * 4
+    for workers, trips in [(5, 1), (64, 1), (65, 2), (1000, 16)]:
+        asking = round_time(above, link, workers).up - round_time(below, link, workers).up
+        assert asking == 2 * trips
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from mpicomp.record import read_rows
+from mpicomp.transports.base import AHEAD
 from tests.launching import LIMIT, TESTS, finish, mpicomp, mpirun, no_observer, start
 
 QUADRATIC = ("--problem", "quadratics(d=40, lam=0.1)", "--workers", "8")
@@ -50,7 +51,9 @@ def test_every_method_and_compressor_gives_the_same_bits_and_bytes(alone, ranks,
     chunking nor on how ranks wait, and each run's ledger is, byte for byte, what the MPI library counted."""
     if "observed" in how and (missing := no_observer()):
         pytest.skip(missing)
-    done = mpirun(ranks, str(TESTS / "everything.py"), how, PYTHONPATH=str(TESTS.parent))
+    # Open MPI counts cores before ranks bind themselves to one, so it has to be told to yield there.
+    told = {"OMPI_MCA_mpi_yield_when_idle": "1"} if how == "crowded" else {}
+    done = mpirun(ranks, str(TESTS / "everything.py"), how, PYTHONPATH=str(TESTS.parent), **told)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == alone
 
@@ -95,14 +98,15 @@ def test_bytes_handed_to_mpi_are_the_ledgers():
     assert outcome["mpi_bytes_sent"][0] * 8 == outcome["down_bytes"] * 7  # seven receivers, eight workers
 
 
-def test_the_server_holds_one_message_at_a_time():
-    """O(d), not O(n d): the peak of the server's allocations does not grow with the workers."""
+def test_the_server_holds_few_messages_at_a_time():
+    """O(d), not O(n d): however many workers send 200 KB, one message and those asked for ahead of it."""
     peaks = []
-    for workers in ("4", "32"):
+    for workers in ("4", "64", "256"):
         done = mpirun(2, str(TESTS / "mpi" / "peak.py"), workers, PYTHONPATH=str(TESTS.parent))
         assert done.returncode == 0, done.stderr
         peaks.append(int(done.stdout))
-    assert peaks[1] < 1.2 * peaks[0]
+    assert peaks[1] < peaks[0] + 1.3 * AHEAD
+    assert peaks[2] < peaks[1] + 1e6
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

@@ -10,7 +10,8 @@ A round is the sum of five times; nothing overlaps:
 
     worker   c w               gradient and compression, all workers at the same time
     up       alpha + s u beta  all messages of u bytes into the server's one link;
-                               + 2 s alpha if u > 64 KiB: MPI then asks before it sends, one by one
+                               + 2 alpha for every 4 MiB of them, begun ones too, if u > 64 KiB:
+                               these are sent when they are asked for, 4 MiB at a time
     server   s' v              decoding the s' = n messages and averaging them
     down     t alpha + k m beta   Bcast of m bytes as Open MPI 5 does it (below)
     follow   c e               decoding the broadcast and the step, on all ranks at the same time
@@ -32,6 +33,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, inf, log
+
+from mpicomp.transports.base import AHEAD
 
 HEADERS = (1448 + 66) / 1448
 EAGER = 64 * 1024  # bytes: the longest message that TCP transport of Open MPI sends unasked
@@ -96,7 +99,7 @@ def round_time(
     away = workers if dedicated else workers - 1
     ranks = away + 1
     beta, alpha = 8 * HEADERS / link.rate, link.latency
-    asks = 2 * away * alpha if costs.up > EAGER else 0.0
+    asks = 2 * alpha * ceil(away * costs.up / AHEAD) if costs.up > EAGER else 0.0
     steps = 1 if ranks < 16 else depth(ranks)
     t = max(depth(ranks), 3 * steps if costs.down > EAGER else steps)
     return RoundTime(

@@ -23,6 +23,7 @@ from mpicomp.config import to_text
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.tables import human_bytes, markdown_table
+from mpicomp.transports.base import AHEAD
 
 FEW, MORE = 4, 16  # workers of the runs in this process
 ROUNDS = 20  # of each
@@ -134,9 +135,9 @@ def report(found: list[Forecast], rounds: int) -> str:
     said = [
         f"{one.workers} workers, one a rank and a host; links of {human_rate(one.link.rate)} each way, "
         f"{human_time(one.link.latency)} one way; rank 0 is {role}. A round is the sum of its parts. The "
-        "server receives messages one by one over its one link, and asks for those above 64 KiB before they "
-        f"are sent. The broadcast is Open MPI 5's: {copies(one.ranks)} messages' lengths, "
-        f"{depth(one.ranks)} links deep.",
+        "server receives messages over its one link; those above 64 KiB are sent when it asks for them, "
+        f"{AHEAD // 2**20} MiB at a time. The broadcast is Open MPI 5's: {copies(one.ranks)} messages' "
+        f"lengths, {depth(one.ranks)} links deep.",
         f"Sizes and times are those of {ROUNDS} rounds with {FEW} and with {MORE} workers in this process, "
         f"continued to {one.workers}: each worker has as much data as one of {MORE} and a core to itself, "
         "and what grows with the workers does so as from the one to the other.",

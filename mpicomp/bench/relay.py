@@ -18,7 +18,7 @@ from collections import deque
 from contextlib import suppress
 
 # Of <linux/if_packet.h> and <asm/socket.h>, where Python has no names for them.
-_SOL_PACKET, _VNET_HDR, _IGNORE_OUTGOING, _RCVBUFFORCE = 263, 15, 23, 33
+_SOL_PACKET, _VNET_HDR, _IGNORE_OUTGOING, _SNDBUFFORCE, _RCVBUFFORCE = 263, 15, 23, 32, 33
 _ALL_PROTOCOLS = 3
 _HEADER = 10  # bytes of struct virtio_net_hdr
 _QUEUE = 32 * 2**20
@@ -50,6 +50,7 @@ def _port(interface: str) -> socket.socket:
     port.setsockopt(_SOL_PACKET, _VNET_HDR, 1)
     port.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
     port.setsockopt(socket.SOL_SOCKET, _RCVBUFFORCE, _QUEUE)
+    port.setsockopt(socket.SOL_SOCKET, _SNDBUFFORCE, _QUEUE)
     port.bind((interface, _ALL_PROTOCOLS))
     port.setblocking(False)
     return port

@@ -17,6 +17,8 @@ from mpicomp.coding.bits import Bytes
 from mpicomp.errors import MpicompError
 from mpicomp.transports.observer import Observer
 
+AHEAD = 2**22  # bytes: while so many are on their way to the server it asks for no more
+
 T = TypeVar("T")
 Received = Generator[tuple[int, Bytes], None, None]  # (worker, message); close it if not exhausted
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from mpi4py import MPI
 
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
+
+_KEPT = 8  # buffers of a place: as many as messages long enough for their pages to cost time
 
 
 def empty(size: int, device: Any) -> Bytes:
@@ -14,19 +18,35 @@ def empty(size: int, device: Any) -> Bytes:
     return np.empty(size, np.uint8) if device is None else device.xp.empty(size, dtype=np.uint8)
 
 
+def handed(buffer: Bytes) -> list[Any]:
+    """``buffer`` as MPI takes it; one on the device once everything launched there is done."""
+    if kernels.on_device(buffer):
+        kernels.device().wait()
+    return [buffer, MPI.BYTE]
+
+
 class Inbox:
-    """Room for one message at a time, on the host and on each device that is asked for."""
+    """Buffers that are used again, on the host and on each device that is asked for."""
 
     def __init__(self) -> None:
-        self._memory: dict[Any, Bytes] = {}
+        self._free: dict[Any, list[Bytes]] = {}
+        self._abandoned: list[Bytes] = []
 
-    def room(self, size: int, filled: int, device: Any) -> Bytes:
-        """At least ``size`` bytes on ``device``; of a message begun there the first ``filled`` are kept."""
-        memory = self._memory.get(device)
-        if memory is None:
-            memory = self._memory[device] = empty(size, device)
-        elif size > memory.size:
-            grown = empty(max(size, 2 * memory.size), device)
-            grown[:filled] = memory[:filled]
-            memory = self._memory[device] = grown
-        return memory
+    def take(self, size: int, device: Any) -> Bytes:
+        """At least ``size`` bytes on ``device``, until they are given back."""
+        free = self._free.setdefault(device, [])
+        for i, buffer in enumerate(free):
+            if buffer.size >= size:
+                return free.pop(i)
+        return empty(size + size // 8, device)  # messages of a kind differ a little in length
+
+    def give_back(self, buffer: Bytes, device: Any) -> None:
+        """Keep ``buffer`` for another message, if it is one of the longest."""
+        free = self._free[device]
+        free.append(buffer)
+        if len(free) > _KEPT:
+            free.pop(min(range(len(free)), key=lambda i: free[i].size))
+
+    def abandon(self, buffer: Bytes) -> None:
+        """Neither use ``buffer`` again nor free it: somebody may write to it at any time."""
+        self._abandoned.append(buffer)

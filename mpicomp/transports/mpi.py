@@ -1,7 +1,8 @@
 """MPI: every rank is a process, rank 0 is the server.
 
 Theory of operation.  Uplink: worker i's message is one non-blocking send with tag i's role below; the
-server receives them in worker order, each into the same buffer, so its memory is that of one message.
+server receives them in worker order, a few ahead of their turn (see ``arrivals``), so its memory does not
+grow with the workers.
 Downlink: a broadcast of 16 bytes (length, status), then of the message.  A message longer than
 ``chunk`` bytes travels in pieces: a piece of exactly ``chunk`` bytes says that another follows, so the
 usual message needs no header and counts above 2^31 never reach MPI.  Headers, measurements and all
@@ -26,9 +27,9 @@ import pickle
 import sys
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NoReturn
 
@@ -40,9 +41,10 @@ from mpicomp.clock import Clock
 from mpicomp.coding.bits import Bytes
 from mpicomp.errors import ConfigError, MpicompError
 from mpicomp.transports import ulfm
+from mpicomp.transports.arrivals import Arrivals
 from mpicomp.transports.base import Lost, Received, T, Transport, placement
 from mpicomp.transports.ending import end_now
-from mpicomp.transports.inbox import Inbox, empty
+from mpicomp.transports.inbox import Inbox, empty, handed
 from mpicomp.transports.monitoring import Monitoring
 from mpicomp.transports.observer import MESSAGES, Library, Observer
 from mpicomp.transports.shim import Shim
@@ -175,13 +177,12 @@ class Mpi(Transport):
                 self._send(comm, text, _ERROR, account)
         with self._waiting(comm):
             self._patience.until(lambda: MPI.Request.Testall(self._requests))
-            MPI.Request.Waitall(self._requests)
         self._requests.clear()
 
     def _send(self, comm: MPI.Comm, message: Bytes, tag: int, account: int) -> None:
         self.sent[account] += len(message)
         for i in range(0, len(message) + 1, self._chunk):
-            piece = _handed(message[i : i + self._chunk])
+            piece = handed(message[i : i + self._chunk])
             self._requests.append(comm.Isend(piece, dest=0, tag=tag))
 
     def _receive_all(
@@ -191,38 +192,33 @@ class Mpi(Transport):
         if not self.is_server:
             return
         error: MpicompError | None = None
-        remaining = deque((self._rank_of[i], i) for i in senders if i not in self.hosted)
+        others = [i for i in senders if i not in self.hosted]
+        ranks = [self._rank_of[i] for i in others]
+        arrivals = Arrivals(
+            comm, ranks, self._chunk, partial(self._device, comm), self._inbox, self._patience
+        )
         try:
             yield from own
-            while remaining:
-                rank, i = remaining.popleft()
-                message, tag = self._receive(comm, rank)
+            for i in others:
+                message, tag = self._take(comm, arrivals)
                 if tag == _ERROR:
                     error = pickle.loads(message.tobytes())
                     break
                 self.stop |= tag == _STOP
                 yield i, message
         except MPI.Exception:
-            remaining.clear()  # what else is under way is lost
+            arrivals.abandon()
             raise
         finally:
-            for rank, _ in remaining:
-                self._receive(comm, rank)
+            while arrivals:
+                self._take(comm, arrivals)
+            arrivals.let_go()
         if error is not None:
             raise error
 
-    def _receive(self, comm: MPI.Comm, rank: int) -> tuple[Bytes, int]:
+    def _take(self, comm: MPI.Comm, arrivals: Arrivals) -> tuple[Bytes, int]:
         with self._waiting(comm):
-            status, length = MPI.Status(), 0
-            while True:
-                self._patience.until(lambda: comm.Iprobe(rank, MPI.ANY_TAG))
-                piece = comm.Mprobe(rank, MPI.ANY_TAG, status)
-                count = status.Get_count(MPI.BYTE)
-                buffer = self._inbox.room(length + count, length, self._device(comm, status.tag))
-                piece.Recv(_handed(buffer[length : length + count]))
-                length += count
-                if count < self._chunk:
-                    return buffer[:length], status.tag
+            return arrivals.take()
 
     def _device(self, comm: MPI.Comm, status: int) -> Any:
         """Where to receive: on the device in use if it is a method's message, else on the host (None)."""
@@ -253,12 +249,11 @@ class Mpi(Transport):
         with self._waiting(comm):
             request = self._measurements.Ibcast([header, MPI.INT64_T], root=0)
             self._patience.until(request.Test)
-            request.Wait()
             length, status = (int(v) for v in header)
             if message is None:
                 message = empty(length, self._device(comm, status))
             for i in range(0, length, self._chunk):
-                comm.Bcast(_handed(message[i : i + self._chunk]), root=0)
+                comm.Bcast(handed(message[i : i + self._chunk]), root=0)
         return message, status
 
     def _waiting(self, comm: MPI.Comm) -> AbstractContextManager[None]:
@@ -357,13 +352,6 @@ def _meet(comm: MPI.Comm, timeout: float) -> None:
             sys.stderr.flush()
             end_now()
         time.sleep(0.001)
-
-
-def _handed(buffer: Bytes) -> list[Any]:
-    """``buffer`` as MPI takes it; one on the device once everything launched there is done."""
-    if kernels.on_device(buffer):
-        kernels.device().wait()
-    return [buffer, MPI.BYTE]
 
 
 def says_cuda_aware(library: str = MPI.__file__) -> bool:

@@ -17,19 +17,20 @@ _NAP = 1e-4  # seconds
 
 
 class Patience:
-    """What goes before a call that blocks, on the ranks of ``comm``; collective."""
+    """How the ranks of ``comm`` wait; collective."""
 
     def __init__(self, comm: MPI.Comm) -> None:
         self._crowded = _crowded(comm)
 
     def until(self, come: Callable[[], object]) -> None:
-        """Ask ``come`` until it says yes, with naps; where every rank has a core, leave it to the call."""
+        """Ask ``come`` until it says yes; where ranks share cores, after a while with naps in between."""
         begun = time.monotonic()
-        while self._crowded and not come():
-            if time.monotonic() - begun < _EAGER:
-                os.sched_yield()
-            else:
-                time.sleep(_NAP)
+        while not come():
+            if self._crowded:
+                if time.monotonic() - begun < _EAGER:
+                    os.sched_yield()
+                else:
+                    time.sleep(_NAP)
 
 
 def _crowded(comm: MPI.Comm) -> bool:

@@ -68,9 +68,9 @@ class Cheating(Mpi):
             message = np.append(message, 7).astype(np.uint8) if WHAT == "hidden" else message[:-1]
         return super()._send(comm, message, tag, account)
 
-    def _receive(self, comm, rank):
-        message, tag = super()._receive(comm, rank)
-        if self._cheats(0 if comm is self._messages else 1, rank):
+    def _take(self, comm, arrivals):
+        message, tag = super()._take(comm, arrivals)
+        if self._cheats(0 if comm is self._messages else 1, arrivals._taken.rank):
             message = message[:-1] if WHAT == "hidden" else np.append(message, 0).astype(np.uint8)
         return message, tag
 

@@ -243,4 +243,37 @@ def test_who_waits_among_crowded_ranks_asks_at_first_and_then_naps(monkeypatch):
     waiting.Patience(MPI.COMM_WORLD).until(come)
     assert len(naps) == 5
     monkeypatch.setattr(waiting, "_cores", lambda: {launched_rank()})
-    waiting.Patience(MPI.COMM_WORLD).until(lambda: pytest.fail("MPI itself is to wait"))
+    waiting.Patience(MPI.COMM_WORLD).until(iter([False] * 1000 + [True]).__next__)
+    assert len(naps) == 5
+
+
+@pytest.mark.parametrize("chunk", [16, 1000])
+def test_messages_are_taken_in_order_whole_and_few_ahead(monkeypatch, transport, chunk):
+    """Of messages of up to 200 bytes, 20 from each rank, none is asked for once 300 bytes are under way."""
+    from mpi4py import MPI
+
+    from mpicomp.transports import arrivals
+    from mpicomp.transports.inbox import Inbox
+    from mpicomp.transports.waiting import Patience
+
+    monkeypatch.setattr(arrivals, "AHEAD", 300)
+    comm = MPI.COMM_WORLD.Dup()
+    draw = np.random.default_rng(5)
+    sent = {(rank, j): draw.bytes(draw.integers(0, 201)) for rank in range(1, comm.size) for j in range(20)}
+    patience = Patience(comm)
+    if comm.rank:
+        own = [sent[comm.rank, j] for j in range(20)]
+        pieces = [m[i : i + chunk] for m in own for i in range(0, len(m) + 1, chunk)]
+        MPI.Request.Waitall([comm.Isend([piece, MPI.BYTE], 0, tag=len(piece) % 3) for piece in pieces])
+    else:
+        order = sorted(sent, key=lambda which: (which[1], which[0]))
+        ranks = [rank for rank, _ in order]
+        coming = arrivals.Arrivals(comm, ranks, chunk, lambda tag: None, Inbox(), patience)
+        for left, which in zip(range(len(order), 0, -1), order, strict=True):
+            assert len(coming) == left
+            message, tag = coming.take()
+            assert message.tobytes() == sent[which]
+            assert tag == min(len(sent[which]), chunk) % 3
+            assert sum(m.length for m in coming._under_way) == coming._bytes < 300 + 200
+        assert not coming
+    comm.Free()

@@ -1,0 +1,118 @@
+"""Messages that arrive: taken in order, asked for ahead of their turn.
+
+A message above a limit of MPI's own (64 KiB between hosts, for Open MPI) is only announced; it is sent
+when the receiver asks for it, and there a round trip later.  Asked for one after the other, n messages
+take n round trips.  So who waits for one asks for those after it too, as they are announced, until ``AHEAD``
+bytes are on their way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from mpi4py import MPI
+
+from mpicomp.coding.bits import Bytes
+from mpicomp.transports.base import AHEAD
+from mpicomp.transports.inbox import Inbox, handed
+from mpicomp.transports.waiting import Patience
+
+
+@dataclass
+class _Arrival:
+    """A message of which the first piece is under way, or here."""
+
+    rank: int
+    tag: int
+    device: Any
+    length: int  # of what has been asked for
+    buffer: Bytes
+    request: MPI.Request
+
+
+class Arrivals:
+    """The messages that ``ranks`` send over ``comm``, in that order.
+
+    chunk   the length of a piece that another follows
+    device  where to receive, by the tag: None for the host
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        ranks: Iterable[int],
+        chunk: int,
+        device: Callable[[int], Any],
+        inbox: Inbox,
+        patience: Patience,
+    ) -> None:
+        self._comm, self._chunk, self._device = comm, chunk, device
+        self._inbox, self._patience = inbox, patience
+        self._awaited = deque(ranks)
+        self._under_way: deque[_Arrival] = deque()
+        self._bytes = 0  # under way
+        self._taken: _Arrival | None = None
+
+    def __len__(self) -> int:
+        """How many have not been taken."""
+        return len(self._awaited) + len(self._under_way)
+
+    def take(self) -> tuple[Bytes, int]:
+        """The next message, whose bytes are valid until another is taken, and its tag."""
+        self.let_go()
+        self._patience.until(self._first_is_here)
+        message = self._taken = self._under_way.popleft()
+        self._bytes -= message.length
+        self._receive_the_rest(message)
+        return message.buffer[: message.length], message.tag
+
+    def let_go(self) -> None:
+        """Give back the memory of the message that was taken last."""
+        if self._taken is not None:
+            self._inbox.give_back(self._taken.buffer, self._taken.device)
+            self._taken = None
+
+    def abandon(self) -> None:
+        """Expect nothing more, after an error of MPI's, which may still write what was under way."""
+        for message in self._under_way:
+            self._inbox.abandon(message.buffer)
+        self._awaited.clear()
+        self._under_way.clear()
+
+    def _first_is_here(self) -> bool:
+        self._ask()
+        return bool(self._under_way) and self._under_way[0].request.Test()
+
+    def _ask(self) -> None:
+        """Ask for what has been announced; for nothing after a message of which more pieces are to come."""
+        while self._awaited and self._bytes < AHEAD:
+            if self._under_way and self._under_way[-1].length == self._chunk:
+                return
+            status = MPI.Status()
+            piece = self._comm.Improbe(self._awaited[0], MPI.ANY_TAG, status)
+            if piece is None:
+                return
+            rank, tag, length = self._awaited.popleft(), status.tag, status.Get_count(MPI.BYTE)
+            device = self._device(tag)
+            buffer = self._inbox.take(length, device)
+            request = piece.Irecv(handed(buffer[:length]))
+            self._under_way.append(_Arrival(rank, tag, device, length, buffer, request))
+            self._bytes += length
+
+    def _receive_the_rest(self, message: _Arrival) -> None:
+        """The pieces after the first."""
+        count = message.length
+        while count == self._chunk:
+            status = MPI.Status()
+            piece = self._comm.Mprobe(message.rank, MPI.ANY_TAG, status)
+            count, filled = status.Get_count(MPI.BYTE), message.length
+            message.length += count
+            if message.length > message.buffer.size:
+                grown = self._inbox.take(2 * message.length, message.device)
+                grown[:filled] = message.buffer[:filled]
+                self._inbox.give_back(message.buffer, message.device)
+                message.buffer = grown
+            piece.Recv(handed(message.buffer[filled : message.length]))
