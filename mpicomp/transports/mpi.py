@@ -1,13 +1,12 @@
 """MPI: every rank is a process, rank 0 is the server.
 
 Theory of operation.  Uplink: worker i's message is one non-blocking send with tag i's role below; the
-server receives them in worker order, a few ahead of their turn (see ``arrivals``), so its memory does not
-grow with the workers.
-Downlink: a broadcast of 16 bytes (length, status), then of the message.  A message longer than
-``chunk`` bytes travels in pieces: a piece of exactly ``chunk`` bytes says that another follows, so the
-usual message needs no header and counts above 2^31 never reach MPI.  Headers, measurements and all
-else that is no part of a method have a communicator of their own, so that an ``observer`` can count
-exactly the messages.
+server takes them in worker order and asks for a few ahead of their turn (see ``arrivals``), so its
+memory does not grow with the workers.  Downlink: a broadcast of 16 bytes (length, status), then of the
+message.  A message longer than ``chunk`` bytes travels in pieces: a piece of exactly ``chunk`` bytes
+says that another follows, so the usual message needs no header and counts above 2^31 never reach MPI.
+Headers, measurements and all else that is no part of a method have a communicator of their own, so that
+an ``observer`` can count exactly the messages.  Where ranks share cores, who waits naps (see ``waiting``).
 
 Device buffers.  Where every rank's MPI library is known to take them, messages are sent from and received
 in the memory of the device in use; all else is in the host's.  MPI knows nothing of streams: before it is
