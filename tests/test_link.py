@@ -65,12 +65,13 @@ def test_limits_of_the_rate():
 
 
 def test_messages_above_the_eager_limit_are_asked_for():
-    """A round trip for every 4 MiB: 63 messages of 64 KiB and a byte are just below, 64 are above."""
+    """64 at a time of 64 KiB and a byte, which make up 4 MiB; of more than 4 MiB one."""
     link = Link(inf, 1.0)
-    below, above = (replace(SMALL, up=size, down=size) for size in (EAGER, EAGER + 1))
-    for workers, trips in [(5, 1), (64, 1), (65, 2), (1000, 16)]:
-        asking = round_time(above, link, workers).up - round_time(below, link, workers).up
-        assert asking == 2 * trips
+    below, above, long = (replace(SMALL, up=size, down=0) for size in (EAGER, EAGER + 1, 1e8))
+    for workers, trips in [(5, 1), (65, 1), (66, 2), (1000, 16)]:
+        free = round_time(below, link, workers).up
+        assert round_time(above, link, workers).up - free == 2 * trips
+        assert round_time(long, link, workers).up - free == 2 * (workers - 1)
 
 
 @pytest.mark.parametrize(

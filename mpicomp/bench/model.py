@@ -10,8 +10,8 @@ A round is the sum of five times; nothing overlaps:
 
     worker   c w               gradient and compression, all workers at the same time
     up       alpha + s u beta  all messages of u bytes into the server's one link;
-                               + 2 alpha for every 4 MiB of them, begun ones too, if u > 64 KiB:
-                               these are sent when they are asked for, 4 MiB at a time
+                               + 2 ceil(s / ceil(4 MiB / u)) alpha if u > 64 KiB: such messages are
+                               sent when they are asked for, as many at a time as make up 4 MiB
     server   s' v              decoding the s' = n messages and averaging them
     down     t alpha + k m beta   Bcast of m bytes as Open MPI 5 does it (below)
     follow   c e               decoding the broadcast and the step, on all ranks at the same time
@@ -99,7 +99,7 @@ def round_time(
     away = workers if dedicated else workers - 1
     ranks = away + 1
     beta, alpha = 8 * HEADERS / link.rate, link.latency
-    asks = 2 * alpha * ceil(away * costs.up / AHEAD) if costs.up > EAGER else 0.0
+    asks = 2 * alpha * ceil(away / ceil(AHEAD / costs.up)) if costs.up > EAGER else 0.0
     steps = 1 if ranks < 16 else depth(ranks)
     t = max(depth(ranks), 3 * steps if costs.down > EAGER else steps)
     return RoundTime(

@@ -20,6 +20,8 @@ from mpicomp.transports.base import AHEAD
 from mpicomp.transports.inbox import Inbox, handed
 from mpicomp.transports.waiting import Patience
 
+_MOST = 64  # messages under way: shorter ones than make up AHEAD come without being asked for
+
 
 @dataclass
 class _Arrival:
@@ -61,12 +63,19 @@ class Arrivals:
         return len(self._awaited) + len(self._under_way)
 
     def take(self) -> tuple[Bytes, int]:
-        """The next message, whose bytes are valid until another is taken, and its tag."""
+        """The next message, whose bytes are valid until another is taken, and its tag.
+
+        If that fails nothing more is to be taken.
+        """
         self.let_go()
-        self._patience.until(self._first_is_here)
-        message = self._taken = self._under_way.popleft()
-        self._bytes -= message.length
-        self._receive_the_rest(message)
+        try:
+            self._patience.until(self._first_is_here)
+            message = self._taken = self._under_way.popleft()
+            self._bytes -= message.length
+            self._receive_the_rest(message)
+        except BaseException:  # an error of MPI's, or Ctrl-C
+            self._abandon()
+            raise
         return message.buffer[: message.length], message.tag
 
     def let_go(self) -> None:
@@ -75,12 +84,13 @@ class Arrivals:
             self._inbox.give_back(self._taken.buffer, self._taken.device)
             self._taken = None
 
-    def abandon(self) -> None:
-        """Expect nothing more, after an error of MPI's, which may still write what was under way."""
-        for message in self._under_way:
+    def _abandon(self) -> None:
+        """Expect nothing more, and keep the memory of what was under way: MPI may still write there."""
+        for message in [*self._under_way, *filter(None, [self._taken])]:
             self._inbox.abandon(message.buffer)
         self._awaited.clear()
         self._under_way.clear()
+        self._taken = None
 
     def _first_is_here(self) -> bool:
         self._ask()
@@ -88,7 +98,7 @@ class Arrivals:
 
     def _ask(self) -> None:
         """Ask for what has been announced; for nothing after a message of which more pieces are to come."""
-        while self._awaited and self._bytes < AHEAD:
+        while self._awaited and self._bytes < AHEAD and len(self._under_way) < _MOST:
             if self._under_way and self._under_way[-1].length == self._chunk:
                 return
             status = MPI.Status()
@@ -113,6 +123,5 @@ class Arrivals:
             if message.length > message.buffer.size:
                 grown = self._inbox.take(2 * message.length, message.device)
                 grown[:filled] = message.buffer[:filled]
-                self._inbox.give_back(message.buffer, message.device)
-                message.buffer = grown
+                message.buffer = grown  # which the next such message begins with
             piece.Recv(handed(message.buffer[filled : message.length]))

@@ -35,9 +35,9 @@ class Inbox:
     def take(self, size: int, device: Any) -> Bytes:
         """At least ``size`` bytes on ``device``, until they are given back."""
         free = self._free.setdefault(device, [])
-        for i, buffer in enumerate(free):
-            if buffer.size >= size:
-                return free.pop(i)
+        fitting = [i for i, buffer in enumerate(free) if buffer.size >= size]
+        if fitting:
+            return free.pop(min(fitting, key=lambda i: free[i].size))
         return empty(size + size // 8, device)  # messages of a kind differ a little in length
 
     def give_back(self, buffer: Bytes, device: Any) -> None:

@@ -175,7 +175,8 @@ class Mpi(Transport):
             for _ in range(left):  # the server counts on a message from every sender
                 self._send(comm, text, _ERROR, account)
         with self._waiting(comm):
-            self._patience.until(lambda: MPI.Request.Testall(self._requests))
+            # One by one: Testall would hide what kind of error it was.
+            self._patience.until(lambda: all(request.Test() for request in self._requests))
         self._requests.clear()
 
     def _send(self, comm: MPI.Comm, message: Bytes, tag: int, account: int) -> None:
@@ -205,9 +206,6 @@ class Mpi(Transport):
                     break
                 self.stop |= tag == _STOP
                 yield i, message
-        except MPI.Exception:
-            arrivals.abandon()
-            raise
         finally:
             while arrivals:
                 self._take(comm, arrivals)
@@ -244,7 +242,8 @@ class Mpi(Transport):
             self.stop = True
 
     def _broadcast(self, comm: MPI.Comm, message: Bytes | None, status: int) -> tuple[Bytes, int]:
-        header = np.array([0 if message is None else len(message), status], dtype=np.int64)
+        # Kept, for MPI may still write to it if this is interrupted.
+        header = self._header = np.array([0 if message is None else len(message), status], dtype=np.int64)
         with self._waiting(comm):
             request = self._measurements.Ibcast([header, MPI.INT64_T], root=0)
             self._patience.until(request.Test)
@@ -275,6 +274,7 @@ class Mpi(Transport):
         except MpicompError as raised:
             result, error = None, raised
         with self._waiting(self._measurements):
+            self._wait_for_all()
             errors = self._measurements.allgather(error)
         first = next((e for e in errors if e is not None), None)
         if first is not None:
@@ -283,7 +283,12 @@ class Mpi(Transport):
 
     def collect(self, value: object) -> list[object] | None:
         with self._waiting(self._measurements):
+            self._wait_for_all()
             return self._measurements.gather(value, root=0)
+
+    def _wait_for_all(self) -> None:
+        request = self._measurements.Ibarrier()
+        self._patience.until(request.Test)
 
     def outlives(self, error: BaseException) -> bool:
         return self._survive and ulfm.death(error)

@@ -264,16 +264,60 @@ def test_messages_are_taken_in_order_whole_and_few_ahead(monkeypatch, transport,
     if comm.rank:
         own = [sent[comm.rank, j] for j in range(20)]
         pieces = [m[i : i + chunk] for m in own for i in range(0, len(m) + 1, chunk)]
-        MPI.Request.Waitall([comm.Isend([piece, MPI.BYTE], 0, tag=len(piece) % 3) for piece in pieces])
+        requests = [comm.Isend([piece, MPI.BYTE], 0, tag=len(piece) % 3) for piece in pieces]
+        comm.Barrier()
+        MPI.Request.Waitall(requests)
     else:
+        comm.Barrier()
         order = sorted(sent, key=lambda which: (which[1], which[0]))
         ranks = [rank for rank, _ in order]
-        coming = arrivals.Arrivals(comm, ranks, chunk, lambda tag: None, Inbox(), patience)
+        coming, most = arrivals.Arrivals(comm, ranks, chunk, lambda tag: None, Inbox(), patience), 0
         for left, which in zip(range(len(order), 0, -1), order, strict=True):
             assert len(coming) == left
             message, tag = coming.take()
             assert message.tobytes() == sent[which]
             assert tag == min(len(sent[which]), chunk) % 3
             assert sum(m.length for m in coming._under_way) == coming._bytes < 300 + 200
+            most = max(most, len(coming._under_way))
         assert not coming
+        assert most > 1
     comm.Free()
+
+
+def test_what_is_under_way_when_mpi_fails_keeps_its_memory():
+    """Three messages of oneself to oneself, asked for; then an error: none is taken, no buffer used again."""
+    from mpi4py import MPI
+
+    from mpicomp.transports.arrivals import Arrivals
+    from mpicomp.transports.inbox import Inbox
+
+    class Failing:
+        def until(self, come):
+            while len(coming._under_way) < 3:
+                come()
+            raise MPI.Exception(MPI.ERR_OTHER)
+
+    inbox, comm = Inbox(), MPI.COMM_SELF
+    sends = [comm.Isend([bytes([i] * 10), MPI.BYTE], 0) for i in range(4)]
+    coming = Arrivals(comm, [0, 0, 0], 1000, lambda tag: None, inbox, Failing())
+    with pytest.raises(MPI.Exception):
+        coming.take()
+    assert not coming
+    assert [buffer[0] for buffer in inbox._abandoned] == [0, 1, 2]
+    assert inbox._free == {None: []}
+    comm.Recv([bytearray(10), MPI.BYTE], 0)
+    MPI.Request.Waitall(sends)
+
+
+def test_the_inbox_gives_the_shortest_buffer_that_fits():
+    from mpicomp.transports.inbox import Inbox
+
+    inbox = Inbox()
+    for _ in range(3):
+        taken = [inbox.take(size, None) for size in (800, 8, 80)]
+        for buffer in taken:
+            inbox.give_back(buffer, None)
+    assert sorted(buffer.size for buffer in inbox._free[None]) == [9, 90, 900]
+    for size in range(1000, 1020):
+        inbox.give_back(np.empty(size, np.uint8), None)
+    assert sorted(buffer.size for buffer in inbox._free[None]) == list(range(1012, 1020))
