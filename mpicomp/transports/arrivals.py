@@ -20,7 +20,7 @@ from mpicomp.transports.base import AHEAD
 from mpicomp.transports.inbox import Inbox, handed
 from mpicomp.transports.waiting import Patience
 
-_MOST = 64  # messages under way: shorter ones than make up AHEAD come without being asked for
+_MOST = 64  # messages under way: of those too short to make up AHEAD, which are sent unasked
 
 
 @dataclass
@@ -121,7 +121,7 @@ class Arrivals:
             count, filled = status.Get_count(MPI.BYTE), message.length
             message.length += count
             if message.length > message.buffer.size:
-                grown = self._inbox.take(2 * message.length, message.device)
+                grown = self._inbox.take(max(message.length, 2 * filled), message.device)
                 grown[:filled] = message.buffer[:filled]
                 message.buffer = grown  # which the next such message begins with
             piece.Recv(handed(message.buffer[filled : message.length]))
