@@ -60,8 +60,12 @@ class Launcher:
         """What starts ``program`` on that many ranks."""
         return [self.path, *self.options, "-n", str(ranks), *program]
 
-    def environment(self) -> dict[str, str]:
-        """What makes this launcher work as root, with more ranks than cores, and start fast."""
+    def environment(self, folder: str | Path | None = None) -> dict[str, str]:
+        """What makes this launcher work as root, with more ranks than cores, and start fast.
+
+        folder  where mpirun is to keep its own files, a new one for each job.  Open MPI 5 names what it keeps
+                by process numbers, and does not start where one that was killed has left its number's files.
+        """
         if self.vendor == "mpich":  # without it, waiting ranks keep the others from the cores they share
             return _THREADS | {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
         if self.vendor == "slurm":  # without it, the other ranks wait for one that has died
@@ -81,6 +85,7 @@ class Launcher:
                 "OMPI_MCA_pml": "ob1",
                 "OMPI_MCA_btl": "self,sm,tcp",
             }
+            | ({} if folder is None else {"PRTE_MCA_prte_local_tmpdir_base": str(folder)})
         )
 
 
@@ -123,9 +128,9 @@ def launch(ranks: int, arguments: Sequence[str], survive: bool = False) -> int:
     """
     launcher = find_launcher().surviving() if survive else find_launcher()
     command = launcher.command(ranks, sys.executable, *arguments)
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory(prefix="mpicomp-", ignore_cleanup_errors=True) as folder:
         status = Path(folder) / "status"
-        environment = launcher.environment() | os.environ | {STATUS: str(status)}
+        environment = launcher.environment(folder) | os.environ | {STATUS: str(status)}
         environment |= SURVIVING if survive else {}
         if sys.stderr.isatty():
             # mpirun's pipes hide the terminal from rank 0, and do not keep two streams in order.

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 
 from mpicomp.errors import ConfigError
 from mpicomp.launch import find_launcher
@@ -17,6 +17,7 @@ from mpicomp.transports.shim import compiled
 
 TESTS = Path(__file__).parent
 LIMIT = 120  # seconds: far above any of these jobs, so that only a hang meets it
+_FOLDER = TemporaryDirectory()  # for what mpirun keeps of each job, and leaves when it is killed
 
 
 def start(ranks: int, *command: str, **environment: str) -> subprocess.Popen[str]:
@@ -24,7 +25,7 @@ def start(ranks: int, *command: str, **environment: str) -> subprocess.Popen[str
     launcher = find_launcher()
     return subprocess.Popen(
         [launcher.path, "-n", str(ranks), sys.executable, *command],
-        env=launcher.environment() | os.environ | environment,
+        env=launcher.environment(mkdtemp(dir=_FOLDER.name)) | os.environ | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

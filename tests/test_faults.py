@@ -82,8 +82,11 @@ def running(tmp_path):
     folder = tmp_path / "run"
     options = ("--rounds", "100000000", "--every", "5", "--checkpoint-every", "5", "--out", str(folder))
     problem = ("--problem", "quadratics(d=40, lam=0.1)", "--method", METHODS[6])
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     job = subprocess.Popen(
         [sys.executable, "-m", "mpicomp", "run", *problem, *options, "--ranks", "3"],
+        env=os.environ | {"TMPDIR": str(temporary)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -103,11 +106,13 @@ def test_no_rank_outlives_a_killed_command(running, tmp_path):
     expect_gone(str(tmp_path), LIMIT)
 
 
-def test_no_rank_outlives_a_killed_mpirun(running, tmp_path):
+def test_neither_rank_nor_file_outlives_a_killed_mpirun(running, tmp_path):
+    """A folder that it left would stop a later mpirun of the same process number."""
     (mpirun_of_it,) = children(running.pid)
     os.kill(mpirun_of_it, signal.SIGKILL)
     assert running.wait(LIMIT) == 128 + signal.SIGKILL
     expect_gone(str(tmp_path), LIMIT)
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 def children(parent: int) -> list[int]:
