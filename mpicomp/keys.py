@@ -16,8 +16,8 @@ from typing import Any, ParamSpec, TypeVar
 from zlib import crc32
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from mpicomp import kernels
 from mpicomp.kernels.permutation import SMALL, Indices
@@ -73,7 +73,7 @@ class Stream:
 
     def normals(self, count: int) -> NDArray[np.float64]:
         """``count`` independent standard normal numbers: the normal quantiles of ``uniform``."""
-        return ndtri(self.uniform(count))
+        return scipy.special.ndtri(self.uniform(count))
 
     def below(self, bound: int) -> int:
         """An integer in {0, .., bound-1}; bias below bound / 2^64."""

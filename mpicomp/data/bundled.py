@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 BUNDLED = ("breast_cancer", "digits")
 BUNDLED_IMAGES = ("digits",)
 
 
-def read_bundled(name: str) -> tuple[csr_array, NDArray[np.float64]]:
+def read_bundled(name: str) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:
     """Rows (m, d) and labels (m,) of one of ``BUNDLED``.
 
     =============  =========  ===================================================================
@@ -23,9 +23,10 @@ def read_bundled(name: str) -> tuple[csr_array, NDArray[np.float64]]:
 
     if name == "digits":
         pixels, digit = datasets.load_digits(return_X_y=True)
-        return csr_array(pixels / 16.0), (digit % 2).astype(np.float64)
+        return scipy.sparse.csr_array(pixels / 16.0), (digit % 2).astype(np.float64)
     columns, label = datasets.load_breast_cancer(return_X_y=True)
-    return csr_array((columns - columns.mean(axis=0)) / columns.std(axis=0)), label.astype(np.float64)
+    columns = (columns - columns.mean(axis=0)) / columns.std(axis=0)
+    return scipy.sparse.csr_array(columns), label.astype(np.float64)
 
 
 def read_bundled_images(name: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8], int]:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from mpicomp.data.dataset import Dataset
 from mpicomp.data.images import Images
@@ -45,7 +45,7 @@ def read_set(key: str, name: str) -> Dataset | None:
 
     def build(arrays: list[Any], facts: dict[str, Any]) -> Dataset:
         data, indices, indptr, y = arrays
-        X = csr_array((data, indices, indptr), shape=tuple(facts["shape"]))
+        X = scipy.sparse.csr_array((data, indices, indptr), shape=tuple(facts["shape"]))
         X.has_sorted_indices = True  # as written; else scipy would read all of it to find out
         return Dataset(name, X, y, facts["sha256"])
 

@@ -6,8 +6,8 @@ import hashlib
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from mpicomp.errors import DataError
 
@@ -20,12 +20,12 @@ class Dataset:
     """
 
     name: str
-    X: csr_array
+    X: scipy.sparse.csr_array
     y: NDArray[np.float64]
     sha256: str
 
     @staticmethod
-    def of(name: str, X: csr_array, labels: NDArray[np.float64]) -> Dataset:
+    def of(name: str, X: scipy.sparse.csr_array, labels: NDArray[np.float64]) -> Dataset:
         """The set in memory, its two label classes mapped by order: smaller to -1, larger to +1.
 
         Raises ``DataError`` unless there are exactly two classes.

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from mpicomp.errors import DataError
 
@@ -35,7 +35,9 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         ) from error
 
 
-def read_libsvm(path: str | Path, features: int | None = None) -> tuple[csr_array, NDArray[np.float64]]:
+def read_libsvm(
+    path: str | Path, features: int | None = None
+) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:
     """Rows and labels of a LIBSVM file: CSR float64 (m, d) with sorted indices, and float64 (m,).
 
     ``features`` is d where it is known; the largest index in the file otherwise.
@@ -55,7 +57,7 @@ def read_libsvm(path: str | Path, features: int | None = None) -> tuple[csr_arra
     if X.nnz == 0:
         raise DataError(f"{path} holds {len(labels)} rows and no values; {EXPECTED}.")
     X.sort_indices()
-    return csr_array(X), labels
+    return scipy.sparse.csr_array(X), labels
 
 
 def _first_fault(path: Path) -> DataError | None:

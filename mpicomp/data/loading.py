@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from mpicomp.data.bundled import BUNDLED, BUNDLED_IMAGES, read_bundled, read_bundled_images
 from mpicomp.data.cache import cache_dir, images_key, read_images, read_set, write_images, write_set
@@ -62,7 +62,9 @@ def _load(name: str, cache: Path, stamp: tuple[Path, int, int] | None) -> Datase
     return dataset
 
 
-def _cached(key: str, name: str, parse: Callable[[], tuple[csr_array, NDArray[np.float64]]]) -> Dataset:
+def _cached(
+    key: str, name: str, parse: Callable[[], tuple[scipy.sparse.csr_array, NDArray[np.float64]]]
+) -> Dataset:
     """The cached set, parsed and written first if need be; from memory if it cannot be written."""
     dataset = read_set(key, name)
     if dataset is None:

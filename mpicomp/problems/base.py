@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 
 from mpicomp import kernels
 from mpicomp.errors import ConfigError
@@ -114,7 +114,7 @@ class Objective(ABC):
 
 
 def _put(value: Any) -> Any:
-    return kernels.put(value) if isinstance(value, np.ndarray) or issparse(value) else value
+    return kernels.put(value) if isinstance(value, np.ndarray) or scipy.sparse.issparse(value) else value
 
 
 class FiniteSum(Objective):

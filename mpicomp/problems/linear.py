@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from mpicomp.kernels.permutation import Indices
 from mpicomp.problems.base import Array, FiniteSum
@@ -18,7 +18,9 @@ class LinearModel(FiniteSum):
     with the number of threads, and runs are compared by hashes of their iterates.
     """
 
-    def __init__(self, X: csr_array, y: NDArray[np.float64], phi: Scalar, lam: float, rho: Scalar) -> None:
+    def __init__(
+        self, X: scipy.sparse.csr_array, y: NDArray[np.float64], phi: Scalar, lam: float, rho: Scalar
+    ) -> None:
         self.X, self.y, self.phi, self.lam, self.rho = X, y, phi, lam, rho
         self.samples = len(y)
         self.XT = X.T  # the same arrays read as CSC: nothing is copied

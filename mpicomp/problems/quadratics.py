@@ -7,8 +7,8 @@ from functools import lru_cache, partial
 from typing import ClassVar
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import eigh_tridiagonal, solveh_banded
 
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
@@ -74,7 +74,7 @@ class Quadratics(Problem):
         band[1] = 2 * q.mean() + c
         b_mean = np.zeros(self.d)
         b_mean[0] = b.mean()
-        x_star = solveh_banded(band, b_mean)
+        x_star = scipy.linalg.solveh_banded(band, b_mean)
         return Constants(
             L=float(np.abs(q.mean() * t + c).max()),
             L_i=tuple(eigenvalues.max(axis=1).tolist()),
@@ -140,7 +140,7 @@ class Tridiagonal(Objective):
         d = self.d
         A = (2 * self.q + self.c) * np.eye(d) - self.q * (np.eye(d, k=1) + np.eye(d, k=-1))
         with threadpool_limits(1):  # so that the bits do not depend on the number of BLAS threads
-            values, V = eigh_tridiagonal(np.diagonal(A), np.diagonal(A, 1))
+            values, V = scipy.linalg.eigh_tridiagonal(np.diagonal(A), np.diagonal(A, 1))
             return A if values[0] >= 0 else V * np.abs(values) @ V.T
 
     def _times(self, x: Array) -> Array:

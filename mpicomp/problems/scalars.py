@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
+import scipy
 
 from mpicomp import kernels
 from mpicomp.problems.base import Array
@@ -14,7 +14,7 @@ from mpicomp.problems.base import Array
 
 def expit(t: Array) -> Array:
     """The logistic function sigma(t) = 1/(1 + exp(-t)), elementwise."""
-    return kernels.of(t).expit(t) if kernels.on_device(t) else special.expit(t)
+    return kernels.of(t).expit(t) if kernels.on_device(t) else scipy.special.expit(t)
 
 
 @dataclass(frozen=True)

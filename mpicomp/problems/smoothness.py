@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 from mpicomp.data import Dataset, rows_of
 from mpicomp.data.cache import remember
@@ -73,26 +72,30 @@ def dense_spectrum(shards: Iterable[NDArray[np.float64]], n: int, p: int) -> Spe
         return Spectrum(tuple(workers), *(float(np.linalg.eigvalsh(H)[-1]) for H in sums))
 
 
-def row_squares(X: csr_array) -> np.ndarray:
+def row_squares(X: scipy.sparse.csr_array) -> np.ndarray:
     """||a_j||^2 of every row."""
     return np.asarray(X.multiply(X).sum(axis=1))
 
 
-def scale_rows(X: csr_array, factors: np.ndarray) -> csr_array:
+def scale_rows(X: scipy.sparse.csr_array, factors: np.ndarray) -> scipy.sparse.csr_array:
     """diag(factors) X."""
     values = X.data * np.repeat(factors, np.diff(X.indptr))
-    return csr_array((values, X.indices, X.indptr), shape=X.shape)
+    return scipy.sparse.csr_array((values, X.indices, X.indptr), shape=X.shape)
 
 
-def top_eigenvalue(X: csr_array) -> float:
+def top_eigenvalue(X: scipy.sparse.csr_array) -> float:
     """The largest eigenvalue of X'X, which is also that of XX'; the smaller of the two is used."""
     if X.shape[0] < X.shape[1]:
         X = X.T
     if X.shape[1] <= DENSE:
         return float(np.linalg.eigvalsh((X.T @ X).toarray())[-1])
-    gram = LinearOperator((X.shape[1],) * 2, matvec=lambda v: X.T @ (X @ v), dtype=np.float64)
+    gram = scipy.sparse.linalg.LinearOperator(
+        (X.shape[1],) * 2, matvec=lambda v: X.T @ (X @ v), dtype=np.float64
+    )
     start = np.linspace(1, 2, X.shape[1])  # fixed, and not orthogonal to the top for any reason of symmetry
-    return float(eigsh(gram, k=1, which="LA", v0=start, tol=0, return_eigenvectors=False)[0])
+    return float(
+        scipy.sparse.linalg.eigsh(gram, k=1, which="LA", v0=start, tol=0, return_eigenvectors=False)[0]
+    )
 
 
 def bounds(spectrum: Spectrum, c: float, r: float) -> Constants:

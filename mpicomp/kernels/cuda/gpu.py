@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
+import scipy
 
 from mpicomp.errors import ConfigError
 
@@ -73,7 +73,7 @@ class Gpu:
 
     def put(self, a: Any) -> Any:
         """An array of the host's, sparse ones too, on the device; what lies there stays."""
-        if not issparse(a):
+        if not scipy.sparse.issparse(a):
             return self.xp.asarray(a)
         from cupyx.scipy import sparse
 
