@@ -26,7 +26,7 @@ demo: $(READY)  ## compare methods on real data with 4 MPI ranks; table and figu
 	$(BIN)/mpicomp compare jobs/demo.toml --ranks 4 --out runs/demo
 
 test: $(READY)  ## all tests, then those that run on 4 ranks at once
-	$(BIN)/python -m pytest --ignore=tests/mpi
+	$(BIN)/python -m pytest --ignore=tests/mpi --numprocesses auto --maxprocesses 8 --dist worksteal
 	$(MAKE) --no-print-directory test-4
 
 test-cluster: $(READY)  ## a real Slurm, and hosts joined by links: needs slurm-wlm and munge, iproute2, root

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicomp.blas import one_thread
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.values import decode_values, encode_values
 from mpicomp.compressors.base import Array
@@ -19,11 +20,9 @@ def roots(L: Array, d: int) -> tuple[Array, Array]:
         raise ConfigError(f"smoothness_matrix returned {L!r}; expected finite numbers of shape {(d, d)}.")
     if np.abs(L - L.T).max() > 1e-10 * np.abs(L).max():
         raise ConfigError(f"smoothness_matrix returned {L!r}; expected a symmetric matrix.")
-    from threadpoolctl import threadpool_limits  # needed in one round only
-
     root, inverse = np.zeros((d, d)), np.zeros((d, d))
     alive = np.flatnonzero(np.diagonal(L) > 0)  # the other rows are 0, and stay so to the bit
-    with threadpool_limits(1):  # so that the bits do not depend on the number of BLAS threads
+    with one_thread():
         values, V = np.linalg.eigh(L[np.ix_(alive, alive)])
         if values.min(initial=0.0) < -1e-10 * values.max(initial=0.0):
             raise ConfigError(

@@ -9,12 +9,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.blas import one_thread
 from mpicomp.data import load_images, rows_of
 from mpicomp.errors import ConfigError
 from mpicomp.kernels.permutation import Indices
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, FiniteSum, Problem
-from mpicomp.problems.dense import one_thread
 
 
 @dataclass(frozen=True)

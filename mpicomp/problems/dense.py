@@ -1,9 +1,8 @@
-"""What the problems on dense images share: one BLAS thread, a shard of images, the cross-entropy."""
+"""What the problems on dense images share: a shard of images, the cross-entropy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +13,6 @@ from mpicomp.errors import unknown
 from mpicomp.problems.base import Array, Problem
 
 Labels = NDArray[np.uint8]
-
-
-@lru_cache(maxsize=1)
-def one_thread() -> None:
-    """From now on BLAS computes on one thread in this process.
-
-    Matrix products are its business, and how it adds up depends on the number of threads; runs are
-    compared by hashes of their iterates.  The parallelism here is that of the ranks.
-    """
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(1, user_api="blas")
 
 
 @dataclass(frozen=True)

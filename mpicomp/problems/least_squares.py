@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.blas import one_thread
 from mpicomp.data import Dataset, load, rows_of
 from mpicomp.data.cache import remember
 from mpicomp.problems.base import Constants
@@ -46,10 +47,8 @@ def _exact(data: Dataset, split: str, n: int, lam: float) -> dict[str, float]:
     mean_i (G_i - G)^2 with G = mean_i G_i, and L_sample^2 that of the mean of
     (a_j a_j' + lam I)^2 = ||a_j||^2 a_j a_j' + 2 lam a_j a_j' + lam^2 I.
     """
-    from threadpoolctl import threadpool_limits  # needed only here, before the cache has the answer
-
     m, d = data.X.shape
-    with threadpool_limits(1):  # so that the bits do not depend on the number of BLAS threads
+    with one_thread():
         weights = np.empty(m)  # of row j in G
         grams = []
         for i in range(n):

@@ -10,11 +10,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.blas import one_thread
 from mpicomp.errors import ConfigError, unknown
 from mpicomp.kernels.permutation import Indices
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, FiniteSum
-from mpicomp.problems.dense import Classification, Labels, cross_entropy, one_thread
+from mpicomp.problems.dense import Classification, Labels, cross_entropy
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from mpicomp.blas import one_thread
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, Constants, Objective, Problem
@@ -135,11 +136,9 @@ class Tridiagonal(Objective):
 
     def smoothness_matrix(self) -> Array:
         """|A|, which is A where that has no negative eigenvalue."""
-        from threadpoolctl import threadpool_limits  # needed only here
-
         d = self.d
         A = (2 * self.q + self.c) * np.eye(d) - self.q * (np.eye(d, k=1) + np.eye(d, k=-1))
-        with threadpool_limits(1):  # so that the bits do not depend on the number of BLAS threads
+        with one_thread():
             values, V = scipy.linalg.eigh_tridiagonal(np.diagonal(A), np.diagonal(A, 1))
             return A if values[0] >= 0 else V * np.abs(values) @ V.T
 

@@ -10,6 +10,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from mpicomp.blas import one_thread
 from mpicomp.data import Dataset, rows_of
 from mpicomp.data.cache import remember
 from mpicomp.problems.base import Constants
@@ -39,9 +40,7 @@ def spectrum(data: Dataset, split: str, n: int) -> Spectrum:
 
 
 def _spectrum(data: Dataset, split: str, n: int) -> Spectrum:
-    from threadpoolctl import threadpool_limits  # needed only here, before the cache has the answer
-
-    with threadpool_limits(1):  # so that the bits do not depend on the number of BLAS threads
+    with one_thread():
         weights = np.empty(len(data.y))  # of row j in (1/n) sum_i G_i
         tops = np.empty(len(data.y))  # s_i of the worker that owns row j
         workers = []
@@ -59,9 +58,7 @@ def _spectrum(data: Dataset, split: str, n: int) -> Spectrum:
 
 def dense_spectrum(shards: Iterable[NDArray[np.float64]], n: int, p: int) -> Spectrum:
     """The spectrum of n shards A_i, dense and of p columns, given in worker order."""
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1):
+    with one_thread():
         workers = []
         sums = np.zeros((3, p, p))  # whose tops are mean, weighted and samples
         for A in shards:

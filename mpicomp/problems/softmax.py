@@ -8,11 +8,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.blas import one_thread
 from mpicomp.data.cache import remember
 from mpicomp.errors import ConfigError, unknown
 from mpicomp.kernels.permutation import Indices
 from mpicomp.problems.base import Array, Constants, FiniteSum
-from mpicomp.problems.dense import Classification, Labels, cross_entropy, one_thread
+from mpicomp.problems.dense import Classification, Labels, cross_entropy
 from mpicomp.problems.scalars import BOUNDED, SQUARE, Scalar
 from mpicomp.problems.smoothness import Spectrum, bounds, dense_spectrum
 

@@ -1,0 +1,31 @@
+"""One thread in BLAS: that of numpy and that of scipy, which is loaded later."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+SCRIPT = """
+import threadpoolctl
+from mpicomp.blas import one_thread
+
+def threads():
+    return sorted(pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas")
+
+print(threads())
+with one_thread():
+    import scipy.sparse.linalg
+    print(threads())
+print(threads())
+"""
+
+
+def test_scipys_blas_has_one_thread_too_until_the_end():
+    """A limit holds for the libraries that are loaded, and scipy loads its own with its first part."""
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    before, within, after = done.stdout.splitlines()
+    assert set(eval(before)) == {2} == set(eval(after))
+    assert set(eval(within)) == {1} and len(eval(within)) == len(eval(after))
