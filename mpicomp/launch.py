@@ -32,6 +32,10 @@ _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 _THREADS = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 
 
+# Waiting ranks give way to each other.  By itself Open MPI lets them only where it has counted more ranks
+# than cores; but Linux may put two of them on one core while a process of another session has the other.
+_YIELDING = {"OMPI_MCA_mpi_yield_when_idle": "1"}
+
 # Where Open MPI 4 finds no better fabric than Ethernet it takes libfabric's experimental provider ``net``,
 # in which messages matched by MPI_Mprobe were lost or damaged; the others are those that it excludes itself.
 OPENMPI_4 = {"OMPI_MCA_mtl_ofi_provider_exclude": "shm,sockets,tcp,udp,rstream,usnic,net"}
@@ -74,9 +78,10 @@ class Launcher:
             return _THREADS
         root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         if self.major < 5:
-            return _THREADS | OPENMPI_4 | root | {"OMPI_MCA_rmaps_base_oversubscribe": "1"}
+            return _THREADS | OPENMPI_4 | _YIELDING | root | {"OMPI_MCA_rmaps_base_oversubscribe": "1"}
         return (
             _THREADS
+            | _YIELDING
             | root
             | {
                 "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
