@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from tempfile import TemporaryDirectory
 
 from mpicomp.errors import ConfigError
 from mpicomp.launch import Launcher, find_launcher
@@ -77,13 +76,13 @@ def _mpi() -> Iterator[Finding]:
 def _two_ranks(launcher: Launcher) -> Iterator[Finding]:
     """Start two ranks and ask each of them how many there are."""
     command = launcher.command(2, sys.executable, "-c", _PROBE)
-    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        environment = launcher.environment(folder) | os.environ
-        try:
-            probe = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-        except subprocess.TimeoutExpired:
-            yield Finding(False, "two ranks did not start within 60 s; try `mpirun -n 2 hostname` by hand")
-            return
+    try:
+        probe = subprocess.run(
+            command, env=launcher.environment() | os.environ, capture_output=True, text=True, timeout=60
+        )
+    except subprocess.TimeoutExpired:
+        yield Finding(False, "two ranks did not start within 60 s; try `mpirun -n 2 hostname` by hand")
+        return
     answers = [json.loads(line) for line in probe.stdout.splitlines() if line.startswith("[")]
     if probe.returncode != 0 or not answers:
         last = probe.stderr.strip().splitlines()[-1:] or ["no message"]

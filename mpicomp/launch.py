@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from types import FrameType
 from typing import NoReturn
 
@@ -64,12 +64,8 @@ class Launcher:
         """What starts ``program`` on that many ranks."""
         return [self.path, *self.options, "-n", str(ranks), *program]
 
-    def environment(self, folder: str | Path | None = None) -> dict[str, str]:
-        """What makes this launcher work as root, with more ranks than cores, and start fast.
-
-        folder  where mpirun is to keep its own files, a new one for each job.  Open MPI 5 names what it keeps
-                by process numbers, and does not start where one that was killed has left its number's files.
-        """
+    def environment(self) -> dict[str, str]:
+        """What makes this launcher work as root, with more ranks than cores, and start fast."""
         if self.vendor == "mpich":  # without it, waiting ranks keep the others from the cores they share
             return _THREADS | {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
         if self.vendor == "slurm":  # without it, the other ranks wait for one that has died
@@ -90,7 +86,6 @@ class Launcher:
                 "OMPI_MCA_pml": "ob1",
                 "OMPI_MCA_btl": "self,sm,tcp",
             }
-            | ({} if folder is None else {"PRTE_MCA_prte_local_tmpdir_base": str(folder)})
         )
 
 
@@ -133,9 +128,9 @@ def launch(ranks: int, arguments: Sequence[str], survive: bool = False) -> int:
     """
     launcher = find_launcher().surviving() if survive else find_launcher()
     command = launcher.command(ranks, sys.executable, *arguments)
-    with TemporaryDirectory(prefix="mpicomp-", ignore_cleanup_errors=True) as folder:
+    with TemporaryDirectory() as folder:
         status = Path(folder) / "status"
-        environment = launcher.environment(folder) | os.environ | {STATUS: str(status)}
+        environment = launcher.environment() | os.environ | {STATUS: str(status)}
         environment |= SURVIVING if survive else {}
         if sys.stderr.isatty():
             # mpirun's pipes hide the terminal from rank 0, and do not keep two streams in order.
@@ -162,6 +157,9 @@ def launch(ranks: int, arguments: Sequence[str], survive: bool = False) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         hung = _wait(job, status)
         _kill_session(job.pid)
+        if job.returncode < 0:
+            # What Open MPI 5 keeps by process number: left there, it would stop the next of that number.
+            shutil.rmtree(Path(gettempdir()) / f"ompi.{job.pid}", ignore_errors=True)
         if job.returncode < 0 and not hung:
             return 128 - job.returncode  # as a shell reports what a signal ended
         return (0 if hung else job.returncode) or (int(status.read_text()) if status.exists() else 0)

@@ -17,7 +17,9 @@ from mpicomp.transports.shim import compiled
 
 TESTS = Path(__file__).parent
 LIMIT = 120  # seconds: far above any of these jobs, so that only a hang meets it
-_FOLDER = TemporaryDirectory()  # for what mpirun keeps of each job, and leaves when it is killed
+_FOLDER = (
+    TemporaryDirectory()
+)  # for what mpirun keeps of each job by its process number, and leaves when killed
 
 
 def start(ranks: int, *command: str, **environment: str) -> subprocess.Popen[str]:
@@ -25,7 +27,7 @@ def start(ranks: int, *command: str, **environment: str) -> subprocess.Popen[str
     launcher = find_launcher()
     return subprocess.Popen(
         [launcher.path, "-n", str(ranks), sys.executable, *command],
-        env=launcher.environment(mkdtemp(dir=_FOLDER.name)) | os.environ | environment,
+        env=launcher.environment() | os.environ | {"TMPDIR": mkdtemp(dir=_FOLDER.name)} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
