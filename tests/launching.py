@@ -17,9 +17,7 @@ from mpicomp.transports.shim import compiled
 
 TESTS = Path(__file__).parent
 LIMIT = 120  # seconds: far above any of these jobs, so that only a hang meets it
-_FOLDER = (
-    TemporaryDirectory()
-)  # for what mpirun keeps of each job by its process number, and leaves when killed
+_FOLDER = TemporaryDirectory()  # for what mpirun keeps by process number, and leaves when it is killed
 
 
 def start(ranks: int, *command: str, **environment: str) -> subprocess.Popen[str]:
