@@ -173,6 +173,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
         "workers": f"{n} on {summary['ranks']} rank{'s' if summary['ranks'] > 1 else ''}",
         "ended after": f"{summary['rounds']} rounds ({summary['status']}), {summary['seconds']:.3g} s",
         "f, |∇f|²": f"{summary['f']:.8g}, {summary['grad_norm_sq']:.3e}",
+        **({"without": missing} if (missing := _without(summary["lost"])) else {}),
         "up": both(summary["up_bytes"], "by"),
         **({"of it set-up": both(summary["set_up_bytes"], "by")} if summary["set_up_bytes"] else {}),
         "paper's count": f"{human_bytes(summary['paper_bits_up'] / 8)} up, by all",
@@ -184,6 +185,17 @@ def summary_table(summary: dict[str, Any]) -> Table:
     for name, value in facts.items():
         drawn.add_row(name, value)
     return drawn
+
+
+def _without(lost: list[dict[str, Any]]) -> str:
+    """Whose f_i are not in f, from when on, and until when."""
+    parts = []
+    for one in lost:
+        workers = f"worker{'s' if len(one['workers']) > 1 else ''} {', '.join(map(str, one['workers']))}"
+        until = f" to {one['back']}" if "back" in one else ""
+        if one["workers"]:
+            parts.append(f"{workers} after round {one['round']}{until}")
+    return "; ".join(parts)
 
 
 def _through_mpi(summary: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import mpicomp
 from mpicomp import PPMARINA, RandK
@@ -14,6 +15,7 @@ from mpicomp.config import parse_method, parse_problem
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, Problem
+from mpicomp.tables import summary_table
 from tests.launching import TESTS
 from tests.launching import mpicomp as command
 from tests.losing import Died, Losing, lose, outlive
@@ -141,6 +143,19 @@ def test_a_loss_after_the_last_checkpoint_is_in_the_one_at_the_end(tmp_path):
     assert [one["workers"] for one in seen.lost] == [[2]]
     again = mpicomp.run(method, problem, rounds=14, resume=True, **options)
     assert again.lost == [{"back": 10} | one for one in seen.lost]
+
+
+def test_the_summary_says_whose_values_are_missing(capsys):
+    def without(summary):
+        Console(width=140).print(summary_table(summary))
+        lines = (line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+        return [rest.strip() for name, rest in lines if name == "without"]
+
+    summary = lose(METHODS[5], LOSSES, rounds=24).summary()
+    assert without(summary) == ["worker 2 after round 11; worker 5 after round 11; worker 0 after round 20"]
+    back = {"round": 11, "workers": [2, 5], "back": 22}
+    assert without(summary | {"lost": [back]}) == ["workers 2, 5 after round 11 to 22"]
+    assert without(summary | {"lost": [{"round": 11, "workers": []}]}) == []
 
 
 def test_a_run_that_was_begun_anew_is_resumed_bit_for_bit(tmp_path):
