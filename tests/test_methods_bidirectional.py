@@ -34,7 +34,8 @@ from tests.reference.artemis import artemis
 from tests.reference.dore import dore
 from tests.reference.doublesqueeze import doublesqueeze
 from tests.reference.mcm import mcm
-from tests.test_methods import (
+from tests.test_methods_two_messages import assert_mean, at_optimum, coin_of, named_codec, server_codec
+from tests.trajectories import (
     EIGHTH,
     EXACT,
     HAND,
@@ -52,7 +53,6 @@ from tests.test_methods import (
     start,
     trajectory,
 )
-from tests.test_methods_two_messages import assert_mean, at_optimum, coin_of, named_codec, server_codec
 
 WHOLE = Identity("f8")
 BOTH = [  # up, down

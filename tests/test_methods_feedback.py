@@ -41,14 +41,14 @@ from tests.reference.ef21plus import ef21plus
 from tests.reference.ef21sgd2m import ef21sgd2m
 from tests.reference.ef21sgdm import ef21sgdm
 from tests.reference.efsgd import efsgd
-from tests.test_methods import (
+from tests.test_methods_steps import SHRINKING
+from tests.trajectories import (
     EIGHTH,
     EXACT,
     HAND,
     L_TILDE,
     PLACES,
     ROUNDS,
-    SHRINKING,
     Entropy,
     Square,
     Squares,

@@ -34,7 +34,7 @@ from mpicomp.problems import Noisy, Problem, Quadratics, Saddle
 from tests.reference.gd import gd
 from tests.reference.perturbed_sgd import perturbed_sgd
 from tests.reference.powersgd import powersgd
-from tests.test_methods import (
+from tests.trajectories import (
     CONTRACTIVE,
     EIGHTH,
     PLACES,

@@ -44,7 +44,8 @@ from mpicomp.tables import Line, notes
 from tests.reference.adiana_plus import adiana_plus
 from tests.reference.dcgd_plus import dcgd_plus
 from tests.reference.diana_plus import diana_plus
-from tests.test_methods import (
+from tests.test_methods_two_messages import assert_mean, at_optimum, coin_of
+from tests.trajectories import (
     EIGHTH,
     HAND,
     PLACES,
@@ -60,7 +61,6 @@ from tests.test_methods import (
     trajectory,
     unbiased,
 )
-from tests.test_methods_two_messages import assert_mean, at_optimum, coin_of
 
 rng = np.random.default_rng
 UPLINKS = [

@@ -37,7 +37,7 @@ from tests.reference.adiana import adiana, original, refined
 from tests.reference.dasha import dasha
 from tests.reference.ef21p import ef21p
 from tests.reference.twodirection import twodirection
-from tests.test_methods import (
+from tests.trajectories import (
     EIGHTH,
     EXACT,
     HAND,

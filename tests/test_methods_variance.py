@@ -43,7 +43,7 @@ from tests.reference.diana import diana
 from tests.reference.ppmarina import ppmarina
 from tests.reference.vrdiana import vrdiana
 from tests.reference.vrmarina import page, vrmarina
-from tests.test_methods import (
+from tests.trajectories import (
     EIGHTH,
     HAND,
     L_TILDE,

@@ -15,7 +15,9 @@ import pytest
 from mpicomp.methods import rates
 from mpicomp.methods.momentum import PARAMETERS, Original, Refined
 from tests.reference.twodirection import rates as transcribed
-from tests.test_methods import HAND
+from tests.trajectories import (
+    HAND,
+)
 
 GRID = [
     (Lbar, mu, p, slowest)

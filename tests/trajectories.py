@@ -1,0 +1,300 @@
+"""Small problems, and the runs of methods on them as lists of iterates, to be compared.
+
+Tolerances.  A run and its transcription differ in the order of a few sums, so they agree to 1e-12 of the
+largest iterate, through all rounds; a wrong index, sign, memory or factor is off by far more.  Where
+values travel in f4 or less, that noise now and then tips a value to the neighbouring float32, which is
+6e-8 of it away; there the tolerance is 1e-8 of the largest iterate.  Where all data are integers and all
+factors powers of two, floating point is exact as long as 53 bits hold every number, and the tests marked
+"exact" ask for equality bit for bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from math import sqrt
+
+import numpy as np
+import pytest
+
+from mpicomp.compressors import (
+    Bernoulli,
+    Dithering,
+    HardThreshold,
+    Identity,
+    Lazy,
+    Natural,
+    NaturalDithering,
+    PermK,
+    Quantized,
+    QuantizedTopK,
+    RandK,
+    Shrunk,
+    Sign,
+    Sparse,
+    Ternary,
+    TopK,
+)
+from mpicomp.keys import Key
+from mpicomp.loop import Loop
+from mpicomp.problems import Constants, Objective, Problem, Quadratics
+from mpicomp.transports.local import Local
+
+rng = np.random.default_rng
+EIGHTH = 0.125
+EXACT = 9  # rounds: 3 to 5 bits more each, within 53
+
+
+# --- problems ---
+
+
+@dataclass(frozen=True, eq=False)
+class Square(Objective):
+    """x'Ax/2 - b'x, or m(x - c) for a linear map: one worker's quadratic."""
+
+    A: np.ndarray
+    b: np.ndarray
+
+    def value(self, x):
+        return float(x @ self.A @ x / 2 - self.b @ x)
+
+    def grad(self, x):
+        return self.A @ x - self.b
+
+
+@dataclass(frozen=True, eq=False)
+class Squares(Problem):
+    """Quadratics with matrices of shape (n, d, d), vectors (n, d) and a start (d,)."""
+
+    A: np.ndarray = field(repr=False)
+    b: np.ndarray = field(repr=False)
+    start: np.ndarray = field(repr=False)
+
+    def dimension(self):
+        return self.start.size
+
+    def objective(self, i, n):
+        assert n == len(self.A)
+        return Square(self.A[i], self.b[i])
+
+    def x0(self):
+        return self.start.copy()
+
+    @property
+    def x_star(self):
+        return np.linalg.solve(self.A.mean(axis=0), self.b.mean(axis=0))
+
+    def constants(self, n):
+        mean = self.A.mean(axis=0)
+        squares = (self.A @ self.A).mean(axis=0)
+        top = lambda M: float(np.linalg.eigvalsh(M)[-1])  # noqa: E731
+        x = self.x_star
+        return Constants(
+            L=top(mean),
+            L_i=tuple(top(A) for A in self.A),
+            L_plus=sqrt(top(squares)),
+            L_pm=sqrt(max(0.0, top(squares - mean @ mean))),
+            mu=float(np.linalg.eigvalsh(mean)[0]),
+            f_star=float(-self.b.mean(axis=0) @ x / 2),
+        )
+
+
+def squares(n: int, d: int, seed: int, common_optimum: bool = False, identical: bool = False) -> Squares:
+    """Random convex quadratics, condition numbers of a few, different on every worker."""
+    draw = rng(seed)
+    factors = draw.normal(size=(n, d, d)) / sqrt(d)
+    A = factors @ factors.transpose(0, 2, 1) + 0.5 * np.eye(d)
+    b = draw.normal(size=(n, d))
+    if identical:
+        A, b = np.broadcast_to(A[:1], A.shape), np.broadcast_to(b[:1], b.shape)
+    if common_optimum:
+        b = A @ draw.normal(size=d)
+    return Squares(A, b, 3 * draw.normal(size=d))
+
+
+def integers(n: int, d: int, same_hessian: bool = False, identical: bool = False) -> Squares:
+    """Quadratics with integer data, n a power of two, mean matrix and mean vector integer as well."""
+    draw = rng(5)
+    base = np.diag(draw.integers(2, 6, d)) - np.eye(d, k=1) - np.eye(d, k=-1)
+    noise = np.triu(draw.integers(-1, 2, (n // 2, d, d)))
+    noise = noise + noise.transpose(0, 2, 1)
+    A = base + (0 if same_hessian else 1) * np.concatenate([noise, -noise])
+    shifts = draw.integers(-3, 4, (n // 2, d))
+    b = draw.integers(-3, 4, d) + np.concatenate([shifts, -shifts])
+    if identical:
+        A, b = np.broadcast_to(base, A.shape), np.broadcast_to(b[:1], b.shape)
+    return Squares(A.astype(float), b.astype(float), draw.integers(-4, 5, d).astype(float))
+
+
+@dataclass(frozen=True)
+class Entropy(Problem):
+    """Logistic regression on random rows that differ in scale and sign from worker to worker."""
+
+    d: int = 12
+    rows: int = 9
+    lam: float = 0.05
+
+    def dimension(self):
+        return self.d
+
+    def objective(self, i, n):
+        return Margins(rng(100 + i).normal(size=(self.rows, self.d)) * (1 + i) / n, self.lam)
+
+    def x0(self):
+        return rng(99).normal(size=self.d)
+
+    def constants(self, n):
+        grams = [self.objective(i, n).rows for i in range(n)]
+        tops = [float(np.linalg.eigvalsh(a.T @ a)[-1]) / (4 * self.rows) + self.lam for a in grams]
+        return Constants(
+            L=float(np.mean(tops)),
+            L_i=tuple(tops),
+            L_plus=max(tops),
+            L_pm=max(tops),
+            mu=self.lam,
+            diagonals=partial(self.diagonals, n),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Margins(Objective):
+    """mean log(1 + exp(-a'x)) + lam |x|^2 / 2."""
+
+    rows: np.ndarray
+    lam: float
+
+    def value(self, x):
+        return float(np.mean(np.logaddexp(0, -self.rows @ x)) + self.lam * (x @ x) / 2)
+
+    def grad(self, x):
+        return -self.rows.T @ (1 / (1 + np.exp(self.rows @ x))) / len(self.rows) + self.lam * x
+
+    def smoothness_matrix(self):
+        return self.rows.T @ self.rows / (4 * len(self.rows)) + self.lam * np.eye(self.rows.shape[1])
+
+
+# --- running ---
+
+
+def gradients(problem: Problem, n: int) -> list:
+    return [problem.objective(i, n).grad for i in range(n)]
+
+
+def trajectory(loop: Loop, rounds: int) -> list[np.ndarray]:
+    """x^0, .., x^rounds of a loop."""
+    iterates = [loop.x.copy()]
+    for k in range(rounds):
+        loop.step(k)
+        iterates.append(loop.x.copy())
+    return iterates
+
+
+def start(method, problem: Problem, n: int, seed: int = 0) -> Loop:
+    return Loop(method, problem, Local(n), seed)
+
+
+def codec(C, seed: int, n: int):
+    """What the server makes of v: through the bytes, with the key of the run."""
+
+    def compress(i, k, v):
+        key = Key(seed, k, i, n)
+        return C.decompress(C.compress(v, key), v.size, key)
+
+    return compress
+
+
+def rounding(method) -> float:
+    """The tolerance for a method: whether some of its values travel in less than f8."""
+    return 1e-8 if any(repr(short) in repr(method) for short in ("f4", "f2", "bf16")) else 1e-12
+
+
+def assert_close(got: list, wanted: list, tolerance: float) -> None:
+    """All iterates agree relative to the largest; and they went somewhere, so that this means something."""
+    assert len(got) == len(wanted)
+    scale = np.abs(wanted).max()
+    assert np.abs(np.subtract(got, wanted)).max() <= tolerance * scale
+    assert np.abs(wanted[-1] - wanted[0]).max() > 1e-3 * scale
+
+
+def assert_equal(got: list, wanted: list) -> None:
+    assert np.array_equal(got, wanted)
+    assert not np.array_equal(wanted[0], wanted[-1])
+
+
+def mean_gradient(problem: Problem, n: int, x: np.ndarray) -> np.ndarray:
+    return np.mean([grad(x) for grad in gradients(problem, n)], axis=0)
+
+
+def grad_norm_sq(problem: Problem, n: int, x: np.ndarray) -> float:
+    return float(np.sum(mean_gradient(problem, n, x) ** 2))
+
+
+def objective_value(problem: Problem, n: int, x: np.ndarray) -> float:
+    return float(np.mean([problem.objective(i, n).value(x) for i in range(n)]))
+
+
+# --- compressors and places ---
+
+
+def unbiased(values: str) -> list:
+    scaled = {"values": values}
+    return [
+        RandK(3, **scaled),
+        RandK(0.4, layout="block", **scaled),
+        RandK(2, mask="shared", **scaled),
+        PermK(**scaled),
+        PermK(layout="block", **scaled),
+        Bernoulli(0.4, **scaled),
+        Lazy(0.5, **scaled),
+        Dithering(3, **scaled),
+        Dithering(1, p="inf", **scaled),
+        Ternary(**scaled),
+        Natural(**scaled),
+        NaturalDithering(4, **scaled),
+        Quantized(RandK(3, **scaled), Natural(**scaled)),
+        Quantized(PermK(**scaled), Dithering(3, **scaled)),
+        Identity(**scaled),
+    ]
+
+
+def contractive(values: str) -> list:
+    scaled = {"values": values}
+    return [
+        TopK(2, **scaled),
+        Sign(**scaled),
+        QuantizedTopK(3, Natural(**scaled)),
+        Shrunk(RandK(2, **scaled)),
+        Shrunk(PermK(**scaled)),
+        Identity(**scaled),
+    ]
+
+
+UNBIASED = [*unbiased("f4"), *unbiased("f8"), RandK(3, values="f2"), RandK(3, values="bf16"), Sparse()]
+CONTRACTIVE = [*contractive("f4"), *contractive("f8"), TopK(3, values="f2"), Sparse()]
+ABSOLUTE = [HardThreshold(0.02), HardThreshold(0.02, values="f8"), HardThreshold(0.0)]
+PLACES = [  # problem, n: more coordinates than workers (dealt evenly and not), and fewer
+    (Entropy(), 4),
+    (Quadratics(d=13, noise=0.5, lam=0.01), 5),
+    (Quadratics(d=4, noise=0.5, lam=0.01), 9),
+]
+ROUNDS = 50
+every_place = pytest.mark.parametrize(("problem", "n"), PLACES, ids=["d12-n4", "d13-n5", "d4-n9"])
+
+
+def everywhere(name: str, cases: list):
+    """Every compressor in the first place, those of full precision in all of them."""
+    chosen = [(*PLACES[0], C) for C in cases]
+    chosen += [(*place, C) for place in PLACES[1:] for C in cases if rounding(C) == 1e-12]
+    return pytest.mark.parametrize(
+        ("problem", "n", name), chosen, ids=lambda v: "" if isinstance(v, Problem) else repr(v)
+    )
+
+
+# --- step sizes ---
+
+HAND = Constants(L=3.0, L_i=(2.0, 4.0, 5.0, 1.0), L_plus=3.5, L_pm=1.25, mu=0.1)  # L_max = 5
+L_TILDE = sqrt((4 + 16 + 25 + 1) / 4)
+
+
+def resolved(method, d: int, n: int, c: Constants = HAND):
+    return method.resolve(lambda: c, d, n)
