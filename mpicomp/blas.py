@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 
@@ -11,3 +12,9 @@ def one_thread() -> Any:
     from threadpoolctl import threadpool_limits
 
     return threadpool_limits(1, user_api="blas")
+
+
+@cache  # looking through the loaded libraries takes a millisecond, and each worker asks
+def one_thread_for_good() -> None:
+    """The same until the process ends."""
+    one_thread()

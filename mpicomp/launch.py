@@ -33,7 +33,8 @@ _THREADS = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "M
 
 
 # Waiting ranks give way to each other.  By itself Open MPI lets them only where it has counted more ranks
-# than cores; but Linux may put two of them on one core while a process of another session has the other.
+# than cores; but Linux shares cores among sessions first, and may put two ranks on one core while a process
+# of another session has the other.
 _YIELDING = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 
 # Where Open MPI 4 finds no better fabric than Ethernet it takes libfabric's experimental provider ``net``,
@@ -157,12 +158,18 @@ def launch(ranks: int, arguments: Sequence[str], survive: bool = False) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         hung = _wait(job, status)
         _kill_session(job.pid)
-        if job.returncode < 0:
-            # What Open MPI 5 keeps by process number: left there, it would stop the next of that number.
-            shutil.rmtree(Path(gettempdir()) / f"ompi.{job.pid}", ignore_errors=True)
+        if job.returncode < 0 and launcher.vendor == "openmpi" and launcher.major >= 5:
+            _remove_files_of(job.pid)
         if job.returncode < 0 and not hung:
             return 128 - job.returncode  # as a shell reports what a signal ended
         return (0 if hung else job.returncode) or (int(status.read_text()) if status.exists() else 0)
+
+
+def _remove_files_of(mpirun: int) -> None:
+    """What Open MPI 5 keeps by process number and leaves when killed; it stops the next of that number."""
+    bases = (os.environ.get(f"PRTE_MCA_prte_{which}tmpdir_base") for which in ("", "local_"))
+    base = next((base for base in bases if base), gettempdir())
+    shutil.rmtree(Path(base) / f"ompi.{mpirun}", ignore_errors=True)
 
 
 def _wait(job: subprocess.Popen[bytes], status: Path) -> bool:

@@ -147,6 +147,7 @@ def run(
         raise ConfigError(f"workers={workers}, but the transport given is for {transport.n}.")
     limits = Limits(rounds, every, target_grad_norm_sq, max_bytes, max_seconds)
     folder = None if out is None else Path(out)
+    import scipy.special  # noqa: F401 - normal draws load it otherwise, in a round whose seconds count
 
     t = transport or connect(
         workers, dedicated, stall_timeout, verify_bytes, ON_FAILURE[on_failure], cuda_aware

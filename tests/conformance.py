@@ -1,7 +1,8 @@
 """The list that the suite runs over.  A new compressor is found here with one line.
 
-Each ``Case`` is a compressor in dimension d on n workers; ``test_compressors.py`` checks it for all
-that its class promises (unbiased, contractive or absolute, sizes, determinism, edge cases, bytes).
+Each ``Case`` is a compressor in dimension d on n workers; ``test_compressors.py`` checks it for all that
+is exact (sizes, determinism, edge cases, bytes), ``test_compressors_moments.py`` for all that its class
+promises in the mean (unbiased, contractive or absolute).
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def struck(
     launcher = partial(launch, on_failure) if launched else start
     done = finish(launcher(ranks, script, asked, PYTHONPATH=str(TESTS.parent)), limit=60)
     ended = time.time()
-    expect_gone(str(folder), 1.0)
+    expect_gone(str(folder), 5.0)
     time_struck = Path(f"{folder}.struck")
     assert time_struck.exists(), f"nobody was struck\n{done.stderr}"
     return Outcome(done.returncode, done.stderr + done.stdout, ended - float(time_struck.read_text()))

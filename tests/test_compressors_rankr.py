@@ -16,7 +16,7 @@ from mpicomp.compressors.rankr import columns_of
 from mpicomp.errors import ConfigError
 from mpicomp.kernels.lowrank import orthonormal, outer, times
 from mpicomp.keys import Key
-from tests.test_compressors import apply, assert_mean, square
+from tests.sampling import apply, assert_mean, square
 
 PACKAGE = Path(__file__).parent.parent / "mpicomp"
 rng = np.random.default_rng

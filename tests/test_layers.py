@@ -109,6 +109,40 @@ def test_importing_the_package_needs_neither_mpi_nor_a_figure_library():
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize(
+    "method", ["PowerSGD(2, rows=4, gamma=0.1)", "PerturbedSGD(mpicomp.TopK(2), eta=0.1, r=0.1, I_reset=2)"]
+)
+def test_no_part_of_scipy_is_loaded_while_rounds_are_timed(method):
+    """These draw normals in a round.  The first gradient is that of x0's observation, which is not timed."""
+    import subprocess
+    import sys
+
+    code = f"""
+import sys, mpicomp
+import numpy as np
+
+seen = []
+
+class Flat(mpicomp.Objective):
+    def value(self, x):
+        return 0.0
+    def grad(self, x):
+        seen.append({{name for name in sys.modules if name.startswith("scipy")}})
+        return np.ones_like(x)
+
+class Plain(mpicomp.Problem):
+    def dimension(self):
+        return 24
+    def objective(self, i, n):
+        return Flat()
+
+mpicomp.run(mpicomp.{method}, Plain(), workers=2, rounds=3)
+print(sorted(seen[-1] - seen[0]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_a_small_problem_loads_no_compiler():
     import subprocess
     import sys

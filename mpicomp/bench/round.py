@@ -8,8 +8,8 @@ from functools import lru_cache
 from time import perf_counter
 
 import numpy as np
+import scipy
 from mpi4py import MPI
-from scipy.sparse import csr_array
 
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.values import WIDTH
@@ -45,7 +45,7 @@ def _shard(p: SyntheticLogistic, i: int) -> LinearModel:
     draw = np.random.default_rng(i)
     columns = np.sort(draw.integers(0, p.d, (p.rows, p.nonzeros)), axis=1).ravel().astype(np.int32)
     starts = np.arange(0, columns.size + 1, p.nonzeros, dtype=np.int32)
-    X = csr_array((draw.standard_normal(columns.size), columns, starts), shape=(p.rows, p.d))
+    X = scipy.sparse.csr_array((draw.standard_normal(columns.size), columns, starts), shape=(p.rows, p.d))
     return LinearModel(X, draw.choice([-1.0, 1.0], p.rows), LOGISTIC, 1e-3, SQUARE)
 
 

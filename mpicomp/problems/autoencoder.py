@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.blas import one_thread
+from mpicomp.blas import one_thread_for_good
 from mpicomp.data import load_images, rows_of
 from mpicomp.errors import ConfigError
 from mpicomp.kernels.permutation import Indices
@@ -68,7 +68,7 @@ class Autoencoder(Problem):
         return 0 if key.private("autoencoder/part").coin(self.p_hat) else i + 1
 
     def objective(self, i: int, n: int) -> AutoencoderObjective:
-        one_thread()
+        one_thread_for_good()
         images = load_images(self.data)
         rows = rows_of(self.part_of(i, n), n + 1, images.labels, "shuffled")
         A = images.intensities(rows)

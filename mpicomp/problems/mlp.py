@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.blas import one_thread
+from mpicomp.blas import one_thread_for_good
 from mpicomp.errors import ConfigError, unknown
 from mpicomp.kernels.permutation import Indices
 from mpicomp.keys import Key
@@ -73,7 +73,7 @@ class MLP(Classification):
         return x.astype(np.float32)
 
     def objective(self, i: int, n: int) -> MLPObjective:
-        one_thread()
+        one_thread_for_good()
         X, labels = self.shard(i, n)
         h = ACTIVATIONS[self.activation]
         return MLPObjective(X.astype(np.float32), labels, self.hidden, self.images().classes, h)
