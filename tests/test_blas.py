@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import pytest
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 SCRIPT = """
+import json
+
 import threadpoolctl
 from mpicomp.blas import one_thread
 
@@ -17,11 +20,11 @@ def threads():
     pools = threadpoolctl.threadpool_info()
     return [pool["num_threads"] for pool in pools if pool["user_api"] == "blas"]
 
-print(threads())
+print(json.dumps(threads()))
 with one_thread():
     import scipy.sparse.linalg
-    print(threads())
-print(threads())
+    print(json.dumps(threads()))
+print(json.dumps(threads()))
 """
 
 
@@ -31,8 +34,8 @@ def test_scipys_blas_has_one_thread_too_until_the_end():
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
     command = [sys.executable, "-c", SCRIPT]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    before, within, after = done.stdout.splitlines()
-    if not eval(before):
+    before, within, after = map(json.loads, done.stdout.splitlines())
+    if not before:
         pytest.skip("threadpoolctl does not know this numpy's BLAS")
-    assert set(eval(before)) == {2} == set(eval(after))
-    assert set(eval(within)) == {1} and len(eval(within)) == len(eval(after))
+    assert set(before) == {2} == set(after)
+    assert set(within) == {1} and len(within) == len(after)

@@ -33,7 +33,7 @@ from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods import DASHA, DASHAMVR, DASHAPAGE, DCGD, DIANA, MARINA, PPMARINA, VRDIANA, VRMARINA
 from mpicomp.methods.stochastic import batch_size
-from mpicomp.problems import Constants, Logistic, Noisy, NonconvexGLM, NonconvexLogistic, Problem, Quadratics
+from mpicomp.problems import Logistic, Noisy, NonconvexGLM, NonconvexLogistic, Problem, Quadratics
 from mpicomp.problems.base import FiniteSum
 from mpicomp.transports.local import Local
 from tests.reference.dashamvr import dashamvr
@@ -49,6 +49,7 @@ from tests.trajectories import (
     L_TILDE,
     ROUNDS,
     Square,
+    Squares,
     assert_close,
     assert_equal,
     codec,
@@ -60,6 +61,7 @@ from tests.trajectories import (
     resolved,
     rounding,
     start,
+    top,
     trajectory,
 )
 
@@ -110,21 +112,17 @@ class SquareSums(Problem):
         return self.start.copy()
 
     @property
+    def means(self):
+        """The same problem without its samples."""
+        return Squares(self.A.mean(axis=1), self.b.mean(axis=1), self.start)
+
+    @property
     def x_star(self):
-        return np.linalg.solve(self.A.mean(axis=(0, 1)), self.b.mean(axis=(0, 1)))
+        return self.means.x_star
 
     def constants(self, n):
-        local = self.A.mean(axis=1)
-        mean = local.mean(axis=0)
-        top = lambda M: float(np.linalg.eigvalsh(M)[-1])  # noqa: E731
-        squared = (local @ local).mean(axis=0)
-        return Constants(
-            L=top(mean),
-            L_i=tuple(top(A) for A in local),
-            L_plus=sqrt(top(squared)),
-            L_pm=sqrt(max(0.0, top(squared - mean @ mean))),
-            mu=float(np.linalg.eigvalsh(mean)[0]),
-            f_star=float(-self.b.mean(axis=(0, 1)) @ self.x_star / 2),
+        return replace(
+            self.means.constants(n),
             L_sample=sqrt(top((self.A @ self.A).mean(axis=(0, 1)))),
             L_ij=max(top(A) for shard in self.A for A in shard),
             samples=self.A.shape[1],

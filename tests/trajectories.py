@@ -62,6 +62,11 @@ class Square(Objective):
         return self.A @ x - self.b
 
 
+def top(M: np.ndarray) -> float:
+    """The largest eigenvalue."""
+    return float(np.linalg.eigvalsh(M)[-1])
+
+
 @dataclass(frozen=True, eq=False)
 class Squares(Problem):
     """Quadratics with matrices of shape (n, d, d), vectors (n, d) and a start (d,)."""
@@ -87,11 +92,10 @@ class Squares(Problem):
     def constants(self, n):
         mean = self.A.mean(axis=0)
         squares = (self.A @ self.A).mean(axis=0)
-        top = lambda M: float(np.linalg.eigvalsh(M)[-1])  # noqa: E731
         x = self.x_star
         return Constants(
             L=top(mean),
-            L_i=tuple(top(A) for A in self.A),
+            L_i=tuple(map(top, self.A)),
             L_plus=sqrt(top(squares)),
             L_pm=sqrt(max(0.0, top(squares - mean @ mean))),
             mu=float(np.linalg.eigvalsh(mean)[0]),
