@@ -90,6 +90,23 @@ class Stream:
             return _whole_permutation(self, d)[start:stop]
         return kernels.sized(d).permute(self.name, d, start, stop)
 
+    def positions(self, d: int, start: int, stop: int) -> Any:
+        """The same where the vectors of a run are: on the device in use, if there is one."""
+        device = kernels.device()
+        if device is not None:
+            return device.permute(self.name, d, start, stop)
+        return self.permutation(d, start, stop)
+
+    def heads(self, d: int, p: Any) -> Any:
+        """Which of d coins fall on heads, increasing; there likewise.
+
+        ``p``: the probability (resolved to 2^-32), a float or, there too, an array with one for each.
+        """
+        device = kernels.device()
+        if device is not None:
+            return device.heads(self.name, d, p)
+        return np.flatnonzero(self.words(d) < p * 2.0**32)
+
 
 @remembered(64)
 def _coin(stream: Stream, p: float) -> bool:

@@ -21,17 +21,24 @@ from mpicomp import compressors
 from mpicomp.bench import cuda as bench_cuda
 from mpicomp.coding.bits import pack, packed_nbytes
 from mpicomp.coding.indices import _layout, decode_indices, encode_indices, index_nbytes
-from mpicomp.coding.sparse import encode_sparse
-from mpicomp.coding.values import WIDTH, decode_values, encode_values
-from mpicomp.compressors.scale import decode_scale, encode_scale
+from mpicomp.coding.values import decode_values, encode_values
+from mpicomp.compressors.scale import encode_scale
 from mpicomp.errors import ConfigError, DivergedError, MessageError
-from mpicomp.kernels import definition
+from mpicomp.kernels import definition, using
 from mpicomp.kernels.cuda.gpu import OPTIONS, source
+from mpicomp.kernels.cuda.norms import MEAN
 from mpicomp.kernels.reductions import tree_sum
 from mpicomp.keys import Key
 from tests.cuda_host import MODULES, Host
 
 FORMATS = ("f8", "f4", "f2", "bf16")
+KEY = Key(20240229 << 20, 3, 1, 4)
+LEVELED = [
+    compressors.Sign("f8"),
+    compressors.Dithering(7, values="f8"),
+    compressors.NaturalDithering(7, values="f8"),
+    compressors.Ternary("f8"),
+]
 few = settings(deadline=None, derandomize=True, max_examples=40)
 
 
@@ -124,6 +131,27 @@ def agree(ours, theirs):
             assert same(ours(), expected)
 
 
+def alike(K, c, x, offset: int = 0, key: Key = KEY):
+    """c compresses x on the device, some elements into a buffer, to the bytes of the host."""
+
+    def ours():
+        with using(K):
+            return c.compress(shifted(K, x, offset), key)
+
+    agree(ours, lambda: c.compress(x, key))
+
+
+def added_alike(K, c, message, d: int, offset: int = 0, key: Key = KEY):
+    """What c adds on the device for ``message``, there too some bytes into a buffer, is what it adds here."""
+    for out in outputs(d):
+        expected, ours = out.copy(), shifted(K, out, offset)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            c.decompress_add(message, expected, key, -0.3)
+            with using(K):
+                c.decompress_add(shifted(K, message, offset), ours, key, -0.3)
+        assert same(ours, expected)
+
+
 def added(add, out):
     """The vector after ``add`` has added to it."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -169,19 +197,19 @@ def test_permutation(kernels, d, at, seed):
 @example(x=vector(50_000, "huge", np.float64, 1), p="2")
 @example(x=vector(50_000, "subnormal", np.float64, 1), p="2")
 def test_norms(kernels, x, p):
-    assert kernels.norm(up(kernels, x), p) == definition.norm(x, p)
-    assert kernels.mean_magnitude(up(kernels, x)) == definition.sign_pack(x)[0]
+    """At the head of a message, in double precision."""
+    alike(kernels, compressors.Dithering(1, p, "f8"), x)
+    alike(kernels, compressors.Sign("f8"), x)
 
 
 def test_a_tree_of_three_levels_in_the_grid_and_two_in_the_last_block(kernels):
     d = 2**25 + 3  # more than 2^15 block sums
     if isinstance(kernels.device, Host):
         sums = np.random.default_rng(0).random(2**15 + 3)
-        scale = kernels._finish(sums, d, 0, None, None)
-        assert scale[1] == tree_sum(sums)
+        scale = kernels._finish(up(kernels, sums), 1, MEAN, None, kernels.xp.zeros(0, np.uint8))
+        assert down(scale)[1] == tree_sum(sums)
     else:
-        x = vector(d, "normal", np.float32, 5)
-        assert kernels.norm(up(kernels, x), "2") == definition.norm(x, "2")
+        alike(kernels, compressors.Dithering(1, "2", "f8"), vector(d, "normal", np.float32, 5))
 
 
 # --- dense messages ---
@@ -190,61 +218,39 @@ def test_a_tree_of_three_levels_in_the_grid_and_two_in_the_last_block(kernels):
 @few
 @given(x=vectors(), values=st.sampled_from(["f4", "f8"]), offset=st.integers(0, 3))
 def test_sign(kernels, x, values, offset):
-    key, _ = key_and_stream("")
-    ours = shifted(kernels, x, offset)
-    agree(lambda: kernels.sign(ours, values), lambda: compressors.Sign(values).compress(x, key))
-    mean, bits = kernels.sign_pack(ours)
-    assert mean == definition.sign_pack(x)[0]
-    assert same(bits, definition.sign_pack(x)[1])
+    alike(kernels, compressors.Sign(values), x, offset)
 
 
 @few
 @given(x=vectors(), values=st.sampled_from(["f4", "f8"]), offset=st.integers(0, 3))
 def test_adding_signs(kernels, x, values, offset):
-    c = compressors.Sign(values)
     message = np.concatenate([encode_scale(0.7, values)[0], np.packbits(x < 0, bitorder="little")])
-    key, _ = key_and_stream("")
-    for out in outputs(x.size):
-        expected = added(lambda o: c.decompress_add(message, o, key, -0.3), out.copy())
-        ours = shifted(kernels, out, offset)
-        kernels.add_sign(shifted(kernels, message, offset), ours, values, -0.3)
-        assert same(ours, expected)
-        ours = up(kernels, out.copy())
-        kernels.sign_add(
-            up(kernels, message[WIDTH[values] :]), ours, decode_scale(message[: WIDTH[values]], values) * -0.3
-        )
-        assert same(ours, expected)
+    added_alike(kernels, compressors.Sign(values), message, x.size, offset)
 
 
 @few
 @given(x=vectors(), values=st.sampled_from(["f4", "f8"]), offset=st.integers(0, 3))
 def test_natural(kernels, x, values, offset):
-    key, stream = key_and_stream("natural")
     c = compressors.Natural(values)
-    bias, width = (127, 8) if values == "f4" else (1023, 11)
-    message = c.compress(x, key)
-    assert same(kernels.natural_pack(shifted(kernels, x, offset), bias, width, stream), message)
-    for out in outputs(x.size):
-        expected = added(lambda o: c.decompress_add(message, o, key, -0.3), out.copy())
-        ours = shifted(kernels, out, offset)
-        kernels.natural_add(shifted(kernels, message, offset), ours, bias, width, -0.3)
-        assert same(ours, expected)
+    alike(kernels, c, x, offset)
+    added_alike(kernels, c, c.compress(x, KEY), x.size, offset)
 
 
 levels = st.sampled_from([1, 2, 3, 4, 7, 8, 15, 60, 127, 128, 5000, 2**15 - 1])
 
 
 @few
-@given(x=vectors(), s=levels, p=st.sampled_from(["2", "inf"]), values=st.sampled_from(["f4", "f8"]))
-@example(x=vector(20_000, "normal", np.float32, 1), s=7, p="inf", values="f4")
-@example(x=vector(20_000, "any", np.float32, 1), s=7, p="inf", values="f4")
-def test_dithering(kernels, x, s, p, values):
-    key, stream = key_and_stream("dithering")
-    c, width = compressors.Dithering(s, p, values), (2 * s).bit_length()
-    agree(lambda: kernels.dither(up(kernels, x), s, p, values, stream), lambda: c.compress(x, key))
-    scale = definition.norm(x, "inf")  # of a float64 x no float32
-    expected = definition.dither_pack(x, scale, s, width, stream)
-    assert same(kernels.dither_pack(up(kernels, x), scale, s, width, stream), expected)
+@given(
+    x=vectors(),
+    s=levels,
+    p=st.sampled_from(["2", "inf"]),
+    values=st.sampled_from(["f4", "f8"]),
+    offset=st.integers(0, 3),
+)
+@example(x=vector(20_000, "normal", np.float32, 1), s=7, p="inf", values="f4", offset=0)
+@example(x=vector(20_000, "any", np.float32, 1), s=7, p="inf", values="f4", offset=0)
+def test_dithering(kernels, x, s, p, values, offset):
+    alike(kernels, compressors.Dithering(s, p, values), x, offset)
 
 
 @few
@@ -253,35 +259,20 @@ def test_dithering(kernels, x, s, p, values):
     s=levels.filter(lambda s: s < 128),
     p=st.sampled_from(["2", "inf"]),
     values=st.sampled_from(["f4", "f8"]),
+    offset=st.integers(0, 3),
 )
-def test_natural_dithering(kernels, x, s, p, values):
-    key, stream = key_and_stream("natural_dithering")
-    c, width = compressors.NaturalDithering(s, p, values), (2 * s).bit_length()
-    agree(lambda: kernels.natural_dither(up(kernels, x), s, p, values, stream), lambda: c.compress(x, key))
-    scale = definition.norm(x, "inf")
-    expected = definition.natural_dither_pack(x, scale, s, width, stream)
-    assert same(kernels.natural_dither_pack(up(kernels, x), scale, s, width, stream), expected)
+def test_natural_dithering(kernels, x, s, p, values, offset):
+    alike(kernels, compressors.NaturalDithering(s, p, values), x, offset)
 
 
 @few
 @given(x=vectors(), values=st.sampled_from(["f4", "f8"]), offset=st.integers(0, 3))
 @example(x=vector(5121, "normal", np.float32, 1), values="f4", offset=0)
 def test_ternary(kernels, x, values, offset):
-    key, stream = key_and_stream("ternary")
     c = compressors.Ternary(values)
-    agree(lambda: kernels.ternary(shifted(kernels, x, offset), values, stream), lambda: c.compress(x, key))
-    scale = definition.norm(x, "inf")
-    trits = kernels.ternary_pack(up(kernels, x), scale, stream)
-    assert same(trits, definition.ternary_pack(x, scale, stream))
-    message = np.concatenate([encode_scale(0.7, values)[0], down(trits)])
-    for out in outputs(x.size):
-        expected = added(lambda o: c.decompress_add(message, o, key, -0.3), out.copy())
-        ours = shifted(kernels, out, offset)
-        kernels.add_ternary(shifted(kernels, message, offset), ours, values, -0.3)
-        assert same(ours, expected)
-        ours = up(kernels, out.copy())
-        kernels.ternary_add(trits, ours, decode_scale(message[: WIDTH[values]], values) * -0.3)
-        assert same(ours, expected)
+    alike(kernels, c, x, offset)
+    trits = definition.ternary_pack(x, definition.norm(x, "inf"), KEY.private("trits").name)
+    added_alike(kernels, c, np.concatenate([encode_scale(0.7, values)[0], trits]), x.size, offset)
 
 
 @few
@@ -293,31 +284,11 @@ def test_ternary(kernels, x, values, offset):
     seed=st.integers(0, 2**32),
 )
 def test_adding_levels(kernels, d, s, values, offset, seed):
-    key, _ = key_and_stream("")
-    width, w = (2 * s).bit_length(), WIDTH[values]
     symbols = np.random.default_rng(seed).integers(0, 2 * s + 1, d).astype(np.uint64)
-    message = np.concatenate([encode_scale(0.7, values)[0], pack(symbols, width)])
-    pairs = [(compressors.Dithering(s, values=values), kernels.add_dither, kernels.dither_add, s)]
+    message = np.concatenate([encode_scale(0.7, values)[0], pack(symbols, (2 * s).bit_length())])
+    added_alike(kernels, compressors.Dithering(s, values=values), message, d, offset)
     if s < 128:
-        pairs += [
-            (
-                compressors.NaturalDithering(s, values=values),
-                kernels.add_natural_dither,
-                kernels.natural_dither_add,
-                1,
-            )
-        ]
-    for c, add, primitive, divisor in pairs:
-        for out in outputs(d):
-            expected = added(lambda o, c=c: c.decompress_add(message, o, key, -0.3), out.copy())
-            ours = shifted(kernels, out, offset)
-            add(shifted(kernels, message, offset), ours, s, values, -0.3)
-            assert same(ours, expected)
-            ours = up(kernels, out.copy())
-            primitive(
-                up(kernels, message[w:]), ours, s, width, decode_scale(message[:w], values) / divisor * -0.3
-            )
-            assert same(ours, expected)
+        added_alike(kernels, compressors.NaturalDithering(s, values=values), message, d, offset)
 
 
 # --- selection and index sets ---
@@ -328,30 +299,32 @@ def test_adding_levels(kernels, d, s, values, offset, seed):
 @example(x=vector(40_000, "normal", np.float32, 1), at=0.01, values="f4", offset=0)
 @example(x=vector(40_000, "ties", np.float64, 1), at=0.3, values="bf16", offset=1)
 def test_top_k(kernels, x, at, values, offset):
-    key, _ = key_and_stream("")
     k = max(1, int(at * x.size))
-    ours = shifted(kernels, x, offset)
-    assert same(kernels.top_k(ours, k), definition.top_k(x, k))
-    c = compressors.TopK(k, values)
-    agree(lambda: kernels.top(ours, k, values), lambda: c.compress(x, key))
+    assert same(kernels.top_k(shifted(kernels, x, offset), k), definition.top_k(x, k))
+    alike(kernels, compressors.TopK(k, values), x, offset)
 
 
 @few
 @given(x=vectors(), lam=st.sampled_from([0.0, 0.1, 0.5, 1.0, 1e-40, 1e30]), values=st.sampled_from(FORMATS))
 def test_threshold_and_nonzeros(kernels, x, lam, values):
-    key, _ = key_and_stream("")
     ours = up(kernels, x)
-    c = compressors.HardThreshold(lam, values)
-    agree(lambda: kernels.threshold(ours, lam, values), lambda: c.compress(x, key))
     assert same(kernels.at_least(ours, lam), definition.at_least(x, lam))
     assert same(kernels.nonzero(ours), definition.nonzero(x))
+    alike(kernels, compressors.HardThreshold(lam, values), x)
+    alike(kernels, compressors.Sparse(values), x)
 
 
 @few
 @given(d=sizes, q=st.sampled_from([1e-6, 0.01, 0.3, 0.9, 1.0]), seed=st.integers(0, 2**40))
 def test_coins(kernels, d, q, seed):
-    key, stream = key_and_stream("bernoulli", seed)
-    assert same(kernels.coins(stream, d, q), compressors.Bernoulli(q).support(d, key)[0])
+    """One probability for all coordinates, or one for each, at any address."""
+    _, stream = key_and_stream("bernoulli", seed)
+    each = np.random.default_rng(seed).choice([0.0, 2.0**-32, q, 1.0], d)
+    words = definition.words(stream, 0, d)
+    assert same(kernels.heads(stream, d, q), np.flatnonzero(words < q * 2.0**32))
+    for offset in range(4):
+        ours = kernels.heads(stream, d, shifted(kernels, each, offset))
+        assert same(ours, np.flatnonzero(words < each * 2.0**32))
 
 
 @st.composite
@@ -443,82 +416,73 @@ def test_gather_scatter_and_add(kernels, x, at, offset):
 @pytest.mark.parametrize("values", FORMATS)
 def test_sparse_messages_there_and_back(kernels, values):
     x = vector(3000, "normal", np.float64, 7)
-    indices = np.flatnonzero(x > 1)
-    message = encode_sparse(indices, x[indices], x.size, values)
-    assert same(kernels.sparse(up(kernels, x), up(kernels, indices), values), message)
-    c = compressors.HardThreshold(0.0, values)
-    key, _ = key_and_stream("")
-    for add in (kernels.add_sparse, None):
-        out, expected = np.zeros(x.size), np.zeros(x.size)
-        if add:
-            c.decompress_add(message, expected, key, 0.3)
-            out = up(kernels, out)
-            add(up(kernels, message), out, values, 0.3)
-        else:
-            top = compressors.TopK(700, values)
-            message = top.compress(x, key)
-            top.decompress_add(message, expected, key, 0.3)
-            out = up(kernels, out)
-            kernels.add_top(up(kernels, message), out, 700, values, 0.3)
-        assert same(out, expected)
+    for c in (compressors.HardThreshold(1.0, values), compressors.TopK(700, values)):
+        alike(kernels, c, x)
+        added_alike(kernels, c, c.compress(x, KEY), x.size)
 
 
-@pytest.mark.parametrize("layout", ["randk", "permk"])
-def test_supports_that_the_key_names(kernels, layout):
-    x = vector(5000, "normal", np.float32, 3)
-    key, stream = key_and_stream("randk")
-    if layout == "randk":
-        c = compressors.RandK(700)
-        indices = kernels.permute(stream, x.size, 0, 700)
-    else:
-        c, stream = compressors.PermK(), key.shared("permk").name
-        slot = int(key.shared("permk/slot").permutation(key.n, key.worker, key.worker + 1)[0])
-        indices = kernels.permute(stream, x.size, slot * 1250, slot * 1250 + 1250)
-    assert same(kernels.chosen(up(kernels, x), indices, "f4"), c.compress(x, key))
+@pytest.mark.parametrize("d", [40, 1024, 1025, 5000])
+@pytest.mark.parametrize(
+    "c",
+    [
+        compressors.RandK(0.3),
+        compressors.RandK(0.3, "block"),
+        compressors.PermK(),
+        compressors.PermK("block"),
+        compressors.Bernoulli(0.3),
+        compressors.Importance(0.3),
+        compressors.Quantized(compressors.RandK(0.3), compressors.Natural()),
+    ],
+    ids=str,
+)
+def test_supports_that_the_key_names(kernels, c, d):
+    """Drawn on the device, one worker's after the other's, and never found among those of the host."""
+    x = vector(d, "normal", np.float32, 3)
+    for worker in (0, 3, 3):
+        alike(kernels, c, x, key=KEY.of(worker))
+        added_alike(kernels, c, c.compress(x, KEY.of(worker)), d, key=KEY.of(worker))
 
 
 # --- refusals ---
 
 
 @pytest.mark.parametrize("norm", [np.nan, np.inf, -1.0])
-@pytest.mark.parametrize("add", ["sign", "dither", "natural_dither", "ternary"])
-def test_a_norm_that_is_none_is_refused(kernels, add, norm):
-    d, out = 50, up(kernels, np.ones(50))
-    nbytes = {"sign": packed_nbytes(d, 1), "ternary": 10}.get(add, packed_nbytes(d, 4))
-    message = np.zeros(8 + nbytes, np.uint8)
+@pytest.mark.parametrize("c", LEVELED, ids=str)
+def test_a_norm_that_is_none_is_refused(kernels, c, norm):
+    message = np.zeros(c.nbytes(50), np.uint8)
     message[:8] = np.array([norm]).view(np.uint8)
-    extra = (7,) if "dither" in add else ()
-    with pytest.raises(MessageError, match=f"a norm of {norm}"):
-        getattr(kernels, f"add_{add}")(up(kernels, message), out, *extra, "f8", 1.0)
-    assert same(out, np.ones(d))
+    assert f"a norm of {norm}" in refused_alike(kernels, c, message, 50)
 
 
 @pytest.mark.parametrize("at", [0, 1000, 2000])
 def test_symbols_that_stand_for_nothing_are_refused_and_nothing_is_added(kernels, at):
-    d, out = 2001, up(kernels, np.ones(2001))
+    d, head = 2001, encode_scale(1.0, "f8")[0]
     symbols = np.full(d, 7, np.uint64)
     symbols[at] = 15
-    buf = pack(symbols, 4)
-    for name in ("dither_add", "natural_dither_add"):
-        refused_alike(kernels, name, buf, out, 7, 4, 1.0)
-    for bias, width in ((127, 8), (1023, 11)):
+    buf = np.concatenate([head, pack(symbols, 4)])
+    for c in (compressors.Dithering(7, values="f8"), compressors.NaturalDithering(7, values="f8")):
+        refused_alike(kernels, c, buf, d)
+    for values, width in (("f4", 8), ("f8", 11)):
         symbols[at] = 2**width - 1
         buf = np.concatenate([np.zeros(packed_nbytes(d, 1), np.uint8), pack(symbols, width)])
-        refused_alike(kernels, "natural_add", buf, out, bias, width, 1.0)
+        refused_alike(kernels, compressors.Natural(values), buf, d)
     trits = np.zeros(401, np.uint8)
     trits[at // 5] = 243
-    refused_alike(kernels, "ternary_add", trits, out, 1.0)
+    refused_alike(kernels, compressors.Ternary("f8"), np.concatenate([head, trits]), d)
 
 
-def refused_alike(K, name: str, buf, out, *args):
-    """With the same words, and nothing is added."""
-    before = down(out).copy()
+def refused_alike(K, c, message, d: int) -> str:
+    """With the same words, which come back, and nothing is added."""
+    out = np.ones(d)
     with pytest.raises(MessageError) as expected:
-        getattr(definition, name)(buf, before.copy(), *args)
-    with pytest.raises(MessageError) as refused:
-        getattr(K, name)(up(K, buf), out, *args)
+        c.decompress_add(message, out, KEY)
+    assert same(out, np.ones(d))
+    out = up(K, out)
+    with using(K), pytest.raises(MessageError) as refused:
+        c.decompress_add(up(K, message), out, KEY)
     assert str(refused.value) == str(expected.value)
-    assert same(out, before)
+    assert same(out, np.ones(d))
+    return str(refused.value)
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
@@ -527,50 +491,45 @@ def refused_alike(K, name: str, buf, out, *args):
 def test_what_is_not_finite_is_refused(kernels, value, dtype, at):
     x = vector(2600, "normal", dtype, 3)
     x[at] = value
-    ours = up(kernels, x)
-    _, stream = key_and_stream("")
-    for compress in (
-        lambda: kernels.sign(ours, "f4"),
-        lambda: kernels.natural_pack(ours, 127, 8, stream),
-        lambda: kernels.natural_pack(ours, 1023, 11, stream),
-        lambda: kernels.dither(ours, 7, "inf", "f4", stream),
-        lambda: kernels.dither(ours, 7, "2", "f8", stream),
-        lambda: kernels.natural_dither(ours, 7, "2", "f4", stream),
-        lambda: kernels.ternary(ours, "f8", stream),
-        lambda: kernels.top(ours, 1, "f4"),
-        lambda: kernels.encode_values(ours, "f8"),
-        lambda: kernels.threshold(ours, 1.0, "bf16"),
+    for c in (
+        compressors.Sign(),
+        compressors.Natural(),
+        compressors.Natural("f8"),
+        compressors.Dithering(7, "inf"),
+        compressors.Dithering(7, "2", "f8"),
+        compressors.NaturalDithering(7),
+        compressors.Ternary("f8"),
+        compressors.TopK(1),
+        compressors.Identity("f8"),
+        compressors.HardThreshold(1.0, "bf16"),
     ):
-        with pytest.raises(DivergedError):
-            compress()
-    assert (
-        kernels.sign(up(kernels, np.ones(3, dtype)), "f4").size == 5
-    )  # and what comes next is none the worse
+        with using(kernels), pytest.raises(DivergedError):
+            c.compress(up(kernels, x), KEY)
+    alike(kernels, compressors.Sign(), np.ones(3, dtype))  # and what comes next is none the worse
 
 
 def test_padding_is_ignored(kernels):
     """The bits that fill up the last byte may be anything."""
     out = up(kernels, np.zeros(9))
-    buf = pack(np.full(9, 7, np.uint64), 4)
+    buf = np.concatenate([encode_scale(1.0, "f4")[0], pack(np.full(9, 7, np.uint64), 4)])
     buf[-1] |= 0xF0
-    kernels.dither_add(up(kernels, buf), out, 7, 4, 1.0)
+    with using(kernels):
+        compressors.Dithering(7).decompress_add(up(kernels, buf), out, KEY)
     assert not down(out).any()
 
 
 def test_wrong_lengths_are_refused(kernels):
-    out = up(kernels, np.zeros(100))
-    empty = up(kernels, np.zeros(0, np.uint8))
-    for add in (
-        lambda: kernels.add_sign(empty, out, "f4", 1.0),
-        lambda: kernels.natural_add(empty, out, 127, 8, 1.0),
-        lambda: kernels.add_dither(empty, out, 7, "f4", 1.0),
-        lambda: kernels.add_ternary(empty, out, "f4", 1.0),
-        lambda: kernels.add_top(empty, out, 5, "f4", 1.0),
-        lambda: kernels.add_sparse(empty, out, "f4", 1.0),
-        lambda: kernels.decode_values(empty, 3, "f4"),
+    for c in (
+        compressors.Sign(),
+        compressors.Natural(),
+        compressors.Dithering(7),
+        compressors.NaturalDithering(7),
+        compressors.Ternary(),
+        compressors.TopK(5),
+        compressors.HardThreshold(1.0),
+        compressors.Identity("f4"),
     ):
-        with pytest.raises(MessageError):
-            add()
+        refused_alike(kernels, c, np.zeros(0, np.uint8), 100)
 
 
 def test_other_arrays_are_refused(kernels):
@@ -639,10 +598,11 @@ def test_the_sources_compile(module, generation, tmp_path):
 def test_the_benchmark_can_call_all_it_names(kernels):
     x = [up(kernels, vector(3000, "normal", np.float32, seed)) for seed in (1, 2)]
     names = []
-    for calls in (bench_cuda._compress, bench_cuda._add):
-        for name, nbytes, call in calls(kernels, x):
-            assert nbytes > 0
-            for i in (0, 1):
-                call(i)
-            names.append(name)
+    with using(kernels):
+        for calls in (bench_cuda._compress, bench_cuda._add):
+            for name, nbytes, call in calls(kernels, x):
+                assert nbytes > 0
+                for i in (0, 1):
+                    call(i)
+                names.append(name)
     assert len(names) == len(set(names)) > 20

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import EF21, TopK, kernels, problems
+from mpicomp import EF21, RankR, TopK, kernels, problems
 from mpicomp.compare import compare
 from mpicomp.errors import ConfigError, RecordError
 from mpicomp.keys import Key
@@ -29,6 +29,7 @@ from mpicomp.problems import (
 )
 from mpicomp.suite import load_suite
 from tests import everything
+from tests.conformance import CASES
 from tests.cuda_host import Host
 from tests.cuda_host.arrays import ATTRIBUTES, FUNCTIONS, DeviceArray, Library
 from tests.cuda_host.arrays import METHODS as ARRAY_METHODS
@@ -78,6 +79,31 @@ def test_every_method_and_compressor_does_on_the_device_what_it_does_on_the_host
             assert (there.ledger.down == here.ledger.down).all(), method
         else:  # sums are in another order there, and a draw may fall on the other side
             assert there.rows[-1].f == pytest.approx(here.rows[-1].f, rel=1e-2), method
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_compressor_has_on_the_device_the_bytes_of_the_host(device, case, dtype):
+    """They stay there, and stand there for the same vector, alone and added to another; so do their bits."""
+    for t, x in enumerate(case.vectors()):
+        x, key = x.astype(dtype), case.key(t, worker=t % case.n)
+        here = case.c.compress(x, key)
+        expected = case.c.decompress(here, case.d, key)
+        with kernels.using(device):
+            there = case.c.compress(kernels.put(x), key)
+            assert kernels.on_device(there)
+            decoded, out = case.c.decompress(there, case.d, key), kernels.put(x)
+            case.c.decompress_add(there, out, key, 0.25)
+            bits = case.c.paper_bits(there, case.d)
+            there, decoded, out = map(kernels.host, (there, decoded, out))
+        if exact(device) or not isinstance(case.c, RankR):  # whose sums are CuPy's there
+            case.c.decompress_add(here, x, key, 0.25)
+            assert np.array_equal(there, here)
+            assert np.array_equal(decoded, expected)
+            assert np.array_equal(out, x)
+            assert bits == case.c.paper_bits(here, case.d)
+        else:
+            np.testing.assert_allclose(decoded, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_method_that_sends_matrices_is_refused_on_a_device(device):

@@ -1,8 +1,9 @@
 """Compressing on a CUDA device, beside a device-to-device copy, CuPy's array functions and torch.
 
-Each figure is the time of a call in a row of calls on the current stream, between two events, so it has
-in it whatever a call costs: launches, allocations from CuPy's pool, waiting where a function has to
-raise.  Calls alternate between two vectors, so that none finds its own in the cache.
+What is timed is what a run calls: a compressor's ``compress`` and ``decompress_add``.  Each figure is the
+time of a call in a row of calls on the current stream, between two events, so it has in it whatever a
+call costs: launches, allocations from CuPy's pool, waiting where a function has to raise.  Calls
+alternate between two vectors, so that none finds its own in the cache.
 
 ``fraction`` is (time of copying x) / (time of the call), the copy of the same float32 vector being
 timed in the same run right before: 1 means as fast as copying x, which reads 4 d bytes and writes 4 d.
@@ -14,17 +15,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from itertools import count
 from typing import Any
 
 import numpy as np
 
-from mpicomp.coding.bits import packed_nbytes
-from mpicomp.coding.indices import index_nbytes
+from mpicomp import kernels
+from mpicomp.compressors import (
+    Bernoulli,
+    Dithering,
+    HardThreshold,
+    Identity,
+    Natural,
+    NaturalDithering,
+    PermK,
+    RandK,
+    Sign,
+    Ternary,
+    TopK,
+)
+from mpicomp.compressors.base import Compressor
 from mpicomp.kernels.cuda import Kernels
 from mpicomp.kernels.cuda.gpu import Gpu
+from mpicomp.keys import Key, forget
 
 SIZES = (25_000_000, 100_000_000, 1_000_000_000)
-STREAM = ((20240229, 0), (1, 2, 3))
+_ONE_PERCENT = 2.5758293  # of normal entries exceed it in magnitude
+_KEYS = (Key(0, round, 0, 100) for round in count())
 
 Row = dict[str, Any]
 Call = Callable[[int], Any]  # the argument says which of the two vectors
@@ -37,12 +54,13 @@ def device_kernels(sizes: tuple[int, ...] = SIZES, repeats: int = 15) -> list[Ro
 
     Raises ``ConfigError`` where CuPy or a device is missing.
     """
-    kernels = Kernels(Gpu())
+    device = Kernels(Gpu())
     rows = []
-    for d in sizes:
-        vectors = [_normal(kernels.xp, d, seed) for seed in (1, 2)]
-        for calls in (_compress, _add, _plain, _torch):
-            rows += [_row(kernels.xp, d, vectors, repeats, *call) for call in calls(kernels, vectors)]
+    with kernels.using(device):
+        for d in sizes:
+            vectors = [_normal(device.xp, d, seed) for seed in (1, 2)]
+            for calls in (_compress, _add, _plain, _torch):
+                rows += [_row(device.xp, d, vectors, repeats, *call) for call in calls(device, vectors)]
     return rows
 
 
@@ -83,67 +101,51 @@ def machine() -> dict[str, str]:
 def _compress(K: Kernels, x: list[Any]) -> Iterator[Named]:
     """Name, least number of bytes moved, call."""
     d = x[0].size
-    k = d // 100
-    lam = 2.5758293  # 1 % of a normal vector is larger
     target = K.xp.empty_like(x[0])
     yield "copy", 8 * d, lambda i: K.xp.copyto(target, x[i])
-    yield "sign: compress", 4 * d + d / 8, lambda i: K.sign(x[i], "f4")
-    yield "natural: compress", 4 * d + 9 * d / 8, lambda i: K.natural_pack(x[i], 127, 8, STREAM)
-    for s, p in ((7, "inf"), (7, "2"), (127, "inf"), (2, "inf")):
-        moved = 8 * d + packed_nbytes(d, (2 * s).bit_length())
-        yield f"dithering s={s} p={p}: compress", moved, _dither(K, x, s, p)
-    yield "dithering s=7: pack, norm given", 4.5 * d, lambda i: K.dither_pack(x[i], 6.5, 7, 4, STREAM)
-    yield "ternary: compress", 8 * d + d / 5, lambda i: K.ternary(x[i], "f4", STREAM)
-    yield (
-        "natural dithering s=7 p=2: compress",
-        8.5 * d,
-        lambda i: K.natural_dither(x[i], 7, "2", "f4", STREAM),
-    )
-    sparse = index_nbytes(d, k) + 4 * k
-    yield "TopK 1%: compress", 8 * d + sparse, lambda i: K.top(x[i], k, "f4")
-    yield "TopK 1%: indices", 8 * d + 8 * k, lambda i: K.top_k(x[i], k)
-    yield "hard threshold 1%: compress", 4 * d + sparse, lambda i: K.threshold(x[i], lam, "f4")
-    yield "RandK 1% uniform: compress", 8 * k, lambda i: K.chosen(x[i], K.permute(STREAM, d, 0, k), "f4")
-    yield "values bf16: compress", 6 * d, lambda i: K.encode_values(x[i], "bf16")
-
-
-def _dither(K: Kernels, x: list[Any], s: int, p: str) -> Call:
-    return lambda i: K.dither(x[i], s, p, "f4", STREAM)
+    for name, C, read, _ in _compressors(d):
+        yield f"{name}: compress", read + C.compress(x[0], next(_KEYS)).size, _compressing(C, x)
+    yield "TopK 1%: indices", 8 * d + 8 * (d // 100), lambda i: K.top_k(x[i], d // 100)
 
 
 def _add(K: Kernels, x: list[Any]) -> Iterator[Named]:
     d = x[0].size
-    k = d // 100
     outs = [K.xp.zeros_like(v) for v in x]
     yield "add_scaled", 12 * d, lambda i: K.add_scaled(outs[i], x[i], 0.5)
-    messages: list[tuple[str, Any, Callable[[Any, Any], None]]] = [
-        ("sign", K.sign(x[0], "f4"), lambda m, o: K.add_sign(m, o, "f4", 0.5)),
-        ("natural", K.natural_pack(x[0], 127, 8, STREAM), lambda m, o: K.natural_add(m, o, 127, 8, 0.5)),
-        (
-            "dithering s=7",
-            K.dither(x[0], 7, "inf", "f4", STREAM),
-            lambda m, o: K.add_dither(m, o, 7, "f4", 0.5),
-        ),
-        (
-            "dithering s=127",
-            K.dither(x[0], 127, "inf", "f4", STREAM),
-            lambda m, o: K.add_dither(m, o, 127, "f4", 0.5),
-        ),
-        ("ternary", K.ternary(x[0], "f4", STREAM), lambda m, o: K.add_ternary(m, o, "f4", 0.5)),
-        (
-            "natural dithering s=7",
-            K.natural_dither(x[0], 7, "2", "f4", STREAM),
-            lambda m, o: K.add_natural_dither(m, o, 7, "f4", 0.5),
-        ),
-        ("TopK 1%", K.top(x[0], k, "f4"), lambda m, o: K.add_top(m, o, k, "f4", 0.5)),
-    ]
-    for name, message, add in messages:
-        moved = message.size + (8 * k if name.startswith("TopK") else 8 * d)
-        yield f"{name}: unpack + add", moved, _adding(add, message, outs)
+    for name, C, _, added in _compressors(d):
+        key = next(_KEYS)
+        message = C.compress(x[0], key)
+        yield f"{name}: unpack + add", message.size + added, _adding(C, message, outs, key)
 
 
-def _adding(add: Callable[[Any, Any], None], message: Any, outs: list[Any]) -> Call:
-    return lambda i: add(message, outs[i])
+def _compressors(d: int) -> Iterator[tuple[str, Compressor, float, float]]:
+    """Name, compressor, and the least number of bytes that it reads of x, and reads and writes adding."""
+    sent = 8 * (d // 100)
+    yield "sign", Sign(), 4 * d, 8 * d
+    yield "natural", Natural(), 4 * d, 8 * d
+    for s, p in ((7, "inf"), (7, "2"), (127, "inf"), (2, "inf")):
+        yield f"dithering s={s} p={p}", Dithering(s, p), 8 * d, 8 * d
+    yield "ternary", Ternary(), 8 * d, 8 * d
+    yield "natural dithering s=7 p=2", NaturalDithering(7), 8 * d, 8 * d
+    yield "TopK 1%", TopK(d // 100), 8 * d, sent
+    yield "hard threshold 1%", HardThreshold(_ONE_PERCENT), 4 * d, sent
+    yield "RandK 1% uniform", RandK(d // 100), sent / 2, sent
+    yield "PermK uniform, 100 workers", PermK(), sent / 2, sent
+    yield "Bernoulli 1%", Bernoulli(0.01), sent / 2, sent
+    yield "values bf16", Identity("bf16"), 4 * d, 8 * d
+
+
+def _compressing(C: Compressor, x: list[Any]) -> Call:
+    """Each time with a key of its own, so that what is drawn is drawn."""
+    return lambda i: C.compress(x[i], next(_KEYS))
+
+
+def _adding(C: Compressor, message: Any, outs: list[Any], key: Key) -> Call:
+    def call(i: int) -> None:
+        forget()
+        C.decompress_add(message, outs[i], key, 0.5)
+
+    return call
 
 
 def _plain(K: Kernels, x: list[Any]) -> Iterator[Named]:

@@ -25,14 +25,17 @@ class Compressor(ABC):
 
     @abstractmethod
     def compress(self, x: Array, key: Key) -> Bytes:
-        """The message for x, shape (d,): contiguous uint8.
+        """The message for x, shape (d,): contiguous uint8, on the device if x is there.
 
         Raises ``DivergedError`` where a number that it sends, or a norm, is not finite or does not fit.
         """
 
     @abstractmethod
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        """out += scale * C(x).  Raises ``MessageError`` if ``buf`` cannot be a message for this d."""
+        """out += scale * C(x); ``buf`` is where ``out`` is.
+
+        Raises ``MessageError`` if ``buf`` cannot be a message for this d.
+        """
 
     def compress_difference(self, x: Array, y: Array, key: Key) -> Bytes:
         """``compress(x - y, key)``; who looks at a few coordinates subtracts no others."""

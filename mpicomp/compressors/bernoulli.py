@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import numpy as np
-
+from mpicomp import kernels
 from mpicomp.coding.values import WIDTH, check_format
 from mpicomp.compressors.base import check_probability
 from mpicomp.compressors.sparsifier import Sparsifier, Support
@@ -27,7 +26,7 @@ class Bernoulli(Sparsifier):
         check_format(self.values)
 
     def support(self, d: int, key: Key) -> Support:
-        return _kept(key.private("bernoulli"), d, self.q)
+        return _kept(key.private("bernoulli"), d, float(self.q), kernels.device())
 
     def gain(self, d: int, key: Key) -> float:
         return 1 / self.q
@@ -86,8 +85,6 @@ class Lazy(Sparsifier):
 
 
 @remembered(8)
-def _kept(stream: Stream, d: int, q: float) -> Support:
+def _kept(stream: Stream, d: int, q: float, device: Any) -> Support:
     """Kept because, where sender and receiver share a process, both ask for it in turn."""
-    kept = np.flatnonzero(stream.words(d) < q * 2.0**32)
-    kept.setflags(write=False)
-    return (kept,)
+    return (stream.heads(d, q),)

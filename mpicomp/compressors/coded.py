@@ -55,7 +55,7 @@ class Coded(Unbiased):
 
     def learned(self, buf: Bytes, d: int) -> Self:
         """The same, knowing the model of the symbols of ``buf``, a message of ours for a vector in R^d."""
-        counts = np.bincount(self.Q.symbols(self._packed(buf, d), d), minlength=self.Q.alphabet)
+        counts = np.bincount(self.Q.symbols(self._packed(kernels.host(buf), d), d), minlength=self.Q.alphabet)
         return replace(self, model=smoothed(counts))
 
     def compress(self, x: Array, key: Key) -> Bytes:
@@ -66,7 +66,7 @@ class Coded(Unbiased):
         coded = np.concatenate([packed[: self.Q.head], header, encode_symbols(symbols, model)])
         if len(coded) >= len(packed):
             form, coded = PACKED, packed
-        return np.concatenate([np.array([form], dtype=np.uint8), coded])
+        return kernels.beside(x, np.concatenate([np.array([form], dtype=np.uint8), coded]))
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         self.Q.decompress_add(self._packed(buf, out.size), out, key, scale)

@@ -61,7 +61,7 @@ class CodedGaps(Contractive):
 
     def learned(self, buf: Bytes, d: int) -> Self:
         """The same, knowing the model of the gaps in ``buf``, a message of ours for a vector in R^d."""
-        symbols, _ = gaps.symbols_of(self._split(buf, d)[0])
+        symbols, _ = gaps.symbols_of(self._split(kernels.host(buf), d)[0])
         possible = smoothed(np.bincount(symbols, minlength=gaps.used(d)))
         return replace(self, model=possible + (0,) * (gaps.ALPHABET - len(possible)))
 
@@ -76,7 +76,7 @@ class CodedGaps(Contractive):
         coded = np.concatenate([header, length, words, pack_widths(remainders, gaps.widths_of(symbols))])
         if len(coded) >= split:
             form, coded = PACKED, packed[:split]
-        return np.concatenate([np.array([form], dtype=np.uint8), coded, packed[split:]])
+        return kernels.beside(x, np.concatenate([np.array([form], dtype=np.uint8), coded, packed[split:]]))
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         self.C.decompress_add(self._packed(buf, out.size), out, key, scale)

@@ -10,7 +10,6 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.coding.bits import Bytes, expect_length, pack_trits, unpack_trits
-from mpicomp.coding.parts import join
 from mpicomp.coding.values import WIDTH
 from mpicomp.compressors.base import Array, check_choice
 from mpicomp.compressors.quantizer import Leveled, Quantizer, Symbols
@@ -40,16 +39,19 @@ class Dithering(Leveled):
         check_scale_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        on = kernels.of(x)
+        on, stream = kernels.of(x), key.private("dithering").name
+        if kernels.on_device(x):
+            return on.dither(x, self.s, self.p, self.values, stream)
         header, scale = encode_scale(on.norm(x, self.p), self.values)
-        symbols = on.dither_pack(x, scale, self.s, self.width, key.private("dithering").name)
-        return join(header, symbols)
+        return np.concatenate([header, on.dither_pack(x, scale, self.s, self.width, stream)])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), str(self))
-        split = WIDTH[self.values]
+        on, split = kernels.of(out), WIDTH[self.values]
+        if kernels.on_device(out):
+            return on.add_dither(buf, out, self.s, self.values, scale)
         step = decode_scale(buf[:split], self.values) / self.s * scale
-        kernels.of(out).dither_add(buf[split:], out, self.s, self.width, step)
+        on.dither_add(buf[split:], out, self.s, self.width, step)
 
     def omega(self, d: int, n: int) -> float:
         s = self.s
@@ -76,15 +78,18 @@ class Ternary(Quantizer):
         check_scale_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        on = kernels.of(x)
+        on, stream = kernels.of(x), key.private("ternary").name
+        if kernels.on_device(x):
+            return on.ternary(x, self.values, stream)
         header, scale = encode_scale(on.norm(x, "inf"), self.values)
-        return join(header, on.ternary_pack(x, scale, key.private("ternary").name))
+        return np.concatenate([header, on.ternary_pack(x, scale, stream)])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), str(self))
-        split = WIDTH[self.values]
-        step = decode_scale(buf[:split], self.values) * scale
-        kernels.of(out).ternary_add(buf[split:], out, step)
+        on, split = kernels.of(out), WIDTH[self.values]
+        if kernels.on_device(out):
+            return on.add_ternary(buf, out, self.values, scale)
+        on.ternary_add(buf[split:], out, decode_scale(buf[:split], self.values) * scale)
 
     @property
     def head(self) -> int:

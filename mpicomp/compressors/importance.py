@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_val
 from mpicomp.compressors.base import Array, check_count, resolve_count
 from mpicomp.compressors.sparsifier import gather, scatter_add
 from mpicomp.compressors.weighted import Weighted, Weights, check_weights, weights_in
-from mpicomp.kernels.permutation import Indices
-from mpicomp.keys import Key
+from mpicomp.keys import Key, remembered
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,7 @@ class Importance(Weighted):
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         kept = self._kept(out.size, key)
-        p = kernels.put(self._probabilities(out.size)[kept])
-        values = decode_values(buf, kept.size, self.values) / p
+        values = decode_values(buf, kept.size, self.values) / self._placed(out.size)[kept]
         scatter_add(out, (kept,), values, scale)
 
     def nbytes(self, d: int) -> None:
@@ -63,8 +61,11 @@ class Importance(Weighted):
         p = self._probabilities(costs.size)
         return float(np.max((1 / p[p > 0] - 1) * costs[p > 0]))
 
-    def _kept(self, d: int, key: Key) -> Indices:
-        return np.flatnonzero(key.private("importance").words(d) < self._probabilities(d) * 2.0**32)
+    def _kept(self, d: int, key: Key) -> Any:
+        return key.private("importance").heads(d, self._placed(d))
+
+    def _placed(self, d: int) -> Array:
+        return _placed(self.weights, resolve_count(self.k, d), d, kernels.device())
 
     def _probabilities(self, d: int) -> Array:
         return _probabilities(self.weights, resolve_count(self.k, d), d)
@@ -90,3 +91,9 @@ def _probabilities(weights: Weights, k: int, d: int) -> Array:
         p[w > 0] = positive / (positive + high)
     p.setflags(write=False)
     return p
+
+
+@remembered(8)
+def _placed(weights: Weights, k: int, d: int, device: Any) -> Array:
+    """The probabilities where the vectors of a run are."""
+    return kernels.put(_probabilities(weights, k, d))

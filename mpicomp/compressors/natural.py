@@ -10,7 +10,6 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.coding.bits import Bytes, expect_length, pack, packed_nbytes, unpack
-from mpicomp.coding.parts import join
 from mpicomp.coding.values import WIDTH
 from mpicomp.compressors.base import Array, check_choice
 from mpicomp.compressors.dithering import check_levels
@@ -100,16 +99,19 @@ class NaturalDithering(Leveled):
         check_scale_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        on = kernels.of(x)
+        on, stream = kernels.of(x), key.private("natural_dithering").name
+        if kernels.on_device(x):
+            return on.natural_dither(x, self.s, self.p, self.values, stream)
         header, scale = encode_scale(on.norm(x, self.p), self.values)
-        name = key.private("natural_dithering").name
-        return join(header, on.natural_dither_pack(x, scale, self.s, self.width, name))
+        return np.concatenate([header, on.natural_dither_pack(x, scale, self.s, self.width, stream)])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), str(self))
-        split = WIDTH[self.values]
+        on, split = kernels.of(out), WIDTH[self.values]
+        if kernels.on_device(out):
+            return on.add_natural_dither(buf, out, self.s, self.values, scale)
         step = decode_scale(buf[:split], self.values) * scale
-        kernels.of(out).natural_dither_add(buf[split:], out, self.s, self.width, step)
+        on.natural_dither_add(buf[split:], out, self.s, self.width, step)
 
     def omega(self, d: int, n: int) -> float:
         t = sqrt(d) * 2.0 ** (1 - self.s)

@@ -51,7 +51,7 @@ class PermK(Sparsifier):
         shared = key.shared("permk")
         if self.layout == "block":
             return window((shared.below(d) + start) % d, stop - start, d)
-        return (shared.permutation(d, start, stop),)
+        return (shared.positions(d, start, stop),)
 
     def gain(self, d: int, key: Key) -> float:
         return key.n / _copies(d, key.n)

@@ -35,7 +35,9 @@ class Quantized(Unbiased):
 
     def compress(self, x: Array, key: Key) -> Bytes:
         values = gather(x, self.S.support(x.size, key))
-        return self.Q.compress(values, key.named("quantized")) if values.size else np.empty(0, np.uint8)
+        if values.size == 0:
+            return kernels.beside(x, np.empty(0, np.uint8))
+        return self.Q.compress(values, key.named("quantized"))
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         support = self.S.support(out.size, key)

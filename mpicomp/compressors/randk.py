@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from mpicomp import kernels
 from mpicomp.coding.values import WIDTH, check_format
 from mpicomp.compressors.base import check_choice, check_count, resolve_count
 from mpicomp.compressors.sparsifier import Sparsifier, Support, window
@@ -39,7 +40,9 @@ class RandK(Sparsifier):
         k = resolve_count(self.k, d)
         if k == d:
             return (slice(0, d),)
-        return _uniform(stream, d, k) if self.layout == "uniform" else window(stream.below(d), k, d)
+        if self.layout == "block":
+            return window(stream.below(d), k, d)
+        return _uniform(stream, d, k, kernels.device())
 
     def gain(self, d: int, key: Key) -> float:
         return d / resolve_count(self.k, d)
@@ -59,8 +62,6 @@ class RandK(Sparsifier):
 
 
 @remembered(8)
-def _uniform(stream: Stream, d: int, k: int) -> Support:
+def _uniform(stream: Stream, d: int, k: int, device: Any) -> Support:
     """Kept because, where sender and receiver share a process, both ask for it in turn."""
-    pi = stream.permutation(d, 0, k)
-    pi.setflags(write=False)
-    return (pi,)
+    return (stream.positions(d, 0, k),)

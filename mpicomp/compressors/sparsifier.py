@@ -13,7 +13,8 @@ from mpicomp.coding.values import WIDTH, decode_values, encode_values
 from mpicomp.compressors.base import Array, Unbiased
 from mpicomp.keys import Key
 
-# A support is a few pieces, each an index array or a slice: contiguous blocks need no index arithmetic.
+# A support is a few pieces, each a slice, as contiguous blocks need no index arithmetic, or an index array,
+# which is where the vectors of a run are.
 Piece = NDArray[np.int64] | slice
 Support = tuple[Piece, ...]
 

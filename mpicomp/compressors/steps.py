@@ -76,7 +76,11 @@ class Stepped(Weighted):
         """1/h of shape (d,), for weights ``w``, which ``blocks`` are views of."""
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        grid, x = _grid(self, x.size), kernels.host(x)  # steps are made there, also for a vector on a device
+        return kernels.beside(x, self._compress(kernels.host(x), key))
+
+    def _compress(self, x: Array, key: Key) -> Bytes:
+        """The message for a vector on the host."""
+        grid = _grid(self, x.size)
         magnitude = np.abs(x.astype(np.float64))
         encoded = [encode_scale(norm(block, "2"), self.values) for block in np.split(x, grid.starts[1:])]
         N = np.repeat([scale or 1.0 for _, scale in encoded], grid.sizes)

@@ -67,6 +67,11 @@ def put(a: Any) -> Any:
     return a if _device is None else _device.put(a)
 
 
+def beside(x: Any, a: Any) -> Any:
+    """An array of numpy's where x is."""
+    return put(a) if on_device(x) else a
+
+
 def host(a: Any) -> Any:
     """An array of the device as one of numpy's; anything else as it is."""
     return _device.host(a) if on_device(a) else a

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors import Contractive, Identity, Sparse
 from mpicomp.compressors.base import Array, check_whole
 from mpicomp.errors import ConfigError
-from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key, Stream, remembered
 from mpicomp.methods.base import Message, Method, Nothing
 from mpicomp.methods.checks import Step
@@ -88,7 +88,8 @@ class PerturbedSGD(Method):
             self.dense.decompress_add(e, w.e, key, -1.0)  # e_i = 0
             return self.Up(e, nothing)
         w.e += gradient(f, r.x, self.batch, key)
-        add_scaled(w.e, _direction(key.shared("perturbed_sgd"), w.e.size), self.r)  # u_i = e_i + s_i + ξ
+        xi = kernels.put(_direction(key.shared("perturbed_sgd"), w.e.size))
+        kernels.add_scaled(w.e, xi, self.r)  # u_i = e_i + s_i + ξ
         m = self.C.compress(w.e, key)
         self.C.decompress_add(m, w.e, key, -1.0)  # e_i = u_i - C(u_i)
         return self.Up(nothing, m)

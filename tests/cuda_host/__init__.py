@@ -42,6 +42,8 @@ class Host:
     def launch(self, module: str, kernel: str, grid: int, block: int, *args: Any) -> None:
         if not grid:
             return
+        if any(isinstance(a, np.ndarray) and a is not self.pointer for a in args):
+            raise TypeError("an array of the host among the arguments of a kernel")
         Stream.busy = True
         args = tuple(below(a) if isinstance(a, DeviceArray) else a for a in args)
         whole = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in args if not isinstance(a, float)]

@@ -7,16 +7,21 @@ when it is first used and kept on disk by CuPy.  ``gpu.Gpu`` alone imports CuPy.
 
 from __future__ import annotations
 
-from mpicomp.kernels.cuda.coordinates import Coordinates
 from mpicomp.kernels.cuda.draws import Draws
 from mpicomp.kernels.cuda.launch import Device
 from mpicomp.kernels.cuda.levels import Levels
 from mpicomp.kernels.cuda.natural import Natural
+from mpicomp.kernels.cuda.positions import Positions
 from mpicomp.kernels.cuda.sign import Signs
+from mpicomp.kernels.cuda.values import Values
 
 
-class Kernels(Draws, Signs, Natural, Levels, Coordinates):
-    """The kernels on one device: the list of functions that the other backends have, and whole messages."""
+class Kernels(Draws, Positions, Values, Signs, Natural, Levels):
+    """The kernels on one device.
+
+    Under the names that ``definition`` has, and in two ways more: index sets and values are coded whole,
+    and so are messages with a norm at their head, which the host never waits for.
+    """
 
 
 __all__ = ["Device", "Kernels"]

@@ -7,8 +7,7 @@ Streams.  Every launch, allocation and copy goes to the current CUDA stream of t
 function that may raise, that returns a number or an array whose size depends on the data, or that codes a
 dense set of indices (the host does), ends by waiting for that stream, and for no other; what only moves
 or selects (``words``, ``permute``, ``top_k``, ``encode_indices`` of a sparse set, ``gather``,
-``scatter_add``, ``add_scaled``, ``decode_values``, the ``dither_pack``, ``natural_dither_pack`` and
-``ternary_pack`` of a given norm, ``sign_add``) does not wait.
+``scatter_add``, ``add_scaled``, ``decode_values``) does not wait.
 Bytes that are handed to MPI or to another stream have to be waited for by whoever hands them over.
 
 Nothing is added from a message that is refused.  Indices are not checked against the length of x.

@@ -248,18 +248,24 @@ __device__ __forceinline__ void mark_at_least(const T* x, i64 d, u64 least, u32*
     marks[block * 32 + word_of_lane()] = transpose_nibbles(flags);
 }
 
-// Words of the stream below q 2^32.
-KERNEL mark_coins(i64 d, double bound, STREAM, u32* marks) {
+// Words of the stream below 2^32 times the probability of their coordinate: `each`, or else `all`.
+KERNEL mark_heads(i64 d, const double* each, double all, STREAM, u32* marks) {
     i64 block = WARP_INDEX;
     if (block * 1024 >= d) return;
     Stream stream = THE_STREAM;
+    bool vector = each != nullptr && aligned(each, 16);
     u32 flags = 0;
 #pragma unroll 4
     for (int i = 0; i < 8; i++) {
         i64 j = block * 1024 + 128 * i + 4 * LANE;
         Words words = philox(stream, (u32)(j >> 2));
+        Four<double> p = {{all, all, all, all}};
+        if (each != nullptr) p = load4(each, j, d, vector);
 #pragma unroll
-        for (int c = 0; c < 4; c++) flags |= (u32)(j + c < d && (double)words.w[c] < bound) << (4 * i + c);
+        for (int c = 0; c < 4; c++) {
+            bool head = (double)words.w[c] < p.v[c] * 4294967296.0;
+            flags |= (u32)(j + c < d && head) << (4 * i + c);
+        }
     }
     marks[block * 32 + word_of_lane()] = transpose_nibbles(flags);
 }

@@ -51,10 +51,11 @@ class Selection(Launching):
         """The indices where x_j is not 0, increasing."""
         return self._marked(x, 1)
 
-    def coins(self, stream: StreamName, d: int, q: float) -> Array:
-        """The indices whose words are below q 2^32, increasing: ``compressors.Bernoulli``'s support."""
+    def heads(self, stream: StreamName, d: int, p: float | Array) -> Array:
+        """The indices whose words are below p 2^32, increasing; p is a number or, float64, one for each."""
         marks = self._empty(words_of(d), np.uint32)
-        self._dense(d, "selection", "mark_coins", d, q * 2.0**32, *flat(stream), marks)
+        each, all_ = (NULL, p) if isinstance(p, float) else (p, 0.0)
+        self._dense(d, "selection", "mark_heads", d, each, all_, *flat(stream), marks)
         return self._positions(marks, None)
 
     def _marked(self, x: Array, least: int) -> Array:

@@ -4,7 +4,7 @@
 #include "warp.cuh"
 #include "head.cuh"
 
-// Bits of x < 0, and, unless `sums` is null, the block sums of |x| as in sums.cu.
+// Bits of x < 0, and the block sums of |x| as in sums.cu.
 template <typename T>
 __device__ __forceinline__ void pack_signs(const T* x, i64 d, const u64* largest, double* sums, u8* out) {
     i64 block = WARP_INDEX;
@@ -20,7 +20,6 @@ __device__ __forceinline__ void pack_signs(const T* x, i64 d, const u64* largest
         for (int c = 0; c < 4; c++) signs |= (u32)(negative(in[i].v[c])) << (4 * i + c);
     u32 word = transpose_nibbles(signs);
     store_word(out, (d + 7) / 8, block * 128 + 4 * word_of_lane(), word, aligned(out, 4));
-    if (sums == nullptr) return;
     int exponent = sizeof(T) == 8 && largest != nullptr ? sum_exponent(*largest) : 0;
     double v[8][4];
 #pragma unroll

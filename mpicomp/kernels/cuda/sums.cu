@@ -1,4 +1,4 @@
-// Norms and mean magnitudes: sums over the fixed tree, the largest magnitude, and the scale of a message.
+// Norms: sums over the fixed tree, the largest magnitude, and the scale of a message.
 //
 // Where sums or squares of float64 could over- or underflow, the terms are scaled by a power of two that the
 // largest magnitude chooses.  Those of float32 cannot, and `largest` may be null.
@@ -38,11 +38,7 @@ KERNEL_OF(double) squares_f64(const double* x, i64 d, const u64* largest, double
     block_sums<true>(x, d, largest, sums);
 }
 
-KERNEL magnitudes_f32(const float* x, i64 d, const u64* largest, double* sums) {
-    block_sums<false>(x, d, largest, sums);
-}
-
-// Also the upper levels of the tree: sums of magnitudes and squares are not negative.
+// The upper levels of the tree: sums of magnitudes and squares are not negative.
 KERNEL_OF(double) magnitudes_f64(const double* x, i64 d, const u64* largest, double* sums) {
     block_sums<false>(x, d, largest, sums);
 }
@@ -76,7 +72,7 @@ KERNEL largest_f32(const float* x, i64 d, u64* largest) { find_largest(x, d, lar
 KERNEL_OF(double) largest_f64(const double* x, i64 d, u64* largest) { find_largest(x, d, largest); }
 
 // The rest of the tree over at most 2^15 block sums and what is made of it (one block of 1024 threads):
-// kind 0: the sum, 1: sum / d, 2: the root of the sum, 3: the largest magnitude.
+// kind 1: sum / d, 2: the root of the sum, 3: the largest magnitude.
 // scale[0] is the number that `head`, `width` bytes if any, carries to the receiver, scale[1] the exact one;
 // notes[0] is set where the former is infinite.
 extern "C" __global__ void __launch_bounds__(1024)
@@ -102,8 +98,7 @@ extern "C" __global__ void __launch_bounds__(1024)
     if (largest != nullptr) exponent = kind == 2 ? square_exponent(*largest) : sum_exponent(*largest);
     double exact = kind == 3   ? __longlong_as_double((i64)*largest)
                    : kind == 2 ? scaled(sqrt(sum), exponent)
-                   : kind == 1 ? scaled(sum / (double)d, exponent)
-                               : scaled(sum, exponent);
+                               : scaled(sum / (double)d, exponent);
     float narrow = rounded_up(exact);
     double wire = width == 4 ? promoted(narrow) : exact;
     u64 bits = width == 4 ? bits_of(narrow) : bits_of(exact);

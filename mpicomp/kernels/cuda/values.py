@@ -17,14 +17,14 @@ class Values(Launching):
 
     def gather(self, x: Array, indices: Array) -> Array:
         """x[indices]."""
-        out, indices = self._empty(indices.size, x.dtype), self.put(indices)
+        out = self._empty(indices.size, x.dtype)
         self._each(out.size, "sparse", f"gather_{suffix(x)}", x, indices, out.size, out)
         return out
 
     def scatter_add(self, out: Array, indices: Array, values: Array, scale: float) -> None:
         """out[indices] += scale * values; no index comes twice."""
         name = f"scatter_add_{suffix(out)}_{suffix(values)}"
-        self._each(indices.size, "sparse", name, out, self.put(indices), values, indices.size, float(scale))
+        self._each(indices.size, "sparse", name, out, indices, values, indices.size, float(scale))
 
     def expit(self, x: Array) -> Array:
         """1/(1 + exp(-x)), elementwise."""
