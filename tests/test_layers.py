@@ -40,7 +40,7 @@ HOMES = {
     "cupy": {"kernels/cuda/gpu.py"},
     "torch": {"bench/peers.py", "bench/cuda.py"},
     "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},
-    "llvmlite": {"kernels/loading.py"},
+    "llvmlite": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "click": {f"cli/{name}.py" for name in ("__init__", "root", "options", "work", "look", "bench")},
     "constriction": {"coding/entropy.py"},
     "threadpoolctl": {"blas.py"},

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from llvmlite import ir
 from numba import njit, types
 from numba.core.types import Type
 from numba.extending import intrinsic
@@ -18,6 +19,7 @@ boolean, uint8, uint16, uint32, uint64 = types.boolean, types.uint8, types.uint1
 int64 = types.int64
 float32, float64, void = types.float32, types.float64, types.void
 FLOATS = (float32, float64)
+BITS = (uint32, uint64)
 STREAM = types.UniTuple(uint64, 5)  # its key and the upper lanes of its counter
 
 
@@ -47,6 +49,31 @@ def trailing_zeros(typingctx: Any, word: Type) -> Any:
         return builder.cttz(args[0], context.get_constant(boolean, False))
 
     return uint64(uint64), codegen
+
+
+@intrinsic
+def reaching(typingctx: Any, bits: Any, start: Type, mask: Type, least: Type) -> Any:
+    """Bit j of a uint64 for each of 64 numbers: is ``bits[start + j] & mask`` at least ``least``?
+
+    One comparison of vectors, whose answer is the word: of a loop over the bits the compiler makes
+    shifts of 64 words.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        number = context.get_value_type(signature.args[0].dtype)
+        vector = ir.VectorType(number, 64)
+
+        def each(x: Any) -> Any:
+            first = builder.insert_element(vector(ir.Undefined), x, ir.IntType(32)(0))
+            zeros = ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64)
+            return builder.shuffle_vector(first, vector(ir.Undefined), zeros)
+
+        at = builder.bitcast(builder.gep(array.data, [args[1]]), vector.as_pointer())
+        masked = builder.and_(builder.load(at, align=1), each(args[2]))
+        return builder.bitcast(builder.icmp_unsigned(">=", masked, each(args[3])), ir.IntType(64))
+
+    return uint64(bits, int64, bits.dtype, bits.dtype), codegen
 
 
 @intrinsic

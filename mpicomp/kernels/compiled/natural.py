@@ -15,6 +15,7 @@ from mpicomp.kernels.compiled.jit import (
     float_of,
     int64,
     kernel,
+    reaching,
     read,
     uint8,
     uint32,
@@ -96,13 +97,10 @@ def _words(start: int, stop: int) -> slice:
 @kernel(void(read(uint32), write(uint64)), void(read(uint64), write(uint64)))
 def _signs(bits, words):
     """The sign bits of a chunk, that of negative zero left out."""
-    negative = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
+    one = bits.dtype.type(1)
+    negative = (one << bits.dtype.type(8 * bits.itemsize - 1)) + one
     for w in range(CHUNK // 64):
-        chunk = bits[64 * w : 64 * w + 64]
-        word = np.uint64(0)
-        for j in range(64):
-            word |= np.uint64(chunk[j] > negative) << np.uint64(j)
-        words[w] = word
+        words[w] = reaching(bits, 64 * w, ~bits.dtype.type(0), negative)
 
 
 @kernel(boolean(read(uint32), STREAM, int64, write(uint64), write(uint8)))

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.kernels.compiled.jit import (
+    BITS,
     int64,
     kernel,
+    reaching,
     read,
     set_bits,
     trailing_zeros,
-    uint32,
-    uint64,
     void,
     write,
 )
@@ -26,7 +26,6 @@ from mpicomp.kernels.threads import sliced
 
 Bits = NDArray[np.unsignedinteger]
 
-_BITS = (uint32, uint64)
 _SAMPLE = 4096
 _SPARE = 68  # a word's indices, and what the last four of them may lack
 
@@ -117,7 +116,7 @@ def _first(bits: Bits, threshold: int, k: int) -> Indices:
     return out[:k]
 
 
-@kernel(*(int64(read(u), int64, u, u, write(int64)) for u in _BITS))
+@kernel(*(int64(read(u), int64, u, u, write(int64)) for u in BITS))
 def _collect(bits, first, least, mask, out):
     """Fill ``out``, which has _SPARE entries more than may be found, and return how many were found.
 
@@ -128,9 +127,7 @@ def _collect(bits, first, least, mask, out):
     for start in range(0, bits.size, 64):
         passed = np.uint64(0)
         if start + 64 <= bits.size:
-            chunk = bits[start : start + 64]
-            for j in range(64):
-                passed |= np.uint64((chunk[j] & mask) >= least) << np.uint64(j)
+            passed = reaching(bits, start, mask, least)
         else:
             for j in range(start, bits.size):
                 passed |= np.uint64((bits[j] & mask) >= least) << np.uint64(j - start)
@@ -145,7 +142,7 @@ def _collect(bits, first, least, mask, out):
     return count
 
 
-@kernel(*(int64(read(u), u, u) for u in _BITS))
+@kernel(*(int64(read(u), u, u) for u in BITS))
 def _count(bits, least, mask):
     count = 0
     for j in range(bits.size):
@@ -153,7 +150,7 @@ def _count(bits, least, mask):
     return count
 
 
-@kernel(*(void(read(u), u, u, int64, write(int64)) for u in _BITS))
+@kernel(*(void(read(u), u, u, int64, write(int64)) for u in BITS))
 def _merge(bits, threshold, mask, above, out):
     count, ties = 0, out.size - 1 - above
     for j in range(bits.size):

@@ -6,9 +6,21 @@ import numpy as np
 
 from mpicomp.coding.bits import Bytes, packed_nbytes
 from mpicomp.kernels import reductions as definition
-from mpicomp.kernels.compiled.jit import FLOATS, float64, kernel, read, uint64, void, write
+from mpicomp.kernels.compiled.jit import (
+    FLOATS,
+    float32,
+    float64,
+    kernel,
+    reaching,
+    read,
+    uint32,
+    uint64,
+    void,
+    write,
+)
 from mpicomp.kernels.compiled.packing import padded
 from mpicomp.kernels.compiled.reductions import block_magnitude, tree_sum
+from mpicomp.kernels.compiled.selection import bits_of
 from mpicomp.kernels.reductions import BLOCK, Float
 from mpicomp.kernels.threads import sliced
 
@@ -17,11 +29,11 @@ def sign_pack(x: Float) -> tuple[float, Bytes]:
     """|x|_1 / d, which is not finite if an entry is not, and the bits."""
     blocks = -(-x.size // BLOCK)
     sums, bits = np.empty(blocks), np.empty(BLOCK // 64 * blocks, dtype=np.uint64)
-    words = BLOCK // 64
+    words, numbers = BLOCK // 64, bits_of(x)
 
     def pack(a: int, b: int) -> None:
         first, last = a // BLOCK, -(-b // BLOCK)
-        _pack(x[a:b], sums[first:last], bits[first * words : last * words])
+        _pack(x[a:b], numbers[a:b], sums[first:last], bits[first * words : last * words])
 
     sliced(pack, x.size)
     total = tree_sum(sums)
@@ -35,21 +47,23 @@ def sign_add(buf: Bytes, out: Float, step: float) -> None:
     sliced(lambda a, b: _add(words[a // 64 :], out[a:b], step), out.size)
 
 
-@kernel(*(void(read(x), write(float64), write(uint64)) for x in FLOATS))
-def _pack(x, sums, bits):
+@kernel(
+    void(read(float32), read(uint32), write(float64), write(uint64)),
+    void(read(float64), read(uint64), write(float64), write(uint64)),
+)
+def _pack(x, numbers, sums, words):
+    """``numbers`` are the bits of x; of what is no NaN, those above the bits of -0.0 are below 0."""
     lanes, last = np.empty(128), np.zeros(BLOCK, dtype=x.dtype)
+    one = numbers.dtype.type(1)
+    negative = (one << numbers.dtype.type(8 * numbers.itemsize - 1)) + one
     for c in range(sums.size):
-        block = x[c * BLOCK : (c + 1) * BLOCK]
+        block, own = x[c * BLOCK : (c + 1) * BLOCK], numbers[c * BLOCK : (c + 1) * BLOCK]
         if block.size < BLOCK:
             last[: block.size] = block
-            block = last[:]
+            block, own = last[:], last.view(numbers.dtype)
         sums[c] = block_magnitude(block, lanes)
         for w in range(BLOCK // 64):
-            chunk = block[64 * w : 64 * w + 64]
-            word = np.uint64(0)
-            for j in range(64):
-                word |= np.uint64(chunk[j] < 0) << np.uint64(j)
-            bits[BLOCK // 64 * c + w] = word
+            words[BLOCK // 64 * c + w] = reaching(own, 64 * w, ~numbers.dtype.type(0), negative)
 
 
 @kernel(*(void(read(uint64), write(x), float64) for x in FLOATS))
