@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from mpicomp.devices import open_device
 from mpicomp.errors import ConfigError
 from mpicomp.launch import Launcher, find_launcher
 from mpicomp.record import describe_machine
@@ -121,7 +122,14 @@ def _gpu() -> str:
         said = subprocess.run(query, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return "nvidia-smi does not answer"
-    return ", ".join(said.stdout.split("\n")[:-1]) or "nvidia-smi finds none"
+    names = ", ".join(said.stdout.split("\n")[:-1])
+    if not names:
+        return "nvidia-smi finds none"
+    try:
+        open_device("cuda")
+    except ConfigError as error:
+        return f"{names}, but {error}"
+    return f"{names}; CuPy compiles kernels for --device cuda"
 
 
 def _slurm() -> str:

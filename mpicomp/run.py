@@ -15,6 +15,7 @@ from mpicomp.audit import Audit, Verified
 from mpicomp.compressors.base import Array
 from mpicomp.devices import open_device
 from mpicomp.errors import ConfigError, MpicompError, unknown
+from mpicomp.keys import forget
 from mpicomp.ledger import Ledger
 from mpicomp.loop import Loop
 from mpicomp.methods.base import Method
@@ -164,6 +165,7 @@ def run(
                 t.together(lambda: session.recorder.write_json("summary.json", result.summary()))
             finally:
                 session.recorder.close()
+                forget()  # draws that lie on a device
     except MpicompError:  # the same on all ranks
         if transport is None:
             t.close()

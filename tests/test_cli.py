@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from importlib.util import find_spec
@@ -45,6 +46,17 @@ def test_doctor_finds_this_environment_sound():
     found = "two ranks started and found each other"
     for word in ("launcher", found, "CUDA-aware", "GPU", "numba", "Slurm"):
         assert word in done.stdout
+
+
+def test_doctor_says_why_a_gpu_cannot_be_used(tmp_path):
+    """A driver alone is not enough."""
+    driver = tmp_path / "nvidia-smi"
+    driver.write_text("#!/bin/sh\necho A card\n")
+    driver.chmod(0o755)
+    said = mpicomp("doctor", PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}").stdout
+    assert re.search(
+        r"GPU: A card(; CuPy compiles|, but no CuPy here .*mpicomp\[cuda12\]|, but no CUDA device)", said
+    )
 
 
 def test_plot_redraws_runs(tmp_path):

@@ -6,6 +6,9 @@ device is the run on the host, to the last bit.
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -13,6 +16,7 @@ import mpicomp
 from mpicomp import EF21, RankR, TopK, kernels, problems
 from mpicomp.compare import compare
 from mpicomp.errors import ConfigError, RecordError
+from mpicomp.kernels.cuda.gpu import Gpu
 from mpicomp.keys import Key
 from mpicomp.methods.whitening import WhitenedMethod
 from mpicomp.problems import (
@@ -202,6 +206,19 @@ def test_the_device_is_given_back_after_a_run(device):
 def test_an_unknown_device_is_refused_with_those_that_there_are():
     with pytest.raises(ConfigError, match=r"gpu.*cpu, cuda"):
         mpicomp.run(EF21(TopK(3), gamma=0.1), Quadratics(d=30), workers=2, rounds=1, device="gpu")
+
+
+def test_a_gpu_without_a_compiler_is_refused_before_the_first_round(monkeypatch):
+    def missing(**_):
+        raise RuntimeError('Failure finding "libnvrtc.so"')
+
+    memory = type("Pinned", (bytearray,), {"ptr": 0})
+    card = SimpleNamespace(use=lambda: None, attributes={"MultiProcessorCount": 1})
+    runtime = SimpleNamespace(getDeviceCount=lambda: 1, CUDARuntimeError=RuntimeError)
+    cuda = SimpleNamespace(Device=lambda number: card, runtime=runtime, alloc_pinned_memory=memory)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, RawModule=missing))
+    with pytest.raises(ConfigError, match=r"libnvrtc.*mpicomp\[cuda12\].*--device cpu"):
+        Gpu()
 
 
 # --- the stand-in ---

@@ -84,7 +84,7 @@ class Lazy(Sparsifier):
         return self.q
 
 
-@remembered(8)
+@remembered(4)
 def _kept(stream: Stream, d: int, q: float, device: Any) -> Support:
     """Kept because, where sender and receiver share a process, both ask for it in turn."""
     return (stream.heads(d, q),)

@@ -93,7 +93,7 @@ def _probabilities(weights: Weights, k: int, d: int) -> Array:
     return p
 
 
-@remembered(8)
+@remembered(4)
 def _placed(weights: Weights, k: int, d: int, device: Any) -> Array:
     """The probabilities where the vectors of a run are."""
     return kernels.put(_probabilities(weights, k, d))

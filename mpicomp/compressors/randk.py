@@ -61,7 +61,7 @@ class RandK(Sparsifier):
         return (omega, 0.0) if self.mask == "shared" else (omega / n, 0.0)
 
 
-@remembered(8)
+@remembered(4)
 def _uniform(stream: Stream, d: int, k: int, device: Any) -> Support:
     """Kept because, where sender and receiver share a process, both ask for it in turn."""
     return (stream.positions(d, 0, k),)

@@ -50,10 +50,16 @@ class DeviceArray(NDArrayOperatorsMixin):
         Stream.busy = False
         return self.memory.copy()
 
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
+    # mpi4py takes an address by DLPack where there is that, and asks that no stream be waited for.
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0  # a CUDA device, the first
+
+    def __dlpack__(self, *, stream: Any, **asked: Any) -> Any:
+        assert stream == -1
+        capsule = self.memory.__dlpack__(**asked)
         Stream.handed.append(not Stream.busy)
-        return self.memory.__array_interface__ | {"version": 3}
+        return capsule
 
     # --- numpy's protocols ---
 

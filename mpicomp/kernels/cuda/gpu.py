@@ -31,7 +31,7 @@ class Gpu:
 
     Everything goes to CuPy's current stream; ``wait`` and ``host`` wait for it.
 
-    Raises ``ConfigError`` where CuPy or a device is missing.
+    Raises ``ConfigError`` where CuPy, a device or the compiler is missing.
     """
 
     def __init__(self, local_rank: int = 0) -> None:
@@ -55,6 +55,13 @@ class Gpu:
         self.notes.fill(0)
         self.pointer = int(pinned.ptr)
         self._kernel = cache(self._compile)
+        try:
+            self._kernel("check", "check")
+        except RuntimeError as error:  # now, not in the first round
+            raise ConfigError(
+                f"CuPy cannot compile kernels here ({error}); install mpicomp[cuda12] or mpicomp[cuda13], "
+                "which bring NVRTC, or run with --device cpu."
+            ) from None
 
     def launch(self, module: str, kernel: str, grid: int, block: int, *args: Any) -> None:
         """Run ``kernel`` on grid x block threads.  Args: device arrays, ints (64 bits), floats (double)."""

@@ -53,8 +53,3 @@ KERNEL join(const i64* upper, const u8* lower, i64 nbytes, i64 k, i64 d, i64 lay
     if (i >= d || (j > 0 && i <= index_at(upper, lower, nbytes, j - 1, layout, width))) notes[0] = 1;
     out[j] = i;
 }
-
-// k in `width` bytes.
-KERNEL put_count(i64 k, i64 width, u8* out) {
-    if (THREAD_INDEX < width) out[THREAD_INDEX] = (u8)(k >> 8 * THREAD_INDEX);
-}

@@ -18,25 +18,21 @@ class Positions(Selection):
     def encode_indices(self, indices: Array, d: int) -> Array:
         """The bytes of ``coding.indices.encode_indices``."""
         out = self._empty(index_nbytes(d, indices.size), np.uint8)
-        self._encode_indices(indices, d, out)
-        return out
-
-    def _encode_indices(self, indices: Array, d: int, out: Array) -> None:
         if 2 * indices.size > d:
             indices = self._complement(indices, d)
         k = indices.size
         if k == 0:
-            return
+            return out
         layout, _ = _layout(d, k)
         if layout == _CODED:
             bitmap = self.device.host(self._marks(indices, _BITMAP, d))
-            out[:] = self.xp.asarray(bitmaps.encode(bitmap, d, k))
-            return
+            return self.put(bitmaps.encode(bitmap, d, k))
         width = _symbol_width(layout, d)
         split = packed_nbytes(k, width)
         self._each(split, "indices", "pack_lower", indices, k, width, out, split)
         if layout != _RAW:
             out[split:] = self._marks(indices, layout, 8 * (out.size - split))
+        return out
 
     def _marks(self, indices: Array, layout: int, nbits: int) -> Array:
         """The bytes of the layout's bitmap."""
@@ -54,7 +50,7 @@ class Positions(Selection):
     def _decode_indices(self, buf: Array, d: int, k: int) -> Array:
         layout, _ = _layout(d, k)
         if layout == _CODED:
-            layout, buf = _BITMAP, self.xp.asarray(bitmaps.decode(self.device.host(buf), d, k))
+            layout, buf = _BITMAP, self.put(bitmaps.decode(self.device.host(buf), d, k))
         width = _symbol_width(layout, d)
         split = packed_nbytes(k, width)
         upper = None

@@ -140,7 +140,7 @@ __device__ __forceinline__ void store_values(u8* out, i64 j, const u64 (&bits)[4
     }
 }
 
-// x, or x[indices[0]], .., to the wire; notes[0] is set where a value there is not finite.
+// x to the wire; notes[0] is set where a value there is not finite.
 #define ENCODE(NAME, T, FORMAT, WIDTH, INFINITY)                                                           \
     KERNEL encode_##FORMAT##_##NAME(const T* x, i64 d, u8* out, u64* notes) {                              \
         i64 block = WARP_INDEX;                                                                            \
@@ -162,14 +162,6 @@ __device__ __forceinline__ void store_values(u8* out, i64 j, const u64 (&bits)[4
             }                                                                                              \
         }                                                                                                  \
         if (over) notes[0] = 1;                                                                            \
-    }                                                                                                      \
-    KERNEL encode_##FORMAT##_##NAME##_at(const T* x, const i64* indices, i64 count, u8* out, u64* notes) { \
-        i64 j = THREAD_INDEX;                                                                              \
-        if (j >= count) return;                                                                            \
-        T value = x[indices[j]];                                                                           \
-        u64 bits = wire_##FORMAT(value);                                                                   \
-        if ((bits & INFINITY) == INFINITY) notes[0] = 1;                                                   \
-        store_value<WIDTH>(out, j, bits);                                                                  \
     }
 
 #define VALUES(NAME, T)                           \

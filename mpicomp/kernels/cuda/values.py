@@ -38,23 +38,16 @@ class Values(Launching):
     def encode_values(self, x: Array, values: str) -> Array:
         """x in the wire format ``values``.  Raises ``DivergedError`` where one overflows or is not finite."""
         out = self._empty(x.size * WIDTH[values], np.uint8)
-        self._encode_values(x, None, values, out)
-        return out
-
-    def _encode_values(self, x: Array, indices: Array | None, values: str, out: Array) -> None:
-        name, pointer = f"encode_{values}_{suffix(x)}", self.device.pointer
-        if indices is None:
-            self._dense(x.size, "sparse", name, x, x.size, out, pointer)
-        else:
-            self._each(indices.size, "sparse", f"{name}_at", x, indices, indices.size, out, pointer)
+        name = f"encode_{values}_{suffix(x)}"
+        self._dense(x.size, "sparse", name, x, x.size, out, self.device.pointer)
         if self._noted()[0]:
-            sent = x if indices is None else self.gather(x, indices)
-            if not self.xp.isfinite(sent).all():
+            if not self.xp.isfinite(x).all():
                 raise not_finite()
             raise DivergedError(
-                f"a value of magnitude {float(abs(sent).max()):.3g} does not fit the wire format {values!r} "
+                f"a value of magnitude {float(abs(x).max()):.3g} does not fit the wire format {values!r} "
                 f"(allowed: {', '.join(WIDTH)})."
             )
+        return out
 
     def decode_values(self, buf: Array, count: int, values: str) -> Array:
         """The ``count`` numbers in ``buf``: float64 from f8, else float32."""
