@@ -10,7 +10,7 @@ of a message can recompute the support its sender drew, so that support costs no
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ParamSpec, TypeVar
 from zlib import crc32
@@ -146,15 +146,15 @@ class Key:
 
     def of(self, worker: int) -> Key:
         """The same round's key as worker ``worker`` holds it."""
-        return replace(self, worker=worker)
+        return Key(self.seed, self.round, worker, self.n, self.message)
 
     def before(self) -> Key:
         """The key of the round before."""
-        return replace(self, round=self.round - 1)
+        return Key(self.seed, self.round - 1, self.worker, self.n, self.message)
 
     def named(self, message: str) -> Key:
         """The key for a further message, or for a further stage of one message."""
-        return replace(self, message=f"{self.message}/{message}")
+        return Key(self.seed, self.round, self.worker, self.n, f"{self.message}/{message}")
 
     def _stream(self, worker: int, tag: str) -> Stream:
         lane = crc32(f"{self.message}:{tag}".encode())

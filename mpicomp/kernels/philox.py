@@ -7,6 +7,7 @@ be computed anywhere, in any order, by any backend, with the same result.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,20 +37,27 @@ def _block(number: int, stream: StreamName) -> tuple[int, int, int, int]:
 
 def _blocks(first: int, last: int, stream: StreamName) -> Words:
     """The words of the blocks ``first`` .. ``last``; both halves of a round are done at once."""
-    (k0, k1), (c1, c2, c3) = stream
+    key, (c1, c2, c3) = stream
     even = np.empty((2, last - first), dtype=np.uint64)  # lanes 2 and 0, the ones that are multiplied
     even[0], even[1] = c2, np.arange(first, last)
     odd: Any = np.array([[c1], [c3]], dtype=np.uint64)  # lanes 1 and 3
-    for _ in range(10):
+    for round_key in _round_keys(key):
         product = even * _MULTIPLIERS
         high = product >> _HALF
         high ^= odd
-        high ^= np.array([[k0], [k1]], dtype=np.uint64)
+        high ^= round_key
         even, odd = high[::-1], product & _MASK
-        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
     out = np.empty((last - first, 4), dtype=np.uint32)
     out[:, 0], out[:, 1], out[:, 2], out[:, 3] = even[1], odd[0], even[0], odd[1]
     return out.ravel()
+
+
+@lru_cache
+def _round_keys(key: tuple[int, int]) -> NDArray[np.uint64]:
+    """The keys of the ten rounds, each a column."""
+    k0, k1 = key
+    columns = [[[(k0 + r * _W0) & _LOW], [(k1 + r * _W1) & _LOW]] for r in range(10)]
+    return np.array(columns, dtype=np.uint64)
 
 
 def words(stream: StreamName, start: int, count: int) -> Words:
