@@ -26,12 +26,11 @@ StreamName = tuple[tuple[int, int], tuple[int, int, int]]  # the key, and the up
 
 def _block(number: int, stream: StreamName) -> tuple[int, int, int, int]:
     """The four words of one block."""
-    (k0, k1), (c1, c2, c3) = stream
+    key, (c1, c2, c3) = stream
     c0 = number
-    for _ in range(10):
+    for k0, k1 in _round_keys(key):
         p0, p1 = c0 * _M0, c2 * _M1
         c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 & _LOW, (p0 >> 32) ^ c3 ^ k1, p0 & _LOW
-        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
     return c0, c1, c2, c3
 
 
@@ -41,7 +40,7 @@ def _blocks(first: int, last: int, stream: StreamName) -> Words:
     even = np.empty((2, last - first), dtype=np.uint64)  # lanes 2 and 0, the ones that are multiplied
     even[0], even[1] = c2, np.arange(first, last)
     odd: Any = np.array([[c1], [c3]], dtype=np.uint64)  # lanes 1 and 3
-    for round_key in _round_keys(key):
+    for round_key in _columns(key):
         product = even * _MULTIPLIERS
         high = product >> _HALF
         high ^= odd
@@ -53,11 +52,16 @@ def _blocks(first: int, last: int, stream: StreamName) -> Words:
 
 
 @lru_cache
-def _round_keys(key: tuple[int, int]) -> NDArray[np.uint64]:
-    """The keys of the ten rounds, each a column."""
+def _round_keys(key: tuple[int, int]) -> list[tuple[int, int]]:
+    """The keys of the ten rounds."""
     k0, k1 = key
-    columns = [[[(k0 + r * _W0) & _LOW], [(k1 + r * _W1) & _LOW]] for r in range(10)]
-    return np.array(columns, dtype=np.uint64)
+    return [((k0 + r * _W0) & _LOW, (k1 + r * _W1) & _LOW) for r in range(10)]
+
+
+@lru_cache
+def _columns(key: tuple[int, int]) -> NDArray[np.uint64]:
+    """The same, each as a column."""
+    return np.array(_round_keys(key), dtype=np.uint64)[:, :, None]
 
 
 def words(stream: StreamName, start: int, count: int) -> Words:
