@@ -1,0 +1,164 @@
+"""How kernels are loaded, compiled once for all, and on how many threads they run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpicomp import kernels
+from mpicomp.compressors import (
+    Dithering,
+    HardThreshold,
+    Identity,
+    Natural,
+    NaturalDithering,
+    Sign,
+    Ternary,
+    TopK,
+)
+from mpicomp.kernels import threads
+from tests.backends import FLOATS
+from tests.conformance import CASES
+
+
+def run_python(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | environment,
+    )
+    return done.stdout.strip()
+
+
+# --- threads ---
+
+
+@pytest.mark.parametrize("count", [1, 163_839, 163_840, 163_841, 10**6, 3 * 10**6 + 1])
+@pytest.mark.parametrize("number", [1, 2, 3, 16])
+def test_slices_are_everything_in_order_and_start_at_whole_chunks(number, count, monkeypatch):
+    monkeypatch.setattr(threads, "threads", lambda: number)
+    slices = threads.sliced(lambda a, b: (a, b), count)
+    assert len(slices) <= number
+    assert [a for a, _ in slices] == [0, *(b for _, b in slices[:-1])]
+    assert slices[-1][1] == count
+    assert all(a % 1024 == a % 1280 == 0 and a < b for a, b in slices)
+
+
+THREADED = [
+    *(
+        Sign(),
+        Natural(),
+        Natural("f8"),
+        Ternary(),
+        NaturalDithering(7),
+        NaturalDithering(60),
+        HardThreshold(1.0),
+    ),
+    *(Identity("f2"), Identity("bf16")),
+    *(Dithering(7, "inf"), Dithering(7), Dithering(300), TopK(0.01), TopK(0.4), TopK(25_000)),
+]
+
+
+@pytest.mark.parametrize("C", THREADED, ids=str)
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("d", [5120 * 5 + 77, 5120 * 6])
+def test_any_number_of_threads_gives_the_same_bytes(C, dtype, d, monkeypatch):
+    key = CASES[0].key()
+    x = np.random.default_rng(7).standard_normal(d).astype(dtype)
+    x[:: d // 50] = 3.0  # ties
+    results = []
+    for number in (1, 3):
+        monkeypatch.setattr(threads, "threads", lambda number=number: number)
+        monkeypatch.setattr(threads, "UNIT", 5120)
+        out = x.copy()
+        message = C.compress(x, key)
+        C.decompress_add(message, out, key, 0.3)
+        kernels.add_scaled(out, x, 0.1)
+        results.append((message.tobytes(), out.tobytes()))
+    assert results[0] == results[1]
+    assert threads.sliced(lambda a, b: 1, d) == [1, 1, 1]
+
+
+def test_a_number_of_threads_that_is_none_is_refused():
+    code = """
+from mpicomp.errors import ConfigError
+from mpicomp.kernels.threads import threads
+try:
+    print(threads())
+except ConfigError as error:
+    print(error)
+"""
+    assert run_python(code, MPICOMP_NUM_THREADS="3") == "3"
+    assert "MPICOMP_NUM_THREADS=-1; allowed: a positive" in run_python(code, MPICOMP_NUM_THREADS="-1")
+
+
+# --- loading ---
+
+
+def test_nothing_is_compiled_a_second_time():
+    """This process has loaded the kernels, so another one finds all of them on disk."""
+    code = """
+from mpicomp.kernels.loading import load
+on = load()
+from mpicomp.kernels import compiled
+from numba.core.dispatcher import Dispatcher
+import sys
+kernels = {
+    v for name, m in sys.modules.items() if name.startswith("mpicomp.kernels.compiled")
+    for v in vars(m).values() if isinstance(v, Dispatcher)
+}
+print(len(kernels) > 20, sum(sum(k.stats.cache_misses.values()) for k in kernels))
+"""
+    assert run_python(code) == "True 0"
+
+
+def test_where_no_folder_can_be_written_numpy_serves(tmp_path):
+    """Neither beside the package nor in the user's cache: a file is where the folder would be."""
+    (tmp_path / "package").write_text("")
+    (tmp_path / "cache").write_text("")
+    code = f"""
+from pathlib import Path
+from mpicomp.kernels import definition, loading
+loading._BESIDE = Path({str(tmp_path / "package")!r})
+print(loading.load() is definition)
+"""
+    assert run_python(code, MPICOMP_CACHE=str(tmp_path / "cache")) == "True"
+
+
+def test_the_users_cache_serves_a_package_that_cannot_be_written(tmp_path):
+    (tmp_path / "package").write_text("")
+    code = f"""
+from pathlib import Path
+from mpicomp.kernels import loading
+loading._BESIDE = Path({str(tmp_path / "package")!r})
+print(loading._folder())
+"""
+    folder = Path(run_python(code, MPICOMP_CACHE=str(tmp_path / "cache")))
+    assert folder.parent == tmp_path / "cache"
+    assert folder.is_dir()
+
+
+def test_what_an_earlier_source_made_is_removed_and_nothing_else(tmp_path):
+    from mpicomp.kernels import loading
+
+    machine = loading._machine()
+    new, old, others, unfinished = (
+        tmp_path / f"kernels-{name}" for name in (f"b-{machine}", f"a-{machine}", "a-0", f"c-{machine}")
+    )
+    for folder in (new, old, others, unfinished):
+        folder.mkdir()
+        if folder != unfinished:  # somebody is compiling it
+            (folder / "complete").touch()
+    with pytest.MonkeyPatch.context() as patch:
+        loading._remove_superseded(new)  # in the user's cache
+        assert old.exists()
+        patch.setattr(loading, "_BESIDE", tmp_path)
+        loading._remove_superseded(new)
+    assert set(tmp_path.iterdir()) == {new, others, unfinished}
