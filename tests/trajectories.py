@@ -276,6 +276,15 @@ def contractive(values: str) -> list:
 UNBIASED = [*unbiased("f4"), *unbiased("f8"), RandK(3, values="f2"), RandK(3, values="bf16"), Sparse()]
 CONTRACTIVE = [*contractive("f4"), *contractive("f8"), TopK(3, values="f2"), Sparse()]
 ABSOLUTE = [HardThreshold(0.02), HardThreshold(0.02, values="f8"), HardThreshold(0.0)]
+WHOLE = Identity("f8")
+UPLINKS = [
+    RandK(3, values="f8"),
+    PermK(values="f8"),
+    Natural(values="f8"),
+    Identity("f8"),
+    RandK(3),
+    Natural(),
+]
 PLACES = [  # problem, n: more coordinates than workers (dealt evenly and not), and fewer
     (Entropy(), 4),
     (Quadratics(d=13, noise=0.5, lam=0.01), 5),
