@@ -34,7 +34,6 @@ from tests.reference.artemis import artemis
 from tests.reference.dore import dore
 from tests.reference.doublesqueeze import doublesqueeze
 from tests.reference.mcm import mcm
-from tests.test_methods_two_messages import assert_mean, at_optimum, coin_of, named_codec, server_codec
 from tests.trajectories import (
     EIGHTH,
     EXACT,
@@ -43,12 +42,17 @@ from tests.trajectories import (
     ROUNDS,
     assert_close,
     assert_equal,
+    assert_mean,
+    at_optimum,
     codec,
+    coin_of,
     gradients,
     integers,
     mean_gradient,
+    named_codec,
     resolved,
     rounding,
+    server_codec,
     squares,
     start,
     trajectory,

@@ -44,7 +44,6 @@ from mpicomp.tables import Line, notes
 from tests.reference.adiana_plus import adiana_plus
 from tests.reference.dcgd_plus import dcgd_plus
 from tests.reference.diana_plus import diana_plus
-from tests.test_methods_two_messages import assert_mean, at_optimum, coin_of
 from tests.trajectories import (
     EIGHTH,
     HAND,
@@ -52,6 +51,9 @@ from tests.trajectories import (
     ROUNDS,
     Squares,
     assert_close,
+    assert_mean,
+    at_optimum,
+    coin_of,
     gradients,
     mean_gradient,
     resolved,

@@ -1,6 +1,7 @@
 """The schedules of scalars behind the accelerated methods: 2Direction's rates, ADIANA's parameters.
 
-Their formulas by hand numbers are in test_methods_two_messages.py; here, what must hold whatever the numbers.
+Their formulas by hand numbers are in test_methods_twodirection.py and test_methods_adiana.py; here, what must
+hold whatever the numbers.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ factors powers of two, floating point is exact as long as 53 bits hold every num
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import sqrt
 
@@ -130,6 +130,12 @@ def integers(n: int, d: int, same_hessian: bool = False, identical: bool = False
     return Squares(A.astype(float), b.astype(float), draw.integers(-4, 5, d).astype(float))
 
 
+def at_optimum():
+    """Integer data, started at x* with gradients that are not 0."""
+    problem = integers(4, 8)
+    return replace(problem, b=problem.A @ problem.start + (problem.b - problem.b.mean(axis=0)))
+
+
 @dataclass(frozen=True)
 class Entropy(Problem):
     """Logistic regression on random rows that differ in scale and sign from worker to worker."""
@@ -207,6 +213,30 @@ def codec(C, seed: int, n: int):
     return compress
 
 
+def named_codec(C, seed: int, n: int, shifts: dict[str, int]):
+    """What the server makes of the named message of round k, which travels ``shifts[name]`` rounds later."""
+
+    def compress(i, k, name, v):
+        key = Key(seed, k + shifts[name], i, n).named(name)
+        return C.decompress(C.compress(v, key), v.size, key)
+
+    return compress
+
+
+def server_codec(C, seed: int, n: int, shift: int = 0):
+    """What every rank makes of the server's message."""
+
+    def compress(k, v):
+        key = Key(seed, k + shift, None, n)
+        return C.decompress(C.compress(v, key), v.size, key)
+
+    return compress
+
+
+def coin_of(tag: str, seed: int, n: int, p: float, shift: int = 0):
+    return lambda k: Key(seed, k + shift, None, n).shared(tag).coin(p)
+
+
 def rounding(method) -> float:
     """The tolerance for a method: whether some of its values travel in less than f8."""
     return 1e-8 if any(repr(short) in repr(method) for short in ("f4", "f2", "bf16")) else 1e-12
@@ -223,6 +253,16 @@ def assert_close(got: list, wanted: list, tolerance: float) -> None:
 def assert_equal(got: list, wanted: list) -> None:
     assert np.array_equal(got, wanted)
     assert not np.array_equal(wanted[0], wanted[-1])
+
+
+def mean_of(loop, name: str) -> np.ndarray:
+    return np.mean([getattr(w, name) for w in loop.workers.values()], axis=0)
+
+
+def assert_mean(got: np.ndarray, loop, name: str) -> None:
+    """To rounding, relative to the workers' own."""
+    scale = max(np.abs(getattr(w, name)).max() for w in loop.workers.values())
+    assert np.abs(got - mean_of(loop, name)).max() <= 1e-14 * scale
 
 
 def mean_gradient(problem: Problem, n: int, x: np.ndarray) -> np.ndarray:
@@ -285,6 +325,14 @@ UPLINKS = [
     RandK(3),
     Natural(),
 ]
+PAIRS = [
+    (RandK(3, values="f8"), TopK(2, values="f8")),
+    (PermK(values="f8"), Sign(values="f8")),
+    (Natural(values="f8"), Shrunk(RandK(2, values="f8"))),
+    (WHOLE, TopK(2, values="f8")),
+    (RandK(3, values="f8"), WHOLE),
+    (Natural(), TopK(3)),
+]
 PLACES = [  # problem, n: more coordinates than workers (dealt evenly and not), and fewer
     (Entropy(), 4),
     (Quadratics(d=13, noise=0.5, lam=0.01), 5),
@@ -292,6 +340,8 @@ PLACES = [  # problem, n: more coordinates than workers (dealt evenly and not), 
 ]
 ROUNDS = 50
 every_place = pytest.mark.parametrize(("problem", "n"), PLACES, ids=["d12-n4", "d13-n5", "d4-n9"])
+every_uplink = pytest.mark.parametrize("Q", UPLINKS, ids=repr)
+every_pair = pytest.mark.parametrize(("Q", "C"), PAIRS, ids=repr)
 
 
 def everywhere(name: str, cases: list):
@@ -311,3 +361,13 @@ L_TILDE = sqrt((4 + 16 + 25 + 1) / 4)
 
 def resolved(method, d: int, n: int, c: Constants = HAND):
     return method.resolve(lambda: c, d, n)
+
+
+# Q, omega and A by hand, for d = 12, n = 4
+BY_HAND = [
+    (RandK(3), 3, 3 / 4),
+    (RandK(3, mask="shared"), 3, 3),
+    (PermK(), 3, 1),
+    (Natural(), 1 / 8, 1 / 32),
+    (Quantized(RandK(3), Natural()), 7 / 2, 7 / 8),
+]
