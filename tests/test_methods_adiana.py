@@ -1,4 +1,4 @@
-"""ADIANA, with both sets of parameters."""
+"""ADIANA, with both sets of parameters, and whatever it sends down."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from mpicomp.compressors import Identity, Natural, RandK
+from mpicomp.compressors import Identity, Natural, PermK, RandK, Sparse
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods import ADIANA
@@ -178,3 +178,51 @@ def test_adiana_converges_linearly_by_theory(Q, parameters):
 def test_adiana_needs_strong_convexity():
     with pytest.raises(ConfigError, match="mu"):
         resolved(ADIANA(RandK(3)), 12, 4, replace(HAND, mu=None))
+
+
+# --- sending its gradient estimate ---
+
+
+@every_place
+@pytest.mark.parametrize(
+    "Q", [RandK(3, values="f8"), PermK(values="f8"), Natural(values="f8"), WHOLE, RandK(3)], ids=repr
+)
+def test_adiana_that_sends_the_gradient_is_the_same_method(problem, n, Q):
+    """Section 2.4: y^{k+1} follows from g.  The server keeps h, and it is the mean of the h_i."""
+    p, eta, mu = 0.2, 0.2 / problem.constants(n).L_max, problem.constants(n).mu
+    loop = start(ADIANA(Q, eta=eta, p=p, sends="gradient"), problem, n, seed=21)
+    compress, coin = named_codec(Q, 21, n, {"m": 0, "c": 0}), coin_of("adiana/coin", 21, n, p)
+    alpha, weights = loop.method.alpha, original(eta, mu, p)
+    wanted = adiana(gradients(problem, n), problem.x0(), eta, alpha, weights, compress, coin, ROUNDS)
+    assert_close(trajectory(loop, ROUNDS), wanted, rounding(Q))
+    assert_mean(loop.server.h, loop, "h")
+    assert loop.server.h.any() and not loop.replica.h.any()
+
+
+def test_adiana_downlink_bytes():
+    """A dense g costs 8 d bytes, 4 d in f4, and two or three of layout and length; the two means of n = 9
+    messages of one entry of d = 40 less than half of it, those of all entries twice as much."""
+    problem, n, d = squares(9, 40, seed=3), 9, 40
+
+    def down(Q, **options):
+        loop = start(ADIANA(Q, eta=1e-3, **options), problem, n)
+        trajectory(loop, 30)  # h has filled up
+        before = loop.ledger.down[0]
+        loop.step(30)
+        return loop.ledger.down[0] - before
+
+    for Q in (RandK(1), Identity()):
+        assert 8 * d + 1 <= down(Q, sends="gradient") <= 8 * d + 3
+        assert 4 * d + 1 <= down(Q, sends="gradient", down=Sparse("f4")) <= 4 * d + 3
+    assert down(RandK(1)) < 4 * d < 16 * d < down(Identity())
+
+
+def test_adiana_rounds_its_gradient_without_harm():
+    """In f4 the rounding of g vanishes with g; that of mean c_i, which enters h but no h_i, stays in h."""
+    problem = squares(4, 8, seed=31)
+
+    def error(sends):
+        method = ADIANA(RandK(4), eta="theory*8", sends=sends, down=Sparse("f4"))
+        return np.abs(trajectory(start(method, problem, 4, seed=1), 650)[-1] - problem.x_star).max()
+
+    assert error("gradient") < 1e-12 < 1e-8 < error("means")
