@@ -116,7 +116,10 @@ class Recorder:
         try:
             saved = read_rows(path) if round is not None else []
         except OSError as error:
-            raise RecordError(f"cannot read {path}: {error.strerror}.") from None
+            raise RecordError(
+                f"cannot read {path}: {error.strerror}; a run is resumed with its rows. Put them back, "
+                "or start in another folder."
+            ) from None
         self.rows = [row for row in saved if row.round <= (round or 0)]
         if self.rows and self.rows[-1].round % every:
             self.rows.pop()

@@ -85,12 +85,17 @@ def test_steps(C, d, n, alpha):
 # --- what is refused ---
 
 
-@pytest.mark.parametrize("method", [EF21SGDM, EF21SGD2M, EF21Plus, EFSGD])
-@pytest.mark.parametrize("C", [RandK(2), PermK(), Natural(), HardThreshold(0.1), None], ids=repr)
+REFUSED = [
+    (method, C)
+    for method in (EF21SGDM, EF21SGD2M, EF21Plus, EFSGD)
+    for C in (RandK(2), PermK(), Natural(), HardThreshold(0.1), None)
+    if not (method is EFSGD and isinstance(C, HardThreshold))  # whose error its theorem covers
+]
+
+
+@pytest.mark.parametrize(("method", "C"), REFUSED, ids=repr)
 def test_a_compressor_that_the_theorem_does_not_cover_is_refused(method, C):
     """With the nearest remedy, that is then accepted."""
-    if method is EFSGD and isinstance(C, HardThreshold):
-        return
     with pytest.raises(ConfigError, match=rf"{method.__name__} needs C to be contractive") as caught:
         method(C)
     remedy = f"Shrunk({C!r})" if isinstance(C, RandK | PermK | Natural) else "TopK(k=0.01)"

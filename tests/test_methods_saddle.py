@@ -37,13 +37,14 @@ from tests.reference.powersgd import powersgd
 from tests.trajectories import (
     CONTRACTIVE,
     EIGHTH,
-    PLACES,
     ROUNDS,
+    WHOLE,
     Entropy,
     Squares,
     assert_close,
     assert_equal,
     codec,
+    every_place,
     grad_norm_sq,
     gradients,
     integers,
@@ -54,10 +55,8 @@ from tests.trajectories import (
     trajectory,
 )
 
-WHOLE = Identity("f8")
 SHARED = Shrunk(RandK(3, mask="shared", values="f8"))
 RESETS = [(None, None), (5, None), (None, 0.4), (7, 0.4)]
-every_place = pytest.mark.parametrize(("problem", "n"), PLACES, ids=["d12-n4", "d13-n5", "d4-n9"])
 
 
 def noise(method: PerturbedSGD, seed: int, n: int, d: int):
