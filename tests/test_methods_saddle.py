@@ -37,6 +37,7 @@ from tests.reference.powersgd import powersgd
 from tests.trajectories import (
     CONTRACTIVE,
     EIGHTH,
+    PLACES,
     ROUNDS,
     WHOLE,
     Entropy,
