@@ -95,7 +95,7 @@ class Stream:
         device = kernels.device()
         if device is not None:
             return device.permute(self.name, d, start, stop)
-        return self.permutation(d, start, stop)
+        return _fixed(self.permutation(d, start, stop))
 
     def heads(self, d: int, p: Any) -> Any:
         """Which of d coins fall on heads, increasing; there likewise.
@@ -105,7 +105,13 @@ class Stream:
         device = kernels.device()
         if device is not None:
             return device.heads(self.name, d, p)
-        return np.flatnonzero(self.words(d) < p * 2.0**32)
+        return _fixed(np.flatnonzero(self.words(d) < p * 2.0**32))
+
+
+def _fixed(indices: Indices) -> Indices:
+    """The same, not to be written to: who asked for them may keep them for others."""
+    indices.setflags(write=False)
+    return indices
 
 
 @remembered(64)

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import EF21, RankR, TopK, kernels, problems
+from mpicomp import DCGD, EF21, RandK, RankR, TopK, kernels, problems
 from mpicomp.compare import compare
+from mpicomp.compressors.randk import _uniform
 from mpicomp.errors import ConfigError, RecordError
 from mpicomp.kernels.cuda.gpu import Gpu
 from mpicomp.keys import Key
@@ -99,6 +100,8 @@ def test_every_compressor_has_on_the_device_the_bytes_of_the_host(device, case, 
             decoded, out = case.c.decompress(there, case.d, key), kernels.put(x)
             case.c.decompress_add(there, out, key, 0.25)
             bits = case.c.paper_bits(there, case.d)
+            if hasattr(case.c, "learned"):
+                assert case.c.learned(there, case.d) == case.c.learned(here, case.d)
             there, decoded, out = map(kernels.host, (there, decoded, out))
         if exact(device) or not isinstance(case.c, RankR):  # whose sums are CuPy's there
             case.c.decompress_add(here, x, key, 0.25)
@@ -203,19 +206,28 @@ def test_the_device_is_given_back_after_a_run(device):
     assert kernels.device() is None
 
 
+def test_a_run_leaves_no_draws_on_the_device(device):
+    mpicomp.run(DCGD(RandK(5), gamma=0.1), Quadratics(d=30), workers=2, rounds=2, device="cuda")
+    assert _uniform.cache_info().currsize == 0
+
+
 def test_an_unknown_device_is_refused_with_those_that_there_are():
     with pytest.raises(ConfigError, match=r"gpu.*cpu, cuda"):
         mpicomp.run(EF21(TopK(3), gamma=0.1), Quadratics(d=30), workers=2, rounds=1, device="gpu")
 
 
-def test_a_gpu_without_a_compiler_is_refused_before_the_first_round(monkeypatch):
+@pytest.mark.parametrize("error", [RuntimeError, type("CompileException", (Exception,), {})])
+def test_a_gpu_without_a_compiler_is_refused_before_the_first_round(monkeypatch, error):
     def missing(**_):
-        raise RuntimeError('Failure finding "libnvrtc.so"')
+        raise error('Failure finding "libnvrtc.so"')
 
     memory = type("Pinned", (bytearray,), {"ptr": 0})
     card = SimpleNamespace(use=lambda: None, attributes={"MultiProcessorCount": 1})
     runtime = SimpleNamespace(getDeviceCount=lambda: 1, CUDARuntimeError=RuntimeError)
-    cuda = SimpleNamespace(Device=lambda number: card, runtime=runtime, alloc_pinned_memory=memory)
+    compiler = SimpleNamespace(CompileException=error)
+    cuda = SimpleNamespace(
+        Device=lambda number: card, runtime=runtime, alloc_pinned_memory=memory, compiler=compiler
+    )
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, RawModule=missing))
     with pytest.raises(ConfigError, match=r"libnvrtc.*mpicomp\[cuda12\].*--device cpu"):
         Gpu()
@@ -233,6 +245,7 @@ def test_arrays_of_the_device_do_not_mix_with_those_of_the_host():
         lambda: x[np.array([0])],
         lambda: np.linalg.norm(x),
         lambda: x.writeable,
+        lambda: Host.launch(SimpleNamespace(pointer=None), "sparse", "words", 1, 32, np.ones(3)),
     ):
         with pytest.raises((TypeError, AttributeError)):
             mix()

@@ -108,6 +108,19 @@ def test_private_streams_differ_from_worker_to_worker():
     assert len(drawn) == KEY.n
 
 
+def test_keys_derived_from_a_message_are_of_that_message():
+    named = KEY.named("m").named("n")
+    assert named == Key(KEY.seed, KEY.round, KEY.worker, KEY.n, "/m/n")
+    assert named.of(3) == Key(KEY.seed, KEY.round, 3, KEY.n, "/m/n")
+    assert named.before() == Key(KEY.seed, KEY.round - 1, KEY.worker, KEY.n, "/m/n")
+
+
+def test_what_is_drawn_for_several_cannot_be_written_to():
+    stream = KEY.private("support")
+    for drawn in (stream.positions(40, 3, 9), stream.positions(5000, 3, 9), stream.heads(5000, 0.3)):
+        assert not drawn.flags.writeable
+
+
 def test_a_draw_does_not_depend_on_the_number_of_workers():
     more = Key(KEY.seed, KEY.round, KEY.worker, KEY.n + 1)
     assert np.array_equal(more.private("a").words(8), KEY.private("a").words(8))

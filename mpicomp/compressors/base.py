@@ -25,7 +25,7 @@ class Compressor(ABC):
 
     @abstractmethod
     def compress(self, x: Array, key: Key) -> Bytes:
-        """The message for x, shape (d,): contiguous uint8, on the device if x is there.
+        """The message for x, shape (d,): contiguous uint8, on the device if one is in use, where x is then.
 
         Raises ``DivergedError`` where a number that it sends, or a norm, is not finite or does not fit.
         """

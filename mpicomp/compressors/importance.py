@@ -65,7 +65,10 @@ class Importance(Weighted):
         return key.private("importance").heads(d, self._placed(d))
 
     def _placed(self, d: int) -> Array:
-        return _placed(self.weights, resolve_count(self.k, d), d, kernels.device())
+        device = kernels.device()
+        if device is None:
+            return self._probabilities(d)
+        return _placed(self.weights, resolve_count(self.k, d), d, device)
 
     def _probabilities(self, d: int) -> Array:
         return _probabilities(self.weights, resolve_count(self.k, d), d)
@@ -95,5 +98,5 @@ def _probabilities(weights: Weights, k: int, d: int) -> Array:
 
 @remembered(4)
 def _placed(weights: Weights, k: int, d: int, device: Any) -> Array:
-    """The probabilities where the vectors of a run are."""
+    """The probabilities on the device in use."""
     return kernels.put(_probabilities(weights, k, d))

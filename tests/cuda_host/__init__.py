@@ -25,6 +25,10 @@ def build(compiler: str, folder: Path) -> Path:
     unit, library = folder / "kernels.cpp", folder / "kernels.so"
     unit.write_text(f'#include "{Path(__file__).parent / "emulate.hpp"}"\n{text}\n')
     flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-w"]
+    flags += [
+        "-fsanitize=alignment",
+        "-fsanitize-undefined-trap-on-error",
+    ]  # a device's loads are that strict
     subprocess.run([compiler, *flags, str(unit), "-o", str(library)], check=True)
     return library
 

@@ -36,7 +36,7 @@ def write(element: Type) -> Type:
 def kernel(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Compile a function for these signatures, or load it from the folder of an earlier process.
 
-    Indices are checked where NUMBA_BOUNDSCHECK=1 asks for it, as fuzzing does.
+    Indices are checked where NUMBA_BOUNDSCHECK=1 asks for it, as fuzzing does, but for those of ``reaching``.
     """
     return njit(list(signatures), cache=True, nogil=True, error_model="numpy", fastmath=False)
 

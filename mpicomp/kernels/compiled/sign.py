@@ -26,7 +26,7 @@ from mpicomp.kernels.threads import sliced
 
 
 def sign_pack(x: Float) -> tuple[float, Bytes]:
-    """|x|_1 / d, which is not finite if an entry is not, and the bits."""
+    """|x|_1 / d, which is not finite if an entry is not, and the bits; that of a NaN may be either."""
     blocks = -(-x.size // BLOCK)
     sums, bits = np.empty(blocks), np.empty(BLOCK // 64 * blocks, dtype=np.uint64)
     words, numbers = BLOCK // 64, bits_of(x)

@@ -20,7 +20,7 @@ class Kernels(Draws, Positions, Values, Signs, Natural, Levels):
     """The kernels on one device.
 
     Under the names that ``definition`` has, and in two ways more: index sets and values are coded whole,
-    and so are messages with a norm at their head, which the host never waits for.
+    and so are messages with a norm at their head, for which the host waits once, at the end.
     """
 
 

@@ -46,18 +46,18 @@ class Gpu:
             device = cupy.cuda.Device(local_rank % cupy.cuda.runtime.getDeviceCount())
             device.use()
             attributes = device.attributes
+            pinned = cupy.cuda.alloc_pinned_memory(32)  # of the host, at the same address on the device
         except cupy.cuda.runtime.CUDARuntimeError as error:
             raise ConfigError(f"no CUDA device here ({error}); run with --device cpu.") from None
         self.xp: Any = cupy
         self.multiprocessors = int(attributes["MultiProcessorCount"])
-        pinned = cupy.cuda.alloc_pinned_memory(32)  # of the host, at the same address on the device
         self.notes = np.frombuffer(pinned, dtype=np.uint64, count=4)
         self.notes.fill(0)
         self.pointer = int(pinned.ptr)
         self._kernel = cache(self._compile)
         try:
             self._kernel("check", "check")
-        except RuntimeError as error:  # now, not in the first round
+        except (RuntimeError, cupy.cuda.compiler.CompileException) as error:  # now, not in the first round
             raise ConfigError(
                 f"CuPy cannot compile kernels here ({error}); install mpicomp[cuda12] or mpicomp[cuda13], "
                 "which bring NVRTC, or run with --device cpu."

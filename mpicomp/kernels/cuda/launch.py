@@ -10,7 +10,8 @@ or selects (``words``, ``permute``, ``top_k``, ``encode_indices`` of a sparse se
 ``scatter_add``, ``add_scaled``, ``decode_values``) does not wait.
 Bytes that are handed to MPI or to another stream have to be waited for by whoever hands them over.
 
-Nothing is added from a message that is refused.  Indices are not checked against the length of x.
+Nothing is added from a message that is refused; its length is the caller's to check.  Indices are not checked
+against the length of x.
 """
 
 from __future__ import annotations

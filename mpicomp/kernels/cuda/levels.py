@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import expect_length, packed_nbytes
+from mpicomp.coding.bits import packed_nbytes
 from mpicomp.coding.values import WIDTH
 from mpicomp.errors import MessageError
 from mpicomp.kernels.cuda.launch import THREADS, Array, flat, suffix
@@ -48,7 +48,6 @@ class Levels(Norms):
         """out += scale * what ``ternary`` coded."""
         w = WIDTH[values]
         head, trits, d = message[:w], message[w:], out.size
-        expect_length(trits, -(-d // 5), "packed trits")
         bad = self._check(trits, trits.size, 8, 242)
         args = (trits, out, d, head, w, float(scale), bad, self.device.pointer)
         self.device.launch("dithering", f"ternary_add_{suffix(out)}", -(-d // _TRITS), THREADS, *args)
@@ -69,7 +68,6 @@ class Levels(Norms):
     ) -> None:
         w, width, d = WIDTH[values], (2 * s).bit_length(), out.size
         head, symbols = message[:w], message[w:]
-        expect_length(symbols, packed_nbytes(d, width), "packed symbols")
         bad = self._check(symbols, d, width, 2 * s)
         args = (symbols, out, d, head, w, *factors, s, width, bad, self.device.pointer)
         self._dense(d, "dithering", f"{kind}_add_{suffix(out)}", *args)

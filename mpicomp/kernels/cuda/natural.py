@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import expect_length, packed_nbytes
+from mpicomp.coding.bits import packed_nbytes
 from mpicomp.errors import not_finite
 from mpicomp.kernels.cuda.launch import Array, Launching, flat, suffix
 from mpicomp.kernels.natural import code_too_large
@@ -30,7 +30,6 @@ class Natural(Launching):
     def natural_add(self, buf: Array, out: Array, bias: int, width: int, scale: float) -> None:
         """out += scale * what ``natural_pack`` coded."""
         d = out.size
-        expect_length(buf, packed_nbytes(d, 1) + packed_nbytes(d, width), "signs and exponents")
         bad = self._check(buf[packed_nbytes(d, 1) :], d, width, 2 * bias)
         self._dense(d, "natural", f"natural_add_{bias}_{suffix(out)}", buf, out, d, float(scale), bad)
         _, code, _ = self._noted()

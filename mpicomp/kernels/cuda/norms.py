@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp.errors import DivergedError
-from mpicomp.kernels.cuda.launch import NULL, Array, Launching, or_null, suffix
+from mpicomp.kernels.cuda.launch import Array, Launching, or_null, suffix
 
 MEAN, ROOT, MAX = 1, 2, 3  # what sums.cu's `finish` makes of a sum
 
@@ -33,7 +33,7 @@ class Norms(Launching):
     def _finish(self, sums: Array, d: int, kind: int, largest: Array | None, head: Array) -> Array:
         while sums is not None and sums.size > 2**15:
             upper = self._empty(-(-sums.size // 1024), np.float64)
-            self._dense(sums.size, "sums", "magnitudes_f64", sums, sums.size, NULL, upper)
+            self._dense(sums.size, "sums", "sums_f64", sums, sums.size, upper)
             sums = upper
         scale = self._empty(2, np.float64)
         self.device.launch(

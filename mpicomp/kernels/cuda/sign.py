@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import expect_length, packed_nbytes
+from mpicomp.coding.bits import packed_nbytes
 from mpicomp.coding.values import WIDTH
 from mpicomp.kernels.cuda.launch import Array, or_null, suffix
 from mpicomp.kernels.cuda.norms import MEAN, Norms
@@ -26,7 +26,6 @@ class Signs(Norms):
     def add_sign(self, message: Array, out: Array, values: str, scale: float) -> None:
         """out += scale * what ``sign`` coded."""
         w = WIDTH[values]
-        expect_length(message, w + packed_nbytes(out.size, 1), "signs")
         name, head, pointer = f"sign_add_{suffix(out)}", message[:w], self.device.pointer
         self._dense(out.size, "sign", name, message[w:], out, out.size, head, w, float(scale), pointer)
         self._expect_norm(head)

@@ -7,16 +7,13 @@
 #include "warp.cuh"
 
 template <bool SQUARE, typename T>
-__device__ __forceinline__ void block_sums(const T* x, i64 d, const u64* largest, double* sums) {
+__device__ __forceinline__ void block_sums(const T* x, i64 d, int exponent, double* sums) {
     i64 block = WARP_INDEX;
     if (block * 1024 >= d) return;
     bool vector = aligned(x, 16);
     Four<T> in[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) in[i] = load4(x, block * 1024 + 128 * i + 4 * LANE, d, vector);
-    int exponent = 0;
-    if (sizeof(T) == 8 && largest != nullptr)
-        exponent = SQUARE ? square_exponent(*largest) : sum_exponent(*largest);
     double v[8][4];
 #pragma unroll
     for (int i = 0; i < 8; i++)
@@ -31,17 +28,15 @@ __device__ __forceinline__ void block_sums(const T* x, i64 d, const u64* largest
 }
 
 KERNEL squares_f32(const float* x, i64 d, const u64* largest, double* sums) {
-    block_sums<true>(x, d, largest, sums);
+    block_sums<true>(x, d, 0, sums);
 }
 
 KERNEL_OF(double) squares_f64(const double* x, i64 d, const u64* largest, double* sums) {
-    block_sums<true>(x, d, largest, sums);
+    block_sums<true>(x, d, square_exponent(*largest), sums);
 }
 
 // The upper levels of the tree: sums of magnitudes and squares are not negative.
-KERNEL_OF(double) magnitudes_f64(const double* x, i64 d, const u64* largest, double* sums) {
-    block_sums<false>(x, d, largest, sums);
-}
+KERNEL_OF(double) sums_f64(const double* x, i64 d, double* sums) { block_sums<false>(x, d, 0, sums); }
 
 template <typename T>
 __device__ __forceinline__ void find_largest(const T* x, i64 d, u64* largest) {
@@ -73,7 +68,7 @@ KERNEL_OF(double) largest_f64(const double* x, i64 d, u64* largest) { find_large
 
 // The rest of the tree over at most 2^15 block sums and what is made of it (one block of 1024 threads):
 // kind 1: sum / d, 2: the root of the sum, 3: the largest magnitude.
-// scale[0] is the number that `head`, `width` bytes if any, carries to the receiver, scale[1] the exact one;
+// scale[0] is the number that `head`, `width` bytes, carries to the receiver, scale[1] the exact one;
 // notes[0] is set where the former is infinite.
 extern "C" __global__ void __launch_bounds__(1024)
     finish(const double* sums, i64 count, i64 d, i64 kind, const u64* largest, i64 width, u8* head,
