@@ -9,29 +9,32 @@ record, of a single message, is that message itself: not one byte more, and not 
 from __future__ import annotations
 
 import struct
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from typing import TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.parts import join
 from mpicomp.coding.varint import read_varint, varint
-from mpicomp.errors import MessageError
+from mpicomp.errors import ConfigError, MessageError
 
 R = TypeVar("R")
 
 
 def encode(record: object) -> Bytes:
-    """The bytes of ``record``."""
+    """The bytes of ``record``.
+
+    Raises ``ConfigError`` if it is no record, or a message in it no vector of bytes, whose length is counted.
+    """
     floats, messages = _layout(type(record))  # type: ignore[arg-type]  # mypy takes the class for its instances
     numbers = [getattr(record, name) for name in floats]
     parts = [_view(struct.pack(f"<{len(numbers)}d", *numbers))] if numbers else []
     for name in messages[:-1]:
-        message = getattr(record, name)
+        message = _expect_bytes(record, name)
         parts += [_view(varint(len(message))), message]
-    parts += [getattr(record, name) for name in messages[-1:]]
+    parts += [_expect_bytes(record, name) for name in messages[-1:]]
     return parts[0] if len(parts) == 1 else join(*parts or [np.empty(0, np.uint8)])
 
 
@@ -63,9 +66,26 @@ def decode(record: type[R], buf: Bytes) -> R:
 @lru_cache
 def _layout(record: type) -> tuple[list[str], list[str]]:
     """The names of a record's floats and of its messages, each in the order of its fields."""
-    hints = get_type_hints(record)
-    names = [f.name for f in fields(record)]
+    hints = get_type_hints(record) if is_dataclass(record) else {}
+    names = [f.name for f in fields(record)] if is_dataclass(record) else []
+    if not names or any(hints[n] not in (float, Bytes) for n in names):
+        raise ConfigError(
+            f"a {record.__qualname__} was to be sent; what is sent is a record, a dataclass whose fields are "
+            "messages (Bytes) and floats."
+        )
     return [n for n in names if hints[n] is float], [n for n in names if hints[n] is not float]
+
+
+def _expect_bytes(record: object, name: str) -> Bytes:
+    """The message in field ``name``."""
+    m: Any = getattr(record, name)
+    if getattr(m, "dtype", None) != np.uint8 or m.ndim != 1 or not m.flags.c_contiguous:
+        shape = f" of shape {m.shape} and type {m.dtype}" if hasattr(m, "dtype") else ""
+        raise ConfigError(
+            f"{type(record).__qualname__}.{name} is {type(m).__name__}{shape}; a message is what compress "
+            "returns, a contiguous vector of uint8."
+        )
+    return m
 
 
 def _view(b: bytes) -> Bytes:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mpicomp import DCGD, EF21, GD, messages
 from mpicomp.coding.bits import Bytes
-from mpicomp.compressors import RandK, TopK
-from mpicomp.errors import MessageError
+from mpicomp.compressors import Identity, RandK, TopK
+from mpicomp.errors import ConfigError, MessageError
 from mpicomp.transports.local import Local
 from tests.running import N, run
 
@@ -107,6 +107,47 @@ def test_a_length_without_end_is_refused():
         messages.decode(Two, np.full(30, 0xFF, np.uint8))
     with pytest.raises(MessageError):
         messages.decode(Two, np.array([*[0xFF] * 8, 0x7F, 0, 0], np.uint8))
+
+
+MISTAKES = {  # what compress returns instead, and what is said of it
+    "floats": (lambda m: m.view(np.float32), r"ndarray of shape \(13,\) and type float32"),
+    "a matrix": (lambda m: m[None], r"ndarray of shape \(1, 52\) and type uint8"),
+    "every second byte": (lambda m: np.repeat(m, 2)[::2], r"ndarray of shape \(52,\) and type uint8"),
+    "a string": (lambda m: m.tobytes(), "Message.m is bytes;"),
+    "nothing": (lambda m: None, "Message.m is NoneType;"),
+}
+
+
+@dataclass(frozen=True)
+class Careless(Identity):
+    """A compressor whose messages are not what they should be."""
+
+    mistake: str = ""
+
+    def compress(self, x, key):
+        return MISTAKES[self.mistake][0](super().compress(x, key))
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_message_that_is_not_bytes_is_refused_not_counted(mistake):
+    """Nothing else has a length that is the number of bytes sent."""
+    with pytest.raises(ConfigError, match=MISTAKES[mistake][1]):
+        run(DCGD(Careless(mistake=mistake), 0.1))
+
+
+@pytest.mark.parametrize("sent", [np.zeros(3), Numbers, 7, None], ids=["an array", "a class", "int", "None"])
+def test_what_is_no_record_is_refused(sent):
+    with pytest.raises(ConfigError, match="what is sent is a record"):
+        messages.encode(sent)
+
+
+def test_a_record_of_something_else_is_refused():
+    @dataclass
+    class Counted:
+        rounds: int
+
+    with pytest.raises(ConfigError, match="Counted was to be sent; what is sent is a record"):
+        messages.encode(Counted(3))
 
 
 @pytest.mark.parametrize("damage", [lambda m: m[:-1], lambda m: np.append(m, m[:1])], ids=["short", "long"])
