@@ -6,11 +6,11 @@ import pickle
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mpicomp.errors import DivergedError, MpicompError
+from mpicomp.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.files import write_json
 from mpicomp.methods import Method
 from mpicomp.record import Row
@@ -139,6 +139,7 @@ class _Job:
         self.number, self.of = 0, trials + sum(len(seeds) for _, seeds in work)
 
     def run(self, resume: bool | None) -> Comparison:
+        self._on_server(self._check)
         tunings = self._on_server(lambda: open_comparison(self.out, self.suite, resume))
         for entry, seeds in self.work:
             method = entry.method
@@ -153,6 +154,16 @@ class _Job:
             for seed in seeds:
                 self._record(entry, method, seed)
         return self._on_server(lambda: finish_comparison(self.out))
+
+    def _check(self) -> None:
+        """Raise what a method is refused for before any of them has run."""
+        problem, n = self.suite.problem, self.suite.workers
+        constants = cache(lambda: problem.constants(n))
+        for entry, _ in self.work:
+            try:
+                entry.method.resolve(constants, problem.dimension(), n)
+            except MpicompError as error:
+                raise ConfigError(f"{entry.label}: {error}") from None
 
     def _tune(self, label: str, method: Method, exponents: tuple[int, int]) -> Tuning:
         def attempt(scaled: Method, max_bytes: int | None) -> Run:

@@ -90,6 +90,8 @@ def draw(picture: Picture) -> Figure:
 
 def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
     """The problems of a study side by side, a row for each x axis; one x axis alone fills several rows."""
+    if not pictures:
+        raise RecordError("there is nothing to draw: every run diverged.")
     x = len(pictures[0].x)
     rows = x if x > 1 else -(-len(pictures) // ABREAST)
     columns = -(-len(pictures) * x // rows)
@@ -149,12 +151,14 @@ def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -
 
 def _draw_panel(axes: Axes, picture: Picture, x: Value, labels: list[str]) -> list[tuple[float, float]]:
     """Draw the curves; gives the x of the first observation after the start, and of the last, of each."""
-    spans = []
+    spans, positive, zero = [], [np.inf], False
     logarithmic = picture.y != "f"  # a function value may be negative
     for label, runs in picture.curves.items():
         i = labels.index(label)
-        across, middle, low, high = _band(runs, x, VERTICAL[picture.y][1], logarithmic)
+        across, middle, low, high = _band(runs, x, VERTICAL[picture.y][1])
         spans.append((float(across[1:2].sum()), float(across[-1])))
+        positive.append(float(low[low > 0].min(initial=np.inf)))
+        zero = zero or bool((low == 0).any())
         colour = COLOURS[i % len(COLOURS)]
         axes.fill_between(across, low, high, color=colour, alpha=0.15, linewidth=0)
         axes.plot(
@@ -173,16 +177,16 @@ def _draw_panel(axes: Axes, picture: Picture, x: Value, labels: list[str]) -> li
         place = axes.get_yaxis_transform()  # x as a fraction of the panel, y as data
         axes.text(0.01, picture.target, "target", transform=place, va="bottom", fontsize=8, color="#444444")
     if logarithmic:
-        axes.set_yscale("log")
+        axes.set_yscale("log", nonpositive="clip")
+        if zero and min(positive) < np.inf:
+            axes.set_ylim(bottom=min(positive) / 10)  # what is exactly 0 leaves by the lower edge
     axes.grid(True, which="major", color="#e2e2e2", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     return spans
 
 
-def _band(
-    runs: Sequence[Sequence[Row]], x: Value, y: Value, logarithmic: bool
-) -> tuple[NDArray[np.float64], ...]:
+def _band(runs: Sequence[Sequence[Row]], x: Value, y: Value) -> tuple[NDArray[np.float64], ...]:
     """Observation by observation over the seeds: median x; median, least and largest y.
 
     The curve ends where the median run does.  Until then a run that has ended holds its last y, while
@@ -195,8 +199,6 @@ def _band(
     for i, rows in enumerate(runs):
         across[i, : len(rows)] = [x(row) for row in rows]
         metric[i] = [y(row) for row in rows] + [y(rows[-1])] * (length - len(rows))
-    if logarithmic:
-        metric = np.maximum(metric, np.finfo(float).tiny)  # an exact 0 still has a place
     return np.nanmedian(across, axis=0), np.median(metric, axis=0), metric.min(axis=0), metric.max(axis=0)
 
 

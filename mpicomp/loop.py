@@ -175,7 +175,9 @@ def advice(method: Method) -> str:
 
 
 def _start(problem: Problem) -> Array:
-    x0 = np.asarray(problem.x0())
-    if x0.ndim != 1 or x0.dtype.kind != "f" or not np.isfinite(x0).all():
-        raise ConfigError(f"x0 has shape {x0.shape} and type {x0.dtype}; expected a vector of finite floats.")
+    x0, d = np.asarray(problem.x0()), problem.dimension()
+    if x0.shape != (d,) or x0.dtype.kind != "f":
+        raise ConfigError(f"x0 has shape {x0.shape} and type {x0.dtype}; expected floats of shape ({d},).")
+    if not np.isfinite(x0).all():
+        raise ConfigError(f"x0 is not finite in {np.sum(~np.isfinite(x0))} of its {d} coordinates.")
     return x0

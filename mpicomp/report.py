@@ -5,10 +5,12 @@ The folder of a comparison or a study gets ``table.md``, ``table.json`` and ``fi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from mpicomp.config import parse_problem, to_text
 from mpicomp.errors import ConfigError, RecordError
@@ -16,6 +18,7 @@ from mpicomp.figure import Picture, draw, draw_all, save
 from mpicomp.files import read_json, write_json, write_text
 from mpicomp.record import Row, read_rows
 from mpicomp.results import Comparison, Outcome, read_comparison, read_study
+from mpicomp.study import Study
 from mpicomp.tables import Line, markdown, table
 
 
@@ -27,8 +30,7 @@ def publish(folder: str | Path) -> list[Line]:
     write_text(folder / "table.md", markdown(lines, comparison.suite))
     write_json(folder / "table.json", [asdict(line) for line in lines])
     picture = picture_of(comparison)
-    if picture.curves:  # there is none if everything diverged, and the table says so
-        save(draw(picture), folder / "figure.png")
+    _draw_into(folder, [picture] if picture.curves else [], lambda pictures: draw(*pictures))
     return lines
 
 
@@ -40,16 +42,24 @@ def publish_study(folder: str | Path) -> dict[str, list[Line]]:
     tables = [(folder / case.slug / "table.md").read_text(encoding="utf-8") for case in study.cases]
     write_text(folder / "table.md", "\n".join(tables))
     write_json(folder / "table.json", {label: [asdict(line) for line in ls] for label, ls in lines.items()})
-    _draw_study(folder, folder / "figure.png")
+    _draw_into(folder, _pictures(folder, study), partial(draw_all, study.title))
     return lines
 
 
-def _draw_study(folder: Path, target: Path) -> None:
-    study = read_study(folder)
+def _draw_into(folder: Path, pictures: list[Picture], drawing: Callable[[list[Picture]], Any]) -> None:
+    """The folder's figure; none where everything diverged, which the table says."""
+    if pictures:
+        save(drawing(pictures), folder / "figure.png")
+    else:
+        (folder / "figure.png").unlink(missing_ok=True)
+
+
+def _pictures(folder: Path, study: Study) -> list[Picture]:
+    """Those of the cases in which some run did not diverge."""
     pictures = [
         replace(picture_of(read_comparison(folder / case.slug)), title=case.label) for case in study.cases
     ]
-    save(draw_all(study.title, [picture for picture in pictures if picture.curves]), target)
+    return [picture for picture in pictures if picture.curves]
 
 
 def plot(folders: Sequence[str | Path], path: str | Path | None = None) -> Path:
@@ -62,7 +72,8 @@ def plot(folders: Sequence[str | Path], path: str | Path | None = None) -> Path:
         raise ConfigError("plot needs a folder: that of a comparison, or of one or more runs.")
     target = Path(path) if path is not None else places[0] / "figure.png"
     if len(places) == 1 and (places[0] / "study.toml").exists():
-        _draw_study(places[0], target)
+        study = read_study(places[0])
+        save(draw_all(study.title, _pictures(places[0], study)), target)
     elif len(places) == 1 and (places[0] / "suite.toml").exists():
         save(draw(picture_of(read_comparison(places[0]))), target)
     else:

@@ -40,8 +40,9 @@ class Run:
     ledger: Ledger
     x: Array
     iterates_sha256: str
-    phases: list[dict[str, float]]  # seconds by phase, for each rank, since the start or last resume
-    sent: list[list[int]]  # bytes each rank handed to MPI, likewise: [messages, observations]
+    resumed_after: int  # rounds done before the last resume; what follows is since then
+    phases: list[dict[str, float]]  # seconds by phase, for each rank
+    sent: list[list[int]]  # bytes each rank handed to MPI: [messages, observations]
     lost: list[dict[str, Any]]  # ranks that it went on without (see ``Session``); they are in no list here
     verified: Verified | None  # the observer's count, where one was asked for and bytes crossed
 
@@ -67,6 +68,7 @@ class Run:
             "iterates_sha256": self.iterates_sha256,
             "lost": self.lost,
             "up_bytes_by_worker": self.ledger.up.tolist(),
+            "resumed_after": self.resumed_after,
             "mpi_bytes_sent": [messages for messages, _ in self.sent],
             "observation_bytes_sent": [observations for _, observations in self.sent],
             "verified_by": self.verified.observer if self.verified else None,
@@ -162,7 +164,7 @@ def run(
                 status = session.run(checkpoint_every, progress)
                 result = _result(session, problem, status, audit.check() if audit else None)
                 session.save()
-                t.together(lambda: session.recorder.write_json("summary.json", result.summary()))
+                t.together(lambda: session.conclude(result.summary()))
             finally:
                 session.recorder.close()
                 forget()  # draws that lie on a device
@@ -205,6 +207,7 @@ def _result(session: Session, problem: Problem, status: str, verified: Verified 
         ledger=ledger,
         x=kernels.host(loop.x),
         iterates_sha256=digest,
+        resumed_after=session.began,
         phases=phases,
         sent=sent,
         lost=session.lost,

@@ -12,7 +12,8 @@ from time import perf_counter
 from typing import Any
 
 from mpicomp import checkpoint, kernels
-from mpicomp.errors import ConfigError, DivergedError, MpicompError
+from mpicomp.errors import ConfigError, DivergedError, MpicompError, RecordError
+from mpicomp.files import read_json
 from mpicomp.loop import Loop, advice
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
@@ -46,7 +47,9 @@ class Limits:
 
 
 class Session:
-    """``round`` rounds done in ``seconds``; ``scale`` is mean |∇f_i(x⁰)|², known to the server.
+    """``round`` rounds done in ``seconds``, ``began`` of them before a resume.
+
+    ``scale`` is mean |∇f_i(x⁰)|², known to the server.
 
     ``lost`` has an entry for each rank that the run went on without: after how many rounds, which rank of
     the job, its host, its workers and, once a resumed run has them ``back``, after how many rounds that was.
@@ -66,7 +69,7 @@ class Session:
         if resume is not False and folder is None:
             raise ConfigError("resume needs the folder of the run to continue: give out.")
         self.resumed = self._told(self._has_checkpoint) if resume is None else resume
-        self.round, self.seconds, self.scale = 0, 0.0, 0.0
+        self.round, self.began, self.seconds, self.scale = 0, 0, 0.0, 0.0
         self.saved: int | None = None  # the round of the newest checkpoint
         self.lost: list[dict[str, Any]] = []
         # What a resumed run must have in common with the one before, first what the rest follows from.
@@ -147,6 +150,13 @@ class Session:
             checkpoint.save(self.folder / "checkpoint", self.loop.transport, self.round, states, header)
             self.saved = self.round
 
+    def conclude(self, summary: dict[str, Any]) -> None:
+        """Write the summary, unless this resume had nothing to do: that of before knows what its run cost."""
+        before = {} if self.recorder.folder is None else read_json(self.recorder.folder / "summary.json")
+        idle = self.resumed and self.round == self.began
+        if not idle or before.get("status") != summary["status"]:
+            self.recorder.write_json("summary.json", summary)
+
     def _check(self) -> None:
         """Raise what stands in the way of a checkpoint: no sound state here, or no folder any more."""
         self.loop.check()
@@ -160,7 +170,13 @@ class Session:
         assert self.folder is not None
         states = self.loop.states() | {"replica": self.loop.replica}
         manifest = checkpoint.load(self.folder / "checkpoint", self.loop.transport, states, self.config)
-        self.round, self.seconds, self.scale = manifest["round"], manifest["seconds"], manifest["scale"]
+        self.round = self.began = manifest["round"]
+        if self.round > self.limits.rounds:
+            raise RecordError(
+                f"rounds={self.limits.rounds}, and the run in {self.folder} has done {self.round}: "
+                "ask for more, or start in another folder."
+            )
+        self.seconds, self.scale = manifest["seconds"], manifest["scale"]
         self.loop.digest.value = bytes.fromhex(manifest["digest"])
         self.loop.begun, self.lost, self.saved = manifest["begun"], manifest["lost"], self.round
         if len(manifest["crew"]) < self.loop.transport.n:  # those that were lost are here again

@@ -39,6 +39,7 @@ class Line:
     seconds: float | None = None
     epochs: float | None = None
     error: float | None = None
+    f: float | None = None
     set_up_bytes_per_worker: float | None = None
 
 
@@ -81,6 +82,7 @@ def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line
         seconds=median(row.seconds for row in last),
         epochs=median(row.epochs for row in last),
         error=median(row.error for row in last),
+        f=median(row.f for row in last),
         set_up_bytes_per_worker=median(o.summary.get("set_up_bytes", 0) for o in finished) / n,
     )
 
@@ -89,14 +91,15 @@ HEADER = ("method", "step size", "|∇f|²", "rounds", "up/worker", "paper's", "
 
 
 def header(suite: Suite) -> list[str]:
-    """The columns; passes over the samples and the total error where the suite's figure shows them."""
-    return [*HEADER, *["epochs"] * ("epochs" in suite.x), *["total error"] * (suite.y == "error")]
+    """The columns; passes over the samples, the total error and f where the suite's figure shows them."""
+    more = {"epochs": "epochs" in suite.x, "total error": suite.y == "error", "f": suite.y == "f"}
+    return [*HEADER, *(name for name, shown in more.items() if shown)]
 
 
 def cells(line: Line, suite: Suite) -> list[str]:
     """``line`` as text, below ``header``."""
     gamma = "-" if line.gamma is None else f"{line.gamma:.3g}"
-    if line.step.startswith("theory"):
+    if _multiple(line):
         gamma += f" ({line.step.removeprefix('theory*').replace('theory', '1')}×)"
     left = [line.label, gamma + ("†" if line.at_edge else "")]
     if line.grad_norm_sq is None:
@@ -112,7 +115,13 @@ def cells(line: Line, suite: Suite) -> list[str]:
         f"{more}{line.seconds:.2f}",
         *[f"{more}{line.epochs:.3g}"] * ("epochs" in suite.x),
         *[f"{line.error:.3g}"] * (suite.y == "error"),
+        *[f"{line.f:.4g}"] * (suite.y == "f"),
     ]
+
+
+def _multiple(line: Line) -> bool:
+    """Whether the step is shown as a multiple of the theory's."""
+    return line.gamma is not None and line.step.startswith("theory")
 
 
 def notes(lines: list[Line], suite: Suite) -> list[str]:
@@ -123,7 +132,9 @@ def notes(lines: list[Line], suite: Suite) -> list[str]:
         said.append(
             f"Costs are those of reaching {target}; > stands before what was spent without reaching it."
         )
-    said.append("(8×) is 8 times the theory's step. Bytes are those sent, up + down by all workers together.")
+    if any(map(_multiple, lines)):
+        said.append("(8×) is 8 times the theory's step.")
+    said.append("Bytes are those sent, up + down by all workers together.")
     said.append("The paper's count is of the uplink of a worker, at 32 bits a float and nothing for indices.")
     if once := {human_bytes(b): None for line in lines if (b := line.set_up_bytes_per_worker)}:
         said.append(f"Up includes what a worker of some methods sends once, to set up: {', '.join(once)}.")
@@ -202,10 +213,17 @@ def _through_mpi(summary: dict[str, Any]) -> str:
     """The bytes of messages that really went from one rank to another, and who says so."""
     if summary["ranks"] == 1:
         return "nothing: there is one rank"
+    since = _since(summary)
     if summary["verified_by"] is None:
-        return f"{human_bytes(sum(summary['mpi_bytes_sent']))} from rank to rank"
+        return f"{human_bytes(sum(summary['mpi_bytes_sent']))} from rank to rank{since}"
     counted, observer = human_bytes(sum(summary["mpi_bytes_counted"])), summary["verified_by"]
-    return f"{counted} from rank to rank; the ledger and {observer} agree byte for byte"
+    return f"{counted} from rank to rank{since}; the ledger and {observer} agree byte for byte"
+
+
+def _since(summary: dict[str, Any]) -> str:
+    """From when on a resumed run has counted; the rest was counted by the job before."""
+    after = summary["resumed_after"]
+    return f" since it was resumed after round {after}" if after else ""
 
 
 def _on_the_wire(summary: dict[str, Any]) -> str:
@@ -218,7 +236,7 @@ def phases_table(summary: dict[str, Any]) -> Table:
     """Seconds by phase, a line for each rank, of a run's summary."""
     from rich.table import Table
 
-    drawn = Table(title="Seconds by phase")
+    drawn = Table(title=f"Seconds by phase{_since(summary)}")
     drawn.add_column("rank", justify="right")
     for phase in PHASES:
         drawn.add_column(phase, justify="right")

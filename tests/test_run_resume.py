@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
 from contextlib import ExitStack, contextmanager
@@ -14,6 +15,7 @@ from mpicomp import GD
 from mpicomp.compressors import PermK
 from mpicomp.errors import ConfigError, RecordError
 from mpicomp.record import read_rows
+from mpicomp.tables import phases_table, summary_table
 from mpicomp.transports.local import Local
 from tests.running import METHOD, PROBLEM, N, every_method, interrupted, outcome, run
 
@@ -42,11 +44,28 @@ def test_a_finished_run_resumed_is_as_it_was(tmp_path):
         assert outcome(again) == outcome(whole)
         assert again.summary()["rounds"] == rounds
         assert read_rows(tmp_path / str(rounds) / "rows.csv") == whole.rows
+        # Of where its time went and what it sent the run before knows, not this one.
+        assert json.loads((tmp_path / str(rounds) / "summary.json").read_text()) == whole.summary()
 
 
-def test_a_finished_run_can_be_prolonged(tmp_path):
+def test_a_finished_run_can_be_prolonged_and_says_since_when_it_has_counted(tmp_path):
+    first = run(rounds=25, out=tmp_path / "run")
+    last = run(rounds=40, out=tmp_path / "run", resume=True)
+    assert outcome(last) == outcome(run(rounds=40))
+    assert (first.resumed_after, last.resumed_after) == (0, 25)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary == last.summary()
+    assert phases_table(first.summary()).title == "Seconds by phase"
+    assert phases_table(summary).title == "Seconds by phase since it was resumed after round 25"
+    said = list(summary_table(summary | {"ranks": 2}).columns[1].cells)
+    assert any(text.endswith("from rank to rank since it was resumed after round 25") for text in said)
+
+
+def test_a_run_is_not_resumed_to_fewer_rounds_than_it_has_done(tmp_path):
     run(rounds=25, out=tmp_path / "run")
-    assert outcome(run(rounds=40, out=tmp_path / "run", resume=True)) == outcome(run(rounds=40))
+    with pytest.raises(RecordError, match="rounds=24, and the run in .* has done 25: ask for more"):
+        run(rounds=24, out=tmp_path / "run", resume=True)
+    assert run(rounds=25, out=tmp_path / "run", resume=True).rows[-1].round == 25
 
 
 def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path):

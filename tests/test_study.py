@@ -192,6 +192,29 @@ def test_a_total_error_that_is_still_zero_is_not_drawn(done):
     assert figure.axes[0].get_ylim()[0] > 1.0
 
 
+def test_a_gradient_that_is_exactly_zero_leaves_by_the_lower_edge(done):
+    """And all else keeps its place."""
+    picture = replace(picture_of(read_comparison(done / "noise")), x=("rounds",))
+    runs = next(iter(picture.curves.values()))
+    least = min(row.grad_norm_sq for runs in picture.curves.values() for rows in runs for row in rows)
+    still = [[replace(row, grad_norm_sq=0.0) for row in rows] for rows in runs]
+    figure = draw(replace(picture, curves=picture.curves | {"at a saddle": still}))
+    assert figure.axes[0].get_ylim()[0] == pytest.approx(least / 10)
+    assert figure.axes[0].get_yscale() == "log"
+
+
+def test_a_study_of_which_everything_diverges_has_tables_and_no_figure(tmp_path):
+    diverging = STUDY.replace("gamma=0.5", "gamma=1e9").replace(
+        '"marina(Q=permk)"\ntune = [0, 1]', '"gd(1e9)"'
+    )
+    compare_all(parse(diverging), tmp_path / "out")
+    lines = publish_study(tmp_path / "out")
+    assert all(line.diverged == 2 for of in lines.values() for line in of)
+    assert not (tmp_path / "out" / "figure.png").exists()
+    with pytest.raises(RecordError, match="every run diverged"):
+        plot([tmp_path / "out"])
+
+
 def test_one_axis_of_many_cases_fills_rows(done):
     picture = replace(picture_of(read_comparison(done / "noise")), x=("up",), y="f")
     figure = draw_all("t", [picture] * 6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import signal
-from dataclasses import fields
+from dataclasses import fields, replace
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -238,6 +238,34 @@ def test_a_tuned_step_is_kept_for_every_seed(done):
     assert own == [repr(resolved)] * 3
 
 
+def test_multiples_of_theory_are_explained_where_there_are_some(done):
+    _, comparison = done
+    lines = table(comparison)
+    assert "(8×)" in markdown(lines, comparison.suite)
+    numbers = [line for line in lines if not line.step.startswith("theory")]
+    assert len(numbers) == 2 and "×" not in markdown(numbers, comparison.suite)
+    lost = replace(lines[0], gamma=None, grad_norm_sq=None, diverged=3)
+    assert cells(lost, comparison.suite)[1] == "-"
+
+
+def test_a_comparison_of_function_values_shows_them(done):
+    _, comparison = done
+    suite = parse_suite(SUITE.replace("workers = 3", 'workers = 3\ny = "f"'))
+    line = table(comparison)[0]
+    f = sorted(o.rows[-1].f for o in comparison.outcomes if o.label == "GD")
+    assert cells(line, suite)[-1] == f"{f[1]:.4g}"
+    assert markdown([line], suite).splitlines()[2].split(" | ")[-1].rstrip(" |") == "f"
+
+
+def test_where_everything_diverges_there_is_no_figure(tmp_path):
+    out = tmp_path / "out"
+    suite = parse_suite(SUITE.split("[[method]]")[0] + '[[method]]\nmethod = "gd(gamma=1000)"')
+    compare(suite, out)
+    (out / "figure.png").write_bytes(b"of before")
+    assert publish(out)[0].diverged == 3
+    assert not (out / "figure.png").exists()
+
+
 def test_the_edge_of_a_range_is_marked(tmp_path):
     suite = parse_suite(SUITE.replace("tune = [1, 4]", "tune = [-3, -2]").replace("seeds = [0, 1, 2]", ""))
     comparison = compare(suite, tmp_path)
@@ -351,8 +379,10 @@ def test_another_comparison_is_not_overwritten(done, tmp_path):
 
 
 def test_a_configuration_error_ends_the_comparison(tmp_path):
-    with pytest.raises(ConfigError, match="exceeds the dimension"):
+    """Before anything has run, the method being named; the folder is free for the suite once it is mended."""
+    with pytest.raises(ConfigError, match="DIANA RandK: k=21 exceeds the dimension"):
         compare(parse_suite(SUITE.replace("randk(k=5)", "randk(k=21)")), tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_figure_has_four_panels(done):

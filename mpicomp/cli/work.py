@@ -174,7 +174,8 @@ def compare(
             show_tables(*(terminal(lines[case.label], case.suite) for case in loaded.cases))
         else:
             show_tables(terminal(publish(folder), loaded))
-        click.echo(f"{folder}/figure.png, table.md", err=on_stderr())
+        figure = [f"{folder}/figure.png"] if (folder / "figure.png").exists() else []
+        click.echo(", ".join([*figure, f"{folder}/table.md"]), err=on_stderr())
     return 0
 
 
