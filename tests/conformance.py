@@ -45,12 +45,17 @@ fuzz = settings(deadline=None, derandomize=True)  # no failure depends on the ma
 
 @dataclass(frozen=True)
 class Case:
-    """``draws`` says what C(x) varies with: nothing, the round alone, or round and worker."""
+    """``draws`` says what C(x) varies with: nothing, the round alone, or round and worker.
+
+    ``keeps`` is what C does beyond the promise of its class: "zeros", C(x)_j = 0 where x_j = 0; "signs",
+    C(x)_j is never on the other side of 0.  Who mixes coordinates keeps neither.
+    """
 
     c: Compressor
     d: int = 24
     n: int = 4
     draws: str = "worker"
+    keeps: tuple[str, ...] = ("zeros", "signs")
 
     def __str__(self) -> str:
         return f"{self.c} d={self.d} n={self.n}".replace("'", "")
@@ -153,13 +158,13 @@ CASES = [
     Case(TopK(20, "f2"), draws="nothing"),
     Case(TopK(7, "bf16"), d=31, draws="nothing"),
     Case(TopK(24), draws="nothing"),
-    Case(RankR(1, rows=4)),
-    Case(RankR(2, rows=6, values="f8")),
-    Case(RankR(1, rows=2, values="f8"), d=30, n=1),
-    Case(RankR(4, rows=12), d=144, n=2),
-    Case(RankR(3, rows=6), draws="nothing"),  # no shorter than x, which is sent
-    Case(Sign(), draws="nothing"),
-    Case(Sign("f8"), d=13, draws="nothing"),
+    Case(RankR(1, rows=4), keeps=()),
+    Case(RankR(2, rows=6, values="f8"), keeps=()),
+    Case(RankR(1, rows=2, values="f8"), d=30, n=1, keeps=()),
+    Case(RankR(4, rows=12), d=144, n=2, keeps=()),
+    Case(RankR(3, rows=6), draws="nothing", keeps=()),  # no shorter than x, which is sent
+    Case(Sign(), draws="nothing", keeps=("signs",)),
+    Case(Sign("f8"), d=13, draws="nothing", keeps=("signs",)),
     Case(QuantizedTopK(6, Dithering(4))),
     Case(QuantizedTopK(0.5, Natural())),
     Case(QuantizedTopK(24, Ternary())),

@@ -63,7 +63,7 @@ def test_a_finished_run_can_be_prolonged_and_says_since_when_it_has_counted(tmp_
 
 def test_a_run_is_not_resumed_to_fewer_rounds_than_it_has_done(tmp_path):
     run(rounds=25, out=tmp_path / "run")
-    with pytest.raises(RecordError, match="rounds=24, and the run in .* has done 25: ask for more"):
+    with pytest.raises(RecordError, match=r"rounds=24, and the run in .* has done 25: ask for more"):
         run(rounds=24, out=tmp_path / "run", resume=True)
     assert run(rounds=25, out=tmp_path / "run", resume=True).rows[-1].round == 25
 

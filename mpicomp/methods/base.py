@@ -1,4 +1,4 @@
-"""What a method is: three records of state and the three halves of a round.
+"""What a method is: three records of state and the three steps of a round.
 
 Theory of operation.  A round is one message up and one down::
 
@@ -9,7 +9,7 @@ Theory of operation.  A round is one message up and one down::
 ``Replica`` is what every rank holds, bit for bit: the iterate x, and whatever the averaged messages
 let everyone track (DIANA's h, EF21's g).  It changes in ``follow`` alone, from the decoded broadcast,
 so ranks cannot drift apart and the server uses the very vector that its workers decoded.  ``Worker``
-and ``Server`` are private.  A half changes only its own record, and records hold nothing but arrays
+and ``Server`` are private.  A step changes only its own record, and records hold nothing but arrays
 and numbers, so a checkpoint is the saved records.  Methods know no transport and do no I/O.
 """
 
@@ -40,7 +40,7 @@ class Message:
 
 @dataclass
 class Nothing:
-    """The state of a half that has none."""
+    """The state of a side that has none."""
 
 
 @dataclass(frozen=True)
