@@ -38,6 +38,7 @@ ABREAST = 4  # panels beside each other
 Value = Callable[[Row], float]  # what an axis shows of a row
 
 WIDE = 12.0  # methods whose ends differ by this factor get a logarithmic axis
+_BYTES = {"up", "both"}
 
 VERTICAL: dict[str, tuple[str, Value]] = {
     "gradient": (r"$\|\nabla f(x)\|^2$", lambda row: row.grad_norm_sq),
@@ -141,9 +142,16 @@ def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -
     if not any(len(rows) > 1 for runs in picture.curves.values() for rows in runs):
         raise RecordError("there is nothing to draw: no run has recorded more than its start.")
     known = horizontal(picture.n)
+    spans = {
+        name: _draw_panel(axes, picture, known[name][1], labels)
+        for axes, name in zip(panels, picture.x, strict=True)
+    }
+    wide = {name for name, ends in spans.items() if _wide(ends)}
+    if wide & _BYTES:
+        wide |= _BYTES  # which the eye compares
     for axes, name in zip(panels, picture.x, strict=True):
-        label, x = known[name]
-        _scale(axes, _draw_panel(axes, picture, x, labels))
+        label, _ = known[name]
+        _scale(axes, spans[name], name in wide)
         axes.set_xlabel(label)
         if "bytes" in label:
             axes.xaxis.set_major_formatter(lambda value, _: human_bytes(value))
@@ -202,17 +210,22 @@ def _band(runs: Sequence[Sequence[Row]], x: Value, y: Value) -> tuple[NDArray[np
     return np.nanmedian(across, axis=0), np.median(metric, axis=0), metric.min(axis=0), metric.max(axis=0)
 
 
-def _scale(axes: Axes, spans: Sequence[tuple[float, float]]) -> None:
-    """A logarithmic x axis if the methods' ends are far apart."""
+def _wide(spans: Sequence[tuple[float, float]]) -> bool:
+    """Whether the methods' ends are far apart."""
+    ends = [end for _, end in spans]
+    return max(ends) > WIDE * min(ends)
+
+
+def _scale(axes: Axes, spans: Sequence[tuple[float, float]], logarithmic: bool) -> None:
+    """The x axis."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-    starts, ends = zip(*spans, strict=True)
-    if max(ends) <= WIDE * min(ends):
+    if not logarithmic:
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(5))
         return
     axes.set_xscale("log", nonpositive="mask")
-    axes.set_xlim(left=min(start for start in starts if start > 0))
+    axes.set_xlim(left=min(start for start, _ in spans if start > 0))
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())

@@ -203,6 +203,17 @@ def test_a_gradient_that_is_exactly_zero_leaves_by_the_lower_edge(done):
     assert figure.axes[0].get_yscale() == "log"
 
 
+def test_both_panels_of_bytes_have_one_scale(done):
+    """Where ends are far apart in one of them, whichever, both are logarithmic."""
+    picture = replace(picture_of(read_comparison(done / "noise")), x=("rounds", "up", "both"))
+    (label, runs), *_ = picture.curves.items()
+    for changed in ("up_bytes", "down_bytes"):
+        more = [[replace(row, **{changed: 100 * getattr(row, changed)}) for row in rows] for rows in runs]
+        figure = draw(replace(picture, curves=picture.curves | {f"{label}, more": more}))
+        assert [axes.get_xscale() for axes in figure.axes] == ["linear", "log", "log"]
+    assert {axes.get_xscale() for axes in draw(picture).axes} == {"linear"}
+
+
 def test_a_study_of_which_everything_diverges_has_tables_and_no_figure(tmp_path):
     diverging = STUDY.replace("gamma=0.5", "gamma=1e9").replace(
         '"marina(Q=permk)"\ntune = [0, 1]', '"gd(1e9)"'
