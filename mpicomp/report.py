@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mpicomp.config import parse_problem, to_text
+from mpicomp.config import parse_method, parse_problem, to_text
 from mpicomp.errors import ConfigError, RecordError
 from mpicomp.figure import Picture, draw, draw_all, save
 from mpicomp.files import read_json, write_json, write_text
@@ -100,19 +100,23 @@ def _ranks(outcomes: Sequence[Outcome]) -> str:
 
 
 def _picture_of_runs(folders: Sequence[Path]) -> Picture:
-    """The runs side by side, each called after its folder."""
+    """The runs side by side, each called after its folder and its method."""
     curves: dict[str, list[list[Row]]] = {}
-    facts = []
+    names, facts = list[str](), []
     for folder in folders:
         if not (folder / "run.json").exists():
             raise RecordError(f"{folder} holds neither a comparison nor a run.")
-        config = read_json(folder / "run.json")["config"]
+        record = read_json(folder / "run.json")
+        config, method = record["config"], record["asked"]["method"]
+        with suppress(ConfigError):  # a method of the user's own keeps its repr
+            method = to_text(parse_method(method))
         facts.append((config["problem"], int(config["workers"])))
         name = folder.resolve().name
-        curves[str(folder) if name in curves else name] = [read_rows(folder / "rows.csv")]
+        names.append(str(folder) if name in names else name)
+        curves[f"{names[-1]}: {method}"] = [read_rows(folder / "rows.csv")]
     if len(set(facts)) > 1:
         raise ConfigError("these runs differ in their problem or number of workers; plot them apart.")
     problem, n = facts[0]
     with suppress(ConfigError):  # a problem of the user's own keeps its repr
         problem = to_text(parse_problem(problem))
-    return Picture(", ".join(curves), f"{problem}, {n} workers", n, curves)
+    return Picture(", ".join(names), f"{problem}, {n} workers", n, curves)

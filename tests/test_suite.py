@@ -19,7 +19,7 @@ from mpicomp.errors import ConfigError, DivergedError, RecordError
 from mpicomp.methods import DIANA, GD
 from mpicomp.problems import Quadratics
 from mpicomp.record import Row
-from mpicomp.report import draw, picture_of, plot, publish
+from mpicomp.report import _picture_of_runs, draw, picture_of, plot, publish
 from mpicomp.results import Comparison, read_comparison, unfinished
 from mpicomp.run import run
 from mpicomp.suite import Entry, Part, load_suite, parse_part, parse_suite
@@ -438,6 +438,14 @@ def test_runs_of_different_problems_are_not_drawn_together(done, tmp_path):
     run(GD(), Quadratics(d=5), workers=2, rounds=10, every=5, out=tmp_path / "other")
     with pytest.raises(ConfigError, match="differ in their problem"):
         plot([out / "runs" / "gd" / "seed-0", tmp_path / "other"])
+
+
+def test_a_plotted_run_says_which_method_it_is(tmp_path):
+    for name, method in (("first", GD()), ("second", DIANA(RandK(2)))):
+        run(method, Quadratics(d=5), workers=2, rounds=10, every=5, out=tmp_path / name)
+    picture = _picture_of_runs([tmp_path / "first", tmp_path / "second"])
+    assert picture.title == "first, second"
+    assert list(picture.curves) == ["first: gd", "second: diana(Q=randk(k=2))"]
 
 
 def test_a_run_without_rows_cannot_be_drawn(tmp_path):
