@@ -158,10 +158,10 @@ class _Job:
     def _check(self) -> None:
         """Raise what a method is refused for before any of them has run."""
         problem, n = self.suite.problem, self.suite.workers
-        constants = cache(lambda: problem.constants(n))
+        d, constants = problem.dimension(), cache(lambda: problem.constants(n))
         for entry, _ in self.work:
             try:
-                entry.method.resolve(constants, problem.dimension(), n)
+                entry.method.resolve(constants, d, n)
             except MpicompError as error:
                 raise ConfigError(f"{entry.label}: {error}") from None
 
