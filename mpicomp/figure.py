@@ -207,7 +207,8 @@ def _band(runs: Sequence[Sequence[Row]], x: Value, y: Value) -> tuple[NDArray[np
     for i, rows in enumerate(runs):
         across[i, : len(rows)] = [x(row) for row in rows]
         metric[i] = [y(row) for row in rows] + [y(rows[-1])] * (length - len(rows))
-    return np.nanmedian(across, axis=0), np.median(metric, axis=0), metric.min(axis=0), metric.max(axis=0)
+    along = np.maximum.accumulate(np.nanmedian(across, axis=0))  # the median of fewer runs may be less
+    return along, np.median(metric, axis=0), metric.min(axis=0), metric.max(axis=0)
 
 
 def _wide(spans: Sequence[tuple[float, float]]) -> bool:

@@ -75,26 +75,31 @@ def block_magnitude(x, lanes):
     return fold(lanes)
 
 
-@kernel(*(float64(read(x), write(float64)) for x in FLOATS))
-def _block_square(x, lanes):
+@kernel(*(float64(read(x), write(float64), write(float64)) for x in FLOATS))
+def _block_square(x, squares, lanes):
+    """The sum of the squares of a block of 1024.
+
+    It is read from end to end first: memory is fetched ahead in that order, and not in the tree's.
+    """
+    for j in range(BLOCK):
+        y = np.float64(x[j])
+        squares[j] = y * y
     for j in range(128):
-        a, b = np.float64(x[j]), np.float64(x[j + 128])
-        c, d = np.float64(x[j + 256]), np.float64(x[j + 384])
-        e, f = np.float64(x[j + 512]), np.float64(x[j + 640])
-        g, h = np.float64(x[j + 768]), np.float64(x[j + 896])
-        lanes[j] = ((a * a + e * e) + (c * c + g * g)) + ((b * b + f * f) + (d * d + h * h))
+        a, b, c, d = squares[j], squares[j + 128], squares[j + 256], squares[j + 384]
+        e, f, g, h = squares[j + 512], squares[j + 640], squares[j + 768], squares[j + 896]
+        lanes[j] = ((a + e) + (c + g)) + ((b + f) + (d + h))
     return fold(lanes)
 
 
 @kernel(*(void(read(x), write(float64)) for x in FLOATS))
 def _squares(x, sums):
-    lanes, last = np.empty(128), np.zeros(BLOCK, dtype=x.dtype)
+    squares, lanes, last = np.empty(BLOCK), np.empty(128), np.zeros(BLOCK, dtype=x.dtype)
     for c in range(x.size // BLOCK):
-        sums[c] = _block_square(x[c * BLOCK : (c + 1) * BLOCK], lanes)
+        sums[c] = _block_square(x[c * BLOCK : (c + 1) * BLOCK], squares, lanes)
     rest = x.size % BLOCK
     if rest:
         last[:rest] = x[x.size - rest :]
-        sums[-1] = _block_square(last, lanes)
+        sums[-1] = _block_square(last, squares, lanes)
 
 
 @kernel(*(void(read(x), write(float64)) for x in FLOATS))

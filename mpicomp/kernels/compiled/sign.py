@@ -61,9 +61,9 @@ def _pack(x, numbers, sums, words):
         if block.size < BLOCK:
             last[: block.size] = block
             block, own = last[:], last.view(numbers.dtype)
-        sums[c] = block_magnitude(block, lanes)
-        for w in range(BLOCK // 64):
+        for w in range(BLOCK // 64):  # first, from end to end: memory is fetched ahead in that order
             words[BLOCK // 64 * c + w] = reaching(own, 64 * w, ~numbers.dtype.type(0), negative)
+        sums[c] = block_magnitude(block, lanes)
 
 
 @kernel(*(void(read(uint64), write(x), float64) for x in FLOATS))
