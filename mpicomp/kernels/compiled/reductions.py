@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.kernels import reductions as definition
-from mpicomp.kernels.compiled.jit import FLOATS, float64, kernel, read, uint32, uint64, void, write
+from mpicomp.kernels.compiled.jit import BITS, FLOATS, float64, kernel, read, void, write
 from mpicomp.kernels.compiled.selection import bits_of, mask_of
 from mpicomp.kernels.reductions import BLOCK, Float
 from mpicomp.kernels.threads import sliced
@@ -39,7 +39,7 @@ def tree_sum(x: NDArray[np.float64]) -> float:
     return float(x[0])
 
 
-@kernel(*(u(read(u), u) for u in (uint32, uint64)))
+@kernel(*(u(read(u), u) for u in BITS))
 def _largest(bits, mask):
     top = bits.dtype.type(0)
     for j in range(bits.size):
