@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 
 from mpicomp.coding.bits import pack
 from mpicomp.coding.indices import encode_indices
-from mpicomp.coding.levels import CODES, decode_levels, encode_levels, levels_nbytes
+from mpicomp.coding.levels import (
+    CODES,
+    MOST,
+    bounds_of,
+    decode_fixed,
+    decode_sparse,
+    encode_fixed,
+    encode_sparse,
+)
 from mpicomp.coding.widths import pack_widths, unpack_widths, widths_nbytes
 from mpicomp.compressors import Bernoulli, BlockSteps, Dithering, Importance, VaryingSteps
 from mpicomp.errors import ConfigError, MessageError
@@ -302,37 +310,40 @@ def test_golden_messages_with_weights():
 def test_the_sparse_code_by_hand():
     """Levels 0, 2, 0, -1, 3 within 4, 2, 0, 3, 5: three positions, then 2 (2 - 1) = 2 of 2 bits, 2 · 0 + 1
     = 1 of 3 bits and 2 (3 - 1) = 4 of 4 bits."""
-    levels, s = np.array([0, 2, 0, -1, 3]), np.array([4, 2, 0, 3, 5])
-    message = encode_levels(levels, s, "sparse")
+    levels, s = np.array([0, 2, 0, -1, 3]), np.array([4, 2, 0, 3, 5], dtype=np.uint16)
+    message = encode_sparse((s + levels).astype(np.uint16), s)
     positions = encode_indices(np.array([1, 3, 4]), 5)
     symbols = 2 | 1 << 2 | 4 << 5
     assert message.tolist() == [3, *positions.tolist(), symbols & 255, symbols >> 8]
-    assert np.array_equal(decode_levels(message, s, "sparse"), levels)
-    assert len(encode_levels(np.zeros(5, dtype=np.int64), s, "sparse")) == 1
+    kept, found = decode_sparse(message, s)
+    assert kept.tolist() == [1, 3, 4] and (found - s[kept].astype(int)).tolist() == [2, -1, 3]
+    assert encode_sparse(s, s).tolist() == [0]
 
 
 def test_the_sparse_code_refuses_what_it_cannot_be():
-    s = np.array([4, 2, 0, 3, 5])
+    s = np.array([4, 2, 0, 3, 5], dtype=np.uint16)
     for levels in ([0, 0, 1, 0, 0], [0, 0, 0, 4, 0]):  # where there are no levels; beyond the bound
-        message = encode_levels(np.array(levels), np.maximum(s, levels), "sparse")
+        wider = np.maximum(s, levels).astype(np.uint16)
+        message = encode_sparse((wider + levels).astype(np.uint16), wider)
         with pytest.raises(MessageError):
-            decode_levels(message, s, "sparse")
+            decode_sparse(message, s)
     with pytest.raises(MessageError, match="announces 6 of 5"):
-        decode_levels(np.array([6, 0, 0], np.uint8), s, "sparse")
+        decode_sparse(np.array([6, 0, 0], np.uint8), s)
     with pytest.raises(MessageError):
-        decode_levels(np.empty(0, np.uint8), s, "sparse")
+        decode_sparse(np.empty(0, np.uint8), s)
 
 
 @fuzz
-@given(st.lists(st.tuples(st.integers(0, 2**15), st.integers(-(2**15), 2**15)), min_size=1, max_size=40))
+@given(st.lists(st.tuples(st.integers(0, MOST), st.integers(0, 2**16)), min_size=1, max_size=40))
 def test_levels_come_back_in_either_code(pairs):
-    s = np.array([bound for bound, _ in pairs], dtype=np.int64)
-    levels = np.array([level % (2 * bound + 1) - bound for bound, level in pairs], dtype=np.int64)
-    for code in CODES:
-        message = encode_levels(levels, s, code)
-        assert np.array_equal(decode_levels(message, s, code), levels)
-        if code == "fixed":
-            assert len(message) == levels_nbytes(s)
+    bounds = bounds_of(np.array([bound for bound, _ in pairs]))
+    symbols = np.array([symbol % (2 * bound + 1) for bound, symbol in pairs], dtype=np.uint16)
+    message = encode_fixed(symbols, bounds)
+    assert len(message) == bounds.nbytes == -(-sum((2 * bound).bit_length() for bound, _ in pairs) // 8)
+    assert np.array_equal(decode_fixed(message, bounds), symbols)
+    kept, found = decode_sparse(encode_sparse(symbols, bounds.s), bounds.s)
+    assert np.array_equal(kept, np.flatnonzero(symbols != bounds.s))
+    assert np.array_equal(found, symbols[kept])
 
 
 @pytest.mark.parametrize("make", [lambda **k: VaryingSteps(6.0, **k), lambda **k: BlockSteps(6.0, 3, **k)])
@@ -367,27 +378,32 @@ def test_a_symbol_beyond_the_levels_is_refused():
 
 
 @fuzz
-@given(st.lists(st.tuples(st.integers(0, 63), st.integers(0, 2**63 - 1)), max_size=40))
-def test_symbols_of_any_widths_come_back(pairs):
-    widths = np.array([width for width, _ in pairs], dtype=np.int64)
-    symbols = np.array([value % 2**width for width, value in pairs], dtype=np.uint64)
-    message = pack_widths(symbols, widths)
-    assert len(message) == widths_nbytes(widths) == -(-sum(width for width, _ in pairs) // 8)
-    assert np.array_equal(unpack_widths(message, widths), symbols)
+@given(
+    st.sampled_from([(np.uint64, 63), (np.uint16, 16)]),
+    st.lists(st.tuples(st.integers(0, 63), st.integers(0, 2**63 - 1)), max_size=40),
+)
+def test_symbols_of_any_widths_come_back(kind, pairs):
+    dtype, most = kind
+    widths = np.array([min(width, most) for width, _ in pairs], dtype=np.uint8)
+    values = [value % 2**width for width, (_, value) in zip(widths.tolist(), pairs, strict=True)]
+    symbols, nbytes = np.array(values, dtype=dtype), widths_nbytes(widths)
+    message = pack_widths(symbols, widths, nbytes)
+    assert len(message) == nbytes == -(-sum(widths.tolist()) // 8)
+    assert np.array_equal(unpack_widths(message, widths, nbytes, dtype), symbols)
     number = 0
-    for width, value in reversed(list(zip(widths.tolist(), symbols.tolist(), strict=True))):
+    for width, value in reversed(list(zip(widths.tolist(), values, strict=True))):
         number = number << width | value
     assert int.from_bytes(message.tobytes(), "little") == number  # one after the other, lowest bit first
     for wrong in (np.append(message, np.uint8(0)), message[:-1]):
         if len(wrong) != len(message):
             with pytest.raises(MessageError):
-                unpack_widths(wrong, widths)
+                unpack_widths(wrong, widths, nbytes, dtype)
 
 
 @pytest.mark.parametrize("width", [1, 3, 8, 16])
 def test_equal_widths_are_packed_as_ever(width):
-    symbols = rng(width).integers(0, 2**width, 37).astype(np.uint64)
-    assert np.array_equal(pack_widths(symbols, np.full(37, width)), pack(symbols, width))
+    symbols, widths = rng(width).integers(0, 2**width, 37).astype(np.uint64), np.full(37, width, np.uint8)
+    assert np.array_equal(pack_widths(symbols, widths, widths_nbytes(widths)), pack(symbols, width))
 
 
 # --- what is refused ---

@@ -291,6 +291,53 @@ def test_adding_levels(kernels, d, s, values, offset, seed):
         added_alike(kernels, compressors.NaturalDithering(s, values=values), message, d, offset)
 
 
+@st.composite
+def stepped(draw):
+    """Compressors with steps from the same for all to one in a million of another, in few blocks or many."""
+    beta = draw(st.sampled_from([0.3, 4.0, 70.0, 2.0**15 - 1]))
+    form = {"values": draw(st.sampled_from(["f4", "f8"])), "code": draw(st.sampled_from(["fixed", "sparse"]))}
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+
+    def make(d: int):
+        kind = draw(st.sampled_from(["equal", "unlike", "some 0"]))
+        w = rng.random(d) ** 9 * (rng.random(d) < 0.5 if kind == "some 0" else 1.0)
+        w[0] += 1.0
+        weights = None if kind == "equal" else tuple(w.tolist())
+        blocks = draw(st.sampled_from([None, 1, 2, 3, 40]))
+        if blocks is None:
+            return compressors.VaryingSteps(beta, weights, **form)
+        return compressors.BlockSteps(beta, min(blocks, d), weights, **form)
+
+    return make
+
+
+@few
+@given(x=vectors(), make=stepped(), offset=st.integers(0, 3))
+@example(x=vector(9000, "normal", np.float32, 1), make=lambda d: compressors.VaryingSteps(900.0), offset=0)
+@example(
+    x=vector(9000, "any", np.float64, 1), make=lambda d: compressors.BlockSteps(9e3, 3, values="f8"), offset=1
+)
+def test_steps(kernels, x, make, offset):
+    c = make(x.size)
+    alike(kernels, c, x, offset)
+    smaller = (x / np.max(np.abs(x), initial=1.0)).astype(x.dtype)  # whose norms fit
+    added_alike(kernels, c, c.compress(smaller, KEY), x.size, offset)
+
+
+@few
+@given(d=sizes, most=st.integers(0, 16), offset=st.integers(0, 3), seed=st.integers(0, 2**32))
+def test_symbols_of_different_widths(kernels, d, most, offset, seed):
+    rng = np.random.default_rng(seed)
+    widths = rng.integers(0, most + 1, d).astype(np.uint8)
+    symbols = (rng.integers(0, 2**16, d) & (2 ** widths.astype(np.int64) - 1)).astype(np.uint16)
+    nbytes = -(-int(widths.sum()) // 8)
+    ours = kernels.pack_widths(up(kernels, symbols), up(kernels, widths), nbytes)
+    assert same(ours, definition.pack_widths(symbols, widths, nbytes))
+    buf = rng.integers(0, 256, nbytes).astype(np.uint8)
+    ours = kernels.unpack_widths(shifted(kernels, buf, offset), up(kernels, widths), np.uint16)
+    assert same(ours, definition.unpack_widths(buf, widths, np.uint16))
+
+
 # --- selection and index sets ---
 
 
@@ -344,6 +391,21 @@ def test_index_sets(kernels, set_, offset):
     buf = encode_indices(indices, d)
     assert same(kernels.encode_indices(up(kernels, indices), d), buf)
     assert same(kernels.decode_indices(shifted(kernels, buf, offset), d, indices.size), indices)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.11, 0.5, 0.93])
+@pytest.mark.parametrize("d", [8 * 4096, 8 * 4096 + 1, 10**5, 9 * 8 * 4096 + 5])
+def test_dense_sets_of_many_runs(kernels, d, share):
+    """Coded bitmaps, cut and damaged too."""
+    k, draw = int(share * d), np.random.default_rng(d)
+    indices = np.sort(draw.choice(d, k, replace=False)).astype(np.int64)
+    buf = encode_indices(indices, d)
+    assert same(kernels.encode_indices(up(kernels, indices), d), buf)
+    assert same(kernels.decode_indices(shifted(kernels, buf, 1), d, k), indices)
+    for at in (0, 5, 700, buf.size // 2, buf.size - 9):
+        wrong = buf.copy()
+        wrong[at] ^= 1 << at % 8
+        agree(lambda: kernels.decode_indices(up(kernels, wrong), d, k), lambda: decode_indices(wrong, d, k))  # noqa: B023
 
 
 def test_the_index_sets_above_reach_every_layout():

@@ -15,6 +15,7 @@ from mpicomp import kernels
 from mpicomp.coding.bits import packed_nbytes
 from mpicomp.errors import DivergedError, MessageError
 from mpicomp.kernels import definition
+from mpicomp.kernels.steps import block_ends
 from tests.backends import FLOATS, SCALES, STREAM, assert_same, compiled, damaged, vectors
 from tests.conformance import CASES, fuzz, golden
 
@@ -38,7 +39,8 @@ def assert_adds_alike(add, buf, out) -> None:
 
 @st.composite
 def outs(draw, d):
-    return np.random.default_rng(d).standard_normal(d).astype(draw(st.sampled_from(FLOATS)))
+    out = np.random.default_rng(d).standard_normal(d)
+    return np.where(np.arange(d) % 5 == 0, -0.0, out).astype(draw(st.sampled_from(FLOATS)))
 
 
 @fuzz
@@ -94,6 +96,47 @@ def test_natural_dithering(x, s, step, data):
     assert_same(buf, definition.natural_dither_pack(x, scale, s, width, STREAM))
     add = lambda on, buf, out: on.natural_dither_add(buf, out, s, width, step)  # noqa: E731
     assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
+
+
+@st.composite
+def resolutions(draw, d):
+    """Real numbers from 0 to 2^15 - 1: whole ones, ones near them, and 0."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    r = rng.choice([0.0, 1e-300, 0.3, 1.0, np.nextafter(1.0, 2.0), 7.0, 127.5, 2.0**15 - 1], d)
+    return np.where(rng.random(d) < 0.5, r, r * rng.random(d))
+
+
+@fuzz
+@given(vectors(most=3000), st.integers(1, 9), SCALES, st.data())
+def test_steps(x, blocks, scale, data):
+    """Blocks of one coordinate too, with norms that are 0, tiny or huge, and symbols of any kind."""
+    blocks = min(blocks, x.size) if data.draw(st.booleans()) else x.size
+    r, ends = data.draw(resolutions(x.size)), block_ends(x.size, blocks)
+    norms = np.array([scale_of(data, block) for block in np.split(x, ends[:-1])])
+    symbols = compiled.step_symbols(x, norms, r, STREAM)
+    assert_same(symbols, definition.step_symbols(x, norms, r, STREAM))
+    assert (symbols <= 2 * np.ceil(r)).all()
+    for some in (symbols, np.random.default_rng(blocks).integers(0, 2**16, x.size).astype(np.uint16)):
+        add = lambda on, buf, out: on.step_add(buf, out, norms, r, scale)  # noqa: E731
+        assert_adds_alike(add, some, data.draw(outs(x.size)))
+
+
+@fuzz
+@given(
+    st.sampled_from([(np.uint16, 16), (np.uint64, 63)]),
+    st.integers(0, 3000),
+    st.integers(0, 2**32 - 1),
+)
+def test_symbols_of_different_widths(kind, count, seed):
+    dtype, most = kind
+    rng = np.random.default_rng(seed)
+    widths = rng.integers(0, most + 1, count).astype(np.uint8) * (rng.random(count) < rng.random())
+    symbols = (rng.integers(0, 2**63, count) & (2 ** widths.astype(np.int64) - 1)).astype(dtype)
+    nbytes = -(-int(widths.sum()) // 8)
+    buf = compiled.pack_widths(symbols, widths, nbytes)
+    assert_same(buf, definition.pack_widths(symbols, widths, nbytes))
+    buf = rng.integers(0, 256, nbytes).astype(np.uint8)  # bits that fill up the last byte are ignored
+    assert_same(compiled.unpack_widths(buf, widths, dtype), definition.unpack_widths(buf, widths, dtype))
 
 
 @pytest.mark.parametrize(("d", "s", "width"), [(9, 3, 3), (11, 7, 4), (1033, 7, 4), (1027, 300, 10)])

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.coding.entropy import Symbols
-from mpicomp.coding.widths import Widths
 from mpicomp.errors import MessageError
 from mpicomp.kernels.permutation import Indices
+from mpicomp.kernels.widths import Widths
 
 ALPHABET = 256  # more than any gap below 2^63 needs
 _EXACT, _FIRST_OCTAVE = 16, 4
@@ -27,19 +27,19 @@ def symbols_of(indices: Indices) -> tuple[Symbols, Remainders]:
     octave = np.maximum(np.frexp(gaps.astype(np.float64))[1].astype(np.int64) - 1, _FIRST_OCTAVE)
     coarse = _EXACT + 4 * (octave - _FIRST_OCTAVE) + (gaps >> (octave - 2)) - 4
     symbols = np.where(gaps < _EXACT, gaps, coarse).astype(np.int32)
-    return symbols, (gaps & ((1 << widths_of(symbols)) - 1)).astype(np.uint64)
+    return symbols, (gaps & ((1 << widths_of(symbols).astype(np.int64)) - 1)).astype(np.uint64)
 
 
 def widths_of(symbols: Symbols) -> Widths:
     """How many bits each symbol leaves open."""
-    return np.where(symbols < _EXACT, 0, (symbols.astype(np.int64) - _EXACT) // 4 + _FIRST_OCTAVE - 2)
+    return np.where(symbols < _EXACT, 0, (symbols - _EXACT) // 4 + _FIRST_OCTAVE - 2).astype(np.uint8)
 
 
 def indices_of(symbols: Symbols, remainders: Remainders, d: int) -> Indices:
     """The positions behind the symbols.  Raises ``MessageError`` if one is not below d."""
     if symbols.max(initial=0) >= used(d):
         raise MessageError(f"symbol {symbols.max()} for a gap between positions below {d}.")
-    leading = 4 + (symbols.astype(np.int64) - _EXACT) % 4
+    leading = 4 + (symbols.astype(np.int64) - _EXACT) % 4  # int64, and so what is shifted
     gaps = np.where(symbols < _EXACT, symbols, leading << widths_of(symbols)) + remainders.astype(np.int64)
     indices = np.cumsum(gaps + 1) - 1
     # Gaps are below 2 d, so that where the sum leaves 64 bits an index before has left [0, d).

@@ -1,62 +1,93 @@
 """Integers of which each has a bound of its own, known to both ends: |level_j| <= s_j.
 
-``fixed``   s_j + level_j, a symbol of ceil(log2(2 s_j + 1)) bits for every coordinate
+They are given as the symbols s_j + level_j.
+
+``fixed``   these symbols, of ceil(log2(2 s_j + 1)) bits each
 ``sparse``  the number of levels that are not 0 in ``ceil(bits of d / 8)`` bytes, their positions as an index
             set, then for each 2 (|level_j| - 1) + (1 if it is negative), a symbol of ceil(log2(2 s_j)) bits
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
-from mpicomp.coding.widths import Widths, pack_widths, unpack_widths, widths_nbytes
+from mpicomp.coding.parts import join
+from mpicomp.coding.widths import pack_widths, unpack_widths, widths_nbytes
 from mpicomp.errors import MessageError
+from mpicomp.kernels.permutation import Indices
+from mpicomp.kernels.steps import Symbols
+from mpicomp.kernels.widths import Widths
 
 CODES = ("fixed", "sparse")
-Levels = NDArray[np.int64]
+MOST = 2**15 - 1  # symbols are below 2^16
 
 
-def levels_nbytes(s: Levels) -> int:
-    """Bytes of the fixed code."""
-    return widths_nbytes(_bits(2 * s))
+class Bounds(NamedTuple):
+    """The s_j, at most ``MOST``, of shape (d,), and the bits that symbols take in the fixed code."""
+
+    s: Symbols
+    widths: Widths
+    nbytes: int  # of them all
 
 
-def encode_levels(levels: Levels, s: Levels, code: str) -> Bytes:
-    """The bytes of ``levels`` in one of the ``CODES``."""
-    if code == "fixed":
-        return pack_widths((s + levels).astype(np.uint64), _bits(2 * s))
-    kept = np.flatnonzero(levels)
-    count = np.frombuffer(kept.size.to_bytes(_count_width(s.size), "little"), dtype=np.uint8)
-    symbols = 2 * (np.abs(levels[kept]) - 1) + (levels[kept] < 0)
-    packed = pack_widths(symbols.astype(np.uint64), _bits(2 * s[kept] - 1))
-    return np.concatenate([count, encode_indices(kept, s.size), packed])
+def bounds_of(s: NDArray[np.integer]) -> Bounds:
+    """The ``Bounds`` of these s_j."""
+    widths = _bits(2 * s.astype(np.int64))
+    return Bounds(s.astype(np.uint16), widths, widths_nbytes(widths))
 
 
-def decode_levels(buf: Bytes, s: Levels, code: str) -> Levels:
-    """The levels in ``buf``.  Raises ``MessageError`` if it holds none, or one beyond its bound."""
-    if code == "fixed":
-        levels = unpack_widths(buf, _bits(2 * s)).astype(np.int64) - s
-    else:
-        head = _count_width(s.size)
-        k = int.from_bytes(buf[:head].tobytes(), "little")
-        if len(buf) < head or k > s.size:
-            raise MessageError(f"a message of {len(buf)} bytes announces {k} of {s.size} levels.")
-        split = head + index_nbytes(s.size, k)
-        kept = decode_indices(buf[head:split], s.size, k)
-        symbols = unpack_widths(buf[split:], _bits(np.maximum(2 * s[kept] - 1, 0))).astype(np.int64)
-        levels = np.zeros(s.size, dtype=np.int64)
-        levels[kept] = np.where(symbols % 2, -1, 1) * (symbols // 2 + 1)
-    if (np.abs(levels) > s).any():
-        raise MessageError("a symbol beyond the levels of its coordinate.")
-    return levels
+def encode_fixed(symbols: Symbols, bounds: Bounds) -> Bytes:
+    """``bounds.nbytes`` bytes."""
+    return pack_widths(symbols, bounds.widths, bounds.nbytes)
 
 
-def _bits(most: Levels) -> Widths:
+def decode_fixed(buf: Bytes, bounds: Bounds) -> Symbols:
+    """The symbols in ``buf``.  Raises ``MessageError`` if it holds none, or one beyond its bound."""
+    symbols = unpack_widths(buf, bounds.widths, bounds.nbytes, np.uint16)
+    _expect_within(symbols > 2 * bounds.s)
+    return symbols
+
+
+def encode_sparse(symbols: Symbols, s: Symbols) -> Bytes:
+    """As many bytes as there are levels, all but 0, to tell of."""
+    d = s.size
+    kept = np.flatnonzero(symbols != s)
+    count = np.frombuffer(kept.size.to_bytes(_count_width(d), "little"), dtype=np.uint8)
+    level, widths = symbols[kept].astype(np.int32) - s[kept], _bits(2 * s[kept].astype(np.int32) - 1)
+    signed = (2 * (np.abs(level) - 1) + (level < 0)).astype(np.uint16)
+    return join(count, encode_indices(kept, d), pack_widths(signed, widths, widths_nbytes(widths)))
+
+
+def decode_sparse(buf: Bytes, s: Symbols) -> tuple[Indices, Symbols]:
+    """The coordinates that ``buf`` tells of and their symbols.  Raises ``MessageError`` likewise."""
+    d, head = s.size, _count_width(s.size)
+    k = int.from_bytes(kernels.host(buf[:head]).tobytes(), "little")
+    if len(buf) < head or k > d:
+        raise MessageError(f"a message of {len(buf)} bytes announces {k} of {d} levels.")
+    split = head + index_nbytes(d, k)
+    kept = decode_indices(buf[head:split], d, k)
+    most = 2 * s[kept].astype(np.int32) - 1
+    widths = _bits(np.maximum(most, 0))
+    signed = unpack_widths(buf[split:], widths, widths_nbytes(widths), np.uint16).astype(np.int32)
+    _expect_within(signed > most)
+    level = np.where(signed % 2, -1, 1) * (signed // 2 + 1)
+    return kept, (s[kept] + level).astype(np.uint16)
+
+
+def _bits(most: NDArray[np.integer]) -> Widths:
     """The number of bits of each of these, 0 for 0."""
-    return np.frexp(most.astype(np.float64))[1].astype(np.int64)
+    return np.frexp(most.astype(np.float64))[1].astype(np.uint8)
+
+
+def _expect_within(beyond: Any) -> None:
+    if beyond.any():
+        raise MessageError("a symbol beyond the levels of its coordinate.")
 
 
 def _count_width(d: int) -> int:

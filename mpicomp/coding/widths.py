@@ -6,31 +6,33 @@ first, as in ``bits``, whose layout this is where all widths are the same.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes, expect_length
-
-Widths = NDArray[np.int64]
-
-
-def pack_widths(symbols: NDArray[np.unsignedinteger], widths: Widths) -> Bytes:
-    """Pack symbol i, below 2^widths[i] (width 0 .. 63), into ``widths_nbytes(widths)`` bytes in all."""
-    places = np.arange(widths.max(initial=0), dtype=np.uint64)
-    bits = (symbols[:, None].astype(np.uint64) >> places & np.uint64(1)).astype(bool)
-    return np.packbits(bits[places < widths[:, None]], bitorder="little")
+from mpicomp.kernels.widths import Widths
 
 
-def unpack_widths(buf: Bytes, widths: Widths) -> NDArray[np.uint64]:
+def pack_widths(symbols: NDArray[np.unsignedinteger], widths: Widths, nbytes: int) -> Bytes:
+    """Pack symbol i, uint16 or uint64 and below 2^widths[i], into ``nbytes``, those of ``widths``."""
+    return _on(widths).pack_widths(symbols, widths, nbytes)
+
+
+def unpack_widths(
+    buf: Bytes, widths: Widths, nbytes: int, dtype: type[np.unsignedinteger]
+) -> NDArray[np.unsignedinteger]:
     """The symbols in ``buf``.  Raises ``MessageError`` if the length is not theirs."""
-    expect_length(buf, widths_nbytes(widths), "packed symbols")
-    places = np.arange(widths.max(initial=0), dtype=np.uint64)
-    bits = np.zeros((widths.size, places.size), dtype=np.uint64)
-    taken = np.unpackbits(buf, count=int(widths.sum()), bitorder="little")
-    bits[places < widths[:, None]] = taken
-    return np.sum(bits << places, axis=1, dtype=np.uint64)
+    expect_length(buf, nbytes, "packed symbols")
+    return _on(widths).unpack_widths(buf, widths, dtype)
 
 
 def widths_nbytes(widths: Widths) -> int:
     """Bytes that symbols of these widths take."""
     return -(-int(widths.sum()) // 8)
+
+
+def _on(widths: Widths) -> Any:
+    return kernels.of(widths) if kernels.on_device(widths) else kernels.sized(widths.size)

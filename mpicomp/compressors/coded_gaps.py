@@ -73,7 +73,9 @@ class CodedGaps(Contractive):
         form, model, header = choose(counts, self.model)
         words = encode_symbols(symbols, model)
         length = np.frombuffer(varint(len(words)), dtype=np.uint8)
-        coded = np.concatenate([header, length, words, pack_widths(remainders, gaps.widths_of(symbols))])
+        widths = gaps.widths_of(symbols)
+        open_bits = pack_widths(remainders, widths, widths_nbytes(widths))
+        coded = np.concatenate([header, length, words, open_bits])
         if len(coded) >= split:
             form, coded = PACKED, packed[:split]
         return kernels.beside(x, np.concatenate([np.array([form], dtype=np.uint8), coded, packed[split:]]))
@@ -107,8 +109,10 @@ class CodedGaps(Contractive):
         stop = start + size
         symbols = decode_symbols(buf[start:stop], self._count(d), model)
         widths = gaps.widths_of(symbols)
-        split = stop + widths_nbytes(widths)
-        return gaps.indices_of(symbols, unpack_widths(buf[stop:split], widths), d), buf[split:]
+        nbytes = widths_nbytes(widths)
+        split = stop + nbytes
+        remainders = unpack_widths(buf[stop:split], widths, nbytes, np.uint64)
+        return gaps.indices_of(symbols, remainders, d), buf[split:]
 
     def _count(self, d: int) -> int:
         return resolve_count(self.C.k, d)

@@ -14,7 +14,7 @@ from mpicomp.coding.bits import Bytes
 from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_values
 from mpicomp.compressors.base import Array, check_count, resolve_count
 from mpicomp.compressors.sparsifier import gather, scatter_add
-from mpicomp.compressors.weighted import Weighted, Weights, check_weights, weights_in
+from mpicomp.compressors.weighted import Weighted, Weights, checked_weights, weights_in
 from mpicomp.keys import Key, remembered
 
 
@@ -37,7 +37,7 @@ class Importance(Weighted):
 
     def __post_init__(self) -> None:
         check_count(self.k)
-        check_weights(self.weights)
+        object.__setattr__(self, "weights", checked_weights(self.weights))
         check_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:

@@ -1,12 +1,13 @@
-"""The norm that travels in front of quantised coordinates."""
+"""The norms that travel in front of quantised coordinates."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.values import decode_values
-from mpicomp.compressors.base import check_choice
+from mpicomp.compressors.base import Array, check_choice
 from mpicomp.errors import DivergedError, MessageError
 
 
@@ -35,5 +36,25 @@ def decode_scale(buf: Bytes, values: str) -> float:
     """The norm in ``buf``.  Raises ``MessageError`` unless it is finite and not negative."""
     scale = float(decode_values(buf, 1, values)[0])
     if not 0 <= scale < np.inf:
-        raise MessageError(f"a norm of {scale} at the head of a message; it must be finite and not negative.")
+        raise _no_norm(scale)
     return scale
+
+
+def encode_norms(blocks: list[Array], values: str) -> Bytes:
+    """The 2-norms of several vectors, as ``encode_scale`` codes each."""
+    if kernels.on_device(blocks[0]):
+        return kernels.of(blocks[0]).norms(blocks, values)
+    return np.concatenate([encode_scale(kernels.of(block).norm(block, "2"), values)[0] for block in blocks])
+
+
+def decode_norms(buf: Bytes, count: int, values: str) -> Array:
+    """The ``count`` norms in ``buf``, float64.  Raises ``MessageError`` as ``decode_scale`` does."""
+    norms = decode_values(buf, count, values).astype(np.float64)
+    fit = (norms >= 0) & (norms < np.inf)
+    if not fit.all():
+        raise _no_norm(float(norms[~fit][0]))
+    return norms
+
+
+def _no_norm(scale: float) -> MessageError:
+    return MessageError(f"a norm of {scale} at the head of a message; it must be finite and not negative.")

@@ -5,36 +5,41 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
-from mpicomp.coding.levels import CODES, Levels, decode_levels, encode_levels, levels_nbytes
+from mpicomp.coding.levels import (
+    CODES,
+    MOST,
+    Bounds,
+    bounds_of,
+    decode_fixed,
+    decode_sparse,
+    encode_fixed,
+    encode_sparse,
+)
 from mpicomp.coding.values import WIDTH
 from mpicomp.compressors.base import Array, check_choice
-from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
-from mpicomp.compressors.weighted import Weighted, Weights, check_weights, weights_in
+from mpicomp.compressors.scale import check_scale_format, decode_norms, encode_norms
+from mpicomp.compressors.sparsifier import scatter_add
+from mpicomp.compressors.weighted import Weighted, Weights, checked_weights, weights_in
 from mpicomp.errors import ConfigError
 from mpicomp.kernels.reductions import norm
-from mpicomp.keys import Key
-
-MOST_LEVELS = 2**15 - 1
+from mpicomp.kernels.steps import block_ends
+from mpicomp.keys import Key, remembered
 
 
 class Grid(NamedTuple):
-    """What follows from the configuration and d.  ``starts``: where blocks begin; ``sizes``: of blocks.
+    """What follows from the configuration and d: r = 1/h, of shape (d,), and levels up to s_j = ceil(r_j).
 
-    r is 1/h, real numbers; coordinate j has the levels -s_j .. s_j, s_j = ceil(r_j), which take ``nbytes`` in
-    the fixed code.
+    They are where the vectors of a run are: on the device in use, if there is one.
     """
 
-    starts: list[int]
-    sizes: list[int]
     r: Array
-    s: Levels
-    nbytes: int
+    bounds: Bounds
 
 
 class Stepped(Weighted):
@@ -61,9 +66,9 @@ class Stepped(Weighted):
     def __post_init__(self) -> None:
         if isinstance(self.beta, bool) or not isinstance(self.beta, int | float):
             raise ConfigError(f"beta={self.beta!r}; allowed: a number.")
-        if not 0 < self.beta <= MOST_LEVELS:
-            raise ConfigError(f"beta={self.beta!r}; allowed: a number above 0 and at most {MOST_LEVELS}.")
-        check_weights(self.weights)
+        if not 0 < self.beta <= MOST:
+            raise ConfigError(f"beta={self.beta!r}; allowed: a number above 0 and at most {MOST}.")
+        object.__setattr__(self, "weights", checked_weights(self.weights))
         check_scale_format(self.values)
         check_choice("code", self.code, CODES)
 
@@ -76,31 +81,30 @@ class Stepped(Weighted):
         """1/h of shape (d,), for weights ``w``, which ``blocks`` are views of."""
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        return kernels.beside(x, self._compress(kernels.host(x), key))
-
-    def _compress(self, x: Array, key: Key) -> Bytes:
-        """The message for a vector on the host."""
-        grid = _grid(self, x.size)
-        magnitude = np.abs(x.astype(np.float64))
-        encoded = [encode_scale(norm(block, "2"), self.values) for block in np.split(x, grid.starts[1:])]
-        N = np.repeat([scale or 1.0 for _, scale in encoded], grid.sizes)
-        t = magnitude / N * grid.r
-        low = np.floor(t)
-        level = low + (key.private("dithering").words(x.size) < (t - low) * 2.0**32)
-        levels = np.where(x < 0, -level, level).astype(np.int64)
-        headers = [header for header, _ in encoded]
-        return np.concatenate([*headers, encode_levels(levels, grid.s, self.code)])
+        grid, parts = _grid_in_use(self, x.size), self.parts(x.size)
+        head = encode_norms(np.split(x, block_ends(x.size, parts)[:-1].tolist()), self.values)
+        norms, stream = decode_norms(head, parts, self.values), key.private("dithering").name
+        symbols = kernels.of(x).step_symbols(x, norms, grid.r, stream)
+        fixed = self.code == "fixed"
+        levels = encode_fixed(symbols, grid.bounds) if fixed else encode_sparse(symbols, grid.bounds.s)
+        return np.concatenate([head, levels])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        grid, w, buf = _grid(self, out.size), WIDTH[self.values], kernels.host(buf)
-        norms = [decode_scale(buf[w * b : w * (b + 1)], self.values) for b in range(len(grid.sizes))]
-        levels = decode_levels(buf[w * len(grid.sizes) :], grid.s, self.code)
-        step = np.divide(np.repeat(norms, grid.sizes), grid.r, out=np.zeros(out.size), where=grid.r > 0)
-        out += kernels.put(levels.astype(np.float64) * (step * scale))
+        grid, parts = _grid_in_use(self, out.size), self.parts(out.size)
+        split = WIDTH[self.values] * parts
+        norms = decode_norms(buf[:split], parts, self.values)
+        if self.code == "fixed":
+            symbols = decode_fixed(buf[split:], grid.bounds)
+            kernels.of(out).step_add(symbols, out, norms, grid.r, scale)
+        else:
+            kept, symbols = decode_sparse(buf[split:], grid.bounds.s)
+            block = np.searchsorted(kernels.put(block_ends(out.size, parts)), kept, side="right")
+            r = grid.r[kept]
+            scatter_add(out, (kept,), (symbols - np.ceil(r)) * (norms[block] / r * scale), 1.0)
 
     def nbytes(self, d: int) -> int | None:
-        grid = _grid(self, d)
-        return WIDTH[self.values] * len(grid.sizes) + grid.nbytes if self.code == "fixed" else None
+        head = WIDTH[self.values] * self.parts(d)
+        return head + _grid(self, d).bounds.nbytes if self.code == "fixed" else None
 
     def paper_bits(self, buf: Bytes, d: int) -> int:
         blocks = self.parts(d)  # from the length, since the widths depend on weights that a method may fit
@@ -112,10 +116,11 @@ class Stepped(Weighted):
         return np.divide(1.0, r, out=np.full(d, np.inf), where=r > 0)
 
     def variance(self, costs: Array) -> float:
-        grid, h = _grid(self, costs.size), self.steps(costs.size)
+        h = self.steps(costs.size)
         h[np.isinf(h)] = 0.0  # nothing is sent, and nothing is lost
-        first = np.add.reduceat((costs * h) ** 2, grid.starts) ** 0.5
-        second = np.add.reduceat(costs * h**2, grid.starts) / 4
+        starts = [0, *block_ends(costs.size, self.parts(costs.size))[:-1]]
+        first = np.add.reduceat((costs * h) ** 2, starts) ** 0.5
+        second = np.add.reduceat(costs * h**2, starts) / 4
         return float(np.minimum(first, second).max())
 
 
@@ -179,15 +184,23 @@ class BlockSteps(Stepped):
         return np.repeat(self.beta * lengths / np.sum(np.sqrt(sizes) * lengths), sizes)
 
 
+def _grid_in_use(c: Stepped, d: int) -> Grid:
+    device = kernels.device()
+    return _grid(c, d) if device is None else _placed(c, d, device)
+
+
 @lru_cache(maxsize=256)
 def _grid(c: Stepped, d: int) -> Grid:
     """Kept because a round's message asks for it at both ends, and the next round's again."""
-    w, parts = weights_in(c.weights, d), c.parts(d)
-    short, longer = divmod(d, parts)
-    sizes = [short + (b < longer) for b in range(parts)]
-    starts = [sum(sizes[:b]) for b in range(parts)]
-    r = c.resolution(w, np.split(w, starts[1:]))
-    s = np.ceil(r).astype(np.int64)
+    w = weights_in(c.weights, d)
+    r = c.resolution(w, np.split(w, block_ends(d, c.parts(d))[:-1]))
+    r = np.minimum(r, c.beta)  # which rounding may have left an r of beta above
     r.setflags(write=False)
-    s.setflags(write=False)
-    return Grid(starts, sizes, r, s, levels_nbytes(s))
+    return Grid(r, bounds_of(np.ceil(r).astype(np.int64)))
+
+
+@remembered(4)
+def _placed(c: Stepped, d: int, device: Any) -> Grid:
+    """The grid on the device in use."""
+    r, (s, widths, nbytes) = _grid(c, d)
+    return Grid(kernels.put(r), Bounds(kernels.put(s), kernels.put(widths), nbytes))

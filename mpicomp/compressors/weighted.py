@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
+from functools import cached_property
 from math import inf
 from typing import Self
 
@@ -40,16 +41,31 @@ class Weighted(Unbiased):
         return replace(self, weights=weights)  # type: ignore[type-var]  # subclasses are dataclasses
 
 
-def check_weights(weights: Weights) -> None:
-    """Raise ``ConfigError`` unless the weights are None, or finite, not negative and not all 0."""
-    if weights is None:
-        return
+class _HashedOnce(tuple[float, ...]):
+    """A tuple that keeps its hash: what follows from a compressor is looked up in each round."""
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return super().__hash__()
+
+
+def checked_weights(weights: Weights) -> Weights:
+    """The weights, which are hashed but once.
+
+    Raises ``ConfigError`` unless they are None, or finite, not negative and not all 0.
+    """
+    if weights is None or isinstance(weights, _HashedOnce):
+        return weights
     if not isinstance(weights, tuple) or not all(isinstance(w, int | float) for w in weights):
         raise ConfigError(
             f"weights={weights!r}; allowed: None, or a tuple with a number for each coordinate."
         )
     if not all(0 <= w < inf for w in weights) or not any(weights):
         raise ConfigError("weights are finite and not negative, and one of them at least is above 0.")
+    return _HashedOnce(weights)
 
 
 def weights_in(weights: Weights, d: int) -> Array:

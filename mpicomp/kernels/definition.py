@@ -24,8 +24,10 @@ from mpicomp.kernels.positions import (
 from mpicomp.kernels.reductions import norm
 from mpicomp.kernels.selection import at_least, nonzero, top_k
 from mpicomp.kernels.sign import sign_add, sign_pack
+from mpicomp.kernels.steps import step_add, step_symbols
 from mpicomp.kernels.values import from_wire, to_wire, wire_add
 from mpicomp.kernels.vectors import add_scaled, gather, scatter_add
+from mpicomp.kernels.widths import pack_widths, unpack_widths
 
 __all__ = [
     "add_scaled",
@@ -49,14 +51,18 @@ __all__ = [
     "natural_pack",
     "nonzero",
     "norm",
+    "pack_widths",
     "permute",
     "scatter_add",
     "sign_add",
     "sign_pack",
+    "step_add",
+    "step_symbols",
     "ternary_add",
     "ternary_pack",
     "to_wire",
     "top_k",
+    "unpack_widths",
     "wire_add",
     "words",
 ]

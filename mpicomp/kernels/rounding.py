@@ -6,6 +6,8 @@ rounds t up to the next level when w < frac(t) 2^32.
 
 from __future__ import annotations
 
+from math import ldexp
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,22 +19,28 @@ Levels = NDArray[np.int64]
 _WORDS = 2.0**32
 
 
-def uniform_levels(x: Float, scale: float, s: int, words: Words) -> Levels:
-    """sign(x) * rho(s |x| / scale), rho rounding to one of the two nearest integers without bias.
+def uniform_levels(x: Float, scale: float, r: float | NDArray[np.float64], words: Words) -> Levels:
+    """sign(x) * rho(r |x| / scale), rho rounding to one of the two nearest integers without bias.
 
-    With t = |x| (s / scale 2^32), rho is the upper one, where w < t mod 2^32, that is, the upper half of
-    ceil(t) + (2^32 - 1 - w).
+    With t = |x| (r (2^32 / scale)), rho is the upper one, where w < t mod 2^32, that is, the upper half of
+    ceil(t) + (2^32 - 1 - w).  ``r``: the levels of one sign, or, real numbers, those of each coordinate.
     """
     x, scale = lifted(x, scale)
-    gain = s / scale * _WORDS if scale else 0.0
+    gain = r * (_WORDS / scale if scale else 0.0)
     t = np.ceil(np.multiply(np.abs(x), gain, dtype=np.float64)).astype(np.uint64)
-    level = np.minimum((t + ~words) >> np.uint64(32), np.uint64(s)).astype(np.int64)
+    level = np.minimum((t + ~words) >> np.uint64(32), np.ceil(r).astype(np.uint64)).astype(np.int64)
     return np.where(x < 0, -level, level)
 
 
 def lifted(x: Float, scale: float) -> tuple[Float, float]:
     """x and its norm, times a power of two where the norm is so small that its inverse would overflow."""
-    return (np.ldexp(x, 600), scale * 2.0**600) if 0.0 < scale < 2.0**-900 else (x, scale)
+    exponent = lift(scale)
+    return (np.ldexp(x, exponent), ldexp(scale, exponent)) if exponent else (x, scale)
+
+
+def lift(scale: float) -> int:
+    """The exponent of that power."""
+    return 600 if 0.0 < scale < 2.0**-900 else 0
 
 
 def powers_of_two(magnitude: NDArray[np.float64], lowest: int, words: Words) -> Levels:

@@ -18,7 +18,8 @@ from scipy.sparse import issparse
 FUNCTIONS = {
     "abs", "any", "all", "argsort", "array_equal", "concatenate", "copy", "cumsum", "diagonal", "dot",
     "einsum", "empty_like", "flatnonzero", "full_like", "hstack", "isfinite", "max", "may_share_memory",
-    "mean", "min", "ones_like", "outer", "ravel", "repeat", "reshape", "sort", "split", "stack", "sum",
+    "mean", "min", "ones_like", "outer", "ravel", "repeat", "reshape", "searchsorted", "sort", "split",
+    "stack", "sum",
     "where", "zeros_like",
 }  # fmt: skip
 

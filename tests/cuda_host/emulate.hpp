@@ -148,6 +148,8 @@ T __shfl_up_sync(unsigned, T v, int step) {
     return emulation::exchange(v, (unsigned)(lane >= step ? lane - step : lane));
 }
 
+static inline void __syncwarp() { emulation::exchange(0, threadIdx.x & 31); }
+
 template <typename T>
 T atomicAdd(T* p, T v) {
     T old = *p;
@@ -175,6 +177,10 @@ static inline int __popc(unsigned v) { return __builtin_popcount(v); }
 static inline int __ffs(int v) { return __builtin_ffs(v); }
 static inline int __clzll(long long v) { return v ? __builtin_clzll((unsigned long long)v) : 64; }
 
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
+
 static inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum) {
     for (int byte = 0; byte < 32; byte += 8) sum += (a >> byte & 255) * (b >> byte & 255);
     return sum;
@@ -193,6 +199,7 @@ static inline double __longlong_as_double(long long v) { return same_bits<double
 static inline long long __double2ll_ru(double v) {
     return v < 9.2e18 ? (long long)std::ceil(v) : 0x7fffffffffffffffll;
 }
+using std::ceil;
 using std::fabs;
 using std::fma;
 using std::sqrt;

@@ -35,7 +35,7 @@ def dither_pack(x: Float, scale: float, s: int, width: int, stream: StreamName) 
     """Symbols of ``width`` bits: x_j / scale rounded to the multiples of 1/s; scale >= max |x_j|."""
     y, norm = lifted(x, scale)
     words = packing.packed(x.size, width)
-    gain, key = s / norm * 2.0**32 if norm else 0.0, name(stream)
+    gain, key = s * (2.0**32 / norm) if norm else 0.0, name(stream)
     sliced(lambda a, b: _dither_pack(y[a:b], gain, s, width, key, a // 4, words[a // 64 * width :]), x.size)
     return packing.message(words, x.size, width)
 
@@ -50,7 +50,7 @@ def ternary_pack(x: Float, scale: float, stream: StreamName) -> Bytes:
     """The levels -1, 0, 1 as trits; scale >= max |x_j|."""
     y, norm = lifted(x, scale)
     trits = np.empty(-(-x.size // 5), dtype=np.uint8)
-    gain, key = 1.0 / norm * 2.0**32 if norm else 0.0, name(stream)
+    gain, key = 2.0**32 / norm if norm else 0.0, name(stream)
     sliced(lambda a, b: _ternary_pack(y[a:b], gain, key, a // 4, trits[a // 5 : -(-b // 5)]), x.size)
     return trits
 

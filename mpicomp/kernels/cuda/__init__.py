@@ -13,10 +13,11 @@ from mpicomp.kernels.cuda.levels import Levels
 from mpicomp.kernels.cuda.natural import Natural
 from mpicomp.kernels.cuda.positions import Positions
 from mpicomp.kernels.cuda.sign import Signs
+from mpicomp.kernels.cuda.steps import Steps
 from mpicomp.kernels.cuda.values import Values
 
 
-class Kernels(Draws, Positions, Values, Signs, Natural, Levels):
+class Kernels(Draws, Positions, Values, Signs, Natural, Levels, Steps):
     """The kernels on one device.
 
     Under the names that ``definition`` has, and in two ways more: index sets and values are coded whole,

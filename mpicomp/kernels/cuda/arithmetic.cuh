@@ -162,7 +162,7 @@ FUNCTION i64 permuted(i64 position, i64 d, int bits, const u32* keys) {
 // --- stochastic rounding: a word w rounds up when w < frac 2^32 ---
 
 // What magnitudes are multiplied with on the way to levels: by `lift` first, 1 unless the norm is so small
-// that its inverse would overflow, then by levels / norm times a power of two.
+// that its inverse would overflow, then by levels times a power of two over the norm.
 struct Gain {
     double lift, factor;
 };
@@ -173,7 +173,7 @@ FUNCTION Gain gain_of(double norm, double levels, double times) {
         by.lift = power_of_two(600);
         norm *= by.lift;
     }
-    if (norm != 0) by.factor = levels / norm * times;
+    if (norm != 0) by.factor = levels * (times / norm);
     return by;
 }
 

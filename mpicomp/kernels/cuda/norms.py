@@ -13,29 +13,31 @@ MEAN, ROOT, MAX = 1, 2, 3  # what sums.cu's `finish` makes of a sum
 class Norms(Launching):
     """The norm at the head of a message."""
 
-    def _scale(self, x: Array, kind: int, head: Array) -> Array:
-        """[what is in ``head``, the exact norm], without waiting; ``head``: the first bytes of a message.
+    def _scale(self, x: Array, kind: int, head: Array, scale: Array | None = None) -> Array:
+        """[what is in ``head``, the exact norm], in ``scale`` if given, without waiting.
 
-        ``kind`` is ROOT, of the sum of squares, or MAX.
+        ``head``: the bytes of the norm in a message.  ``kind`` is ROOT, of the sum of squares, or MAX.
         """
         largest = self._largest(x) if kind == MAX or x.dtype == np.float64 else None
         sums = None
         if kind == ROOT:
             sums = self._empty(-(-x.size // 1024), np.float64)
             self._dense(x.size, "sums", f"squares_{suffix(x)}", x, x.size, or_null(largest), sums)
-        return self._finish(sums, x.size, kind, largest, head)
+        return self._finish(sums, x.size, kind, largest, head, scale)
 
     def _largest(self, x: Array) -> Array:
         largest = self.xp.zeros(1, dtype=np.uint64)
         self._dense(x.size, "sums", f"largest_{suffix(x)}", x, x.size, largest)
         return largest
 
-    def _finish(self, sums: Array, d: int, kind: int, largest: Array | None, head: Array) -> Array:
+    def _finish(
+        self, sums: Array, d: int, kind: int, largest: Array | None, head: Array, scale: Array | None = None
+    ) -> Array:
         while sums is not None and sums.size > 2**15:
             upper = self._empty(-(-sums.size // 1024), np.float64)
             self._dense(sums.size, "sums", "sums_f64", sums, sums.size, upper)
             sums = upper
-        scale = self._empty(2, np.float64)
+        scale = self._empty(2, np.float64) if scale is None else scale
         self.device.launch(
             "sums", "finish", 1, 1024,
             or_null(sums), 0 if sums is None else sums.size, d, kind, or_null(largest),
@@ -43,10 +45,11 @@ class Norms(Launching):
         )  # fmt: skip
         return scale
 
-    def _expect_fits(self, scale: Array, values: str) -> None:
+    def _expect_fits(self, scales: Array, values: str) -> None:
+        """Wait; raise ``DivergedError`` if one of these norms is infinite in its format."""
         infinite, *_ = self._noted()
         if infinite:
-            exact = float(self.device.host(scale)[1])
+            exact = self.device.host(scales)[1::2].max()
             raise DivergedError(
                 f"a norm of {exact:.3g} does not fit the wire format {values!r} (allowed: f4, f8)."
             )

@@ -1,0 +1,39 @@
+"""Levels of norms that differ from block to block, in steps that differ from coordinate to coordinate.
+
+A coordinate of resolution r has the levels -s .. s, s = ceil(r), for which the symbols 0 .. 2 s stand; level
+l is the number l N/r, N being the norm of its block.  Blocks are contiguous, and their sizes differ by at
+most one, the larger ones first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.kernels.philox import StreamName, words
+from mpicomp.kernels.rounding import Float, uniform_levels
+
+Reals = NDArray[np.float64]
+Symbols = NDArray[np.uint16]
+
+
+def step_symbols(x: Float, norms: Reals, r: Reals, stream: StreamName) -> Symbols:
+    """The symbols of r x / N, rounded without bias; N >= |x_j| in each block, r below 2^15."""
+    starts = block_ends(x.size, norms.size)[:-1]
+    draws = np.split(words(stream, 0, x.size), starts)
+    blocks = zip(np.split(x, starts), norms.tolist(), np.split(r, starts), draws, strict=True)
+    level = np.concatenate([uniform_levels(*block) for block in blocks])
+    return (np.ceil(r) + level).astype(np.uint16)
+
+
+def step_add(symbols: Symbols, out: Float, norms: Reals, r: Reals, scale: float) -> None:
+    """out += scale N/r times the levels; where r is 0 there is none but 0."""
+    N = np.repeat(norms, np.diff(block_ends(out.size, norms.size), prepend=0))
+    step = np.divide(N, r, out=np.zeros(out.size), where=r > 0) * scale
+    out += (symbols - np.ceil(r)) * step
+
+
+def block_ends(d: int, blocks: int) -> NDArray[np.int64]:
+    """Where the blocks of d coordinates end."""
+    short, longer = divmod(d, blocks)
+    return np.cumsum(short + (np.arange(blocks) < longer))
