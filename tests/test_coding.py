@@ -197,37 +197,45 @@ def packed_together(d: int, k: int, a_byte: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("a_byte", range(1, 9))
-@pytest.mark.parametrize("d", [300, 1000, 9999])
-def test_a_coded_bitmap_has_room_for_every_set(d, a_byte):
+@pytest.mark.parametrize(("d", "step"), [(300, 7), (1000, 25), (9999, 249), (70_000, 10_500)])
+def test_a_coded_bitmap_has_room_for_every_set(d, step, a_byte):
     """Sets of every kind of byte: of one element, of two together, .., of eight; at either end."""
-    for k in range(max(1, d // 20), d // 2 + 1, max(1, d // 40)):
+    for k in range(max(1, d // 20), d // 2 + 1, step):
         together = packed_together(d, k, a_byte)
         for subset in (together, d - 1 - together[::-1]):
             bitmap = np.packbits(np.isin(np.arange(d), subset), bitorder="little")
             assert np.array_equal(bitmaps.decode(bitmaps.encode(bitmap, d, k), d, k), bitmap)
 
 
-def test_the_bytes_of_a_coded_bitmap():
-    """By the description in docs/wire.md, with exact integers."""
-    d, k = 300, 40
+@pytest.mark.parametrize(("d", "k", "nbytes"), [(300, 40, 24), (70_000, 9000, 4876)])
+def test_the_bytes_of_a_coded_bitmap(d, k, nbytes):
+    """By the description in docs/wire.md, with exact integers; of one run, and of three."""
     subset = some_subset(d, k)
     buf = encode_indices(subset, d)
-    assert len(buf) == bitmaps.nbytes(d, k) == 24 < index_nbytes(d, 75)
+    assert len(buf) == bitmaps.nbytes(d, k) == nbytes < index_nbytes(d, d // 4)
     f = [ceil(2**16 * Fraction(k, d) ** c * Fraction(d - k, d) ** (8 - c)) for c in range(9)]
     of = [f[byte.bit_count()] for byte in range(256)]
     of[0] = 2**16 - sum(of[1:])
-    words = [int.from_bytes(buf[i : i + 4].tobytes(), "little") for i in range(0, len(buf), 4)]
-    state, bits = 0, []
-    for _ in range(38):
-        while state < 2**32 and words:
-            state = 2**32 * state + words.pop()
-        slot, byte = state % 2**16, 0
-        while slot >= of[byte]:
-            slot -= of[byte]
-            byte += 1
-        bits += [byte >> bit & 1 for bit in range(8)]
-        state = of[byte] * (state // 2**16) + slot
-    assert state == 2**16 and not words
+    count = -(-d // 8)
+    runs = -(-count // 4096)
+    head = 4 * -(-runs // 2) if runs > 1 else 0
+    words = [int.from_bytes(buf[i : i + 4].tobytes(), "little") for i in range(head, len(buf), 4)]
+    counts = buf[:head].view("<u2").tolist()[:runs] if runs > 1 else [len(words)]
+    bits = []
+    for run in range(runs):
+        stack, words = words[: counts[run]], words[counts[run] :]
+        state = 0
+        for _ in range(min(4096, count - 4096 * run)):
+            while state < 2**32 and stack:
+                state = 2**32 * state + stack.pop()
+            slot, byte = state % 2**16, 0
+            while slot >= of[byte]:
+                slot -= of[byte]
+                byte += 1
+            bits += [byte >> bit & 1 for bit in range(8)]
+            state = of[byte] * (state // 2**16) + slot
+        assert state == 2**16 and not stack
+    assert not any(words)
     assert np.flatnonzero(bits).tolist() == subset.tolist()
 
 

@@ -11,6 +11,7 @@ from mpicomp.coding import bitmaps
 from mpicomp.coding.bits import packed_nbytes
 from mpicomp.errors import MessageError
 from mpicomp.kernels import definition
+from mpicomp.kernels.ans import RUN, table_nbytes
 from tests.backends import assert_same, compiled, damaged
 from tests.conformance import fuzz
 
@@ -147,9 +148,32 @@ def test_coded_bitmaps(drawn, data):
 
 
 @fuzz
-@given(st.binary(max_size=60), st.integers(0, 60), st.integers(1, 50))
+@given(st.binary(max_size=60), st.sampled_from([0, 7, 60, RUN, RUN + 1, 5 * RUN]), st.integers(1, 50))
 def test_any_bytes_as_coded_bitmaps(data, count, k):
     assert_decoded_alike(np.frombuffer(data, np.uint8), count, bitmaps.frequencies(100, k))
+
+
+@pytest.mark.parametrize("count", [RUN, RUN + 1, 2 * RUN, 3 * RUN + 7, 4 * RUN, 5 * RUN - 1, 9 * RUN + 1])
+def test_bitmaps_of_many_runs(count):
+    """Of as many as are coded at once, and of fewer and more; damaged in the table, in a run, at the end."""
+    frequencies, rng = bitmaps.frequencies(8 * count, count), np.random.default_rng(count)
+    symbols = np.packbits(rng.random(8 * count) < 1 / 8)
+    head, size = table_nbytes(count), 2 * count + 1000
+    buf = compiled.ans_encode(symbols, frequencies, size)
+    assert_same(buf, definition.ans_encode(symbols, frequencies, size))
+    counts = buf[:head].view("<u2")
+    used = head + 4 * int(counts.sum()) if head else int(np.flatnonzero(buf)[-1]) + 1
+    for on in (compiled, definition):
+        assert_same(on.ans_decode(buf[:used], count, frequencies), symbols)
+        assert_same(on.ans_decode(np.append(buf[:used], np.zeros(5, np.uint8)), count, frequencies), symbols)
+    for at in {0, head // 2, head - 1, head, head + 1000, used - 1} - {-1}:
+        wrong = buf[:used].copy()
+        wrong[at] ^= 16
+        assert_decoded_alike(wrong, count, frequencies)
+    for cut in (0, 1, head // 2, head, used // 2):
+        with pytest.raises(MessageError):
+            compiled.ans_decode(buf[:cut], count, frequencies)
+        assert_decoded_alike(buf[:cut], count, frequencies)
 
 
 def assert_decoded_alike(buf, count, frequencies):

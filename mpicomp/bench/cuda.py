@@ -33,6 +33,7 @@ from mpicomp.compressors import (
     Sign,
     Ternary,
     TopK,
+    VaryingSteps,
 )
 from mpicomp.compressors.base import Compressor
 from mpicomp.kernels.cuda import Kernels
@@ -127,7 +128,9 @@ def _compressors(d: int) -> Iterator[tuple[str, Compressor, float, float]]:
         yield f"dithering s={s} p={p}", Dithering(s, p), 8 * d, 8 * d
     yield "ternary", Ternary(), 8 * d, 8 * d
     yield "natural dithering s=7 p=2", NaturalDithering(7), 8 * d, 8 * d
+    yield "varying steps beta=3000", VaryingSteps(3000.0), 16 * d, 16 * d
     yield "TopK 1%", TopK(d // 100), 8 * d, sent
+    yield "TopK 10%", TopK(d // 10), 8 * d, 10 * sent
     yield "hard threshold 1%", HardThreshold(_ONE_PERCENT), 4 * d, sent
     yield "RandK 1% uniform", RandK(d // 100), sent / 2, sent
     yield "PermK uniform, 100 workers", PermK(), sent / 2, sent

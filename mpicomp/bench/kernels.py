@@ -25,6 +25,7 @@ from mpicomp.compressors import (
     Sign,
     Ternary,
     TopK,
+    VaryingSteps,
 )
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key, forget
@@ -58,7 +59,9 @@ CASES = [
     Case(Dithering(127, "inf")),
     Case(NaturalDithering(7)),
     Case(Ternary()),
+    Case(VaryingSteps(3000.0)),
     Case(TopK(0.01)),
+    Case(TopK(0.1)),
     Case(HardThreshold(_ONE_PERCENT)),
     Case(RandK(0.01)),
     Case(PermK()),

@@ -18,7 +18,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
-from mpicomp.kernels.ans import TOTAL, Frequencies
+from mpicomp.kernels.ans import RUN, TOTAL, Frequencies, table_nbytes
 
 _ONE = 2**32  # a bit, in sizes
 _ONES = np.bitwise_count(np.arange(256))  # the bits that each byte sets
@@ -57,12 +57,16 @@ def nbytes(d: int, k: int) -> int:
     """Bytes that are enough for every bitmap of d bits with k set, 0 < k <= d/2.
 
     A byte with c > 0 bits set takes no more than a zero byte and c log2((d-k)/k) bits, since its frequency
-    is rounded up.  18 bits are the coder's start and its end, 2^-15 a byte its rounding.
+    is rounded up.  18 bits are the start and the end of a run, 2^-15 a byte its rounding; of several runs
+    each has whole words, up to 32 bits more.
     """
     zero = _log2(TOTAL, int(frequencies(d, k)[0]))
     count = -(-d // 8)
-    bits = count * (zero + _ONE // 2**15) + k * _log2(d - k, k)
-    return -(-(bits + 18 * _ONE) // (8 * _ONE))
+    runs = -(-count // RUN)
+    bits = count * (zero + _ONE // 2**15) + k * _log2(d - k, k) + runs * 18 * _ONE
+    if runs == 1:
+        return -(-bits // (8 * _ONE))
+    return table_nbytes(count) + 4 * (bits // (32 * _ONE) + runs)
 
 
 def _log2(a: int, b: int) -> int:

@@ -36,10 +36,11 @@ class Bounds(NamedTuple):
     nbytes: int  # of them all
 
 
-def bounds_of(s: NDArray[np.integer]) -> Bounds:
+def bounds_of(s: NDArray[np.floating] | NDArray[np.integer]) -> Bounds:
     """The ``Bounds`` of these s_j."""
-    widths = _bits(2 * s.astype(np.int64))
-    return Bounds(s.astype(np.uint16), widths, widths_nbytes(widths))
+    s = s.astype(np.uint16)
+    widths = _bits(2 * s)
+    return Bounds(s, widths, widths_nbytes(widths))
 
 
 def encode_fixed(symbols: Symbols, bounds: Bounds) -> Bytes:
@@ -81,8 +82,8 @@ def decode_sparse(buf: Bytes, s: Symbols) -> tuple[Indices, Symbols]:
 
 
 def _bits(most: NDArray[np.integer]) -> Widths:
-    """The number of bits of each of these, 0 for 0."""
-    return np.frexp(most.astype(np.float64))[1].astype(np.uint8)
+    """The number of bits of each of these, which are below 2^16: 0 for 0."""
+    return np.frexp(most.astype(np.float32))[1].astype(np.uint8)
 
 
 def _expect_within(beyond: Any) -> None:

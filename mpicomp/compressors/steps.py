@@ -196,7 +196,7 @@ def _grid(c: Stepped, d: int) -> Grid:
     r = c.resolution(w, np.split(w, block_ends(d, c.parts(d))[:-1]))
     r = np.minimum(r, c.beta)  # which rounding may have left an r of beta above
     r.setflags(write=False)
-    return Grid(r, bounds_of(np.ceil(r).astype(np.int64)))
+    return Grid(r, bounds_of(np.ceil(r)))
 
 
 @remembered(4)

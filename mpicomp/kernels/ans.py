@@ -1,8 +1,12 @@
 """Bytes coded under a model that both ends know, by asymmetric numeral systems (Duda, arXiv 1311.2540).
 
 A byte of frequency f in ``TOTAL`` takes log2(TOTAL/f) bits.  The coder is a stack: the encoder goes through
-the bytes backwards, so that the decoder, which starts from the end of the message, meets them in order.
-Its state holds less than 2^64; what would not fit is moved to the message, 32 bits at a time.
+the bytes backwards, so that the decoder, which starts from the end of the words, meets them in order.
+Its state holds less than 2^64; what would not fit is moved to the words, 32 bits at a time.
+
+Each step waits for the one before.  So the bytes are coded in runs of ``RUN``, each with a state of its
+own: a processor codes some at once, a GPU all.  A message has the words of its one run; or, of several, the
+number of words of each, 16 bits, filled up to whole words, then their words, one run after the other.
 """
 
 from __future__ import annotations
@@ -17,12 +21,28 @@ from mpicomp.errors import MessageError
 
 TOTAL = 2**16
 START = 2**16  # the encoder's first state, and the decoder's last
+RUN = 2**12  # bytes
 
 Frequencies = NDArray[np.uint32]  # of the 256 bytes: at least 1 each, TOTAL together
+Words = NDArray[np.uint32]
 
 
 def ans_encode(symbols: Bytes, frequencies: Frequencies, nbytes: int) -> Bytes:
-    """The words for ``symbols``, and zeros after them to fill ``nbytes``, which must be enough."""
+    """The message for ``symbols``, and zeros after it to fill ``nbytes``, which must be enough."""
+    runs = [_encode(symbols[a : a + RUN], frequencies) for a in range(0, symbols.size, RUN)]
+    return laid_out(np.concatenate(runs), [run.size for run in runs], nbytes)
+
+
+def ans_decode(buf: Bytes, count: int, frequencies: Frequencies) -> Bytes:
+    """The ``count`` bytes that ``buf`` holds.  Raises ``MessageError`` unless it holds just so many."""
+    words, ends = found(buf, count)
+    symbols = np.empty(count, dtype=np.uint8)
+    for n, run in enumerate(np.split(words, ends[:-1])):
+        symbols[n * RUN : (n + 1) * RUN] = _decode(run, min(RUN, count - n * RUN), frequencies)
+    return symbols
+
+
+def _encode(symbols: Bytes, frequencies: Frequencies) -> Words:
     of, below = frequencies.tolist(), _below(frequencies)
     state, words = START, []
     for symbol in reversed(symbols.tolist()):
@@ -31,28 +51,37 @@ def ans_encode(symbols: Bytes, frequencies: Frequencies, nbytes: int) -> Bytes:
             words.append(state & 0xFFFFFFFF)
             state >>= 32
         state = (state // f << 16) + state % f + below[symbol]
-    message = np.array([*words, state & 0xFFFFFFFF, state >> 32], dtype="<u4").view(np.uint8)
-    return filled(message, nbytes)
+    return np.array([*words, state & 0xFFFFFFFF, state >> 32], dtype="<u4")
 
 
-def ans_decode(buf: Bytes, count: int, frequencies: Frequencies) -> Bytes:
-    """The ``count`` bytes that ``buf`` holds.  Raises ``MessageError`` unless it holds just so many."""
+def _decode(words: Words, count: int, frequencies: Frequencies) -> Bytes:
     of, below = frequencies.tolist(), _below(frequencies)
-    words = whole_words(buf).tolist()
+    stack = words.tolist()
     state, symbols = 0, bytearray(count)
+    while state < 2**32 and stack:
+        state = state << 32 | stack.pop()
     for n in range(count):
-        while state < 2**32 and words:
-            state = state << 32 | words.pop()
         slot = state & 0xFFFF
         symbol = symbols[n] = bisect_right(below, slot) - 1
         state = of[symbol] * (state >> 16) + slot - below[symbol]
-    if words or state != START:
+        if state < 2**32 and stack:
+            state = state << 32 | stack.pop()
+    if stack or state != START:
         raise unended()
     return np.frombuffer(symbols, dtype=np.uint8)
 
 
-def filled(message: Bytes, nbytes: int) -> Bytes:
-    """The message and zeros after it, or without some of the zeros that it ends with."""
+def table_nbytes(count: int) -> int:
+    """Bytes in front of the words of ``count`` bytes."""
+    runs = -(-count // RUN)
+    return 4 * -(-runs // 2) if runs > 1 else 0
+
+
+def laid_out(words: Words, counts: list[int], nbytes: int) -> Bytes:
+    """The message of these runs, and zeros after it, or without some of the zeros that it ends with."""
+    table = np.zeros(2 * -(-len(counts) // 2) if len(counts) > 1 else 0, dtype="<u2")
+    table[: len(counts)] = counts[: table.size]
+    message = np.concatenate([table.view(np.uint8), words.view(np.uint8)])
     out = np.zeros(nbytes, dtype=np.uint8)
     out[: message.size] = message[:nbytes]
     if message[nbytes:].any():
@@ -60,11 +89,23 @@ def filled(message: Bytes, nbytes: int) -> Bytes:
     return out
 
 
-def whole_words(buf: Bytes) -> NDArray[np.uint32]:
-    """The bytes as words of 32 bits, with zeros after them as needed."""
-    words = np.zeros(-(-buf.size // 4), dtype="<u4")
-    words.view(np.uint8)[: buf.size] = buf
-    return words
+def found(buf: Bytes, count: int) -> tuple[Words, NDArray[np.int64]]:
+    """The words of the runs of ``count`` bytes, and where each run's end.
+
+    A last word may lack zeros; those after the words of several runs are ignored, whatever they are.
+    Raises ``MessageError`` if there are fewer words than the message tells of.
+    """
+    runs, head = -(-count // RUN), table_nbytes(count)
+    if buf.size < head:
+        raise unended()
+    words = np.zeros(-(-(buf.size - head) // 4), dtype="<u4")
+    words.view(np.uint8)[: buf.size - head] = buf[head:]
+    if runs <= 1:
+        return words, np.array([words.size])
+    ends = np.cumsum(np.frombuffer(buf[:head].tobytes(), dtype="<u2")[:runs], dtype=np.int64)
+    if ends[-1] > words.size:
+        raise unended()
+    return words[: ends[-1]], ends
 
 
 def unended() -> MessageError:

@@ -4,10 +4,9 @@ Arrays live on the device and what is returned stays there.  x: contiguous, one-
 float64.  A ``stream`` is (key, upper counter lanes), as for ``kernels.philox.words``.
 
 Streams.  Every launch, allocation and copy goes to the current CUDA stream of the calling thread.  A
-function that may raise, that returns a number or an array whose size depends on the data, or that codes a
-dense set of indices (the host does), ends by waiting for that stream, and for no other; what only moves
-or selects (``words``, ``permute``, ``top_k``, ``encode_indices`` of a sparse set, ``gather``,
-``scatter_add``, ``add_scaled``, ``decode_values``) does not wait.
+function that may raise, or that returns a number or an array whose size depends on the data, ends by
+waiting for that stream, and for no other; what only moves or selects (``words``, ``permute``, ``top_k``,
+``encode_indices``, ``gather``, ``scatter_add``, ``add_scaled``, ``decode_values``) does not wait.
 Bytes that are handed to MPI or to another stream have to be waited for by whoever hands them over.
 
 Nothing is added from a message that is refused; its length is the caller's to check.  Indices are not checked

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding import bitmaps
 from mpicomp.coding.bits import expect_length, packed_nbytes
 from mpicomp.coding.indices import _BITMAP, _CODED, _RAW, _layout, index_nbytes
+from mpicomp.kernels.cuda.bitmaps import Bitmaps
 from mpicomp.kernels.cuda.launch import Array, or_null
-from mpicomp.kernels.cuda.selection import Selection, words_of
+from mpicomp.kernels.cuda.selection import words_of
 from mpicomp.kernels.positions import refused
 
 
-class Positions(Selection):
+class Positions(Bitmaps):
     """Sets of positions to bytes and back."""
 
     def encode_indices(self, indices: Array, d: int) -> Array:
@@ -25,8 +25,7 @@ class Positions(Selection):
             return out
         layout, _ = _layout(d, k)
         if layout == _CODED:
-            bitmap = self.device.host(self._marks(indices, _BITMAP, d))
-            return self.put(bitmaps.encode(bitmap, d, k))
+            return self.encode_bitmap(self._marks(indices, _BITMAP, d), d, k)
         width = _symbol_width(layout, d)
         split = packed_nbytes(k, width)
         self._each(split, "indices", "pack_lower", indices, k, width, out, split)
@@ -50,7 +49,7 @@ class Positions(Selection):
     def _decode_indices(self, buf: Array, d: int, k: int) -> Array:
         layout, _ = _layout(d, k)
         if layout == _CODED:
-            layout, buf = _BITMAP, self.put(bitmaps.decode(self.device.host(buf), d, k))
+            layout, buf = _BITMAP, self.decode_bitmap(buf, d, k)
         width = _symbol_width(layout, d)
         split = packed_nbytes(k, width)
         upper = None
