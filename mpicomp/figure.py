@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +52,8 @@ VERTICAL: dict[str, tuple[str, Value]] = {
 class Picture:
     """What the panels of one problem show.  ``curves`` has the runs of each label, one a seed.
 
-    ``x`` and ``y`` are names out of ``suite.AXES``; there is a panel for each x.
+    ``x`` and ``y`` are names out of ``suite.AXES``; there is a panel for each x.  ``missing`` says which runs
+    there were that cannot be drawn.
     """
 
     title: str
@@ -61,6 +63,7 @@ class Picture:
     target: float | None = None
     x: tuple[str, ...] = ("rounds", "up", "both", "seconds")
     y: str = "gradient"
+    missing: str = ""
 
 
 def horizontal(n: int) -> dict[str, tuple[str, Value]]:
@@ -85,7 +88,8 @@ def draw(picture: Picture) -> Figure:
     _draw_problem(panels, picture, list(picture.curves))
     for axes in panels[::columns]:
         axes.set_ylabel(VERTICAL[picture.y][0])
-    panels[0].set_title(picture.subtitle, loc="left", fontsize=9.5, color="#444444", pad=10)
+    subtitle = _lines(picture.subtitle, picture.missing, 150 if columns > 1 else 70)
+    panels[0].set_title(subtitle, loc="left", fontsize=9.5, color="#444444", pad=10)
     return _finish(figure, panels, picture.title)
 
 
@@ -101,12 +105,16 @@ def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
     for i, picture in enumerate(pictures):
         own = panels[i::columns] if x > 1 else panels[i : i + 1]
         _draw_problem(own, picture, labels)
-        own[0].set_title(picture.title, fontsize=10.5)
+        own[0].set_title(_lines(picture.title, picture.missing, 55), fontsize=10.5)
     for axes in panels[::columns]:
         axes.set_ylabel(VERTICAL[pictures[0].y][0])
     for axes in panels[len(pictures) * x :]:
         axes.remove()
     return _finish(figure, panels[: len(pictures) * x], title)
+
+
+def _lines(above: str, missing: str, width: int) -> str:
+    return "\n".join([above, *wrap(missing, width)])
 
 
 def _figure(rows: int, columns: int, sharey: bool) -> tuple[Figure, list[Axes]]:

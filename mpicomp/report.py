@@ -5,6 +5,7 @@ The folder of a comparison or a study gets ``table.md``, ``table.json`` and ``fi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -82,16 +83,26 @@ def plot(folders: Sequence[str | Path], path: str | Path | None = None) -> Path:
 
 
 def picture_of(comparison: Comparison) -> Picture:
-    """A curve for each method of which some seed did not diverge."""
+    """A curve for each method of which some seed did not diverge; what did is named."""
     suite = comparison.suite
     curves: dict[str, list[list[Row]]] = {}
+    diverged = Counter[str]()
     for outcome in comparison.outcomes:
-        if outcome.summary.get("status") != "diverged" and outcome.rows:
+        if outcome.summary.get("status") == "diverged":
+            diverged[outcome.label] += 1
+        elif outcome.rows:
             curves.setdefault(outcome.label, []).append(outcome.rows)
+    seeds = len(suite.seeds)
+    missing = ", ".join(
+        label + (f" ({count} of {seeds} seeds)" if seeds > 1 else "") for label, count in diverged.items()
+    )
     subtitle = f"{to_text(suite.problem)}, {suite.workers} workers{_ranks(comparison.outcomes)}"
     if len(suite.seeds) > 1:
         subtitle += f"; median and range of {len(suite.seeds)} seeds"
-    return Picture(suite.title, subtitle, suite.workers, curves, suite.target_grad_norm_sq, suite.x, suite.y)
+    return Picture(
+        suite.title, subtitle, suite.workers, curves, suite.target_grad_norm_sq, suite.x, suite.y,
+        f"diverged: {missing}" if missing else "",
+    )  # fmt: skip
 
 
 def _ranks(outcomes: Sequence[Outcome]) -> str:

@@ -307,6 +307,7 @@ def test_predict_on_the_command_line():
     ("arguments", "said"),
     [
         (("--up", "1", "--rate", "1gbit"), "either --problem and --method, or --up and --down"),
+        (("--up", "nan", "--down", "1", "--rate", "1gbit"), "messages of nan and 1.0 bytes; allowed: finite"),
         (("--up", "1", "--down", "1", "--rate", "1gb"), "rate '1gb'; allowed: a number with one of kbit"),
     ],
 )

@@ -19,7 +19,7 @@ from mpicomp.errors import ConfigError, DivergedError, RecordError
 from mpicomp.methods import DIANA, GD
 from mpicomp.problems import Quadratics
 from mpicomp.record import Row
-from mpicomp.report import _picture_of_runs, draw, picture_of, plot, publish
+from mpicomp.report import _picture_of_runs, draw, draw_all, picture_of, plot, publish
 from mpicomp.results import Comparison, read_comparison, unfinished
 from mpicomp.run import run
 from mpicomp.suite import Entry, Part, load_suite, parse_part, parse_suite
@@ -405,6 +405,20 @@ def test_the_figure_has_four_panels(done):
         line = axes.get_lines()[0]
         assert axes.get_yscale() == "log"
         assert (line.get_xdata()[-1], line.get_ydata()[-1]) == (end, last.grad_norm_sq)
+
+
+def test_the_figure_says_what_diverged(done):
+    """Of all seeds, and of some, whose curve is that of the others."""
+    _, comparison = done
+    *others, one = [o for o in comparison.outcomes if o.label == "DIANA RandK"]
+    lost = replace(one, summary=one.summary | {"status": "diverged"})
+    outcomes = tuple(lost if o is one else o for o in comparison.outcomes)
+    picture = picture_of(replace(comparison, outcomes=outcomes))
+    assert picture.curves["DIANA RandK"] == [o.rows for o in others]
+    assert picture.missing == "diverged: DIANA RandK (1 of 3 seeds), too far (3 of 3 seeds)"
+    assert picture.missing in draw(picture).axes[0].get_title(loc="left")
+    assert picture.missing in " ".join(draw_all("a study", [picture]).axes[0].get_title().split("\n"))
+    assert "diverged" not in draw(replace(picture, missing="")).axes[0].get_title(loc="left")
 
 
 def test_the_curve_is_the_median_over_seeds(done):

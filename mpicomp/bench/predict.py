@@ -13,13 +13,14 @@ A method runs for some rounds in this process, with 4 and with 16 workers.  Assu
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from math import exp, log, log1p
+from math import exp, isfinite, log, log1p
 from typing import Any
 
 from mpicomp.bench.model import HEADERS, Costs, Link, RoundTime, copies, depth, round_time
 from mpicomp.bench.timed import costs, timed_run
 from mpicomp.bench.units import human_rate, human_time
 from mpicomp.config import to_text
+from mpicomp.errors import ConfigError
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.tables import human_bytes, markdown_table
@@ -94,7 +95,12 @@ def forecast(method: Method, problem: Problem, workers: int, link: Link, dedicat
 
 
 def given(up: float, down: float, workers: int, link: Link, dedicated: bool = False) -> Forecast:
-    """Messages of these sizes at that many workers; computing takes no time."""
+    """Messages of these sizes at that many workers; computing takes no time.
+
+    Raises ``ConfigError`` unless they are finite.
+    """
+    if not (isfinite(up) and isfinite(down)):
+        raise ConfigError(f"messages of {up} and {down} bytes; allowed: finite numbers.")
     return Forecast("messages as given", workers, dedicated, link, Costs(up, down, 0.0, 0.0, 0.0))
 
 
