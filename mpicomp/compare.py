@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -67,28 +68,10 @@ def compare(
     signal asked to stop.
     """
     where = {"dedicated": dedicated, "device": device, "cuda_aware": cuda_aware}
-    return _compare(suite, part.of_all(suite.pieces()), Path(out), resume, where, progress)
-
-
-def _compare(
-    suite: Suite,
-    work: list[Piece],
-    out: Path,
-    resume: bool | None,
-    where: dict[str, Any],
-    progress: Progress | None,
-) -> Comparison:
-    control = connect(suite.workers, where["dedicated"])
-    try:
-        comparison = _Job(suite, work, out, control, where, progress).run(resume)
-    except (MpicompError, KeyboardInterrupt):  # the same on all ranks
-        control.close()
-        raise
-    except BaseException:
-        control.abort()
-        raise
-    control.close()
-    return comparison
+    work = part.of_all(suite.pieces())
+    with _control(suite, dedicated) as control:
+        control.together(lambda: _check(suite, work) if control.is_server else None)
+        return _Job(suite, work, Path(out), control, where, progress).run(resume)
 
 
 def compare_all(
@@ -105,13 +88,27 @@ def compare_all(
     """Run every case of ``study`` into its folder below ``out``; otherwise like ``compare``."""
     folder = Path(out)
     share = part.of_all([(case, piece) for case in study.cases for piece in case.suite.pieces()])
-    control = connect(study.cases[0].suite.workers, dedicated)
+    work = [(case, [piece for of, piece in share if of is case]) for case in study.cases]
+    where = {"dedicated": dedicated, "device": device, "cuda_aware": cuda_aware}
+
+    def check_and_open() -> None:
+        for case, pieces in work:
+            _check(case.suite, pieces, f"{case.label}: ")
+        open_study(folder, study, resume)
+
+    with _control(study.cases[0].suite, dedicated) as control:
+        control.together(lambda: check_and_open() if control.is_server else None)
+        for case, pieces in work:
+            with _control(case.suite, dedicated) as own:
+                _Job(case.suite, pieces, folder / case.slug, own, where, progress).run(None)
+
+
+@contextmanager
+def _control(suite: Suite, dedicated: bool) -> Iterator[Transport]:
+    """How the server tells the others what it finds on the disk."""
+    control = connect(suite.workers, dedicated)
     try:
-        control.together(lambda: open_study(folder, study, resume) if control.is_server else None)
-        for case in study.cases:
-            work = [piece for of, piece in share if of is case]
-            where = {"dedicated": dedicated, "device": device, "cuda_aware": cuda_aware}
-            _compare(case.suite, work, folder / case.slug, None, where, progress)
+        yield control
     except (MpicompError, KeyboardInterrupt):  # the same on all ranks
         control.close()
         raise
@@ -121,8 +118,19 @@ def compare_all(
     control.close()
 
 
+def _check(suite: Suite, work: list[Piece], of: str = "") -> None:
+    """Raise what a method is refused for before any of them has run; ``of`` comes before its label."""
+    problem, n = suite.problem, suite.workers
+    d, constants = problem.dimension(), cache(lambda: problem.constants(n))
+    for entry, _ in work:
+        try:
+            entry.method.resolve(constants, d, n)
+        except MpicompError as error:
+            raise ConfigError(f"{of}{entry.label}: {error}") from None
+
+
 class _Job:
-    """A suite at work.  ``control`` is how the server tells the others what it finds on the disk."""
+    """A suite at work."""
 
     def __init__(
         self,
@@ -139,7 +147,6 @@ class _Job:
         self.number, self.of = 0, trials + sum(len(seeds) for _, seeds in work)
 
     def run(self, resume: bool | None) -> Comparison:
-        self._on_server(self._check)
         tunings = self._on_server(lambda: open_comparison(self.out, self.suite, resume))
         for entry, seeds in self.work:
             method = entry.method
@@ -154,16 +161,6 @@ class _Job:
             for seed in seeds:
                 self._record(entry, method, seed)
         return self._on_server(lambda: finish_comparison(self.out))
-
-    def _check(self) -> None:
-        """Raise what a method is refused for before any of them has run."""
-        problem, n = self.suite.problem, self.suite.workers
-        d, constants = problem.dimension(), cache(lambda: problem.constants(n))
-        for entry, _ in self.work:
-            try:
-                entry.method.resolve(constants, d, n)
-            except MpicompError as error:
-                raise ConfigError(f"{entry.label}: {error}") from None
 
     def _tune(self, label: str, method: Method, exponents: tuple[int, int]) -> Tuning:
         def attempt(scaled: Method, max_bytes: int | None) -> Run:

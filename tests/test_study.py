@@ -214,6 +214,15 @@ def test_both_panels_of_bytes_have_one_scale(done):
     assert {axes.get_xscale() for axes in draw(picture).axes} == {"linear"}
 
 
+def test_all_cases_are_checked_before_the_first_is_run(tmp_path, monkeypatch):
+    """The error names the case and the method; the folder is free for the study once it is mended."""
+    monkeypatch.setattr(mpicomp.compare, "run", None)
+    wrong = STUDY.replace('method = "gd(gamma=0.5)"', 'method = "diana(Q=randk(k=21), gamma=0.5)"')
+    with pytest.raises(ConfigError, match='κ: "noise": GD, \\$x\\$: k=21 exceeds the dimension'):
+        compare_all(parse(wrong), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_study_of_which_everything_diverges_has_tables_and_no_figure(tmp_path):
     diverging = STUDY.replace("gamma=0.5", "gamma=1e9").replace(
         '"marina(Q=permk)"\ntune = [0, 1]', '"gd(1e9)"'
