@@ -207,6 +207,16 @@ def test_a_coded_bitmap_has_room_for_every_set(d, step, a_byte):
             assert np.array_equal(bitmaps.decode(bitmaps.encode(bitmap, d, k), d, k), bitmap)
 
 
+@pytest.mark.parametrize("d", [32769, 32770, 32775, 32777, 65537, 65545, 131_073])
+def test_a_last_run_of_a_byte_or_two_has_room(d):
+    """Its words are whole ones, and little is in them."""
+    for k in range(d // 20 + 1, d // 2, d // 150):
+        for subset in (np.arange(k), np.arange(k) * (d // k), d - 1 - np.arange(k)[::-1], some_subset(d, k)):
+            assert np.array_equal(decode_indices(encode_indices(subset, d), d, k), subset)
+    subset = 16 * np.arange(1683)
+    assert np.array_equal(decode_indices(encode_indices(subset, 32769), 32769, 1683), subset)
+
+
 @pytest.mark.parametrize(("d", "k", "nbytes"), [(300, 40, 24), (70_000, 9000, 4876)])
 def test_the_bytes_of_a_coded_bitmap(d, k, nbytes):
     """By the description in docs/wire.md, with exact integers; of one run, and of three."""

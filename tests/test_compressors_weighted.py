@@ -267,6 +267,25 @@ def test_a_block_that_weighs_nothing_is_never_sent():
     assert np.isfinite(c.variance(np.ones(4)))
 
 
+@pytest.mark.parametrize("code", CODES)
+def test_what_weighs_next_to_nothing_is_not_sent_and_adds_nothing(code):
+    """1/h is 1e-310 of that of the others, and N h not a number any more."""
+    c = BlockSteps(2.0, 2, (1.0, 1.0, 1e-310, 1e-310), code=code)
+    out = np.full(4, 0.5, dtype=np.float32)
+    c.decompress_add(c.compress(np.array([1.0, 1.0, 7.0, 7.0]), KEY), out, KEY, -2.0)
+    assert np.isfinite(out).all() and (out[2:] == 0.5).all()
+
+
+@pytest.mark.parametrize("bits", [0x7F800001, 0x7FC00000, 0x7F800000, 0xBF800000])
+def test_a_norm_that_is_none_is_refused(bits):
+    """A NaN of either kind, infinity, -1."""
+    for c in (VaryingSteps(6.0), BlockSteps(6.0, 3)):
+        message = c.compress(np.ones(9), KEY)
+        message[c.parts(9) * 4 - 4 : c.parts(9) * 4] = np.array([bits], dtype="<u4").view(np.uint8)
+        with pytest.raises(MessageError, match="a norm of"):
+            c.decompress(message, 9, KEY)
+
+
 # --- bytes ---
 
 

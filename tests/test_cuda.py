@@ -402,6 +402,9 @@ def test_dense_sets_of_many_runs(kernels, d, share):
     buf = encode_indices(indices, d)
     assert same(kernels.encode_indices(up(kernels, indices), d), buf)
     assert same(kernels.decode_indices(shifted(kernels, buf, 1), d, k), indices)
+    unlucky = 16 * np.arange(d // 20 + 45)  # whose last run has little to say
+    assert same(kernels.encode_indices(up(kernels, unlucky), d), encode_indices(unlucky, d))
+    assert same(kernels.decode_indices(up(kernels, encode_indices(unlucky, d)), d, unlucky.size), unlucky)
     for at in (0, 5, 700, buf.size // 2, buf.size - 9):
         wrong = buf.copy()
         wrong[at] ^= 1 << at % 8

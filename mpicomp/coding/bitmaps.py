@@ -58,7 +58,7 @@ def nbytes(d: int, k: int) -> int:
 
     A byte with c > 0 bits set takes no more than a zero byte and c log2((d-k)/k) bits, since its frequency
     is rounded up.  18 bits are the start and the end of a run, 2^-15 a byte its rounding; of several runs
-    each has whole words, up to 32 bits more.
+    each has whole words, up to 32 bits more: two for its last state if that is 2^32 or more, else one.
     """
     zero = _log2(TOTAL, int(frequencies(d, k)[0]))
     count = -(-d // 8)

@@ -12,7 +12,8 @@ coded bitmap  the bitmap, entropy-coded: ``coding.bitmaps``
 
 If k > d/2 the complement is coded instead.  Elias-Fano takes about 2 + log2(d/k) bits an index, within a
 tenth of log2 C(d, k) where the set is sparse, and time in proportion to k; the coded bitmap comes within a
-thirtieth of it and takes time in proportion to d, so it is for sets of at least d/20.
+twentieth of it from some thousand positions on and takes time in proportion to d, so it is for sets of at
+least d/20.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Importance(Weighted):
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         kept = self._kept(out.size, key)
-        values = decode_values(buf, kept.size, self.values) / self._placed(out.size)[kept]
+        values = kernels.promoted(decode_values(buf, kept.size, self.values)) / self._placed(out.size)[kept]
         scatter_add(out, (kept,), values, scale)
 
     def nbytes(self, d: int) -> None:

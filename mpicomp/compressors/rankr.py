@@ -50,7 +50,7 @@ class RankR(Contractive):
             return encode_values(x, self.values)
         if not np.isfinite(x).all():
             raise not_finite()
-        M = x.astype(np.float64).reshape(self.rows, -1)
+        M = kernels.promoted(x).reshape(self.rows, -1)
         M = M if self.rows == long else M.T
         G = kernels.put(key.private("rankr").normals(short * self.r).reshape(short, self.r))
         P = orthonormal(times(M, G))
@@ -58,7 +58,7 @@ class RankR(Contractive):
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), str(self))
-        value: Array = decode_values(buf, len(buf) // WIDTH[self.values], self.values).astype(np.float64)
+        value: Array = kernels.promoted(decode_values(buf, len(buf) // WIDTH[self.values], self.values))
         if not self._whole(out.size):
             long, _ = self._sides(out.size)
             factors = value.reshape(-1, self.r)

@@ -8,7 +8,8 @@ from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.values import decode_values
 from mpicomp.compressors.base import Array, check_choice
-from mpicomp.errors import DivergedError, MessageError
+from mpicomp.errors import DivergedError
+from mpicomp.kernels.reductions import no_norm
 
 
 def check_scale_format(values: str) -> None:
@@ -36,25 +37,27 @@ def decode_scale(buf: Bytes, values: str) -> float:
     """The norm in ``buf``.  Raises ``MessageError`` unless it is finite and not negative."""
     scale = float(decode_values(buf, 1, values)[0])
     if not 0 <= scale < np.inf:
-        raise _no_norm(scale)
+        raise no_norm(scale)
     return scale
 
 
-def encode_norms(blocks: list[Array], values: str) -> Bytes:
-    """The 2-norms of several vectors, as ``encode_scale`` codes each."""
+def encode_norms(blocks: list[Array], values: str) -> tuple[Bytes, Array]:
+    """The 2-norms of several vectors, as ``encode_scale`` codes each, and what they stand for, in float64.
+
+    Raises ``DivergedError`` as that does.
+    """
     if kernels.on_device(blocks[0]):
-        return kernels.of(blocks[0]).norms(blocks, values)
-    return np.concatenate([encode_scale(kernels.of(block).norm(block, "2"), values)[0] for block in blocks])
+        return kernels.of(blocks[0]).encode_norms(blocks, values)
+    coded = [encode_scale(kernels.of(block).norm(block, "2"), values) for block in blocks]
+    return np.concatenate([head for head, _ in coded]), np.array([norm for _, norm in coded])
 
 
 def decode_norms(buf: Bytes, count: int, values: str) -> Array:
     """The ``count`` norms in ``buf``, float64.  Raises ``MessageError`` as ``decode_scale`` does."""
-    norms = decode_values(buf, count, values).astype(np.float64)
-    fit = (norms >= 0) & (norms < np.inf)
-    if not fit.all():
-        raise _no_norm(float(norms[~fit][0]))
+    if kernels.on_device(buf):
+        return kernels.of(buf).decode_norms(buf, count, values)
+    with np.errstate(invalid="ignore"):  # NaN of either kind
+        norms = decode_values(buf, count, values).astype(np.float64)
+    for norm in norms[~((norms >= 0) & (norms < np.inf))].tolist():
+        raise no_norm(norm)
     return norms
-
-
-def _no_norm(scale: float) -> MessageError:
-    return MessageError(f"a norm of {scale} at the head of a message; it must be finite and not negative.")

@@ -41,6 +41,11 @@ def add_scaled(out: NDArray[np.floating], x: NDArray[np.floating], scale: float)
     of(out, x).add_scaled(out, x, scale)
 
 
+def promoted(x: NDArray[np.floating]) -> NDArray[np.float64]:
+    """x in float64; x itself if it is."""
+    return of(x).promoted(x) if on_device(x) else x.astype(np.float64, copy=False)
+
+
 @contextmanager
 def using(device: Any) -> Iterator[None]:
     """Within, what ``put`` is given goes to ``device``, a ``cuda.Kernels``; None: it stays."""

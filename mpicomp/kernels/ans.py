@@ -22,13 +22,17 @@ from mpicomp.errors import MessageError
 TOTAL = 2**16
 START = 2**16  # the encoder's first state, and the decoder's last
 RUN = 2**12  # bytes
+ROOM = RUN // 2 + 2  # words that are enough for a run: a byte takes at most 16 bits, and a state two words
 
 Frequencies = NDArray[np.uint32]  # of the 256 bytes: at least 1 each, TOTAL together
 Words = NDArray[np.uint32]
 
 
 def ans_encode(symbols: Bytes, frequencies: Frequencies, nbytes: int) -> Bytes:
-    """The message for ``symbols``, and zeros after it to fill ``nbytes``, which must be enough."""
+    """The message for ``symbols``, and zeros after it to fill ``nbytes``.
+
+    Raises ``ValueError`` if they are not enough.
+    """
     runs = [_encode(symbols[a : a + RUN], frequencies) for a in range(0, symbols.size, RUN)]
     return laid_out(np.concatenate(runs), [run.size for run in runs], nbytes)
 
@@ -51,7 +55,8 @@ def _encode(symbols: Bytes, frequencies: Frequencies) -> Words:
             words.append(state & 0xFFFFFFFF)
             state >>= 32
         state = (state // f << 16) + state % f + below[symbol]
-    return np.array([*words, state & 0xFFFFFFFF, state >> 32], dtype="<u4")
+    words += [state & 0xFFFFFFFF, state >> 32] if state >> 32 else [state]
+    return np.array(words, dtype="<u4")
 
 
 def _decode(words: Words, count: int, frequencies: Frequencies) -> Bytes:
@@ -78,14 +83,18 @@ def table_nbytes(count: int) -> int:
 
 
 def laid_out(words: Words, counts: list[int], nbytes: int) -> Bytes:
-    """The message of these runs, and zeros after it, or without some of the zeros that it ends with."""
-    table = np.zeros(2 * -(-len(counts) // 2) if len(counts) > 1 else 0, dtype="<u2")
-    table[: len(counts)] = counts[: table.size]
-    message = np.concatenate([table.view(np.uint8), words.view(np.uint8)])
-    out = np.zeros(nbytes, dtype=np.uint8)
-    out[: message.size] = message[:nbytes]
-    if message[nbytes:].any():
+    """The message of these runs, and zeros after it; of one run, without some of the zeros it ends with.
+
+    Raises ``ValueError`` if the bytes are not enough.
+    """
+    out, message = np.zeros(nbytes, dtype=np.uint8), words.view(np.uint8)
+    if len(counts) > 1:
+        table = np.zeros(table_nbytes(len(counts) * RUN) // 2, dtype="<u2")
+        table[: len(counts)] = counts
+        message = np.concatenate([table.view(np.uint8), message])
+    if message[nbytes:].any() if len(counts) == 1 else message.size > nbytes:
         raise ValueError(f"{nbytes} bytes are not enough for these symbols.")
+    out[: message.size] = message[:nbytes]
     return out
 
 

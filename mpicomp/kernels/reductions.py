@@ -12,6 +12,8 @@ from math import frexp, inf
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.errors import MessageError
+
 Float = NDArray[np.floating]
 
 BLOCK = 1024
@@ -55,6 +57,11 @@ def mean_magnitude(x: Float) -> float:
         return top
     e = sum_exponent(top)
     return float(np.ldexp(tree_sum(np.ldexp(np.abs(x.astype(np.float64)), -e)) / x.size, e))
+
+
+def no_norm(value: float) -> MessageError:
+    """What is raised for a message whose norm is none."""
+    return MessageError(f"a norm of {value} at the head of a message; it must be finite and not negative.")
 
 
 def square_exponent(top: float) -> int:

@@ -28,6 +28,7 @@ METHODS = {
     "all", "any", "argsort", "astype", "copy", "fill", "max", "mean", "min", "ravel", "reshape", "sum",
     "view",
 }  # fmt: skip
+MOVING = {"copy", "fill", "ravel", "reshape", "view"}  # of them those that compute nothing
 
 
 class Stream:
@@ -71,7 +72,7 @@ class DeviceArray(NDArrayOperatorsMixin):
         if ufunc.__module__ != "numpy" and not hasattr(np, ufunc.__name__):
             return NotImplemented  # scipy's
         kwargs = {k: below(v) for k, v in (kwargs | {"out": out} if out else kwargs).items()}
-        return above(getattr(ufunc, method)(*map(below, inputs), **kwargs))
+        return above(flushed(getattr(ufunc, method)(*map(flushed, map(below, inputs)), **kwargs)))
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if function.__name__ not in FUNCTIONS:
@@ -111,7 +112,7 @@ class DeviceArray(NDArrayOperatorsMixin):
         if name == "tobytes":
             return self.memory.tobytes
         if name in METHODS:
-            method = getattr(self.memory, name)
+            method = getattr(self.memory if name in MOVING else flushed(self.memory), name)
             return lambda *args, **kwargs: above(method(*map(below, args), **kwargs))
         raise AttributeError(f"a device array has no {name!r} here")
 
@@ -168,6 +169,13 @@ def put(a: Any) -> Any:
 def expit(x: DeviceArray) -> DeviceArray:
     """The logistic function."""
     return DeviceArray(special.expit(below(x)))
+
+
+def flushed(a: Any) -> Any:
+    """What CuPy's own kernels make of subnormal float32: 0."""
+    if not isinstance(a, np.ndarray) or a.dtype != np.float32:
+        return a
+    return np.where(np.abs(a) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), a), a)
 
 
 def below(a: Any) -> Any:

@@ -30,8 +30,9 @@ from tests.conformance import CASES, Case
 
 Decoder = Callable[[Bytes], list[np.ndarray]]
 
-# Every layout of index sets: raw, Elias-Fano, bitmap, coded bitmap; and complements.
+# Every layout of index sets: raw, Elias-Fano, bitmap, coded bitmap, of one run and of two; and complements.
 SETS = [(11, 2), (64, 8), (1000, 40), (1000, 3), (11, 5), (300, 40), (1000, 200), (1000, 930), (1000, 800)]
+SETS += [(33_000, 2000)]
 
 
 class Target:

@@ -9,20 +9,22 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp.coding.bits import Bytes
-from mpicomp.kernels.ans import RUN, START, TOTAL, Frequencies, found, laid_out, unended
+from mpicomp.kernels.ans import ROOM, RUN, START, TOTAL, Frequencies, found, laid_out, unended
 from mpicomp.kernels.compiled.jit import boolean, int64, kernel, read, uint8, uint32, uint64, void, write
 
 _START = np.uint64(START)
 _U16, _U32, _U48 = np.uint64(16), np.uint64(32), np.uint64(48)
 _LOW16, _LOW32 = np.uint64(0xFFFF), np.uint64(0xFFFFFFFF)
 _AT_ONCE = 4
-_ROOM = RUN // 2 + 3  # words of a run: a symbol takes at most 16 bits
 
 
 def ans_encode(symbols: Bytes, frequencies: Frequencies, nbytes: int) -> Bytes:
-    """The message for ``symbols``, and zeros after it to fill ``nbytes``, which must be enough."""
+    """The message for ``symbols``, and zeros after it to fill ``nbytes``.
+
+    Raises ``ValueError`` if they are not enough.
+    """
     counts = np.empty(-(-symbols.size // RUN), dtype=np.int64)
-    words = np.empty(counts.size * _ROOM, dtype=np.uint32)
+    words = np.empty(counts.size * ROOM, dtype=np.uint32)
     total = _encode(symbols, frequencies, words, counts)
     return laid_out(words[:total], counts.tolist(), nbytes)
 
@@ -42,7 +44,7 @@ def _encode_runs(symbols, frequencies, below, run, words, counts):
     states, ends = np.empty(_AT_ONCE, dtype=np.uint64), np.empty(_AT_ONCE, dtype=np.int64)
     lengths = np.empty(_AT_ONCE, dtype=np.int64)
     for lane in range(_AT_ONCE):
-        states[lane], ends[lane] = _START, (run + lane) * _ROOM
+        states[lane], ends[lane] = _START, (run + lane) * ROOM
         lengths[lane] = min(RUN, symbols.size - (run + lane) * RUN)
     for n in range(lengths[0]):
         for lane in range(_AT_ONCE):
@@ -59,7 +61,8 @@ def _encode_runs(symbols, frequencies, below, run, words, counts):
         if lengths[lane] > 0:
             words[ends[lane]] = states[lane] & _LOW32
             words[ends[lane] + 1] = states[lane] >> _U32
-            counts[run + lane] = ends[lane] + 2 - (run + lane) * _ROOM
+            last = 2 if states[lane] > _LOW32 else 1
+            counts[run + lane] = ends[lane] + last - (run + lane) * ROOM
 
 
 @kernel(int64(read(uint8), read(uint32), write(uint32), write(int64)))
@@ -72,7 +75,7 @@ def _encode(symbols, frequencies, words, counts):
     for run in range(0, counts.size, _AT_ONCE):
         _encode_runs(symbols, frequencies, below, run, words, counts)
         for r in range(run, min(run + _AT_ONCE, counts.size)):
-            words[total : total + counts[r]] = words[r * _ROOM : r * _ROOM + counts[r]]
+            words[total : total + counts[r]] = words[r * ROOM : r * ROOM + counts[r]]
             total += counts[r]
     return total
 

@@ -35,7 +35,7 @@ def step_symbols(x: Float, norms: Reals, r: Reals, stream: StreamName) -> Symbol
 
 
 def step_add(symbols: Symbols, out: Float, norms: Reals, r: Reals, scale: float) -> None:
-    """out += scale N/r times the levels; where r is 0 there is none but 0."""
+    """out += scale N/r times the levels; a level of 0 adds 0, whatever N/r is."""
     ends = block_ends(out.size, norms.size)
     sliced(lambda a, b: _add(symbols[a:b], out[a:b], r[a:b], norms, ends, a, scale), out.size)
 
@@ -78,6 +78,6 @@ def _add(symbols, out, r, norms, ends, first, scale):
         b = min(ends[block] - first, out.size)
         N, piece, steps, levels = norms[block], out[a:b], r[a:b], symbols[a:b]
         for j in range(piece.size):
-            step = (N / steps[j] if steps[j] > 0.0 else 0.0) * scale
-            piece[j] += (np.float64(levels[j]) - np.ceil(steps[j])) * step
+            level = np.float64(levels[j]) - np.ceil(steps[j])
+            piece[j] += level * (N / steps[j] * scale) if level != 0.0 else 0.0
         a = b

@@ -21,7 +21,7 @@ class Kernels(Draws, Positions, Values, Signs, Natural, Levels, Steps):
     """The kernels on one device.
 
     Under the names that ``definition`` has, and in two ways more: index sets and values are coded whole,
-    and so are messages with a norm at their head, for which the host waits once, at the end.
+    and so are messages with one norm at their head, for which the host waits once, at the end.
     """
 
 

@@ -4,10 +4,9 @@
 #include "warp.cuh"
 
 #define RUN 4096
-#define ROOM (RUN / 2 + 2)  // words of a run: a symbol takes at most 16 bits
 #define START 65536ull
 
-// A byte's frequency, the sum of those before it, and 2^64 over it, rounded down.
+// A byte's frequency, the sum of those before it, and 2^64 - 1 over it, rounded down.
 struct Model {
     u32 frequency[256], below[257];
     u64 inverse[256];
@@ -30,13 +29,13 @@ __device__ __forceinline__ i64 run_length(i64 run, i64 count) {
     return count - run * RUN < RUN ? count - run * RUN : RUN;
 }
 
-// Each run's words, in `words` from run * ROOM on, and their number.
-KERNEL ans_encode(const u8* symbols, i64 count, const u32* frequencies, u32* words, i64* counts) {
+// Each run's words, in `words` from run * room on, and their number.
+KERNEL ans_encode(const u8* symbols, i64 count, const u32* frequencies, i64 room, u32* words, i64* counts) {
     __shared__ Model m;
     load_model(frequencies, &m);
     i64 run = THREAD_INDEX;
     if (run * RUN >= count) return;
-    u32* to = words + run * ROOM;
+    u32* to = words + run * room;
     const u8* from = symbols + run * RUN;
     u64 state = START;
     i64 n = 0;
@@ -48,7 +47,7 @@ KERNEL ans_encode(const u8* symbols, i64 count, const u32* frequencies, u32* wor
             state >>= 32;
         }
         u64 quotient = __umul64hi(state, m.inverse[symbol]), rest = state - quotient * f;
-        if (rest >= f) {  // the inverse is a little too small, by less than makes a quotient of two less
+        if (rest >= f) {  // the inverse is a little too small: the quotient may be one less
             quotient++;
             rest -= f;
         }
@@ -56,14 +55,14 @@ KERNEL ans_encode(const u8* symbols, i64 count, const u32* frequencies, u32* wor
     }
     to[n] = (u32)state;
     to[n + 1] = (u32)(state >> 32);
-    counts[run] = n + 2;
+    counts[run] = n + (state >> 32 ? 2 : 1);
 }
 
 // The words of each run to its place in the message; a warp has a run.
-KERNEL ans_gather(const u32* words, const i64* counts, const i64* ends, i64 runs, u32* out) {
+KERNEL ans_gather(const u32* words, i64 room, const i64* counts, const i64* ends, i64 runs, u32* out) {
     i64 run = WARP_INDEX;
     if (run >= runs) return;
-    const u32* from = words + run * ROOM;
+    const u32* from = words + run * room;
     u32* to = out + ends[run] - counts[run];
     for (i64 n = LANE; n < counts[run]; n += 32) to[n] = from[n];
 }

@@ -5,33 +5,32 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp.coding import bitmaps
-from mpicomp.kernels.ans import RUN, table_nbytes, unended
+from mpicomp.kernels.ans import ROOM, RUN, table_nbytes, unended
 from mpicomp.kernels.cuda.launch import Array
 from mpicomp.kernels.cuda.selection import Selection
 
-_ROOM = RUN // 2 + 2  # words of a run, as ans.cu has it
 _RUNS = 32  # threads a block: a run keeps its thread waiting, and there are few
 
 
 class Bitmaps(Selection):
     """Bitmaps of d bits of which k are set, 0 < k <= d/2."""
 
-    def encode_bitmap(self, bitmap: Array, d: int, k: int) -> Array:
+    def code_bitmap(self, bitmap: Array, d: int, k: int) -> Array:
         """The bytes of ``coding.bitmaps.encode``."""
         runs, head = -(-bitmap.size // RUN), table_nbytes(bitmap.size)
-        words, counts = self._empty(runs * _ROOM, np.uint32), self._empty(runs, np.int64)
+        words, counts = self._empty(runs * ROOM, np.uint32), self._empty(runs, np.int64)
         model = self.put(bitmaps.frequencies(d, k))
-        grid = -(-runs // _RUNS)
-        self.device.launch("ans", "ans_encode", grid, _RUNS, bitmap, bitmap.size, model, words, counts)
+        args = (bitmap, bitmap.size, model, ROOM, words, counts)
+        self.device.launch("ans", "ans_encode", -(-runs // _RUNS), _RUNS, *args)
         nbytes = bitmaps.nbytes(d, k)
-        out = self.xp.zeros(-(-nbytes // 4) + 2, dtype=np.uint32)  # a last word or two may be zeros
+        out = self.xp.zeros(-(-nbytes // 4) + 2, dtype=np.uint32)  # a last word may be zeros
         if head:
             out[: head // 4].view(np.uint16)[:runs] = counts
         ends = self.xp.cumsum(counts)
-        self._each(32 * runs, "ans", "ans_gather", words, counts, ends, runs, out[head // 4 :])
+        self._each(32 * runs, "ans", "ans_gather", words, ROOM, counts, ends, runs, out[head // 4 :])
         return out.view(np.uint8)[:nbytes]
 
-    def decode_bitmap(self, buf: Array, d: int, k: int) -> Array:
+    def decode_coded_bitmap(self, buf: Array, d: int, k: int) -> Array:
         """The bitmap's bytes, whatever bits they set.  Raises ``MessageError`` if ``buf`` holds none."""
         bitmap = self._empty(-(-d // 8), np.uint8)
         runs, head = -(-bitmap.size // RUN), table_nbytes(bitmap.size)

@@ -6,7 +6,8 @@ float64.  A ``stream`` is (key, upper counter lanes), as for ``kernels.philox.wo
 Streams.  Every launch, allocation and copy goes to the current CUDA stream of the calling thread.  A
 function that may raise, or that returns a number or an array whose size depends on the data, ends by
 waiting for that stream, and for no other; what only moves or selects (``words``, ``permute``, ``top_k``,
-``encode_indices``, ``gather``, ``scatter_add``, ``add_scaled``, ``decode_values``) does not wait.
+``encode_indices`` of no more than half, ``gather``, ``scatter_add``, ``add_scaled``, ``decode_values``) does
+not wait.
 Bytes that are handed to MPI or to another stream have to be waited for by whoever hands them over.
 
 Nothing is added from a message that is refused; its length is the caller's to check.  Indices are not checked
@@ -20,8 +21,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpicomp.errors import ConfigError, MessageError
+from mpicomp.errors import ConfigError
 from mpicomp.kernels.philox import StreamName
+from mpicomp.kernels.reductions import no_norm
 
 Array = Any  # an array of the device's library
 
@@ -72,10 +74,7 @@ class Launching:
         """Wait; raise ``MessageError`` if the norm in ``head`` is none.  A symbol that is too large, or 0."""
         norm, symbol, _ = self._noted()
         if norm:
-            value = self.device.host(head).view(f"<f{head.size}")[0]
-            raise MessageError(
-                f"a norm of {value} at the head of a message; it must be finite and not negative."
-            )
+            raise no_norm(self.device.host(head).view(f"<f{head.size}")[0])
         return symbol
 
     def _noted(self) -> tuple[int, int, int]:

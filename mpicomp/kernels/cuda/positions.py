@@ -25,7 +25,7 @@ class Positions(Bitmaps):
             return out
         layout, _ = _layout(d, k)
         if layout == _CODED:
-            return self.encode_bitmap(self._marks(indices, _BITMAP, d), d, k)
+            return self.code_bitmap(self._marks(indices, _BITMAP, d), d, k)
         width = _symbol_width(layout, d)
         split = packed_nbytes(k, width)
         self._each(split, "indices", "pack_lower", indices, k, width, out, split)
@@ -49,7 +49,7 @@ class Positions(Bitmaps):
     def _decode_indices(self, buf: Array, d: int, k: int) -> Array:
         layout, _ = _layout(d, k)
         if layout == _CODED:
-            layout, buf = _BITMAP, self.decode_bitmap(buf, d, k)
+            layout, buf = _BITMAP, self.decode_coded_bitmap(buf, d, k)
         width = _symbol_width(layout, d)
         split = packed_nbytes(k, width)
         upper = None

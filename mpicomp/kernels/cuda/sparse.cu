@@ -67,6 +67,17 @@ __device__ __forceinline__ void gather(const T* x, const i64* indices, i64 k, T*
     if (j < k) out[j] = x[indices[j]];
 }
 
+KERNEL promote(const float* x, i64 d, double* out) {
+    i64 j = THREAD_INDEX;
+    if (j < d) out[j] = promoted(x[j]);
+}
+
+// notes[0] is set where an entry is not a float32.
+KERNEL expect_singles(const double* x, i64 d, u64* notes) {
+    i64 j = THREAD_INDEX;
+    if (j < d && promoted(rounded<float>(x[j])) != x[j]) notes[0] = 1;
+}
+
 // --- values on the wire, little-endian, at any address ---
 
 template <typename T>

@@ -2,6 +2,15 @@
 
 #include "arithmetic.cuh"
 #include "warp.cuh"
+#include "head.cuh"
+
+// The norms at the head of a message, `width` bytes each; notes[0] is set where one is none.
+KERNEL read_norms(const u8* head, i64 count, i64 width, double* norms, u64* notes) {
+    i64 b = THREAD_INDEX;
+    if (b >= count) return;
+    norms[b] = read_norm(head + b * width, width);
+    if (!is_norm(norms[b])) notes[0] = 1;
+}
 
 // The contiguous blocks of d coordinates, whose sizes differ by at most one, the larger ones first; and the
 // one that a coordinate is in, for coordinates that are asked for in increasing order.
@@ -63,8 +72,9 @@ __device__ __forceinline__ void step_add(const u16* symbols, T* out, i64 d, i64 
         for (int c = 0; c < 4; c++) {
             if (j + c >= d) break;
             if (block.moves_to(j + c)) norm = norms[block.index];
-            double step = (steps.v[c] > 0 ? norm / steps.v[c] : 0.0) * scale;
-            f.v[c] = rounded<T>(promoted(f.v[c]) + ((double)symbols[j + c] - ceil(steps.v[c])) * step);
+            double level = (double)symbols[j + c] - ceil(steps.v[c]);
+            double value = level == 0 ? 0.0 : level * (norm / steps.v[c] * scale);
+            f.v[c] = rounded<T>(promoted(f.v[c]) + value);
         }
         store4(out, j, d, vector, f);
     }

@@ -6,24 +6,36 @@ from typing import Any
 
 import numpy as np
 
+from mpicomp.coding.bits import expect_length
 from mpicomp.coding.values import WIDTH
 from mpicomp.kernels.cuda.launch import Array, flat, suffix
 from mpicomp.kernels.cuda.norms import ROOT, Norms
 from mpicomp.kernels.philox import StreamName
+from mpicomp.kernels.reductions import no_norm
 
 
 class Steps(Norms):
     """Symbols, and the norms of blocks."""
 
-    def norms(self, blocks: list[Array], values: str) -> Array:
-        """The bytes of the 2-norms of these vectors, as ``compressors.scale.encode_norms``."""
+    def encode_norms(self, blocks: list[Array], values: str) -> tuple[Array, Array]:
+        """As ``compressors.scale.encode_norms``."""
         w = WIDTH[values]
         heads = self._empty(w * len(blocks), np.uint8)
         scales = self._empty(2 * len(blocks), np.float64)
         for b, block in enumerate(blocks):
             self._scale(block, ROOT, heads[w * b : w * (b + 1)], scales[2 * b : 2 * (b + 1)])
         self._expect_fits(scales, values)
-        return heads
+        return heads, scales[::2].copy()
+
+    def decode_norms(self, buf: Array, count: int, values: str) -> Array:
+        """As ``compressors.scale.decode_norms``."""
+        expect_length(buf, count * WIDTH[values], f"{count} values of format {values!r}")
+        norms = self._empty(count, np.float64)
+        self._each(count, "steps", "read_norms", buf, count, WIDTH[values], norms, self.device.pointer)
+        if self._noted()[0]:
+            found = self.device.host(norms)
+            raise no_norm(found[~((found >= 0) & (found < np.inf))][0])
+        return norms
 
     def step_symbols(self, x: Array, norms: Array, r: Array, stream: StreamName) -> Array:
         """The symbols of r x / N, rounded without bias; N >= |x_j| in each block, r below 2^15."""
@@ -33,7 +45,7 @@ class Steps(Norms):
         return out
 
     def step_add(self, symbols: Array, out: Array, norms: Array, r: Array, scale: float) -> None:
-        """out += scale N/r times the levels; where r is 0 there is none but 0."""
+        """out += scale N/r times the levels; a level of 0 adds 0, whatever N/r is."""
         name = f"step_add_{suffix(out)}"
         self._dense(out.size, "steps", name, symbols, out, out.size, norms.size, norms, r, float(scale))
 

@@ -35,6 +35,20 @@ class Values(Launching):
         name = f"add_scaled_{suffix(out)}_{suffix(x)}"
         self._dense(out.size, "sparse", name, out, x, out.size, float(scale))
 
+    def promoted(self, x: Array) -> Array:
+        """x in float64; CuPy's own conversion would make subnormal float32 0."""
+        if x.dtype == np.float64:
+            return x
+        out = self._empty(x.size, np.float64)
+        self._each(x.size, "sparse", "promote", x, x.size, out)
+        return out
+
+    def singles(self, x: Array) -> bool:
+        """Whether every entry is a float32."""
+        if x.dtype == np.float64:
+            self._each(x.size, "sparse", "expect_singles", x, x.size, self.device.pointer)
+        return not self._noted()[0]
+
     def encode_values(self, x: Array, values: str) -> Array:
         """x in the wire format ``values``.  Raises ``DivergedError`` where one overflows or is not finite."""
         out = self._empty(x.size * WIDTH[values], np.uint8)
