@@ -29,18 +29,18 @@ MOST = 2**15 - 1  # symbols are below 2^16
 
 
 class Bounds(NamedTuple):
-    """The s_j, at most ``MOST``, of shape (d,), and the bits that symbols take in the fixed code."""
+    """2 s_j, of shape (d,), with s_j at most ``MOST``, and the bits that symbols take in the fixed code."""
 
-    s: Symbols
+    most: Symbols
     widths: Widths
     nbytes: int  # of them all
 
 
 def bounds_of(s: NDArray[np.floating] | NDArray[np.integer]) -> Bounds:
     """The ``Bounds`` of these s_j."""
-    s = s.astype(np.uint16)
-    widths = _bits(2 * s)
-    return Bounds(s, widths, widths_nbytes(widths))
+    most = 2 * s.astype(np.uint16)
+    widths = _bits(most)
+    return Bounds(most, widths, widths_nbytes(widths))
 
 
 def encode_fixed(symbols: Symbols, bounds: Bounds) -> Bytes:
@@ -51,34 +51,36 @@ def encode_fixed(symbols: Symbols, bounds: Bounds) -> Bytes:
 def decode_fixed(buf: Bytes, bounds: Bounds) -> Symbols:
     """The symbols in ``buf``.  Raises ``MessageError`` if it holds none, or one beyond its bound."""
     symbols = unpack_widths(buf, bounds.widths, bounds.nbytes, np.uint16)
-    _expect_within(symbols > 2 * bounds.s)
+    _expect_within(symbols > bounds.most)
     return symbols
 
 
-def encode_sparse(symbols: Symbols, s: Symbols) -> Bytes:
+def encode_sparse(symbols: Symbols, bounds: Bounds) -> Bytes:
     """As many bytes as there are levels, all but 0, to tell of."""
-    d = s.size
-    kept = np.flatnonzero(symbols != s)
+    d = symbols.size
+    kept = np.flatnonzero(symbols != bounds.most >> 1)
     count = np.frombuffer(kept.size.to_bytes(_count_width(d), "little"), dtype=np.uint8)
-    level, widths = symbols[kept].astype(np.int32) - s[kept], _bits(2 * s[kept].astype(np.int32) - 1)
+    most = bounds.most[kept].astype(np.int32)
+    level, widths = symbols[kept].astype(np.int32) - most // 2, _bits(most - 1)
     signed = (2 * (np.abs(level) - 1) + (level < 0)).astype(np.uint16)
     return join(count, encode_indices(kept, d), pack_widths(signed, widths, widths_nbytes(widths)))
 
 
-def decode_sparse(buf: Bytes, s: Symbols) -> tuple[Indices, Symbols]:
+def decode_sparse(buf: Bytes, bounds: Bounds) -> tuple[Indices, Symbols]:
     """The coordinates that ``buf`` tells of and their symbols.  Raises ``MessageError`` likewise."""
-    d, head = s.size, _count_width(s.size)
+    d = bounds.most.size
+    head = _count_width(d)
     k = int.from_bytes(kernels.host(buf[:head]).tobytes(), "little")
     if len(buf) < head or k > d:
         raise MessageError(f"a message of {len(buf)} bytes announces {k} of {d} levels.")
     split = head + index_nbytes(d, k)
     kept = decode_indices(buf[head:split], d, k)
-    most = 2 * s[kept].astype(np.int32) - 1
-    widths = _bits(np.maximum(most, 0))
+    most = bounds.most[kept].astype(np.int32)
+    widths = _bits(np.maximum(most - 1, 0))
     signed = unpack_widths(buf[split:], widths, widths_nbytes(widths), np.uint16).astype(np.int32)
-    _expect_within(signed > most)
+    _expect_within(signed >= most)
     level = np.where(signed % 2, -1, 1) * (signed // 2 + 1)
-    return kept, (s[kept] + level).astype(np.uint16)
+    return kept, (most // 2 + level).astype(np.uint16)
 
 
 def _bits(most: NDArray[np.integer]) -> Widths:

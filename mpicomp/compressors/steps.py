@@ -86,7 +86,7 @@ class Stepped(Weighted):
         head, norms = encode_norms(np.split(x, block_ends(x.size, parts)[:-1].tolist()), self.values)
         symbols = kernels.of(x).step_symbols(x, norms, grid.r, key.private("dithering").name)
         fixed = self.code == "fixed"
-        levels = encode_fixed(symbols, grid.bounds) if fixed else encode_sparse(symbols, grid.bounds.s)
+        levels = encode_fixed(symbols, grid.bounds) if fixed else encode_sparse(symbols, grid.bounds)
         return np.concatenate([head, levels])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
@@ -97,7 +97,7 @@ class Stepped(Weighted):
             symbols = decode_fixed(buf[split:], grid.bounds)
             kernels.of(out).step_add(symbols, out, norms, grid.r, scale)
         else:
-            kept, symbols = decode_sparse(buf[split:], grid.bounds.s)
+            kept, symbols = decode_sparse(buf[split:], grid.bounds)
             block = np.searchsorted(kernels.put(block_ends(out.size, parts)), kept, side="right")
             r = grid.r[kept]
             with np.errstate(over="ignore"):  # as in ``step_add``
@@ -204,5 +204,5 @@ def _grid(c: Stepped, d: int) -> Grid:
 @remembered(4)
 def _placed(c: Stepped, d: int, device: Any) -> Grid:
     """The grid on the device in use."""
-    r, (s, widths, nbytes) = _grid(c, d)
-    return Grid(kernels.put(r), Bounds(kernels.put(s), kernels.put(widths), nbytes))
+    r, (most, widths, nbytes) = _grid(c, d)
+    return Grid(kernels.put(r), Bounds(kernels.put(most), kernels.put(widths), nbytes))
