@@ -64,8 +64,8 @@ def compare(
     recorded as such, any other error ends the comparison.  ``resume`` continues one that was
     interrupted: finished runs are kept, the others start afresh; None does so if there is one.  Of a
     comparison that is split into parts, each a job of its own, only ``part`` is run.  ``dedicated``,
-    ``device`` and ``cuda_aware`` are those of ``run``.  Raises ``KeyboardInterrupt`` on all ranks if a
-    signal asked to stop.
+    ``device`` and ``cuda_aware`` are those of ``run``.  Raises ``ConfigError`` before anything is run if a
+    method is refused, and ``KeyboardInterrupt`` on all ranks if a signal asked to stop.
     """
     where = {"dedicated": dedicated, "device": device, "cuda_aware": cuda_aware}
     work = part.of_all(suite.pieces())
@@ -105,7 +105,10 @@ def compare_all(
 
 @contextmanager
 def _control(suite: Suite, dedicated: bool) -> Iterator[Transport]:
-    """How the server tells the others what it finds on the disk."""
+    """How the server tells the others what it finds on the disk.
+
+    Closed at the end, and after an error that all ranks have; after any other the job is aborted.
+    """
     control = connect(suite.workers, dedicated)
     try:
         yield control

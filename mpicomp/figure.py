@@ -88,14 +88,17 @@ def draw(picture: Picture) -> Figure:
     _draw_problem(panels, picture, list(picture.curves))
     for axes in panels[::columns]:
         axes.set_ylabel(VERTICAL[picture.y][0])
-    subtitle = _lines(picture.subtitle, picture.missing, 150 if columns > 1 else 70)
+    subtitle = _titled(picture.subtitle, picture.missing, 150 if columns > 1 else 70)
     panels[0].set_title(subtitle, loc="left", fontsize=9.5, color="#444444", pad=10)
     return _finish(figure, panels, picture.title)
 
 
 def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
-    """The problems of a study side by side, a row for each x axis; one x axis alone fills several rows."""
-    if not pictures:
+    """The problems of a study side by side, a row for each x axis; one x axis alone fills several rows.
+
+    Of a problem without curves there is what is missing, and no axes.
+    """
+    if not any(picture.curves for picture in pictures):
         raise RecordError("there is nothing to draw: every run diverged.")
     x = len(pictures[0].x)
     rows = x if x > 1 else -(-len(pictures) // ABREAST)
@@ -104,8 +107,12 @@ def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
     labels = list(dict.fromkeys(label for picture in pictures for label in picture.curves))
     for i, picture in enumerate(pictures):
         own = panels[i::columns] if x > 1 else panels[i : i + 1]
-        _draw_problem(own, picture, labels)
-        own[0].set_title(_lines(picture.title, picture.missing, 55), fontsize=10.5)
+        own[0].set_title(_titled(picture.title, picture.missing, 55 if columns < 3 else 42), fontsize=10.5)
+        if picture.curves:
+            _draw_problem(own, picture, labels)
+        else:
+            for axes in own:
+                axes.set_axis_off()
     for axes in panels[::columns]:
         axes.set_ylabel(VERTICAL[pictures[0].y][0])
     for axes in panels[len(pictures) * x :]:
@@ -113,8 +120,13 @@ def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
     return _finish(figure, panels[: len(pictures) * x], title)
 
 
-def _lines(above: str, missing: str, width: int) -> str:
-    return "\n".join([above, *wrap(missing, width)])
+def _titled(above: str, missing: str, width: int) -> str:
+    return "\n".join([above, *map(_plain, wrap(missing, width))])
+
+
+def _plain(label: str) -> str:
+    """A label in which no formula is set."""
+    return label.replace("$", r"\$")
 
 
 def _figure(rows: int, columns: int, sharey: bool) -> tuple[Figure, list[Axes]]:
@@ -180,7 +192,7 @@ def _draw_panel(axes: Axes, picture: Picture, x: Value, labels: list[str]) -> li
         axes.plot(
             across,
             middle,
-            label=label.replace("$", r"\$"),
+            label=_plain(label),
             color=colour,
             linestyle=DASHES[i % len(DASHES)],
             linewidth=1.8,
@@ -257,7 +269,7 @@ def draw_times(title: str, subtitle: str, ylabel: str, curves: Sequence[Times]) 
 
     figure, (axes,) = _figure(1, 1, sharey=False)
     for i, curve in enumerate(curves):
-        style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "label": curve.label.replace("$", r"\$")}
+        style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "label": _plain(curve.label)}
         axes.plot(curve.model_rates, curve.model_seconds, linewidth=1.2, alpha=0.6, color=style["color"])
         axes.plot(curve.rates, curve.seconds, linestyle="none", marker=MARKERS[i % len(MARKERS)], **style)
     axes.set_xscale("log")

@@ -31,7 +31,7 @@ def publish(folder: str | Path) -> list[Line]:
     write_text(folder / "table.md", markdown(lines, comparison.suite))
     write_json(folder / "table.json", [asdict(line) for line in lines])
     picture = picture_of(comparison)
-    _draw_into(folder, [picture] if picture.curves else [], lambda pictures: draw(*pictures))
+    _draw_into(folder, [picture], lambda pictures: draw(*pictures))
     return lines
 
 
@@ -49,18 +49,16 @@ def publish_study(folder: str | Path) -> dict[str, list[Line]]:
 
 def _draw_into(folder: Path, pictures: list[Picture], drawing: Callable[[list[Picture]], Any]) -> None:
     """The folder's figure; none where everything diverged, which the table says."""
-    if pictures:
+    if any(picture.curves for picture in pictures):
         save(drawing(pictures), folder / "figure.png")
     else:
         (folder / "figure.png").unlink(missing_ok=True)
 
 
 def _pictures(folder: Path, study: Study) -> list[Picture]:
-    """Those of the cases in which some run did not diverge."""
-    pictures = [
-        replace(picture_of(read_comparison(folder / case.slug)), title=case.label) for case in study.cases
-    ]
-    return [picture for picture in pictures if picture.curves]
+    """Those of the cases."""
+    pictures = {case.label: picture_of(read_comparison(folder / case.slug)) for case in study.cases}
+    return [replace(picture, title=label) for label, picture in pictures.items()]
 
 
 def plot(folders: Sequence[str | Path], path: str | Path | None = None) -> Path:
@@ -92,10 +90,8 @@ def picture_of(comparison: Comparison) -> Picture:
             diverged[outcome.label] += 1
         elif outcome.rows:
             curves.setdefault(outcome.label, []).append(outcome.rows)
-    seeds = len(suite.seeds)
-    missing = ", ".join(
-        label + (f" ({count} of {seeds} seeds)" if seeds > 1 else "") for label, count in diverged.items()
-    )
+    of = f"of {len(suite.seeds)} seeds" if len(suite.seeds) > 1 else ""
+    missing = ", ".join(label + (of and f" ({count} {of})") for label, count in diverged.items())
     subtitle = f"{to_text(suite.problem)}, {suite.workers} workers{_ranks(comparison.outcomes)}"
     if len(suite.seeds) > 1:
         subtitle += f"; median and range of {len(suite.seeds)} seeds"

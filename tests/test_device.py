@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import DCGD, EF21, RandK, RankR, TopK, kernels, problems
+from mpicomp import DCGD, EF21, BlockSteps, Importance, RandK, RankR, TopK, VaryingSteps, kernels, problems
 from mpicomp.compare import compare
 from mpicomp.compressors.randk import _uniform
 from mpicomp.errors import ConfigError, RecordError
 from mpicomp.kernels.cuda.gpu import Gpu
-from mpicomp.keys import Key
+from mpicomp.keys import Key, forget
 from mpicomp.methods.whitening import WhitenedMethod
 from mpicomp.problems import (
     MLP,
@@ -84,6 +84,22 @@ def test_every_method_and_compressor_does_on_the_device_what_it_does_on_the_host
             assert (there.ledger.down == here.ledger.down).all(), method
         else:  # sums are in another order there, and a draw may fall on the other side
             assert there.rows[-1].f == pytest.approx(here.rows[-1].f, rel=1e-2), method
+
+
+@pytest.mark.parametrize("c", [VaryingSteps(6.0), BlockSteps(6.0, 3), Importance(4)], ids=repr)
+def test_what_follows_from_weights_is_put_there_once(device, c, monkeypatch):
+    """And kept while the device is in use, whatever draws are forgotten."""
+    put, moved = device.put, []
+    monkeypatch.setattr(device, "put", lambda a: moved.append(a.size) or put(a))
+    for _ in range(2):
+        moved.clear()
+        with kernels.using(device):
+            x = put(np.ones(1000))
+            for t in range(3):
+                c.decompress_add(c.compress(x, Key(0, t, 0, 1)), x, Key(0, t, 0, 1))
+                forget()
+        parts = 1 if isinstance(c, Importance) else 3  # odds; or resolutions, bounds and widths
+        assert moved.count(1000) == parts
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -16,10 +16,11 @@ from mpicomp import compare as comparing
 from mpicomp.compare import Stage, compare
 from mpicomp.compressors import RandK
 from mpicomp.errors import ConfigError, DivergedError, RecordError
+from mpicomp.figure import draw, draw_all, save
 from mpicomp.methods import DIANA, GD
 from mpicomp.problems import Quadratics
 from mpicomp.record import Row
-from mpicomp.report import _picture_of_runs, draw, draw_all, picture_of, plot, publish
+from mpicomp.report import _picture_of_runs, picture_of, plot, publish
 from mpicomp.results import Comparison, read_comparison, unfinished
 from mpicomp.run import run
 from mpicomp.suite import Entry, Part, load_suite, parse_part, parse_suite
@@ -407,8 +408,8 @@ def test_the_figure_has_four_panels(done):
         assert (line.get_xdata()[-1], line.get_ydata()[-1]) == (end, last.grad_norm_sq)
 
 
-def test_the_figure_says_what_diverged(done):
-    """Of all seeds, and of some, whose curve is that of the others."""
+def test_the_figure_says_what_diverged(done, tmp_path):
+    """Of all seeds, and of some, whose curve is that of the others; in a study, of a whole case too."""
     _, comparison = done
     *others, one = [o for o in comparison.outcomes if o.label == "DIANA RandK"]
     lost = replace(one, summary=one.summary | {"status": "diverged"})
@@ -419,6 +420,11 @@ def test_the_figure_says_what_diverged(done):
     assert picture.missing in draw(picture).axes[0].get_title(loc="left")
     assert picture.missing in " ".join(draw_all("a study", [picture]).axes[0].get_title().split("\n"))
     assert "diverged" not in draw(replace(picture, missing="")).axes[0].get_title(loc="left")
+    everything = replace(picture, curves={}, missing=r"diverged: GD $\foo$ too")  # no formula
+    figure = draw_all("a study", [everything, picture])
+    save(figure, tmp_path / "figure.png")
+    assert figure.axes[0].get_title() == f"{picture.title}\n" + r"diverged: GD \$\foo\$ too"
+    assert [axes.axison for axes in figure.axes] == [False, True] * 4
 
 
 def test_the_curve_is_the_median_over_seeds(done):

@@ -56,7 +56,7 @@ def decode_fixed(buf: Bytes, bounds: Bounds) -> Symbols:
 
 
 def encode_sparse(symbols: Symbols, bounds: Bounds) -> Bytes:
-    """As many bytes as there are levels, all but 0, to tell of."""
+    """The bytes of the levels that are not 0, the fewer the fewer these are."""
     d = symbols.size
     kept = np.flatnonzero(symbols != bounds.most >> 1)
     count = np.frombuffer(kept.size.to_bytes(_count_width(d), "little"), dtype=np.uint8)

@@ -15,7 +15,7 @@ from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_val
 from mpicomp.compressors.base import Array, check_count, resolve_count
 from mpicomp.compressors.sparsifier import gather, scatter_add
 from mpicomp.compressors.weighted import Weighted, Weights, checked_weights, weights_in
-from mpicomp.keys import Key, remembered
+from mpicomp.keys import Key
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,9 @@ class Importance(Weighted):
         return key.private("importance").heads(d, self._placed(d))
 
     def _placed(self, d: int) -> Array:
-        device = kernels.device()
-        if device is None:
+        if kernels.device() is None:
             return self._probabilities(d)
-        return _placed(self.weights, resolve_count(self.k, d), d, device)
+        return _placed(self.weights, resolve_count(self.k, d), d)
 
     def _probabilities(self, d: int) -> Array:
         return _probabilities(self.weights, resolve_count(self.k, d), d)
@@ -96,7 +95,7 @@ def _probabilities(weights: Weights, k: int, d: int) -> Array:
     return p
 
 
-@remembered(4)
-def _placed(weights: Weights, k: int, d: int, device: Any) -> Array:
+@kernels.placed
+def _placed(weights: Weights, k: int, d: int) -> Array:
     """The probabilities on the device in use."""
     return kernels.put(_probabilities(weights, k, d))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from mpicomp.compressors.weighted import Weighted, Weights, checked_weights, wei
 from mpicomp.errors import ConfigError
 from mpicomp.kernels.reductions import norm
 from mpicomp.kernels.steps import block_ends
-from mpicomp.keys import Key, remembered
+from mpicomp.keys import Key
 
 
 class Grid(NamedTuple):
@@ -100,7 +100,7 @@ class Stepped(Weighted):
             kept, symbols = decode_sparse(buf[split:], grid.bounds)
             block = np.searchsorted(kernels.put(block_ends(out.size, parts)), kept, side="right")
             r = grid.r[kept]
-            with np.errstate(over="ignore"):  # as in ``step_add``
+            with np.errstate(over="ignore", invalid="ignore"):  # as in ``step_add``
                 values = (symbols - np.ceil(r)) * (norms[block] / r * scale)
             scatter_add(out, (kept,), values, 1.0)
 
@@ -155,6 +155,7 @@ class VaryingSteps(Stepped):
 class BlockSteps(Stepped):
     """Block quantisation: each block has its own norm and one step, sum_l sqrt(d_l)/h_l = beta.
 
+    Blocks are few: a norm takes some microseconds whatever its block's size.
     h_l = sum_k sqrt(d_k) |w_k| / (beta |w_l|), w_l being the weights of block l and d_l their number.
     These steps minimise max_l h_l |Diag(L_ll)| at that budget, for w = diag(L), to
     sum_k sqrt(d_k) |diag(L_kk)| / beta.
@@ -187,8 +188,7 @@ class BlockSteps(Stepped):
 
 
 def _grid_in_use(c: Stepped, d: int) -> Grid:
-    device = kernels.device()
-    return _grid(c, d) if device is None else _placed(c, d, device)
+    return _grid(c, d) if kernels.device() is None else _placed(c, d)
 
 
 @lru_cache(maxsize=256)
@@ -196,13 +196,12 @@ def _grid(c: Stepped, d: int) -> Grid:
     """Kept because a round's message asks for it at both ends, and the next round's again."""
     w = weights_in(c.weights, d)
     r = c.resolution(w, np.split(w, block_ends(d, c.parts(d))[:-1]))
-    r = np.minimum(r, c.beta)  # which rounding may have left an r of beta above
     r.setflags(write=False)
     return Grid(r, bounds_of(np.ceil(r)))
 
 
-@remembered(4)
-def _placed(c: Stepped, d: int, device: Any) -> Grid:
+@kernels.placed
+def _placed(c: Stepped, d: int) -> Grid:
     """The grid on the device in use."""
     r, (most, widths, nbytes) = _grid(c, d)
     return Grid(kernels.put(r), Bounds(kernels.put(most), kernels.put(widths), nbytes))

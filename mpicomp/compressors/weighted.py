@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import replace
 from functools import cached_property
 from math import inf
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -46,6 +46,9 @@ class _HashedOnce(tuple[float, ...]):
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (tuple(self),)  # a hash is of one Python only
 
     @cached_property
     def _hash(self) -> int:

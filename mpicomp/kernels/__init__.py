@@ -6,10 +6,11 @@ where a vector is long, numpy's where it is short and loading a compiler would c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from types import ModuleType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,11 @@ from numpy.typing import NDArray
 from mpicomp.kernels import definition
 from mpicomp.kernels.loading import load, loaded
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _device: Any = None  # the ``cuda.Kernels`` of the device in use
+_placed: list[Callable[[], None]] = []  # each clears what one function has put there
 
 LONG = 2**14  # from here on a call gains more than some tens of microseconds, a run more than the loading
 
@@ -55,6 +60,15 @@ def using(device: Any) -> Iterator[None]:
         yield
     finally:
         _device = before
+        for clear in _placed:
+            clear()
+
+
+def placed(make: Callable[P, T]) -> Callable[P, T]:
+    """``make``, the last results of which are kept while a device is in use: they lie there."""
+    cached: Any = lru_cache(4)(make)
+    _placed.append(cached.cache_clear)
+    return cached
 
 
 def device() -> Any:
