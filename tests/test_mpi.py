@@ -101,9 +101,9 @@ def test_the_server_holds_few_messages_at_a_time():
     done = mpirun(2, str(TESTS / "mpi" / "peak.py"), PYTHONPATH=str(TESTS.parent))
     assert done.returncode == 0, done.stderr
     peaks = json.loads(done.stdout)
-    # Buffers are an eighth longer than asked for, observations have messages of 400 KB, and 8 are kept.
-    assert peaks[1] < peaks[0] + 9 / 8 * (AHEAD + 10 * 400_000)
-    assert peaks[2] < peaks[1] + 9 / 8 * 8 * 400_000
+    # Buffers are an eighth longer than asked for, observations have messages of 400 KB, and 8 are kept.  How
+    # many are on their way at once is a matter of time, with 64 workers as with 256: one bound for both.
+    assert max(peaks) < peaks[0] + 9 / 8 * (AHEAD + 10 * 400_000)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
