@@ -6,6 +6,8 @@ Statistical tests have fixed seeds and allow six standard deviations, on one sid
 
 from __future__ import annotations
 
+import copy
+import pickle
 from itertools import product
 from math import sqrt
 
@@ -108,6 +110,17 @@ def test_only_the_ratios_of_weights_matter():
     for make in (lambda w: VaryingSteps(6.0, w), lambda w: BlockSteps(6.0, 3, w), lambda w: Importance(3, w)):
         once, fourfold = (make(tuple(f * v for v in w)).compress(x, KEY) for f in (1.0, 4.0))
         assert np.array_equal(once, fourfold)
+
+
+@pytest.mark.parametrize("make", [lambda w: VaryingSteps(6.0, w), lambda w: Importance(2, w)])
+def test_weights_are_those_given(make):
+    """Whatever a compressor keeps of them: written down, copied, and read from a pickle."""
+    w = (0.5, 2.0, 0.0, 1.0)
+    c, other = make(w), make((0.5, 2.0, 0.0, 2.0))
+    assert c.weights == w and hash(c) == hash(make(w)) and c != other
+    for same in (eval(repr(c)), copy.deepcopy(c), pickle.loads(pickle.dumps(c))):
+        assert same == c and hash(same) == hash(c)
+    assert b"_hash" not in pickle.dumps(c).replace(b"_HashedOnce", b"")
 
 
 # --- QSGD as a special case ---
