@@ -1,16 +1,10 @@
 """The CUDA kernels give the bytes of the numpy definitions.
 
 Every test runs on a CPU that plays the device (``cuda_host``: the kernels' own sources, built by a C++
-compiler) and on a GPU where CuPy finds one; each source is compiled for two generations of GPUs where
-NVRTC or nvcc is there.
+compiler) and on a GPU where CuPy finds one.
 """
 
 from __future__ import annotations
-
-import ctypes
-import shutil
-import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,11 +19,10 @@ from mpicomp.coding.values import decode_values, encode_values
 from mpicomp.compressors.scale import encode_scale
 from mpicomp.errors import ConfigError, DivergedError, MessageError
 from mpicomp.kernels import definition, using
-from mpicomp.kernels.cuda.gpu import OPTIONS, source
 from mpicomp.kernels.cuda.norms import MEAN
 from mpicomp.kernels.reductions import tree_sum
 from mpicomp.keys import Key
-from tests.cuda_host import MODULES, Host
+from tests.cuda_host import Host
 
 FORMATS = ("f8", "f4", "f2", "bf16")
 KEY = Key(20240229 << 20, 3, 1, 4)
@@ -150,6 +143,11 @@ def added_alike(K, c, message, d: int, offset: int = 0, key: Key = KEY):
             with using(K):
                 c.decompress_add(shifted(K, message, offset), ours, key, -0.3)
         assert same(ours, expected)
+
+
+def decoded_alike(K, buf, d: int, k: int):
+    """The device finds in ``buf`` the set that the host does, or refuses it too."""
+    agree(lambda: K.decode_indices(up(K, buf), d, k), lambda: decode_indices(buf, d, k))
 
 
 def added(add, out):
@@ -408,7 +406,7 @@ def test_dense_sets_of_many_runs(kernels, d, share):
     for at in (0, 5, 700, buf.size // 2, buf.size - 9):
         wrong = buf.copy()
         wrong[at] ^= 1 << at % 8
-        agree(lambda: kernels.decode_indices(up(kernels, wrong), d, k), lambda: decode_indices(wrong, d, k))  # noqa: B023
+        decoded_alike(kernels, wrong, d, k)
 
 
 def test_the_index_sets_above_reach_every_layout():
@@ -421,11 +419,11 @@ def test_bytes_that_hold_no_index_set_are_refused_alike(kernels, d, at, seed):
     k = int(at * d)
     draw = np.random.default_rng(seed)
     buf = draw.integers(0, 256, index_nbytes(d, k)).astype(np.uint8)
-    agree(lambda: kernels.decode_indices(up(kernels, buf), d, k), lambda: decode_indices(buf, d, k))
+    decoded_alike(kernels, buf, d, k)
     if buf.size:  # one bit away from a set
         buf = encode_indices(np.sort(draw.choice(d, k, replace=False)).astype(np.int64), d)
         buf[draw.integers(buf.size)] ^= 1 << draw.integers(8)
-        agree(lambda: kernels.decode_indices(up(kernels, buf), d, k), lambda: decode_indices(buf, d, k))
+        decoded_alike(kernels, buf, d, k)
 
 
 # --- values ---
@@ -602,60 +600,6 @@ def test_other_arrays_are_refused(kernels):
     for x in (kernels.xp.zeros(3, np.int64), kernels.xp.zeros((2, 2)), kernels.xp.zeros(6)[::2]):
         with pytest.raises(ConfigError, match="contiguous"):
             kernels.top_k(x, 1)
-
-
-# --- the sources compile ---
-
-
-def nvrtc() -> ctypes.CDLL | None:
-    """NVRTC, from NVIDIA's wheel or the system."""
-    import sysconfig
-
-    wheels = sorted(Path(sysconfig.get_path("platlib")).glob("nvidia/*/lib/libnvrtc.so.*"))
-    for name in (*map(str, wheels), "libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"):
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    return None
-
-
-def compiled(module: str, options: list[str], folder: Path) -> str:
-    """The PTX of a module, by NVRTC or else by nvcc."""
-    library, nvcc = nvrtc(), shutil.which("nvcc")
-    if library is not None:
-        program, size = ctypes.c_void_p(), ctypes.c_size_t()
-        made = (ctypes.byref(program), source(module).encode(), module.encode(), 0, None, None)
-        assert library.nvrtcCreateProgram(*made) == 0
-        array = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
-        failed = library.nvrtcCompileProgram(program, len(options), array)
-        read = ("ProgramLog", "ProgramLogSize") if failed else ("PTX", "PTXSize")
-        getattr(library, f"nvrtcGet{read[1]}")(program, ctypes.byref(size))
-        text = ctypes.create_string_buffer(size.value)
-        getattr(library, f"nvrtcGet{read[0]}")(program, text)
-        library.nvrtcDestroyProgram(ctypes.byref(program))
-        assert not failed, text.value.decode()
-        return text.value.decode()
-    if nvcc is not None:
-        path = folder / f"{module}.cu"
-        path.write_text(source(module))
-        subprocess.run([nvcc, *options, "-ptx", str(path), "-o", str(folder / "out.ptx")], check=True)
-        return (folder / "out.ptx").read_text()
-    pytest.skip("neither NVRTC (pip install nvidia-cuda-nvrtc) nor nvcc")
-
-
-@pytest.mark.parametrize("generation", ["80", "90"])
-@pytest.mark.parametrize("module", MODULES)
-def test_the_sources_compile(module, generation, tmp_path):
-    """For both, with what CuPy adds of its own (-ftz=true), and so that neither option changes a bit.
-
-    Nothing may flush subnormal float32, and a product is added to without rounding only where an
-    fma is written, which is nowhere (divisions and roots are instructions of their own).
-    """
-    ptx = compiled(module, [*OPTIONS, "-ftz=true", f"-arch=compute_{generation}"], tmp_path)
-    assert ".entry" in ptx
-    assert ".ftz" not in ptx
-    assert "fma." not in ptx
 
 
 # --- the benchmark ---

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,10 @@ def resolutions(draw, d):
     return np.where(rng.random(d) < 0.5, r, r * rng.random(d))
 
 
+def add_steps(norms, r, scale, on, symbols, out):
+    on.step_add(symbols, out, norms, r, scale)
+
+
 @fuzz
 @given(vectors(most=3000), st.integers(1, 9), SCALES, st.data())
 def test_steps(x, blocks, scale, data):
@@ -117,8 +122,7 @@ def test_steps(x, blocks, scale, data):
     assert_same(symbols, definition.step_symbols(x, norms, r, STREAM))
     assert (symbols <= 2 * np.ceil(r)).all()
     for some in (symbols, np.random.default_rng(blocks).integers(0, 2**16, x.size).astype(np.uint16)):
-        add = lambda on, buf, out: on.step_add(buf, out, norms, r, scale)  # noqa: E731
-        assert_adds_alike(add, some, data.draw(outs(x.size)))
+        assert_adds_alike(partial(add_steps, norms, r, scale), some, data.draw(outs(x.size)))
 
 
 @fuzz

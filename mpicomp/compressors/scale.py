@@ -54,10 +54,9 @@ def encode_norms(blocks: list[Array], values: str) -> tuple[Bytes, Array]:
 
 def decode_norms(buf: Bytes, count: int, values: str) -> Array:
     """The ``count`` norms in ``buf``, float64.  Raises ``MessageError`` as ``decode_scale`` does."""
-    if kernels.on_device(buf):
-        return kernels.of(buf).decode_norms(buf, count, values)
     with np.errstate(invalid="ignore"):  # NaN of either kind
-        norms = decode_values(buf, count, values).astype(np.float64)
-    for norm in norms[~((norms >= 0) & (norms < np.inf))].tolist():
-        raise no_norm(norm)
+        norms = kernels.promoted(decode_values(buf, count, values))
+    fit = (norms >= 0) & (norms < np.inf)
+    if not fit.all():
+        raise no_norm(float(norms[~fit][0]))
     return norms

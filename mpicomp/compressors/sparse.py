@@ -77,6 +77,6 @@ def _layout(buf: Bytes) -> tuple[str, bool]:
 
 def _narrowest(x: Array) -> str:
     if kernels.on_device(x):
-        return "f4" if kernels.of(x).singles(x) else "f8"
+        return "f4" if kernels.of(x).are_singles(x) else "f8"
     with np.errstate(over="ignore"):
         return "f4" if np.array_equal(x.astype(np.float32), x) else "f8"

@@ -39,7 +39,7 @@ def ans_encode(symbols: Bytes, frequencies: Frequencies, nbytes: int) -> Bytes:
 
 def ans_decode(buf: Bytes, count: int, frequencies: Frequencies) -> Bytes:
     """The ``count`` bytes that ``buf`` holds.  Raises ``MessageError`` unless it holds just so many."""
-    words, ends = found(buf, count)
+    words, ends = words_of_runs(buf, count)
     symbols = np.empty(count, dtype=np.uint8)
     for n, run in enumerate(np.split(words, ends[:-1])):
         symbols[n * RUN : (n + 1) * RUN] = _decode(run, min(RUN, count - n * RUN), frequencies)
@@ -98,7 +98,7 @@ def laid_out(words: Words, counts: list[int], nbytes: int) -> Bytes:
     return out
 
 
-def found(buf: Bytes, count: int) -> tuple[Words, NDArray[np.int64]]:
+def words_of_runs(buf: Bytes, count: int) -> tuple[Words, NDArray[np.int64]]:
     """The words of the runs of ``count`` bytes, and where each run's end.
 
     A last word may lack zeros; those after the words of several runs are ignored, whatever they are.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp.coding.bits import Bytes
-from mpicomp.kernels.ans import ROOM, RUN, START, TOTAL, Frequencies, found, laid_out, unended
+from mpicomp.kernels.ans import ROOM, RUN, START, TOTAL, Frequencies, laid_out, unended, words_of_runs
 from mpicomp.kernels.compiled.jit import boolean, int64, kernel, read, uint8, uint32, uint64, void, write
 
 _START = np.uint64(START)
@@ -31,7 +31,7 @@ def ans_encode(symbols: Bytes, frequencies: Frequencies, nbytes: int) -> Bytes:
 
 def ans_decode(buf: Bytes, count: int, frequencies: Frequencies) -> Bytes:
     """The ``count`` bytes that ``buf`` holds.  Raises ``MessageError`` unless it holds just so many."""
-    words, ends = found(buf, count)
+    words, ends = words_of_runs(buf, count)
     symbols = np.empty(count, dtype=np.uint8)
     if not _decode(words, ends, frequencies, symbols):
         raise unended()

@@ -104,27 +104,21 @@ def _split(fours, widths, symbols):
 @kernel(void(read(uint16), read(uint8), write(uint64)))
 def _pack(symbols, widths, words):
     fours, of_four = np.empty(CHUNK // 4, dtype=np.uint64), np.empty(CHUNK // 4, dtype=np.uint8)
-    last, last_widths = np.zeros(CHUNK, dtype=np.uint16), np.zeros(CHUNK, dtype=np.uint8)
     bit, whole = np.uint64(0), symbols.size // CHUNK * CHUNK
     for a in range(0, whole, CHUNK):
         _join(symbols[a : a + CHUNK], widths[a : a + CHUNK], fours, of_four)
         bit = _append(fours, of_four, bit, words)
-    last[: symbols.size - whole], last_widths[: symbols.size - whole] = symbols[whole:], widths[whole:]
-    _join(last, last_widths, fours, of_four)
-    _append(fours, of_four, bit, words)
+    _append(symbols[whole:].astype(np.uint64), widths[whole:], bit, words)
 
 
 @kernel(void(read(uint64), read(uint8), write(uint16)))
 def _unpack(words, widths, symbols):
     fours, of_four = np.empty(CHUNK // 4, dtype=np.uint64), np.empty(CHUNK // 4, dtype=np.uint8)
-    last, last_widths = np.zeros(CHUNK, dtype=np.uint16), np.zeros(CHUNK, dtype=np.uint8)
     bit, whole = np.uint64(0), symbols.size // CHUNK * CHUNK
     for a in range(0, whole, CHUNK):
         _sum(widths[a : a + CHUNK], of_four)
         bit = _take(words, of_four, bit, fours)
         _split(fours, widths[a : a + CHUNK], symbols[a : a + CHUNK])
-    last_widths[: symbols.size - whole] = widths[whole:]
-    _sum(last_widths, of_four)
-    _take(words, of_four, bit, fours)
-    _split(fours, last_widths, last)
-    symbols[whole:] = last[: symbols.size - whole]
+    rest = np.empty(symbols.size - whole, dtype=np.uint64)
+    _take(words, widths[whole:], bit, rest)
+    symbols[whole:] = rest

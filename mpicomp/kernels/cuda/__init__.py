@@ -15,9 +15,10 @@ from mpicomp.kernels.cuda.positions import Positions
 from mpicomp.kernels.cuda.sign import Signs
 from mpicomp.kernels.cuda.steps import Steps
 from mpicomp.kernels.cuda.values import Values
+from mpicomp.kernels.cuda.widths import Widths
 
 
-class Kernels(Draws, Positions, Values, Signs, Natural, Levels, Steps):
+class Kernels(Draws, Positions, Values, Signs, Natural, Levels, Steps, Widths):
     """The kernels on one device.
 
     Under the names that ``definition`` has, and in two ways more: index sets and values are coded whole,

@@ -15,7 +15,7 @@ _RUNS = 32  # threads a block: a run keeps its thread waiting, and there are few
 class Bitmaps(Selection):
     """Bitmaps of d bits of which k are set, 0 < k <= d/2."""
 
-    def code_bitmap(self, bitmap: Array, d: int, k: int) -> Array:
+    def encode_coded_bitmap(self, bitmap: Array, d: int, k: int) -> Array:
         """The bytes of ``coding.bitmaps.encode``."""
         runs, head = -(-bitmap.size // RUN), table_nbytes(bitmap.size)
         words, counts = self._empty(runs * ROOM, np.uint32), self._empty(runs, np.int64)

@@ -25,7 +25,7 @@ class Positions(Bitmaps):
             return out
         layout, _ = _layout(d, k)
         if layout == _CODED:
-            return self.code_bitmap(self._marks(indices, _BITMAP, d), d, k)
+            return self.encode_coded_bitmap(self._marks(indices, _BITMAP, d), d, k)
         width = _symbol_width(layout, d)
         split = packed_nbytes(k, width)
         self._each(split, "indices", "pack_lower", indices, k, width, out, split)

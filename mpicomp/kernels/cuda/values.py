@@ -43,7 +43,7 @@ class Values(Launching):
         self._each(x.size, "sparse", "promote", x, x.size, out)
         return out
 
-    def singles(self, x: Array) -> bool:
+    def are_singles(self, x: Array) -> bool:
         """Whether every entry is a float32."""
         if x.dtype == np.float64:
             self._each(x.size, "sparse", "expect_singles", x, x.size, self.device.pointer)
