@@ -69,6 +69,21 @@ def test_symbols_come_back(values):
 
 
 @fuzz
+@given(st.lists(st.integers(0, 10**9), min_size=2, max_size=40), st.integers(0, 2**16 - 40))
+def test_a_model_is_nearest_to_its_counts(counts, rare):
+    """Each frequency is within 1 of max(1, t n), n the count, for the t that has these sum to TOTAL."""
+    n = np.array([*counts, *[1] * rare])
+    if n.any():
+        f, n = np.array(fit(n))[n > 0], n[n > 0]
+        low, high = 0.0, float(TOTAL)
+        for _ in range(100):
+            t = (low + high) / 2
+            low, high = (t, high) if np.maximum(1, t * n).sum() < TOTAL else (low, t)
+        assert f.sum() == TOTAL and (f >= 1).all()
+        assert (np.abs(f - np.maximum(1, low * n)) < 1 + 1e-6).all()
+
+
+@fuzz
 @given(symbol_lists)
 def test_a_model_comes_back_from_its_header(values):
     model = fit(counted(np.array(values), 20))
@@ -199,6 +214,20 @@ def test_a_fitted_message_is_within_two_percent_of_the_empirical_entropy(Q, dist
         assert sent < 0.8 * len(packed)
 
 
+@pytest.mark.parametrize("s", [511, 1023, 4095, 2**15 - 1])
+@pytest.mark.parametrize("distribution", ["normal", "random", "laplace"])
+def test_alphabets_of_thousands(s, distribution):
+    """With symbols that occur once: the numbers of Q's own message, in a byte more at most."""
+    d = 100_000
+    x = getattr(rng(8), distribution)(size=d)
+    C = Coded(Dithering(s, p="inf"))
+    packed = C.Q.compress(x, KEY)
+    for c in (C, C.learned(C.compress(x, KEY), d)):
+        message = c.compress(x, KEY)
+        assert len(message) <= len(packed) + 1
+        assert np.array_equal(c.decompress(message, d, KEY), C.Q.decompress(packed, d, KEY))
+
+
 def test_a_model_learned_on_another_vector_costs_its_divergence():
     """What a model fitted to p codes q with: the cross entropy, and never more than packed."""
     Q, d = Dithering(7, p="inf"), 50_000
@@ -240,13 +269,20 @@ def test_a_spoiled_message_is_refused_or_has_the_right_shape(Q, data):
 def test_what_cannot_be_coded_is_refused():
     with pytest.raises(ConfigError, match=r"RandK.*allowed: a quantiser: Dithering"):
         Coded(RandK(3))
-    with pytest.raises(ConfigError, match="has 3 symbols, and the sum must be 65536"):
+    with pytest.raises(
+        ConfigError, match=r"2 frequencies that sum to 65536; allowed: .* each of the 3 symbols"
+    ):
         Coded(Ternary(), model=(65535, 1))
-    with pytest.raises(ConfigError, match="must be 65536"):
+    with pytest.raises(ConfigError, match=r"3 frequencies that sum to 3; allowed: .* that sum to 65536"):
         Coded(Ternary(), model=(1, 1, 1))
+    for model in (3, "abc", (0.5, 0.5, 65535.0), (-1, 1, 65536)):
+        with pytest.raises(ConfigError, match=r"model: .*; allowed: integers of 0 or above that sum"):
+            Coded(Ternary(), model=model)
     with pytest.raises(ConfigError, match=r"RandK.*allowed: TopK or QuantizedTopK"):
         CodedGaps(RandK(3))
-    with pytest.raises(ConfigError, match="has 256 symbols, and the sum must be 65536"):
+    with pytest.raises(
+        ConfigError, match=r"1 frequencies that sum to 65536; allowed: .* the 256 symbols of a gap"
+    ):
         CodedGaps(TopK(3), model=(65536,))
 
 

@@ -39,10 +39,14 @@ Model = tuple[int, ...]
 def fit(counts: NDArray[np.int64]) -> Model:
     """The model nearest to ``counts``: frequencies in proportion, at least 1 for what occurs."""
     used = np.flatnonzero(counts)
-    shares = counts[used] * (TOTAL / counts.sum())
-    frequencies = np.maximum(1, np.floor(shares)).astype(np.int64)
-    # What rounding has left over goes to the most frequent symbol, where it changes least.
-    frequencies[np.argmax(frequencies)] += TOTAL - frequencies.sum()
+    n = counts[used]
+    shares = n * (TOTAL / n.sum())
+    while (shares < 1).any():  # such a symbol takes 1, which leaves less for the others
+        rare = shares <= 1
+        shares = np.where(rare, 1.0, n * ((TOTAL - rare.sum()) / n[~rare].sum()))
+    frequencies = np.floor(shares).astype(np.int64)
+    left = TOTAL - frequencies.sum()
+    frequencies[np.argsort(frequencies - shares, kind="stable")[:left]] += 1  # the largest remainders
     model = np.zeros(counts.size, dtype=np.int64)
     model[used] = frequencies
     return tuple(model.tolist())
@@ -53,13 +57,16 @@ def smoothed(counts: NDArray[np.int64]) -> Model:
     return fit(2 * counts + 1)
 
 
-def check_model(model: Model, alphabet: int, of: str) -> None:
-    """Raise ``ConfigError`` unless ``model`` is one of the symbols ``of`` something."""
-    if len(model) != alphabet or sum(model) != TOTAL or min(model) < 0:
+def checked_model(model: Sequence[int], alphabet: int, of: str) -> Model:
+    """``model`` as a tuple.  Raises ``ConfigError`` unless it is one of the symbols ``of`` something."""
+    whole = isinstance(model, Sequence) and all(type(f) is int and f >= 0 for f in model)
+    if not whole or len(model) != alphabet or sum(model) != TOTAL:
+        came = f"{len(model)} frequencies that sum to {sum(model)}" if whole else repr(model)[:80]
         raise ConfigError(
-            f"a model of {len(model)} frequencies that sum to {sum(model)}; "
-            f"{of} has {alphabet} symbols, and the sum must be {TOTAL}."
+            f"model: {came}; allowed: integers of 0 or above that sum to {TOTAL}, one for each of the "
+            f"{alphabet} symbols of {of}, such as ``learned`` gives."
         )
+    return tuple(model)
 
 
 def bits(counts: NDArray[np.int64], model: Sequence[int]) -> float:
@@ -113,6 +120,19 @@ def choose(counts: NDArray[np.int64], known: Model | None) -> tuple[int, Model, 
     if known is not None and bits(counts, known) <= bits(counts, model) + 8 * len(header):
         return KNOWN, known, header[:0]
     return FITTED, model, header
+
+
+def model_of(form: int, buf: Bytes, known: Model | None, alphabet: int) -> tuple[Model, int]:
+    """The model of a message of that ``form``, ``buf`` being what follows the form, and where it ends.
+
+    Raises ``MessageError`` if there is none.
+    """
+    if form == FITTED:
+        return decode_model(buf, alphabet)
+    if form == KNOWN and known is not None:
+        return known, 0
+    allowed = f"{PACKED}, {FITTED}" + (f", {KNOWN}" if known is not None else "")
+    raise MessageError(f"a message that starts with the byte {form}; allowed: {allowed}.")
 
 
 def encode_symbols(symbols: Symbols, model: Model) -> Bytes:

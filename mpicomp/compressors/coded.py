@@ -10,15 +10,13 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.entropy import (
-    FITTED,
-    KNOWN,
     PACKED,
     Model,
-    check_model,
+    checked_model,
     choose,
-    decode_model,
     decode_symbols,
     encode_symbols,
+    model_of,
     smoothed,
 )
 from mpicomp.compressors.base import Array, Unbiased
@@ -50,8 +48,7 @@ class Coded(Unbiased):
                 f"Q={self.Q}; allowed: a quantiser: Dithering, Ternary, Natural, NaturalDithering."
             )
         if self.model is not None:
-            object.__setattr__(self, "model", tuple(self.model))
-            check_model(self.model, self.Q.alphabet, str(self.Q))
+            object.__setattr__(self, "model", checked_model(self.model, self.Q.alphabet, str(self.Q)))
 
     def learned(self, buf: Bytes, d: int) -> Self:
         """The same, knowing the model of the symbols of ``buf``, a message of ours for a vector in R^d."""
@@ -75,18 +72,13 @@ class Coded(Unbiased):
         """Q's message, where ``buf`` is."""
         if kernels.on_device(buf):
             return kernels.put(self._packed(kernels.host(buf), d))
-        form, start = (int(buf[0]) if len(buf) else None), 1 + self.Q.head
-        if form == PACKED:
+        if len(buf) and buf[0] == PACKED:
             return buf[1:]
+        start = 1 + self.Q.head
         if len(buf) < start:
             raise MessageError(f"{self}: message truncated, {len(buf)} bytes.")
-        if form == FITTED:
-            model, end = decode_model(buf[start:], self.Q.alphabet)
-            symbols = decode_symbols(buf[start + end :], d, model)
-        elif form == KNOWN and self.model is not None:
-            symbols = decode_symbols(buf[start:], d, self.model)
-        else:
-            raise MessageError(f"{self}: a message that starts with the byte {form}.")
+        model, end = model_of(int(buf[0]), buf[start:], self.model, self.Q.alphabet)
+        symbols = decode_symbols(buf[start + end :], d, model)
         return self.Q.message(buf[1:start], symbols)
 
     def nbytes(self, d: int) -> None:

@@ -11,15 +11,13 @@ from mpicomp import kernels
 from mpicomp.coding import gaps
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.entropy import (
-    FITTED,
-    KNOWN,
     PACKED,
     Model,
-    check_model,
+    checked_model,
     choose,
-    decode_model,
     decode_symbols,
     encode_symbols,
+    model_of,
     smoothed,
 )
 from mpicomp.coding.indices import Indices, decode_indices, encode_indices, index_nbytes
@@ -56,8 +54,7 @@ class CodedGaps(Contractive):
         if not isinstance(self.C, TopK | QuantizedTopK):
             raise ConfigError(f"C={self.C}; allowed: TopK or QuantizedTopK, which send positions.")
         if self.model is not None:
-            object.__setattr__(self, "model", tuple(self.model))
-            check_model(self.model, gaps.ALPHABET, "a gap")
+            object.__setattr__(self, "model", checked_model(self.model, gaps.ALPHABET, "a gap"))
 
     def learned(self, buf: Bytes, d: int) -> Self:
         """The same, knowing the model of the gaps in ``buf``, a message of ours for a vector in R^d."""
@@ -94,18 +91,14 @@ class CodedGaps(Contractive):
 
     def _split(self, buf: Bytes, d: int) -> tuple[Indices, Bytes]:
         """The positions, and what follows them."""
-        form, start = (int(buf[0]) if len(buf) else None), 1
+        if len(buf) == 0:
+            raise MessageError(f"{self}: message truncated, 0 bytes.")
+        form = int(buf[0])
         if form == PACKED:
             split = 1 + self._index_nbytes(d)
             return decode_indices(buf[1:split], d, self._count(d)), buf[split:]
-        if form == FITTED:
-            model, end = decode_model(buf[1:], gaps.ALPHABET)
-            start += end
-        elif form == KNOWN and self.model is not None:
-            model = self.model
-        else:
-            raise MessageError(f"{self}: a message that starts with the byte {form}.")
-        size, start = read_varint(buf, start)
+        model, end = model_of(form, buf[1:], self.model, gaps.ALPHABET)
+        size, start = read_varint(buf, 1 + end)
         stop = start + size
         symbols = decode_symbols(buf[start:stop], self._count(d), model)
         widths = gaps.widths_of(symbols)
