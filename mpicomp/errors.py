@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from math import inf
 
 
 class MpicompError(Exception):
@@ -41,6 +42,18 @@ class RecordError(MpicompError):
 def not_finite() -> DivergedError:
     """The error of an encoder that is given an infinite number, or none."""
     return DivergedError("a vector to be compressed is not finite: it holds an infinity or no number (NaN).")
+
+
+def norm_beyond(norm: float, values: str) -> DivergedError:
+    """The error of an encoder whose vector's norm is not finite in the format ``values``."""
+    if norm < inf:
+        return DivergedError(
+            f"a norm of {norm:.3g} does not fit the wire format {values!r} (allowed: f4, f8)."
+        )
+    return DivergedError(
+        f"a norm of {norm} for the wire format {values!r}: the vector holds an infinity or no number (NaN), "
+        "or its norm is beyond double precision."
+    )
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> ConfigError:

@@ -81,7 +81,7 @@ class Stream:
         return ((hi << 32 | lo) * bound) >> 64
 
     def coin(self, p: float) -> bool:
-        """True with probability p (resolved to 2^-32)."""
+        """True with probability p, rounded up to a multiple of 2^-32."""
         return _coin(self, p)
 
     def permutation(self, d: int, start: int, stop: int) -> Indices:
@@ -100,12 +100,17 @@ class Stream:
     def heads(self, d: int, p: Any) -> Any:
         """Which of d coins fall on heads, increasing; there likewise.
 
-        ``p``: the probability (resolved to 2^-32), a float or, there too, an array with one for each.
+        ``p``: the probability, rounded up to a multiple of 2^-32, a float or, there too, an array of them.
         """
         device = kernels.device()
         if device is not None:
             return device.heads(self.name, d, p)
         return _fixed(np.flatnonzero(self.words(d) < p * 2.0**32))
+
+
+def odds(p: Any) -> Any:
+    """The nearest to p, a number or an array, that a coin can have: a multiple of 2^-32, 0 for 0 alone."""
+    return np.where(p > 0, np.maximum(np.rint(p * 2.0**32), 1.0), 0.0) / 2.0**32
 
 
 def _fixed(indices: Indices) -> Indices:

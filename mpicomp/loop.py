@@ -176,6 +176,8 @@ def advice(method: Method) -> str:
 
 def _start(problem: Problem) -> Array:
     x0, d = np.asarray(problem.x0()), problem.dimension()
+    if d < 1:
+        raise ConfigError(f"the problem has dimension {d}; allowed: 1 and above.")
     if x0.shape != (d,) or x0.dtype.kind != "f":
         raise ConfigError(f"x0 has shape {x0.shape} and type {x0.dtype}; expected floats of shape ({d},).")
     if not np.isfinite(x0).all():

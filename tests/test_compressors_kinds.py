@@ -11,13 +11,17 @@ from hypothesis import strategies as st
 
 from mpicomp.coding.indices import decode_indices, index_nbytes
 from mpicomp.compressors import (
+    Bernoulli,
     Dithering,
     HardThreshold,
     Identity,
+    Importance,
+    Lazy,
     Natural,
     NaturalDithering,
     PermK,
     RandK,
+    RankR,
     Shrunk,
     Sign,
     Sparse,
@@ -239,6 +243,16 @@ def test_the_scaled_sign_of_the_largest_numbers_is_finite():
     """The mean of |x_j| is never above the largest, so neither may be its computation."""
     x = np.array([1.7e308, -1.7e308, 1.7e308])
     assert apply(Sign("f8"), x) == pytest.approx(x)
+
+
+@pytest.mark.parametrize(
+    "c", [Identity(), RandK(4), Bernoulli(1.0), Lazy(1.0), Importance(4), RankR(1, 4)], ids=str
+)
+def test_a_signalling_nan_is_read_as_one_without_a_warning(c):
+    """Any bytes are some numbers; a receiver warns of none of them."""
+    message = c.compress(np.arange(1.0, 17.0), KEY)
+    message[:] = np.frombuffer(b"\x01\x00\x80\x7f" * (len(message) // 4), np.uint8)
+    assert np.isnan(c.decompress(message, 16, KEY)).any()
 
 
 # --- sizes, as the papers and the design state them ---

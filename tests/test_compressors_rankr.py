@@ -13,10 +13,10 @@ import pytest
 
 from mpicomp.compressors import RankR
 from mpicomp.compressors.rankr import columns_of
-from mpicomp.errors import ConfigError
+from mpicomp.errors import ConfigError, DivergedError
 from mpicomp.kernels.lowrank import orthonormal, outer, times
 from mpicomp.keys import Key
-from tests.sampling import apply, assert_mean, square
+from tests.sampling import KEY, apply, assert_mean, square
 
 PACKAGE = Path(__file__).parent.parent / "mpicomp"
 rng = np.random.default_rng
@@ -166,6 +166,20 @@ def test_where_factors_are_no_shorter_x_is_sent(r, rows, d):
     assert apply(c, x).tobytes() == x.tobytes()
     assert c.nbytes(d) == 8 * d
     assert c.alpha(d, 1) == 1
+
+
+@pytest.mark.parametrize("power", [-1070, -600, 600, 1015])
+def test_vectors_of_any_size_come_back(power):
+    """Where M G would overflow, or vanish, so would the basis: a matrix of rank 1 at the ends of float64."""
+    M = np.ldexp(np.outer(np.arange(1.0, 13.0), np.arange(1.0, 13.0)) / 16, power)
+    c = RankR(1, 12, "f8")
+    back = c.decompress(c.compress(M.ravel(), KEY), 144, KEY)
+    assert back == pytest.approx(M.ravel(), rel=1e-12, abs=2.0**-1070)
+
+
+def test_a_vector_whose_factor_is_beyond_the_format_is_refused():
+    with pytest.raises(DivergedError, match=r"does not fit the wire format|not finite"):
+        RankR(2, 12, "f8").compress(np.full(144, 1.7e308), KEY)
 
 
 def test_sizes():

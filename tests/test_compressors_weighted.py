@@ -28,13 +28,25 @@ from mpicomp.coding.levels import (
     encode_sparse,
 )
 from mpicomp.coding.widths import pack_widths, unpack_widths, widths_nbytes
-from mpicomp.compressors import Bernoulli, BlockSteps, Dithering, Importance, VaryingSteps
+from mpicomp.compressors import (
+    Bernoulli,
+    BlockSteps,
+    Dithering,
+    Importance,
+    Lazy,
+    Quantized,
+    QuantizedTopK,
+    RandK,
+    Shrunk,
+    VaryingSteps,
+)
 from mpicomp.errors import ConfigError, MessageError
-from mpicomp.keys import Key
+from mpicomp.keys import Key, odds
 from tests.conformance import fuzz
 
 rng = np.random.default_rng
 KEY = Key(seed=5, round=2, worker=0, n=3)
+ROUNDS = [Key(1, t, 0, 1) for t in range(200)]
 
 
 def matrix(d: int, seed: int) -> np.ndarray:
@@ -127,22 +139,27 @@ def test_weights_are_those_given(make):
 
 
 @pytest.mark.parametrize("values", ["f4", "f8"])
-@pytest.mark.parametrize("s", [1, 3, 100])
-def test_equal_steps_are_random_dithering_bit_for_bit(s, values):
-    """h = 1/s: the messages of ``Dithering(s)``, and what is read from them.  With d = 16, |1/h| is 4 s."""
-    x = rng(s).normal(size=16)
+@pytest.mark.parametrize("s", [1, 3, 7, 100])
+@pytest.mark.parametrize("d", [16, 17, 300, 100_000])
+def test_equal_steps_are_random_dithering_bit_for_bit(d, s, values):
+    """h = 1/s: the messages of ``Dithering(s)``, and what is read from them.  |1/h| is sqrt(d) s.
+
+    In floating point sqrt(d) s / sqrt(d) is not s for every d: for d = 300 and s = 7 it is an ulp more.
+    """
+    x = rng(s).normal(size=d)
     qsgd = Dithering(s, values=values)
     for Q in (
-        VaryingSteps(4.0 * s, values=values),
-        VaryingSteps(4.0 * s, (2.0,) * 16, values),
-        BlockSteps(4.0 * s, 1, values=values),
+        VaryingSteps(sqrt(d) * s, values=values),
+        VaryingSteps(sqrt(d) * s, (2.0,) * d, values),
+        BlockSteps(sqrt(d) * s, 1, values=values),
     ):
-        assert Q.steps(16).tolist() == [1 / s] * 16
-        assert Q.omega(16, 3) == pytest.approx(qsgd.omega(16, 3), rel=1e-15)
-        for key in (Key(1, t, 0, 3) for t in range(20)):
+        assert Q.steps(d).tolist() == [1 / s] * d
+        assert Q.nbytes(d) == qsgd.nbytes(d)
+        assert Q.omega(d, 3) == pytest.approx(qsgd.omega(d, 3), rel=1e-14)
+        for key in (Key(1, t, 0, 3) for t in range(5 if d > 1000 else 20)):
             message = Q.compress(x, key)
             assert np.array_equal(message, qsgd.compress(x, key))
-            assert np.array_equal(Q.decompress(message, 16, key), qsgd.decompress(message, 16, key))
+            assert np.array_equal(Q.decompress(message, d, key), qsgd.decompress(message, d, key))
 
 
 # --- variances ---
@@ -260,6 +277,23 @@ def test_weights_of_any_range_have_odds():
             assert c.mean_nbytes(3, 1) == pytest.approx(4 * k, rel=1e-6)
 
 
+@pytest.mark.parametrize("smallest", [1e-8, 1e-10, 1e-12, 1e-300, 5e-324])
+def test_small_odds_leave_no_bias(smallest):
+    """The gain of each coordinate is the inverse of its coin's odds, so the mean of C(x) is x."""
+    for k in (1, 2):
+        c = Importance(k, (1.0, 1e3, 1.0, smallest), "f8")
+        gains = np.max([c.decompress(c.compress(np.ones(4), key), 4, key) for key in ROUNDS], axis=0)
+        p, drawn = c._probabilities(4), gains > 0
+        assert drawn[:3].all() and gains[drawn] * odds(p)[drawn] == pytest.approx(1, rel=1e-15)
+        assert (odds(p) > 0).all() and c.variance(np.ones(4)) <= 2.0**32
+
+
+@pytest.mark.parametrize("q", [1e-12, 1e-10, 0.1, 0.5, 1.0])
+def test_gains_are_the_inverse_of_the_odds(q):
+    for c in (Bernoulli(q), Lazy(q)):
+        assert c.gain(4, KEY) * odds(q) == pytest.approx(1, rel=1e-15)
+
+
 # --- a coordinate of weight 0 ---
 
 
@@ -360,7 +394,7 @@ def test_the_sparse_code_refuses_what_it_cannot_be():
         message = encode_sparse((wider + levels).astype(np.uint16), bounds_of(wider))
         with pytest.raises(MessageError):
             decode_sparse(message, bounds_of(s))
-    with pytest.raises(MessageError, match="announces 6 of 5"):
+    with pytest.raises(MessageError, match="announces 6 entries of a vector in R"):
         decode_sparse(np.array([6, 0, 0], np.uint8), bounds_of(s))
     with pytest.raises(MessageError):
         decode_sparse(np.empty(0, np.uint8), bounds_of(s))
@@ -463,11 +497,22 @@ def test_equal_widths_are_packed_as_ever(width):
         (lambda: Importance(0), "k=0"),
         (lambda: Importance(0.5, (1.0, float("nan"))), "finite"),
         (lambda: Importance(0.5, values="f5"), "f5"),
+        (lambda: VaryingSteps(8.0, (1.0, 10**400)), "finite"),
+        (lambda: Shrunk(VaryingSteps(8.0, (1.0, 0.0))), "U: a VaryingSteps with weights of 0"),
+        (lambda: Shrunk(Importance(1, (1.0, 0.0))), "U: a Importance with weights of 0"),
+        (lambda: QuantizedTopK(2, VaryingSteps(8.0, (1.0, 0.0))), "weights of 0.*allowed: weights above 0"),
+        (lambda: Quantized(RandK(2), VaryingSteps(8.0, (1.0, 0.0))), "weights of 0"),
+        (lambda: Quantized(RandK(2), Importance(1)), "an unbiased quantiser"),
     ],
 )
 def test_a_wrong_configuration_is_refused_with_what_is_allowed(build, match):
     with pytest.raises(ConfigError, match=match):
         build()
+
+
+def test_weights_of_numpy_s_are_written_as_python_s():
+    c = VaryingSteps(2.0, tuple(np.array([1.0, 0.5])))
+    assert repr(c) == repr(VaryingSteps(2.0, (1, 0.5))) and "np" not in repr(c)
 
 
 @pytest.mark.parametrize(

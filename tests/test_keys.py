@@ -16,7 +16,7 @@ from scipy.stats import chi2, norm
 
 from mpicomp.kernels.permutation import SMALL
 from mpicomp.kernels.philox import words
-from mpicomp.keys import Key, Stream, forget, remembered
+from mpicomp.keys import Key, Stream, forget, odds, remembered
 from tests.conformance import fuzz
 
 # Random123, kat_vectors, philox4x32-10: counter, key, result.
@@ -192,6 +192,22 @@ def test_a_coin_falls_at_its_probability():
     assert not Constant(0, (0, 0, 0)).coin(0.0)
     assert Constant(2**31 - 1, (0, 0, 0)).coin(0.5)
     assert not Constant(2**31, (0, 0, 0)).coin(0.5)
+
+
+@pytest.mark.parametrize("p", [1e-12, 2.0**-32, 1e-9, 0.1, 1 / 3, 1 - 1e-12, 1.0])
+def test_odds_are_those_of_the_coin(p):
+    """The nearest there are: of the 2^32 words the first ``odds(p)`` 2^32 fall on heads, and no other."""
+    q = float(odds(p))
+    words = round(q * 2**32)
+    assert words == max(1, round(p * 2**32)) and words / 2**32 == q
+    for word in {words - 1, min(words, 2**32 - 1)}:
+        coin = Constant(word, (0, 0, 0))
+        assert coin.heads(3, q).size == (3 if word < words else 0)
+        assert coin.heads(3, np.full(3, q)).size == (3 if word < words else 0)
+
+
+def test_what_is_never_to_happen_has_no_odds():
+    assert odds(np.array([0.0, 1e-300, 1.0])).tolist() == [0.0, 2.0**-32, 1.0]
 
 
 # --- permutations ---

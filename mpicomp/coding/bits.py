@@ -24,7 +24,7 @@ def packed_nbytes(count: int, width: int) -> int:
 
 def pack(symbols: NDArray[np.unsignedinteger], width: int) -> Bytes:
     """Pack symbols below 2^width (width 0 .. 64) into ``packed_nbytes(len(symbols), width)`` bytes."""
-    size = 1 if width <= 8 else 2 if width <= 16 else 4 if width <= 32 else 8
+    size = _size(width)
     columns = np.ascontiguousarray(symbols, dtype=f"<u{size}").view(np.uint8).reshape(-1, size)
     if width == 8 * size:
         return columns.ravel()
@@ -35,7 +35,7 @@ def pack(symbols: NDArray[np.unsignedinteger], width: int) -> Bytes:
 def unpack(buf: Bytes, count: int, width: int) -> NDArray[np.unsignedinteger]:
     """The ``count`` symbols in ``buf``.  Raises ``MessageError`` if the length is not theirs."""
     expect_length(buf, packed_nbytes(count, width), "packed symbols")
-    size = 1 if width <= 8 else 2 if width <= 16 else 4 if width <= 32 else 8
+    size = _size(width)
     if width == 8 * size:
         return buf.view(f"<u{size}")
     bits = np.unpackbits(buf, count=count * width, bitorder="little").reshape(count, width)
@@ -43,6 +43,11 @@ def unpack(buf: Bytes, count: int, width: int) -> NDArray[np.unsignedinteger]:
     for b in range(width):  # a pass for each bit is far quicker than packing each symbol's row
         symbols |= bits[:, b].astype(symbols.dtype) << b
     return symbols
+
+
+def _size(width: int) -> int:
+    """The bytes of the smallest unsigned integers of ``width`` bits."""
+    return 1 if width <= 8 else 2 if width <= 16 else 4 if width <= 32 else 8
 
 
 def pack_trits(trits: NDArray[np.uint8]) -> Bytes:

@@ -9,13 +9,13 @@ They are given as the symbols s_j + level_j.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
+from mpicomp.coding.count import count_nbytes, decode_count, encode_count
 from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
 from mpicomp.coding.parts import join
 from mpicomp.coding.widths import pack_widths, unpack_widths, widths_nbytes
@@ -51,7 +51,7 @@ def encode_fixed(symbols: Symbols, bounds: Bounds) -> Bytes:
 def decode_fixed(buf: Bytes, bounds: Bounds) -> Symbols:
     """The symbols in ``buf``.  Raises ``MessageError`` if it holds none, or one beyond its bound."""
     symbols = unpack_widths(buf, bounds.widths, bounds.nbytes, np.uint16)
-    _expect_within(symbols > bounds.most)
+    _expect_within(symbols, bounds.most)
     return symbols
 
 
@@ -59,26 +59,26 @@ def encode_sparse(symbols: Symbols, bounds: Bounds) -> Bytes:
     """The bytes of the levels that are not 0, the fewer the fewer these are."""
     d = symbols.size
     kept = np.flatnonzero(symbols != bounds.most >> 1)
-    count = np.frombuffer(kept.size.to_bytes(_count_width(d), "little"), dtype=np.uint8)
     most = bounds.most[kept].astype(np.int32)
     level, widths = symbols[kept].astype(np.int32) - most // 2, _bits(most - 1)
     signed = (2 * (np.abs(level) - 1) + (level < 0)).astype(np.uint16)
-    return join(count, encode_indices(kept, d), pack_widths(signed, widths, widths_nbytes(widths)))
+    return join(
+        encode_count(kept.size, d),
+        encode_indices(kept, d),
+        pack_widths(signed, widths, widths_nbytes(widths)),
+    )
 
 
 def decode_sparse(buf: Bytes, bounds: Bounds) -> tuple[Indices, Symbols]:
     """The coordinates that ``buf`` tells of and their symbols.  Raises ``MessageError`` likewise."""
     d = bounds.most.size
-    head = _count_width(d)
-    k = int.from_bytes(kernels.host(buf[:head]).tobytes(), "little")
-    if len(buf) < head or k > d:
-        raise MessageError(f"a message of {len(buf)} bytes announces {k} of {d} levels.")
+    head, k = count_nbytes(d), decode_count(buf, d)
     split = head + index_nbytes(d, k)
     kept = decode_indices(buf[head:split], d, k)
     most = bounds.most[kept].astype(np.int32)
     widths = _bits(np.maximum(most - 1, 0))
     signed = unpack_widths(buf[split:], widths, widths_nbytes(widths), np.uint16).astype(np.int32)
-    _expect_within(signed >= most)
+    _expect_within(signed, most - 1)
     level = np.where(signed % 2, -1, 1) * (signed // 2 + 1)
     return kept, (most // 2 + level).astype(np.uint16)
 
@@ -88,10 +88,8 @@ def _bits(most: NDArray[np.integer]) -> Widths:
     return np.frexp(most.astype(np.float32))[1].astype(np.uint8)
 
 
-def _expect_within(beyond: Any) -> None:
+def _expect_within(symbols: NDArray[np.integer], most: NDArray[np.integer]) -> None:
+    beyond = symbols > most
     if beyond.any():
-        raise MessageError("a symbol beyond the levels of its coordinate.")
-
-
-def _count_width(d: int) -> int:
-    return -(-d.bit_length() // 8)
+        symbol, bound = (int(a[beyond][0]) for a in (symbols, most))
+        raise MessageError(f"a symbol {symbol} where {bound} is the largest that its coordinate has.")

@@ -15,38 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.coding.bits import Bytes
+from mpicomp.coding.count import count_nbytes, decode_count, encode_count
 from mpicomp.coding.indices import Indices, decode_indices, encode_indices, index_nbytes
 from mpicomp.coding.parts import join
 from mpicomp.coding.values import WIDTH, decode_values, encode_values
-from mpicomp.errors import MessageError
 
 
 def sparse_nbytes(d: int, k: int, values: str) -> int:
     """Bytes of a message with k entries."""
-    return _count_width(d) + index_nbytes(d, k) + k * WIDTH[values]
+    return count_nbytes(d) + index_nbytes(d, k) + k * WIDTH[values]
 
 
 def encode_sparse(indices: Indices, x: NDArray[np.floating], d: int, values: str) -> Bytes:
     """The entries ``x`` at strictly increasing ``indices`` of a vector in R^d."""
-    count = np.frombuffer(indices.size.to_bytes(_count_width(d), "little"), dtype=np.uint8)
-    return join(count, encode_indices(indices, d), encode_values(x, values))
+    return join(encode_count(indices.size, d), encode_indices(indices, d), encode_values(x, values))
 
 
 def decode_sparse(buf: Bytes, d: int, values: str) -> tuple[Indices, NDArray[np.floating]]:
     """The indices and values in ``buf``.  Raises ``MessageError`` if it holds no such vector."""
-    head, k = _count_width(d), sparse_count(buf, d)
+    head, k = count_nbytes(d), decode_count(buf, d)
     split = head + index_nbytes(d, k)
     return decode_indices(buf[head:split], d, k), decode_values(buf[split:], k, values)
-
-
-def sparse_count(buf: Bytes, d: int) -> int:
-    """The number of entries that ``buf`` announces.  Raises ``MessageError`` if it exceeds d."""
-    head = _count_width(d)
-    k = int.from_bytes(buf[:head].tobytes(), "little")
-    if len(buf) < head or k > d:
-        raise MessageError(f"a message of {len(buf)} bytes announces {k} entries of a vector in R^{d}.")
-    return k
-
-
-def _count_width(d: int) -> int:
-    return -(-d.bit_length() // 8)

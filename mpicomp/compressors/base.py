@@ -21,7 +21,11 @@ Array = NDArray[np.floating]
 
 
 class Compressor(ABC):
-    """A map C from R^d to bytes, and back."""
+    """A map C from R^d to bytes, and back; d >= 1.
+
+    The constants of the classes below are those of exact arithmetic.  What rounding adds is told where it
+    happens: values and norms are rounded to the format that they are sent in, and odds to multiples of 2^-32.
+    """
 
     @abstractmethod
     def compress(self, x: Array, key: Key) -> Bytes:

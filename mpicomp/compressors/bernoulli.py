@@ -9,7 +9,7 @@ from mpicomp import kernels
 from mpicomp.coding.values import WIDTH, check_format
 from mpicomp.compressors.base import check_probability
 from mpicomp.compressors.sparsifier import Sparsifier, Support
-from mpicomp.keys import Key, Stream, remembered
+from mpicomp.keys import Key, Stream, odds, remembered
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Bernoulli(Sparsifier):
         check_format(self.values)
 
     def support(self, d: int, key: Key) -> Support:
-        return _kept(key.private("bernoulli"), d, float(self.q), kernels.device())
+        return _kept(key.private("bernoulli"), d, float(odds(self.q)), kernels.device())
 
     def gain(self, d: int, key: Key) -> float:
-        return 1 / self.q
+        return 1 / float(odds(self.q))
 
     def max_count(self, d: int, n: int) -> int:
         return d
@@ -63,10 +63,10 @@ class Lazy(Sparsifier):
         check_format(self.values)
 
     def support(self, d: int, key: Key) -> Support:
-        return (slice(0, d),) if key.private("lazy").coin(self.q) else ()
+        return (slice(0, d),) if key.private("lazy").coin(float(odds(self.q))) else ()
 
     def gain(self, d: int, key: Key) -> float:
-        return 1 / self.q
+        return 1 / float(odds(self.q))
 
     def max_count(self, d: int, n: int) -> int:
         return d

@@ -15,7 +15,8 @@ from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_val
 from mpicomp.compressors.base import Array, check_count, resolve_count
 from mpicomp.compressors.sparsifier import gather, scatter_add
 from mpicomp.compressors.weighted import Weighted, Weights, checked_weights, weights_in
-from mpicomp.keys import Key
+from mpicomp.kernels.reductions import tree_sum
+from mpicomp.keys import Key, odds
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Importance(Weighted):
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         kept = self._kept(out.size, key)
-        values = kernels.promoted(decode_values(buf, kept.size, self.values)) / self._placed(out.size)[kept]
+        values = kernels.promoted(decode_values(buf, kept.size, self.values)) / self._odds(out.size)[kept]
         scatter_add(out, (kept,), values, scale)
 
     def nbytes(self, d: int) -> None:
@@ -62,12 +63,12 @@ class Importance(Weighted):
         return float(np.max((1 / p[p > 0] - 1) * costs[p > 0]))
 
     def _kept(self, d: int, key: Key) -> Any:
-        return key.private("importance").heads(d, self._placed(d))
+        return key.private("importance").heads(d, self._odds(d))
 
-    def _placed(self, d: int) -> Array:
-        if kernels.device() is None:
-            return self._probabilities(d)
-        return _placed(self.weights, resolve_count(self.k, d), d)
+    def _odds(self, d: int) -> Array:
+        """Those of the coins, where the vectors of a run are."""
+        make = _odds if kernels.device() is None else _placed
+        return make(self.weights, resolve_count(self.k, d), d)
 
     def _probabilities(self, d: int) -> Array:
         return _probabilities(self.weights, resolve_count(self.k, d), d)
@@ -88,14 +89,22 @@ def _probabilities(weights: Weights, k: int, d: int) -> Array:
         low = max(float(positive.min()), np.finfo(np.float64).tiny) * high
         for _ in range(64):  # each halves log(high/low), which is below 710
             rho = sqrt(low) * sqrt(high)
-            above = float(np.sum(positive / (positive + rho))) > k
+            above = tree_sum(positive / (positive + rho)) > k
             low, high = (rho, high) if above else (low, rho)
-        p[w > 0] = positive / (positive + high)
+        p[w > 0] = np.maximum(positive / (positive + high), 2.0**-32)  # no coin has smaller odds
+    p.setflags(write=False)
+    return p
+
+
+@lru_cache(maxsize=256)
+def _odds(weights: Weights, k: int, d: int) -> Array:
+    """The probabilities as coins have them, of which the gains are to be the inverses."""
+    p: Array = odds(_probabilities(weights, k, d))
     p.setflags(write=False)
     return p
 
 
 @kernels.placed
 def _placed(weights: Weights, k: int, d: int) -> Array:
-    """The probabilities on the device in use."""
-    return kernels.put(_probabilities(weights, k, d))
+    """The odds on the device in use."""
+    return kernels.put(_odds(weights, k, d))

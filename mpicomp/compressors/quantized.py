@@ -12,7 +12,9 @@ from mpicomp.coding.bits import Bytes, expect_length
 from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
 from mpicomp.coding.parts import join
 from mpicomp.compressors.base import Array, Contractive, Unbiased, check_count, resolve_count
+from mpicomp.compressors.importance import Importance
 from mpicomp.compressors.sparsifier import Sparsifier, gather, scatter_add, size
+from mpicomp.compressors.weighted import Weighted
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 
@@ -121,6 +123,7 @@ class Shrunk(Contractive):
     def __post_init__(self) -> None:
         if not isinstance(self.U, Unbiased):
             raise ConfigError(f"U={self.U}; allowed: an unbiased compressor, such as RandK(k=0.1).")
+        _check_weights("U", self.U)
 
     def compress(self, x: Array, key: Key) -> Bytes:
         return self.U.compress(x, key)
@@ -143,5 +146,15 @@ class Shrunk(Contractive):
 
 def check_quantizer(Q: Unbiased) -> None:
     """Raise ``ConfigError`` unless Q is unbiased and codes every coordinate it is given."""
-    if not isinstance(Q, Unbiased) or isinstance(Q, Sparsifier | Quantized):
+    if not isinstance(Q, Unbiased) or isinstance(Q, Sparsifier | Importance | Quantized):
         raise ConfigError(f"Q={Q}; allowed: an unbiased quantiser, such as Natural() or Dithering(s=7).")
+    _check_weights("Q", Q)
+
+
+def _check_weights(name: str, C: Unbiased) -> None:
+    """Raise ``ConfigError`` if C never sends some coordinate, and so is unbiased for some vectors only."""
+    if isinstance(C, Weighted) and C.weights is not None and 0 in C.weights:
+        raise ConfigError(
+            f"{name}: a {type(C).__name__} with weights of 0, which never sends those coordinates; "
+            "allowed: weights above 0."
+        )

@@ -12,7 +12,7 @@ from mpicomp.coding.bits import Bytes, expect_length
 from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_values
 from mpicomp.compressors.base import Array, Contractive, check_whole
 from mpicomp.errors import ConfigError, not_finite
-from mpicomp.kernels.lowrank import orthonormal, outer, times
+from mpicomp.kernels.lowrank import orthonormal, outer, scaled, times
 from mpicomp.keys import Key
 
 
@@ -53,8 +53,10 @@ class RankR(Contractive):
         M = kernels.promoted(x).reshape(self.rows, -1)
         M = M if self.rows == long else M.T
         G = kernels.put(key.private("rankr").normals(short * self.r).reshape(short, self.r))
-        P = orthonormal(times(M, G))
-        return encode_values(np.concatenate([P.ravel(), times(M.T, P).ravel()]), self.values)
+        P = orthonormal(times(scaled(M), G))
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
+            Q = times(M.T, P)
+        return encode_values(np.concatenate([P.ravel(), Q.ravel()]), self.values)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), str(self))

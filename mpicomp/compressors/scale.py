@@ -8,7 +8,7 @@ from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
 from mpicomp.coding.values import decode_values
 from mpicomp.compressors.base import Array, check_choice
-from mpicomp.errors import DivergedError
+from mpicomp.errors import norm_beyond
 from mpicomp.kernels.reductions import no_norm
 
 
@@ -24,9 +24,7 @@ def encode_scale(scale: float, values: str) -> tuple[Bytes, float]:
     if it does not fit: the norm of a vector with an infinite entry or NaN never does.
     """
     if not scale <= float(np.finfo(values).max):
-        raise DivergedError(
-            f"a norm of {scale:.3g} does not fit the wire format {values!r} (allowed: f4, f8)."
-        )
+        raise norm_beyond(scale, values)
     wire = np.array([scale]).astype(f"<{values}")
     if float(wire[0]) < scale:  # as doubles: numpy would round a bare float to float32 first
         wire = np.nextafter(wire, wire.dtype.type(np.inf))
@@ -54,8 +52,7 @@ def encode_norms(blocks: list[Array], values: str) -> tuple[Bytes, Array]:
 
 def decode_norms(buf: Bytes, count: int, values: str) -> Array:
     """The ``count`` norms in ``buf``, float64.  Raises ``MessageError`` as ``decode_scale`` does."""
-    with np.errstate(invalid="ignore"):  # NaN of either kind
-        norms = kernels.promoted(decode_values(buf, count, values))
+    norms = kernels.promoted(decode_values(buf, count, values))
     fit = (norms >= 0) & (norms < np.inf)
     if not fit.all():
         raise no_norm(float(norms[~fit][0]))

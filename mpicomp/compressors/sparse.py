@@ -9,8 +9,9 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
+from mpicomp.coding.count import decode_count
 from mpicomp.coding.parts import join
-from mpicomp.coding.sparse import decode_sparse, encode_sparse, sparse_count, sparse_nbytes
+from mpicomp.coding.sparse import decode_sparse, encode_sparse, sparse_nbytes
 from mpicomp.coding.values import WIDTH, add_values, encode_values
 from mpicomp.compressors.base import Array, Contractive, Unbiased, check_choice
 from mpicomp.compressors.sparsifier import gather, scatter_add
@@ -59,7 +60,7 @@ class Sparse(Unbiased, Contractive):
 
     def paper_bits(self, buf: Bytes, d: int) -> int:
         _, dense = _layout(buf)
-        return 32 * (d if dense else sparse_count(buf[1:], d))
+        return 32 * (d if dense else decode_count(buf[1:], d))
 
     def omega(self, d: int, n: int) -> float:
         return 0.0
@@ -70,8 +71,10 @@ class Sparse(Unbiased, Contractive):
 
 def _layout(buf: Bytes) -> tuple[str, bool]:
     """The format of a message's values, and whether it holds all of them."""
-    if len(buf) == 0 or (layout := int(buf[0])) >= 2 * len(_WIRE):
-        raise MessageError("a message that starts with no layout that Sparse has.")
+    if len(buf) == 0:
+        raise MessageError("Sparse: message truncated, 0 bytes, without a layout.")
+    if (layout := int(buf[0])) >= 2 * len(_WIRE):
+        raise MessageError(f"a message of the layout {layout}; Sparse has 0 to {2 * len(_WIRE) - 1}.")
     return _WIRE[layout // 2], bool(layout % 2)
 
 

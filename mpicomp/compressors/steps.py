@@ -21,15 +21,18 @@ from mpicomp.coding.levels import (
     encode_fixed,
     encode_sparse,
 )
+from mpicomp.coding.parts import join
 from mpicomp.coding.values import WIDTH
 from mpicomp.compressors.base import Array, check_choice
 from mpicomp.compressors.scale import check_scale_format, decode_norms, encode_norms
 from mpicomp.compressors.sparsifier import scatter_add
 from mpicomp.compressors.weighted import Weighted, Weights, checked_weights, weights_in
 from mpicomp.errors import ConfigError
-from mpicomp.kernels.reductions import norm
-from mpicomp.kernels.steps import block_ends
+from mpicomp.kernels.reductions import norm, tree_sum
+from mpicomp.kernels.steps import block_ends, step_values
 from mpicomp.keys import Key
+
+_ROUNDING = 2.0**-48  # how far a resolution may be off, relatively
 
 
 class Grid(NamedTuple):
@@ -87,7 +90,7 @@ class Stepped(Weighted):
         symbols = kernels.of(x).step_symbols(x, norms, grid.r, key.private("dithering").name)
         fixed = self.code == "fixed"
         levels = encode_fixed(symbols, grid.bounds) if fixed else encode_sparse(symbols, grid.bounds)
-        return np.concatenate([head, levels])
+        return join(head, levels)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         grid, parts = _grid_in_use(self, out.size), self.parts(out.size)
@@ -99,10 +102,7 @@ class Stepped(Weighted):
         else:
             kept, symbols = decode_sparse(buf[split:], grid.bounds)
             block = np.searchsorted(kernels.put(block_ends(out.size, parts)), kept, side="right")
-            r = grid.r[kept]
-            with np.errstate(over="ignore", invalid="ignore"):  # as in ``step_add``
-                values = (symbols - np.ceil(r)) * (norms[block] / r * scale)
-            scatter_add(out, (kept,), values, 1.0)
+            scatter_add(out, (kept,), step_values(symbols, norms[block], grid.r[kept], scale), 1.0)
 
     def nbytes(self, d: int) -> int | None:
         head = WIDTH[self.values] * self.parts(d)
@@ -148,7 +148,7 @@ class VaryingSteps(Stepped):
         return 1
 
     def resolution(self, w: Array, blocks: list[Array]) -> Array:
-        return self.beta * np.sqrt(w / np.sum(w))
+        return self.beta * np.sqrt(w / tree_sum(w))
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class BlockSteps(Stepped):
     def resolution(self, w: Array, blocks: list[Array]) -> Array:
         sizes = [block.size for block in blocks]
         lengths = np.array([norm(block, "2") for block in blocks])
-        return np.repeat(self.beta * lengths / np.sum(np.sqrt(sizes) * lengths), sizes)
+        return np.repeat(self.beta * lengths / tree_sum(np.sqrt(sizes) * lengths), sizes)
 
 
 def _grid_in_use(c: Stepped, d: int) -> Grid:
@@ -196,6 +196,9 @@ def _grid(c: Stepped, d: int) -> Grid:
     """Kept because a round's message asks for it at both ends, and the next round's again."""
     w = weights_in(c.weights, d)
     r = c.resolution(w, np.split(w, block_ends(d, c.parts(d))[:-1]))
+    # An integer that rounding has missed by little would cost each message a level that never occurs.
+    whole = np.rint(r)
+    r = np.where(np.abs(r - whole) <= _ROUNDING * r, whole, r)
     r.setflags(write=False)
     return Grid(r, bounds_of(np.ceil(r)))
 

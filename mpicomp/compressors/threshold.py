@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
-from mpicomp.coding.sparse import decode_sparse, encode_sparse, sparse_count
+from mpicomp.coding.count import decode_count
+from mpicomp.coding.sparse import decode_sparse, encode_sparse
 from mpicomp.coding.values import check_format
 from mpicomp.compressors.base import Absolute, Array
 from mpicomp.compressors.sparsifier import scatter_add
@@ -33,7 +34,7 @@ class HardThreshold(Absolute):
     values: str = "f4"
 
     def __post_init__(self) -> None:
-        if not self.lam >= 0:
+        if isinstance(self.lam, bool) or not isinstance(self.lam, int | float) or not self.lam >= 0:
             raise ConfigError(f"lam={self.lam!r}; allowed: a threshold of 0 or above.")
         check_format(self.values)
 
@@ -60,7 +61,7 @@ class HardThreshold(Absolute):
         return None
 
     def paper_bits(self, buf: Bytes, d: int) -> int:
-        return 32 * sparse_count(buf, d)
+        return 32 * decode_count(buf, d)
 
     def delta(self, d: int) -> float:
         return d * self.lam**2

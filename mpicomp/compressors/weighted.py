@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import replace
 from functools import cached_property
-from math import inf
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +13,9 @@ from mpicomp.compressors.base import Array, Unbiased
 from mpicomp.errors import ConfigError
 
 Weights = tuple[float, ...] | None
+
+_MOST = float(np.finfo(np.float64).max)
+_LEAST = float(np.nextafter(0.0, 1.0))
 
 
 class Weighted(Unbiased):
@@ -66,13 +68,20 @@ def checked_weights(weights: Weights) -> Weights:
         raise ConfigError(
             f"weights={weights!r}; allowed: None, or a tuple with a number for each coordinate."
         )
-    if not all(0 <= w < inf for w in weights) or not any(weights):
-        raise ConfigError("weights are finite and not negative, and one of them at least is above 0.")
-    return _HashedOnce(weights)
+    wrong = [w for w in weights if not 0 <= w <= _MOST]
+    if wrong or not any(weights):
+        came = f"{wrong[0]!r} among them" if wrong else "all 0"
+        raise ConfigError(
+            f"weights: {came}; allowed: finite numbers that are not negative, one at least above 0."
+        )
+    return _HashedOnce(map(float, weights))
 
 
 def weights_in(weights: Weights, d: int) -> Array:
-    """The weights over the largest, shape (d,).  Raises ``ConfigError`` if they are of another dimension."""
+    """The weights over the largest, shape (d,), 0 only where they are.
+
+    Raises ``ConfigError`` if they are of another dimension.
+    """
     if weights is None:
         return np.ones(d)
     if len(weights) != d:
@@ -81,4 +90,6 @@ def weights_in(weights: Weights, d: int) -> Array:
             f"the number of weights, {len(weights)}, {relation} the dimension d={d}: give one for each "
             "coordinate, or none."
         )
-    return np.array(weights, dtype=np.float64) / max(weights)
+    w = np.array(weights)
+    # However small a ratio is, what weighs something is sent.
+    return np.maximum(w / w.max(), np.where(w > 0, _LEAST, 0.0))

@@ -48,7 +48,10 @@ def add_scaled(out: NDArray[np.floating], x: NDArray[np.floating], scale: float)
 
 def promoted(x: NDArray[np.floating]) -> NDArray[np.float64]:
     """x in float64; x itself if it is."""
-    return of(x).promoted(x) if on_device(x) else x.astype(np.float64, copy=False)
+    if on_device(x):
+        return of(x).promoted(x)
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        return x.astype(np.float64, copy=False)
 
 
 @contextmanager

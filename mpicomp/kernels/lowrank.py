@@ -28,6 +28,11 @@ def outer(P: Matrix, Q: Matrix) -> Matrix:
     return total
 
 
+def scaled(A: Matrix) -> Matrix:
+    """A over a power of two that brings its largest entry to between 1/2 and 1."""
+    return np.ldexp(A, -np.frexp(np.max(np.abs(A)))[1])
+
+
 def orthonormal(Y: Matrix) -> Matrix:
     """The columns of Y, one after the other, made orthogonal to those before and of length 1.
 
@@ -35,7 +40,7 @@ def orthonormal(Y: Matrix) -> Matrix:
     """
     P = np.zeros_like(Y)
     for j, y in enumerate(Y.T):
-        v = np.ldexp(y, -np.frexp(np.max(np.abs(y)))[1])  # a power of two, so that squares do not underflow
+        v = scaled(y)  # so that squares do not underflow
         before = np.sqrt(np.sum(v * v))
         for _ in range(2):  # twice is enough (Kahan, Parlett)
             for p in P.T[:j]:

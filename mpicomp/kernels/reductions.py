@@ -19,7 +19,7 @@ Float = NDArray[np.floating]
 BLOCK = 1024
 
 
-def tree_sum(x: NDArray[np.float64]) -> float:
+def tree_sum(x: Float) -> float:
     """The sum of numbers that are not negative."""
     while True:
         # Zeros above the next power of two change no such sum, so a short vector needs none of them.

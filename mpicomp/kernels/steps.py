@@ -30,11 +30,17 @@ def step_symbols(x: Float, norms: Reals, r: Reals, stream: StreamName) -> Symbol
 
 
 def step_add(symbols: Symbols, out: Float, norms: Reals, r: Reals, scale: float) -> None:
-    """out += scale N/r times the levels; a level of 0 adds 0, whatever N/r is."""
+    """out += scale N/r times the levels."""
     N = np.repeat(norms, np.diff(block_ends(out.size, norms.size), prepend=0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        out += step_values(symbols, N, r, scale)
+
+
+def step_values(symbols: Symbols, N: Float, r: Float, scale: float) -> Reals:
+    """scale N/r times the levels, N having a norm for each; 0 for the level 0, whatever N/r is."""
     level = symbols - np.ceil(r)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        out += np.where(level == 0, 0.0, level * (N / r * scale))
+        return np.where(level == 0, 0.0, level * (N / r * scale))
 
 
 def block_ends(d: int, blocks: int) -> NDArray[np.int64]:

@@ -12,7 +12,8 @@ Float = NDArray[np.floating]
 
 def add_scaled(out: Float, x: Float, scale: float) -> None:
     """out += scale * x."""
-    out += np.multiply(x, scale, dtype=np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        out += np.multiply(x, scale, dtype=np.float64)
 
 
 def gather(x: Float, indices: Indices) -> Float:
@@ -22,4 +23,5 @@ def gather(x: Float, indices: Indices) -> Float:
 
 def scatter_add(out: Float, indices: Indices, values: Float, scale: float) -> None:
     """out[indices] += scale * values; no index comes twice."""
-    out[indices] += np.multiply(values, scale, dtype=np.float64)
+    with np.errstate(invalid="ignore"):  # likewise
+        out[indices] += np.multiply(values, scale, dtype=np.float64)

@@ -1,0 +1,28 @@
+"""The number of entries of a message, where its receiver does not know it: as many bytes as d needs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpicomp import kernels
+from mpicomp.coding.bits import Bytes
+from mpicomp.errors import MessageError
+
+
+def count_nbytes(d: int) -> int:
+    """The bytes of a number from 0 to d."""
+    return -(-d.bit_length() // 8)
+
+
+def encode_count(k: int, d: int) -> Bytes:
+    """k, 0 <= k <= d, little-endian."""
+    return np.frombuffer(k.to_bytes(count_nbytes(d), "little"), dtype=np.uint8)
+
+
+def decode_count(buf: Bytes, d: int) -> int:
+    """The number that ``buf`` starts with.  Raises ``MessageError`` if it exceeds d."""
+    head = count_nbytes(d)
+    k = int.from_bytes(kernels.host(buf[:head]).tobytes(), "little")
+    if len(buf) < head or k > d:
+        raise MessageError(f"a message of {len(buf)} bytes announces {k} entries of a vector in R^{d}.")
+    return k
