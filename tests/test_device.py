@@ -35,7 +35,7 @@ from mpicomp.problems import (
 from mpicomp.suite import load_suite
 from tests import everything
 from tests.conformance import CASES
-from tests.cuda_host import Host
+from tests.cuda_host import Host, signatures
 from tests.cuda_host.arrays import ATTRIBUTES, FUNCTIONS, DeviceArray, Library
 from tests.cuda_host.arrays import METHODS as ARRAY_METHODS
 
@@ -262,6 +262,9 @@ def test_a_gpu_without_a_compiler_is_refused_before_the_first_round(monkeypatch,
 
 def test_arrays_of_the_device_do_not_mix_with_those_of_the_host():
     x = Library().asarray(np.ones(3))
+    kernels = signatures('extern "C" void promote(const float* x, i64 d, double* out) {')
+    assert kernels == {"promote": ["float*", "i64", "double*"]}
+    bare, zeros = SimpleNamespace(pointer=None, _signatures=kernels), Library().zeros
     for mix in (
         lambda: x + np.ones(3),
         lambda: np.asarray(x),
@@ -269,7 +272,11 @@ def test_arrays_of_the_device_do_not_mix_with_those_of_the_host():
         lambda: x[np.array([0])],
         lambda: np.linalg.norm(x),
         lambda: x.writeable,
-        lambda: Host.launch(SimpleNamespace(pointer=None), "sparse", "words", 1, 32, np.ones(3)),
+        lambda: Host.launch(bare, "sparse", "promote", 1, 32, np.ones(3, "f4"), 3, zeros(3)),
+        lambda: Host.launch(bare, "sparse", "promote", 1, 32, zeros(3), 3, zeros(3)),
+        lambda: Host.launch(
+            bare, "sparse", "promote", 1, 32, Library().zeros(3, "f4"), 3.0, Library().zeros(3)
+        ),
     ):
         with pytest.raises((TypeError, AttributeError)):
             mix()

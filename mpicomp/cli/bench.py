@@ -70,7 +70,7 @@ def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json:
 
         if dtype != "f4":
             raise ConfigError(f"--dtype {dtype} with --device cuda; allowed: f4.")
-        figures = iter(device_kernels(dimensions or SIZES))
+        figures = device_kernels(dimensions or SIZES)
         line = "{call}, d = {d}: {seconds:.3g} s, {fraction:.2f} of a copy, {gigabytes_per_second:.0f} GB/s"
     else:
         from mpicomp.bench.kernels import kernel_costs

@@ -14,7 +14,7 @@ WIDTH = {"f8": 8, "f4": 4, "f2": 2, "bf16": 2}  # bytes a value
 
 def check_format(values: str) -> None:
     """Raise ``ConfigError`` unless ``values`` names a format."""
-    if values not in WIDTH:
+    if not isinstance(values, str) or values not in WIDTH:
         raise unknown("value format", str(values), WIDTH)
 
 
@@ -52,11 +52,8 @@ def add_values(buf: Bytes, out: NDArray[np.floating], values: str, scale: float)
 
     Raises ``MessageError``, and adds nothing, on a wrong length.
     """
-    if kernels.on_device(buf):
-        kernels.add_scaled(out, decode_values(buf, out.size, values), scale)
-    else:
-        _expect(buf, out.size, values)
-        kernels.of(out).wire_add(buf, out, values, scale)
+    _expect(buf, out.size, values)
+    kernels.of(out).wire_add(buf, out, values, scale)
 
 
 def _expect(buf: Bytes, count: int, values: str) -> None:

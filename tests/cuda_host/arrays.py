@@ -16,11 +16,10 @@ from scipy.sparse import issparse
 
 # What CuPy 14 takes through numpy's protocols, of all that this package asks for.
 FUNCTIONS = {
-    "abs", "any", "all", "argsort", "array_equal", "concatenate", "copy", "cumsum", "diagonal", "dot",
-    "einsum", "empty_like", "flatnonzero", "full_like", "hstack", "isfinite", "max", "may_share_memory",
-    "mean", "min", "ones_like", "outer", "ravel", "repeat", "reshape", "searchsorted", "sort", "split",
-    "stack", "sum",
-    "where", "zeros_like",
+    "abs", "any", "all", "argsort", "array_equal", "concatenate", "copy", "copyto", "cumsum", "diagonal",
+    "dot", "einsum", "empty_like", "flatnonzero", "full_like", "hstack", "isfinite", "max",
+    "may_share_memory", "mean", "min", "ones_like", "outer", "ravel", "repeat", "reshape", "searchsorted",
+    "sort", "split", "stack", "sum", "where", "zeros_like",
 }  # fmt: skip
 
 ATTRIBUTES = {"dtype", "itemsize", "nbytes", "ndim", "shape", "size"}

@@ -37,10 +37,13 @@ KERNEL ans_encode(const u8* symbols, i64 count, const u32* frequencies, i64 room
     if (run * RUN >= count) return;
     u32* to = words + run * room;
     const u8* from = symbols + run * RUN;
+    bool whole = aligned(from, 4);
     u64 state = START;
-    i64 n = 0;
-    for (i64 j = run_length(run, count) - 1; j >= 0; j--) {
-        u32 symbol = from[j];
+    u32 four = 0;  // the symbols j / 4 * 4 and the three after it
+    i64 n = 0, length = run_length(run, count);
+    for (i64 j = length - 1; j >= 0; j--) {
+        if (j == length - 1 || (j & 3) == 3) four = load_word(from, length, j & ~3, whole);
+        u32 symbol = four >> 8 * (j & 3) & 255;
         u64 f = m.frequency[symbol];
         if (state >= f << 48) {
             to[n++] = (u32)state;
@@ -83,15 +86,20 @@ KERNEL ans_decode(const u8* in, i64 nbytes, const i64* ends, const u32* frequenc
     __syncthreads();
     i64 run = THREAD_INDEX;
     if (run * RUN >= count) return;
-    bool whole = aligned(in, 4);
     u8* to = symbols + run * RUN;
+    bool whole = aligned(in, 4), stored = aligned(to, 4);
     i64 first = run ? ends[run - 1] : 0, left = ends[run], length = run_length(run, count);
     u64 state = 0;
+    u32 four = 0;
     while (state >> 32 == 0 && left > first) state = state << 32 | load_word(in, nbytes, 4 * --left, whole);
     for (i64 j = 0; j < length; j++) {
         u32 slot = (u32)state & 0xffff, symbol = near[slot >> 4];
         while (m.below[symbol + 1] <= slot) symbol++;
-        to[j] = (u8)symbol;
+        four |= symbol << 8 * (j & 3);
+        if ((j & 3) == 3 || j == length - 1) {
+            store_word(to, length, j & ~3, four, stored);
+            four = 0;
+        }
         state = m.frequency[symbol] * (state >> 16) + slot - m.below[symbol];
         if (state >> 32 == 0 && left > first) state = state << 32 | load_word(in, nbytes, 4 * --left, whole);
     }

@@ -84,7 +84,7 @@ class Gpu:
             return self.xp.asarray(a)
         from cupyx.scipy import sparse
 
-        return getattr(sparse, f"{a.format}_matrix")(a)
+        return sparse.csr_matrix(a.tocsr())  # of CSC, cuSPARSE would take the slower, transposed product
 
     def host(self, a: Any) -> Any:
         """A device array as one of numpy's in pinned memory, once the current stream has come that far."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp.coding.values import WIDTH
-from mpicomp.errors import DivergedError
+from mpicomp.errors import norm_beyond
 from mpicomp.kernels.cuda.launch import Array, Launching, or_null, suffix
 
 MEAN, ROOT, MAX = 1, 2, 3  # what sums.cu's `finish` makes of a sum
@@ -58,7 +58,5 @@ class Norms(Launching):
         """Wait; raise ``DivergedError`` if one of these norms is infinite in its format."""
         infinite, *_ = self._noted()
         if infinite:
-            exact = self.device.host(scales)[1::2].max()
-            raise DivergedError(
-                f"a norm of {exact:.3g} does not fit the wire format {values!r} (allowed: f4, f8)."
-            )
+            exact = self.device.host(scales)[1::2]
+            raise norm_beyond(float(exact[~(exact <= np.finfo(values).max)][0]), values)

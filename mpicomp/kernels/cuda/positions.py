@@ -58,13 +58,14 @@ class Positions(Bitmaps):
             marks = self._empty(words_of(nbits), np.uint32)
             self._each(marks.size, "selection", "import_bits", buf[split:], nbits, marks, marks.size)
             upper = self._positions(marks, k)
+            if upper.size != k:
+                raise refused(d, k)
+            if layout == _BITMAP:
+                return upper
         out = self._empty(k, np.int64)
-        bad = 0
-        if upper is None or upper.size == k:
-            lower = (or_null(upper), buf, split)
-            self._each(k, "indices", "join", *lower, k, d, layout, width, out, self.device.pointer)
-            bad, *_ = self._noted()
-        if bad or (upper is not None and upper.size != k):
+        lower = (or_null(upper), buf, split)
+        self._each(k, "indices", "join", *lower, k, d, layout, width, out, self.device.pointer)
+        if self._noted()[0]:
             raise refused(d, k)
         return out
 

@@ -112,17 +112,23 @@ __device__ __forceinline__ void store_value(u8* out, i64 j, u64 bits) {
     }
 }
 
+// Value j of `count`.  One that does not lie on its bytes is in two words that do, which is so for all of them.
 template <int WIDTH>
-__device__ __forceinline__ u64 load_value(const u8* in, i64 j) {
-    u64 bits = 0;
+__device__ __forceinline__ u64 load_value(const u8* in, i64 j, i64 count) {
+    const u8* at = in + WIDTH * j;
     if (aligned(in, WIDTH)) {
-        if (WIDTH == 8) bits = ((const u64*)in)[j];
-        if (WIDTH == 4) bits = ((const u32*)in)[j];
-        if (WIDTH == 2) bits = ((const u16*)in)[j];
-    } else {
-        for (int b = 0; b < WIDTH; b++) bits |= (u64)in[WIDTH * j + b] << 8 * b;
+        if (WIDTH == 8) return *(const u64*)at;
+        if (WIDTH == 4) return *(const u32*)at;
+        return *(const u16*)at;
     }
-    return bits;
+    u64 bits = 0;
+    if (WIDTH == 2 || j == 0 || j + 1 == count) {
+        for (int b = 0; b < WIDTH; b++) bits |= (u64)at[b] << 8 * b;
+        return bits;
+    }
+    int skip = (int)((u64)at & (WIDTH - 1)), low = 8 * skip, high = 8 * (WIDTH - skip);
+    if (WIDTH == 8) return ((const u64*)(at - skip))[0] >> low | ((const u64*)(at - skip))[1] << high;
+    return ((const u32*)(at - skip))[0] >> low | ((const u32*)(at - skip))[1] << high;
 }
 
 #define PAIR(OUT, O, IN, T)                                                                             \
@@ -185,11 +191,31 @@ __device__ __forceinline__ void store_values(u8* out, i64 j, const u64 (&bits)[4
 VALUES(f32, float)
 VALUES(f64, double)
 
-#define DECODE(FORMAT, T, WIDTH)                                         \
-    KERNEL decode_##FORMAT(const u8* in, i64 count, T* out) {            \
-        i64 j = THREAD_INDEX;                                            \
-        if (j < count) out[j] = read_##FORMAT(load_value<WIDTH>(in, j)); \
+// out += scale times the numbers on the wire.
+#define WIRE_ADD(OUT, O, FORMAT, WIDTH)                                                                  \
+    KERNEL wire_add_##FORMAT##_##OUT(const u8* in, O* out, i64 d, double scale) {                        \
+        i64 block = WARP_INDEX;                                                                          \
+        if (block * 1024 >= d) return;                                                                   \
+        bool vector = aligned(out, 16);                                                                  \
+        for (int i = 0; i < 8; i++) {                                                                    \
+            i64 j = block * 1024 + 128 * i + 4 * LANE;                                                   \
+            Four<O> f = load4(out, j, d, vector);                                                        \
+            for (int c = 0; c < 4; c++) {                                                                \
+                if (j + c >= d) break;                                                                   \
+                f.v[c] = rounded<O>(promoted(f.v[c]) +                                                   \
+                                    promoted(read_##FORMAT(load_value<WIDTH>(in, j + c, d))) * scale);   \
+            }                                                                                            \
+            store4(out, j, d, vector, f);                                                                \
+        }                                                                                                \
     }
+
+#define DECODE(FORMAT, T, WIDTH)                                                \
+    KERNEL decode_##FORMAT(const u8* in, i64 count, T* out) {                   \
+        i64 j = THREAD_INDEX;                                                   \
+        if (j < count) out[j] = read_##FORMAT(load_value<WIDTH>(in, j, count)); \
+    }                                                                           \
+    WIRE_ADD(f32, float, FORMAT, WIDTH)                                         \
+    WIRE_ADD(f64, double, FORMAT, WIDTH)
 
 DECODE(f8, double, 8)
 DECODE(f4, float, 4)

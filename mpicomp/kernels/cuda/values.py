@@ -69,3 +69,8 @@ class Values(Launching):
         out = self._empty(count, _DECODED[values])
         self._each(count, "sparse", f"decode_{values}", buf, count, out)
         return out
+
+    def wire_add(self, buf: Array, out: Array, values: str, scale: float) -> None:
+        """out += scale times the numbers in ``buf``, whose length is theirs."""
+        name = f"wire_add_{values}_{suffix(out)}"
+        self._dense(out.size, "sparse", name, buf, out, out.size, float(scale))

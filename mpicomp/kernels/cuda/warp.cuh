@@ -29,6 +29,22 @@ __device__ __forceinline__ Four<double> vector_load(const double* x) {
     return out;
 }
 
+__device__ __forceinline__ Four<u16> vector_load(const u16* x) {
+    u64 q = *(const u64*)x;
+    Four<u16> out = {{(u16)q, (u16)(q >> 16), (u16)(q >> 32), (u16)(q >> 48)}};
+    return out;
+}
+
+__device__ __forceinline__ Four<u8> vector_load(const u8* x) {
+    u32 q = *(const u32*)x;
+    Four<u8> out = {{(u8)q, (u8)(q >> 8), (u8)(q >> 16), (u8)(q >> 24)}};
+    return out;
+}
+
+__device__ __forceinline__ void vector_store(u16* x, Four<u16> f) {
+    *(u64*)x = f.v[0] | (u64)f.v[1] << 16 | (u64)f.v[2] << 32 | (u64)f.v[3] << 48;
+}
+
 __device__ __forceinline__ void vector_store(float* x, Four<float> f) {
     float4 q = {f.v[0], f.v[1], f.v[2], f.v[3]};
     *(float4*)x = q;
@@ -40,7 +56,7 @@ __device__ __forceinline__ void vector_store(double* x, Four<double> f) {
     *(double2*)(x + 2) = q;
 }
 
-// Coordinates j .. j + 3, 0 where there are none; `vector` says that x lies on 16 bytes.
+// Coordinates j .. j + 3, 0 where there are none; `vector` says that x lies on the bytes of four of them, or 16.
 template <typename T>
 __device__ __forceinline__ Four<T> load4(const T* x, i64 j, i64 d, bool vector) {
     if (vector && j + 4 <= d) return vector_load(x + j);

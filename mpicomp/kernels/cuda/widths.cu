@@ -8,7 +8,12 @@ KERNEL width_sums(const u8* widths, i64 count, i64* sums) {
     i64 chunk = WARP_INDEX;
     if (chunk * 1024 >= count) return;
     u32 sum = 0;
-    for (i64 i = chunk * 1024 + LANE; i < count && i < chunk * 1024 + 1024; i += 32) sum += widths[i];
+    bool vector = aligned(widths, 4);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        Four<u8> w = load4(widths, chunk * 1024 + 128 * i + 4 * LANE, count, vector);
+        sum += w.v[0] + w.v[1] + w.v[2] + w.v[3];
+    }
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(EVERY, sum, step);
     if (LANE == 0) sums[chunk] = sum;
@@ -20,10 +25,11 @@ struct Placed {
 };
 
 __device__ __forceinline__ Placed placed(const u8* widths, i64 j, i64 count) {
+    Four<u8> w = load4(widths, j, count, aligned(widths, 4));
     Placed p;
     int own = 0;
 #pragma unroll
-    for (int c = 0; c < 4; c++) own += p.w[c] = j + c < count ? widths[j + c] : 0;
+    for (int c = 0; c < 4; c++) own += p.w[c] = w.v[c];
     int sum = own;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
@@ -46,12 +52,13 @@ KERNEL pack_widths(const u16* symbols, const u8* widths, i64 count, const i64* s
 #pragma unroll 1
     for (int i = 0; i < 8; i++) {
         i64 j = chunk * 1024 + 128 * i + 4 * LANE;
+        Four<u16> in = load4(symbols, j, count, aligned(symbols, 8));
         Placed p = placed(widths, j, count);
         u64 four = 0;
         int filled = 0;
 #pragma unroll
         for (int c = 0; c < 4; c++) {
-            if (p.w[c]) four |= (u64)symbols[j + c] << filled;
+            if (p.w[c]) four |= (u64)in.v[c] << filled;  // else `filled` may be 64
             filled += p.w[c];
         }
         for (int n = LANE; n < 66; n += 32) words[n] = 0;
@@ -89,11 +96,13 @@ KERNEL unpack_widths(const u8* in, i64 nbytes, const u8* widths, i64 count, cons
         int shift = (int)(at & 31);
         u64 four = load_word(in, nbytes, offset, whole) | (u64)load_word(in, nbytes, offset + 4, whole) << 32;
         four = four >> shift | (u64)load_word(in, nbytes, offset + 8, whole) << 1 << (63 - shift);
+        Four<u16> out;
 #pragma unroll
         for (int c = 0; c < 4; c++) {
-            if (j + c < count) symbols[j + c] = (u16)(four & ((1u << p.w[c]) - 1));
+            out.v[c] = (u16)(four & ((1u << p.w[c]) - 1));
             four >>= p.w[c];
         }
+        store4(symbols, j, count, aligned(symbols, 8), out);
         bit += p.total;
     }
 }
