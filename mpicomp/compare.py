@@ -11,6 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mpicomp import kernels
 from mpicomp.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.files import write_json
 from mpicomp.methods import Method
@@ -151,6 +152,8 @@ class _Job:
 
     def run(self, resume: bool | None) -> Comparison:
         tunings = self._on_server(lambda: open_comparison(self.out, self.suite, resume))
+        if self.where["device"] == "cpu":  # for the first run as for the last
+            kernels.expect(self.of * self.suite.rounds * len(self.control.hosted))
         for entry, seeds in self.work:
             method = entry.method
             if entry.tune is not None:

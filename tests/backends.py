@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
+from mpicomp import kernels
 from mpicomp.kernels.loading import load
 
 compiled = load()
+
+
+def only(patch: pytest.MonkeyPatch, backend: ModuleType) -> None:
+    """Vectors of any length go by ``backend``."""
+    patch.setattr(kernels, "sized", lambda length: backend)
+
 
 FLOATS = (np.float32, np.float64)
 STREAM = ((0x89ABCDEF, 0x1234), (3, 2**32 - 1, 0xDEADBEEF))

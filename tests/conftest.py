@@ -25,6 +25,17 @@ def _own_cache(tmp_path_factory):
     yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _numpy_for_short_vectors():
+    """As in a process that has loaded nothing, whatever tests came before; and nothing has to be compiled."""
+    from mpicomp.kernels.loading import load
+
+    load()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mpicomp.kernels.loaded", lambda: False)
+        yield
+
+
 @pytest.fixture(scope="session", params=["host", "gpu"])
 def cuda(request, tmp_path_factory):
     """The CUDA kernels on a CPU that plays the device, and on a GPU where there is one."""

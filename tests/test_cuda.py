@@ -22,6 +22,7 @@ from mpicomp.kernels import definition, using
 from mpicomp.kernels.cuda.norms import MEAN
 from mpicomp.kernels.reductions import tree_sum
 from mpicomp.keys import Key
+from tests.backends import only
 from tests.cuda_host import Host
 
 FORMATS = ("f8", "f4", "f2", "bf16")
@@ -44,7 +45,7 @@ def kernels(cuda):
 def _numpy_defines():
     """What the kernels are compared with is numpy's for long vectors too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mpicomp.kernels.LONG", 2**62)
+        only(patch, definition)
         yield
 
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicomp import kernels
 from mpicomp.coding.bits import packed_nbytes
 from mpicomp.errors import DivergedError, MessageError
 from mpicomp.kernels import definition
 from mpicomp.kernels.steps import block_ends
-from tests.backends import FLOATS, SCALES, STREAM, assert_same, compiled, damaged, vectors
+from tests.backends import FLOATS, SCALES, STREAM, assert_same, compiled, damaged, only, vectors
 from tests.conformance import CASES, fuzz, golden
+from tests.running import every_method, run
 
 # --- dense kinds: pack, and unpack and add ---
 
@@ -205,8 +205,7 @@ def test_natural_refuses_what_is_not_finite(value, dtype, form, at):
 
 @pytest.fixture
 def everything_compiled(monkeypatch):
-    """Vectors of any length are long."""
-    monkeypatch.setattr(kernels, "LONG", 0)
+    only(monkeypatch, compiled)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -214,8 +213,8 @@ def everything_compiled(monkeypatch):
 def test_compressors_send_and_add_the_same(case, dtype, monkeypatch):
     x, key = case.vectors()[0].astype(dtype), case.key(t=5)
     messages, added = [], []
-    for long in (0, 2**62):
-        monkeypatch.setattr(kernels, "LONG", long)
+    for backend in (compiled, definition):
+        only(monkeypatch, backend)
         messages.append(case.c.compress(x, key))
         for out in (np.ones(case.d), np.ones(case.d, np.float32)):
             case.c.decompress_add(messages[-1], out, key, 0.3)
@@ -223,6 +222,18 @@ def test_compressors_send_and_add_the_same(case, dtype, monkeypatch):
     assert_same(messages[0], messages[1])
     assert_same(added[0], added[2])
     assert_same(added[1], added[3])
+
+
+@every_method
+def test_runs_are_the_same(method, monkeypatch):
+    """To the last bit of each iterate, and byte by byte."""
+    runs = []
+    for backend in (compiled, definition):
+        only(monkeypatch, backend)
+        runs.append(run(method, rounds=6))
+    assert runs[0].iterates_sha256 == runs[1].iterates_sha256
+    assert (runs[0].ledger.up == runs[1].ledger.up).all()
+    assert (runs[0].ledger.down == runs[1].ledger.down).all()
 
 
 @pytest.mark.usefixtures("everything_compiled")
@@ -238,7 +249,7 @@ def test_damaged_messages(case, t, data):
     """Bits flipped, bytes cut off or added: refused, or some vector; never a crash."""
     x, key = case.vectors()[0], case.key(t)
     with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
-        patch.setattr(kernels, "LONG", 0)
+        only(patch, compiled)
         message = case.c.compress(x, key)
         wrong = message[: data.draw(st.integers(0, len(message)))]
         wrong = np.append(wrong, np.frombuffer(data.draw(st.binary(max_size=9)), np.uint8))

@@ -21,7 +21,7 @@ from mpicomp.compressors import (
     Ternary,
     TopK,
 )
-from mpicomp.kernels import threads
+from mpicomp.kernels import LONG, MANY, threads
 from mpicomp.kernels.loading import load
 from tests.backends import FLOATS
 from tests.conformance import CASES
@@ -101,6 +101,21 @@ except ConfigError as error:
 
 
 # --- loading ---
+
+
+def test_short_vectors_go_by_the_compiled_kernels_once_these_are_there():
+    """They are loaded for a long vector, or for as many short ones as pay for it; not for fewer."""
+    code = """
+import numpy as np
+from mpicomp import kernels
+short, long = np.zeros(10), np.zeros(kernels.LONG)
+def state():
+    return kernels.loaded(), kernels.of(short) is kernels.definition, kernels.sized(10) is kernels.definition
+{}
+"""
+    for wakes in ("kernels.expect(1)", f"kernels.expect(1, {LONG})", "kernels.of(long)"):
+        lines = f"kernels.expect({MANY - 1}); print(state()); {wakes}; print(state())"
+        assert run_python(code.format(lines)) == "(False, True, True)\n(True, False, False)"
 
 
 def test_nothing_is_compiled_a_second_time():

@@ -48,7 +48,7 @@ def bench_round(ranks: int, as_json: bool) -> int:
 
 
 def _dimensions(*default: int) -> Any:
-    kind = click.IntRange(1000)
+    kind = click.IntRange(100)
     return click.option(
         "-d", "dimensions", type=kind, multiple=True, default=default, show_default=bool(default)
     )

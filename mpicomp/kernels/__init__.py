@@ -1,7 +1,8 @@
 """Array kernels.  ``definition`` holds numpy's, which every other backend must match byte for byte.
 
-``of`` picks the backend by the vectors at hand: the device's where they lie on one, the compiled kernels
-where a vector is long, numpy's where it is short and loading a compiler would cost more than it saves.
+``of`` picks the backend by the vectors at hand: the device's where they lie on one; else the compiled ones,
+once they are loaded, which the first long vector does; numpy's while all have been short, for loading takes a
+second and saves some 50 microseconds a vector.
 """
 
 from __future__ import annotations
@@ -25,20 +26,34 @@ _device: Any = None  # the ``cuda.Kernels`` of the device in use
 _placed: list[Callable[[], None]] = []  # each clears what one function has put there
 
 LONG = 2**14  # from here on a call gains more than some tens of microseconds, a run more than the loading
+MANY = 2**15  # short vectors that gain what loading costs
+
+_FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
+_expected = 0  # how many there are to be
 
 
 def of(x: NDArray[Any], *others: NDArray[np.floating]) -> Any:
     """The kernels for these vectors, whose length is that of x or less."""
     if on_device(x):
         return _device
-    if x.size < LONG or not all(_plain(a) for a in (x, *others)):
-        return definition
-    return load()
+    kernels = sized(x.size)
+    return kernels if kernels is definition or all(map(_plain, (x, *others))) else definition
 
 
 def sized(length: int) -> ModuleType:
-    """The kernels for draws and index sets of that length; the compiled ones for any, once they are there."""
+    """The kernels for draws and index sets of that length."""
     return load() if length >= LONG or loaded() else definition
+
+
+def expect(count: int, length: int = 1) -> None:
+    """``count`` vectors of that length are to come: load the compiled kernels now if that will have paid.
+
+    So that they are not loaded in the midst of what is timed.
+    """
+    global _expected
+    _expected += count
+    if _device is None and (length >= LONG or _expected >= MANY):
+        load()
 
 
 def add_scaled(out: NDArray[np.floating], x: NDArray[np.floating], scale: float) -> None:
@@ -100,4 +115,4 @@ def host(a: Any) -> Any:
 
 
 def _plain(x: NDArray[np.floating]) -> bool:
-    return x.ndim == 1 and x.flags.c_contiguous and x.dtype in (np.float64, np.float32)
+    return x.dtype in _FLOATS and x.ndim == 1 and x.flags.c_contiguous

@@ -37,6 +37,7 @@ def load() -> ModuleType:
     if not complete.exists():
         with _locked(folder / "lock"):
             if not complete.exists():
+                sys.stderr.write("mpicomp: compiling the kernels, once on this machine: some 30 seconds.\n")
                 _import(folder)
                 complete.touch()
                 _remove_superseded(folder)
@@ -44,8 +45,8 @@ def load() -> ModuleType:
 
 
 def loaded() -> bool:
-    """Whether ``load`` has been called."""
-    return load.cache_info().currsize > 0
+    """Whether the compiled kernels are there to be called."""
+    return "mpicomp.kernels.compiled" in sys.modules
 
 
 def _import(folder: Path) -> ModuleType:

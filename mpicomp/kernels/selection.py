@@ -6,6 +6,8 @@ with NaN above infinity, so that what is not finite is selected first and refuse
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,6 +37,7 @@ def top_k(x: Float, k: int) -> Indices:
     return np.sort(np.concatenate([above, tied]))
 
 
+@lru_cache  # a run asks for one in each round
 def least_bits(lam: float, dtype: np.dtype) -> int:
     """The bits of the least positive number of that type which is not below lam >= 0."""
     with np.errstate(over="ignore"):
