@@ -62,7 +62,7 @@ def _dimensions(*default: int) -> Any:
 def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json: bool) -> int:
     """What compressing, and adding what was received, cost beside a copy of the vector.
 
-    On the CPU with MPICOMP_NUM_THREADS threads (1), by default at d = 10^6 and 25*10^6, and beside
+    On the CPU with MPICOMP_NUM_THREADS threads (1), by default at d = 100, 10^6 and 25*10^6, and beside
     torch where it is installed; on a GPU in f4, at 25*10^6, 10^8 and 10^9.
     """
     if device == "cuda":
@@ -75,7 +75,7 @@ def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json:
     else:
         from mpicomp.bench.kernels import kernel_costs
 
-        figures = chain.from_iterable(kernel_costs(d, dtype) for d in dimensions or (10**6, 25 * 10**6))
+        figures = chain.from_iterable(kernel_costs(d, dtype) for d in dimensions or (100, 10**6, 25 * 10**6))
         line = (
             "{compressor}, d = {d}, {dtype}: compress {compress_seconds:.3g} s, {compress_copies:.2f} copies "
             "of {copied} values; add {add_seconds:.3g} s, {add_copies:.2f} copies; "

@@ -70,8 +70,8 @@ def check_trits(buf: Bytes) -> None:
         raise MessageError(f"byte {buf.max()} among packed trits; five trits make at most 242.")
 
 
-def expect_length(buf: Bytes, expected: int, what: str) -> None:
-    """Raise ``MessageError`` unless ``buf`` has exactly ``expected`` bytes."""
+def expect_length(buf: Bytes, expected: int, what: object) -> None:
+    """Raise ``MessageError`` unless ``buf``, a message of or by ``what``, has exactly ``expected`` bytes."""
     if len(buf) != expected:
         kind = "truncated" if len(buf) < expected else "too long"
         raise MessageError(f"{what}: message {kind}, {len(buf)} bytes where {expected} are expected.")

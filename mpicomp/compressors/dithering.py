@@ -46,7 +46,7 @@ class Dithering(Leveled):
         return np.concatenate([header, on.dither_pack(x, scale, self.s, self.width, stream)])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        expect_length(buf, self.nbytes(out.size), str(self))
+        expect_length(buf, self.nbytes(out.size), self)
         on, split = kernels.of(out), WIDTH[self.values]
         if kernels.on_device(out):
             return on.add_dither(buf, out, self.s, self.values, scale)
@@ -85,7 +85,7 @@ class Ternary(Quantizer):
         return np.concatenate([header, on.ternary_pack(x, scale, stream)])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        expect_length(buf, self.nbytes(out.size), str(self))
+        expect_length(buf, self.nbytes(out.size), self)
         on, split = kernels.of(out), WIDTH[self.values]
         if kernels.on_device(out):
             return on.add_ternary(buf, out, self.values, scale)

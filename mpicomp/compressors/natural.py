@@ -44,7 +44,7 @@ class Natural(Quantizer):
         return kernels.of(x).natural_pack(x, self._bias, _EXPONENT_BITS[self.values], name)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        expect_length(buf, self.nbytes(out.size), str(self))
+        expect_length(buf, self.nbytes(out.size), self)
         kernels.of(out).natural_add(buf, out, self._bias, _EXPONENT_BITS[self.values], scale)
 
     @property
@@ -106,7 +106,7 @@ class NaturalDithering(Leveled):
         return np.concatenate([header, on.natural_dither_pack(x, scale, self.s, self.width, stream)])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        expect_length(buf, self.nbytes(out.size), str(self))
+        expect_length(buf, self.nbytes(out.size), self)
         on, split = kernels.of(out), WIDTH[self.values]
         if kernels.on_device(out):
             return on.add_natural_dither(buf, out, self.s, self.values, scale)

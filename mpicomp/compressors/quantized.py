@@ -45,7 +45,7 @@ class Quantized(Unbiased):
         support = self.S.support(out.size, key)
         count = size(support)
         if count == 0:
-            expect_length(buf, 0, str(self))
+            expect_length(buf, 0, self)
         else:
             values = self.Q.decompress(buf, count, key.named("quantized"))
             scatter_add(out, support, values, scale * self.S.gain(out.size, key))

@@ -59,7 +59,7 @@ class RankR(Contractive):
         return encode_values(np.concatenate([P.ravel(), Q.ravel()]), self.values)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        expect_length(buf, self.nbytes(out.size), str(self))
+        expect_length(buf, self.nbytes(out.size), self)
         value: Array = kernels.promoted(decode_values(buf, len(buf) // WIDTH[self.values], self.values))
         if not self._whole(out.size):
             long, _ = self._sides(out.size)

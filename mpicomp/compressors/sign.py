@@ -38,7 +38,7 @@ class Sign(Contractive):
         return np.concatenate([header, bits])
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        expect_length(buf, self.nbytes(out.size), str(self))
+        expect_length(buf, self.nbytes(out.size), self)
         on, split = kernels.of(out), WIDTH[self.values]
         if kernels.on_device(out):
             return on.add_sign(buf, out, self.values, scale)

@@ -37,7 +37,7 @@ class TopK(Contractive):
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         d, k = out.size, resolve_count(self.k, out.size)
-        expect_length(buf, self.nbytes(d), str(self))
+        expect_length(buf, self.nbytes(d), self)
         split = index_nbytes(d, k)
         kept = decode_indices(buf[:split], d, k)
         scatter_add(out, (kept,), decode_values(buf[split:], k, self.values), scale)
