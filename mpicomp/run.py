@@ -158,7 +158,7 @@ def run(
     try:
         with stop_on_signals(t), kernels.using(t.together(lambda: open_device(device))):
             loop = Loop(method, problem, t, seed)
-            kernels.expect(rounds * len(t.hosted), loop.x.size)
+            kernels.expect(rounds * t.messages, loop.x.size)
             session = Session(loop, method, problem, limits, folder, resume)
             try:
                 audit = Audit(t, loop.ledger) if verify_bytes else None

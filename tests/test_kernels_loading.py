@@ -118,6 +118,22 @@ def state():
         assert run_python(code.format(lines)) == "(False, True, True)\n(True, False, False)"
 
 
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_run_loads_the_kernels_before_its_first_round_if_it_is_long_enough(workers):
+    """Both end after their first round; how long they may last counts, in rounds times workers."""
+    code = f"""
+import mpicomp
+from mpicomp import kernels
+problem, gd = mpicomp.problems.Quadratics(d=5), mpicomp.GD(gamma=0.1)
+for rounds in (kernels.MANY // {workers} - 1, 1):
+    seen = []
+    mpicomp.run(gd, problem, workers={workers}, rounds=rounds, every=1, max_bytes=1,
+                progress=lambda k, row: seen.append(kernels.loaded()))
+    print(seen)
+"""
+    assert run_python(code) == "[False]\n[True]"
+
+
 def test_nothing_is_compiled_a_second_time():
     """This process loads the kernels, so another one finds all of them on disk."""
     load()
