@@ -153,7 +153,7 @@ class _Job:
     def run(self, resume: bool | None) -> Comparison:
         tunings = self._on_server(lambda: open_comparison(self.out, self.suite, resume))
         if self.where["device"] == "cpu":  # for the first run as for the last
-            kernels.expect(self.of * self.suite.rounds * self.control.messages)
+            kernels.expect(self.of * self.suite.rounds * self.suite.workers)
         for entry, seeds in self.work:
             method = entry.method
             if entry.tune is not None:

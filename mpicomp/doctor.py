@@ -48,7 +48,7 @@ def examine() -> list[Finding]:
     findings += _mpi()
     findings.append(Finding(True, f"GPU: {_gpu()}"))
     numba = "installed" if find_spec("numba") else "not installed"
-    findings.append(Finding(True, f"numba: {numba}; it compiles the kernels of long vectors, once"))
+    findings.append(Finding(True, f"numba: {numba}; it compiles the kernels of long vectors and runs, once"))
     findings.append(Finding(True, f"Slurm: {_slurm()}"))
     return findings
 

@@ -15,6 +15,7 @@ from mpicomp.audit import Audit, Verified
 from mpicomp.compressors.base import Array
 from mpicomp.devices import open_device
 from mpicomp.errors import ConfigError, MpicompError, unknown
+from mpicomp.kernels.threads import threads
 from mpicomp.keys import forget
 from mpicomp.ledger import Ledger
 from mpicomp.loop import Loop
@@ -117,7 +118,8 @@ def run(
                       rank is "no" on all
     stall_timeout     seconds; ranks that wait for longer name who is silent and end the job (MPI).  It has to
                       exceed the longest time that a rank computes between two messages: to read its data,
-                      the gradients of its workers in one round, an observation, writing a checkpoint
+                      the gradients of its workers in one round, an observation, writing a checkpoint; or,
+                      once on a machine, to compile the kernels
     verify_bytes      have the MPI library count too; ``CountError`` unless the ledger says the same
     on_failure        "end", or "shrink": where a rank dies the others go on with the workers that are left,
                       the method beginning anew at the iterate reached, with the step sizes it had (ULFM)
@@ -156,9 +158,10 @@ def run(
         workers, dedicated, stall_timeout, verify_bytes, ON_FAILURE[on_failure], cuda_aware
     )
     try:
+        t.together(threads)  # refused now, whether or not kernels are compiled later
         with stop_on_signals(t), kernels.using(t.together(lambda: open_device(device))):
             loop = Loop(method, problem, t, seed)
-            kernels.expect(rounds * t.messages, loop.x.size)
+            kernels.expect(rounds * workers, loop.x.size)
             session = Session(loop, method, problem, limits, folder, resume)
             try:
                 audit = Audit(t, loop.ledger) if verify_bytes else None

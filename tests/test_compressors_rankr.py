@@ -178,7 +178,7 @@ def test_vectors_of_any_size_come_back(power):
 
 
 def test_a_vector_whose_factor_is_beyond_the_format_is_refused():
-    with pytest.raises(DivergedError, match=r"does not fit the wire format|not finite"):
+    with pytest.raises(DivergedError, match="the factor M'P of a finite vector is beyond double precision"):
         RankR(2, 12, "f8").compress(np.full(144, 1.7e308), KEY)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ from mpicomp.suite import load_suite
 from tests import everything
 from tests.conformance import CASES
 from tests.cuda_host import Host, signatures
-from tests.cuda_host.arrays import ATTRIBUTES, FUNCTIONS, DeviceArray, Library
+from tests.cuda_host.arrays import ATTRIBUTES, FUNCTIONS, DeviceArray, Library, Stream
 from tests.cuda_host.arrays import METHODS as ARRAY_METHODS
 
 RUN = mpicomp.run.__globals__  # of the module whose name is that of its function
@@ -262,9 +263,6 @@ def test_a_gpu_without_a_compiler_is_refused_before_the_first_round(monkeypatch,
 
 def test_arrays_of_the_device_do_not_mix_with_those_of_the_host():
     x = Library().asarray(np.ones(3))
-    kernels = signatures('extern "C" void promote(const float* x, i64 d, double* out) {')
-    assert kernels == {"promote": ["float*", "i64", "double*"]}
-    bare, zeros = SimpleNamespace(pointer=None, _signatures=kernels), Library().zeros
     for mix in (
         lambda: x + np.ones(3),
         lambda: np.asarray(x),
@@ -272,15 +270,33 @@ def test_arrays_of_the_device_do_not_mix_with_those_of_the_host():
         lambda: x[np.array([0])],
         lambda: np.linalg.norm(x),
         lambda: x.writeable,
-        lambda: Host.launch(bare, "sparse", "promote", 1, 32, np.ones(3, "f4"), 3, zeros(3)),
-        lambda: Host.launch(bare, "sparse", "promote", 1, 32, zeros(3), 3, zeros(3)),
-        lambda: Host.launch(
-            bare, "sparse", "promote", 1, 32, Library().zeros(3, "f4"), 3.0, Library().zeros(3)
-        ),
     ):
         with pytest.raises((TypeError, AttributeError)):
             mix()
     assert float(np.sum(x * 2)) == 6.0
+
+
+def test_a_kernel_gets_what_its_parameters_are():
+    """CuPy hands over what it is given, whatever the kernel takes; here it is refused."""
+    names = signatures('extern "C" void promote(const float* x, i64 d, double* out) {')
+    assert names == {"promote": ["float*", "i64", "double*"]}
+    launched = []
+    library = MagicMock(emulate=lambda *args: launched.append(args))
+    bare = SimpleNamespace(pointer=None, _signatures=names, _library=library)
+    zeros = Library().zeros
+    for wrong, match in (
+        ((np.ones(3, "f4"), 3, zeros(3)), "array of the host"),
+        ((zeros(3), 3, zeros(3)), r"where it takes float\*"),
+        ((zeros(3, "f4"), 3.0, zeros(3)), "where it takes i64"),
+        ((zeros(3, "f4"), np.int64(3), zeros(3)), "where it takes i64"),
+        ((zeros(6, "f4")[::2], 3, zeros(3)), r"where it takes float\*"),
+    ):
+        with pytest.raises(TypeError, match=match):
+            Host.launch(bare, "sparse", "promote", 1, 32, *wrong)
+    assert not launched
+    Host.launch(bare, "sparse", "promote", 1, 32, zeros(3, "f4"), 3, zeros(3))
+    assert len(launched) == 1
+    Stream.busy = False
 
 
 def test_the_stand_in_has_nothing_that_cupy_lacks():

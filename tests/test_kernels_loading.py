@@ -98,6 +98,11 @@ except ConfigError as error:
 """
     assert run_python(code, MPICOMP_NUM_THREADS="3") == "3"
     assert "MPICOMP_NUM_THREADS=-1; allowed: a positive" in run_python(code, MPICOMP_NUM_THREADS="-1")
+    code = code.replace(
+        "threads())", "mpicomp.run(mpicomp.GD(0.1), mpicomp.problems.Quadratics(d=5), workers=2))"
+    )
+    refused = "MPICOMP_NUM_THREADS=0; allowed: a positive"  # though no compiled kernel is to run
+    assert refused in run_python("import mpicomp\n" + code, MPICOMP_NUM_THREADS="0")
 
 
 # --- loading ---
@@ -113,7 +118,7 @@ def state():
     return kernels.loaded(), kernels.of(short) is kernels.definition, kernels.sized(10) is kernels.definition
 {}
 """
-    for wakes in ("kernels.expect(1)", f"kernels.expect(1, {LONG})", "kernels.of(long)"):
+    for wakes in (f"kernels.expect({MANY})", f"kernels.expect(1, {LONG})", "kernels.of(long)"):
         lines = f"kernels.expect({MANY - 1}); print(state()); {wakes}; print(state())"
         assert run_python(code.format(lines)) == "(False, True, True)\n(True, False, False)"
 
@@ -125,13 +130,41 @@ def test_a_run_loads_the_kernels_before_its_first_round_if_it_is_long_enough(wor
 import mpicomp
 from mpicomp import kernels
 problem, gd = mpicomp.problems.Quadratics(d=5), mpicomp.GD(gamma=0.1)
-for rounds in (kernels.MANY // {workers} - 1, 1):
+for rounds in (kernels.MANY // {workers} - 1, kernels.MANY // {workers}):
     seen = []
     mpicomp.run(gd, problem, workers={workers}, rounds=rounds, every=1, max_bytes=1,
                 progress=lambda k, row: seen.append(kernels.loaded()))
     print(seen)
 """
     assert run_python(code) == "[False]\n[True]"
+
+
+@pytest.mark.parametrize("enough", [False, True])
+def test_a_comparison_loads_the_kernels_for_all_of_its_runs_or_for_none(enough, tmp_path):
+    """Or their seconds could not be compared.  Each of the six runs is too short by itself."""
+    rounds = MANY // 4 // 6 + enough
+    (tmp_path / "suite.toml").write_text(f"""
+problem = "quadratics(d=5)"
+workers = 4
+rounds = {rounds}
+every = 1
+max_bytes = 1
+seeds = [0, 1, 2, 3, 4, 5]
+[[method]]
+label = "GD"
+method = "gd(gamma=0.1)"
+""")
+    code = f"""
+import mpicomp
+from mpicomp import kernels
+from mpicomp.compare import compare
+from mpicomp.suite import load_suite
+seen = []
+suite = load_suite({str(tmp_path / "suite.toml")!r})
+compare(suite, {str(tmp_path / "out")!r}, progress=lambda stage, k, row: seen.append(kernels.loaded()))
+print(seen)
+"""
+    assert run_python(code) == str([enough] * 6)
 
 
 def test_nothing_is_compiled_a_second_time():

@@ -135,7 +135,7 @@ def _compressors(d: int) -> Iterator[tuple[str, Compressor, float, float]]:
     yield "PermK uniform, 100 workers", PermK(), sent / 2, sent
     yield "Bernoulli 1%", Bernoulli(0.01), sent / 2, sent
     yield "values bf16", Identity("bf16"), 4 * d, 8 * d
-    # Last, for it keeps 12 bytes a coordinate.
+    # Last, for it keeps 11 bytes a coordinate.
     yield "varying steps beta=3000", VaryingSteps(3000.0), 16 * d, 16 * d
 
 

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from math import exp, isfinite, log, log1p
 from typing import Any
 
+from mpicomp import kernels
 from mpicomp.bench.model import HEADERS, Costs, Link, RoundTime, copies, depth, round_time
 from mpicomp.bench.timed import costs, timed_run
 from mpicomp.bench.units import human_rate, human_time
@@ -84,6 +85,7 @@ class Forecast:
 
 def forecast(method: Method, problem: Problem, workers: int, link: Link, dedicated: bool = False) -> Forecast:
     """``method`` on ``problem`` at that many workers, its costs measured in this process."""
+    kernels.expect(kernels.MANY)  # as in a run of many rounds
     few, more = (
         costs(timed_run(method, problem, workers=n, rounds=ROUNDS, every=ROUNDS)) for n in (FEW, MORE)
     )

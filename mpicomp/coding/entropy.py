@@ -122,8 +122,8 @@ def choose(counts: NDArray[np.int64], known: Model | None) -> tuple[int, Model, 
     return FITTED, model, header
 
 
-def model_of(form: int, buf: Bytes, known: Model | None, alphabet: int) -> tuple[Model, int]:
-    """The model of a message of that ``form``, ``buf`` being what follows the form, and where it ends.
+def model_of(form: int, buf: Bytes, known: Model | None, alphabet: int, by: object) -> tuple[Model, int]:
+    """The model of a message of that ``form`` by a compressor; ``buf``: what it is in; and where it ends.
 
     Raises ``MessageError`` if there is none.
     """
@@ -132,7 +132,7 @@ def model_of(form: int, buf: Bytes, known: Model | None, alphabet: int) -> tuple
     if form == KNOWN and known is not None:
         return known, 0
     allowed = f"{PACKED}, {FITTED}" + (f", {KNOWN}" if known is not None else "")
-    raise MessageError(f"a message that starts with the byte {form}; allowed: {allowed}.")
+    raise MessageError(f"{by}: a message that starts with the byte {form}; allowed: {allowed}.")
 
 
 def encode_symbols(symbols: Symbols, model: Model) -> Bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from mpicomp import kernels
@@ -26,10 +27,10 @@ class Bernoulli(Sparsifier):
         check_format(self.values)
 
     def support(self, d: int, key: Key) -> Support:
-        return _kept(key.private("bernoulli"), d, float(odds(self.q)), kernels.device())
+        return _kept(key.private("bernoulli"), d, _odds(self.q), kernels.device())
 
     def gain(self, d: int, key: Key) -> float:
-        return 1 / float(odds(self.q))
+        return 1 / _odds(self.q)
 
     def max_count(self, d: int, n: int) -> int:
         return d
@@ -63,10 +64,10 @@ class Lazy(Sparsifier):
         check_format(self.values)
 
     def support(self, d: int, key: Key) -> Support:
-        return (slice(0, d),) if key.private("lazy").coin(float(odds(self.q))) else ()
+        return (slice(0, d),) if key.private("lazy").coin(_odds(self.q)) else ()
 
     def gain(self, d: int, key: Key) -> float:
-        return 1 / float(odds(self.q))
+        return 1 / _odds(self.q)
 
     def max_count(self, d: int, n: int) -> int:
         return d
@@ -82,6 +83,12 @@ class Lazy(Sparsifier):
 
     def sends(self, d: int, n: int) -> float:
         return self.q
+
+
+@lru_cache
+def _odds(q: float) -> float:
+    """Those of the coin; both ends ask for them twice a message."""
+    return float(odds(q))
 
 
 @remembered(4)

@@ -77,7 +77,7 @@ class Coded(Unbiased):
         start = 1 + self.Q.head
         if len(buf) < start:
             raise MessageError(f"{self}: message truncated, {len(buf)} bytes.")
-        model, end = model_of(int(buf[0]), buf[start:], self.model, self.Q.alphabet)
+        model, end = model_of(int(buf[0]), buf[start:], self.model, self.Q.alphabet, self)
         symbols = decode_symbols(buf[start + end :], d, model)
         return self.Q.message(buf[1:start], symbols)
 

@@ -97,7 +97,7 @@ class CodedGaps(Contractive):
         if form == PACKED:
             split = 1 + self._index_nbytes(d)
             return decode_indices(buf[1:split], d, self._count(d)), buf[split:]
-        model, end = model_of(form, buf[1:], self.model, gaps.ALPHABET)
+        model, end = model_of(form, buf[1:], self.model, gaps.ALPHABET, self)
         size, start = read_varint(buf, 1 + end)
         stop = start + size
         symbols = decode_symbols(buf[start:stop], self._count(d), model)

@@ -78,6 +78,8 @@ class Importance(Weighted):
 def _probabilities(weights: Weights, k: int, d: int) -> Array:
     """Of shape (d,), summing to k, or all 1 where the weights are positive if those are no more than k.
 
+    None is below 2^-32 but for a weight of 0, so that the sum may be a little more.
+
     Kept because a round's message asks for them at both ends, and the next round's again.
     """
     w = weights_in(weights, d)

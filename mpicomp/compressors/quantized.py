@@ -155,6 +155,6 @@ def _check_weights(name: str, C: Unbiased) -> None:
     """Raise ``ConfigError`` if C never sends some coordinate, and so is unbiased for some vectors only."""
     if isinstance(C, Weighted) and C.weights is not None and 0 in C.weights:
         raise ConfigError(
-            f"{name}: a {type(C).__name__} with weights of 0, which never sends those coordinates; "
-            "allowed: weights above 0."
+            f"{name}={type(C).__name__}(..) has weights of 0, and never sends those coordinates; allowed: "
+            "weights above 0."
         )

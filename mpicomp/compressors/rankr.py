@@ -11,7 +11,7 @@ from mpicomp import kernels
 from mpicomp.coding.bits import Bytes, expect_length
 from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_values
 from mpicomp.compressors.base import Array, Contractive, check_whole
-from mpicomp.errors import ConfigError, not_finite
+from mpicomp.errors import ConfigError, DivergedError, not_finite
 from mpicomp.kernels.lowrank import orthonormal, outer, scaled, times
 from mpicomp.keys import Key
 
@@ -54,8 +54,10 @@ class RankR(Contractive):
         M = M if self.rows == long else M.T
         G = kernels.put(key.private("rankr").normals(short * self.r).reshape(short, self.r))
         P = orthonormal(times(scaled(M), G))
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
+        with np.errstate(over="ignore", invalid="ignore"):
             Q = times(M.T, P)
+        if not np.isfinite(Q).all():
+            raise DivergedError("RankR: the factor M'P of a finite vector is beyond double precision.")
         return encode_values(np.concatenate([P.ravel(), Q.ravel()]), self.values)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:

@@ -29,7 +29,6 @@ LONG = 2**14  # from here on a call gains more than some tens of microseconds, a
 MANY = 2**15  # short vectors that gain what loading costs
 
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
-_expected = 0  # how many there are to be
 
 
 def of(x: NDArray[Any], *others: NDArray[np.floating]) -> Any:
@@ -48,11 +47,10 @@ def sized(length: int) -> ModuleType:
 def expect(count: int, length: int = 1) -> None:
     """``count`` vectors of that length are to come: load the compiled kernels now if that will have paid.
 
-    So that they are not loaded in the midst of what is timed.
+    So that they are not loaded in the midst of what is timed.  Ranks that wait for each other have to expect
+    the same, for the first to load may have to compile.
     """
-    global _expected
-    _expected += count
-    if _device is None and (length >= LONG or _expected >= MANY):
+    if _device is None and (length >= LONG or count >= MANY):
         load()
 
 

@@ -55,11 +55,6 @@ class Transport(ABC):
     device_buffers: bool = False
     clock: Clock
 
-    @property
-    def messages(self) -> int:
-        """How many workers' messages this rank makes or reads in a round."""
-        return self.n if self.is_server else len(self.hosted)
-
     @abstractmethod
     def gather(self, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int]) -> Received:
         """Send the hosted workers' messages to the server; there, iterate over all in worker order.

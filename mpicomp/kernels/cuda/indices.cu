@@ -40,7 +40,6 @@ __device__ __forceinline__ i64 bits_at(const u8* in, i64 nbytes, i64 bit, i64 wi
 __device__ __forceinline__ i64 index_at(const i64* upper, const u8* lower, i64 nbytes, i64 j, i64 layout,
                                         i64 width) {
     if (layout == RAW) return bits_at(lower, nbytes, j * width, width);
-    if (layout == BITMAP) return upper[j];
     return (upper[j] - j) << layout | bits_at(lower, nbytes, j * width, width);
 }
 

@@ -6,8 +6,8 @@ float64.  A ``stream`` is (key, upper counter lanes), as for ``kernels.philox.wo
 Streams.  Every launch, allocation and copy goes to the current CUDA stream of the calling thread.  A
 function that may raise, or that returns a number or an array whose size depends on the data, ends by
 waiting for that stream, and for no other; what only moves or selects (``words``, ``permute``, ``top_k``,
-``encode_indices`` of no more than half, ``gather``, ``scatter_add``, ``add_scaled``, ``decode_values``) does
-not wait.
+``encode_indices`` of no more than half, ``gather``, ``scatter_add``, ``add_scaled``, ``decode_values``,
+``wire_add``) does not wait.
 Bytes that are handed to MPI or to another stream have to be waited for by whoever hands them over.
 
 Nothing is added from a message that is refused; its length is the caller's to check.  Indices are not checked
