@@ -123,9 +123,9 @@ def choose(counts: NDArray[np.int64], known: Model | None) -> tuple[int, Model, 
 
 
 def model_of(form: int, buf: Bytes, known: Model | None, alphabet: int, by: object) -> tuple[Model, int]:
-    """The model of a message of that ``form`` by a compressor; ``buf``: what it is in; and where it ends.
+    """The model that a message of that ``form`` was coded with, and where it ends in ``buf``.
 
-    Raises ``MessageError`` if there is none.
+    ``buf`` may begin with one; ``by`` is whose message it is.  Raises ``MessageError`` if there is none.
     """
     if form == FITTED:
         return decode_model(buf, alphabet)
