@@ -32,6 +32,12 @@ def apply(c, x, key=KEY):
     return c.decompress(c.compress(x, key), x.size, key)
 
 
+def errors(c, x: np.ndarray, draws: int) -> np.ndarray:
+    """C(x) - x over fresh rounds."""
+    keys = [Key(9, t, 0, 1) for t in range(draws)]
+    return np.array([apply(c, x, key) - x for key in keys])
+
+
 def square(x) -> float:
     return float(np.sum(np.square(x)))
 

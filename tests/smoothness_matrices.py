@@ -24,6 +24,17 @@ UPLINKS = [
 ]
 
 
+def matrix(d: int, seed: int) -> np.ndarray:
+    """A smoothness matrix whose diagonal spans two orders of magnitude."""
+    rows = rng(seed).normal(size=(2 * d, d)) * np.geomspace(0.1, 3, d)
+    return rows.T @ rows / (2 * d)
+
+
+def weights(L: np.ndarray) -> tuple[float, ...]:
+    """Its diagonal, as compressors take it."""
+    return tuple(np.diagonal(L).tolist())
+
+
 @dataclass(frozen=True, eq=False)
 class Declared(Problem):
     """Another problem, whose workers are given smoothness matrices of shape (n, d, d)."""
@@ -78,4 +89,4 @@ def skewed(n: int, d: int, seed: int, **kind) -> Declared:
 def fitted(Q, L):
     """What the closed forms make of Q for L: section 7, its steps or odds from diag(L)."""
     open_weights = isinstance(Q, Weighted) and Q.weights is None
-    return replace(Q, weights=tuple(np.diagonal(L).tolist())) if open_weights else Q
+    return replace(Q, weights=weights(L)) if open_weights else Q
