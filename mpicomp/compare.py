@@ -147,13 +147,12 @@ class _Job:
     ) -> None:
         self.suite, self.work, self.out = suite, work, out
         self.control, self.where, self.progress = control, where, progress
-        trials = sum(hi - lo + 1 for lo, hi in (e.tune for e, _ in work if e.tune))
-        self.number, self.of = 0, trials + sum(len(seeds) for _, seeds in work)
+        self.number, self.of = 0, _runs(work)
 
     def run(self, resume: bool | None) -> Comparison:
         tunings = self._on_server(lambda: open_comparison(self.out, self.suite, resume))
-        if self.where["device"] == "cpu":  # for the first run as for the last
-            kernels.expect(self.of * self.suite.rounds * self.suite.workers)
+        if self.where["device"] == "cpu":  # for the first run as for the last, and in every part
+            kernels.expect(_runs(self.suite.pieces()) * self.suite.rounds * self.suite.workers)
         for entry, seeds in self.work:
             method = entry.method
             if entry.tune is not None:
@@ -206,6 +205,12 @@ class _Job:
         result = self.control.together(lambda: action() if self.control.is_server else None)
         told = self.control.tell(pickle.dumps(result) if self.control.is_server else None)
         return pickle.loads(told)
+
+
+def _runs(work: list[Piece]) -> int:
+    """How many runs that is, those of tuning included."""
+    trials = sum(hi - lo + 1 for lo, hi in (entry.tune for entry, _ in work if entry.tune))
+    return trials + sum(len(seeds) for _, seeds in work)
 
 
 def _cleared(folder: Path) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import sqrt
 from numbers import Real
+from sys import float_info
 from typing import ClassVar
-
-import numpy as np
 
 from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
@@ -18,8 +17,6 @@ from mpicomp.compressors.base import Absolute, Array
 from mpicomp.compressors.sparsifier import scatter_add
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
-
-_MOST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,11 @@ class HardThreshold(Absolute):
     values: str = "f4"
 
     def __post_init__(self) -> None:
-        if isinstance(self.lam, bool) or not isinstance(self.lam, Real) or not 0 <= self.lam <= _MOST:
+        if (
+            isinstance(self.lam, bool)
+            or not isinstance(self.lam, Real)
+            or not 0 <= self.lam <= float_info.max
+        ):
             raise ConfigError(f"lam={self.lam!r}; allowed: a finite threshold of 0 or above.")
         object.__setattr__(self, "lam", float(self.lam))
         check_format(self.values)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import replace
 from functools import cached_property
+from math import ulp
+from sys import float_info
 from typing import Any, Self
 
 import numpy as np
@@ -13,9 +15,6 @@ from mpicomp.compressors.base import Array, Unbiased
 from mpicomp.errors import ConfigError
 
 Weights = tuple[float, ...] | None
-
-_MOST = float(np.finfo(np.float64).max)
-_LEAST = float(np.nextafter(0.0, 1.0))
 
 
 class Weighted(Unbiased):
@@ -68,7 +67,7 @@ def checked_weights(weights: Weights) -> Weights:
         raise ConfigError(
             f"weights={weights!r}; allowed: None, or a tuple with a number for each coordinate."
         )
-    wrong = [w for w in weights if not 0 <= w <= _MOST]
+    wrong = [w for w in weights if not 0 <= w <= float_info.max]
     if wrong or not any(weights):
         came = f"{wrong[0]!r} among them" if wrong else "all 0"
         raise ConfigError(
@@ -92,4 +91,4 @@ def weights_in(weights: Weights, d: int) -> Array:
         )
     w = np.array(weights)
     # However small a ratio is, what weighs something is sent.
-    return np.maximum(w / w.max(), np.where(w > 0, _LEAST, 0.0))
+    return np.maximum(w / w.max(), np.where(w > 0, ulp(0.0), 0.0))

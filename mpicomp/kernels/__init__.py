@@ -35,8 +35,8 @@ def of(x: NDArray[Any], *others: NDArray[np.floating]) -> Any:
     """The kernels for these vectors, whose length is that of x or less."""
     if on_device(x):
         return _device
-    kernels = sized(x.size)
-    return kernels if kernels is definition or all(map(_plain, (x, *others))) else definition
+    backend = sized(x.size)
+    return backend if backend is definition or all(map(_plain, (x, *others))) else definition
 
 
 def sized(length: int) -> ModuleType:

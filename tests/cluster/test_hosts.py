@@ -22,7 +22,7 @@ from tests.launching import mpicomp
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
 LIMIT = 60  # seconds: far above any of these jobs
-# Below 2^14 coordinates no compiled kernels have to be loaded, by every rank of every job.
+# Below 2^14 coordinates, in few rounds, no compiled kernels have to be loaded, by every rank of every job.
 PROBLEM, METHOD = "quadratics(d=16000, lam=0.1)", "ef21(topk(k=0.3), gamma=0.05)"
 RATE = 2e7
 

@@ -112,7 +112,8 @@ __device__ __forceinline__ void store_value(u8* out, i64 j, u64 bits) {
     }
 }
 
-// Value j of `count`.  One that does not lie on its bytes is in two words that do, which is so for all of them.
+// Value j of `count`.  Where they lie at an odd address, each is in two aligned words; but the first and the last
+// are read byte by byte, since beside them may be no memory of ours.
 template <int WIDTH>
 __device__ __forceinline__ u64 load_value(const u8* in, i64 j, i64 count) {
     const u8* at = in + WIDTH * j;
