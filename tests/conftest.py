@@ -9,6 +9,8 @@ from __future__ import annotations
 import io
 import os
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +54,15 @@ def cuda(request, tmp_path_factory):
         return Kernels(Gpu())
     except ConfigError as error:
         pytest.skip(str(error))
+
+
+@pytest.hookimpl(tryfirst=True, specname="pytest_configure")
+def pytest_give_each_rank_its_own_folder(config):
+    """Ranks that share pytest's folder of temporary files remove it beneath each other as they end."""
+    if _RANKS > 1 and config.option.basetemp is None:
+        folder = tempfile.TemporaryDirectory(prefix=f"mpicomp-rank-{launched_rank()}-")
+        config.add_cleanup(folder.cleanup)
+        config.option.basetemp = Path(folder.name, "pytest")
 
 
 @pytest.hookimpl(trylast=True)
