@@ -24,7 +24,7 @@ from mpicomp.errors import RecordError
 from mpicomp.files import write_atomically
 from mpicomp.transports import Transport
 
-FORMAT = 4
+FORMAT = 5
 _KEPT = 2
 
 States = dict[str, Any]  # a name such as "worker-3" -> a record of arrays and numbers
@@ -73,8 +73,8 @@ def load(folder: Path, transport: Transport, states: States, config: dict[str, s
     Raises ``RecordError`` if there is none, or if it belongs to another configuration.
     """
     damage: list[str] = []
-    found = json.dumps(_generations(folder)).encode() if transport.is_server else None
-    for round in json.loads(transport.tell(found)):
+    found = transport.together(lambda: _generations(folder) if transport.is_server else [])
+    for round in json.loads(transport.tell(json.dumps(found).encode() if transport.is_server else None)):
         place = folder / f"round-{round}"
         try:
             manifest = transport.together(partial(_read_manifest, place))
@@ -87,9 +87,14 @@ def load(folder: Path, transport: Transport, states: States, config: dict[str, s
 
 
 def _generations(folder: Path) -> list[int]:
-    """The rounds of the complete generations, newest first."""
-    names = (manifest.parent.name for manifest in folder.glob("round-*/manifest.json"))
-    return sorted((int(name[6:]) for name in names if name[6:].isdigit()), reverse=True)
+    """The rounds of the complete generations, newest first.  ``RecordError`` if one may not look."""
+    try:
+        names = [place.name for place in folder.iterdir() if (place / "manifest.json").exists()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RecordError(f"cannot look into {folder}: {error.strerror}.") from None
+    return sorted((int(n[6:]) for n in names if n.startswith("round-") and n[6:].isdigit()), reverse=True)
 
 
 def _read_manifest(place: Path) -> dict[str, Any]:

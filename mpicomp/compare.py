@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mpicomp import kernels
-from mpicomp.errors import ConfigError, DivergedError, MpicompError
-from mpicomp.files import write_json
+from mpicomp.errors import ConfigError, DivergedError, MpicompError, RecordError
+from mpicomp.files import read_json, write_json
 from mpicomp.methods import Method
 from mpicomp.record import Row
 from mpicomp.results import (
@@ -147,37 +147,39 @@ class _Job:
     ) -> None:
         self.suite, self.work, self.out = suite, work, out
         self.control, self.where, self.progress = control, where, progress
-        self.number, self.of = 0, _runs(work)
+        self.number, self.of = 0, _runs(suite, work)
 
     def run(self, resume: bool | None) -> Comparison:
         tunings = self._on_server(lambda: open_comparison(self.out, self.suite, resume))
         if self.where["device"] == "cpu":  # for the first run as for the last, and in every part
-            kernels.expect(_runs(self.suite.pieces()) * self.suite.rounds * self.suite.workers)
+            kernels.expect(_runs(self.suite, self.suite.pieces()) * self.suite.rounds * self.suite.workers)
         for entry, seeds in self.work:
             method = entry.method
             if entry.tune is not None:
                 tuning = tunings.get(entry.label)
                 if tuning is not None:
-                    self.number += len(tuning.trials)
+                    self.number += tuning.runs
                 else:
                     tuning = self._tune(entry.label, method, entry.tune)
-                    self._on_server(partial(write_tuning, self.out, entry, tuning))
+                    self._on_server(partial(write_tuning, self.out, self.suite, entry, tuning))
+                # Some were not needed, others were added at an end of the range.
+                self.of += tuning.runs - entry.trials * len(self.suite.seeds_to_tune)
                 method = method.with_step(tuning.best.gamma)
             for seed in seeds:
                 self._record(entry, method, seed)
         return self._on_server(lambda: finish_comparison(self.out))
 
     def _tune(self, label: str, method: Method, exponents: tuple[int, int]) -> Tuning:
-        def attempt(scaled: Method, max_bytes: int | None) -> Run:
-            what = f"{label}, step {scaled.step}"
-            return self._run(scaled, self.suite.seeds[0], what, max_bytes=max_bytes)
+        def attempt(scaled: Method, seed: int, max_bytes: int | None) -> Run:
+            what = f"{label}, step {scaled.step}, seed {seed}"
+            return self._run(scaled, seed, what, max_bytes=max_bytes)
 
-        return tune(method, exponents, self.suite.max_bytes, attempt)
+        return tune(method, exponents, self.suite.seeds_to_tune, self.suite.max_bytes, attempt)
 
     def _record(self, entry: Entry, method: Method, seed: int) -> None:
         """Run ``method`` into its folder, unless that has been done."""
         folder = run_folder(self.out, entry, seed)
-        if not self._on_server(lambda: _cleared(folder)):
+        if not self._on_server(lambda: _cleared(folder, method, self.suite)):
             self.number += 1
             return
         try:
@@ -188,7 +190,7 @@ class _Job:
 
     def _run(self, method: Method, seed: int, what: str, **options: Any) -> Run:
         self.number += 1
-        stage = Stage(self.number, self.of, what)
+        stage = Stage(self.number, max(self.number, self.of), what)
 
         def report(round: int, row: Row | None) -> None:
             if self.progress is not None:
@@ -207,15 +209,26 @@ class _Job:
         return pickle.loads(told)
 
 
-def _runs(work: list[Piece]) -> int:
+def _runs(suite: Suite, work: list[Piece]) -> int:
     """How many runs that is, those of tuning included."""
-    trials = sum(hi - lo + 1 for lo, hi in (entry.tune for entry, _ in work if entry.tune))
-    return trials + sum(len(seeds) for _, seeds in work)
+    trials = sum(entry.trials for entry, _ in work)
+    return trials * len(suite.seeds_to_tune) + sum(len(seeds) for _, seeds in work)
 
 
-def _cleared(folder: Path) -> bool:
-    """Whether the run in ``folder`` is still to be done; what there is of it is cleared away."""
+def _cleared(folder: Path, method: Method, suite: Suite) -> bool:
+    """Whether the run of ``method`` in ``folder`` is still to be done; what there is of it is cleared away.
+
+    Raises ``RecordError`` if a finished run is there of another method, step size or limit.
+    """
     if finished(folder):
+        held = read_json(folder / "run.json").get("asked", {})
+        wanted = {"method": repr(method)} | suite.limits()
+        for name, value in held.items():
+            if name in wanted and value != wanted[name]:
+                raise RecordError(
+                    f"{folder} holds a run with {name} = {value}, and the comparison now has {wanted[name]}. "
+                    "Delete that folder, or choose another --out."
+                )
         return False
     shutil.rmtree(folder, ignore_errors=True)
     return True

@@ -24,6 +24,8 @@ from mpicomp.problems import PROBLEMS, Problem
 TABLES: dict[str, Mapping[str, type]] = {"method": METHODS, "problem": PROBLEMS, "compressor": COMPRESSORS}
 NESTED: dict[str, type] = {"compressor": Compressor, "problem": Problem}  # what parameters may hold
 
+_SHOWN = 200  # characters of a text that cannot be read
+
 Source = TypeVar("Source")  # what a parameter's value is read from: a syntax tree, or a value from JSON
 
 
@@ -96,19 +98,25 @@ def describe(cls: type) -> Description:
     parameters = {f.name: None if f.default is MISSING else _value_text(f.default) for f in _fields(cls)}
     # A method has a module to itself, whose first line says what it is; the class starts with the algorithm.
     doc = sys.modules[cls.__module__].__doc__ if issubclass(cls, Method) else cls.__doc__
-    summary = (doc or "").strip().splitlines()[0]
+    summary = (doc or "").strip().partition("\n")[0]  # none under python -OO
     return Description(_name(cls) or cls.__name__, parameters, summary, getattr(cls, "paper", ""))
 
 
 def _parse(kind: str, text: str) -> Any:
+    shown = repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
     try:
         node = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
         raise ConfigError(
-            f"cannot read {text!r}: {reason}. Expected NAME or NAME(PARAMETER=VALUE, ...)."
+            f"cannot read {shown}: {reason}. Expected NAME or NAME(PARAMETER=VALUE, ...)."
         ) from None
-    return _object(kind, node)
+    except (RecursionError, MemoryError):  # the parser's words for the same thing
+        raise ConfigError(f"cannot read {shown}: it is nested too deeply.") from None
+    try:
+        return _object(kind, node)
+    except RecursionError:
+        raise ConfigError(f"cannot read {shown}: it is nested too deeply.") from None
 
 
 def _object(kind: str, node: ast.expr) -> Any:

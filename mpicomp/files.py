@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,13 @@ from mpicomp.errors import RecordError
 
 
 def cache_dir() -> Path:
-    """$MPICOMP_CACHE, else $XDG_CACHE_HOME/mpicomp, else ~/.cache/mpicomp."""
-    if own := os.environ.get("MPICOMP_CACHE"):
-        return Path(own)
+    """$MPICOMP_CACHE, which may be shared; else ``user_cache``."""
+    own = os.environ.get("MPICOMP_CACHE")
+    return Path(own) if own else user_cache()
+
+
+def user_cache() -> Path:
+    """$XDG_CACHE_HOME/mpicomp, else ~/.cache/mpicomp."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "mpicomp"
 
 
@@ -24,10 +29,11 @@ def write_atomically(path: Path, content: bytes) -> None:
     Makes the folder if need be.  Raises ``RecordError`` naming the file if the disk is full, read-only
     or gone.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # No process number: processes on other hosts, or in other containers, have the same ones.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
+        with open(temporary, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -36,6 +42,14 @@ def write_atomically(path: Path, content: bytes) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise RecordError(f"cannot write {path}: {error.strerror}.") from None
+
+
+def present(path: Path) -> bool:
+    """Whether there is such a file or folder.  Raises ``RecordError`` where one may not look."""
+    try:
+        return path.exists()
+    except OSError as error:
+        raise RecordError(f"cannot look into {path.parent}: {error.strerror}.") from None
 
 
 def write_text(path: Path, content: str) -> None:

@@ -22,9 +22,13 @@ from types import FrameType
 from typing import NoReturn
 
 from mpicomp.errors import ConfigError
+from mpicomp.signals import Requests, ending
 from mpicomp.transports import STATUS, SURVIVING, launched_rank, note_status
+from mpicomp.transports.orphan import remove, segments
 
-_ENDING = 10  # seconds that mpirun has to end once a rank has said that the job is over
+# Seconds that mpirun has to end once a rank has said that the job is over, and more for each rank of a core:
+# ranks that share a core end one after the other.
+_ENDING, _SHARING = 10, 2
 _LEAVING = 2  # seconds that the processes around it have to end once mpirun has
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
@@ -144,19 +148,22 @@ def launch(ranks: int, arguments: Sequence[str], survive: bool = False) -> int:
         # Ctrl-C, and when a batch system tells every process of a job to end, before they have saved a thing.
         deaf = {signal.SIGTERM} if launcher.vendor == "openmpi" else set()
         end = signal.SIGINT if deaf else signal.SIGTERM
-        requests = iter((signal.SIGUSR1, end))
+        answers, requests = iter((signal.SIGUSR1, end)), Requests()
 
         def pass_on(number: int, frame: FrameType | None) -> None:
-            job.send_signal(number if number == signal.SIGUSR1 else next(requests, signal.SIGKILL))
+            if number == signal.SIGUSR1:
+                job.send_signal(number)
+            elif requests.is_new():
+                job.send_signal(next(answers, signal.SIGKILL))
 
         before = signal.pthread_sigmask(signal.SIG_BLOCK, deaf)  # which mpirun inherits; its ranks do not
         job = subprocess.Popen(
             command, env=environment, start_new_session=True, preexec_fn=partial(_when_we_die, end)
         )
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        for number in (*ending(), signal.SIGUSR1):
             signal.signal(number, pass_on)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        hung = _wait(job, status)
+        hung = _wait(job, status, _patience(ranks))
         _kill_session(job.pid)
         if job.returncode < 0 and launcher.vendor == "openmpi" and launcher.major >= 5:
             _remove_files_of(job.pid)
@@ -172,18 +179,25 @@ def _remove_files_of(mpirun: int) -> None:
     shutil.rmtree(Path(base) / f"ompi.{mpirun}", ignore_errors=True)
 
 
-def _wait(job: subprocess.Popen[bytes], status: Path) -> bool:
+def _patience(ranks: int) -> float:
+    """Seconds that mpirun has to end once a rank has said that the job is over."""
+    return _ENDING + _SHARING * ranks / (os.cpu_count() or 1)
+
+
+def _wait(job: subprocess.Popen[bytes], status: Path, patience: float) -> bool:
     """Wait for mpirun to end.  Gives whether it had to be killed: its ranks were done, and it was not."""
     over = 0.0
-    while over < _ENDING:
+    while over < patience:
         try:
             job.wait(timeout=0.5)
             return False
         except subprocess.TimeoutExpired:
             over += 0.5 * status.exists()
-    sys.stderr.write(f"mpicomp: the ranks have ended and mpirun has not, for {_ENDING} s; it is killed.\n")
+    sys.stderr.write(f"mpicomp: the ranks have ended and mpirun has not, for {over:g} s; it is killed.\n")
+    shared = set().union(*map(segments, _members(job.pid)))
     job.kill()
     job.wait()
+    remove(shared)
     return True
 
 
@@ -193,6 +207,7 @@ def _kill_session(leader: int) -> None:
     while (left := _members(leader)) and time.monotonic() < deadline:
         time.sleep(0.02)
     for process in left:
+        remove(segments(process))
         with suppress(OSError):
             os.kill(process, signal.SIGKILL)
 

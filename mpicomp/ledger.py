@@ -1,8 +1,8 @@
 """The ledger: bytes by direction and worker, as they were handed to the transport.
 
-Only ``len(message)`` is ever written here, never a formula.  A worker that shares the server's process
-is charged like any other, so totals do not depend on how workers are placed on ranks; what crossed
-between processes is counted by the transport itself (``Transport.sent``).
+Only ``len(message)`` is ever written here, never a formula, but for the papers' counts beside it.  A worker
+that shares the server's process is charged like any other, so totals do not depend on how workers are placed
+on ranks; what crossed between processes is counted by the transport itself (``Transport.sent``).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class Ledger:
     up: NDArray[np.int64] = field(init=False)  # bytes from each worker
     down: NDArray[np.int64] = field(init=False)  # bytes to each worker
     paper_bits_up: int = 0  # what the papers would charge: 32 bits a float, indices free
+    paper_bits_down: int = 0  # likewise, a broadcast once for each worker that gets it
     set_up_bytes: int = 0  # of the bytes up, what is sent once, before the first step
 
     def __post_init__(self) -> None:

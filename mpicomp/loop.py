@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
@@ -16,7 +17,7 @@ from mpicomp.digest import Digest
 from mpicomp.errors import ConfigError, DivergedError, MessageError, MpicompError
 from mpicomp.keys import Key
 from mpicomp.ledger import Ledger
-from mpicomp.measure import Measured, Measurement, measure
+from mpicomp.measure import Measured, Measurement, is_float, measure
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
 from mpicomp.transports import Transport
@@ -48,6 +49,7 @@ class Loop:
         self.begun = k
         self.replica = method.replica(x)
         self.server = method.server(x) if t.is_server else None
+        self._before: Array | None = None  # the server's own model at the start of a round under way
         self.workers = {i: method.worker(x) for i in t.hosted}
         self._sender: int | None = None  # whose message the server is at
         self._failed: MpicompError | None = None  # met in a broadcast, perhaps by this rank alone
@@ -65,6 +67,8 @@ class Loop:
         t.doing = f"round {k}"
         senders = method.senders(key)
         down: Bytes | None = None
+        if t.is_server and method.model is not None:
+            self._before = self._own_model().copy()
         try:
             with closing(t.gather(self._uplink(senders, key), senders)) as received:
                 if t.is_server:
@@ -72,6 +76,7 @@ class Loop:
                     with t.clock.phase("server"):
                         ups = self._decoded(received, key)
                         mean = method.server_step(self.server, self.replica, ups, key)
+                        charged = method.paper_bits_down(mean, self.x.size, key)
                         down = self._handed(messages.encode(mean))
         except MpicompError as error:
             if isinstance(error, DivergedError):
@@ -89,7 +94,9 @@ class Loop:
                 self._failed = MpicompError(f"round {k}: the broadcast, on rank {t.rank}: {error}")
         if t.is_server:
             self.ledger.down[self.crew] += len(down)
+            self.ledger.paper_bits_down += charged * len(self.crew)
             self.digest.update(kernels.host(self.x))
+            self._before = None
         return stop
 
     def _key(self, k: int) -> Key:
@@ -106,12 +113,16 @@ class Loop:
         self.objectives = {j: self.objectives[i] for j, i in enumerate(left) if i in self.objectives}
 
     def restart(self, k: int) -> None:
-        """Let the method begin anew in round k at the server's x."""
+        """Let the method begin anew in round k at the server's model, as it was before that round."""
         t = self.transport
-        # Ranks may differ by the round in which one was lost.
-        message, _ = t.broadcast(self._handed(self.x.view(np.uint8)) if t.is_server else None)
+        message: Bytes | None = None  # ranks may differ by the round in which one was lost
+        if t.is_server:
+            model = self._own_model() if self._before is None else self._before
+            message = self._handed(model.view(np.uint8))
+        message, _ = t.broadcast(message)
         if t.is_server:
             self.ledger.down[self.crew] += len(message)
+            self.ledger.paper_bits_down += 32 * self.x.size * len(self.crew)
         self._begin(k, kernels.put(message).view(self.x.dtype))
 
     def _uplink(self, senders: Sequence[int], key: Key) -> Iterator[tuple[int, Bytes]]:
@@ -147,8 +158,8 @@ class Loop:
 
     @np.errstate(over="ignore", invalid="ignore")
     def observe(self) -> Measurement | None:
-        """f and its gradient at the current iterate; None but on the server."""
-        return measure(self.transport, self.objectives, self.x, self.check)
+        """f and its gradient at the current model; None but on the server."""
+        return measure(self.transport, self.objectives, self.model(), self.check)
 
     def check(self) -> None:
         """Raise what this rank met in the last broadcast: from where the others hear of it."""
@@ -159,6 +170,20 @@ class Loop:
     def x(self) -> Array:
         """The iterate, as every rank holds it."""
         return getattr(self.replica, self.method.iterate)
+
+    def model(self) -> Array:
+        """What the run is measured at and gives back, on every rank: the iterate, or the server's own model.
+
+        Collective.  The model is told as observations are: outside the method, and counted nowhere.
+        """
+        if self.method.model is None:
+            return self.x
+        return kernels.put(self._from_server(lambda: kernels.host(self._own_model())))
+
+    def _own_model(self) -> Array:
+        """The same, on the server."""
+        name = self.method.model
+        return self.x if name is None else getattr(self.server, name)
 
     def states(self) -> checkpoint.States:
         """The records that this rank answers for in a checkpoint; the replica is the server's."""
@@ -174,12 +199,25 @@ def advice(method: Method) -> str:
     return f"The step size may be too large: {method.steps[0]}={method.step}; try another."
 
 
+def _memory() -> float:
+    """The bytes of memory of this host."""
+    return float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
+
+
 def _start(problem: Problem) -> Array:
-    x0, d = np.asarray(problem.x0()), problem.dimension()
+    d = problem.dimension()
     if d < 1:
         raise ConfigError(f"the problem has dimension {d}; allowed: 1 and above.")
-    if x0.shape != (d,) or x0.dtype.kind != "f":
-        raise ConfigError(f"x0 has shape {x0.shape} and type {x0.dtype}; expected floats of shape ({d},).")
+    if 8 * d > _memory() / 2:  # an iterate and a gradient at least
+        raise ConfigError(
+            f"the problem has dimension {d}: a vector takes {8 * d / 1e9:.3g} GB, and this host has "
+            f"{_memory() / 1e9:.3g}. Is that the largest index which the data should have?"
+        )
+    x0 = np.asarray(problem.x0())
+    if x0.shape != (d,) or not is_float(x0):
+        raise ConfigError(
+            f"x0 has shape {x0.shape} and type {x0.dtype}; expected floats of at most 64 bits, shape ({d},)."
+        )
     if not np.isfinite(x0).all():
         raise ConfigError(f"x0 is not finite in {np.sum(~np.isfinite(x0))} of its {d} coordinates.")
     return x0

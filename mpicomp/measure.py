@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import isfinite, sqrt
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from mpicomp.errors import ConfigError, DivergedError
 from mpicomp.keys import Stream
 from mpicomp.problems.base import Objective
 from mpicomp.transports import Transport
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -39,7 +41,9 @@ class Meter:
 class Measured(Objective):
     """An objective whose gradients are timed, counted, and refused unless they are finite vectors in R^d.
 
-    A gradient is the caller's to keep, so an array that the objective hands out twice is refused too.
+    The iterate is the run's and a gradient is the caller's to keep: the objective gets x read-only, cannot
+    write into an array any more that it has handed out, and is refused if it hands one out twice.  (Arrays
+    on a device have no such lock: there only the last is noticed.)
     """
 
     def __init__(self, f: Objective, clock: Clock, worker: int) -> None:
@@ -47,7 +51,7 @@ class Measured(Objective):
         self._last: Array | None = None
 
     def value(self, x: Array) -> float:
-        return self.f.value(x)
+        return self._call(self.f.value, x)
 
     def grad(self, x: Array) -> Array:
         self.meter.epochs += 1
@@ -61,28 +65,61 @@ class Measured(Objective):
         with self._clock.phase("gradient"):
             return self.f.smoothness_matrix()
 
+    def observed_grad(self, x: Array) -> Array:
+        """The gradient for the record: neither timed nor counted, and the objective's to use again."""
+        return self.check(self._call(self.f.grad, x), x)
+
     def _ask(self, x: Array, gradient: Callable[[Array], Array]) -> Array:
-        if not kernels.on_device(x):
-            x = x.view()
-            x.flags.writeable = False  # the replica is not the objective's to change
         with self._clock.phase("gradient"):
-            g = gradient(x)
+            g = self._call(gradient, x)
         self.check(g, x)
         if self._last is not None and np.may_share_memory(g, self._last):
             raise ConfigError("the gradient is in the array handed out before; return a new one each time.")
         self._last = g
-        return g
+        return g if kernels.on_device(g) else _taken(g)
+
+    def _call(self, function: Callable[[Array], T], x: Array) -> T:
+        """What the objective's ``function`` gives at x, which it can read and not change."""
+        if not kernels.on_device(x):
+            x = x.view()
+            x.flags.writeable = False
+        try:
+            return function(x)
+        except ValueError as error:
+            if "read-only" not in str(error):
+                raise
+            raise ConfigError(
+                f"{type(self.f).__name__} writes into x, or into a gradient that it has returned: these are "
+                "the run's. Write into a copy (x = x.copy(), or x = 0.5 * x instead of x *= 0.5), and return "
+                "a new array each time."
+            ) from error
 
     @staticmethod
     def check(g: Array, x: Array) -> Array:
         """g, if it can be the gradient at x."""
-        if not isinstance(g, type(x)) or g.shape != x.shape or g.dtype.kind != "f":
+        if not isinstance(g, type(x)) or g.shape != x.shape or not is_float(g):
             what = f"shape {g.shape}, type {g.dtype}" if isinstance(g, type(x)) else type(g).__name__
-            raise ConfigError(f"grad returned {what}; expected floats, an array of shape {x.shape}.")
+            raise ConfigError(
+                f"grad returned {what}; expected floats of at most 64 bits, an array of shape {x.shape}."
+            )
         # A sum that is finite has finite terms; the converse is only checked when it fails.
         if not isfinite(g.sum()) and not np.isfinite(g).all():
             raise DivergedError(f"the gradient is not finite at |x| = {sqrt(np.sum(x * x)):.3g}.")
         return g
+
+
+def is_float(a: Array) -> bool:
+    """Whether a message can carry these numbers: floats of no more than 64 bits."""
+    return a.dtype.kind == "f" and a.dtype.itemsize <= 8
+
+
+def _taken(g: Array) -> Array:
+    """g as an array that nobody else can write into: without a copy where g itself can be locked."""
+    if g.base is not None or not g.flags.writeable:
+        return g.copy()
+    ours = g.view()
+    g.flags.writeable = False  # the view stays writable
+    return ours
 
 
 class Measurement(NamedTuple):
@@ -111,7 +148,7 @@ def measure(
                 if not isfinite(value):
                     raise DivergedError(f"f is {value} at |x| = {sqrt(np.sum(x * x)):.3g}.")
                 seen = [value, f.meter.epochs, f.meter.error]
-                message = np.concatenate([seen, kernels.host(f.check(f.f.grad(x), x))]).view(np.uint8)
+                message = np.concatenate([seen, kernels.host(f.observed_grad(x))]).view(np.uint8)
             except DivergedError as error:
                 raise DivergedError(f"worker {f.worker}: {error}") from None
             yield i, message

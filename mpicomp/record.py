@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mpicomp.errors import RecordError
-from mpicomp.files import read_json, write_atomically, write_json
+from mpicomp.files import present, read_json, write_atomically, write_json
+from mpicomp.schedule import is_observed
 from mpicomp.version import __version__
 
 
@@ -44,6 +45,7 @@ class Row:
     up_bytes: int
     down_bytes: int
     paper_bits_up: int
+    paper_bits_down: int
     epochs: float
     error: float
     seconds: float
@@ -53,11 +55,21 @@ _TYPES = {f.name: {"int": int, "float": float}[str(f.type)] for f in fields(Row)
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a rows.csv.  A last line that was cut off is left out."""
+    """The rows of a rows.csv.  A last line that was cut off is left out.
+
+    Raises ``RecordError`` if the table lacks a column, as that of a version before the column does.
+    """
     rows = []
     with open(path, newline="") as file:
         whole = [line for line in file if line.endswith("\n")]  # a number cut short still looks like one
-        for line in csv.DictReader(whole):
+        table = csv.DictReader(whole)
+        missing = [name for name in _TYPES if name not in (table.fieldnames or _TYPES)]
+        if missing:
+            raise RecordError(
+                f"{path} has no column {', '.join(missing)}: another version of mpicomp has written it. "
+                "Read it with that version, or run again in another folder."
+            )
+        for line in table:
             try:
                 rows.append(Row(**{name: kind(line[name]) for name, kind in _TYPES.items()}))
             except (KeyError, TypeError, ValueError):
@@ -78,13 +90,10 @@ class Recorder:
         self.folder = folder
         self.rows: list[Row] = []
         self._file: TextIO | None = None
+        self._config = config
         if folder is None:
             return
-        rows = folder / "rows.csv"
-        try:
-            found = (folder / "run.json").exists() or rows.exists()
-        except OSError as error:
-            raise RecordError(f"cannot look into {folder}: {error.strerror}.") from None
+        found = present(folder / "run.json") or present(folder / "rows.csv")
         path = folder / "run.json"
         if found:
             if afresh and read_json(path).get("config") != config["config"]:
@@ -99,14 +108,11 @@ class Recorder:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RecordError(f"cannot create {folder}: {error.strerror}.") from None
-        if resume:
-            before = read_json(path)
-            write_json(path, before | {"resumed": [*before.get("resumed", []), config]})
-        else:
+        if not resume:
             write_json(path, config)
 
-    def start(self, round: int | None, every: int) -> None:
-        """Open the table; with a ``round`` to resume from, keep the rows up to it.
+    def start(self, round: int | None, every: int | str) -> None:
+        """Open the table; with a ``round`` to resume from, keep the rows up to it, and note the resume.
 
         Not the last one if it is irregular: a run that was not interrupted there would not have it.
         """
@@ -121,8 +127,11 @@ class Recorder:
                 "or start in another folder."
             ) from None
         self.rows = [row for row in saved if row.round <= (round or 0)]
-        if self.rows and self.rows[-1].round % every:
+        if self.rows and not is_observed(self.rows[-1].round, every):
             self.rows.pop()
+        if round is not None:  # not before: a resume that is refused has changed nothing
+            before = read_json(self.folder / "run.json").get("resumed", [])
+            self.amend({"resumed": [*before, self._config]})
         table = ",".join(_TYPES) + "\n" + "".join(_line(row) for row in self.rows)
         write_atomically(path, table.encode())  # the rows of before are there until the new table is
         try:

@@ -17,10 +17,11 @@ from mpicomp.config import parse_method, parse_problem, to_text
 from mpicomp.errors import ConfigError, RecordError
 from mpicomp.figure import Picture, draw, draw_all, save
 from mpicomp.files import read_json, write_json, write_text
+from mpicomp.lines import Line, table
 from mpicomp.record import Row, read_rows
 from mpicomp.results import Comparison, Outcome, read_comparison, read_study
 from mpicomp.study import Study
-from mpicomp.tables import Line, markdown, table
+from mpicomp.tables import markdown
 
 
 def publish(folder: str | Path) -> list[Line]:
@@ -120,7 +121,11 @@ def _picture_of_runs(folders: Sequence[Path]) -> Picture:
         facts.append((config["problem"], int(config["workers"])))
         name = folder.resolve().name
         names.append(str(folder) if name in names else name)
-        curves[f"{names[-1]}: {method}"] = [read_rows(folder / "rows.csv")]
+        try:
+            rows = read_rows(folder / "rows.csv")
+        except OSError as error:
+            raise RecordError(f"cannot read {folder}/rows.csv: {error.strerror}.") from None
+        curves[f"{names[-1]}: {method}"] = [rows]
     if len(set(facts)) > 1:
         raise ConfigError("these runs differ in their problem or number of workers; plot them apart.")
     problem, n = facts[0]

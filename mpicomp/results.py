@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp.errors import RecordError
-from mpicomp.files import read_json, write_json, write_text
+from mpicomp.files import present, read_json, write_json, write_text
 from mpicomp.record import Row, read_rows
 from mpicomp.study import Study, load
 from mpicomp.suite import Entry, Suite, load_suite
@@ -62,7 +62,7 @@ def open_comparison(out: Path, suite: Suite, resume: bool | None) -> dict[str, T
     ``resume`` is whether there has to be something in it, or has not to be; None: either.
     """
     path = out / "suite.toml"
-    if path.exists():
+    if present(path):
         if resume is False:
             raise RecordError(
                 f"{out} already holds a comparison. Choose another --out, or --resume to continue it."
@@ -76,16 +76,32 @@ def open_comparison(out: Path, suite: Suite, resume: bool | None) -> dict[str, T
             )
     elif resume:
         raise RecordError(f"{out} holds no comparison to resume. Leave --resume out to start one.")
-    elif (out / "run.json").exists():
+    elif present(out / "run.json"):
         raise RecordError(f"{out} already holds a run. Choose another --out.")
+    _check_data(out, suite)
     write_text(path, suite.source)
     return _read_tunings(out, suite)
+
+
+def _check_data(out: Path, suite: Suite) -> None:
+    """Raise ``RecordError`` if something in the folder was computed on other data than the problem's."""
+    data = suite.problem.fingerprint()
+    tunings = [_tuning_file(out, entry) for entry in suite.entries]
+    runs = [run_folder(out, entry, seed) for entry in suite.entries for seed in suite.seeds]
+    found = {path: read_json(path).get("data", data) for path in tunings}
+    found |= {run: read_json(run / "run.json").get("config", {}).get("data", data) for run in runs}
+    for path, other in found.items():
+        if other != data:
+            raise RecordError(
+                f"{path} is of other data: their fingerprint is {other or 'empty'}, and the problem's is "
+                f"{data or 'empty'} now. Put the data back, or choose another --out."
+            )
 
 
 def open_study(out: Path, study: Study, resume: bool | None) -> None:
     """Claim the folder for ``study``; its cases claim their own.  For ``resume`` see above."""
     path = out / "study.toml"
-    if path.exists():
+    if present(path):
         if resume is False:
             raise RecordError(
                 f"{out} already holds a study. Choose another --out, or --resume to continue it."
@@ -134,7 +150,7 @@ def finish_comparison(out: Path) -> Comparison:
 
 def unfinished(out: Path) -> int:
     """How many runs of the comparison or study in the folder are still missing."""
-    if (out / "study.toml").exists():
+    if present(out / "study.toml"):
         return sum(unfinished(out / case.slug) for case in read_study(out).cases)
     suite = load_suite(out / "suite.toml")
     runs = (run_folder(out, entry, seed) for entry in suite.entries for seed in suite.seeds)
@@ -142,13 +158,14 @@ def unfinished(out: Path) -> int:
 
 
 def finished(run: Path) -> bool:
-    """Whether the run in that folder came to its end."""
-    return read_json(run / "summary.json").get("status", "interrupted") != "interrupted"
+    """Whether the run in that folder came to its end, and its rows are there."""
+    ended = read_json(run / "summary.json").get("status", "interrupted") != "interrupted"
+    return ended and present(run / "rows.csv")
 
 
 def _read_tunings(out: Path, suite: Suite) -> dict[str, Tuning]:
     found = {entry.label: _tuning_file(out, entry) for entry in suite.entries if entry.tune}
-    return {label: _read_tuning(path) for label, path in found.items() if path.exists()}
+    return {label: _read_tuning(path) for label, path in found.items() if present(path)}
 
 
 def _read_tuning(path: Path) -> Tuning:
@@ -158,9 +175,9 @@ def _read_tuning(path: Path) -> Tuning:
         raise RecordError(f"{path} is damaged. Delete it and the step size is tuned again.") from None
 
 
-def write_tuning(out: Path, entry: Entry, tuning: Tuning) -> None:
-    """Record how a method was tuned."""
-    write_json(_tuning_file(out, entry), tuning.to_json())
+def write_tuning(out: Path, suite: Suite, entry: Entry, tuning: Tuning) -> None:
+    """Record how a method was tuned, and on which data."""
+    write_json(_tuning_file(out, entry), tuning.to_json() | {"data": suite.problem.fingerprint()})
 
 
 def _tuning_file(out: Path, entry: Entry) -> Path:

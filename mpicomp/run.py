@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import operator
 import pickle
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from mpicomp.loop import Loop
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
 from mpicomp.record import Row
+from mpicomp.schedule import check_every
 from mpicomp.session import Limits, Session
 from mpicomp.signals import stop_on_signals
 from mpicomp.transports import ON_FAILURE, Transport, connect
@@ -39,8 +42,8 @@ class Run:
     status: str  # "rounds", "target", "max_bytes", "max_seconds" or "interrupted": why it ended
     rows: list[Row]
     ledger: Ledger
-    x: Array
-    iterates_sha256: str
+    x: Array  # the model that the last row is about, the server's own where it has one
+    iterates_sha256: str  # over the iterates, as all ranks hold them
     resumed_after: int  # rounds done before the last resume; what follows is since then
     phases: list[dict[str, float]]  # seconds by phase, for each rank
     sent: list[list[int]]  # bytes each rank handed to MPI: [messages, observations]
@@ -65,6 +68,7 @@ class Run:
             "down_bytes": last.down_bytes,
             "set_up_bytes": self.ledger.set_up_bytes,
             "paper_bits_up": last.paper_bits_up,
+            "paper_bits_down": last.paper_bits_down,
             "seconds": last.seconds,
             "iterates_sha256": self.iterates_sha256,
             "lost": self.lost,
@@ -87,7 +91,7 @@ def run(
     workers: int,
     rounds: int = 1000,
     seed: int = 0,
-    every: int = 10,
+    every: int | str = 10,
     target_grad_norm_sq: float | None = None,
     max_bytes: int | None = None,
     max_seconds: float | None = None,
@@ -105,8 +109,10 @@ def run(
 ) -> Run:
     """Run ``method`` on ``problem`` with n = ``workers``, here or on the ranks of the MPI job we are in.
 
-    every             rounds between rows; f and ∇f are computed for a row, outside the run's seconds
-    target_..., max_  further ends of the run, looked at with each row
+    every             rounds between rows; or "1%": a row after each round up to 256, then at most 1 % of the
+                      rounds apart.  f and ∇f are computed for a row, outside the run's seconds
+    target_..., max_  further ends of the run, looked at with each row; a target counts as reached where f is
+                      at most f(x⁰)
     out               a folder for the record; ``resume`` continues the run that it holds, and None does
                       so if there is a checkpoint to continue from, else starts it
     checkpoint_every  rounds between checkpoints in ``out``; one is always written at the end
@@ -129,7 +135,9 @@ def run(
     """
     if not isinstance(method, Method) or not isinstance(problem, Problem):
         raise ConfigError(f"run takes a Method and a Problem; it was given {method!r} and {problem!r}.")
-    workers, rounds, every = _count("workers", workers), _count("rounds", rounds), _count("every", every)
+    workers, rounds = _count("workers", workers), _count("rounds", rounds)
+    every = every if isinstance(every, str) else _count("every", every)
+    check_every(every)
     seed = _count("seed", seed, least=0, most=2**64 - 1)
     if checkpoint_every is not None:
         checkpoint_every = _count("checkpoint_every", checkpoint_every)
@@ -148,6 +156,8 @@ def run(
     for name, value in ends.items():
         if value is not None and not (isinstance(value, Real) and value >= 0):
             raise ConfigError(f"{name}={value!r}; allowed: a number that is not negative.")
+    if isinstance(out, str) and not out:
+        raise ConfigError("out='' names no folder; allowed: a path, '.' for the current folder, or None.")
     if transport is not None and transport.n != workers:
         raise ConfigError(f"workers={workers}, but the transport given is for {transport.n}.")
     limits = Limits(rounds, every, target_grad_norm_sq, max_bytes, max_seconds)
@@ -157,11 +167,13 @@ def run(
     t = transport or connect(
         workers, dedicated, stall_timeout, verify_bytes, ON_FAILURE[on_failure], cuda_aware
     )
+    if t.is_server and t.ranks > workers + dedicated:
+        _mention_idle_ranks(t.ranks, workers, dedicated)
     try:
         t.together(threads)  # refused now, whether or not kernels are compiled later
         with stop_on_signals(t), kernels.using(t.together(lambda: open_device(device))):
             loop = Loop(method, problem, t, seed)
-            kernels.expect(rounds * workers, loop.x.size)
+            _load_kernels(t, rounds * workers, loop.x.size)
             session = Session(loop, method, problem, limits, folder, resume)
             try:
                 audit = Audit(t, loop.ledger) if verify_bytes else None
@@ -182,6 +194,29 @@ def run(
     if transport is None:
         t.close()
     return result
+
+
+def _load_kernels(t: Transport, count: int, length: int) -> None:
+    """Load the compiled kernels on all ranks or, where they wait for one that cannot, on none."""
+    reasons = t.collect(t.together(lambda: kernels.expect(count, length)))
+    missing = {rank: why for rank, why in enumerate(reasons or []) if why is not None}
+    if pickle.loads(t.tell(pickle.dumps(bool(missing)) if t.is_server else None)):
+        kernels.forgo()
+    if missing:
+        rank, why = next(iter(missing.items()))
+        sys.stderr.write(
+            f"mpicomp: rank {rank} can keep no compiled kernels ({why}): numpy's serve, with the same "
+            "results, slower. Set MPICOMP_CACHE to a folder of your own with 20 MB to spare.\n"
+        )
+
+
+@cache  # once for all the runs of a comparison
+def _mention_idle_ranks(ranks: int, workers: int, dedicated: bool) -> None:
+    useful = workers + dedicated
+    sys.stderr.write(
+        f"mpicomp: {ranks} ranks for {workers} workers: {ranks - useful} without a worker, which compute "
+        f"nothing. Use --ranks {useful}, or --workers {ranks - dedicated} or more.\n"
+    )
 
 
 def _count(name: str, value: Any, least: int = 1, most: int = 2**63 - 1) -> int:
@@ -209,7 +244,7 @@ def _result(session: Session, problem: Problem, status: str, verified: Verified 
         status=status,
         rows=rows,
         ledger=ledger,
-        x=kernels.host(loop.x),
+        x=kernels.host(loop.model()),
         iterates_sha256=digest,
         resumed_after=session.began,
         phases=phases,

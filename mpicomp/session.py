@@ -18,6 +18,7 @@ from mpicomp.loop import Loop, advice
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
 from mpicomp.record import Recorder, Row, describe_machine
+from mpicomp.schedule import is_observed
 
 GROWTH = (
     1e12  # a squared gradient norm this many times the first local ones, or 1 if they are less, is divergence
@@ -31,15 +32,20 @@ class Limits:
     """When a run ends.  All but ``rounds`` are looked at where rows are recorded."""
 
     rounds: int
-    every: int  # rounds between rows
+    every: int | str  # rounds between rows; see ``schedule``
     target_grad_norm_sq: float | None = None
     max_bytes: int | None = None  # both directions, all workers
     max_seconds: float | None = None
 
-    def reached(self, row: Row) -> str | None:
-        """The name of the limit that ``row`` has reached, if any."""
+    def reached(self, row: Row, start_f: float) -> str | None:
+        """The name of the limit that ``row`` of a run begun at f = ``start_f`` has reached, if any.
+
+        The target is reached only where f is not above ``start_f``: on a loss that saturates, the gradient
+        of a run that has blown up is small too.
+        """
+        small = self.target_grad_norm_sq is not None and row.grad_norm_sq <= self.target_grad_norm_sq
         hits = {
-            "target": self.target_grad_norm_sq is not None and row.grad_norm_sq <= self.target_grad_norm_sq,
+            "target": small and row.f <= start_f,
             "max_bytes": self.max_bytes is not None and row.up_bytes + row.down_bytes >= self.max_bytes,
             "max_seconds": self.max_seconds is not None and row.seconds >= self.max_seconds,
         }
@@ -49,7 +55,8 @@ class Limits:
 class Session:
     """``round`` rounds done in ``seconds``, ``began`` of them before a resume.
 
-    ``scale`` is mean |∇f_i(x⁰)|², known to the server.
+    The server knows ``scale``, which is mean |∇f_i(x⁰)|², and ``start_f``, which is f at x⁰, or where the
+    method began anew for the workers that were left.
 
     ``lost`` has an entry for each rank that the run went on without: after how many rounds, which rank of
     the job, its host, its workers and, once a resumed run has them ``back``, after how many rounds that was.
@@ -70,6 +77,7 @@ class Session:
             raise ConfigError("resume needs the folder of the run to continue: give out.")
         self.resumed = self._told(self._has_checkpoint) if resume is None else resume
         self.round, self.began, self.seconds, self.scale = 0, 0, 0.0, 0.0
+        self.start_f: float | None = None
         self.saved: int | None = None  # the round of the newest checkpoint
         self.lost: list[dict[str, Any]] = []
         # What a resumed run must have in common with the one before, first what the rest follows from.
@@ -98,7 +106,7 @@ class Session:
     def run(self, checkpoint_every: int | None, progress: Progress | None) -> str:
         """Go on until a limit is reached or a signal asks to stop; gives which."""
         t = self.loop.transport
-        t.together(lambda: self.recorder.start(self.round if self.resumed else None, self.limits.every))
+        t.together(self._open_record)
         begin = self._look_back if self.resumed else self._record
         while True:
             try:
@@ -118,7 +126,7 @@ class Session:
                 self.seconds += perf_counter() - started
             self.round += 1
             row = None
-            if stop or self.round % limits.every == 0 or self.round == limits.rounds:
+            if stop or is_observed(self.round, limits.every) or self.round == limits.rounds:
                 status = self._record()
                 row = self.recorder.rows[-1] if t.is_server else None
             if stop:
@@ -182,7 +190,11 @@ class Session:
         if len(manifest["crew"]) < self.loop.transport.n:  # those that were lost are here again
             self.loop.restart(self.round)
             self.lost = [{"back": self.round} | one for one in self.lost]
-        self.loop.transport.together(lambda: self.recorder.amend({"lost": self.lost}))
+
+    def _open_record(self) -> None:
+        self.recorder.start(self.round if self.resumed else None, self.limits.every)
+        if self.resumed:
+            self.recorder.amend({"lost": self.lost})
 
     def _begin_without_the_lost(self) -> str | None:
         """Let the ranks that are left begin anew, at the server's x; a row says where that is."""
@@ -193,7 +205,7 @@ class Session:
             workers = loop.crew[rank.workers].tolist()
             self.lost.append({"round": None, "rank": rank.rank, "host": rank.host, "workers": workers})
         loop.dismiss([i for rank in gone for i in rank.workers])
-        self.saved = None
+        self.saved = self.start_f = None
 
         self.round = self._told(lambda: self.round)
         new = [one for one in self.lost if one["round"] is None]
@@ -223,7 +235,9 @@ class Session:
     def _look_back(self) -> str | None:
         """The limit that the last row of the run before has reached, if any."""
         rows = self.recorder.rows
-        return self._told(lambda: self.limits.reached(rows[-1]) if rows else None)
+        if rows:
+            self.start_f = rows[0].f
+        return self._told(lambda: self.limits.reached(rows[-1], rows[0].f) if rows else None)
 
     def _record(self) -> str | None:
         """Observe, add a row, and hear from the server whether the run ends here."""
@@ -244,11 +258,14 @@ class Session:
                 book.up_bytes,
                 book.down_bytes,
                 book.paper_bits_up,
+                book.paper_bits_down,
                 seen.epochs,
                 seen.error,
                 self.seconds,
             )
             self.recorder.add(row)
+            if self.start_f is None:
+                self.start_f = row.f
             if self.round == 0:
                 self.scale = seen.local_norm_sq
             if not row.grad_norm_sq <= GROWTH * max(self.scale, 1.0):
@@ -258,7 +275,7 @@ class Session:
                 raise DivergedError(f"at x0: {error}") from None
             rounds = f"the run diverged: after {self.round} rounds, "
             raise DivergedError(f"{rounds}{error} {advice(self.loop.method)}") from None
-        return self.limits.reached(row)
+        return self.limits.reached(row, self.start_f)
 
     def _compare_replicas(self) -> None:
         """Every rank holds the same iterate, bit for bit, or the run is worth nothing."""

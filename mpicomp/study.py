@@ -21,13 +21,12 @@ Each case is a suite of its own (see ``mpicomp.suite``) in a folder called after
 from __future__ import annotations
 
 import json
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mpicomp.errors import ConfigError, unknown
-from mpicomp.suite import SETTINGS, Suite, parse_suite, slug
+from mpicomp.suite import SETTINGS, Suite, parse_suite, read_toml, slug
 
 
 @dataclass(frozen=True)
@@ -64,14 +63,11 @@ def load(path: str | Path) -> Suite | Study:
 
 def parse(source: str) -> Suite | Study:
     """The suite, or with any [[case]] the study, that ``source`` describes."""
-    try:
-        top = tomllib.loads(source)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"not a TOML file: {error}.") from None
+    top = read_toml(source)
     if "case" not in top:
         return parse_suite(source)
     tables, methods = top.pop("case"), top.pop("method", [])
-    if not isinstance(tables, list) or not isinstance(methods, list):
+    if not tables or not _are_tables(tables) or not _are_tables(methods):
         raise ConfigError("cases and methods are tables of their own, headed [[case]] and [[method]].")
     cases = tuple(_case(table, top, methods) for table in tables)
     names = [case.slug for case in cases]
@@ -83,9 +79,11 @@ def parse(source: str) -> Suite | Study:
 
 def _case(table: Any, top: dict[str, Any], methods: list[Any]) -> Case:
     """The suite of one case: the study's own settings, overridden by the case's."""
-    if not isinstance(table, dict) or not isinstance(label := table.pop("label", None), str):
+    if not isinstance(label := table.pop("label", None), str):
         raise ConfigError("each case is a table of its own, headed [[case]], with a label.")
     own = table.pop("method", [])
+    if not _are_tables(own):
+        raise ConfigError(f"case {label!r}: each method is a table of its own, headed [[case.method]].")
     settings = top | {"title": f"{top.get('title', '')}: {label}".removeprefix(": ")} | table
     for key in settings:
         if key not in SETTINGS:
@@ -94,6 +92,11 @@ def _case(table: Any, top: dict[str, Any], methods: list[Any]) -> Case:
         return Case(label, parse_suite(_toml(settings, [*methods, *own])))
     except ConfigError as error:
         raise ConfigError(f"case {label!r}: {error}") from None
+
+
+def _are_tables(value: Any) -> bool:
+    """Whether this is what headers in double brackets give."""
+    return isinstance(value, list) and all(isinstance(table, dict) for table in value)
 
 
 def _toml(settings: dict[str, Any], methods: list[Any]) -> str:

@@ -9,10 +9,12 @@ import subprocess
 import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from unicodedata import category
 
 from mpicomp.errors import ConfigError
 
 SCRIPTS = Path(__file__).parent / "jobs"  # those of the folder jobs/ that are filled in here
+_NOT_TEXT = {"Cc", "Cs", "Zl", "Zp"}  # controls, undecodable bytes, separators of lines and paragraphs
 
 
 def fill(script: str, request: Mapping[str, object], arguments: Sequence[str]) -> str:
@@ -20,7 +22,17 @@ def fill(script: str, request: Mapping[str, object], arguments: Sequence[str]) -
 
     request    options of sbatch by name; those that are None are left out
     arguments  of ``mpicomp run``
+
+    Raises ``ConfigError`` for a value that is not one line of text: its second line would be the script's.
     """
+    values = {f"--{name}": str(v) for name, v in request.items()} | {str(a): str(a) for a in arguments}
+    for name, value in values.items():
+        if any(category(character) in _NOT_TEXT for character in value):
+            given = "" if name == value else f"{name} "
+            raise ConfigError(
+                f"{given}{value!r} holds a line break or another control character, which a job script "
+                "cannot carry; write it on one line."
+            )
     asked = " ".join(f"--{name}={shlex.quote(str(v))}" for name, v in request.items() if v is not None)
     lines = script.splitlines()
     for start, line in {"#SBATCH ": f"#SBATCH {asked}", "run=(": f"run=({shlex.join(arguments)})"}.items():

@@ -4,8 +4,11 @@ title = "Digits, 8 workers"
 problem = "logistic(data=digits, lam=1e-3)"
 workers = 8
 rounds = 2000                    # the most that a run may take
-every = 10                       # rounds between observations
-seeds = [0, 1, 2]
+every = "1%"                     # the default; or the number of rounds between observations
+seeds = [0, 1, 2, 3, 4]
+tuning_seeds = 2                 # the first so many seeds choose step sizes; without it, all of them
+down = "f4"                      # the default: lossless broadcasts are rounded to float32, as dense ones are;
+                                 # "exact" leaves to each method the precision of its text
 target_grad_norm_sq = 1e-6       # further ends of a run, as of ``mpicomp run``; all optional
 max_bytes = 100_000_000
 max_seconds = 60.0
@@ -16,6 +19,8 @@ y = "gradient"
 method = "marina(Q=randk(k=0.1), gamma=theory)"
 label = "MARINA RandK"           # without it, the method's text
 tune = [0, 6]                    # try the step times 2^0 .. 2^6, keep the best; see ``mpicomp.tuning``
+
+``mpicomp.fairness`` says what of a comparison a reader should not take for granted.
 """
 
 from __future__ import annotations
@@ -23,16 +28,22 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mpicomp.compressors import Sparse
+from mpicomp.compressors.base import check_choice
 from mpicomp.config import parse_method, parse_problem, to_text
 from mpicomp.errors import ConfigError, unknown
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
+from mpicomp.schedule import FINE, check_every
 
 T = TypeVar("T")
+
+_DEEPEST = 8  # lists and tables in each other: a method's ``tune`` in a case of a study is at 4
 
 # What a figure can show of a run, across and up; ``mpicomp.figure`` knows how.
 AXES = {
@@ -58,6 +69,11 @@ class Entry:
     def slug(self) -> str:
         """The label as the name of a folder."""
         return slug(self.label)
+
+    @property
+    def trials(self) -> int:
+        """How many step sizes are to be tried."""
+        return 0 if self.tune is None else self.tune[1] - self.tune[0] + 1
 
 
 Piece = tuple[Entry, tuple[int, ...]]  # a method, and some of the seeds to run it with
@@ -93,7 +109,9 @@ class Suite:
     rounds: int
     entries: tuple[Entry, ...]
     seeds: tuple[int, ...] = (0,)
-    every: int = 10
+    every: int | str = FINE
+    down: str = "f4"
+    tuning_seeds: int | None = None
     target_grad_norm_sq: float | None = None
     max_bytes: int | None = None
     max_seconds: float | None = None
@@ -105,6 +123,11 @@ class Suite:
         """What ``run`` is told about how long to go on and how often to look."""
         names = ("workers", "rounds", "every", "target_grad_norm_sq", "max_bytes", "max_seconds")
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def seeds_to_tune(self) -> tuple[int, ...]:
+        """The seeds that step sizes are chosen with."""
+        return self.seeds[: self.tuning_seeds]
 
     def pieces(self) -> list[Piece]:
         """The work in pieces that do not need each other: the seeds of a method wait for its tuning."""
@@ -124,17 +147,43 @@ def load_suite(path: str | Path) -> Suite:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def parse_suite(source: str) -> Suite:
-    """The suite that ``source`` describes."""
+def read_toml(source: str) -> dict[str, Any]:
+    """The tables in ``source``.  ``ConfigError`` if it is no TOML, or has a value that nothing here takes."""
     try:
         top = tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not a TOML file: {error}.") from None
+    except RecursionError:
+        raise ConfigError("its values are nested too deeply.") from None
+    for key, value in top.items():
+        _check_value(key, value)
+    return top
+
+
+def _check_value(key: str, value: Any, depth: int = 0) -> None:
+    """Refuse dates, numbers that are not finite, and lists in lists without end."""
+    if depth > _DEEPEST:
+        raise ConfigError(f"{key} is nested too deeply.")
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _check_value(name, inner, depth + 1)
+    elif isinstance(value, list):
+        for inner in value:
+            _check_value(key, inner, depth + 1)
+    elif not isinstance(value, str | int | float) or value in (inf, -inf) or value != value:
+        raise ConfigError(f"{key} = {value}; allowed: a text, a finite number, true, false, a list, a table.")
+
+
+def parse_suite(source: str) -> Suite:
+    """The suite that ``source`` describes."""
+    top = read_toml(source)
     _check("suite", top, SETTINGS, required=("problem", "workers", "rounds", "method"))
     _check_seeds(top.get("seeds", [0]))
-    for key in ("workers", "rounds", "every"):
+    for key in ("workers", "rounds", "tuning_seeds"):
         if top.get(key, 1) < 1:
             raise ConfigError(f"{key} = {top[key]}; allowed: a positive integer.")
+    check_every(top.get("every", FINE))
+    check_choice("down", down := top.get("down", "f4"), ("exact", "f8", "f4", "f2", "bf16"))
     x, y = top.pop("x", ["rounds", "up", "both", "seconds"]), top.pop("y", "gradient")
     if not x:
         raise ConfigError(f"x = []; allowed: some of {', '.join(AXES['x'])}.")
@@ -142,7 +191,7 @@ def parse_suite(source: str) -> Suite:
         for name in names:
             if name not in AXES[axis]:
                 raise unknown(f"{axis} axis", str(name), AXES[axis])
-    entries = tuple(_entry(table) for table in top.pop("method"))
+    entries = tuple(_entry(table, down) for table in top.pop("method"))
     _check_labels(entries)
     problem = parse_problem(top.pop("problem"))
     return Suite(
@@ -162,8 +211,10 @@ SETTINGS: dict[str, Any] = {
     "problem": str,
     "workers": int,
     "rounds": int,
-    "every": int,
+    "every": int | str,
+    "down": str,
     "seeds": list,
+    "tuning_seeds": int,
     "target_grad_norm_sq": int | float,
     "max_bytes": int,
     "max_seconds": int | float,
@@ -174,17 +225,25 @@ SETTINGS: dict[str, Any] = {
 _METHOD: dict[str, Any] = {"method": str, "label": str, "tune": list}
 
 
-def _entry(table: Any) -> Entry:
+def _entry(table: Any, down: str) -> Entry:
     if not isinstance(table, dict):
         raise ConfigError("each method is a table of its own, headed [[method]].")
     _check("[[method]]", table, _METHOD, required=("method",))
     method = parse_method(table["method"])
+    label = table.get("label", to_text(method))
+    method = with_downlink(method, down)
     tune = table.get("tune")
     if tune is None:
-        return Entry(method, table.get("label", to_text(method)))
+        return Entry(method, label)
     if len(tune) != 2 or any(type(e) is not int or abs(e) > 64 for e in tune) or tune[0] > tune[1]:
         raise ConfigError(f"tune = {tune}; allowed: [lo, hi], the powers of two to multiply the step by.")
-    return Entry(method, table.get("label", to_text(method)), (tune[0], tune[1]))
+    return Entry(method, label, (tune[0], tune[1]))
+
+
+def with_downlink(method: Method, values: str) -> Method:
+    """``method`` with a lossless broadcast, if it has one, in the format ``values``."""
+    lossless = getattr(method, "down", None) == Sparse() and any(f.name == "down" for f in fields(method))
+    return replace(method, down=Sparse(values)) if lossless else method  # type: ignore[call-arg]
 
 
 def _check(what: str, table: dict[str, Any], allowed: dict[str, Any], required: Iterable[str]) -> None:

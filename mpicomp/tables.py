@@ -1,122 +1,85 @@
-"""What a comparison comes to, one line a method; and where the seconds of a run went."""
+"""The tables of comparisons and runs, as text; and where the seconds of a run went."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from statistics import median
+from collections.abc import Callable, Sequence
+from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
 from mpicomp.clock import PHASES
-from mpicomp.config import parse_method
-from mpicomp.results import Comparison, Outcome
-from mpicomp.suite import Entry, Suite
+from mpicomp.fairness import caveats
+from mpicomp.lines import Line
+from mpicomp.suite import Suite
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-
-@dataclass(frozen=True)
-class Line:
-    """One method: medians over its seeds, each taken at the end of a run.
-
-    The costs are those of reaching the target if ``reached`` equals ``finished``, else what was spent.
-    ``gamma`` is the number, ``step`` what was asked for; both are None if every seed diverged.
-    """
-
-    label: str
-    step: str
-    at_edge: bool  # a tuned step at an end of its range
-    seeds: int
-    finished: int
-    diverged: int
-    reached: int
-    gamma: float | None = None
-    grad_norm_sq: float | None = None
-    rounds: float | None = None
-    up_bytes_per_worker: float | None = None
-    paper_bytes_up_per_worker: float | None = None
-    total_bytes: float | None = None
-    seconds: float | None = None
-    epochs: float | None = None
-    error: float | None = None
-    f: float | None = None
-    set_up_bytes_per_worker: float | None = None
-
-
-def table(comparison: Comparison) -> list[Line]:
-    """A line for each method, in the order of the suite."""
-    by_label: dict[str, list[Outcome]] = {}
-    for outcome in comparison.outcomes:
-        by_label.setdefault(outcome.label, []).append(outcome)
-    return [_line(comparison, entry, by_label.get(entry.label, [])) for entry in comparison.suite.entries]
-
-
-def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line:
-    n = comparison.suite.workers
-    tuning = comparison.tunings.get(entry.label)
-    step = tuning.best.gamma if tuning else entry.method.step
-    status = [o.summary.get("status") for o in outcomes]
-    finished = [
-        o for o, s in zip(outcomes, status, strict=True) if s not in (None, "diverged", "interrupted")
-    ]
-    line = Line(
-        label=entry.label,
-        step=str(step),
-        at_edge=tuning is not None and tuning.at_edge,
-        seeds=len(comparison.suite.seeds),
-        finished=len(finished),
-        diverged=status.count("diverged"),
-        reached=status.count("target"),
-    )
-    if not finished:
-        return line
-    last = [o.rows[-1] for o in finished]
-    return replace(
-        line,
-        gamma=float(parse_method(finished[0].summary["method"]).step),
-        grad_norm_sq=median(row.grad_norm_sq for row in last),
-        rounds=median(row.round for row in last),
-        up_bytes_per_worker=median(row.up_bytes for row in last) / n,
-        paper_bytes_up_per_worker=median(row.paper_bits_up for row in last) / 8 / n,
-        total_bytes=median(row.up_bytes + row.down_bytes for row in last),
-        seconds=median(row.seconds for row in last),
-        epochs=median(row.epochs for row in last),
-        error=median(row.error for row in last),
-        f=median(row.f for row in last),
-        set_up_bytes_per_worker=median(o.summary.get("set_up_bytes", 0) for o in finished) / n,
-    )
 
 
 HEADER = ("method", "step size", "|∇f|²", "rounds", "up/worker", "paper's", "up + down", "seconds")
 
 
 def header(suite: Suite) -> list[str]:
-    """The columns; passes over the samples, the total error and f where the suite's figure shows them."""
-    more = {"epochs": "epochs" in suite.x, "total error": suite.y == "error", "f": suite.y == "f"}
+    """The columns.
+
+    Passes over the samples, the total error and f are there where the suite's figure shows them; f is there
+    too where the suite has no target.
+    """
+    more = {
+        "epochs": "epochs" in suite.x,
+        "total error": suite.y == "error",
+        "f": suite.y == "f" or suite.target_grad_norm_sq is None,
+    }
     return [*HEADER, *(name for name, shown in more.items() if shown)]
 
 
 def cells(line: Line, suite: Suite) -> list[str]:
-    """``line`` as text, below ``header``."""
+    """``line`` as text, below ``header``; what the seeds differ in has its quartiles behind it."""
     gamma = "-" if line.gamma is None else f"{line.gamma:.3g}"
     if _multiple(line):
         gamma += f" ({line.step.removeprefix('theory*').replace('theory', '1')}×)"
     left = [line.label, gamma + ("†" if line.at_edge else "")]
+    columns = header(suite)
     if line.grad_norm_sq is None:
-        return [*left, "diverged" if line.diverged else "not run", *[""] * (len(header(suite)) - 3)]
-    more = "" if suite.target_grad_norm_sq is None or line.reached == line.finished else "> "
-    costs = (line.up_bytes_per_worker, line.paper_bytes_up_per_worker, line.total_bytes)
-    return [
-        *left,
-        f"{line.grad_norm_sq:.1e}"
-        + (f" ({line.diverged} of {line.seeds} diverged)" if line.diverged else ""),
-        f"{more}{line.rounds:g}",
-        *(more + human_bytes(cost) for cost in costs if cost is not None),
-        f"{more}{line.seconds:.2f}",
-        *[f"{more}{line.epochs:.3g}"] * ("epochs" in suite.x),
-        *[f"{line.error:.3g}"] * (suite.y == "error"),
-        *[f"{line.f:.4g}"] * (suite.y == "f"),
-    ]
+        return [*left, "diverged" if line.diverged else "not run", *[""] * (len(columns) - 3)]
+    target = suite.target_grad_norm_sq is not None
+    more = "> " if target and line.reached < line.finished + line.diverged else ""
+
+    def cost(measure: str, show: Callable[[float], str], value: float | None) -> str:
+        spread = _quartiles(line, measure, show) if target and not more else ""
+        return more + show(value or 0) + spread
+
+    gone_wrong = [f"{line.diverged} of {line.seeds} diverged"] * bool(line.diverged)
+    gone_wrong += [f"{line.rose} of {line.seeds} rose"] * bool(line.rose)
+    ends = {
+        "|∇f|²": _ended(line, "grad_norm_sq", "{:.1e}", target)
+        + (f" ({', '.join(gone_wrong)})" if gone_wrong else ""),
+        "rounds": cost("rounds", "{:g}".format, line.rounds)
+        + (f" ({line.reached} of {line.finished + line.diverged})" if more and line.reached else ""),
+        "up/worker": cost("", human_bytes, line.up_bytes_per_worker),
+        "paper's": cost("", human_bytes, line.paper_bytes_up_per_worker),
+        "up + down": cost("total_bytes", human_bytes, line.total_bytes),
+        "seconds": cost("", "{:.2f}".format, line.seconds),
+        "epochs": cost("", "{:.3g}".format, line.epochs),
+        "total error": _ended(line, "error", "{:.3g}", target),
+        "f": _ended(line, "f", "{:.4g}", target),
+    }
+    return [*left, *(ends[name] for name in columns[2:])]
+
+
+def _ended(line: Line, measure: str, form: str, target: bool) -> str:
+    """The median over the seeds of what was seen at the end."""
+    spread = "" if target else _quartiles(line, measure, form.format)
+    return form.format(getattr(line, measure)) + spread
+
+
+def _quartiles(line: Line, measure: str, show: Callable[[float], str]) -> str:
+    """`` [first .. third quartile]`` over the seeds, if they differ."""
+    values = [float(getattr(end, measure)) for end in line.ends] if measure else []
+    if len(set(values)) < 2:
+        return ""
+    low, _, high = quantiles(values, n=4, method="inclusive")
+    first, third = show(low), show(high)
+    return f" [{first} .. {third}]" if first != third else ""
 
 
 def _multiple(line: Line) -> bool:
@@ -124,23 +87,25 @@ def _multiple(line: Line) -> bool:
     return line.gamma is not None and line.step.startswith("theory")
 
 
-def notes(lines: list[Line], suite: Suite) -> list[str]:
+def notes(lines: Sequence[Line], suite: Suite) -> list[str]:
     """What a reader of the table has to know, a sentence each."""
-    said = [f"Medians over {len(suite.seeds)} seeds." if len(suite.seeds) > 1 else "One seed."]
+    seeds = len(suite.seeds)
+    said = [f"Medians over {seeds} seeds; in brackets the quartiles." if seeds > 1 else "One seed."]
     if suite.target_grad_norm_sq is not None:
         target = f"|∇f|² ≤ {suite.target_grad_norm_sq:g}"
         said.append(
-            f"Costs are those of reaching {target}; > stands before what was spent without reaching it."
+            f"Costs are those of reaching {target}; > stands before what was spent where seeds miss it, and "
+            "(3 of 5) says how many reach it."
         )
+    else:
+        said.append("f and |∇f|² are means over the last tenth of the rounds.")
     if any(map(_multiple, lines)):
         said.append("(8×) is 8 times the theory's step.")
     said.append("Bytes are those sent, up + down by all workers together.")
     said.append("The paper's count is of the uplink of a worker, at 32 bits a float and nothing for indices.")
     if once := {human_bytes(b): None for line in lines if (b := line.set_up_bytes_per_worker)}:
         said.append(f"Up includes what a worker of some methods sends once, to set up: {', '.join(once)}.")
-    if any(line.at_edge for line in lines):
-        said.append("† The best step size tried is at the edge of its range; one beyond may be better.")
-    return said
+    return [*said, *caveats(lines, suite)]
 
 
 def markdown(lines: list[Line], suite: Suite) -> str:
@@ -160,7 +125,9 @@ def terminal(lines: list[Line], suite: Suite) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    drawn = Table(title=escape(suite.title), caption=" ".join(notes(lines, suite)), caption_justify="left")
+    drawn = Table(
+        title=escape(suite.title), caption=escape(" ".join(notes(lines, suite))), caption_justify="left"
+    )
     for name in header(suite):
         drawn.add_column(name, justify="left" if name == "method" else "right")
     for line in lines:
@@ -187,7 +154,8 @@ def summary_table(summary: dict[str, Any]) -> Table:
         **({"without": missing} if (missing := _without(summary["lost"])) else {}),
         "up": both(summary["up_bytes"], "by"),
         **({"of it set-up": both(summary["set_up_bytes"], "by")} if summary["set_up_bytes"] else {}),
-        "paper's count": f"{human_bytes(summary['paper_bits_up'] / 8)} up, by all",
+        "paper's count": f"{human_bytes(summary['paper_bits_up'] / 8)} up, by all, "
+        f"{human_bytes(summary['paper_bits_down'] / 8)} down, to all",
         "down": both(summary["down_bytes"], "to"),
         "through MPI": _through_mpi(summary),
         **({"on the wire": _on_the_wire(summary)} if summary["wire_bytes_sent"] else {}),

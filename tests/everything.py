@@ -72,6 +72,7 @@ PROBLEM = Noisy(Quadratics(d=24, noise=0.5, lam=0.1), sigma=0.5)
 def methods() -> list[Method]:
     """Step sizes are small numbers: what matters here is that every path is walked, not how fast."""
     chosen: list[Method] = [GD(gamma=0.1), AGD(gamma=0.1, mu=0.1), PowerSGD(2, rows=4, gamma=1e-3)]
+    chosen += [PowerSGD(2, rows=4, gamma=1e-3, momentum=0.5)]
     for C in dict.fromkeys(case.c for case in CASES if case.d <= PROBLEM.dimension()):
         if isinstance(C, Unbiased):
             chosen += [DCGD(C, gamma=1e-3), DIANA(C, gamma=1e-3), MARINA(C, gamma=1e-3, p=0.3)]
@@ -93,6 +94,17 @@ def methods() -> list[Method]:
         chosen += [MCM(Q, RandK(5), gamma=1e-3), MCM(Q, Natural(), gamma=1e-3)]
         for C in (TopK(5), Sign()):
             chosen += [EF21P(C, Q, gamma=1e-3), TwoDirection(C, Q, Lbar=100.0, mu=0.1, p=0.3)]
+    chosen += [EF21(TopK(5), gamma=1e-3, start="gradient"), EF21Plus(TopK(5), gamma=1e-3, start="gradient")]
+    chosen += [EF21SGDM(TopK(5), gamma=1e-3, start="compressed")]
+    for begin in ("zero", "compressed"):
+        chosen += [DASHA(RandK(5), gamma=1e-3, start=begin), MCM(RandK(5), RandK(5), gamma=1e-3, start=begin)]
+        chosen += [Artemis(RandK(5), RandK(5), gamma=1e-3, p=0.2, start=begin)]
+    for begin in ("gradient", "compressed"):
+        chosen += [
+            DIANA(RandK(5), gamma=1e-3, start=begin),
+            Dore(RandK(5), RandK(5), gamma=1e-3, start=begin),
+        ]
+        chosen += [EF21P(TopK(5), RandK(5), gamma=1e-3, start=begin)]
     for Q in (RandK(5), Importance(5), VaryingSteps(10.0), BlockSteps(10.0, 4)):
         chosen += [DCGDPlus(Q, gamma=1e-3), DIANAPlus(Q, gamma=1e-3), ADIANAPlus(Q, eta=1e-3, p=0.3)]
     return chosen

@@ -82,9 +82,11 @@ class SquareSums(Problem):
         return self.means.x_star
 
     def constants(self, n):
+        mean = self.means.A
         return replace(
             self.means.constants(n),
             L_sample=sqrt(top((self.A @ self.A).mean(axis=(0, 1)))),
+            L_sigma=sqrt(max(0.0, top((self.A @ self.A).mean(axis=(0, 1)) - (mean @ mean).mean(axis=0)))),
             L_ij=max(top(A) for shard in self.A for A in shard),
             samples=self.A.shape[1],
         )

@@ -21,8 +21,9 @@ class Died(Exception):
 class Losing(Local):
     """``losses`` maps a round to the workers lost in it, by their numbers at the start.
 
-    They go after ``heard`` messages of that round have arrived, those in ``later`` while the others begin
-    anew after the first loss.  Each is taken for a rank of its own number.
+    They go after ``heard`` messages of that round have arrived, or if there are no more than that, when the
+    server has made its step; those in ``later`` while the others begin anew after the first loss.  Each is
+    taken for a rank of its own number.
     """
 
     def __init__(
@@ -34,10 +35,18 @@ class Losing(Local):
 
     def gather(self, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int]) -> Received:
         for number, message in enumerate(messages):
-            if self.doing in self.losses and number == self.heard:
-                self.dying = self.losses.pop(self.doing)
-                raise Died
+            if number == self.heard:
+                self._lose_now()
             yield message
+
+    def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:
+        self._lose_now()
+        return super().broadcast(message)
+
+    def _lose_now(self) -> None:
+        if self.doing in self.losses:
+            self.dying = self.losses.pop(self.doing)
+            raise Died
 
     def tell(self, message: bytes | None) -> bytes:
         if self.dying and self.later:

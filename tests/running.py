@@ -120,5 +120,6 @@ def outcome(result):
         book.up.tolist(),
         book.down.tolist(),
         book.paper_bits_up,
+        book.paper_bits_down,
         rows,
     )

@@ -112,9 +112,13 @@ def start(ranks: int, *command: str, **environment: str) -> subprocess.Popen[str
 
 def launch(on_failure: str, ranks: int, *command: str, **environment: str) -> subprocess.Popen[str]:
     """`mpicomp launch`."""
-    ours = ["launch", "--ranks", str(ranks), "--on-failure", on_failure]
+    return started("launch", "--ranks", str(ranks), "--on-failure", on_failure, *command, **environment)
+
+
+def started(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """The command line, under way."""
     return subprocess.Popen(
-        [sys.executable, "-m", "mpicomp", *ours, *command],
+        [sys.executable, "-m", "mpicomp", *arguments],
         env=os.environ | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

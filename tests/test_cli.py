@@ -12,6 +12,8 @@ import pytest
 
 from mpicomp import compressors, methods, problems
 from mpicomp.data import BUNDLED, KNOWN
+from mpicomp.errors import ConfigError
+from mpicomp.submit import job_script
 from tests.launching import mpicomp
 
 SUBMIT = ("submit", "--problem", "quadratics(d=20)", "--method", "diana(randk(k=2))", "--rounds", "20")
@@ -28,8 +30,10 @@ def test_run_prints_the_outcome():
 def test_run_prints_one_line_of_json():
     done = mpicomp(*RUN, "--method", "marina(permk)", "--json")
     outcome = json.loads(done.stdout.splitlines()[-1])
-    wanted = "method problem n d ranks rounds f grad_norm_sq up_bytes down_bytes paper_bits_up seconds"
-    assert {*wanted.split(), "iterates_sha256"} <= set(outcome)
+    wanted = (
+        "method problem n d ranks rounds f grad_norm_sq up_bytes down_bytes paper_bits_up paper_bits_down"
+    )
+    assert {*wanted.split(), "seconds", "iterates_sha256"} <= set(outcome)
     assert (outcome["n"], outcome["d"], outcome["ranks"], outcome["rounds"]) == (4, 20, 1, 20)
 
 
@@ -111,6 +115,24 @@ def test_submit_shows_the_script_it_would_submit():
     assert "scontrol requeue" in again.stdout
     words = shlex.split(re.search(r"^run=\((.*)\)$", again.stdout, re.MULTILINE)[1])
     assert words[-5:] == ["--server", "dedicated", "--out", "it's", "--json"]
+
+
+@pytest.mark.parametrize("option", ["--account", "--partition", "--time", "--out", "--problem"])
+@pytest.mark.parametrize("control", ["\n", "\r", "\x1b", "\u2028", "\x7f"])
+def test_no_value_becomes_a_line_of_the_script(option, control):
+    """What follows a line break in a comment that Slurm reads would be a command of the job."""
+    value = "quadratics(d=20)" if option == "--problem" else "x"
+    given = control.join([value, "touch owned"])
+    of_run = option in ("--out", "--problem")
+    request, arguments = ({}, [option, given]) if of_run else ({option[2:]: given}, [])
+    with pytest.raises(ConfigError, match=r"touch owned.* holds a line break or another control") as caught:
+        job_script(False, request, arguments)
+    assert of_run or option in str(caught.value)
+
+
+def test_a_line_break_is_refused_before_anything_is_submitted():
+    done = mpicomp(*SUBMIT, "--account", "x\ntouch owned", "--dry-run")
+    assert done.returncode == 1 and done.stdout == "" and "--account" in done.stderr
 
 
 def test_a_submitted_run_gets_its_gpus_and_resumes_once():

@@ -149,7 +149,7 @@ def test_nbytes_is_the_length_of_the_message(case):
         for i in range(case.n):
             message = case.c.compress(case.vectors()[i], case.key(t, i))
             assert expected is None or len(message) == expected
-            assert case.c.paper_bits(message, case.d) >= 0
+            assert case.c.paper_bits(message, case.d, case.key(t, i)) >= 0
     if expected is not None:
         with suppress(ConfigError):
             assert case.c.mean_nbytes(case.d, case.n) == expected

@@ -291,7 +291,7 @@ def test_the_papers_count():
         (Sparse(), 32 * 40),
         (Shrunk(RandK(7)), 32 * 7),
     ]:
-        assert c.paper_bits(c.compress(x, KEY), 40) == bits
+        assert c.paper_bits(c.compress(x, KEY), 40, KEY) == bits
 
 
 # --- defects that were found in other libraries ---

@@ -197,6 +197,16 @@ def test_the_error_of_the_scaled_sign_is_exact(d):
         assert square(apply(Sign(), x) - x) == square(x) - np.abs(x).sum() ** 2 / d
 
 
+def test_what_zeros_add_to_the_error_of_the_scaled_sign():
+    """z (|x|_1 / d)^2; without it, |x|^2 - (1 + z/d) |x|_1^2 / d.  Here d = 16 and z = 4."""
+    x = np.array([1.0, -2.0, 0.0, 3.0, -0.0, 5.0, 0.0, -4.0, 2.0, 7.0, -1.0, 0.0, 6.0, 3.0, -2.0, 4.0])
+    error, mass = apply(Sign(), x) - x, np.abs(x).sum()
+    assert (mass, np.count_nonzero(x)) == (40, 12)
+    assert square(error) == square(x) - mass**2 / 16
+    assert square(error[x == 0]) == 4 * (mass / 16) ** 2
+    assert square(error[x != 0]) == square(x) - (1 + 4 / 16) * mass**2 / 16
+
+
 def test_alpha_of_the_scaled_sign_is_attained_on_a_single_entry():
     x = np.zeros(8)
     x[3] = -2.0

@@ -185,7 +185,8 @@ def test_a_vector_whose_factor_is_beyond_the_format_is_refused():
 def test_sizes():
     for values, width in (("f8", 8), ("f4", 4), ("f2", 2), ("bf16", 2)):
         assert RankR(2, 10, values).nbytes(1000) == 2 * (10 + 100) * width
-    assert RankR(2, 100).paper_bits(RankR(2, 100).compress(normal(1000), Key(1, 0, 0, 1)), 1000) == 32 * 220
+    key = Key(1, 0, 0, 1)
+    assert RankR(2, 100).paper_bits(RankR(2, 100).compress(normal(1000), key), 1000, key) == 32 * 220
     assert RankR(2, 10).alpha(1000, 1) == RankR(2, 100).alpha(1000, 1) == 1 / 5
 
 

@@ -135,7 +135,8 @@ def test_equal_steps_are_random_dithering_bit_for_bit(d, s, values):
     ):
         assert Q.steps(d).tolist() == [1 / s] * d
         assert Q.nbytes(d) == qsgd.nbytes(d)
-        assert Q.omega(d, 3) == pytest.approx(qsgd.omega(d, 3), rel=1e-14)
+        coarse = s <= sqrt(d) / 2  # else the steps' omega is a bound, which Dithering's is near to
+        assert Q.omega(d, 3) == pytest.approx(qsgd.omega(d, 3), rel=1e-12 if coarse else 1.5 / (d * s**2))
         for key in (Key(1, t, 0, 3) for t in range(5 if d > 1000 else 20)):
             message = Q.compress(x, key)
             assert np.array_equal(message, qsgd.compress(x, key))
@@ -149,18 +150,20 @@ def test_equal_steps_are_random_dithering_bit_for_bit(d, s, values):
     "c", [VaryingSteps(20.0), VaryingSteps(3.0), BlockSteps(20.0, 3), BlockSteps(4.0, 12)], ids=repr
 )
 def test_the_bound_of_the_quantisers(c):
-    """E |C(x) - x|^2_L <= min{tr(L)/beta, d tr(L)/(4 beta^2)} |x|^2 for varying steps; the blocks' bound."""
+    """E |C(x) - x|^2_L <= c |x|^2, with c at most min{tr(L)/beta, d tr(L)/(4 beta^2)} for varying steps, and
+    at most the blocks' bound."""
     L = matrix(12, seed=5)
     fitted, beta = c.fitted(np.diagonal(L)), c.beta
     if isinstance(c, VaryingSteps):
-        wanted = min(np.trace(L) / beta, 12 * np.trace(L) / (4 * beta**2))
+        most = min(np.trace(L) / beta, 12 * np.trace(L) / (4 * beta**2))
     else:
         parts, h = np.split(np.diagonal(L), c.blocks), fitted.steps(12)[:: 12 // c.blocks]
-        wanted = max(
+        most = max(
             min(step * sqrt(np.sum(part**2)), step**2 * np.sum(part) / 4)
             for step, part in zip(h, parts, strict=True)
         )
-    assert fitted.variance(np.diagonal(L)) == pytest.approx(wanted, rel=1e-12)
+    wanted = fitted.variance(np.diagonal(L))
+    assert most / 2 <= wanted <= most * (1 + 1e-12)
     for seed in range(2):
         x = rng(seed).normal(size=12)
         e = errors(fitted, x, 2000)

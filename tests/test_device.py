@@ -124,7 +124,7 @@ def test_every_compressor_has_on_the_device_the_bytes_of_the_host(device, case, 
             assert kernels.on_device(there)
             decoded, out = case.c.decompress(there, case.d, key), kernels.put(x)
             case.c.decompress_add(there, out, key, 0.25)
-            bits = case.c.paper_bits(there, case.d)
+            bits = case.c.paper_bits(there, case.d, key)
             if hasattr(case.c, "learned"):
                 assert case.c.learned(there, case.d) == case.c.learned(here, case.d)
             there, decoded, out = map(kernels.host, (there, decoded, out))
@@ -133,7 +133,7 @@ def test_every_compressor_has_on_the_device_the_bytes_of_the_host(device, case, 
             assert np.array_equal(there, here)
             assert np.array_equal(decoded, expected)
             assert np.array_equal(out, x)
-            assert bits == case.c.paper_bits(here, case.d)
+            assert bits == case.c.paper_bits(here, case.d, key)
         else:
             np.testing.assert_allclose(decoded, expected, rtol=1e-4, atol=1e-4)
 

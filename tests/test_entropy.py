@@ -186,7 +186,7 @@ def test_coding_changes_no_bit_of_what_arrives(Q, d):
     assert (decoded(known, again, d) == plain).all()
     for m in (message, again):
         assert len(m) <= 1 + Q.nbytes(d)
-    assert fresh.paper_bits(message, d) == Q.paper_bits(Q.compress(x, KEY), d)
+    assert fresh.paper_bits(message, d, KEY) == Q.paper_bits(Q.compress(x, KEY), d, KEY)
 
 
 @every_quantizer
@@ -353,7 +353,7 @@ def test_coding_gaps_changes_no_bit_of_what_arrives(C, d):
     for c, m in ((fresh, message), (known, again)):
         assert (decoded(c, m, d) == decoded(C, packed, d)).all()
         assert len(m) <= 1 + len(packed)
-        assert c.paper_bits(m, d) == C.paper_bits(packed, d)
+        assert c.paper_bits(m, d, KEY) == C.paper_bits(packed, d, KEY)
     assert len(again) <= len(message)
     if d == 10_000:
         assert [message[0], again[0]] == [1, 2]

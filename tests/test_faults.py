@@ -19,13 +19,19 @@ from pathlib import Path
 import pytest
 
 import mpicomp
-from mpicomp import MARINA, PermK, files
+from mpicomp import MARINA, PermK, files, launch
 from mpicomp.errors import RecordError
 from mpicomp.problems import Quadratics
+from mpicomp.transports.orphan import segments
 from tests import flips
 from tests.everything import methods
 from tests.launching import LIMIT, TESTS, mpirun
 from tests.striking import METHODS, Strike, check, check_resumed, expect_gone, struck
+
+
+def openmpi() -> bool:
+    return launch.find_launcher().vendor == "openmpi"
+
 
 # --- a rank fails or dies ---
 
@@ -64,6 +70,13 @@ def test_a_silent_rank_is_named_and_the_job_ended(phase, how, rank, said, tmp_pa
     lines = [line for line in outcome.said.splitlines() if line.startswith("mpicomp: ")]
     assert len(lines) == 1 and re.match(f"mpicomp: {said}", lines[0]), outcome.said
     check_resumed(strike, tmp_path / "run")
+
+
+def test_a_silent_server_is_reported_by_one_rank():
+    """Though the others have waited as long before the job ends."""
+    done = mpirun(4, str(TESTS / "mpi" / "stalled.py"), PYTHONPATH=str(TESTS.parent))
+    assert done.returncode != 0
+    assert len(re.findall(r"mpicomp: round 5: rank 0 on \S+ has been silent", done.stderr)) == 1, done.stderr
 
 
 def test_a_rank_that_has_left_is_missed_at_the_start_of_a_run():
@@ -109,10 +122,45 @@ def test_no_rank_outlives_a_killed_command(running, tmp_path):
 def test_neither_rank_nor_file_outlives_a_killed_mpirun(running, tmp_path):
     """A folder that it left would stop a later mpirun of the same process number."""
     (mpirun_of_it,) = children(running.pid)
+    shared = set().union(*map(segments, children(mpirun_of_it)))
     os.kill(mpirun_of_it, signal.SIGKILL)
     assert running.wait(LIMIT) == 128 + signal.SIGKILL
     expect_gone(str(tmp_path), LIMIT)
+    if openmpi():
+        assert len(shared) == 3 and not any(file.exists() for file in shared)
     assert not list((tmp_path / "temporary").glob("ompi.[0-9]*"))
+
+
+LAUNCH = """
+import sys
+from mpicomp import launch
+launch._ENDING = launch._SHARING = 1
+sys.exit(launch.launch(2, sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(not openmpi(), reason="MPICH removes its files as soon as they are open")
+def test_a_mpirun_that_does_not_end_is_killed_and_no_file_of_its_ranks_is_left():
+    script = str(TESTS / "mpi" / "leaving.py")
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCH, script],
+        cwd=TESTS.parent,
+        env=os.environ | {"PYTHONPATH": str(TESTS.parent)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("mpirun has not, for 2 s; it is killed") == 1, done.stderr
+    shared = done.stdout.split()
+    assert len(shared) == 2 and not any(Path(file).exists() for file in shared)
+
+
+def test_mpirun_has_longer_to_end_where_ranks_share_cores():
+    """Sixty-four of them on two cores took more than ten seconds."""
+    cores = os.cpu_count()
+    assert launch._patience(cores) < launch._patience(8 * cores) < launch._patience(32 * cores)
+    assert launch._patience(32 * cores) > 60
 
 
 def children(parent: int) -> list[int]:

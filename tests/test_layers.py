@@ -17,9 +17,22 @@ LAYERS = [
     ["compressors", "data", "problems"],
     ["methods"],
     ["ledger", "transports"],
+    ["schedule"],
     ["audit", "devices", "digest", "measure", "record", "checkpoint", "signals", "loop", "session", "run"],
     ["config", "suite", "study", "tuning", "results", "compare"],
-    ["launch", "tables", "figure", "report", "progress", "catalogue", "doctor", "bench", "submit"],
+    [
+        "launch",
+        "lines",
+        "fairness",
+        "tables",
+        "figure",
+        "report",
+        "progress",
+        "catalogue",
+        "doctor",
+        "bench",
+        "submit",
+    ],
     ["cli", "__init__", "__main__"],
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}

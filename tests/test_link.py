@@ -168,8 +168,9 @@ def test_a_step_size_is_tuned_in_this_process():
     text = SUITE + 'tune = [-2, 0]\n[[method]]\nlabel = "last"\nmethod = "agd(gamma=0.1, mu=0)"\n'
     said: list[str] = []
     found = {c.label: c for c in contenders(parse_suite(text), said.append)}
-    assert found["natural"].method.step in (0.125, 0.25, 0.5)
-    assert said == [f"tuning natural: step {step}" for step in (0.5, 0.25, 0.125)]
+    tried = [float(line.removeprefix("tuning natural: step ")) for line in said]
+    assert list(dict.fromkeys(tried))[:3] == [0.5, 0.25, 0.125]  # further ones where the best lies at an end
+    assert min(tried) < found["natural"].method.step < max(tried)
 
 
 def made_up(label: str, plain: str | None, rate: float, rounds: int, costs: Costs) -> Timing:

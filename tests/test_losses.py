@@ -16,6 +16,8 @@ from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, Problem
 from mpicomp.tables import summary_table
+from mpicomp.transports import header
+from mpicomp.transports.header import GarbledError
 from tests.launching import TESTS
 from tests.launching import mpicomp as command
 from tests.losing import Died, Losing, lose, outlive
@@ -46,10 +48,10 @@ class Left(Problem):
 # --- the mathematics: from the loss on it is the method, begun at that iterate, for those that are left ---
 
 
-@pytest.mark.parametrize("heard", [0, 1])
+@pytest.mark.parametrize("heard", [0, 1, 8])
 @pytest.mark.parametrize("method", METHODS)
 def test_after_a_loss_the_method_begins_anew_for_those_that_are_left(method, heard):
-    """Whatever had arrived of the round in which the workers were lost."""
+    """Whatever had arrived of the round in which the workers were lost, or been done with it."""
     n, seed = OPTIONS["workers"], 3
     before = lose(method, {}, rounds=11, seed=seed)
     after = lose(method, {11: [2, 5]}, heard, seed=seed)
@@ -147,7 +149,7 @@ def test_a_loss_after_the_last_checkpoint_is_in_the_one_at_the_end(tmp_path):
 
 def test_the_summary_says_whose_values_are_missing(capsys):
     def without(summary):
-        Console(width=140).print(summary_table(summary))
+        Console(width=300).print(summary_table(summary))
         lines = (line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
         return [rest.strip() for name, rest in lines if name == "without"]
 
@@ -189,14 +191,55 @@ def test_without_the_server_or_before_the_run_has_begun_the_job_ends(phase, rank
     assert outcome.said.count(f"rank {rank} on ") == 1 and "died. The job ends" in outcome.said
 
 
+@pytest.mark.parametrize("met", ["other", "bytes", "garbled"])
+def test_an_error_that_a_death_is_behind_is_survived_whatever_it_says(met):
+    expect_outlived(met)
+
+
+def test_a_garbled_broadcast_that_no_death_is_behind_ends_the_job():
+    done = command("launch", "--ranks", "3", "--on-failure", "shrink", OUTLIVED, "garbled", "alone")
+    assert done.returncode == 1
+    assert done.stderr.count("mpicomp: rank 2 failed") == 1, done.stderr
+    assert done.stderr.count("GarbledError: a broadcast has come garbled, and no rank is known") == 1
+
+
+@pytest.mark.parametrize("length", [0, 1, 1000])
+def test_a_header_that_is_not_as_it_was_sent_is_refused(length):
+    message = np.arange(length, dtype=np.uint8)
+    head = header.write(message, 1, checked=True)
+    assert header.read(head) == (length, 1)
+    header.check(head, message)
+    for bit in range(64 * len(head)):
+        garbled = head.view(np.uint8).copy()
+        garbled[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(GarbledError):
+            header.read(garbled.view(np.int64))
+    with pytest.raises(GarbledError):  # nothing has come
+        header.read(header.write(None, 1, checked=True))
+
+
+def test_a_message_that_is_not_the_headers_is_refused():
+    message = np.arange(5, dtype=np.uint8)
+    head = header.write(message, 1, checked=True)
+    for garbled in (message[::-1].copy(), np.zeros(5, np.uint8), message + 1):
+        with pytest.raises(GarbledError):
+            header.check(head, garbled)
+
+
 # --- where it cannot be ---
 
 
-def test_a_job_that_has_lost_ranks_is_refused_a_second_run():
-    script = str(TESTS / "mpi" / "outlived.py")
-    done = command("launch", "--ranks", "3", "--on-failure", "shrink", script)
+OUTLIVED = str(TESTS / "mpi" / "outlived.py")
+
+
+def expect_outlived(*met: str) -> None:
+    done = command("launch", "--ranks", "3", "--on-failure", "shrink", OUTLIVED, *met)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().startswith("20 rounds. this job has lost ranks"), done.stdout
+
+
+def test_a_job_that_has_lost_ranks_is_refused_a_second_run():
+    expect_outlived()
 
 
 RUN = ("run", "--problem", "quadratics(d=10)", "--method", "gd(gamma=0.1)", "--workers", "4", "--rounds", "3")

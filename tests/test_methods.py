@@ -54,6 +54,7 @@ from tests.trajectories import (
     Squares,
     assert_close,
     assert_equal,
+    beginning,
     codec,
     every_place,
     everywhere,
@@ -167,7 +168,8 @@ def compressors_alpha(C, d: int, n: int) -> float:
 def test_ef21_is_its_transcription(problem, n, C):
     """Section 5.2; our round k makes g^k, and g_i^0 = C(grad f_i(x^0)) comes of g_i^{-1} = 0."""
     loop = start(EF21(C, gamma="theory*2"), problem, n, seed=15)
-    wanted = ef21(gradients(problem, n), problem.x0(), loop.method.gamma, codec(C, 15, n), ROUNDS)
+    first = beginning("compressed", C, 15, n)
+    wanted = ef21(gradients(problem, n), problem.x0(), loop.method.gamma, codec(C, 15, n), ROUNDS, first)
     assert_close(trajectory(loop, ROUNDS), wanted, rounding(loop.method))
 
 

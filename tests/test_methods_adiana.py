@@ -57,9 +57,10 @@ def test_adiana_is_its_transcription(problem, n, Q, parameters):
         weights = original(eta, mu, p)
     else:
         omega = Q.omega(d, n)
+        independent = omega / Q.ab(d, n)[0] if omega else n  # as many would have the variance of these
         # The L whose eta = n theta2 / (120 omega L) this one is.
-        L = n / (120 * (3 * sqrt(n) * omega + 3 * n) * eta)
-        weights = refined(eta, mu, L, omega, n)
+        L = independent / (120 * (3 * sqrt(independent) * omega + 3 * independent) * eta)
+        weights = refined(eta, mu, L, omega, independent)
     compress, coin = named_codec(Q, 21, n, {"m": 0, "c": 0}), coin_of("adiana/coin", 21, n, p)
     assert 3 < sum(coin(k) for k in range(ROUNDS)) < ROUNDS / 2
     alpha = loop.method.alpha
@@ -135,7 +136,7 @@ def test_adiana_draws_its_two_messages_independently():
 
 @pytest.mark.parametrize(("Q", "omega", "A"), BY_HAND, ids=lambda v: repr(v) if hasattr(v, "omega") else "")
 def test_adiana_steps(Q, omega, A):
-    """Section 2.4 (a), with n A for omega where that is a matter of averaging, and (b)."""
+    """Section 2.4, with n A for omega in (a) where that is a matter of averaging, omega/A for n in (b)."""
     d, n, effective = 12, 4, 4 * A
     p = min(1, max(1, sqrt(n / (32 * effective)) - 1) / (2 * (1 + omega)))
     eta = min(1 / (2 * 5), n / (64 * effective * (2 * p * (omega + 1) + 1) ** 2 * 5))
@@ -147,8 +148,8 @@ def test_adiana_steps(Q, omega, A):
     assert method.weights(n, d) == pytest.approx((theta1, 1 / 2, gamma, 1 - gamma * 0.1))
 
     method = resolved(ADIANA(Q, parameters="refined"), d, n)
-    theta2 = 1 / (3 * sqrt(n) + 3 * n / omega)
-    eta, theta1 = n * theta2 / (120 * omega * 3), sqrt(0.1 / 3) / 3
+    theta2 = 1 / (3 * sqrt(omega / A) + 3 / A)
+    eta, theta1 = theta2 / (120 * A * 3), sqrt(0.1 / 3) / 3
     assert method.p == method.alpha == pytest.approx(1 / (1 + omega))
     assert method.eta == pytest.approx(eta)
     gamma, beta = eta / (2 * theta1 + eta * 0.1), 2 * theta1 / (2 * theta1 + eta * 0.1)
@@ -175,9 +176,19 @@ def test_adiana_converges_linearly_by_theory(Q, parameters):
     assert all(new < 0.5 * old or new < 1e-20 for old, new in pairwise(errors)), errors
 
 
-def test_adiana_needs_strong_convexity():
-    with pytest.raises(ConfigError, match="mu"):
-        resolved(ADIANA(RandK(3)), 12, 4, replace(HAND, mu=None))
+@pytest.mark.parametrize("parameters", ["original", "refined"])
+def test_adiana_needs_strong_convexity(parameters):
+    """Of f, by the problem or by mu as a number; and convexity of every f_i for theory's eta."""
+    method = ADIANA(RandK(3), parameters=parameters)
+    with pytest.raises(ConfigError, match=r"mu is None.*Give eta and mu as numbers"):
+        resolved(method, 12, 4, replace(HAND, mu=None))
+    with pytest.raises(ConfigError, match=r"mu above 0.*is 0: give mu as a number.*AGD"):
+        resolved(method, 12, 4, replace(HAND, mu=0.0))
+    with pytest.raises(ConfigError, match="some f_i is not"):
+        resolved(method, 12, 4, replace(HAND, convex=False))
+    given = resolved(replace(method, mu=0.01), 12, 4, replace(HAND, mu=0.0))
+    assert (given.mu, given.eta) == (0.01, resolved(method, 12, 4).eta)
+    assert resolved(replace(method, eta=0.3), 12, 4, replace(HAND, convex=False)).eta == 0.3
 
 
 # --- sending its gradient estimate ---

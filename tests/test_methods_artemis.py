@@ -22,6 +22,7 @@ from tests.trajectories import (
     WHOLE,
     assert_close,
     assert_equal,
+    beginning,
     codec,
     every_place,
     integers,
@@ -59,6 +60,7 @@ def test_artemis_is_its_transcription(problem, n, Q, D, options):
         server_codec(D, 31, n),
         devices(31, n, m.p),
         ROUNDS,
+        beginning("gradient" if m.alpha else "zero", Q, 31, n),
     )
     tolerance = max(rounding(Q), rounding(D))
     assert_close(trajectory(loop, ROUNDS), xs, tolerance)
@@ -84,6 +86,7 @@ def test_mcm_is_its_transcription(problem, n, Q, D, alpha_down):
         codec(Q, 32, n),
         server_codec(D, 32, n),
         ROUNDS,
+        beginning("gradient", Q, 32, n),
     )
     tolerance = max(rounding(Q), rounding(D))
     assert_close(trajectory(loop, ROUNDS), models, tolerance)
@@ -99,7 +102,8 @@ def test_mcm_is_its_transcription(problem, n, Q, D, alpha_down):
 def test_artemis_with_a_lossless_downlink_is_diana(Q, D, alpha_down):
     """Exact, with and without H, as H + (g - H) = g for integers.  Section 6.4 and 2.2, alpha alike."""
     problem = integers(4, 8)
-    wanted = trajectory(start(DIANA(Q, gamma=EIGHTH, alpha=0.25), problem, 4, seed=2), 7)
+    diana = DIANA(Q, gamma=EIGHTH, alpha=0.25, start="gradient")
+    wanted = trajectory(start(diana, problem, 4, seed=2), 7)
     method = Artemis(Q, D, gamma=EIGHTH, alpha=0.25, alpha_down=alpha_down)
     assert_equal(trajectory(start(method, problem, 4, seed=2), 7), wanted)
 
@@ -147,7 +151,7 @@ def test_artemis_divides_by_p_n_and_not_by_the_number_present():
 
 def test_artemis_lets_those_who_are_absent_send_and_compute_nothing():
     problem, n, seed = *PLACES[1], 4
-    loop = start(Artemis(RandK(3), Natural(), p=0.3), problem, n, seed)
+    loop = start(Artemis(RandK(3), Natural(), p=0.3, start="zero"), problem, n, seed)
     absent = 0
     for k in range(40):
         up, down = loop.ledger.up.copy(), loop.ledger.down.copy()
@@ -222,7 +226,8 @@ def test_mcm_with_a_lossless_downlink_is_diana(Q, alpha_down):
     """Exact.  Section 6.4: C_dwn = I => w = x, DIANA's, whatever H is; data and factors being dyadic."""
     problem = integers(4, 8)
     loop = start(MCM(Q, WHOLE, EIGHTH, alpha=0.25, alpha_down=alpha_down), problem, 4, seed=2)
-    wanted = trajectory(start(DIANA(Q, gamma=EIGHTH, alpha=0.25), problem, 4, seed=2), 7)
+    diana = DIANA(Q, gamma=EIGHTH, alpha=0.25, start="gradient")
+    wanted = trajectory(start(diana, problem, 4, seed=2), 7)
     assert_equal(trajectory(loop, 7), wanted)
     assert np.array_equal(loop.server.x, loop.replica.w)
 
@@ -231,7 +236,7 @@ def test_mcm_with_a_lossless_downlink_is_diana(Q, alpha_down):
 def test_mcm_with_a_lossless_downlink_is_diana_to_rounding(Q):
     problem, n = PLACES[0]
     loop = start(MCM(Q, WHOLE, alpha=0.1), problem, n, seed=2)
-    wanted = start(DIANA(Q, alpha=0.1), problem, n, seed=2)
+    wanted = start(DIANA(Q, alpha=0.1, start="gradient"), problem, n, seed=2)
     assert loop.method.gamma == pytest.approx(wanted.method.gamma)
     assert_close(trajectory(loop, ROUNDS), trajectory(wanted, ROUNDS), 1e-12)
 

@@ -28,6 +28,7 @@ from tests.trajectories import (
     assert_equal,
     assert_mean,
     at_optimum,
+    beginning,
     codec,
     gradients,
     integers,
@@ -62,12 +63,13 @@ def test_with_batches_they_are_the_same_transcriptions(batch):
     assert {round(0.05 * CANCER.objective(i, 4).samples) for i in range(4)} == {7}
     grad, up, down = batches(CANCER, n, b, seed), codec(UP, seed, n), server_codec(DOWN, seed, n)
     alphas = (1 / (2 * (1 + UP.omega(d, n))), 1 / (2 * (1 + DOWN.omega(d, n))))
+    first = beginning("gradient", UP, seed, n)
     squeeze = codec(TopK(5, values="f8"), seed, n), server_codec(TopK(9, values="f8"), seed, n)
     runs = {
         Artemis(UP, DOWN, 0.05, alpha_down=None, p=0.7, batch=batch): artemis(
-            grad, n, x0, 0.05, *alphas, 0.7, up, down, devices(seed, n, 0.7), ROUNDS
+            grad, n, x0, 0.05, *alphas, 0.7, up, down, devices(seed, n, 0.7), ROUNDS, first
         )[0],
-        MCM(UP, DOWN, 0.05, batch=batch): mcm(grad, n, x0, 0.05, *alphas, up, down, ROUNDS)[0],
+        MCM(UP, DOWN, 0.05, batch=batch): mcm(grad, n, x0, 0.05, *alphas, up, down, ROUNDS, first)[0],
         Dore(UP, DOWN, 0.05, alpha=0.2, beta=0.5, eta=0.5, batch=batch): dore(
             grad, n, x0, 0.05, 0.2, 0.5, 0.5, up, down, ROUNDS
         )[0],
@@ -134,7 +136,7 @@ def test_they_stay_at_the_optimum(make, Q, D):
 def lyapunov(method, problem, n, rounds, seed):
     """The history of the Lyapunov function by which the theory step of ``method`` is derived, at every 10th
     round, and the factor by which its expectation shrinks a round at least."""
-    loop = start(method, problem, n, seed)
+    loop = start(replace(method, start="zero"), problem, n, seed)  # the h_i of the first value are these
     m, c, x_star = loop.method, problem.constants(n), problem.x_star
     omega, (A, _) = m.down.omega(problem.dimension(), n), m.Q.ab(problem.dimension(), n)
     limits = [g(x_star) for g in gradients(problem, n)]

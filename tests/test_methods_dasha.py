@@ -23,6 +23,7 @@ from tests.trajectories import (
     assert_equal,
     assert_mean,
     at_optimum,
+    beginning,
     codec,
     every_place,
     every_uplink,
@@ -37,20 +38,19 @@ from tests.trajectories import (
 
 # --- the transcription ---
 
-# Round k makes g^{k+1} and then x^{k+2}, with the draws of ``Key(seed, k, i, n)``: a run leaves out the
-# paper's x^1 = x^0.
+# Round 0 sends g_i^0, and round k what makes g^k and then x^{k+1}, with the draws of ``Key(seed, k, i, n)``.
 
 
 @every_place
 @every_uplink
 @pytest.mark.parametrize("a", [None, 0.3])
 def test_dasha_is_its_transcription(problem, n, Q, a):
-    """Section 4.6, from g_i = h_i = 0."""
+    """Section 4.6, from g_i = h_i = grad f_i(x^0)."""
     loop = start(DASHA(Q, gamma="theory*4", a=a), problem, n, seed=22)
     method = loop.method
-    wanted = dasha(gradients(problem, n), problem.x0(), method.gamma, method.a, codec(Q, 22, n), ROUNDS + 1)
-    assert np.array_equal(wanted[0], wanted[1])
-    assert_close(trajectory(loop, ROUNDS), wanted[1:], rounding(Q))
+    first, grads, compress = beginning("gradient", Q, 22, n), gradients(problem, n), codec(Q, 22, n)
+    wanted = dasha(grads, problem.x0(), method.gamma, method.a, compress, ROUNDS, first)
+    assert_close(trajectory(loop, ROUNDS), wanted, rounding(Q))
 
 
 # --- what holds in every round ---

@@ -29,6 +29,7 @@ from tests.trajectories import (
     Entropy,
     assert_close,
     assert_equal,
+    beginning,
     codec,
     gradients,
     integers,
@@ -41,7 +42,7 @@ from tests.trajectories import (
 
 # --- the transcriptions ---
 
-# As for EF21, round k makes g^k: round 0 is the initialisation, g_i^0 = C(s_i^0), and the message that
+# As for EF21, round k makes g^k: round 0 is the initialisation, g_i^0 = s_i^0, and the message that
 # makes g^{k+1} in the papers' round k is our round k+1.
 
 some = pytest.mark.parametrize("C", [SHRINK[0], SHRINK[3], TopK(3)], ids=repr)
@@ -53,8 +54,8 @@ def test_ef21sgdm_is_its_transcription(problem, n, batch, C):
     """Section 5.3."""
     eta = 0.1 if batch is None else 0.6
     loop = start(EF21SGDM(C, gamma="theory*8", eta=eta, batch=batch), problem, n, seed=31)
-    sample = sampler(problem, n, batch, 31)
-    wanted = ef21sgdm(n, sample, problem.x0(), loop.method.gamma, eta, codec(C, 31, n), ROUNDS)
+    sample, first = sampler(problem, n, batch, 31), beginning("gradient", C, 31, n)
+    wanted = ef21sgdm(n, sample, problem.x0(), loop.method.gamma, eta, codec(C, 31, n), ROUNDS, first)
     assert_close(trajectory(loop, ROUNDS), wanted, rounding(loop.method))
 
 
@@ -64,8 +65,8 @@ def test_ef21sgd2m_is_its_transcription(problem, n, batch, C):
     """Section 5.3, twice the momentum."""
     eta = 0.6 if batch is None else 0.1
     loop = start(EF21SGD2M(C, gamma="theory*8", eta=eta, batch=batch), problem, n, seed=32)
-    sample = sampler(problem, n, batch, 32)
-    wanted = ef21sgd2m(n, sample, problem.x0(), loop.method.gamma, eta, codec(C, 32, n), ROUNDS)
+    sample, first = sampler(problem, n, batch, 32), beginning("gradient", C, 32, n)
+    wanted = ef21sgd2m(n, sample, problem.x0(), loop.method.gamma, eta, codec(C, 32, n), ROUNDS, first)
     assert_close(trajectory(loop, ROUNDS), wanted, rounding(loop.method))
 
 
@@ -75,7 +76,8 @@ def test_ef21sgd_is_its_transcription(problem, n, batch, C):
     """Section 5.3 with eta = 1, which EF21 with a batch is."""
     loop = start(EF21(C, gamma="theory*2", batch=batch), problem, n, seed=33)
     sample = sampler(problem, n, batch, 33)
-    wanted = ef21sgdm(n, sample, problem.x0(), loop.method.gamma, 1.0, codec(C, 33, n), ROUNDS)
+    compress = codec(C, 33, n)
+    wanted = ef21sgdm(n, sample, problem.x0(), loop.method.gamma, 1.0, compress, ROUNDS, compress)
     assert_close(trajectory(loop, ROUNDS), wanted, rounding(loop.method))
 
 
@@ -114,7 +116,7 @@ def test_without_momentum_it_is_ef21(problem, n, batch, C):
     runs = [
         mpicomp.run(method, problem, workers=n, rounds=ROUNDS, every=ROUNDS, seed=5)
         for method in (
-            EF21(C, gamma=0.01, batch=batch),
+            EF21(C, gamma=0.01, batch=batch, start="gradient"),
             EF21SGDM(C, gamma=0.01, eta=1, batch=batch),
             EF21SGD2M(C, gamma=0.01, eta=1, batch=batch),
         )
@@ -126,9 +128,10 @@ def test_without_momentum_it_is_ef21(problem, n, batch, C):
 def test_noise_of_size_zero_is_none():
     """Exact.  Section 5.3: sigma = 0, eta = 1 => EF21."""
     problem = NOISY.problem
-    wanted = trajectory(start(EF21(TopK(3), gamma=0.05), problem, 5), ROUNDS)
+    whole = {"gamma": 0.05, "start": "gradient"}
+    wanted = trajectory(start(EF21(TopK(3), **whole), problem, 5), ROUNDS)
     silent = Noisy(problem, sigma=0.0)
-    for method in (EF21SGDM(TopK(3), gamma=0.05, eta=1.0, batch=1), EF21(TopK(3), gamma=0.05, batch=7)):
+    for method in (EF21SGDM(TopK(3), eta=1.0, batch=1, **whole), EF21(TopK(3), batch=7, **whole)):
         assert_equal(trajectory(start(method, silent, 5), ROUNDS), wanted)
 
 

@@ -125,12 +125,12 @@ def test_ef21p_keeps_h_the_mean_of_h_i(Q, C):
 @pytest.mark.parametrize(
     ("C", "alpha"), [(TopK(3), 1 / 4), (Sign(), 1 / 12), (Identity(), 1)], ids=lambda v: repr(v)
 )
-@pytest.mark.parametrize(("Q", "omega"), [(q, o) for q, o, _ in BY_HAND if q != RandK(3, mask="shared")])
-def test_ef21p_steps(C, alpha, Q, omega):
-    """Section 6.2, for independent compressors; each of the bounds."""
+@pytest.mark.parametrize(("Q", "omega", "A"), BY_HAND)
+def test_ef21p_steps(C, alpha, Q, omega, A):
+    """Section 6.2, with A for omega/n; each of the bounds."""
     bounds = [
-        4 / (160 * omega * 5),
-        sqrt(4 * alpha) / (20 * sqrt(omega) * L_TILDE),
+        1 / (160 * A * 5),
+        sqrt(alpha / A) / (20 * L_TILDE),
         alpha / (100 * 3),
     ]
     method = resolved(EF21P(C, Q), 12, 4)
@@ -138,9 +138,22 @@ def test_ef21p_steps(C, alpha, Q, omega):
     assert method.beta == pytest.approx(1 / (1 + omega))
     stiff = resolved(EF21P(C, Q), 12, 4, replace(HAND, mu=1e9))
     assert stiff.gamma == pytest.approx(1 / ((omega + 1) * 1e9))
-    plain = replace(HAND, mu=None, L=1e-9)
+    plain = replace(HAND, mu=0.0, L=1e-9)
     assert resolved(EF21P(C, Q), 12, 4, plain).gamma == pytest.approx(min(*bounds[:2], alpha / 1e-7))
-    assert resolved(EF21P(C), 12, 4, replace(HAND, mu=None)).gamma == pytest.approx(alpha / 300)
+    convex = replace(HAND, mu=0.0, convex=False)
+    assert resolved(EF21P(C), 12, 4, convex).gamma == pytest.approx(alpha / 300)
+    for some in (convex, replace(HAND, mu=None), replace(HAND, convex=None)):
+        with pytest.raises(ConfigError, match="convex"):
+            resolved(EF21P(C, Q), 12, 4, some)
+
+
+def test_ef21p_steps_of_dependent_compressors():
+    """n = 5 with one mask are as one: the first bound is 5 times less; for small alpha the second, sqrt 5."""
+    c = replace(HAND, mu=0.0, L=1e-9, L_i=(1.0,) * 5)
+    for C, d, factor in ((Identity(), 12, 5), (Sign(), 1200, sqrt(5))):
+        independent, shared = (EF21P(C, RandK(0.25, mask=mask)) for mask in ("independent", "shared"))
+        gammas = [resolved(method, d, 5, c).gamma for method in (independent, shared)]
+        assert gammas[0] == pytest.approx(factor * gammas[1])
 
 
 @pytest.mark.parametrize(

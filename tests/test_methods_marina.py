@@ -79,7 +79,7 @@ def whole_of(problem):
 def test_vrmarina_is_its_transcription(problem, Q, b, online):
     """Sections 4.2 and 4.3: dense rounds, the first among them, send full gradients or 3 fresh samples."""
     n, sync = workers(problem), dense_for(Q)
-    method = VRMARINA(Q, b, gamma="theory*2", p=0.2, sync_batch=3 if online else None, sync=sync)
+    method = VRMARINA(Q, b, p=0.2, sync_batch=3 if online else None, sync=sync)
     loop = start(method, problem, n, seed=41)
     wanted = vrmarina(
         n,

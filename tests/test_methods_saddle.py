@@ -384,9 +384,10 @@ SHAPES = [(1, 3), (2, 3), (1, 4), (2, 6), (1, 1), (3, 12)]
 
 
 @pytest.mark.parametrize(("r", "rows"), SHAPES)
-def test_powersgd_is_its_transcription(r, rows):
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_powersgd_is_its_transcription(r, rows, momentum):
     problem, n = Entropy(), 4
-    method = PowerSGD(r, rows, gamma=0.3, values="f8")
+    method = PowerSGD(r, rows, gamma=0.3 - 0.5 * momentum, values="f8", momentum=momentum)
     assert_powersgd(method, problem, n, on_everything(problem, n))
 
 
@@ -401,7 +402,7 @@ def assert_powersgd(method: PowerSGD, problem: Problem, n: int, grads: list) -> 
     loop = start(method, problem, n, seed=22)
     r = loop.replica.Q.shape[1]
     Q = first(r, method.rows, problem.dimension(), 22, n)
-    wanted, errors = powersgd(grads, problem.x0(), method.gamma, method.rows, Q, ROUNDS // 2)
+    wanted, errors = powersgd(grads, problem.x0(), method.gamma, method.rows, Q, ROUNDS // 2, method.momentum)
     iterates = [loop.x.copy()]
     for t in range(ROUNDS // 2):
         loop.step(2 * t)
@@ -422,6 +423,37 @@ def test_powersgd_of_full_rank_is_gd(r, rows):
     problem, n = Entropy(), 4
     iterates = trajectory(start(PowerSGD(r, rows, gamma=0.5, values="f8"), problem, n), 100)
     assert_close(iterates[::2], gd(gradients(problem, n), problem.x0(), 0.5, 50), 1e-12)
+
+
+@pytest.mark.parametrize("momentum", [0.1, 0.9])
+def test_powersgd_of_full_rank_with_momentum(momentum):
+    """To rounding: m = λ m + grad f(x);  x -= gamma (grad f(x) + m)."""
+    problem, n = Entropy(), 4
+    method = PowerSGD(3, 3, gamma=0.05, values="f8", momentum=momentum)
+    x, m = problem.x0(), 0.0
+    wanted = [x]
+    for _ in range(50):
+        g = mean_gradient(problem, n, x)
+        m = momentum * m + g
+        x = x - 0.05 * (g + m)
+        wanted.append(x)
+    assert_close(trajectory(start(method, problem, n), 100)[::2], wanted, 1e-12)
+
+
+def test_powersgd_resumes_with_its_momentum(tmp_path):
+    method, problem = PowerSGD(1, 3, gamma=0.1, momentum=0.5), Entropy()
+    whole = mpicomp.run(method, problem, workers=4, rounds=20)
+    mpicomp.run(method, problem, workers=4, rounds=11, out=tmp_path / "run")
+    resumed = mpicomp.run(method, problem, workers=4, rounds=20, out=tmp_path / "run", resume=True)
+    assert resumed.iterates_sha256 == whole.iterates_sha256
+    without = mpicomp.run(replace(method, momentum=0.0), problem, workers=4, rounds=20)
+    assert whole.iterates_sha256 != without.iterates_sha256
+
+
+@pytest.mark.parametrize("momentum", [-0.1, 1, 1.5, float("nan"), True, "0.9", None])
+def test_what_is_no_momentum_is_refused(momentum):
+    with pytest.raises(ConfigError, match=r"momentum=.*from 0"):
+        PowerSGD(1, 3, gamma=0.1, momentum=momentum)
 
 
 @pytest.mark.parametrize("values", ["f8", "f4", "bf16"])

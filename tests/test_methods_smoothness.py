@@ -246,7 +246,7 @@ class Wide(Problem):
         return Bare()
 
     def constants(self, n):
-        return Constants(1.0, (1.0,) * n, 1.0, 0.0, 1.0, diagonals=lambda: np.ones((n, self.d)))
+        return Constants(1.0, (1.0,) * n, 1.0, 0.0, 1.0, convex=True, diagonals=lambda: np.ones((n, self.d)))
 
 
 @dataclass(frozen=True)

@@ -152,15 +152,18 @@ def test_twodirection_bytes(dense):
     whole, key = dense.mean_nbytes(12, n), Key(0, 0, None, n)
     for k in range(20):
         before = loop.ledger.up[0], loop.ledger.down.copy(), loop.ledger.paper_bits_up
+        charged_before = loop.ledger.paper_bits_down
         loop.step(k)
         up, down = loop.ledger.up[0] - before[0], loop.ledger.down - before[1]
         charged = (loop.ledger.paper_bits_up - before[2]) / n
+        charged_down = (loop.ledger.paper_bits_down - charged_before) / n
         sync = loop.method._syncs(replace(key, round=k))
         if k == 0:
-            assert charged == 12 * 32
+            assert charged == charged_down == 12 * 32
             assert whole <= up <= whole + 8 and np.all((whole <= down) & (down <= whole + 8))
         else:
             assert charged == 3 * 32 * min(k, 2)
+            assert charged_down == 3 * 32 + 2 * 12 * 32 * sync
             assert 12 * min(k, 2) <= up <= 12 * min(k, 2) + 8
             wanted = 13 + 2 * whole * sync
             assert np.all((wanted <= down) & (down <= wanted + 8))
@@ -227,25 +230,29 @@ def test_twodirection_gamma_never_overflows(mu):
         (Sign(), 1 / 12, Natural(), 1 / 8),
         (Identity(), 1, RandK(1), 11),
         (TopK(3), 1 / 4, Identity(), 0),
+        (TopK(3), 1 / 4, RandK(3, mask="shared"), 3),
+        (Identity(), 1, RandK(1, mask="shared"), 11),
+        (Sign(), 1 / 12, PermK(), 3),
     ],
     ids=lambda v: repr(v) if hasattr(v, "compress") else "",
 )
 @pytest.mark.parametrize(("p", "tau"), [(0.25, 0.25), (1.0, 0.1), (0.01, 1.0)])
 def test_twodirection_steps(C, alpha, Q, omega, p, tau):
-    """Section 6.3, for independent compressors."""
+    """Section 6.3, with A of the AB-inequality for omega/n."""
     beta, n, L, L_max = 1 / (1 + omega), 4, 3, 5
+    A = {PermK(): 1, RandK(3, mask="shared"): 3, RandK(1, mask="shared"): 11}.get(Q, omega / n)
     terms = [
         L / alpha,
         L * p / (alpha * tau),
-        sqrt(L * L_max) * p * sqrt(omega * tau) / (alpha * beta * sqrt(n)),
-        sqrt(L * L_max) * sqrt(p) * sqrt(omega * tau) / (alpha * sqrt(beta) * sqrt(n)),
-        L_max * omega * p**2 / (beta**2 * n),
-        L_max * omega / n,
+        sqrt(L * L_max) * p * sqrt(A * tau) / (alpha * beta),
+        sqrt(L * L_max) * sqrt(p) * sqrt(A * tau) / (alpha * sqrt(beta)),
+        L_max * A * p**2 / beta**2,
+        L_max * A,
     ]
     method = resolved(TwoDirection(C, Q, p=p, tau=tau), 12, n)
     assert method.beta == pytest.approx(beta)
     assert (method.Lbar, method.mu) == (pytest.approx(660508 * max(terms)), 0.1)
-    scaled = resolved(TwoDirection(C, Q, "theory*0.001", p=p, tau=tau), 12, n, replace(HAND, mu=None))
+    scaled = resolved(TwoDirection(C, Q, "theory*0.001", p=p, tau=tau), 12, n, replace(HAND, mu=0.0))
     assert (scaled.Lbar, scaled.mu) == (pytest.approx(660.508 * max(terms)), 0)
 
 

@@ -38,7 +38,7 @@ def test_vrmarina_and_dashapage_without_compression_are_page(problem, b):
     local = batches(problem, 47, b)
     for method, tag in [
         (VRMARINA(WHOLE, b, gamma=0.1, p=0.2, sync=WHOLE), "marina/coin"),
-        (DASHAPAGE(WHOLE, b, gamma=0.1, p=0.2), "dasha/coin"),
+        (DASHAPAGE(WHOLE, b, gamma=0.1, p=0.2, start="compressed"), "dasha/coin"),
     ]:
         wanted = page(
             lambda x: mean_gradient(problem, n, x),

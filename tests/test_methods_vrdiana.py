@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mpicomp.compressors import Natural, PermK, RandK
+from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods import DCGD, DIANA, VRDIANA
 from tests.finite_sums import (
@@ -141,7 +142,7 @@ def test_the_reference_point_is_an_iterate_before_its_step():
 
 @by_hand
 def test_vrdiana_steps(Q, omega, A, B):
-    """Section 2.3, with A for omega/n; by the constant of all samples, or their mean square if not convex."""
+    """Section 2.3, with A for omega/n, by the constant of all samples; if not convex, the three bounds."""
     n = 4
     convex = resolved(VRDIANA(Q, 5), 12, n, SAMPLED)
     assert convex.gamma == pytest.approx(1 / (7 * (1 + 36 * (A + 1 / n))))
@@ -149,9 +150,23 @@ def test_vrdiana_steps(Q, omega, A, B):
         assert convex.gamma == pytest.approx(1 / (7 * (1 + 36 * (omega + 1) / n)))
     assert convex.alpha == pytest.approx(1 / (1 + omega))
     assert resolved(VRDIANA(Q, None), 12, n).gamma == pytest.approx(1 / (5 * (1 + 36 * (A + 1 / n))))
-    slowdown = 10 * sqrt(1 + A) * (4 ** (2 / 3) + omega + 1)
-    nonconvex = resolved(VRDIANA(Q, 5), 12, n, replace(SAMPLED, mu=None))
-    assert nonconvex.gamma == pytest.approx(1 / (6 * slowdown))
+    for L_sigma in (6.0, 0.5, 0.0):
+        c = replace(SAMPLED, convex=False, L_sigma=L_sigma)
+        T, p = (4 * A + 1 / n) * L_sigma**2 / 5, 5 / 20
+        bounds = [1 / 12]
+        if A + T:
+            bounds += [1 / sqrt(12 * A * 3.5**2 * (1 + omega) ** 2 + 4 * T / p)]
+        if T:
+            bounds += [(p**2 / (16 * 3 * T)) ** (1 / 3)]
+        found = resolved(VRDIANA(Q, 5), 12, n, c)
+        assert (found.p, found.gamma) == (p, pytest.approx(min(bounds)))
+        recalled = 10 * 6 * sqrt(1 + A) * (4 ** (2 / 3) + omega + 1)  # Theorem 4 of the paper, as recalled
+        assert found.gamma > 1 / recalled
+    assert resolved(VRDIANA(Q, 5), 12, n, replace(SAMPLED, mu=None)) == resolved(
+        VRDIANA(Q, 5), 12, n, replace(SAMPLED, mu=None, L_sigma=6.0)
+    )
+    with pytest.raises(ConfigError, match="alpha"):
+        resolved(VRDIANA(RandK(3), 5, alpha=0.3), 12, n, replace(SAMPLED, mu=None))
     unknown = replace(HAND, mu=None)
     assert resolved(VRDIANA(Q, None), 12, n, unknown).gamma == pytest.approx(
         resolved(DIANA(Q), 12, n, unknown).gamma

@@ -23,12 +23,13 @@ from mpicomp.compressors import (
 )
 from mpicomp.errors import ConfigError, MessageError
 from mpicomp.keys import Key
+from mpicomp.lines import Line
 from mpicomp.methods import DIANA, ADIANAPlus, DCGDPlus, DIANAPlus
 from mpicomp.methods.roots import decode_symmetric, encode_symmetric, roots
 from mpicomp.methods.whitening import Whitened, variance
 from mpicomp.problems import Quadratics
 from mpicomp.suite import parse_suite
-from mpicomp.tables import Line, notes
+from mpicomp.tables import notes
 from tests.smoothness_matrices import UPLINKS, fitted, skewed
 from tests.trajectories import PLACES, rng, start, trajectory
 
@@ -107,13 +108,21 @@ def test_the_bounds_for_sparsifiers(Q):
 
 
 def test_the_bounds_for_quantisers():
-    """Section 7: tr(L)/beta or d tr(L)/(4 beta^2); equal steps sqrt(d) |Diag(L)|/beta; else ω λ_max."""
+    """Section 7: d tr(L)/(4 beta^2); min over m of m + sum_j L_jj^2 h_j^2/(4 (L_jj + m)); else ω λ_max."""
     w = np.array([1.0, 9.0, 4.0, 2.0])
     assert variance(VaryingSteps(8.0), w, 1e9, 1) == pytest.approx(4 * 16 / (4 * 64))
-    assert variance(VaryingSteps(0.5), w, 1e9, 1) == pytest.approx(16 / 0.5)
+    m = np.linspace(0, 80, 1_000_001)[:, None]
+    for Q, h in ((VaryingSteps(0.5), 8 / np.sqrt(w)), (Dithering(1), np.ones(4))):
+        least = (m[:, 0] + np.sum(w**2 * h**2 / (4 * (w + m)), axis=1)).min()
+        assert least * (1 - 1e-8) <= variance(Q, w, 1e9, 1) <= least
     assert variance(Dithering(4), w, 1e9, 1) == pytest.approx(16 / (4 * 16))
     assert variance(Dithering(1), w, 1e9, 1) == pytest.approx(4.0)
-    assert variance(BlockSteps(0.5, 2), w, 1e9, 1) == pytest.approx(sqrt(2) * (sqrt(82) + sqrt(20)) / 0.5)
+    h = [sqrt(2) * (sqrt(82) + sqrt(20)) / (0.5 * sqrt(square)) for square in (82, 20)]
+    blocks = [
+        (m[:, 0] + np.sum(part**2 * step**2 / (4 * (part + m)), axis=1)).min()
+        for part, step in zip(np.split(w, 2), h, strict=True)
+    ]
+    assert max(blocks) * (1 - 1e-8) <= variance(BlockSteps(0.5, 2), w, 1e9, 1) <= max(blocks)
     assert variance(Dithering(2**15 - 1), w, 1e9, 1) == pytest.approx(16 / (4 * (2**15 - 1) ** 2))
     for Q in (Natural(), Dithering(3, p="inf"), PermK(), RandK(2, layout="block")):
         assert variance(Q, w, 10.0, 4) == Q.omega(4, 4) * 10.0
@@ -200,7 +209,7 @@ def test_the_matrices_are_sent_once_and_counted(method):
     assert book.set_up_bytes == book.up_bytes == n * (8 * 78 + header)
     assert book.up.tolist() == [8 * 78 + header] * n
     assert book.paper_bits_up == n * 32 * 78
-    assert book.down_bytes == n * header
+    assert (book.down_bytes, book.paper_bits_down) == (n * header, 0)
     loop.step(1)
     assert book.set_up_bytes == n * (8 * 78 + header)
     assert book.up_bytes == book.set_up_bytes + n * (12 * messages + header)
@@ -225,7 +234,7 @@ def test_the_table_says_what_the_set_up_took():
 
 def test_the_record_has_the_set_up_apart():
     run = mpicomp.run(
-        DIANAPlus(VaryingSteps(6.0)), Quadratics(d=13, noise=0.4), workers=4, rounds=10, every=1
+        DIANAPlus(VaryingSteps(6.0)), Quadratics(d=13, noise=0.4, lam=0.01), workers=4, rounds=10, every=1
     )
     summary = run.summary()
     assert summary["set_up_bytes"] == 4 * 8 * 13 * 14 // 2 == run.rows[1].up_bytes

@@ -84,7 +84,15 @@ def test_the_command_starts_ranks_itself_or_finds_itself_on_them():
     ]
     outcomes = [json.loads(a.stdout.splitlines()[-1]) for a in answers]
     assert [o["ranks"] for o in outcomes] == [1, 3, 3]
-    for field in ("iterates_sha256", "up_bytes", "down_bytes", "f", "grad_norm_sq", "paper_bits_up"):
+    for field in (
+        "iterates_sha256",
+        "up_bytes",
+        "down_bytes",
+        "f",
+        "grad_norm_sq",
+        "paper_bits_up",
+        "paper_bits_down",
+    ):
         assert len({o[field] for o in outcomes}) == 1, field
 
 
@@ -200,6 +208,28 @@ def test_a_batch_script_of_slurm_is_no_rank():
     """It knows of the job's tasks, but is not one step of it."""
     done = mpicomp("run", *QUADRATIC, *EF21, "--rounds", "5", SLURM_NTASKS="4", SLURM_PROCID="0")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        (
+            "shared",
+            "4 ranks for 2 workers: 2 without a worker, which compute nothing. "
+            "Use --ranks 2, or --workers 4 or more.",
+        ),
+        (
+            "dedicated",
+            "4 ranks for 2 workers: 1 without a worker, which compute nothing. "
+            "Use --ranks 3, or --workers 3 or more.",
+        ),
+    ],
+)
+def test_ranks_without_a_worker_are_mentioned_once(server, said):
+    run = ("run", "--problem", "quadratics(d=10)", "--method", "gd(gamma=0.1)", "--rounds", "3")
+    done = mpirun(4, "-m", "mpicomp", *run, "--workers", "2", "--server", server)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stderr.splitlines() if line] == [f"mpicomp: {said}"]
 
 
 def _long_job(folder):

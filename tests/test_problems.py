@@ -12,7 +12,17 @@ from threadpoolctl import threadpool_limits
 
 from mpicomp.data import SPLITS, load, rows_of
 from mpicomp.errors import ConfigError
-from mpicomp.problems import PROBLEMS, Logistic, NonconvexGLM, NonconvexLogistic, Quadratics
+from mpicomp.problems import (
+    PROBLEMS,
+    LeastSquares,
+    Logistic,
+    Noisy,
+    NonconvexGLM,
+    NonconvexLogistic,
+    Quadratics,
+    Saddle,
+    Softmax,
+)
 from mpicomp.problems.scalars import BOUNDED, LOGISTIC, SIGMOID_SQUARED, SQUARE
 from mpicomp.problems.smoothness import DENSE, spectrum, top_eigenvalue
 
@@ -258,6 +268,26 @@ def test_quadratic_constants_equal_dense_ones(d, noise, lam, n, seed):
     assert found.f_star == pytest.approx(-b.mean(axis=0) @ x / 2, rel=1e-12 + 100 * conditioning)
     value = np.mean([problem.objective(i, n).value(x) for i in range(n)])
     assert value == pytest.approx(found.f_star, rel=1e-12 + 100 * conditioning)
+
+
+@pytest.mark.parametrize(("noise", "convex"), [(0.0, True), (0.1, True), (0.8, False)])
+def test_quadratics_say_whether_every_one_of_them_is_convex(noise, convex):
+    """f always is; by the eigenvalues of the matrices."""
+    problem, n = Quadratics(d=20, noise=noise, lam=1e-2), 8
+    fs = [problem.objective(i, n) for i in range(n)]
+    zero = np.zeros(20)
+    lowest = min(eigvalsh([f.grad(e) - f.grad(zero) for e in np.eye(20)])[0] for f in fs)
+    found = problem.constants(n)
+    assert found.convex == (lowest >= 0) == convex
+    assert found.mu == 1e-2
+
+
+def test_problems_say_whether_every_sample_is_convex(small):
+    for problem in (*linear_problems(small), Softmax("digits"), LeastSquares(small, lam=0.1)):
+        assert problem.constants(3).convex == isinstance(problem, Logistic | Softmax | LeastSquares)
+    assert Softmax("digits", lam=0.1, penalty="bounded").constants(3).convex is False
+    assert Saddle().constants(3).convex is False
+    assert Noisy(Logistic(small, lam=0.1), 1.0).constants(3).convex is True
 
 
 def test_quadratics_are_as_the_paper_defines_them():

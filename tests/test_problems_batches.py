@@ -146,12 +146,15 @@ def test_l_sample_equals_the_dense_formula(small, make, n):
     found = problem.constants(n)
     assert found.L_sample == pytest.approx(np.sqrt(c**2 * q + 2 * r * c * s + r**2), rel=1e-12)
     assert found.L_sample >= found.L_plus * (1 - 1e-12)
+    assert found.L_sigma == pytest.approx(c * np.sqrt(q), rel=1e-12)
+    assert found.L_sigma <= found.L_sample
     if n == 23:  # a worker is a sample
         assert found.L_sample == pytest.approx(found.L_plus, rel=1e-12)
 
 
 @pytest.mark.parametrize("make", PROBLEMS)
-def test_l_sample_bounds_every_gradient_difference(small, make):
+def test_l_sample_and_l_sigma_bound_every_gradient_difference(small, make):
+    """The mean square of a sample's difference, and its variance about that of the worker."""
     n, problem = 3, make(small)
     found = problem.constants(n)
     fs = [problem.objective(i, n) for i in range(n)]
@@ -159,9 +162,10 @@ def test_l_sample_bounds_every_gradient_difference(small, make):
     near = 0.0
     for scale in (1e-3, 1.0, 10.0):
         for x, y in scale * rng(4).normal(size=(40, 2, 5)):
-            spread = np.mean(
-                [np.mean([np.sum((g.grad(x) - g.grad(y)) ** 2) for g in part]) for part in singles]
-            )
+            D = [np.array([g.grad(x) - g.grad(y) for g in part]) for part in singles]
+            spread = np.mean([np.mean(np.sum(D_i**2, axis=1)) for D_i in D])
+            variance = np.mean([np.mean(np.sum((D_i - D_i.mean(axis=0)) ** 2, axis=1)) for D_i in D])
+            assert variance <= found.L_sigma**2 * np.sum((x - y) ** 2) * (1 + 1e-9)
             ratio = spread / np.sum((x - y) ** 2) / found.L_sample**2
             assert ratio <= 1 + 1e-9
             near = max(near, ratio)

@@ -225,11 +225,32 @@ def test_softmax_constants_bound_every_gradient_difference(penalty):
         assert np.sum(mean**2) <= found.L**2 * step * (1 + 1e-9)
         assert np.mean(squares) <= found.L_plus**2 * step * (1 + 1e-9)
         assert np.mean(squares) - np.sum(mean**2) <= found.L_pm**2 * step * (1 + 1e-9)
-        samples = [np.mean([np.sum((g.grad(x) - g.grad(y)) ** 2) for g in part]) for part in parts]
-        assert np.mean(samples) <= found.L_sample**2 * step * (1 + 1e-9)
+        Ds = [np.array([g.grad(x) - g.grad(y) for g in part]) for part in parts]
+        samples = [np.sum(D_i**2, axis=1) for D_i in Ds]
+        assert np.mean([s.mean() for s in samples]) <= found.L_sample**2 * step * (1 + 1e-9)
+        variances = [np.mean(np.sum((D_i - D_i.mean(axis=0)) ** 2, axis=1)) for D_i in Ds]
+        assert np.mean(variances) <= found.L_sigma**2 * step * (1 + 1e-9)
+        assert max(s.max() for s in samples) <= found.L_ij**2 * step * (1 + 1e-9)
         best = max(best, np.sqrt(np.sum(mean**2) / step) / found.L)
     if penalty == "ridge":  # the other curves most at 0
         assert best > 0.9
+
+
+def test_the_smoothness_of_one_image_is_attained():
+    """L_ij - lam = |a_j|²/2 of the largest image, where two classes share its probability: x along a_j."""
+    problem = Softmax("digits", lam=0.5)
+    found = problem.constants(3)
+    assert found.L_ij == problem.constants(1).L_ij >= found.L_max
+    rows = problem.objective(0, 1)
+    squares = np.sum(rows.A**2, axis=1)
+    j = int(np.argmax(squares))
+    assert found.L_ij == pytest.approx(squares[j] / 2 + 0.5, rel=1e-14)
+    f, a = rows.part(np.array([j])), rows.A[j]
+    near, v = np.zeros((10, 65)), np.zeros((10, 65))
+    near[:2], v[0], v[1] = 30 * a / squares[j], a, -a
+    x, step = near.ravel(), 1e-4 * v.ravel() / np.linalg.norm(v)
+    D = f.grad(x + step) - f.grad(x - step)
+    assert np.linalg.norm(D) / np.linalg.norm(2 * step) == pytest.approx(found.L_ij, rel=1e-6)
 
 
 def test_softmax_starts_at_log_ten_and_learns():

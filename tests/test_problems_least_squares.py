@@ -79,6 +79,8 @@ def test_every_constant_is_the_least_that_holds(tmp_path, n, lam):
     assert found.L_plus == pytest.approx(np.sqrt(top(squares)), rel=1e-12)
     assert found.L_pm == pytest.approx(np.sqrt(top(variance)), rel=1e-10, abs=1e-6 * found.L)
     assert found.L_sample == pytest.approx(np.sqrt(top(samples)), rel=1e-12)
+    within = np.sqrt(top(lambda v: samples(v) - squares(v)))
+    assert found.L_sigma == pytest.approx(within, rel=1e-10, abs=1e-6 * found.L)
     assert found.mu == lam
     for i, (A, _) in enumerate(shards(problem, n)):
         assert found.L_i[i] == pytest.approx(np.linalg.eigvalsh(A.T @ A / len(A))[-1] + lam, rel=1e-12)
@@ -105,7 +107,7 @@ def test_above_the_exact_dimension_the_bounds_take_over(tmp_path, monkeypatch):
     bound = LeastSquares(path, lam=0.1).constants(4)
     assert bound.f_star is None
     assert (bound.L, bound.L_i, bound.mu) == (exact.L, exact.L_i, exact.mu)
-    for name in ("L_plus", "L_pm", "L_sample"):
+    for name in ("L_plus", "L_pm", "L_sample", "L_sigma"):
         assert getattr(exact, name) <= getattr(bound, name) * (1 + 1e-12)
     assert exact.L_pm < 0.9 * bound.L_pm
 

@@ -35,8 +35,9 @@ def test_value_gradient_and_start_are_those_of_the_inner_problem():
 
 def test_constants_are_the_inner_ones_and_the_noise():
     found, inner = Noisy(INNER, 2.0).constants(3), INNER.constants(3)
-    assert (found.sigma, found.L_sample) == (2.0, inner.L_plus)
-    assert replace(found, sigma=None, L_sample=None) == inner
+    assert (found.sigma, found.L_sample, found.L_sigma) == (2.0, inner.L_plus, 0.0)
+    assert found.L_ij == inner.L_max
+    assert replace(found, sigma=None, L_sample=None, L_sigma=None, L_ij=None) == inner
 
 
 def test_the_noise_is_a_function_of_the_stream_alone():

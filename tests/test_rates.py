@@ -100,9 +100,9 @@ def test_the_practical_p_falls_as_the_downlink_weighs_more(omega, up, down, dens
 
 def test_the_theorem_is_monotone():
     """More smoothness or variance, or fewer workers, never makes for a bolder step."""
-    arguments = dict(n=4, alpha=0.25, omega=3.0, p=0.25, tau=0.5, beta=0.25)
+    arguments = dict(n=4, alpha=0.25, joint=3.0, p=0.25, tau=0.5, beta=0.25)
     base = rates.theory(HAND, **arguments)
-    for worse in ({"n": 1}, {"alpha": 0.05}, {"omega": 11.0}, {"beta": 0.1}):
+    for worse in ({"n": 1}, {"alpha": 0.05}, {"joint": 11.0}, {"beta": 0.1}):
         assert rates.theory(HAND, **arguments | worse) >= base
     assert rates.theory(replace(HAND, L=6.0), **arguments) > base
     assert rates.theory(replace(HAND, L=6.0, L_i=(10.0,)), **arguments) == pytest.approx(2 * base)
@@ -147,3 +147,12 @@ def test_adiana_original_knows_dependent_compressors():
     shared, alone = Original(3.0, 3.0 * 20, 20), Original(3.0, 3.0, 1)
     assert (shared.p(), shared.eta(HAND, 0.2)) == (alone.p(), alone.eta(HAND, 0.2))
     assert shared.eta(HAND, 0.2) < Original(3.0, 3.0, 20).eta(HAND, 0.2)
+
+
+def test_adiana_refined_knows_dependent_compressors():
+    """As above: with a shared mask n workers are as one; 1 + omega/sqrt n becomes 1 + omega in the step."""
+    shared, alone = Refined(3.0, 3.0 * 25, 25), Refined(3.0, 3.0, 1)
+    assert shared.eta(HAND, 0.2) == pytest.approx(alone.eta(HAND, 0.2))
+    assert shared.weights(1e-3, 0.1, 0.2) == pytest.approx(alone.weights(1e-3, 0.1, 0.2))
+    independent = Refined(3.0, 3.0, 25)
+    assert independent.eta(HAND, 0.2) / shared.eta(HAND, 0.2) == pytest.approx((1 + 3) / (1 + 3 / 5))

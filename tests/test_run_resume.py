@@ -239,6 +239,31 @@ def test_checkpoint_every_is_checked(value, tmp_path):
         run(out=tmp_path / "run", checkpoint_every=value)
 
 
+def test_a_resume_that_is_refused_leaves_no_trace(tmp_path):
+    """Another seed, fewer rounds than were done, no rows, no sound checkpoint: every file is as before."""
+    folder = tmp_path / "run"
+    run(out=folder, rounds=20)
+
+    def files():
+        return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    before = files()
+    for changed in ({"seed": 4}, {"rounds": 10}, {"method": GD(0.1)}):
+        for resume in (True, None):
+            with pytest.raises(RecordError):
+                run(**{"out": folder, "resume": resume} | changed)
+            assert files() == before
+    for lost in ("rows.csv", "checkpoint/round-20/part-0.npz"):
+        (folder / lost).unlink()
+        with pytest.raises(RecordError):
+            run(out=folder, resume=True)
+        assert files() == {path: content for path, content in before.items() if path != folder / lost}
+        (folder / lost).write_bytes(before[folder / lost])
+    for expected in (1, 2):
+        run(out=folder, resume=True)
+        assert len(json.loads((folder / "run.json").read_text())["resumed"]) == expected
+
+
 # --- a disk that refuses ---
 
 

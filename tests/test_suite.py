@@ -14,9 +14,10 @@ import pytest
 
 from mpicomp import compare as comparing
 from mpicomp.compare import Stage, compare
-from mpicomp.compressors import RandK
+from mpicomp.compressors import RandK, Sparse
 from mpicomp.errors import ConfigError, DivergedError, RecordError
 from mpicomp.figure import draw, draw_all, save
+from mpicomp.lines import table
 from mpicomp.methods import DIANA, GD
 from mpicomp.problems import Quadratics
 from mpicomp.record import Row
@@ -24,7 +25,7 @@ from mpicomp.report import _picture_of_runs, picture_of, plot, publish
 from mpicomp.results import Comparison, read_comparison, unfinished
 from mpicomp.run import run
 from mpicomp.suite import Entry, Part, load_suite, parse_part, parse_suite
-from mpicomp.tables import cells, human_bytes, markdown, phases_table, table, terminal
+from mpicomp.tables import cells, human_bytes, markdown, phases_table, terminal
 from mpicomp.tuning import Trial, Tuning, scale_step, tune
 
 SUITE = """
@@ -68,7 +69,7 @@ def test_a_suite_is_read():
     assert (suite.title, suite.workers, suite.rounds, suite.every) == ("Quadratics | small", 3, 200, 5)
     assert suite.problem == Quadratics(d=20, noise=0.5, lam=0.05)
     assert suite.seeds == (0, 1, 2) and suite.target_grad_norm_sq == 1e-6 and suite.max_bytes is None
-    assert suite.entries[1] == Entry(DIANA(Q=RandK(k=5)), "DIANA RandK", (1, 4))
+    assert suite.entries[1] == Entry(DIANA(Q=RandK(k=5), down=Sparse("f4")), "DIANA RandK", (1, 4))
     assert suite.entries[3].label == "dcgd(Q=randk(k=2), gamma=0.0001)"
     assert [e.slug for e in suite.entries] == [
         "gd",
@@ -80,7 +81,7 @@ def test_a_suite_is_read():
 
 def test_what_may_be_left_out_has_defaults():
     suite = parse_suite('problem = "quadratics"\nworkers = 2\nrounds = 9\nmethod = [{method = "gd"}]')
-    assert (suite.title, suite.every, suite.seeds) == ("quadratics", 10, (0,))
+    assert (suite.title, suite.every, suite.seeds, suite.down) == ("quadratics", "1%", (0,), "f4")
     assert suite.entries == (Entry(GD(), "gd"),)
 
 
@@ -128,20 +129,23 @@ def test_gamma_is_scaled_by_powers_of_two():
     assert scale_step(GD(gamma=0.5), 2).gamma == 2.0
 
 
-def trial(exponent: int, status: str, total: int = 0, final: float = 1.0) -> Trial:
-    return Trial(exponent, 2.0**exponent, status, 10, total, final)
+def trial(exponent: int, status: str, total: int = 0, f: float = 1.0) -> Trial:
+    return Trial(exponent, 2.0**exponent, status, 2, 2 * (status == "target"), total, f)
 
 
 def test_the_best_trial():
     diverged, slow, fast, stuck = (
-        trial(3, "diverged", final=inf),
+        trial(3, "diverged", f=inf),
         trial(2, "target", 9),
         trial(1, "target", 5),
         trial(0, "rounds"),
     )
     assert Tuning((diverged, slow, fast, stuck)).best == fast
-    assert Tuning((trial(1, "rounds", final=0.1), trial(0, "rounds", final=0.2))).best.exponent == 1
-    assert Tuning((diverged, trial(0, "diverged", final=inf))).best.exponent == 0
+    assert Tuning((trial(1, "rounds", f=0.1), trial(0, "rounds", f=0.2))).best.exponent == 1
+    assert Tuning((trial(1, "rose", f=0.1), trial(0, "rounds", f=0.2))).best.exponent == 0
+    assert Tuning((trial(1, "rose", 1), trial(0, "target", 9))).best.exponent == 0
+    assert Tuning((diverged, trial(0, "diverged", f=inf))).best.exponent == 0
+    assert Tuning((diverged, slow)).runs == 4
     assert Tuning((slow, fast, stuck)).at_edge is False
     assert Tuning((slow, fast)).at_edge is True
     again = Tuning((diverged, slow, fast, stuck))
@@ -151,18 +155,17 @@ def test_the_best_trial():
 def test_tuning_finds_the_best_step_and_reports_the_diverged():
     problem = Quadratics(d=20, noise=0.0, lam=0.05)
 
-    def attempt(method, max_bytes):
-        return run(
-            method, problem, workers=2, rounds=400, every=1, target_grad_norm_sq=1e-8, max_bytes=max_bytes
-        )
+    def attempt(method, seed, max_bytes):
+        limits = {"rounds": 400, "target_grad_norm_sq": 1e-8, "max_bytes": max_bytes}
+        return run(method, problem, workers=2, every=1, seed=seed, **limits)
 
-    tuning = tune(GD(), (-2, 12), None, attempt)
+    tuning = tune(GD(), (-2, 12), (0,), None, attempt)
     status = {t.exponent: t.status for t in tuning.trials}
     assert status[12] == "diverged" and status[0] == "target"
     assert not tuning.at_edge
     alone = {}  # the same without a limit on bytes, so that every trial runs to its own end
     for exponent in range(-2, 2):
-        row = attempt(scale_step(GD(), exponent), None).rows[-1]
+        row = attempt(scale_step(GD(), exponent), 0, None).rows[-1]
         if row.grad_norm_sq <= 1e-8:
             alone[exponent] = row.up_bytes + row.down_bytes
     assert tuning.best.exponent == min(alone, key=alone.__getitem__)
@@ -203,6 +206,7 @@ def test_the_table_is_what_the_rows_say(done):
             "grad_norm_sq": [float(r["grad_norm_sq"]) for r in last.values()],
             "up_bytes_per_worker": [int(r["up_bytes"]) / 3 for r in last.values()],
             "paper_bytes_up_per_worker": [int(r["paper_bits_up"]) / 24 for r in last.values()],
+            "paper_bytes_down_per_worker": [int(r["paper_bits_down"]) / 24 for r in last.values()],
             "total_bytes": [int(r["up_bytes"]) + int(r["down_bytes"]) for r in last.values()],
             "seconds": [float(r["seconds"]) for r in last.values()],
         }
@@ -233,7 +237,7 @@ def test_a_tuned_step_is_kept_for_every_seed(done):
     _, comparison = done
     tuning = comparison.tunings["DIANA RandK"]
     assert [t.exponent for t in tuning.trials] == [4, 3, 2, 1]
-    method = DIANA(Q=RandK(k=5), gamma=tuning.best.gamma)
+    method = DIANA(Q=RandK(k=5), gamma=tuning.best.gamma, down=Sparse("f4"))
     resolved = method.resolve(lambda: comparison.suite.problem.constants(3), 20, 3)
     own = [o.summary["method"] for o in comparison.outcomes if o.label == "DIANA RandK"]
     assert own == [repr(resolved)] * 3
@@ -268,10 +272,10 @@ def test_where_everything_diverges_there_is_no_figure(tmp_path):
 
 
 def test_the_edge_of_a_range_is_marked(tmp_path):
-    suite = parse_suite(SUITE.replace("tune = [1, 4]", "tune = [-3, -2]").replace("seeds = [0, 1, 2]", ""))
+    suite = parse_suite(SUITE.replace("tune = [1, 4]", "tune = [-13, -12]").replace("seeds = [0, 1, 2]", ""))
     comparison = compare(suite, tmp_path)
     line = table(comparison)[1]
-    assert line.at_edge and cells(line, suite)[1].endswith("(0.25×)†")
+    assert line.at_edge and cells(line, suite)[1].endswith("(0.0625×)†")  # the range grew by 8
     assert "at the edge of its range" in markdown(table(comparison), suite)
     assert not any(other.at_edge for other in table(comparison) if other != line)
 
@@ -301,10 +305,10 @@ def test_resuming_runs_nothing_again_and_gives_the_same(done, monkeypatch):
 
 
 def test_resuming_runs_what_is_missing(done, tmp_path):
-    small = SUITE.replace("seeds = [0, 1, 2]", "seeds = [0]").replace("tune = [1, 4]", "tune = [1, 2]")
+    small = SUITE.replace("seeds = [0, 1, 2]", "seeds = [0]").replace("tune = [1, 4]", "tune = [1, 3]")
     stages: list[Stage] = []
     first = compare(parse_suite(small), tmp_path, progress=lambda s, k, r: stages.append(s))
-    assert [s.number for s in dict.fromkeys(stages)] == [1, 2, 3, 4, 5, 6] and stages[0].of == 6
+    assert [s.number for s in dict.fromkeys(stages)] == [1, 2, 3, 4, 5, 6, 7] and stages[0].of == 7
     (tmp_path / "runs" / "gd" / "seed-0" / "summary.json").unlink()
     stages.clear()
     again = compare(parse_suite(small), tmp_path, resume=True, progress=lambda s, k, r: stages.append(s))

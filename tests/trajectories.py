@@ -99,6 +99,7 @@ class Squares(Problem):
             L_plus=sqrt(top(squares)),
             L_pm=sqrt(max(0.0, top(squares - mean @ mean))),
             mu=float(np.linalg.eigvalsh(mean)[0]),
+            convex=bool(np.linalg.eigvalsh(self.A).min() >= 0),
             f_star=float(-self.b.mean(axis=0) @ x / 2),
         )
 
@@ -133,7 +134,8 @@ def integers(n: int, d: int, same_hessian: bool = False, identical: bool = False
 def at_optimum():
     """Integer data, started at x* with gradients that are not 0."""
     problem = integers(4, 8)
-    return replace(problem, b=problem.A @ problem.start + (problem.b - problem.b.mean(axis=0)))
+    A = problem.A + 4 * np.eye(8)  # every f_i is convex
+    return replace(problem, A=A, b=A @ problem.start + (problem.b - problem.b.mean(axis=0)))
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,7 @@ class Entropy(Problem):
             L_plus=max(tops),
             L_pm=max(tops),
             mu=self.lam,
+            convex=True,
             diagonals=partial(self.diagonals, n),
         )
 
@@ -221,6 +224,11 @@ def named_codec(C, seed: int, n: int, shifts: dict[str, int]):
         return C.decompress(C.compress(v, key), v.size, key)
 
     return compress
+
+
+def beginning(name: str, C, seed: int, n: int):
+    """What the server makes of a start, by its name; None where nothing is sent."""
+    return {"zero": None, "gradient": codec(Identity(), seed, n), "compressed": codec(C, seed, n)}[name]
 
 
 def server_codec(C, seed: int, n: int, shift: int = 0):
@@ -336,7 +344,7 @@ PAIRS = [
 PLACES = [  # problem, n: more coordinates than workers (dealt evenly and not), and fewer
     (Entropy(), 4),
     (Quadratics(d=13, noise=0.5, lam=0.01), 5),
-    (Quadratics(d=4, noise=0.5, lam=0.01), 9),
+    (Quadratics(d=4, noise=0.5, lam=0.3), 9),  # every f_i is convex here too
 ]
 ROUNDS = 50
 every_place = pytest.mark.parametrize(("problem", "n"), PLACES, ids=["d12-n4", "d13-n5", "d4-n9"])
@@ -355,7 +363,7 @@ def everywhere(name: str, cases: list):
 
 # --- step sizes ---
 
-HAND = Constants(L=3.0, L_i=(2.0, 4.0, 5.0, 1.0), L_plus=3.5, L_pm=1.25, mu=0.1)  # L_max = 5
+HAND = Constants(L=3.0, L_i=(2.0, 4.0, 5.0, 1.0), L_plus=3.5, L_pm=1.25, mu=0.1, convex=True)  # L_max = 5
 L_TILDE = sqrt((4 + 16 + 25 + 1) / 4)
 
 

@@ -132,14 +132,15 @@ def _tuned(suite: Suite, entry: Entry, say: Say) -> Method:
     if entry.tune is None:
         return entry.method
 
-    def attempt(method: Method, max_bytes: int | None) -> Run:
+    def attempt(method: Method, seed: int, max_bytes: int | None) -> Run:
         say(f"tuning {entry.label}: step {method.step}")
-        done = run(method, suite.problem, seed=suite.seeds[0], **suite.limits() | {"max_bytes": max_bytes})
+        done = run(method, suite.problem, seed=seed, **suite.limits() | {"max_bytes": max_bytes})
         if done.status == "interrupted":
             raise KeyboardInterrupt
         return done
 
-    return entry.method.with_step(tune(entry.method, entry.tune, suite.max_bytes, attempt).best.gamma)
+    tuning = tune(entry.method, entry.tune, suite.seeds_to_tune, suite.max_bytes, attempt)
+    return entry.method.with_step(tuning.best.gamma)
 
 
 def time_on_links(suite: Suite, rates: list[float], latency: float, say: Say) -> Iterator[Timing]:

@@ -6,6 +6,7 @@ import click
 
 from mpicomp.cli import bench, look, work
 from mpicomp.cli.root import INTERRUPTED, cli, complain
+from mpicomp.cli.streams import abandon_stdout, prepare_streams
 from mpicomp.errors import MpicompError
 from mpicomp.launch import leave
 from mpicomp.signals import remember_signals
@@ -16,6 +17,7 @@ __all__ = ["bench", "look", "main", "work"]
 def main() -> None:
     """Run the command line.  Errors are printed once, by rank 0, without a traceback."""
     remember_signals()
+    prepare_streams()
     try:
         status = cli.main(prog_name="mpicomp", standalone_mode=False)
     except click.ClickException as error:
@@ -24,5 +26,11 @@ def main() -> None:
         status = INTERRUPTED
     except MpicompError as error:
         message = f"mpicomp: {error}"
+        status = complain(lambda: click.echo(message, err=True), 1)
+    except OSError as error:
+        if error.filename is not None:  # not a stream
+            raise
+        abandon_stdout()
+        message = f"mpicomp: cannot write to standard output: {error.strerror}."
         status = complain(lambda: click.echo(message, err=True), 1)
     leave(status if isinstance(status, int) else 0)

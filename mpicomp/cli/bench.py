@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import click
 
-from mpicomp.cli.options import Rate, Time, server_option
+from mpicomp.cli.options import Place, Rate, Time, server_option
 from mpicomp.cli.root import cli, elsewhere, relaunch
 from mpicomp.errors import ConfigError
 from mpicomp.transports import launched_rank
@@ -123,7 +122,7 @@ def bench_models(data: str, as_json: bool) -> int:
 @click.option("--rate", "rates", default="100mbit,1gbit,10gbit", show_default=True, help="Of the links.")
 @click.option("--latency", type=Time(), default="0ms", show_default=True, help="That links add.")
 @click.option("--hosts", type=click.IntRange(2), help="In the place of the suite's workers; one each.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for the results [runs/NAME OF SUITE].")
+@click.option("--out", type=Place(), help="Folder for the results [runs/NAME OF SUITE].")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_link(
     suite: Path, rates: str, latency: float, hosts: int | None, out: Path | None, as_json: bool
@@ -140,7 +139,6 @@ def bench_link(
 
     loaded = load_suite(suite)
     folder = out or Path("runs") / suite.stem
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the hosts end with this process, in whatever way
     results = publish(
         loaded if hosts is None else replace(loaded, workers=hosts),
         [parse_rate(rate) for rate in rates.split(",")],

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from mpicomp.cli.options import Place
 from mpicomp.cli.root import cli
 from mpicomp.transports import launched_rank
 
@@ -14,7 +15,7 @@ from mpicomp.transports import launched_rank
 @click.argument(
     "folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
-@click.option("--out", type=click.Path(path_type=Path), help="The figure [FOLDER/figure.png].")
+@click.option("--out", type=Place(), help="The figure [FOLDER/figure.png].")
 def plot(folders: tuple[Path, ...], out: Path | None) -> None:
     """Draw the figure of a comparison, or of one or several runs, from the saved rows."""
     from mpicomp.report import plot as draw

@@ -12,6 +12,18 @@ import click
 from mpicomp.transports import CUDA_AWARE, ON_FAILURE
 
 
+class Place(click.Path):
+    """A path, and not the empty one: as of a shell's variable that is not set, which would be this folder."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if not str(value) or value == b"":
+            self.fail("an empty path. Name a folder; '.' is the current one.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class Rate(click.ParamType):
     name = "rate"
 
@@ -28,6 +40,17 @@ class Time(click.ParamType):
         from mpicomp.bench.units import parse_time
 
         return parse_time(value)
+
+
+class Every(click.ParamType):
+    name = "rounds"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
+        from mpicomp.schedule import check_every
+
+        every = int(value) if str(value).isdecimal() else value
+        check_every(every)
+        return every
 
 
 ranks_option = click.option("--ranks", type=click.IntRange(1), help="Start that many MPI ranks.")
@@ -81,12 +104,16 @@ run_options = (
     device_option,
     cuda_aware_option,
     click.option(
-        "--every", type=click.IntRange(1), default=10, show_default=True, help="Rounds between rows."
+        "--every",
+        type=Every(),
+        default=10,
+        show_default=True,
+        help="Rounds between rows, or 1%, as a fraction of those before.",
     ),
     click.option("--target-grad-norm-sq", type=float, help="Stop when |∇f|² is at most this."),
     click.option("--max-bytes", type=click.IntRange(1), help="Stop after this many bytes, both directions."),
     click.option("--max-seconds", type=float, help="Stop after this many seconds."),
-    click.option("--out", type=click.Path(path_type=Path), help="Folder for the record of the run."),
+    click.option("--out", type=Place(), help="Folder for the record of the run."),
     *resume_options,
     click.option("--checkpoint-every", type=click.IntRange(1), help="Rounds between checkpoints in --out."),
     click.option(

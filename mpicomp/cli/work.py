@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from mpicomp.cli.options import (
     RESUME,
+    Place,
     cuda_aware_option,
     device_option,
     failure_option,
@@ -119,7 +120,7 @@ def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[s
 
 @cli.command()
 @click.argument("suite", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for the results [runs/NAME OF SUITE].")
+@click.option("--out", type=Place(), help="Folder for the results [runs/NAME OF SUITE].")
 @with_options(resume_options)
 @click.option(
     "--part", metavar="I/N", help="Run one N-th of it; whichever part ends last writes table and figure."

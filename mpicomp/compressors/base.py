@@ -63,8 +63,12 @@ class Compressor(ABC):
         return float(size)
 
     @abstractmethod
-    def paper_bits(self, buf: Bytes, d: int) -> int:
-        """What the papers would charge for this message: 32 bits a float sent, indices free."""
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """What the papers would charge for this message, of the vector's ``d`` and the sender's ``key``.
+
+        32 bits for each float, whatever format it is sent in; for a quantised value the bits that its
+        quantiser needs; nothing for indices.  What entropy coding saves or padding adds does not count.
+        """
 
 
 class Unbiased(Compressor):

@@ -84,8 +84,9 @@ class Coded(Unbiased):
     def nbytes(self, d: int) -> None:
         return None
 
-    def paper_bits(self, buf: Bytes, d: int) -> int:
-        return self.Q.paper_bits(self._packed(buf, d), d)
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """Q's own count, of the message that is coded."""
+        return self.Q.paper_bits(self._packed(buf, d), d, key)
 
     def omega(self, d: int, n: int) -> float:
         return self.Q.omega(d, n)

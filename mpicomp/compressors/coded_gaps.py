@@ -116,8 +116,9 @@ class CodedGaps(Contractive):
     def nbytes(self, d: int) -> None:
         return None
 
-    def paper_bits(self, buf: Bytes, d: int) -> int:
-        return self.C.paper_bits(self._packed(buf, d), d)
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """C's own count: the values alone, as the gaps are positions."""
+        return self.C.paper_bits(self._packed(buf, d), d, key)
 
     def alpha(self, d: int, n: int) -> float:
         return self.C.alpha(d, n)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from mpicomp.coding.values import WIDTH
 from mpicomp.compressors.base import Array, check_choice
 from mpicomp.compressors.quantizer import Leveled, Quantizer, Symbols
 from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
+from mpicomp.compressors.variances import of_cube, of_sphere
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 
@@ -22,8 +22,11 @@ from mpicomp.keys import Key
 class Dithering(Leveled):
     """C(x)_j = N sign(x_j) rho(s |x_j| / N) / s, N = |x|_p; QSGD (Alistarh et al., 2017) for p = 2.
 
-    omega <= min{d/(4 s^2), sqrt(d)/s} for p = 2 and min{(d-1)/(4 s^2), sqrt(d-1)/(2 s)} for p = inf:
-    a coordinate's variance is at most min{D |x_j|, D^2/4}, D = N/s, and the largest has none.
+    p = 2: omega = sqrt(d)/s - 1 for s <= sqrt(d)/2, attained at equal |x_j|, and at most d/(4 s^2) beyond;
+    exactly, (d/4 - off^2)/s^2, off being the distance of s to the nearest |h| of an h in (Z + 1/2)^d.
+    p = inf: omega = (sqrt(1 + (d - 1)/s^2) - 1)/2, attained at (1, t, .., t), t = 1/(s + sqrt(s^2 + d - 1)).
+    Proofs: ``compressors.variances``.
+
     Wire: N, rounded up in the format ``values``, then d symbols of ceil(log2(2 s + 1)) bits.
     """
 
@@ -54,19 +57,14 @@ class Dithering(Leveled):
         on.dither_add(buf[split:], out, self.s, self.width, step)
 
     def omega(self, d: int, n: int) -> float:
-        s = self.s
-        return (
-            min(d / (4 * s**2), sqrt(d) / s)
-            if self.p == "2"
-            else min((d - 1) / (4 * s**2), sqrt(d - 1) / (2 * s))
-        )
+        return of_sphere(d, self.s) if self.p == "2" else of_cube(d, 1 / self.s)
 
 
 @dataclass(frozen=True)
 class Ternary(Quantizer):
     """TernGrad (Wen et al., 2017) without clipping: N sign(x_j) Bern(|x_j| / N), N = max |x_j|.
 
-    omega = (sqrt(d) - 1)/2, attained at x = (1, t, .., t), t = 1/(sqrt(d) + 1).
+    omega = (sqrt(d) - 1)/2, attained at x = (1, t, .., t), t = 1/(sqrt(d) + 1): Dithering(1, "inf")'s.
     Wire: N, rounded up in the format ``values``, then five trits a byte, 1.6 bits a coordinate.
     """
 
@@ -108,11 +106,12 @@ class Ternary(Quantizer):
     def nbytes(self, d: int) -> int:
         return WIDTH[self.values] + -(-d // 5)
 
-    def paper_bits(self, buf: Bytes, d: int) -> int:
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """32 for the norm and 2 for each coordinate."""
         return 32 + 2 * d
 
     def omega(self, d: int, n: int) -> float:
-        return (sqrt(d) - 1) / 2
+        return of_cube(d, 1.0)
 
 
 def check_levels(s: int, most: int) -> None:

@@ -31,7 +31,8 @@ class Identity(Unbiased, Contractive):
     def nbytes(self, d: int) -> int:
         return d * WIDTH[self.values]
 
-    def paper_bits(self, buf: Bytes, d: int) -> int:
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """32 for each coordinate."""
         return 32 * d
 
     def omega(self, d: int, n: int) -> float:

@@ -55,7 +55,8 @@ class Importance(Weighted):
     def mean_nbytes(self, d: int, n: int) -> float:
         return float(self._probabilities(d).sum()) * WIDTH[self.values]
 
-    def paper_bits(self, buf: Bytes, d: int) -> int:
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """32 for each coordinate that is kept."""
         return 32 * (len(buf) // WIDTH[self.values])
 
     def variance(self, costs: Array) -> float:

@@ -15,6 +15,7 @@ from mpicomp.compressors.base import Array, check_choice
 from mpicomp.compressors.dithering import check_levels
 from mpicomp.compressors.quantizer import Leveled, Quantizer, Symbols
 from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
+from mpicomp.compressors.variances import of_cube
 from mpicomp.keys import Key
 
 _EXPONENT_BITS = {"f4": 8, "f8": 11}
@@ -24,9 +25,10 @@ _EXPONENT_BITS = {"f4": 8, "f8": 11}
 class Natural(Quantizer):
     """Horváth et al., "Natural compression for distributed deep learning": omega = 1/8.
 
+    It is attained at |x_j| = 4/3 of a power of two: m in [1, 2] has the variance (m - 1)(2 - m).
     Each |x_j| becomes one of the two powers of two around it; a power of two and 0 stay.  The range
-    of exponents is that of normal numbers in ``values``: a smaller magnitude becomes the smallest of
-    them or 0, without bias; one above the largest power of two saturates there.
+    of exponents is that of normal numbers in ``values``.  omega is for magnitudes within it: a smaller one
+    becomes the smallest of them or 0, without bias; one above the largest power of two saturates there.
     Wire: d sign bits, then d exponents of 8 (f4) or 11 (f8) bits, 0 standing for x_j = 0.
     """
 
@@ -72,7 +74,8 @@ class Natural(Quantizer):
     def nbytes(self, d: int) -> int:
         return packed_nbytes(d, 1) + packed_nbytes(d, _EXPONENT_BITS[self.values])
 
-    def paper_bits(self, buf: Bytes, d: int) -> int:
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """1 for each sign and 8 (f4) or 11 (f8) for each exponent."""
         return d * (1 + _EXPONENT_BITS[self.values])
 
     def omega(self, d: int, n: int) -> float:
@@ -81,9 +84,18 @@ class Natural(Quantizer):
 
 @dataclass(frozen=True)
 class NaturalDithering(Leveled):
-    """Levels 0, 2^(1-s), .., 1/2, 1 times the norm N = |x|_p (same paper, section on dithering).
+    """Levels 0, l = 2^(1-s), .., 1/2, 1 times the norm N = |x|_p (same paper, section on dithering).
 
-    omega <= 1/8 + t min{1, t}, t = sqrt(d) 2^(1-s).
+    p = 2: omega = t - 1 where t = l sqrt(d) >= 9/4 or s = 1, attained at equal |x_j|; else it is at most
+    1/8 + 2 t^2 / 9.
+    p = inf: omega = (sqrt(1 + (d - 1) l^2) - 1)/2 where that is 1/8 or more or s = 1, attained at
+    (1, y, .., y), y = l / (1 + sqrt(1 + (d - 1) l^2)); else it is at most 1/8.
+
+    Proof.  Let N = 1.  The variance at y = |x_j| is y (l - y) up to l, and beyond at most y^2 / 8, as that of
+    natural compression; or 0, if s = 1.  So it is at most m y^2 + l^2 / (4 (1 + m)) for every m >= 1/8, or m
+    >= 0.  p = 2: sum with sum y^2 = 1, and take m = t/2 - 1, or 1/8 where that is too small.  p = inf: sum
+    over all but the largest, whose variance is 0; m is a bound if (d - 1) l^2 <= 4 m (1 + m).
+
     Wire: N, rounded up in the format ``values``, then d symbols of ceil(log2(2 s + 1)) bits.
     """
 
@@ -114,5 +126,8 @@ class NaturalDithering(Leveled):
         on.natural_dither_add(buf[split:], out, self.s, self.width, step)
 
     def omega(self, d: int, n: int) -> float:
-        t = sqrt(d) * 2.0 ** (1 - self.s)
-        return 1 / 8 + t * min(1.0, t)
+        lowest = 2.0 ** (1 - self.s)
+        if self.p == "inf":
+            return max(of_cube(d, lowest), 1 / 8 if self.s > 1 else 0.0)
+        t = sqrt(d) * lowest
+        return t - 1 if t >= 9 / 4 or self.s == 1 else 1 / 8 + 2 * t**2 / 9

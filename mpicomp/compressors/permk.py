@@ -22,6 +22,10 @@ class PermK(Sparsifier):
     n > d: floor(n/d) = q copies of each coordinate and n - q d blanks are dealt out; whoever holds
     coordinate j sends (n/q) x_j, blanks send nothing, and A = B = (n - q) / (q (n - 1)).
 
+    MARINA's theory rewards B by L_pm instead of L_plus.  On quadratics and least squares both are exact.  Of
+    logistic regression and the other GLMs L_pm has a bound alone, which is L_plus but for the penalty: there
+    theory gives PermK hardly a larger step than independent RandK(d/n).
+
     layout  "uniform": as above.  "block" (d >= n): contiguous blocks of a random cyclic shift, the
             same constants without index arithmetic.
     """

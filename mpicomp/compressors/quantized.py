@@ -21,7 +21,11 @@ from mpicomp.keys import Key
 
 @dataclass(frozen=True)
 class Quantized(Unbiased):
-    """Q after S: 1 + omega = (1 + omega_S)(1 + omega_Q), omega_Q in the dimension of the support."""
+    """Q after S: 1 + omega = (1 + omega_S)(1 + omega_Q), omega_Q in the dimension of the largest support.
+
+    It is attained where x attains omega_Q on every support that S draws and all are as large: by RandK with
+    Natural at |x_j| = 4/3, or with coarse Dithering at equal |x_j|.  Else, as for Bernoulli, it is a bound.
+    """
 
     paper: ClassVar[str] = "Horváth et al., arXiv 1905.10988, on compositions"
 
@@ -59,8 +63,10 @@ class Quantized(Unbiased):
         count = max(1, round(d / (1 + self.S.omega(d, n)) / sends))
         return sends * self.Q.mean_nbytes(count, n)
 
-    def paper_bits(self, buf: Bytes, d: int) -> int:
-        return 8 * len(buf)
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """Q's own count, of as many values as the support has; nothing where that is empty."""
+        count = size(self.S.support(d, key))
+        return self.Q.paper_bits(buf, count, key.named("quantized")) if count else 0
 
     def omega(self, d: int, n: int) -> float:
         return (1 + self.S.omega(d, n)) * (1 + self.Q.omega(self.S.max_count(d, n), n)) - 1
@@ -75,7 +81,8 @@ class Quantized(Unbiased):
 class QuantizedTopK(Contractive):
     """C(x) = Q(x on its k largest entries) / (1 + omega_Q); alpha = k / (d (1 + omega_Q)).
 
-    omega_Q is taken in dimension k.  Wire: the index code of (d, k), then Q's message.
+    omega_Q is taken in dimension k; alpha is attained at equal |x_j| if omega_Q is.
+    Wire: the index code of (d, k), then Q's message.
     """
 
     paper: ClassVar[str] = "Beznosikov et al., On biased compression, arXiv 2002.12410"
@@ -103,9 +110,10 @@ class QuantizedTopK(Contractive):
         coded = self.Q.nbytes(k)
         return None if coded is None else index_nbytes(d, k) + coded
 
-    def paper_bits(self, buf: Bytes, d: int) -> int:
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """Q's own count, of k values."""
         k = resolve_count(self.k, d)
-        return self.Q.paper_bits(buf[index_nbytes(d, k) :], k)
+        return self.Q.paper_bits(buf[index_nbytes(d, k) :], k, key.named("quantized"))
 
     def alpha(self, d: int, n: int) -> float:
         k = resolve_count(self.k, d)
@@ -114,7 +122,7 @@ class QuantizedTopK(Contractive):
 
 @dataclass(frozen=True)
 class Shrunk(Contractive):
-    """C(x) = U(x) / (1 + omega) for an unbiased U: contractive with alpha = 1/(1 + omega)."""
+    """C(x) = U(x) / (1 + omega) for an unbiased U: alpha = 1/(1 + omega), tight if omega is."""
 
     paper: ClassVar[str] = "Beznosikov et al., On biased compression, arXiv 2002.12410"
 
@@ -137,8 +145,9 @@ class Shrunk(Contractive):
     def mean_nbytes(self, d: int, n: int) -> float:
         return self.U.mean_nbytes(d, n)
 
-    def paper_bits(self, buf: Bytes, d: int) -> int:
-        return self.U.paper_bits(buf, d)
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """U's own count."""
+        return self.U.paper_bits(buf, d, key)
 
     def alpha(self, d: int, n: int) -> float:
         return 1 / (1 + self.U.omega(d, n))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mpicomp.coding.bits import Bytes, pack, packed_nbytes, unpack
 from mpicomp.coding.values import WIDTH
 from mpicomp.compressors.base import Unbiased
+from mpicomp.keys import Key
 
 Symbols = NDArray[np.int32]
 
@@ -67,5 +68,6 @@ class Leveled(Quantizer):
     def nbytes(self, d: int) -> int:
         return self.head + packed_nbytes(d, self.width)
 
-    def paper_bits(self, buf: Bytes, d: int) -> int:
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """32 for the norm and ceil(log2(2 s + 1)), which is 1 + ceil(log2(s + 1)), for each coordinate."""
         return 32 + d * self.width

@@ -73,7 +73,8 @@ class RankR(Contractive):
     def nbytes(self, d: int) -> int:
         return min(self.r * sum(self._sides(d)), d) * WIDTH[self.values]
 
-    def paper_bits(self, buf: Bytes, d: int) -> int:
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """32 for each entry of the two factors, or of x where x itself is sent."""
         return 32 * (len(buf) // WIDTH[self.values])
 
     def alpha(self, d: int, n: int) -> float:

@@ -58,7 +58,8 @@ class Sparse(Unbiased, Contractive):
     def nbytes(self, d: int) -> None:
         return None
 
-    def paper_bits(self, buf: Bytes, d: int) -> int:
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """32 for each entry that is not 0, or for every one in the dense layout."""
         _, dense = _layout(buf)
         return 32 * (d if dense else decode_count(buf[1:], d))
 

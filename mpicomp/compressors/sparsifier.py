@@ -58,7 +58,8 @@ class Sparsifier(Unbiased):
         values = decode_values(buf, size(support), self.values)
         scatter_add(out, support, values, scale * self.gain(out.size, key))
 
-    def paper_bits(self, buf: Bytes, d: int) -> int:
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """32 for each coordinate that is kept."""
         return 32 * (len(buf) // WIDTH[self.values])
 
 

@@ -11,6 +11,8 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.coding.bits import Bytes
+from mpicomp.coding.count import count_nbytes, decode_count
+from mpicomp.coding.indices import index_nbytes
 from mpicomp.coding.levels import (
     CODES,
     MOST,
@@ -26,6 +28,7 @@ from mpicomp.coding.values import WIDTH
 from mpicomp.compressors.base import Array, check_choice
 from mpicomp.compressors.scale import check_scale_format, decode_norms, encode_norms
 from mpicomp.compressors.sparsifier import scatter_add
+from mpicomp.compressors.variances import of_blocks
 from mpicomp.compressors.weighted import Weighted, Weights, checked_weights, weights_in
 from mpicomp.errors import ConfigError
 from mpicomp.kernels.reductions import norm, tree_sum
@@ -51,9 +54,11 @@ class Stepped(Weighted):
     rho rounds to one of the two integers around without bias, but that its odds are multiples of 2^-32,
     which leaves a mean up to 2^-32 N h_j off.  With L the costs of errors, as a matrix,
 
-        E |C(x) - x|^2_L <= max over blocks of min{|Diag(L) h|, sum_j L_jj h_j^2 / 4} |x|^2,
+        E |C(x) - x|^2_L <= max over blocks of min_{m >= 0} (m + sum_j L_jj^2 h_j^2 / (4 (L_jj + m))) |x|^2,
 
-    a coordinate's variance being at most min{D |x_j|, D^2/4}, D = N h_j, and all of them independent.
+    which is at most min{|Diag(L) h|, sum_j L_jj h_j^2 / 4}, the bound that the steps below are made for, and
+    tight where |h| >= 2; so omega is max over blocks of |h| - 1, or |h|^2 / 4 where |h| < 2, of which the
+    latter is a bound alone.  Proofs: ``compressors.variances``.
     The budget beta bounds the expected number of non-zeros: it is |1/h| where there is one block, and the
     sum over blocks of sqrt(d_l)/h_l where there are several.
 
@@ -108,9 +113,14 @@ class Stepped(Weighted):
         head = WIDTH[self.values] * self.parts(d)
         return head + _grid(self, d).bounds.nbytes if self.code == "fixed" else None
 
-    def paper_bits(self, buf: Bytes, d: int) -> int:
-        blocks = self.parts(d)  # from the length, since the widths depend on weights that a method may fit
-        return 32 * blocks + 8 * (len(buf) - WIDTH[self.values] * blocks)
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """32 for each norm; the levels' bits in whole bytes: of all, or of those not 0 in the sparse code."""
+        blocks = self.parts(d)
+        levels = buf[WIDTH[self.values] * blocks :]
+        nbytes = len(levels)  # which tells: the widths depend on weights that a method may have fitted
+        if self.code == "sparse":
+            nbytes -= count_nbytes(d) + index_nbytes(d, decode_count(levels, d))
+        return 32 * blocks + 8 * nbytes
 
     def steps(self, d: int) -> Array:
         """h, of shape (d,); infinite where a coordinate is never sent."""
@@ -118,12 +128,18 @@ class Stepped(Weighted):
         return np.divide(1.0, r, out=np.full(d, np.inf), where=r > 0)
 
     def variance(self, costs: Array) -> float:
-        h = self.steps(costs.size)
-        h[np.isinf(h)] = 0.0  # nothing is sent, and nothing is lost
-        starts = [0, *block_ends(costs.size, self.parts(costs.size))[:-1]]
-        first = np.add.reduceat((costs * h) ** 2, starts) ** 0.5
-        second = np.add.reduceat(costs * h**2, starts) / 4
-        return float(np.minimum(first, second).max())
+        return float(of_blocks(costs, *self._steps_sent(costs.size)).max())
+
+    def omega(self, d: int, n: int) -> float:
+        h, starts = self._steps_sent(d)
+        longest = float(np.add.reduceat(h**2, starts).max()) ** 0.5
+        return longest - 1 if longest >= 2 else longest**2 / 4
+
+    def _steps_sent(self, d: int) -> tuple[Array, list[int]]:
+        """h, but 0 where a coordinate is never sent, as nothing is lost there; and where the blocks begin."""
+        h = self.steps(d)
+        h[np.isinf(h)] = 0.0
+        return h, [0, *block_ends(d, self.parts(d))[:-1].tolist()]
 
 
 @dataclass(frozen=True)
@@ -132,7 +148,7 @@ class VaryingSteps(Stepped):
 
     These steps minimise |Diag(w) h| at that budget, to tr(L)/beta for w = diag(L); equal ones have
     sqrt(d) |diag(L)| / beta.  The other bound is d tr(L) / (4 beta^2) for both, so that nothing is gained
-    by it where beta is above d/4.
+    where it is the smallest of all, |h| <= 2: for equal steps from beta = d/2 on.
     """
 
     paper: ClassVar[str] = (

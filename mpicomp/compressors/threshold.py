@@ -67,7 +67,8 @@ class HardThreshold(Absolute):
     def nbytes(self, d: int) -> None:
         return None
 
-    def paper_bits(self, buf: Bytes, d: int) -> int:
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """32 for each coordinate that is kept."""
         return 32 * decode_count(buf, d)
 
     def delta(self, d: int) -> float:

@@ -46,7 +46,8 @@ class TopK(Contractive):
         k = resolve_count(self.k, d)
         return index_nbytes(d, k) + k * WIDTH[self.values]
 
-    def paper_bits(self, buf: Bytes, d: int) -> int:
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """32 for each of the k values."""
         return 32 * resolve_count(self.k, d)
 
     def alpha(self, d: int, n: int) -> float:

@@ -20,13 +20,14 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from mpicomp.data.dataset import Dataset
+from mpicomp.data.dataset import Dataset, content_sha256
 from mpicomp.data.images import Images
-from mpicomp.errors import DataError
-from mpicomp.files import cache_dir
+from mpicomp.errors import DataError, RecordError
+from mpicomp.files import cache_dir, write_json
 
 Entry = TypeVar("Entry")
 
+LARGE = 2**23  # bytes; the sum of fewer takes some hundredths of a second
 FORMAT = 1  # of both kinds of entry; a new number starts an empty cache
 
 
@@ -45,6 +46,7 @@ def read_set(key: str, name: str) -> Dataset | None:
 
     def build(arrays: list[Any], facts: dict[str, Any]) -> Dataset:
         data, indices, indptr, y = arrays
+        _check(key, facts["sha256"], tuple(facts["shape"]), arrays)
         X = scipy.sparse.csr_array((data, indices, indptr), shape=tuple(facts["shape"]))
         X.has_sorted_indices = True  # as written; else scipy would read all of it to find out
         return Dataset(name, X, y, facts["sha256"])
@@ -61,7 +63,12 @@ def write_set(key: str, dataset: Dataset) -> None:
 
 def read_images(key: str, name: str) -> Images | None:
     """``read_set`` for images."""
-    return _read(key, ("pixels", "labels"), lambda arrays, facts: Images(name, *arrays, **facts))
+
+    def build(arrays: list[Any], facts: dict[str, Any]) -> Images:
+        _check(key, facts["sha256"], (arrays[0].shape, facts["white"]), arrays)
+        return Images(name, *arrays, **facts)
+
+    return _read(key, ("pixels", "labels"), build)
 
 
 def write_images(key: str, images: Images) -> None:
@@ -80,8 +87,34 @@ def _read(
     try:
         facts = json.loads((folder / "meta.json").read_text())
         return build([np.load(folder / f"{array}.npy", mmap_mode="r") for array in arrays], facts)
+    except PermissionError as error:
+        raise DataError(
+            f"cannot read the cached set {folder}: {error.strerror}. Set MPICOMP_CACHE to another folder."
+        ) from None
     except (OSError, EOFError, TypeError, ValueError, KeyError) as error:
-        raise DataError(f"the cached set {folder} is damaged ({error}). Delete that folder.") from error
+        raise DataError(
+            f"the cached set {folder} is damaged ({error}). Delete that folder; a set that was fetched is "
+            "fetched again by `mpicomp data fetch`."
+        ) from error
+
+
+def _check(key: str, sha256: str, head: tuple[object, ...], arrays: list[Any]) -> None:
+    """Refuse arrays that are not what was written: a wrong index would be read out of bounds.
+
+    Of a large set the sum is taken once, and then only when its files' sizes or times have changed.
+    """
+    stamp = [[a.filename.name, a.filename.stat().st_size, a.filename.stat().st_mtime_ns] for a in arrays]
+    large = sum(a.nbytes for a in arrays) > LARGE
+    path = set_folder(key) / "checked.json"
+    if large:
+        with suppress(OSError, ValueError):
+            if json.loads(path.read_text()) == stamp:
+                return
+    if (found := content_sha256(head, *arrays)) != sha256:
+        raise ValueError(f"its SHA-256 is {found}, and was {sha256} when it was written")
+    if large:
+        with suppress(RecordError):
+            write_json(path, stamp)
 
 
 def _write(key: str, arrays: dict[str, NDArray[Any]], facts: dict[str, Any]) -> None:

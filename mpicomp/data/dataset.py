@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
 from mpicomp.errors import DataError
+
+
+def content_sha256(head: tuple[object, ...], *arrays: NDArray[Any]) -> str:
+    """What names a set: the hash of some facts and of the bytes of its arrays."""
+    digest = hashlib.sha256(repr(head).encode())
+    for array in arrays:
+        digest.update(array.data)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,11 +49,10 @@ class Dataset:
         y = np.where(labels == classes[1], 1.0, -1.0)
         if max(X.nnz, *X.shape) < 2**31:  # half the memory traffic of a product with X
             X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
-        digest = hashlib.sha256(repr(X.shape).encode())
-        for array in (X.data, X.indices, X.indptr, y):
+        arrays = X.data, X.indices, X.indptr, y
+        for array in arrays:
             array.flags.writeable = False
-            digest.update(array.data)
-        return Dataset(name, X, y, digest.hexdigest())
+        return Dataset(name, X, y, content_sha256(X.shape, *arrays))
 
     @property
     def shape(self) -> tuple[int, int]:

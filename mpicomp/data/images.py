@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.data.dataset import content_sha256
 from mpicomp.errors import DataError
 
 Rows = slice | NDArray[np.intp]
@@ -33,11 +33,10 @@ class Images:
         if labels.shape != pixels.shape[:1]:
             raise DataError(f"{name} has {len(pixels)} images and {labels.size} labels. Get its files again.")
         pixels = pixels.reshape(len(pixels), -1)
-        digest = hashlib.sha256(repr((pixels.shape, white)).encode())
         for array in (pixels, labels):
             array.flags.writeable = False
-            digest.update(array.data)
-        return Images(name, pixels, labels, white, int(labels.max()) + 1, digest.hexdigest())
+        sha256 = content_sha256((pixels.shape, white), pixels, labels)
+        return Images(name, pixels, labels, white, int(labels.max()) + 1, sha256)
 
     @property
     def shape(self) -> tuple[int, int]:

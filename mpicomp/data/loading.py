@@ -18,7 +18,9 @@ from mpicomp.data.dataset import Dataset
 from mpicomp.data.images import Images
 from mpicomp.data.libsvm import read_libsvm
 from mpicomp.data.sets import KNOWN, KNOWN_IMAGES
-from mpicomp.errors import ConfigError, DataError, unknown
+from mpicomp.errors import ConfigError, DataError, MpicompError, unknown
+
+Stamp = tuple[Path, int, int]  # a file, its size, and when it was changed
 
 
 def load(name: str) -> Dataset:
@@ -29,30 +31,46 @@ def load(name: str) -> Dataset:
     """
     stamp = None
     if name not in BUNDLED and name not in KNOWN:
-        path = Path(name)
-        if path.is_file():
-            status = path.stat()
-            stamp = (path.resolve(), status.st_size, status.st_mtime_ns)
-        elif "/" in name:
-            raise DataError(f"no such file: {name}")
-        elif name in KNOWN_IMAGES:
-            raise ConfigError(
-                f"{name} is a set of images in ten classes: a problem for autoencoder, softmax and mlp."
-            )
-        else:
-            raise ConfigError(
-                f"{unknown('data set', name, (*BUNDLED, *KNOWN))} A LIBSVM file of your own is given by its "
-                f"path. Sets other than {' and '.join(BUNDLED)} need `mpicomp data fetch NAME` once."
-            )
+        stamp = _stamp(name)
+        if stamp is None:
+            raise _no_set(name)
     return _load(name, cache_dir(), stamp)
 
 
+def _stamp(name: str) -> Stamp | None:
+    """The file that ``name`` is the path of, with its size and time; None if there is none."""
+    try:
+        path = Path(name)
+        if not path.is_file():
+            return None
+        status = path.stat()
+        return path.resolve(), status.st_size, status.st_mtime_ns
+    except OSError as error:  # one may not look, or no file can have that name
+        raise DataError(f"cannot read data {name!r}: {error.strerror}.") from None
+
+
+def _no_set(name: str) -> MpicompError:
+    if "/" in name:
+        return DataError(f"no such file: {name}")
+    if name in KNOWN_IMAGES:
+        return ConfigError(
+            f"{name} is a set of images in ten classes: a problem for autoencoder, softmax and mlp."
+        )
+    return ConfigError(
+        f"{unknown('data set', name, (*BUNDLED, *KNOWN))} A LIBSVM file of your own is given by its "
+        f"path. Sets other than {' and '.join(BUNDLED)} need `mpicomp data fetch NAME` once."
+    )
+
+
 @lru_cache(maxsize=8)
-def _load(name: str, cache: Path, stamp: tuple[Path, int, int] | None) -> Dataset:
+def _load(name: str, cache: Path, stamp: Stamp | None) -> Dataset:
     """``load``, once per process and state of the file: a process may host many workers."""
     if stamp:
-        with stamp[0].open("rb") as file:
-            key = f"file-{hashlib.file_digest(file, 'sha256').hexdigest()}"
+        try:
+            with stamp[0].open("rb") as file:
+                key = f"file-{hashlib.file_digest(file, 'sha256').hexdigest()}"
+        except OSError as error:
+            raise DataError(f"cannot read data {name!r}: {error.strerror}.") from None
         return _cached(key, name, lambda: read_libsvm(stamp[0]))
     if name in BUNDLED:
         return _cached(name, name, lambda: read_bundled(name))

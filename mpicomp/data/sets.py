@@ -178,7 +178,10 @@ def _obtain(name: str, file: Published, source: str | Path | None, folder: Path)
     elif "://" in str(source):
         candidates = [f"{str(source).rstrip('/')}/{path}" for path in names]
     else:
-        found = next((path for path in (Path(source) / n for n in names) if path.is_file()), None)
+        try:
+            found = next((path for path in (Path(source) / n for n in names) if path.is_file()), None)
+        except OSError as error:
+            raise DataError(f"cannot look into {source}: {error.strerror}.") from None
         if found is None:
             raise DataError(f"{source} holds none of {', '.join(names)}.")
         return found

@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.kernels import definition
-from mpicomp.kernels.loading import load, loaded
+from mpicomp.kernels.loading import load, loaded, refusal
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_forgone = False
 _device: Any = None  # the ``cuda.Kernels`` of the device in use
 _placed: list[Callable[[], None]] = []  # each clears what one function has put there
 
@@ -41,17 +42,26 @@ def of(x: NDArray[Any], *others: NDArray[np.floating]) -> Any:
 
 def sized(length: int) -> ModuleType:
     """The kernels for draws and index sets of that length."""
-    return load() if length >= LONG or loaded() else definition
+    wanted = not _forgone and (length >= LONG or loaded())
+    return load() if wanted else definition
 
 
-def expect(count: int, length: int = 1) -> None:
+def expect(count: int, length: int = 1) -> str | None:
     """``count`` vectors of that length are to come: load the compiled kernels now if that will have paid.
 
     So that they are not loaded in the midst of what is timed.  Ranks that wait for each other have to expect
-    the same, for the first to load may have to compile.
+    the same, for the first to load may have to compile.  Gives why numpy's have to serve, if so; such ranks
+    then ``forgo`` them together.
     """
     if _device is None and (length >= LONG or count >= MANY):
         load()
+    return None if _forgone else refusal()
+
+
+def forgo() -> None:
+    """Let numpy's kernels serve in this process from here on."""
+    global _forgone
+    _forgone = True
 
 
 def add_scaled(out: NDArray[np.floating], x: NDArray[np.floating], scale: float) -> None:

@@ -1,18 +1,18 @@
 """Loading the compiled kernels: once a process, and compiled once a machine.
 
-Machine code is kept on disk in a folder named by a hash of the kernels' source and one of the versions of
-Python and numba, of the processor and of whether indices are checked, so what is there is never stale and a
-folder shared between unlike machines is safe.  It lies in the package's ``__pycache__``, or in the user's
-cache where the package cannot be written.  The first process compiles, a lock keeps others from doing the
+Machine code is kept on disk in a folder named by a hash of the kernels' source and its place, one of the
+versions of Python and numba, of the processor and of whether indices are checked, and by its owner; so what
+is there is never stale, and a folder shared between unlike machines is safe.  It lies in the package's
+``__pycache__``, or in the cache where the package cannot be written; ``mpicomp.kernels.store`` refuses it
+where others could put code of theirs there.  The first process compiles, a lock keeps others from doing the
 same at the same time, and from then on everybody loads.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -20,58 +20,94 @@ from shutil import rmtree
 from types import ModuleType
 from typing import Any
 
-from mpicomp.files import cache_dir
-from mpicomp.kernels import definition
+from mpicomp.errors import RecordError
+from mpicomp.files import cache_dir, user_cache
+from mpicomp.kernels import definition, store
 
 _SOURCE = Path(__file__).parent
 _BESIDE = _SOURCE / "__pycache__"
+_PACKAGE = "mpicomp.kernels.compiled"
+
+_refused: dict[Path, OSError] = {}  # why a place does not serve, in the order in which they were tried
 
 
 @cache
 def load() -> ModuleType:
-    """The compiled kernels; numpy's if no folder can be written to keep them in."""
-    folder = _folder()
-    if folder is None:
-        return definition
-    complete = folder / "complete"
-    if not complete.exists():
-        with _locked(folder / "lock"):
-            if not complete.exists():
-                sys.stderr.write("mpicomp: compiling the kernels, once on this machine: some 30 seconds.\n")
-                _import(folder)
-                complete.touch()
-                _remove_superseded(folder)
-    return _import(folder)
+    """The compiled kernels; numpy's if they can be kept nowhere, and ``refusal`` says why."""
+    name = f"kernels-{_source()}-{_machine()}-{os.geteuid()}"
+    for place in dict.fromkeys((_BESIDE, cache_dir(), user_cache())):
+        try:
+            return _load_from(place / name)
+        except OSError as error:
+            _refused[place] = error
+            for module in [m for m in sys.modules if m.startswith(_PACKAGE)]:
+                del sys.modules[module]  # compiled for another place
+    return definition
 
 
 def loaded() -> bool:
     """Whether the compiled kernels are there to be called."""
-    return "mpicomp.kernels.compiled" in sys.modules
+    return _PACKAGE in sys.modules
+
+
+def refusal() -> str | None:
+    """Why numpy's kernels serve although the compiled ones were asked for; None if they do not."""
+    if not _refused or loaded():
+        return None
+    return "; ".join(f"{place}: {error.strerror or error}" for place, error in _refused.items())
+
+
+def _load_from(folder: Path) -> ModuleType:
+    """The kernels in ``folder``, compiled into it first if need be.  ``OSError`` if it does not serve."""
+    with store.ours(folder) as held:
+        if store.state(held) != "whole":
+            with store.locked(held):
+                if (found := store.state(held)) != "whole":
+                    _announce(folder, found)
+                    return _compile(folder, held)
+        store.check(folder, held)
+        try:
+            return _import(held)
+        except OSError:
+            raise
+        except Exception as error:
+            raise RecordError(
+                f"the compiled kernels in {folder} cannot be loaded: {error!r}. Delete that folder."
+            ) from error
+
+
+def _compile(folder: Path, held: Path) -> ModuleType:
+    with store.filling(held):
+        compiled = _import(held)
+    _remove_superseded(folder)
+    return compiled
+
+
+def _announce(folder: Path, found: str) -> None:
+    """Tell the user what takes the time, and which folders were left alone."""
+    for error in _refused.values():
+        if isinstance(error, store.NotOurs):
+            sys.stderr.write(f"mpicomp: {error}; the compiled kernels are kept in {folder.parent}.\n")
+    if found == "damaged":
+        sys.stderr.write(f"mpicomp: the compiled kernels in {folder} are damaged, and made again.\n")
+    sys.stderr.write("mpicomp: compiling the kernels, once on this machine: some 30 seconds.\n")
 
 
 def _import(folder: Path) -> ModuleType:
     import numba
 
     config: Any = numba.config
-    before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
+    ours = {"CACHE_DIR": str(folder), "CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}  # and no other
+    before = {name: getattr(config, name, "") for name in ours}
     try:
-        return import_module("mpicomp.kernels.compiled")
+        vars(config).update(ours)
+        return import_module(_PACKAGE)
+    except RuntimeError as error:
+        if "no locator available" not in str(error):
+            raise
+        raise OSError(f"{folder} cannot be written") from None
     finally:
-        config.CACHE_DIR = before
-
-
-def _folder() -> Path | None:
-    """Where this machine's kernels are or will be; the first place that can be written."""
-    name = f"kernels-{_source()}-{_machine()}"
-    for place in (_BESIDE, cache_dir()):
-        folder = place / name
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "lock").touch()
-        except OSError:
-            continue
-        return folder
-    return None
+        vars(config).update(before)
 
 
 def _remove_superseded(folder: Path) -> None:
@@ -81,13 +117,13 @@ def _remove_superseded(folder: Path) -> None:
     installations.  Nobody still reads them, because kernels are read when a process starts.
     """
     if folder.parent == _BESIDE:
-        for other in _BESIDE.glob(f"kernels-*-{_machine()}"):
-            if other != folder and (other / "complete").exists():
+        for other in _BESIDE.glob(f"kernels-*-{_machine()}-{os.geteuid()}"):
+            if other != folder and (other / store.SEAL).exists():
                 rmtree(other, ignore_errors=True)
 
 
 def _source() -> str:
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(str(_SOURCE).encode())  # numba finds its entries by the path as well
     for path in sorted(_SOURCE.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
@@ -102,14 +138,3 @@ def _machine() -> str:
     cpu = binding.get_host_cpu_name(), sorted(binding.get_host_cpu_features().items())
     made_for = repr((sys.version, numba.__version__, cpu, bool(config.BOUNDSCHECK)))
     return hashlib.sha256(made_for.encode()).hexdigest()[:16]
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Alone among the machine's processes, where the file system has locks."""
-    import fcntl
-
-    with open(path, "w") as file:
-        with suppress(OSError):  # without it, compiled twice at worst: entries are renamed into place
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

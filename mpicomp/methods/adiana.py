@@ -11,11 +11,11 @@ import numpy as np
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array, check_choice
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import means
 from mpicomp.methods.base import Method
 from mpicomp.methods.checks import Step
+from mpicomp.methods.convexity import curvature, require_convex
 from mpicomp.methods.momentum import PARAMETERS, Original, Refined, Weights
 from mpicomp.problems.base import Constants, Objective
 
@@ -32,6 +32,7 @@ class ADIANA(Method):
                    w^{k+1} = y^k with probability p, else w^k
 
     h = mean h_i throughout; the run reports y.  alpha defaults to 1/(1 + ω).
+    theory is for convex f_i and strongly convex f; a problem with mu = 0 needs mu as a number.
 
     parameters  "original" or "refined": where p, and in theory eta, come from, and the weights θ1, θ2, γ
                 and β; see ``mpicomp.methods.momentum``.
@@ -122,7 +123,11 @@ class ADIANA(Method):
         return key.shared("adiana/coin").coin(self.p)
 
     def paper_bits(self, up: Up, d: int, key: Key) -> int:
-        return self.Q.paper_bits(up.m, d) + self.Q.paper_bits(up.c, d)
+        first, second = key.named("m"), key.named("c")
+        return self.Q.paper_bits(up.m, d, first) + self.Q.paper_bits(up.c, d, second)
+
+    def paper_bits_down(self, down: Down, d: int, key: Key) -> int:
+        return sum(self.down.paper_bits(buf, d, key) for buf in (down.m, down.c) if len(buf))
 
     def weights(self, n: int, d: int) -> Weights:
         """θ1, θ2, γ and β for the step size eta."""
@@ -132,11 +137,10 @@ class ADIANA(Method):
         return {"p": self._set(d, n).p(), "alpha": 1 / (1 + self.Q.omega(d, n))}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
-        if not c.mu:
-            raise ConfigError(
-                "ADIANA is for strongly convex f, and this problem's mu is 0 or not known: give mu."
-            )
-        return {"eta": self._set(d, n).eta(c, self.p), "mu": c.mu}
+        if isinstance(self.eta, str):
+            require_convex(self, c)
+        curvature(self, self.mu, c, "take AGD, whose mu may be 0")
+        return {"eta": self._set(d, n).eta(c, self.p), "mu": c.mu or 0.0}
 
     def _set(self, d: int, n: int) -> Original | Refined:
         return PARAMETERS[self.parameters](self.Q.omega(d, n), self.Q.ab(d, n)[0] * n, n)

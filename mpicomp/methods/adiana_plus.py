@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
-from mpicomp.errors import ConfigError
 from mpicomp.methods.adiana import ADIANA
 from mpicomp.methods.checks import Step, step_factor
+from mpicomp.methods.convexity import curvature, require_convex
 from mpicomp.methods.whitening import WhitenedMethod
 from mpicomp.problems.base import Constants
 
@@ -29,7 +29,7 @@ class ADIANAPlus(WhitenedMethod):
 
     h = mean h_i throughout; the run reports y.  θ1, θ2, γ, β follow from eta, mu and p as in ADIANA.
     C_i as in DCGD+.
-    theory (as recalled, for strongly convex f): alpha = 1/(1 + ω_max), eta = min{1/(2L),
+    theory (as recalled, for convex f_i and strongly convex f): alpha = 1/(1 + ω_max), eta = min{1/(2L),
     n/(64 𝓛_max (2p(1 + ω_max) + 1)²)}, p = min{1, max{1, √(nL/(32𝓛_max)) - 1}/(2(1 + ω_max))}.
 
     Differences from the papers: the means of m_i and c_i are broadcast and every rank does the rest.
@@ -64,13 +64,12 @@ class ADIANAPlus(WhitenedMethod):
         return ADIANA(Q, eta=self.eta, mu=self.mu, p=self.p, alpha=self.alpha, down=self.down)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
-        if not c.mu:
-            raise ConfigError(
-                "ADIANA+ is for strongly convex f, and this problem's mu is 0 or not known: give mu."
-            )
+        if isinstance(self.eta, str):
+            require_convex(self, c)
+        curvature(self, self.mu, c, "take AGD, whose mu may be 0")
         spread, omega = self.spread(c, d, n)
         p = min(1.0, max(1.0, sqrt(c.L / (32 * spread)) - 1 if spread else inf) / (2 * (1 + omega)))
         chosen = p * step_factor("p", self.p) if isinstance(self.p, str) else self.p
         crowded = 64 * spread * (2 * chosen * (1 + omega) + 1) ** 2
         eta = min(1 / (2 * c.L), 1 / crowded if crowded else inf)
-        return {"eta": eta, "mu": c.mu, "p": p, "alpha": 1 / (1 + omega)}
+        return {"eta": eta, "mu": c.mu or 0.0, "p": p, "alpha": 1 / (1 + omega)}

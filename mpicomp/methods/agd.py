@@ -12,6 +12,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message, Nothing
 from mpicomp.methods.checks import Step
+from mpicomp.methods.convexity import require_convex
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -22,7 +23,7 @@ class AGD(AveragingMethod):
     β = (1 - √(γμ)) / (1 + √(γμ)) for mu > 0, else β_k = (t_k - 1)/t_{k+1} with
     t_{k+1} = (1 + √(1 + 4 t_k²))/2.  The momentum is deterministic, so every rank keeps it and only
     the mean gradient is sent.
-    theory: gamma = 1/L and mu that of the problem (0 if it is not strongly convex).
+    theory: gamma = 1/L and mu that of the problem, 0 if f is merely convex.
     """
 
     gamma: Step = "theory"
@@ -64,4 +65,5 @@ class AGD(AveragingMethod):
         r.x = x
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        require_convex(self, c, every=False)
         return {"gamma": 1 / c.L, "mu": c.mu or 0.0}

@@ -8,12 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpicomp.compressors import Unbiased
+from mpicomp.compressors import Compressor, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import mean
 from mpicomp.methods.base import Message, Method
 from mpicomp.methods.checks import Step
+from mpicomp.methods.convexity import require_convex
+from mpicomp.methods.starts import STARTS, begins, rate_from, uplink_from
 from mpicomp.methods.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -26,19 +28,22 @@ class Artemis(Method):
         server     g = h + (1/(p n)) Σ_S m_i;   h += (α/n) Σ_S m_i;   Ω = C(g - H)
         all        x^{k+1} = x^k - γ (H + Ω);   H += α' Ω
 
-    g_i is ∇f_i, or its mean over ``batch`` samples.  C is ``down`` and α' is ``alpha_down``.
-    h = mean h_i throughout.  alpha defaults to 1/(2(1 + ω)); alpha=0 is without memory, the paper's
-    Bi-QSGD.  alpha_down=0, the default, is without the downlink's memory H, as in the paper's algorithm;
-    None stands for 1/(2(1 + ω')), ω' of C.
+    from h_i = g_i(x⁰), which all workers send whole in round 0 as in the authors' code, or from another
+    ``start`` (``mpicomp.methods.starts``); h = mean h_i throughout.  g_i is ∇f_i, or its mean over ``batch``
+    samples.  C is ``down`` and α' is ``alpha_down``.
+    alpha defaults to 1/(2(1 + ω)); alpha=0 is without memory, the paper's Bi-QSGD, and h_i = 0 whatever the
+    start.  alpha_down=0, the default, is without the downlink's memory H, as in the paper's algorithm; None
+    stands for 1/(2(1 + ω')), ω' of C.
     theory: gamma = 1/(c (1 + 6B) L_max) for convex f_i, B = A + (1 - p)(1 + ω)/(p n) with A of the
     AB-inequality, c = 1 + ω', or 1 + 6ω' with H.  By DIANA's proof, in which Ω and the draw of S add to
     the variance, and ‖H‖² to the Lyapunov function, where α ≤ 1/(1 + ω) and α' ≤ 1/(1 + ω'); the paper's
     constants may be larger.  With α > 0 and full gradients x converges linearly where f is strongly convex,
     else to a neighbourhood of x*.
 
-    Differences from the paper: h_i = 0 at first.  A message counts 1/(p n), and h stands in for those who
-    are absent (the second of the paper's two ways, as recalled).  There, who was absent catches up with
-    the broadcasts that it missed; here every rank hears every broadcast, and is charged for it.
+    Differences from the paper: a message counts 1/(p n), and h stands in for those who are absent (the
+    second of the paper's two ways, as recalled).  There, who was absent catches up with the broadcasts that
+    it missed; here every rank hears every broadcast, and is charged for it.  The authors' code starts so
+    for p = 1 alone.
     """
 
     Q: Unbiased
@@ -48,11 +53,13 @@ class Artemis(Method):
     alpha_down: Step = 0.0
     p: float = 1.0
     batch: int | float | None = None
+    start: str = "gradient"
 
     paper: ClassVar[str] = "Philippenko, Dieuleveut, Artemis, arXiv 2006.14591, Algorithm 1"
     fractions: ClassVar[tuple[str, ...]] = ("alpha", "alpha_down", "p")
     zeros: ClassVar[tuple[str, ...]] = ("alpha", "alpha_down")
     counts: ClassVar[tuple[str, ...]] = ("batch",)
+    starts: ClassVar[tuple[str, ...]] = STARTS
 
     @dataclass
     class Replica:
@@ -67,19 +74,29 @@ class Artemis(Method):
     class Worker:
         h: Array
 
+    def uplink(self, key: Key) -> Compressor:
+        return uplink_from(self._start, self.Q, key)
+
+    @property
+    def _start(self) -> str:
+        return "zero" if self.alpha == 0 else self.start
+
     def senders(self, key: Key) -> Sequence[int]:
+        if begins(self._start, key):
+            return range(key.n)
         drawn: list[int] = np.flatnonzero(key.shared("artemis/devices").uniform(key.n) < self.p).tolist()
         return drawn
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        m = self.Q.compress_difference(gradient(f, r.x, self.batch, key), w.h, key)
-        self.Q.decompress_add(m, w.h, key, self.alpha)  # h_i += α m_i
+        C = self.uplink(key)
+        m = C.compress_difference(gradient(f, r.x, self.batch, key), w.h, key)
+        C.decompress_add(m, w.h, key, rate_from(self._start, self.alpha, key))  # h_i += α m_i
         return Message(m)
 
     def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        m = mean(ups, self.Q, r.x, 1 / key.n)  # (1/n) Σ_S m_i
-        g = s.h + m / self.p
-        s.h += self.alpha * m
+        m = mean(ups, self.uplink(key), r.x, 1 / key.n)  # (1/n) Σ_S m_i
+        g = s.h + (m if begins(self._start, key) else m / self.p)
+        s.h += rate_from(self._start, self.alpha, key) * m
         return Message(self.down.compress_difference(g, r.H, key))  # Ω
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
@@ -88,13 +105,17 @@ class Artemis(Method):
         self.down.decompress_add(down.m, r.H, key, self.alpha_down)  # H += α' Ω
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return self.Q.paper_bits(up.m, d)
+        return self.uplink(key).paper_bits(up.m, d, key)
+
+    def paper_bits_down(self, down: Message, d: int, key: Key) -> int:
+        return self.down.paper_bits(down.m, d, key)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         omega, omega_down = self.Q.omega(d, n), self.down.omega(d, n)
         return {"alpha": 1 / (2 * (1 + omega)), "alpha_down": 1 / (2 * (1 + omega_down)), "p": 1.0}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        require_convex(self, c)
         a, _ = self.Q.ab(d, n)
         b = a + (1 - self.p) * (1 + self.Q.omega(d, n)) / (self.p * n)
         downlink = 1 + (6 if self.alpha_down else 1) * self.down.omega(d, n)

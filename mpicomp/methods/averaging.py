@@ -35,7 +35,10 @@ class AveragingMethod(Method):
         return Message(self.down.compress(m, key))
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return self.uplink(key).paper_bits(up.m, d)
+        return self.uplink(key).paper_bits(up.m, d, key)
+
+    def paper_bits_down(self, down: Message, d: int, key: Key) -> int:
+        return self.down.paper_bits(down.m, d, key)
 
 
 def mean(ups: Iterable[tuple[Key, Message]], Q: Compressor, like: Array, weight: float) -> Array:

@@ -28,6 +28,7 @@ from mpicomp.coding.bits import Bytes
 from mpicomp.compressors.base import Array, check_count, check_probability
 from mpicomp.keys import Key
 from mpicomp.methods.checks import Step, check_step, require, step_factor
+from mpicomp.methods.starts import check_start
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -52,10 +53,13 @@ class Method(ABC):
 
     paper: ClassVar[str]
     steps: ClassVar[tuple[str, ...]] = ("gamma",)  # what may say "theory"; first the step size
+    inverse_step: ClassVar[bool] = False  # whether the step size is given as its inverse, as 2Direction's L̄
     fractions: ClassVar[tuple[str, ...]] = ()  # what lies in (0, 1], or is None for its default
     zeros: ClassVar[tuple[str, ...]] = ()  # of these two, what may be 0
     counts: ClassVar[tuple[str, ...]] = ()  # what is a count, a fraction below 1 of all, or None for all
-    iterate: ClassVar[str] = "x"  # the replica's field that a run reports and measures
+    starts: ClassVar[tuple[str, ...]] = ()  # what ``start`` may be, in methods that have it
+    iterate: ClassVar[str] = "x"  # the replica's field that a run hashes, measures and gives back
+    model: ClassVar[str | None] = None  # the server's field that it measures and gives back instead, if any
     at_x0: ClassVar[tuple[str, ...]] = ()  # fields of records that start where the iterate does
     on_device: ClassVar[bool] = True  # whether its vectors may be on a GPU
     set_up: ClassVar[int] = 0  # rounds before the first step, whose uplink the ledger counts apart too
@@ -80,6 +84,8 @@ class Method(ABC):
         for name in self.counts:
             if getattr(self, name) is not None:
                 check_count(getattr(self, name), name)
+        if self.starts:
+            check_start(type(self).__name__, vars(self)["start"], self.starts)
 
     def replica(self, x0: Array) -> Any:
         """The state that every rank starts with."""
@@ -116,7 +122,11 @@ class Method(ABC):
 
     @abstractmethod
     def paper_bits(self, up: Any, d: int, key: Key) -> int:
-        """What the paper charges for the message ``up``."""
+        """What the paper charges for the message ``up``, of the worker of ``key``."""
+
+    @abstractmethod
+    def paper_bits_down(self, down: Any, d: int, key: Key) -> int:
+        """What the paper charges for the broadcast ``down`` in the round of ``key``, to one worker."""
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         """Parameters that follow from the compressor alone, for fields left at None."""

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors import Compressor, Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
 from mpicomp.methods.checks import Step
+from mpicomp.methods.starts import STARTS, uplink_from
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -23,18 +24,25 @@ class DASHA(AveragingMethod):
         worker i   m_i = C_i(∇f_i(x^{k+1}) - ∇f_i(x^k) - a (g_i - ∇f_i(x^k)));   g_i += m_i
         all        g += mean m_i;   x^{k+2} = x^{k+1} - γ g
 
-    from g_i = 0 and ∇f_i(x^{-1}) := 0.  g = mean g_i throughout.  a defaults to 1/(2ω + 1).
-    theory (constant as recalled): gamma = 1/(L + L̃ √(16 A (2ω + 1))), A of the AB-inequality, ω/n for
-    independent compressors.
+    ``start`` "gradient": g_i^0 = ∇f_i(x^0), sent whole, as in the theorem.  "zero": g_i^0 = 0, as in the
+    authors' program; x^1 = x^0 is left out, and round 0 sends C_i(a ∇f_i(x^0)).  "compressed": g_i^0 =
+    C_i(∇f_i(x^0)).  The first error g^0 - ∇f(x^0) fades like (1 - a)^k; its mean square is 0, |∇f(x^0)|² or
+    A mean |∇f_i(x^0)|², A of the AB-inequality, ω/n for independent compressors.
+    g = mean g_i throughout.  a defaults to 1/(2ω + 1).
+    theory (constant as recalled, for the start from the gradient): gamma = 1/(L + L̃ √(16 A (2ω + 1))).
+
+    Differences from the paper: the mean is broadcast and every rank takes the step.
     """
 
     Q: Unbiased
     gamma: Step = "theory"
     a: Step = None
     down: Sparse = Sparse()
+    start: str = "gradient"
 
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1"
     fractions: ClassVar[tuple[str, ...]] = ("a",)
+    starts: ClassVar[tuple[str, ...]] = STARTS
 
     @dataclass
     class Replica:
@@ -46,14 +54,17 @@ class DASHA(AveragingMethod):
         g: Array
         h: Array  # ∇f_i at the previous iterate
 
-    def uplink(self, key: Key) -> Unbiased:
-        return self.Q
+    def uplink(self, key: Key) -> Compressor:
+        return uplink_from(self.start, self.Q, key)
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         h = f.grad(r.x)
-        m = self.Q.compress(h - w.h - self.a * (w.g - w.h), key)
+        if key.round == 0 and self.start == "zero":
+            w.h = h
+        C = self.uplink(key)
+        m = C.compress(h - w.h - self.a * (w.g - w.h), key)
         w.h = h
-        self.Q.decompress_add(m, w.g, key)  # g_i += m_i
+        C.decompress_add(m, w.g, key)  # g_i += m_i
         return Message(m)
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:

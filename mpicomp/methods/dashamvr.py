@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors import Compressor, Sparse, Unbiased
 from mpicomp.compressors.base import Array, check_probability
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
 from mpicomp.methods.checks import Step
-from mpicomp.methods.reduction import known
-from mpicomp.methods.stochastic import batch_size, gradient
+from mpicomp.methods.reduction import variance
+from mpicomp.methods.starts import STARTS, uplink_from
+from mpicomp.methods.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -25,14 +26,15 @@ class DASHAMVR(AveragingMethod):
                    m_i = C_i(h_i^+ - h_i - a (g_i - h_i));   g_i += m_i
         all        g += mean m_i;   x^{k+2} = x^{k+1} - γ g
 
-    from g_i = h_i = 0.  A batch is ``batch`` = B samples that worker i draws in each round, the same for both
-    points.  g = mean g_i throughout.  a defaults to 1/(2ω + 1).  b in (0, 1] is the weight of the new
-    samples: the less noise is wanted at the end, the smaller, of order n ε B/σ² or, if that is less,
-    √(n ε B/σ²)/ω for |∇f|² ≤ ε (as recalled).  b = 1 keeps nothing of the past.
+    from g_i^0 = h_i^0, or another ``start`` of g_i, as for DASHA.  A batch is ``batch`` = B samples that
+    worker i draws in each round, the same for both points.  g = mean g_i throughout.  a defaults to
+    1/(2ω + 1).  b in (0, 1] is the weight of the new samples: the less noise is wanted at the end, the
+    smaller, of order n ε B/σ² or, if that is less, √(n ε B/σ²)/ω for |∇f|² ≤ ε (as recalled).  b = 1 keeps
+    nothing of the past.
 
-    theory (constants as recalled): gamma = 1/(L + √(96 A (2ω + 1) (L̃² + (1-b)² L_sample²/B)
-    + 4 (1-b)² L_sample²/(b n B))), A of the AB-inequality, ω/n for independent compressors, L_sample for the
-    theorem's mean-squared smoothness constant L_σ of the stochastic gradients.
+    theory (constants as recalled): gamma = 1/(L + √(96 A (2ω + 1) (L̃² + (1-b)² L_σ²/B)
+    + 4 (1-b)² L_σ²/(b n B))), A of the AB-inequality, ω/n for independent compressors, L_σ the
+    theorem's mean-squared smoothness constant of the stochastic gradients.
 
     Differences from the paper: h_i^0 comes of a batch like all others, and not of a larger one; the mean is
     broadcast and every rank takes the step; with batch=None, all samples, no variance is counted.
@@ -44,10 +46,12 @@ class DASHAMVR(AveragingMethod):
     gamma: Step = "theory"
     a: Step = None
     down: Sparse = Sparse()
+    start: str = "gradient"
 
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-MVR"
     fractions: ClassVar[tuple[str, ...]] = ("a",)
     counts: ClassVar[tuple[str, ...]] = ("batch",)
+    starts: ClassVar[tuple[str, ...]] = STARTS
 
     @dataclass
     class Replica:
@@ -64,16 +68,19 @@ class DASHAMVR(AveragingMethod):
         super().__post_init__()
         check_probability("b", self.b)
 
-    def uplink(self, key: Key) -> Unbiased:
-        return self.Q
+    def uplink(self, key: Key) -> Compressor:
+        return uplink_from(self.start, self.Q, key)
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         h = gradient(f, r.x, self.batch, key)
         if key.round > 0:
             h += (1 - self.b) * (w.h - gradient(f, r.previous, self.batch, key))  # of the same samples
-        m = self.Q.compress(h - w.h - self.a * (w.g - w.h), key)
+        if key.round == 0 and self.start == "zero":
+            w.h = h
+        C = self.uplink(key)
+        m = C.compress(h - w.h - self.a * (w.g - w.h), key)
         w.h = h
-        self.Q.decompress_add(m, w.g, key)  # g_i += m_i
+        C.decompress_add(m, w.g, key)  # g_i += m_i
         return Message(m)
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
@@ -85,10 +92,7 @@ class DASHAMVR(AveragingMethod):
         return {"a": 1 / (2 * self.Q.omega(d, n) + 1)}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
-        variance = 0.0  # of one worker's difference of batch gradients
-        if self.batch is not None:
-            L_sample = known(self, "gamma", c, "L_sample")
-            variance = (1 - self.b) ** 2 * L_sample**2 / batch_size(self.batch, c.samples)
+        noise = (1 - self.b) ** 2 * variance(self, c, self.batch)
         a, _ = self.Q.ab(d, n)
-        spread = 96 * a * (2 * self.Q.omega(d, n) + 1) * (c.L_tilde**2 + variance)
-        return {"gamma": 1 / (c.L + sqrt(spread + 4 * variance / (self.b * n)))}
+        spread = 96 * a * (2 * self.Q.omega(d, n) + 1) * (c.L_tilde**2 + noise)
+        return {"gamma": 1 / (c.L + sqrt(spread + 4 * noise / (self.b * n)))}

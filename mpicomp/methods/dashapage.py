@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors import Compressor, Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
 from mpicomp.methods.checks import Step
-from mpicomp.methods.reduction import balance, known, probability
-from mpicomp.methods.stochastic import batch_size, gradient
+from mpicomp.methods.reduction import balance, probability, variance
+from mpicomp.methods.starts import STARTS, uplink_from
+from mpicomp.methods.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -26,13 +27,14 @@ class DASHAPAGE(AveragingMethod):
                    m_i = C_i(h_i^+ - h_i - a (g_i - h_i));   g_i += m_i
         all        g += mean m_i;   x^{k+2} = x^{k+1} - γ g
 
-    from g_i = h_i = 0.  J_i are ``batch`` = B samples that worker i draws in each round, the same for both
-    points.  g = mean g_i throughout.  a defaults to 1/(2ω + 1).
+    from g_i^0 = h_i^0 = ∇f_i(x^0), or another ``start`` of g_i, as for DASHA.  J_i are ``batch`` = B samples
+    that worker i draws in each round, the same for both points.  g = mean g_i throughout.  a defaults to
+    1/(2ω + 1).
 
     theory (constants as recalled): p = B/(m + B), m the samples of a worker, and gamma =
-    1/(L + √(48 A (2ω + 1) (L̃² + (1-p) L_sample²/B) + 2 (1-p) L_sample²/(p n B))), A of the AB-inequality, ω/n
-    for independent compressors.  The theorem has the largest constant of the f_ij for L_sample; its proof
-    needs that mean |∇f_ij(x) - ∇f_ij(y)|² ≤ L_sample² |x - y|².
+    1/(L + √(48 A (2ω + 1) (L̃² + (1-p) L_σ²/B) + 2 (1-p) L_σ²/(p n B))), A of the AB-inequality, ω/n for
+    independent compressors.  The theorem has the largest constant of the f_ij for L_σ; its proof needs that
+    the variance of ∇f_ij(x) - ∇f_ij(y) over the samples j is at most L_σ² |x - y|² in the mean over i.
 
     Differences from the paper: batches are drawn without replacement, and with batch=None, all samples, no
     variance is counted; the mean is broadcast and every rank takes the step.
@@ -44,11 +46,13 @@ class DASHAPAGE(AveragingMethod):
     p: Step = "theory"
     a: Step = None
     down: Sparse = Sparse()
+    start: str = "gradient"
 
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-PAGE"
     steps: ClassVar[tuple[str, ...]] = ("gamma", "p")
     fractions: ClassVar[tuple[str, ...]] = ("p", "a")
     counts: ClassVar[tuple[str, ...]] = ("batch",)
+    starts: ClassVar[tuple[str, ...]] = STARTS
 
     @dataclass
     class Replica:
@@ -61,8 +65,8 @@ class DASHAPAGE(AveragingMethod):
         g: Array
         h: Array
 
-    def uplink(self, key: Key) -> Unbiased:
-        return self.Q
+    def uplink(self, key: Key) -> Compressor:
+        return uplink_from(self.start, self.Q, key)
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         if key.round == 0 or key.shared("dasha/coin").coin(self.p):
@@ -70,9 +74,12 @@ class DASHAPAGE(AveragingMethod):
         else:
             after, before = (gradient(f, x, self.batch, key) for x in (r.x, r.previous))  # of the same J_i
             h = w.h + (after - before)
-        m = self.Q.compress(h - w.h - self.a * (w.g - w.h), key)
+        if key.round == 0 and self.start == "zero":
+            w.h = h
+        C = self.uplink(key)
+        m = C.compress(h - w.h - self.a * (w.g - w.h), key)
         w.h = h
-        self.Q.decompress_add(m, w.g, key)  # g_i += m_i
+        C.decompress_add(m, w.g, key)  # g_i += m_i
         return Message(m)
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
@@ -89,11 +96,8 @@ class DASHAPAGE(AveragingMethod):
             found["p"] = balance(self, c, self.batch)
         if isinstance(self.gamma, str):
             p = probability("p", self.p, found)
-            variance = 0.0  # of one worker's difference of batch gradients
-            if self.batch is not None:
-                L_sample = known(self, "gamma", c, "L_sample")
-                variance = (1 - p) * L_sample**2 / batch_size(self.batch, c.samples)
+            noise = (1 - p) * variance(self, c, self.batch)
             a, _ = self.Q.ab(d, n)
-            spread = 48 * a * (2 * self.Q.omega(d, n) + 1) * (c.L_tilde**2 + variance)
-            found["gamma"] = 1 / (c.L + sqrt(spread + 2 * variance / (p * n)))
+            spread = 48 * a * (2 * self.Q.omega(d, n) + 1) * (c.L_tilde**2 + noise)
+            found["gamma"] = 1 / (c.L + sqrt(spread + 2 * noise / (p * n)))
         return found

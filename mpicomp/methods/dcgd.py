@@ -11,6 +11,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message, Nothing
 from mpicomp.methods.checks import Step
+from mpicomp.methods.convexity import require_convex
 from mpicomp.methods.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -20,9 +21,10 @@ class DCGD(AveragingMethod):
     """Worker i sends C_i(∇f_i(x^k)); g^k is the mean of what arrives; x^{k+1} = x^k - γ g^k.
 
     With ``batch`` the gradient is the mean over that many samples of worker i, drawn anew in each round.
-    theory: gamma = 1/(L + 2 A L_max), A of the AB-inequality (ω/n for independent compressors): from
-    E|g|² ≤ |∇f|² + A mean |∇f_i|².  It converges to a neighbourhood of radius ∝ γ A mean |∇f_i(x*)|².
-    Samples of variance σ² (of a batch of b, σ²/b) widen it by γ (A + 1/n) σ²/b; the step is the same.
+    theory, for convex f_i: gamma = 1/(L + 2 A L_max), A of the AB-inequality (ω/n for independent
+    compressors): from E|g|² ≤ |∇f|² + A mean |∇f_i|².  It converges to a neighbourhood of radius
+    ∝ γ A mean |∇f_i(x*)|².  Samples of variance σ² (of a batch of b, σ²/b) widen it by γ (A + 1/n) σ²/b; the
+    step is the same.
 
     Differences from the paper: the server broadcasts g^k and not x^{k+1}; every rank takes the step.
     """
@@ -50,4 +52,6 @@ class DCGD(AveragingMethod):
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         a, _ = self.Q.ab(d, n)
+        if a:  # else it is GD
+            require_convex(self, c)
         return {"gamma": 1 / (c.L + 2 * a * c.L_max)}

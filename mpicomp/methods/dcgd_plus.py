@@ -8,6 +8,7 @@ from typing import ClassVar
 from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.methods.checks import Step
+from mpicomp.methods.convexity import require_convex
 from mpicomp.methods.dcgd import DCGD
 from mpicomp.methods.whitening import WhitenedMethod
 from mpicomp.problems.base import Constants
@@ -23,7 +24,8 @@ class DCGDPlus(WhitenedMethod):
 
     C_i: whitened sparsification ``Importance``, ``RandK``, ``Bernoulli``; quantisation ``VaryingSteps``,
     ``BlockSteps``, both with steps made for L_i; or any other unbiased compressor.
-    theory (as recalled): gamma = 1/(L + 2𝓛_max/n).  It converges to a neighbourhood, as DCGD does.
+    theory (as recalled, for convex f_i): gamma = 1/(L + 2𝓛_max/n).  It converges to a neighbourhood, as
+    DCGD does.
 
     Differences from the papers: the server broadcasts the mean and not x^{k+1}; every rank takes the step.
     """
@@ -46,5 +48,6 @@ class DCGDPlus(WhitenedMethod):
         return DCGD(Q, gamma=self.gamma, down=self.down)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        require_convex(self, c)
         spread, _ = self.spread(c, d, n)
         return {"gamma": 1 / (c.L + 2 * spread)}

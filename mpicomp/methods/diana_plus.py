@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
-from mpicomp.errors import ConfigError
 from mpicomp.methods.checks import Step
+from mpicomp.methods.convexity import require_convex
 from mpicomp.methods.diana import DIANA
 from mpicomp.methods.whitening import WhitenedMethod
 from mpicomp.problems.base import Constants
@@ -52,7 +52,7 @@ class DIANAPlus(WhitenedMethod):
         return DIANA(Q, gamma=self.gamma, alpha=self.alpha, down=self.down)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
-        if c.mu is None:
-            raise ConfigError("DIANA+ is for convex f: give gamma and alpha as numbers, or take diana.")
+        if isinstance(self.gamma, str):
+            require_convex(self, c)
         spread, omega = self.spread(c, d, n)
         return {"gamma": 1 / (c.L + 6 * spread), "alpha": 1 / (1 + omega)}

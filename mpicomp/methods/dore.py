@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpicomp.compressors import Unbiased
+from mpicomp.compressors import Compressor, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import mean
 from mpicomp.methods.base import Message, Method
 from mpicomp.methods.checks import Step
+from mpicomp.methods.convexity import require_convex
+from mpicomp.methods.starts import STARTS, rate_from, uplink_from
 from mpicomp.methods.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -26,7 +28,8 @@ class Dore(Method):
                    q = -γ g + η e;   e = q - C(q)
         all        x^{k+1} = x^k + β C(q)
 
-    g_i is ∇f_i, or its mean over ``batch`` samples; C is ``down``.  h = mean h_i throughout.
+    from h_i = 0, or another ``start`` (``mpicomp.methods.starts``).  g_i is ∇f_i, or its mean over ``batch``
+    samples; C is ``down``.  h = mean h_i throughout.
     alpha defaults to 1/(1 + ω), beta and eta to 1/(1 + ω'), ω' of C; the paper's experiments have β = η = 1.
     theory: gamma = (1 - η(1 + ω')/2) / (β (1 + ω') (1 + 6A) L_max) for convex f_i and η < 2/(1 + ω'); A is
     that of the AB-inequality.  Not the paper's: DIANA's proof with E‖C(q)‖² ≤ (1 + ω')‖q‖², where
@@ -42,11 +45,13 @@ class Dore(Method):
     beta: Step = None
     eta: Step = None
     batch: int | float | None = None
+    start: str = "zero"
 
     paper: ClassVar[str] = "Liu, Li, Tang, Yan, Double residual compression (AISTATS 2020)"
     fractions: ClassVar[tuple[str, ...]] = ("alpha", "beta", "eta")
     zeros: ClassVar[tuple[str, ...]] = ("eta",)
     counts: ClassVar[tuple[str, ...]] = ("batch",)
+    starts: ClassVar[tuple[str, ...]] = STARTS
 
     @dataclass
     class Replica:
@@ -61,15 +66,22 @@ class Dore(Method):
     class Worker:
         h: Array
 
+    def uplink(self, key: Key) -> Compressor:
+        return uplink_from(self.start, self.Q, key)
+
+    def _rate(self, key: Key) -> float:
+        return rate_from(self.start, self.alpha, key)
+
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        m = self.Q.compress_difference(gradient(f, r.x, self.batch, key), w.h, key)
-        self.Q.decompress_add(m, w.h, key, self.alpha)  # h_i += α m_i
+        C = self.uplink(key)
+        m = C.compress_difference(gradient(f, r.x, self.batch, key), w.h, key)
+        C.decompress_add(m, w.h, key, self._rate(key))  # h_i += α m_i
         return Message(m)
 
     def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        m = mean(ups, self.Q, r.x, 1 / key.n)
+        m = mean(ups, self.uplink(key), r.x, 1 / key.n)
         s.e = self.eta * s.e - self.gamma * (s.h + m)  # q = -γ g + η e
-        s.h += self.alpha * m
+        s.h += self._rate(key) * m
         q = self.down.compress(s.e, key)
         self.down.decompress_add(q, s.e, key, -1.0)  # e = q - C(q)
         return Message(q)
@@ -78,13 +90,17 @@ class Dore(Method):
         self.down.decompress_add(down.m, r.x, key, self.beta)  # x^{k+1} = x^k + β C(q)
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return self.Q.paper_bits(up.m, d)
+        return self.uplink(key).paper_bits(up.m, d, key)
+
+    def paper_bits_down(self, down: Message, d: int, key: Key) -> int:
+        return self.down.paper_bits(down.m, d, key)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         shrink = 1 / (1 + self.down.omega(d, n))
         return {"alpha": 1 / (1 + self.Q.omega(d, n)), "beta": shrink, "eta": shrink}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        require_convex(self, c)
         spread, (a, _) = 1 + self.down.omega(d, n), self.Q.ab(d, n)
         if self.eta * spread >= 2:
             raise ConfigError(

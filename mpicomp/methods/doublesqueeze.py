@@ -71,7 +71,10 @@ class DoubleSqueeze(Method):
         self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ C'(v)
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return self.C.paper_bits(up.m, d)
+        return self.C.paper_bits(up.m, d, key)
+
+    def paper_bits_down(self, down: Message, d: int, key: Key) -> int:
+        return self.down.paper_bits(down.m, d, key)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         gamma = 1 / (10 * c.L)

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Contractive, Sparse
+from mpicomp.compressors import Compressor, Contractive, Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
 from mpicomp.methods.checks import Step
+from mpicomp.methods.convexity import curvature
+from mpicomp.methods.starts import ESTIMATES, uplink_from
 from mpicomp.methods.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -21,11 +23,16 @@ from mpicomp.problems.base import Constants, Objective
 class EF21(AveragingMethod):
     """Algorithm 2::
 
-        worker i   c_i = C(∇f_i(x^k) - g_i^{k-1});   g_i^k = g_i^{k-1} + c_i       (g_i^{-1} = 0)
+        worker i   c_i = C(∇f_i(x^k) - g_i^{k-1});   g_i^k = g_i^{k-1} + c_i
         all        g^k = g^{k-1} + mean c_i;   x^{k+1} = x^k - γ g^k
 
+    from g_i^0 = C(∇f_i(x^0)); with start="gradient" from g_i^0 = ∇f_i(x^0), sent whole.
     g = mean g_i throughout.
-    theory: gamma = 1/(L + L̃ √(β/θ)), Theorem 1, √(β/θ) = √(1-α)/(1 - √(1-α)).
+    theory: gamma = 1/(L + L̃ √(β/θ)), Theorem 1, θ = 1 - √(1-α), √(β/θ) = √(1-α)/θ.
+    mu          a constant of the Polyak-Łojasiewicz condition |∇f|² ≥ 2μ (f - f*), as a number or "theory",
+                that of the problem's strong convexity; 0 for none.  With it theory is
+                gamma = min{1/(L + L̃ √(2β/θ)), θ/(2μ)}, Theorem 2 (as recalled), and Ψ^k ≤ (1 - γμ)^k Ψ^0 for
+                Ψ = f(x^k) - f* + (γ/θ) mean |g_i^k - ∇f_i(x^k)|².
     With ``batch``, the mean over that many samples for ∇f_i, it is EF21-SGD, and theory is still that of full
     gradients.  Where the noise is large, EF21-SGDM is the method to take.
 
@@ -36,9 +43,14 @@ class EF21(AveragingMethod):
     gamma: Step = "theory"
     batch: int | float | None = None
     down: Sparse = Sparse()
+    start: str = "compressed"
+    mu: Step = 0.0
 
     paper: ClassVar[str] = "Richtárik, Sokolov, Fatkhullin, EF21 (NeurIPS 2021), Algorithm 2"
+    steps: ClassVar[tuple[str, ...]] = ("gamma", "mu")
+    zeros: ClassVar[tuple[str, ...]] = ("mu",)
     counts: ClassVar[tuple[str, ...]] = ("batch",)
+    starts: ClassVar[tuple[str, ...]] = ESTIMATES
 
     @dataclass
     class Replica:
@@ -50,14 +62,15 @@ class EF21(AveragingMethod):
         g: Array
         e: Array  # ∇f_i(x^k) - g_i^k
 
-    def uplink(self, key: Key) -> Contractive:
-        return self.C
+    def uplink(self, key: Key) -> Compressor:
+        return uplink_from(self.start, self.C, key)
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         w.e = gradient(f, r.x, self.batch, key) - w.g
-        c = self.C.compress(w.e, key)
-        self.C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
-        self.C.decompress_add(c, w.e, key, -1.0)
+        C = self.uplink(key)
+        c = C.compress(w.e, key)
+        C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
+        C.decompress_add(c, w.e, key, -1.0)
         return Message(c)
 
     def residual(self, w: Worker) -> Array:
@@ -69,4 +82,8 @@ class EF21(AveragingMethod):
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         root = sqrt(1 - self.C.alpha(d, n))
-        return {"gamma": 1 / (c.L + c.L_tilde * root / (1 - root))}
+        theta, spread = 1 - root, c.L_tilde * root / (1 - root)
+        if self.mu == 0:
+            return {"gamma": 1 / (c.L + spread)}
+        mu = curvature(self, self.mu, c, "leave mu at 0")
+        return {"gamma": min(1 / (c.L + sqrt(2) * spread), theta / (2 * mu)), "mu": c.mu or 0.0}

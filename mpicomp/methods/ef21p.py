@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Contractive, Identity, Unbiased
+from mpicomp.compressors import Compressor, Contractive, Identity, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import mean
 from mpicomp.methods.base import Message, Method
 from mpicomp.methods.checks import Step
+from mpicomp.methods.convexity import require_convex
+from mpicomp.methods.starts import STARTS, rate_from, uplink_from
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -25,18 +27,24 @@ class EF21P(Method):
                    x^{k+1} = x^k - γ g;   P = C(x^{k+1} - w^k)
         all        w^{k+1} = w^k + P
 
-    Q = Identity() is plain EF21-P.  beta defaults to 1/(1 + ω).  The run reports w.
-    theory (constants as recalled): gamma = min{n/(160 ω L_max), √(nα)/(20 √ω L̃), α/(100 L), 1/((1+ω) μ)}.
+    from w = x = x⁰ and h_i = 0, or another ``start`` (``mpicomp.methods.starts``).  Q = Identity() is plain
+    EF21-P.  beta defaults to 1/(1 + ω).  The run reports x, of which the theorem speaks.
+    theory (constants as recalled), for convex f_i: gamma = min{1/(160 A L_max), √(α/A)/(20 L̃), α/(100 L),
+    1/((1+ω) μ)}, A of the AB-inequality, the paper's ω/n for independent compressors.  Without compression
+    up it is enough that f is convex.
     """
 
     C: Contractive
     Q: Unbiased = Identity()
     gamma: Step = "theory"
     beta: Step = None
+    start: str = "zero"
 
     paper: ClassVar[str] = "Gruntkowska, Tyurin, Richtárik, EF21-P and friends (ICML 2023), Algorithm 1"
     fractions: ClassVar[tuple[str, ...]] = ("beta",)
+    starts: ClassVar[tuple[str, ...]] = STARTS
     iterate: ClassVar[str] = "w"
+    model: ClassVar[str | None] = "x"
     at_x0: ClassVar[tuple[str, ...]] = ("x",)
 
     @dataclass
@@ -52,31 +60,43 @@ class EF21P(Method):
     class Worker:
         h: Array
 
+    def uplink(self, key: Key) -> Compressor:
+        return uplink_from(self.start, self.Q, key)
+
+    def _rate(self, key: Key) -> float:
+        return rate_from(self.start, self.beta, key)
+
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        m = self.Q.compress_difference(f.grad(r.w), w.h, key)
-        self.Q.decompress_add(m, w.h, key, self.beta)  # h_i += β m_i
+        C = self.uplink(key)
+        m = C.compress_difference(f.grad(r.w), w.h, key)
+        C.decompress_add(m, w.h, key, self._rate(key))  # h_i += β m_i
         return Message(m)
 
     def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        m = mean(ups, self.Q, r.w, 1 / key.n)
+        m = mean(ups, self.uplink(key), r.w, 1 / key.n)
         s.x -= self.gamma * (s.h + m)  # x^{k+1} = x^k - γ g
-        s.h += self.beta * m
+        s.h += self._rate(key) * m
         return Message(self.C.compress(s.x - r.w, key))  # P
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         self.C.decompress_add(down.m, r.w, key)  # w^{k+1} = w^k + P
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return self.Q.paper_bits(up.m, d)
+        return self.uplink(key).paper_bits(up.m, d, key)
+
+    def paper_bits_down(self, down: Message, d: int, key: Key) -> int:
+        return self.C.paper_bits(down.m, d, key)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         return {"beta": 1 / (1 + self.Q.omega(d, n))}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         alpha, omega = self.C.alpha(d, n), self.Q.omega(d, n)
+        require_convex(self, c, every=omega > 0)
         bounds = [alpha / (100 * c.L)]
         if omega:
-            bounds += [n / (160 * omega * c.L_max), sqrt(n * alpha / omega) / (20 * c.L_tilde)]
+            joint = n * self.Q.ab(d, n)[0]  # ω for independent draws
+            bounds += [n / (160 * joint * c.L_max), sqrt(n * alpha / joint) / (20 * c.L_tilde)]
         if c.mu:
             bounds += [1 / ((1 + omega) * c.mu)]
         return {"gamma": min(bounds)}

@@ -10,11 +10,12 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp.coding.bits import Bytes
-from mpicomp.compressors import Contractive, Sparse
+from mpicomp.compressors import Compressor, Contractive, Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method
 from mpicomp.methods.checks import Step
+from mpicomp.methods.starts import ESTIMATES, uplink_from
 from mpicomp.problems.base import Constants, Objective
 
 LOSSLESS = Sparse()
@@ -24,10 +25,12 @@ LOSSLESS = Sparse()
 class EF21Plus(Method):
     """Algorithm 3::
 
-        worker i   c_i = C(∇f_i(x^k) - g_i^{k-1}),   b_i = C(∇f_i(x^k))       (g_i^{-1} = 0)
+        worker i   c_i = C(∇f_i(x^k) - g_i^{k-1}),   b_i = C(∇f_i(x^k))
                    g_i^k = g_i^{k-1} + c_i  or  b_i,  whichever is nearer to ∇f_i(x^k); the former if equal
         all        g^k = mean g_i^k;   x^{k+1} = x^k - γ g^k
 
+    from g_i^0 = C(∇f_i(x^0)), the better of two draws where C is random; with start="gradient" from
+    g_i^0 = ∇f_i(x^0), sent whole.
     theory: that of EF21, whose estimate is never the nearer one; gamma = 1/(L + L̃ √(1-α)/(1 - √(1-α))).
 
     The wire.  To put b_i in the place of g_i^{k-1} one has to know that vector.  In the paper the server
@@ -42,8 +45,10 @@ class EF21Plus(Method):
     C: Contractive
     gamma: Step = "theory"
     down: Sparse = Sparse()
+    start: str = "compressed"
 
     paper: ClassVar[str] = "Richtárik, Sokolov, Fatkhullin, EF21 (NeurIPS 2021), Algorithm 3"
+    starts: ClassVar[tuple[str, ...]] = ESTIMATES
 
     @dataclass
     class Replica:
@@ -60,29 +65,32 @@ class EF21Plus(Method):
         old: Bytes  # what g_i was, where m is b_i; empty where m is c_i
         m: Bytes
 
+    def _uplink(self, key: Key) -> Compressor:
+        return uplink_from(self.start, self.C, key)
+
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Up:
-        fresh = key.named("fresh")
+        C, fresh = self._uplink(key), key.named("fresh")
         b_error = f.grad(r.x)
         c_error = b_error - w.g
-        b, c = self.C.compress(b_error, fresh), self.C.compress(c_error, key)
-        self.C.decompress_add(b, b_error, fresh, -1.0)
-        self.C.decompress_add(c, c_error, key, -1.0)
+        b, c = C.compress(b_error, fresh), C.compress(c_error, key)
+        C.decompress_add(b, b_error, fresh, -1.0)
+        C.decompress_add(c, c_error, key, -1.0)
         if np.sum(c_error * c_error) <= np.sum(b_error * b_error):
             w.e = c_error
-            self.C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
+            C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
             return self.Up(np.empty(0, np.uint8), c)
         w.e, old = b_error, LOSSLESS.compress(w.g, key)
         w.g = np.zeros_like(w.g)
-        self.C.decompress_add(b, w.g, fresh)  # g_i^k = b_i
+        C.decompress_add(b, w.g, fresh)  # g_i^k = b_i
         return self.Up(old, b)
 
     def server_step(self, s: object, r: Replica, ups: Iterable[tuple[Key, Up]], key: Key) -> Message:
-        mean = np.zeros_like(r.x)  # of g_i^k - g_i^{k-1}
+        C, mean = self._uplink(key), np.zeros_like(r.x)  # of g_i^k - g_i^{k-1}
         for k, up in ups:
             if len(up.old):
                 LOSSLESS.decompress_add(up.old, mean, k, -1 / k.n)
                 k = k.named("fresh")
-            self.C.decompress_add(up.m, mean, k, 1 / k.n)
+            C.decompress_add(up.m, mean, k, 1 / k.n)
         return Message(self.down.compress(mean, key))
 
     def residual(self, w: Worker) -> Array:
@@ -93,7 +101,10 @@ class EF21Plus(Method):
         r.x -= self.gamma * r.g  # x^{k+1} = x^k - γ g^k
 
     def paper_bits(self, up: Up, d: int, key: Key) -> int:
-        return self.C.paper_bits(up.m, d) + 1
+        return self._uplink(key).paper_bits(up.m, d, key.named("fresh") if len(up.old) else key) + 1
+
+    def paper_bits_down(self, down: Message, d: int, key: Key) -> int:
+        return self.down.paper_bits(down.m, d, key)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         root = sqrt(1 - self.C.alpha(d, n))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpicomp.compressors import Contractive, Sparse
+from mpicomp.compressors import Compressor, Contractive, Sparse
 from mpicomp.compressors.base import Array, check_probability
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
 from mpicomp.methods.checks import Step
+from mpicomp.methods.starts import ESTIMATES, uplink_from
 from mpicomp.methods.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -21,11 +22,12 @@ class EF21SGD2M(AveragingMethod):
 
         worker i   v_i^k = (1 - η) v_i^{k-1} + η s_i^k                       (v_i^0 = u_i^0 = s_i^0)
                    u_i^k = (1 - η) u_i^{k-1} + η v_i^k
-                   c_i = C(u_i^k - g_i^{k-1});   g_i^k = g_i^{k-1} + c_i     (g_i^{-1} = 0)
+                   c_i = C(u_i^k - g_i^{k-1});   g_i^k = g_i^{k-1} + c_i     (g_i^0 = s_i^0)
         all        g^k = g^{k-1} + mean c_i;   x^{k+1} = x^k - γ g^k
 
-    g = mean g_i throughout.  What is compressed changes by η² of a fresh batch, so that even less noise
-    reaches the compressor.  eta: as for EF21-SGDM; eta = 1 is EF21-SGD.
+    s_i^0 is sent whole; with start="compressed", g_i^0 = C(s_i^0) is sent.  g = mean g_i throughout.  What is
+    compressed changes by η² of a fresh batch, so that even less noise reaches the compressor.
+    eta: as for EF21-SGDM; eta = 1 is EF21-SGD.
     theory (constants as recalled): gamma = min{α/(60 L̃), η/(16 L)}.
 
     Differences from the paper: as for EF21-SGDM.
@@ -36,9 +38,11 @@ class EF21SGD2M(AveragingMethod):
     eta: float = 0.1
     batch: int | float | None = None
     down: Sparse = Sparse()
+    start: str = "gradient"
 
     paper: ClassVar[str] = "Fatkhullin, Tyurin, Richtárik, Momentum provably improves EF (NeurIPS 2023)"
     counts: ClassVar[tuple[str, ...]] = ("batch",)
+    starts: ClassVar[tuple[str, ...]] = ESTIMATES
 
     @dataclass
     class Replica:
@@ -55,8 +59,8 @@ class EF21SGD2M(AveragingMethod):
         super().__post_init__()
         check_probability("eta", self.eta)
 
-    def uplink(self, key: Key) -> Contractive:
-        return self.C
+    def uplink(self, key: Key) -> Compressor:
+        return uplink_from(self.start, self.C, key)
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         s = gradient(f, r.x, self.batch, key)
@@ -65,8 +69,9 @@ class EF21SGD2M(AveragingMethod):
         else:
             w.v = (1 - self.eta) * w.v + self.eta * s
             w.u = (1 - self.eta) * w.u + self.eta * w.v
-        c = self.C.compress_difference(w.u, w.g, key)
-        self.C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
+        C = self.uplink(key)
+        c = C.compress_difference(w.u, w.g, key)
+        C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
         return Message(c)
 
     def residual(self, w: Worker) -> Array:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpicomp.compressors import Contractive, Sparse
+from mpicomp.compressors import Compressor, Contractive, Sparse
 from mpicomp.compressors.base import Array, check_probability
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
 from mpicomp.methods.checks import Step
+from mpicomp.methods.starts import ESTIMATES, uplink_from
 from mpicomp.methods.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -20,18 +21,19 @@ class EF21SGDM(AveragingMethod):
     """Algorithm 1, with s_i^k the gradient of f_i at x^k on a batch::
 
         worker i   v_i^k = (1 - η) v_i^{k-1} + η s_i^k                       (v_i^0 = s_i^0)
-                   c_i = C(v_i^k - g_i^{k-1});   g_i^k = g_i^{k-1} + c_i     (g_i^{-1} = 0)
+                   c_i = C(v_i^k - g_i^{k-1});   g_i^k = g_i^{k-1} + c_i     (g_i^0 = s_i^0)
         all        g^k = g^{k-1} + mean c_i;   x^{k+1} = x^k - γ g^k
 
-    g = mean g_i throughout.  eta = 1 is EF21-SGD, and with full gradients (batch=None) it is EF21.
+    s_i^0 is sent whole; with start="compressed", g_i^0 = C(s_i^0) is sent.  g = mean g_i throughout.
+    eta = 1 is EF21-SGD, and with full gradients (batch=None) it is EF21.
     eta: the best for T rounds, from the theorem's bound as recalled, is the least of 1, (n a/T)^{1/2},
     (α a/T)^{1/3} and (α² a/T)^{1/4}, with a = L (f(x^0) - f*)/σ².  Neither T nor σ need be known, so eta is
     a number.  v averages over about 2/η - 1 rounds, 19 for the default; less noise or fewer rounds ask for
     a larger eta, at most 1.
     theory (constants as recalled): gamma = min{α/(20 L̃), η/(7 L)}.
 
-    Differences from the paper: round 0 sends C(s_i^0), and not s_i^0 whole nor of a larger batch; the mean
-    is broadcast and every rank takes the step.
+    Differences from the paper: s_i^0 is of a batch like all others, and not of a larger one; the mean is
+    broadcast and every rank takes the step.
     """
 
     C: Contractive
@@ -39,9 +41,11 @@ class EF21SGDM(AveragingMethod):
     eta: float = 0.1
     batch: int | float | None = None
     down: Sparse = Sparse()
+    start: str = "gradient"
 
     paper: ClassVar[str] = "Fatkhullin, Tyurin, Richtárik, Momentum provably improves EF (NeurIPS 2023)"
     counts: ClassVar[tuple[str, ...]] = ("batch",)
+    starts: ClassVar[tuple[str, ...]] = ESTIMATES
 
     @dataclass
     class Replica:
@@ -57,14 +61,15 @@ class EF21SGDM(AveragingMethod):
         super().__post_init__()
         check_probability("eta", self.eta)
 
-    def uplink(self, key: Key) -> Contractive:
-        return self.C
+    def uplink(self, key: Key) -> Compressor:
+        return uplink_from(self.start, self.C, key)
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         s = gradient(f, r.x, self.batch, key)
         w.v = s if key.round == 0 else (1 - self.eta) * w.v + self.eta * s
-        c = self.C.compress_difference(w.v, w.g, key)
-        self.C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
+        C = self.uplink(key)
+        c = C.compress_difference(w.v, w.g, key)
+        C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
         return Message(c)
 
     def residual(self, w: Worker) -> Array:

@@ -13,6 +13,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
 from mpicomp.methods.checks import Step
+from mpicomp.methods.convexity import curvature
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -28,7 +29,12 @@ class MARINA(AveragingMethod):
     p defaults to (mean bytes of Q) / (bytes of ``sync``), ζ/d of the paper for sparsifiers: dense and
     compressed messages then cost the same on average.
     theory: gamma = 1/(L + √((1-p)/p ((A - B) L_+² + B L_±²))), Szlendak, Tyurin, Richtárik (2022),
-    Theorem 4; for independent compressors it is Theorem 2.1 of Gorbunov et al. with L_+ for L.
+    Theorem 4; for independent compressors it is Theorem 2.1 of Gorbunov et al. with L_+ for L.  Where L_± is
+    a bound alone, and that near L_+, as for GLMs, PermK gains next to nothing by it: tune gamma there.
+    mu          a constant of the Polyak-Łojasiewicz condition |∇f|² ≥ 2μ (f - f*), as a number or "theory",
+                that of the problem's strong convexity; 0 for none.  With it theory (as recalled) is
+                gamma = min{1/(L + √(2 (1-p)/p ((A - B) L_+² + B L_±²))), p/(2μ)}, and
+                E f(x^k) - f* ≤ (1 - γμ)^k (f(x^0) - f*).
 
     Differences from the paper: the mean is broadcast and every rank forms g and takes the step.
     """
@@ -38,8 +44,11 @@ class MARINA(AveragingMethod):
     p: Step = None
     sync: Identity = Identity()
     down: Sparse = Sparse()
+    mu: Step = 0.0
 
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithm 1"
+    steps: ClassVar[tuple[str, ...]] = ("gamma", "mu")
+    zeros: ClassVar[tuple[str, ...]] = ("mu",)
     fractions: ClassVar[tuple[str, ...]] = ("p",)
 
     @dataclass
@@ -75,4 +84,7 @@ class MARINA(AveragingMethod):
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         a, b = self.Q.ab(d, n)
         spread = (1 - self.p) / self.p * ((a - b) * c.L_plus**2 + b * c.L_pm**2)
-        return {"gamma": 1 / (c.L + sqrt(spread))}
+        if self.mu == 0:
+            return {"gamma": 1 / (c.L + sqrt(spread))}
+        mu = curvature(self, self.mu, c, "leave mu at 0")
+        return {"gamma": min(1 / (c.L + sqrt(2 * spread)), self.p / (2 * mu)), "mu": c.mu or 0.0}

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Unbiased
+from mpicomp.compressors import Compressor, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import mean
 from mpicomp.methods.base import Message, Method
 from mpicomp.methods.checks import Step
+from mpicomp.methods.convexity import require_convex
+from mpicomp.methods.starts import STARTS, rate_from, uplink_from
 from mpicomp.methods.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -25,9 +27,10 @@ class MCM(Method):
         server     g = h + mean m_i;   h += α mean m_i;   x^{k+1} = x^k - γ g;   Ω = C(x^{k+1} - H)
         all        w^{k+1} = H + Ω;   H += α' Ω
 
-    from w = H = x⁰.  g_i is ∇f_i, or its mean over ``batch`` samples.  C is ``down``, α' is ``alpha_down``.
-    h = mean h_i throughout; the run reports w.  alpha defaults to 1/(2(1 + ω)), alpha_down to
-    1/(2(1 + ω')), ω' of C.
+    from w = H = x⁰ and h_i = g_i(x⁰), which round 0 sends whole as in the authors' code, or from another
+    ``start`` (``mpicomp.methods.starts``); h = mean h_i throughout.  g_i is ∇f_i, or its mean over ``batch``
+    samples.  C is ``down``, α' is ``alpha_down``.  alpha defaults to 1/(2(1 + ω)), alpha_down to
+    1/(2(1 + ω')), ω' of C.  The run reports x, the preserved model, of which the theorem speaks.
     theory: gamma = 2/(K + √(K² + 40 ω' L K/α'²)), K = (1 + 6A) L_max, for convex f_i, α ≤ 1/(1 + ω) and
     α' ≤ 1/(2(1 + ω')); A is that of the AB-inequality.  It follows as DIANA's step does, which is 1/K, with
     ‖x - H‖² in the Lyapunov function; the paper's constants may be larger.
@@ -42,11 +45,14 @@ class MCM(Method):
     alpha: Step = None
     alpha_down: Step = None
     batch: int | float | None = None
+    start: str = "gradient"
 
     paper: ClassVar[str] = "Philippenko, Dieuleveut, Preserved central model (NeurIPS 2021), Algorithm 1"
     fractions: ClassVar[tuple[str, ...]] = ("alpha", "alpha_down")
     counts: ClassVar[tuple[str, ...]] = ("batch",)
+    starts: ClassVar[tuple[str, ...]] = STARTS
     iterate: ClassVar[str] = "w"
+    model: ClassVar[str | None] = "x"
     at_x0: ClassVar[tuple[str, ...]] = ("H", "x")
 
     @dataclass
@@ -63,15 +69,22 @@ class MCM(Method):
     class Worker:
         h: Array
 
+    def uplink(self, key: Key) -> Compressor:
+        return uplink_from(self.start, self.Q, key)
+
+    def _rate(self, key: Key) -> float:
+        return rate_from(self.start, self.alpha, key)
+
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        m = self.Q.compress_difference(gradient(f, r.w, self.batch, key), w.h, key)
-        self.Q.decompress_add(m, w.h, key, self.alpha)  # h_i += α m_i
+        C = self.uplink(key)
+        m = C.compress_difference(gradient(f, r.w, self.batch, key), w.h, key)
+        C.decompress_add(m, w.h, key, self._rate(key))  # h_i += α m_i
         return Message(m)
 
     def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        m = mean(ups, self.Q, r.w, 1 / key.n)
+        m = mean(ups, self.uplink(key), r.w, 1 / key.n)
         s.x -= self.gamma * (s.h + m)  # x^{k+1} = x^k - γ g
-        s.h += self.alpha * m
+        s.h += self._rate(key) * m
         return Message(self.down.compress_difference(s.x, r.H, key))  # Ω
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
@@ -80,13 +93,17 @@ class MCM(Method):
         self.down.decompress_add(down.m, r.H, key, self.alpha_down)  # H += α' Ω
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return self.Q.paper_bits(up.m, d)
+        return self.uplink(key).paper_bits(up.m, d, key)
+
+    def paper_bits_down(self, down: Message, d: int, key: Key) -> int:
+        return self.down.paper_bits(down.m, d, key)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         omega, omega_down = self.Q.omega(d, n), self.down.omega(d, n)
         return {"alpha": 1 / (2 * (1 + omega)), "alpha_down": 1 / (2 * (1 + omega_down))}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        require_convex(self, c)
         omega, (a, _) = self.down.omega(d, n), self.Q.ab(d, n)
         K = (1 + 6 * a) * c.L_max
         return {"gamma": 2 / (K + sqrt(K**2 + 40 * omega * c.L * K / self.alpha_down**2))}

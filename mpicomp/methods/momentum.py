@@ -48,7 +48,10 @@ class Original:
 @dataclass(frozen=True)
 class Refined:
     """He, Huang, Yuan, arXiv 2305.16297: θ2 = 1/(3√n + 3n/ω), θ1 = √(μ/L)/3, γ = η/(2θ1 + ημ),
-    β = 2θ1 γ/η, and their limits for ω = 0.  For independent compressors alone."""
+    β = 2θ1 γ/η, and their limits for ω = 0.
+
+    The theorem is for independent compressors, and n enters through the variance ω/n of their mean alone.
+    For others that is A, so n is ω/A, the number of independent ones that would have it: 1 for one mask."""
 
     omega: float
     joint: float
@@ -59,7 +62,7 @@ class Refined:
         return 1 / (1 + self.omega)
 
     def eta(self, c: Constants, p: float) -> float:
-        """n θ2/(120 ω L)."""
+        """n θ2/(120 ω L), n for ω/A."""
         return 1 / (c.L * self._inverse())
 
     def weights(self, eta: float, mu: float, p: float) -> Weights:
@@ -70,11 +73,15 @@ class Refined:
         return Weights(theta1, self._theta2(), gamma, 2 * theta1 / (2 * theta1 + step))
 
     def _theta2(self) -> float:
-        return 1 / (3 * sqrt(self.n) + 3 * self.n / self.omega) if self.omega else 0.0
+        return 1 / (3 * sqrt(self._workers()) + 3 * self._workers() / self.omega) if self.omega else 0.0
 
     def _inverse(self) -> float:
         """1/(η L) = 120 ω/(n θ2), whose limit for ω = 0 is 360."""
-        return 120 * self.omega / (self.n * self._theta2()) if self.omega else 360.0
+        return 120 * self.omega / (self._workers() * self._theta2()) if self.omega else 360.0
+
+    def _workers(self) -> float:
+        """ω/A."""
+        return self.n * self.omega / self.joint
 
 
 PARAMETERS: dict[str, type[Original] | type[Refined]] = {"original": Original, "refined": Refined}

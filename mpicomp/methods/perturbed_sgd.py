@@ -120,7 +120,10 @@ class PerturbedSGD(Method):
         return w.e
 
     def paper_bits(self, up: Up, d: int, key: Key) -> int:
-        return self.dense.paper_bits(up.e, d) if len(up.e) else self.C.paper_bits(up.m, d)
+        return self.dense.paper_bits(up.e, d, key) if len(up.e) else self.C.paper_bits(up.m, d, key)
+
+    def paper_bits_down(self, down: Message, d: int, key: Key) -> int:
+        return self.down.paper_bits(down.m, d, key)
 
     def defaults(self, d: int, n: int) -> dict[str, Any]:
         return {"I_reset": None, "R": None}  # for never

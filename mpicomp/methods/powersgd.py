@@ -25,19 +25,22 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class PowerSGD(Method):
-    """Algorithms 1 and 2, without momentum.  Vectors are matrices of ``rows`` rows, row after row, P and Q
+    """Algorithms 1 and 2.  Vectors are matrices of ``rows`` rows, row after row, P and Q
     have r columns, and a step takes two rounds::
 
         even   worker i   M_i = e_i + s_i;   P_i = M_i Q       (s_i a stochastic gradient at x)
                all        P = the columns of mean P_i, made orthonormal
         odd    worker i   Q_i = M_i' P;   e_i = M_i - P Q_i'
-               all        Q = mean Q_i;   x = x - γ P Q'
+               all        Q = mean Q_i;   Δ = P Q';   x = x - γ Δ
+               or         with ``momentum`` λ > 0, m = λ m + Δ;   x = x - γ (Δ + m)
 
-    The virtual iterate x - γ mean e_i is that of SGD; and as P is common to all, x is what one worker with
-    the mean gradient would find.  (e_i = M_i - P Q' has the same mean, but an e_i then grows for ever where
-    its gradients differ from the mean.)  Q, the warm start, is made orthonormal before it is used, which
-    changes P in its rounding alone and keeps P_i of the size of M_i.  A column of Q without a direction of
-    its own, as all are at the start, is drawn anew, by all ranks alike.
+    The momentum is as the algorithm has it: where Δ hardly changes, a step is γ (1 + 1/(1 - λ)) Δ, and so
+    2γ Δ for a small λ; λ = 0 stands for no momentum.  Without, the virtual iterate x - γ mean e_i is that of
+    SGD.  As P is common to all, x is what one worker with the mean gradient would find.  (e_i = M_i - P Q'
+    has the same mean, but an e_i then grows for ever where its gradients differ from the mean.)  Q, the warm
+    start, is made orthonormal before it is used, which changes P in its rounding alone and keeps P_i of the
+    size of M_i.  A column of Q without a direction of its own, as all are at the start, is drawn anew, by all
+    ranks alike.
     One iteration from a warm start has no contraction factor for every M, so no theorem gives gamma.
 
     Differences from the paper: the server takes the means; x is one matrix, not one for each layer, and
@@ -50,6 +53,7 @@ class PowerSGD(Method):
     batch: int | float | None = None
     values: str = "f4"
     down: Sparse = Sparse()
+    momentum: float = 0.0
 
     paper: ClassVar[str] = "Vogels, Karimireddy, Jaggi, PowerSGD (NeurIPS 2019), Algorithms 1 and 2"
     counts: ClassVar[tuple[str, ...]] = ("batch",)
@@ -59,6 +63,7 @@ class PowerSGD(Method):
         x: Array
         P: Array
         Q: Array
+        m: Array  # 0 without momentum
 
     @dataclass
     class Worker:
@@ -70,6 +75,9 @@ class PowerSGD(Method):
         check_whole("r", self.r)
         check_whole("rows", self.rows)
         Identity(self.values)
+        given = self.momentum
+        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 1:
+            raise ConfigError(f"momentum={given!r}; allowed: a number from 0 up to, but not, 1.")
 
     @property
     def uplink(self) -> Identity:
@@ -80,7 +88,7 @@ class PowerSGD(Method):
         columns = columns_of(x0.size, self.rows)
         r = min(self.r, self.rows, columns)
         P, Q = (np.zeros_like(x0, shape=(side, r), dtype=np.float64) for side in (self.rows, columns))
-        return self.Replica(x0.copy(), P, Q)
+        return self.Replica(x0.copy(), P, Q, np.zeros_like(x0))
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         if key.round % 2 == 0:
@@ -103,13 +111,23 @@ class PowerSGD(Method):
             r.P = orthonormal(self.down.decompress(down.m, r.P.size, key).reshape(r.P.shape))
         else:
             r.Q = self.down.decompress(down.m, r.Q.size, key).reshape(r.Q.shape)
-            add_scaled(r.x, outer(r.P, r.Q).ravel(), -self.gamma)
+            step = outer(r.P, r.Q).ravel()  # Δ
+            add_scaled(r.x, step, -self.gamma)
+            if self.momentum:
+                r.m *= self.momentum
+                r.m += step
+                add_scaled(r.x, r.m, -self.gamma)
 
     def residual(self, w: Worker) -> Array:
         return w.e
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
         return 32 * (len(up.m) // WIDTH[self.values])
+
+    def paper_bits_down(self, down: Message, d: int, key: Key) -> int:
+        columns = columns_of(d, self.rows)
+        side = columns if key.round % 2 else self.rows  # of Q and of P
+        return self.down.paper_bits(down.m, side * min(self.r, self.rows, columns), key)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         raise ConfigError("PowerSGD has no theory step size; give gamma as a number.")

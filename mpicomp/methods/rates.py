@@ -56,16 +56,20 @@ def practical(omega: float, r: float, up: float, down: float, dense: float) -> f
     return min(p, ((1 - r) * up + r * down) / (r * dense)) if r > 0 else p
 
 
-def theory(c: Constants, n: int, alpha: float, omega: float, p: float, tau: float, beta: float) -> float:
+def theory(c: Constants, n: int, alpha: float, joint: float, p: float, tau: float, beta: float) -> float:
     """The theorem's L̄, as recalled: 660508 max{L/α, L p/(α τ), √(L L_max) p √(ω τ)/(α β √n),
-    √(L L_max) √p √(ω τ)/(α √(β n)), L_max ω p²/(β² n), L_max ω/n}."""
+    √(L L_max) √p √(ω τ)/(α √(β n)), L_max ω p²/(β² n), L_max ω/n}.
+
+    In it ω/n is the variance of the workers' mean, A of the AB-inequality; ω there is ``joint`` = n A.  The
+    ω of one worker enters through β alone.
+    """
     geometric = sqrt(c.L * c.L_max)
     terms = (
         c.L / alpha,
         c.L * p / (alpha * tau),
-        geometric * p * sqrt(omega * tau) / (alpha * beta * sqrt(n)),
-        geometric * sqrt(p) * sqrt(omega * tau) / (alpha * sqrt(beta * n)),
-        c.L_max * omega * p**2 / (beta**2 * n),
-        c.L_max * omega / n,
+        geometric * p * sqrt(joint * tau) / (alpha * beta * sqrt(n)),
+        geometric * sqrt(p) * sqrt(joint * tau) / (alpha * sqrt(beta * n)),
+        c.L_max * joint * p**2 / (beta**2 * n),
+        c.L_max * joint / n,
     )
     return 660508 * max(terms)

@@ -28,6 +28,14 @@ def size(method: Method, parameter: str, c: Constants, batch: Batch) -> float:
     return known(method, parameter, c, "samples") if batch is None else batch_size(batch, c.samples)
 
 
+def variance(method: Method, c: Constants, batch: Batch) -> float:
+    """L_σ²/b: E |batch difference - D_i|² ≤ this |x - y|² in the mean over workers; 0 for all samples."""
+    if batch is None:
+        return 0.0
+    L_sigma = known(method, "gamma", c, "L_sample") if c.L_sigma is None else c.L_sigma
+    return L_sigma**2 / batch_size(batch, c.samples)
+
+
 def balance(method: Method, c: Constants, batch: Batch, whole: Batch = None) -> float:
     """p = b/(m + b), for batches of b and m: rounds with either then look at as many samples on average."""
     if batch == whole:  # however many that is

@@ -16,6 +16,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.averaging import means
 from mpicomp.methods.base import Method
 from mpicomp.methods.checks import Step
+from mpicomp.methods.convexity import require_convex
 from mpicomp.methods.rates import Plan, plan, practical, rates, theory
 from mpicomp.problems.base import Constants, Objective
 
@@ -43,7 +44,8 @@ class TwoDirection(Method):
 
     beta defaults to 1/(1 + ω), p to ``rates.practical``, without constants of the problem, where r is the
     weight of the downlink in the cost of communication, and tau to p^{1/3}/(1 + ω)^{2/3}.
-    theory: Lbar is ``rates.theory``, a constant as recalled that is far too careful: tune it.
+    theory: Lbar is ``rates.theory``, for convex f_i, a constant as recalled that is far too careful: tune it.
+    mu is that of the problem, 0 if f is merely convex.
     """
 
     C: Contractive
@@ -58,6 +60,7 @@ class TwoDirection(Method):
 
     paper: ClassVar[str] = "Tyurin, Richtárik, 2Direction (NeurIPS 2023), Algorithm 1"
     steps: ClassVar[tuple[str, ...]] = ("Lbar", "mu")
+    inverse_step: ClassVar[bool] = True
     zeros: ClassVar[tuple[str, ...]] = ("mu",)
     fractions: ClassVar[tuple[str, ...]] = ("p", "tau", "beta")
     iterate: ClassVar[str] = "z"
@@ -147,8 +150,16 @@ class TwoDirection(Method):
         return key.shared("twodirection/coin").coin(self.p)
 
     def paper_bits(self, up: Up, d: int, key: Key) -> int:
-        Q = self.Q if key.round else self.dense
-        return Q.paper_bits(up.y, d) + (Q.paper_bits(up.z, d) if key.round > 1 else 0)
+        if key.round == 0:
+            return self.dense.paper_bits(up.y, d, key)
+        z = self.Q.paper_bits(up.z, d, key.named("z")) if key.round > 1 else 0
+        return self.Q.paper_bits(up.y, d, key.named("y")) + z
+
+    def paper_bits_down(self, down: Down, d: int, key: Key) -> int:
+        if key.round == 0:
+            return self.dense.paper_bits(down.sync, d, key)
+        sync = self.dense.paper_bits(down.sync, 2 * d, key) if len(down.sync) else 0
+        return sync + self.C.paper_bits(down.P, d, key)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         omega = self.Q.omega(d, n)
@@ -157,5 +168,6 @@ class TwoDirection(Method):
         return {"p": p, "tau": min(1.0, p ** (1 / 3) / (1 + omega) ** (2 / 3)), "beta": 1 / (1 + omega)}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
-        alpha, omega = self.C.alpha(d, n), self.Q.omega(d, n)
-        return {"Lbar": theory(c, n, alpha, omega, self.p, self.tau, self.beta), "mu": c.mu or 0.0}
+        require_convex(self, c, every=isinstance(self.Lbar, str))
+        alpha, joint = self.C.alpha(d, n), n * self.Q.ab(d, n)[0]
+        return {"Lbar": theory(c, n, alpha, joint, self.p, self.tau, self.beta), "mu": c.mu or 0.0}

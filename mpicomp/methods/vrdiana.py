@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors import Compressor, Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
+from mpicomp.methods import shifts
 from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
 from mpicomp.methods.checks import Step
-from mpicomp.methods.reduction import known
+from mpicomp.methods.reduction import known, probability, variance
+from mpicomp.methods.starts import STARTS, rate_from, uplink_from
 from mpicomp.methods.stochastic import batch_size, gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -26,15 +27,17 @@ class VRDIANA(AveragingMethod):
         all        g^k = h^k + mean m_i;   x^{k+1} = x^k - γ g^k;   h^{k+1} = h^k + α mean m_i
                    w^{k+1} = x^k if u^k = 1, else w^k
 
-    from w^0 = x^0.  J_i are ``batch`` = b' samples that worker i draws in each round, the same for both
-    points.  h = mean h_i throughout.  alpha defaults to 1/(1 + ω).
+    from w^0 = x^0 and h_i^0 = 0, or another ``start`` (``mpicomp.methods.starts``).  J_i are ``batch`` = b'
+    samples that worker i draws in each round, the same for both points.  h = mean h_i throughout.
+    alpha defaults to 1/(1 + ω).
 
     theory: p = b'/m, m the samples of a worker.  A, of the AB-inequality, is ω/n for independent compressors.
     For convex f_ij, gamma = 1/(L_ij (1 + 36 (A + 1/n))): the paper's 1/(L (1 + 36 (ω+1)/n)), as recalled,
     whose L is a smoothness constant of every f_ij.
-    For non-convex f, gamma = 1/(10 L_sample √(1 + A) ((m/b')^{2/3} + ω + 1)), Theorem 4 as recalled, with
-    L_sample, the root mean square, for such an L: it bounds the same variances.
-    With batch=None, all samples, the f_i are the f_ij: L_max stands for L_ij and L for L_sample.
+    Where an f_ij is not convex, or not known to be, gamma is min{1/(4L), 1/√(12 A L_+²/α² + 4 T/p),
+    (p²/(16 L T))^{1/3}} with T = (4A + 1/n) L_σ²/b', derived in ``mpicomp.methods.shifts``: of the order of
+    Theorem 4, 1/(L √(1 + ω/n) ((m/b')^{2/3} + ω + 1)), or larger.
+    With batch=None, all samples, it is DIANA: L_max stands for L_ij, and without convexity gamma is DIANA's.
 
     Differences from the paper: batches, drawn without replacement; the server broadcasts the mean of the
     m_i and every rank takes the step; no prox.
@@ -46,11 +49,13 @@ class VRDIANA(AveragingMethod):
     p: Step = "theory"
     alpha: Step = None
     down: Sparse = Sparse()
+    start: str = "zero"
 
     paper: ClassVar[str] = "Horváth, Kovalev, Mishchenko, Stich, Richtárik, arXiv 1904.05115, VR-DIANA"
     steps: ClassVar[tuple[str, ...]] = ("gamma", "p")
     fractions: ClassVar[tuple[str, ...]] = ("p", "alpha")
     counts: ClassVar[tuple[str, ...]] = ("batch",)
+    starts: ClassVar[tuple[str, ...]] = STARTS
     at_x0: ClassVar[tuple[str, ...]] = ("w",)
 
     @dataclass
@@ -64,15 +69,19 @@ class VRDIANA(AveragingMethod):
         h: Array
         gradient: Array  # ∇f_i(w), which changes only when w does
 
-    def uplink(self, key: Key) -> Unbiased:
-        return self.Q
+    def uplink(self, key: Key) -> Compressor:
+        return uplink_from(self.start, self.Q, key)
+
+    def _rate(self, key: Key) -> float:
+        return rate_from(self.start, self.alpha, key)
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         if key.round == 0 or self._moves(key.before()):
             w.gradient = f.grad(r.w)
         at_x, at_w = (gradient(f, x, self.batch, key) for x in (r.x, r.w))  # of the same J_i
-        m = self.Q.compress_difference(at_x - at_w + w.gradient, w.h, key)
-        self.Q.decompress_add(m, w.h, key, self.alpha)  # h_i^{k+1} = h_i^k + α m_i
+        C = self.uplink(key)
+        m = C.compress_difference(at_x - at_w + w.gradient, w.h, key)
+        C.decompress_add(m, w.h, key, self._rate(key))  # h_i^{k+1} = h_i^k + α m_i
         return Message(m)
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
@@ -80,7 +89,7 @@ class VRDIANA(AveragingMethod):
             r.w[:] = r.x
         r.x -= self.gamma * r.h
         self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ (h^k + m)
-        self.down.decompress_add(down.m, r.h, key, self.alpha)  # h^{k+1} = h^k + α m
+        self.down.decompress_add(down.m, r.h, key, self._rate(key))  # h^{k+1} = h^k + α m
 
     def _moves(self, key: Key) -> bool:
         return key.shared("vrdiana/coin").coin(self.p)
@@ -94,13 +103,14 @@ class VRDIANA(AveragingMethod):
             found["p"] = 1 / self._batches("p", c)
         if isinstance(self.gamma, str):
             a, _ = self.Q.ab(d, n)
-            if c.mu is not None:
+            if c.mu is not None and c.convex:
                 L = c.L_max if self.batch is None else known(self, "gamma", c, "L_ij")
                 found["gamma"] = 1 / (L * (1 + 36 * (a + 1 / n)))
+            elif self.batch is None:
+                found["gamma"] = shifts.step(c, a, self.Q.omega(d, n), self.alpha)
             else:
-                L = c.L if self.batch is None else known(self, "gamma", c, "L_sample")
-                slowdown = self._batches("gamma", c) ** (2 / 3) + self.Q.omega(d, n) + 1
-                found["gamma"] = 1 / (10 * L * sqrt(1 + a) * slowdown)
+                p, noise = probability("p", self.p, found), variance(self, c, self.batch)
+                found["gamma"] = shifts.sampled_step(c, a, self.Q.omega(d, n), self.alpha, n, p, noise)
         return found
 
     def _batches(self, parameter: str, c: Constants) -> float:

@@ -12,8 +12,8 @@ from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message, Nothing
 from mpicomp.methods.checks import Step
-from mpicomp.methods.reduction import balance, known, probability
-from mpicomp.methods.stochastic import batch_size, gradient
+from mpicomp.methods.reduction import balance, probability, variance
+from mpicomp.methods.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -31,11 +31,11 @@ class VRMARINA(AveragingMethod):
                 A number b: they send the mean over b samples, Algorithm 3, the online case.
 
     theory (as recalled): p = min{ζ/d, b'/(m + b')}, with ζ/d in bytes as for MARINA and m the samples of a
-    worker, or b online; gamma = 1/(L + √((1-p)/p ((A - B) L_+² + B L_±² + (A + (1-B)/n) L_sample²/b'))).
+    worker, or b online; gamma = 1/(L + √((1-p)/p ((A - B) L_+² + B L_±² + (A + (1-B)/n) L_σ²/b'))).
     For independent compressors, A = ω/n and B = 0, that is 1/(L + √((1-p)/(pn) (ω L̃² + (1+ω) 𝓛²/b'))) of
-    Theorems 3.1 and 3.2 with L_+ for L̃ and L_sample for 𝓛, which they do not exceed.  For correlated
+    Theorems 3.1 and 3.2 with L_+ for L̃ and L_σ for 𝓛, which they do not exceed.  For correlated
     ones: given the batches the AB-inequality bounds what compression adds, and independent batches add
-    at most L_sample²/b' to mean |Δ_i|² and a 1/n of that to |mean Δ_i|².
+    at most L_σ²/b' to mean |Δ_i|² and a 1/n of that to |mean Δ_i|².
 
     Differences from the paper: batches of a finite sum are drawn without replacement, which adds less
     variance, none at all with batch=None, all samples; the mean is broadcast and every rank forms g and
@@ -89,8 +89,6 @@ class VRMARINA(AveragingMethod):
             p = probability("p", self.p, found)
             a, b = self.Q.ab(d, n)
             spread = (a - b) * c.L_plus**2 + b * c.L_pm**2
-            if self.batch is not None:
-                L_sample = known(self, "gamma", c, "L_sample")
-                spread += (a + (1 - b) / n) * L_sample**2 / batch_size(self.batch, c.samples)
+            spread += (a + (1 - b) / n) * variance(self, c, self.batch)
             found["gamma"] = 1 / (c.L + sqrt((1 - p) / p * spread))
         return found

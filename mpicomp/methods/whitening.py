@@ -19,6 +19,7 @@ import numpy as np
 from mpicomp.coding.bits import Bytes
 from mpicomp.compressors import Bernoulli, Dithering, RandK, Sparse, Unbiased
 from mpicomp.compressors.base import Array
+from mpicomp.compressors.variances import of_blocks
 from mpicomp.compressors.weighted import Weighted
 from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
@@ -63,8 +64,8 @@ class Whitened(Unbiased):
     def nbytes(self, d: int) -> int | None:
         return self.C.nbytes(d)
 
-    def paper_bits(self, buf: Bytes, d: int) -> int:
-        return self.C.paper_bits(buf, d)
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        return self.C.paper_bits(buf, d, key)
 
     def omega(self, d: int, n: int) -> float:
         return inf  # in the norm that is not whitened there is no bound that serves
@@ -120,6 +121,9 @@ class WhitenedMethod(Method):
     def paper_bits(self, up: Any, d: int, key: Key) -> int:
         return 32 * d * (d + 1) // 2 if key.round == 0 else self.plain(self.Q).paper_bits(up, d, key.before())
 
+    def paper_bits_down(self, down: Any, d: int, key: Key) -> int:
+        return 0 if key.round == 0 else self.plain(self.Q).paper_bits_down(down, d, key.before())
+
     def spread(self, c: Constants, d: int, n: int) -> tuple[float, float]:
         """𝓛_max/n, or 𝓛_max where the workers' draws are not independent (Jensen); and ω_max."""
         check_size(type(self).__name__, d, n)
@@ -151,8 +155,7 @@ def variance(Q: Unbiased, diagonal: Array, top: float, n: int) -> float:
         case RandK(layout="uniform"):  # λ_max(d Diag(L) - L) ω/(d - 1), an equality, is at most that
             return omega * min(top, float(diagonal.max()) * d / max(1, d - 1))
         case Dithering(p="2"):  # equal steps 1/s
-            first, second = float(np.sum(diagonal**2)) ** 0.5 / Q.s, float(np.sum(diagonal)) / (4 * Q.s**2)
-            return min(first, second, omega * top)
+            return min(float(of_blocks(diagonal, np.full(d, 1 / Q.s), [0])[0]), omega * top)
     return omega * top
 
 

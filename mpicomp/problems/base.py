@@ -30,9 +30,12 @@ class Constants:
     L_plus     mean_i ||D_i||^2 <= L_plus^2 ||x-y||^2,  D_i = grad f_i(x) - grad f_i(y)
     L_pm       mean_i ||D_i||^2 - ||mean_i D_i||^2 <= L_pm^2 ||x-y||^2   (Hessian variance)
     mu         strong convexity of f (0 if merely convex, None if f is not convex)
+    convex     whether every f_i is convex, and with samples every f_ij; None where that is not known
     f_star     min f
     L_sample   mean_i mean_j ||D_ij||^2 <= L_sample^2 ||x-y||^2,  D_ij = grad f_ij(x) - grad f_ij(y) of
-               the sample j of worker i; it bounds the script L of VR-MARINA's theorem (as recalled)
+               the sample j of worker i
+    L_sigma    mean_i mean_j ||D_ij - D_i||^2 <= L_sigma^2 ||x-y||^2, the variance of these: script L of
+               VR-MARINA, L_sigma of DASHA-MVR (as recalled); where it is None, L_sample bounds it
     L_ij       the smoothness constant of each f_ij, the largest
     samples    the number of samples of a worker, the largest; None where they are drawn afresh
     sigma      E ||batch_grad(x, 1, stream) - grad f_i(x)||^2 <= sigma^2 for every x and i
@@ -50,6 +53,8 @@ class Constants:
     L_ij: float | None = None
     samples: int | None = None
     sigma: float | None = None
+    convex: bool | None = None
+    L_sigma: float | None = None
     diagonals: Callable[[], Array] | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -63,6 +68,8 @@ class Constants:
 
 class Objective(ABC):
     """One worker's f_i, holding that worker's shard and nothing else.
+
+    The x that it is given is the run's, to be read and not written into; so is a gradient once returned.
 
     ``samples`` is m_i where f_i is the mean of m_i sample losses f_ij, and None where there are none or
     where every sample is drawn afresh.

@@ -59,6 +59,7 @@ class LinearProblem(Problem):
         return replace(
             found,
             mu=lam if self.convex else None,
+            convex=self.convex,
             samples=-(-len(data.y) // n),
             L_ij=L_ij,
             diagonals=partial(self.diagonals, n),

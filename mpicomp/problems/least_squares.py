@@ -22,8 +22,8 @@ EXACT = 500  # up to this dimension Gram matrices are formed
 class LeastSquares(RidgeProblem):
     """f_i(x) = (1/2m_i) ||A_i x - b_i||^2 + lam/2 ||x||^2, b_i the labels -1, 1; lam or cond is given.
 
-    L and L_i are exact.  So are L_plus, L_pm, L_sample and f_star up to d = 500; above, the first three
-    are the upper bounds of ``bounds`` and f_star is not known.  mu = lam, as ``cond`` has it: f is more
+    L and L_i are exact.  So are L_plus, L_pm, L_sample, L_sigma and f_star up to d = 500; above, the first
+    four are the upper bounds of ``bounds`` and f_star is not known.  mu = lam, as ``cond`` has it: f is more
     strongly convex than that by the least eigenvalue of the mean Gram matrix.
     """
 
@@ -36,16 +36,17 @@ class LeastSquares(RidgeProblem):
         if data.X.shape[1] > EXACT:
             return found
         lam = self.weight(n)
-        parts = ("least squares", data.sha256, self.split, n, repr(lam))
+        parts = ("least squares with variance", data.sha256, self.split, n, repr(lam))
         return replace(found, **remember(parts, lambda: _exact(data, self.split, n, lam)))
 
 
 def _exact(data: Dataset, split: str, n: int, lam: float) -> dict[str, float]:
-    """L_plus, L_pm, L_sample and f_star from the Hessians H_i = G_i + lam I, G_i = A_i'A_i / m_i.
+    """L_plus, L_pm, L_sample, L_sigma and f_star from the Hessians H_i = G_i + lam I, G_i = A_i'A_i / m_i.
 
     A gradient difference is H_i v.  So L_plus^2 is the largest eigenvalue of mean_i H_i^2, L_pm^2 that of
     mean_i (G_i - G)^2 with G = mean_i G_i, and L_sample^2 that of the mean of
-    (a_j a_j' + lam I)^2 = ||a_j||^2 a_j a_j' + 2 lam a_j a_j' + lam^2 I.
+    (a_j a_j' + lam I)^2 = ||a_j||^2 a_j a_j' + 2 lam a_j a_j' + lam^2 I.  L_sigma^2 is that of the mean of
+    (a_j a_j' - G_i)^2, which is the mean of ||a_j||^2 a_j a_j' less that of G_i^2.
     """
     m, d = data.X.shape
     with one_thread():
@@ -68,6 +69,7 @@ def _exact(data: Dataset, split: str, n: int, lam: float) -> dict[str, float]:
             "L_plus": float(np.sqrt(_top(square + 2 * lam * G) + lam**2)),
             "L_pm": float(np.sqrt(_top(spread))),
             "L_sample": float(np.sqrt(_top(samples + 2 * lam * G) + lam**2)),
+            "L_sigma": float(np.sqrt(_top(samples - square))),
             "f_star": float(f),
         }
 

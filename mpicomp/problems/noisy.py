@@ -18,7 +18,8 @@ class Noisy(Problem):
 
     The noise of one sample has mean square norm sigma^2, that of b samples sigma^2/b.  It is a function
     of the stream alone: with one stream, as VR-MARINA asks, it is the same at two points and cancels from
-    their difference, so L_sample = L_plus.  Values and full gradients are those of ``problem``.
+    their difference, so L_sigma = 0, L_sample = L_plus and L_ij = L_max.  Values and full gradients are those
+    of ``problem``.
     """
 
     problem: Problem
@@ -46,7 +47,8 @@ class Noisy(Problem):
 
     def constants(self, n: int) -> Constants:
         found = self.problem.constants(n)
-        return replace(found, sigma=self.sigma, samples=None, L_sample=found.L_plus)
+        samples = replace(found, L_sample=found.L_plus, L_sigma=0.0, L_ij=found.L_max)
+        return replace(samples, sigma=self.sigma, samples=None)
 
 
 @dataclass(frozen=True)

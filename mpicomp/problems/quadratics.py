@@ -64,24 +64,34 @@ class Quadratics(Problem):
         q, b = self._coefficients(n)
         return Tridiagonal(float(q[i]), self._shift(n), float(b[i]), self.d)
 
+    @np.errstate(over="ignore", invalid="ignore")  # refused by name: there is no minimum to compute
     def constants(self, n: int) -> Constants:
         # An eigenvector of T with eigenvalue t is one of A_i, with eigenvalue q_i t + c.  What is wanted
         # of these is convex in t, hence greatest at one of T's two extreme eigenvalues.
         q, b = self._coefficients(n)
         t, c = self._extremes(), self._shift(n)
-        eigenvalues = np.abs(np.outer(q, t) + c)
+        eigenvalues = np.outer(q, t) + c
+        sizes = np.abs(eigenvalues)
         band = np.zeros((2, self.d))  # the mean matrix: superdiagonal, diagonal
         band[0, 1:] = -q.mean()
         band[1] = 2 * q.mean() + c
         b_mean = np.zeros(self.d)
         b_mean[0] = b.mean()
-        x_star = scipy.linalg.solveh_banded(band, b_mean)
+        try:
+            x_star = scipy.linalg.solveh_banded(band, b_mean)
+        except (np.linalg.LinAlgError, ValueError):
+            raise ConfigError(
+                f"lam = {self.lam} is lost in rounding beside eigenvalues of {np.abs(eigenvalues).max():.3g} "
+                f"or these overflow (noise = {self.noise}): the minimum cannot be computed. Take a larger "
+                "lam, or less noise."
+            ) from None
         return Constants(
             L=float(np.abs(q.mean() * t + c).max()),
-            L_i=tuple(eigenvalues.max(axis=1).tolist()),
-            L_plus=float(np.sqrt((eigenvalues**2).mean(axis=0).max())),
+            L_i=tuple(sizes.max(axis=1).tolist()),
+            L_plus=float(np.sqrt((sizes**2).mean(axis=0).max())),
             L_pm=float(q.std() * t[1]),
             mu=self.lam,
+            convex=bool(eigenvalues.min() >= 0),
             f_star=float(-b_mean[0] * x_star[0] / 2),
             diagonals=partial(self.diagonals, n),
         )

@@ -59,7 +59,7 @@ class Saddle(Problem):
         if n < 1:
             raise ConfigError(f"n = {n}: there is at least 1 worker.")
         L = max(11.0, self.curvature)
-        return Constants(L=L, L_i=(L,) * n, L_plus=L, L_pm=0.0, f_star=-0.25)
+        return Constants(L=L, L_i=(L,) * n, L_plus=L, L_pm=0.0, f_star=-0.25, convex=False)
 
 
 @dataclass(frozen=True)

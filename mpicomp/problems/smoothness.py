@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from mpicomp.blas import one_thread
 from mpicomp.data import Dataset, rows_of
 from mpicomp.data.cache import remember
+from mpicomp.errors import DataError
 from mpicomp.problems.base import Constants
 
 DENSE = 1000  # up to this order a symmetric matrix is diagonalised; above, Lanczos finds its top
@@ -40,6 +41,12 @@ def spectrum(data: Dataset, split: str, n: int) -> Spectrum:
 
 
 def _spectrum(data: Dataset, split: str, n: int) -> Spectrum:
+    largest = float(np.abs(data.X.data).max())
+    if not largest < np.finfo(float).max ** 0.25 / data.X.nnz:  # sums of fourth powers are taken
+        raise DataError(
+            f"{data.name} has features as large as {largest:.3g}, for which smoothness constants exceed "
+            "double precision. Scale the features, to at most 1 say."
+        )
     with one_thread():
         weights = np.empty(len(data.y))  # of row j in (1/n) sum_i G_i
         tops = np.empty(len(data.y))  # s_i of the worker that owns row j
@@ -96,7 +103,7 @@ def top_eigenvalue(X: scipy.sparse.csr_array) -> float:
 
 
 def bounds(spectrum: Spectrum, c: float, r: float) -> Constants:
-    """L, L_i, L_plus, L_pm, L_sample where |phi''| <= c and the penalty, the same for all, is r-smooth.
+    """L, L_i, L_plus, L_pm, L_sample, L_sigma where |phi''| <= c and the penalty, common to all, is r-smooth.
 
     Lemma.  If -B_i <= Hess <= B_i for the data part of each f_i, with B_i = c G_i, then its smoothness
     constant is at most lambda_max(B_i), that of the mean at most lambda_max(mean B_i), and
@@ -109,10 +116,19 @@ def bounds(spectrum: Spectrum, c: float, r: float) -> Constants:
 
     L_sample is the L_plus of the samples f_ij, the mean being that over i and j.  There B_ij = c a_j a_j'
     and lambda_max(B_ij) = c ||a_j||^2, so q takes the place of p; mean D_ij is mean D_i, and the rest stays.
-    These are bounds: the best constants may be smaller.
+    The penalty drops out of the variance of the D_ij as well, so L_sigma^2 <= c^2 q.
+    These are bounds: the best constants may be smaller.  L_pm above all: but for the penalty it is L_plus,
+    and does not fall where the shards are alike.  So in theory PermK gains next to nothing on these problems.
     """
     L_i = tuple(c * s + r for s in spectrum.workers)
     L_plus = np.sqrt(c**2 * spectrum.weighted + 2 * r * c * spectrum.mean + r**2)
     L_pm = c * np.sqrt(spectrum.weighted) if len(L_i) > 1 else 0.0  # one worker has no variance
     L_sample = np.sqrt(c**2 * spectrum.samples + 2 * r * c * spectrum.mean + r**2)
-    return Constants(c * spectrum.mean + r, L_i, float(L_plus), float(L_pm), L_sample=float(L_sample))
+    return Constants(
+        L=c * spectrum.mean + r,
+        L_i=L_i,
+        L_plus=float(L_plus),
+        L_pm=float(L_pm),
+        L_sample=float(L_sample),
+        L_sigma=float(c * np.sqrt(spectrum.samples)),
+    )

@@ -29,7 +29,8 @@ class Softmax(Classification):
 
     The constants are those of ``bounds`` with c = 1/2: the Hessian of log-sum-exp is diag(p) - pp', of
     which u'(diag(p) - pp')u, the variance of u_c, c drawn from p, is at most (max u - min u)^2/4 <= |u|^2/2.
-    So 0 <= Hess f_i <= (1/2) I (x) G_i without the penalty, whose eigenvalues are those of G_i / 2.
+    So 0 <= Hess f_i <= (1/2) I (x) G_i without the penalty, whose eigenvalues are those of G_i / 2.  The f_i
+    of a sample alone has G_i = a_j a_j', so L_ij = max ||a_j||^2 / 2 and the penalty's constant.
     """
 
     paper: ClassVar[str] = (
@@ -61,9 +62,22 @@ class Softmax(Classification):
         shards = (self._rows(i, n)[0] for i in range(n))
         saved = remember(parts, lambda: asdict(dense_spectrum(shards, n, columns)))
         spectrum = Spectrum(**{**saved, "workers": tuple(saved["workers"])})
-        found = bounds(spectrum, 0.5, self.lam * PENALTIES[self.penalty].curvature)
-        mu = self.lam if self.penalty == "ridge" else None
-        return replace(found, mu=mu, samples=-(-len(self.images().labels) // n))
+        r = self.lam * PENALTIES[self.penalty].curvature
+        convex = self.penalty == "ridge"
+        return replace(
+            bounds(spectrum, 0.5, r),
+            mu=self.lam if convex else None,
+            convex=convex,
+            samples=-(-len(self.images().labels) // n),
+            L_ij=0.5 * self._largest_square(n) + r,
+        )
+
+    def _largest_square(self, n: int) -> float:
+        """max ||a_j||^2 over all images; read shard by shard, it does not depend on n."""
+        shards = (self._rows(i, n)[0] for i in range(n))
+        parts = ("largest square of images", self.fingerprint())
+        largest: float = remember(parts, lambda: max(float(np.sum(A * A, axis=1).max()) for A in shards))
+        return largest
 
     def _rows(self, i: int, n: int) -> tuple[NDArray[np.float64], Labels]:
         """The images with the entry 1, and the labels."""

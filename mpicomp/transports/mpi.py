@@ -2,7 +2,7 @@
 
 Theory of operation.  Uplink: worker i's message is one non-blocking send with tag i's role below; the
 server takes them in worker order and asks for a few ahead of their turn (see ``arrivals``), so its
-memory does not grow with the workers.  Downlink: a broadcast of 16 bytes (length, status), then of the
+memory does not grow with the workers.  Downlink: a broadcast of 16 bytes (see ``header``), then of the
 message.  A message longer than ``chunk`` bytes travels in pieces: a piece of exactly ``chunk`` bytes
 says that another follows, so the usual message needs no header and counts above 2^31 never reach MPI.
 Headers, measurements and all else that is no part of a method have a communicator of their own, so that
@@ -39,7 +39,7 @@ from mpicomp import kernels
 from mpicomp.clock import Clock
 from mpicomp.coding.bits import Bytes
 from mpicomp.errors import ConfigError, MpicompError
-from mpicomp.transports import ulfm
+from mpicomp.transports import header, ulfm
 from mpicomp.transports.arrivals import Arrivals
 from mpicomp.transports.base import Lost, Received, T, Transport, placement
 from mpicomp.transports.ending import end_now
@@ -153,8 +153,11 @@ class Mpi(Transport):
         return self._gather(self._messages, messages, senders, 0)
 
     def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Received:
-        with self.observer.looking_away() if self.observer else nullcontext():
+        with self._unobserved():
             return self._gather(self._measurements, measurements, range(self.n), 1)
+
+    def _unobserved(self) -> AbstractContextManager[None]:
+        return self.observer.looking_away() if self.observer else nullcontext()
 
     def _gather(
         self, comm: MPI.Comm, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int], account: int
@@ -174,16 +177,22 @@ class Mpi(Transport):
             text = np.frombuffer(pickle.dumps(error), dtype=np.uint8)
             for _ in range(left):  # the server counts on a message from every sender
                 self._send(comm, text, _ERROR, account)
+        self._wait_for_sends(comm)
+
+    def _send(self, comm: MPI.Comm, message: Bytes, tag: int, account: int) -> None:
+        self.sent[account] += len(message)
+        self._post(comm, message, tag)
+
+    def _post(self, comm: MPI.Comm, message: Bytes, tag: int) -> None:
+        for i in range(0, len(message) + 1, self._chunk):
+            piece = handed(message[i : i + self._chunk])
+            self._requests.append(comm.Isend(piece, dest=0, tag=tag))
+
+    def _wait_for_sends(self, comm: MPI.Comm) -> None:
         with self._waiting(comm):
             # One by one: Testall would hide what kind of error it was.
             self._patience.until(lambda: all(request.Test() for request in self._requests))
         self._requests.clear()
-
-    def _send(self, comm: MPI.Comm, message: Bytes, tag: int, account: int) -> None:
-        self.sent[account] += len(message)
-        for i in range(0, len(message) + 1, self._chunk):
-            piece = handed(message[i : i + self._chunk])
-            self._requests.append(comm.Isend(piece, dest=0, tag=tag))
 
     def _receive_all(
         self, comm: MPI.Comm, own: Iterable[tuple[int, Bytes]], senders: Sequence[int]
@@ -193,10 +202,7 @@ class Mpi(Transport):
             return
         error: MpicompError | None = None
         others = [i for i in senders if i not in self.hosted]
-        ranks = [self._rank_of[i] for i in others]
-        arrivals = Arrivals(
-            comm, ranks, self._chunk, partial(self._device, comm), self._inbox, self._patience
-        )
+        arrivals = self._arrivals(comm, [self._rank_of[i] for i in others])
         try:
             yield from own
             for i in others:
@@ -212,6 +218,9 @@ class Mpi(Transport):
             arrivals.let_go()
         if error is not None:
             raise error
+
+    def _arrivals(self, comm: MPI.Comm, ranks: Iterable[int]) -> Arrivals:
+        return Arrivals(comm, ranks, self._chunk, partial(self._device, comm), self._inbox, self._patience)
 
     def _take(self, comm: MPI.Comm, arrivals: Arrivals) -> tuple[Bytes, int]:
         with self._waiting(comm):
@@ -243,15 +252,16 @@ class Mpi(Transport):
 
     def _broadcast(self, comm: MPI.Comm, message: Bytes | None, status: int) -> tuple[Bytes, int]:
         # Kept, for MPI may still write to it if this is interrupted.
-        header = self._header = np.array([0 if message is None else len(message), status], dtype=np.int64)
+        head = self._head = header.write(message, status, checked=self._survive)
         with self._waiting(comm):
-            request = self._measurements.Ibcast([header, MPI.INT64_T], root=0)
+            request = self._measurements.Ibcast([head, MPI.INT64_T], root=0)
             self._patience.until(request.Test)
-            length, status = (int(v) for v in header)
+            length, status = header.read(head)
             if message is None:
                 message = empty(length, self._device(comm, status))
             for i in range(0, length, self._chunk):
                 comm.Bcast(handed(message[i : i + self._chunk]), root=0)
+        header.check(head, message)
         return message, status
 
     def _waiting(self, comm: MPI.Comm) -> AbstractContextManager[None]:
@@ -273,30 +283,34 @@ class Mpi(Transport):
             result, error = action(), None
         except MpicompError as raised:
             result, error = None, raised
-        with self._waiting(self._measurements):
-            self._wait_for_all()
-            errors = self._measurements.allgather(error)
-        first = next((e for e in errors if e is not None), None)
+        errors = self.collect(error)
+        first = None if errors is None else next((e for e in errors if e is not None), None)
+        first = pickle.loads(self.tell(pickle.dumps(first) if self.is_server else None))
         if first is not None:
             raise first
         return result  # type: ignore[return-value]
 
     def collect(self, value: object) -> list[object] | None:
-        with self._waiting(self._measurements):
-            self._wait_for_all()
-            return self._measurements.gather(value, root=0)
-
-    def _wait_for_all(self) -> None:
-        request = self._measurements.Ibarrier()
-        self._patience.until(request.Test)
+        with self._unobserved():
+            if not self.is_server:
+                self._post(self._measurements, np.frombuffer(pickle.dumps(value), dtype=np.uint8), _DATA)
+                self._wait_for_sends(self._measurements)
+                return None
+            arrivals = self._arrivals(self._measurements, range(1, self.ranks))
+            others = [
+                pickle.loads(self._take(self._measurements, arrivals)[0].tobytes())
+                for _ in range(len(arrivals))
+            ]
+            arrivals.let_go()
+            return [value, *others]
 
     def outlives(self, error: BaseException) -> bool:
-        return self._survive and ulfm.death(error)
+        return self._survive and ulfm.death(error, self._messages)
 
     def shrink(self) -> list[Lost]:
         (messages, measurements, loads), gone = ulfm.shrink(
             [self._messages, self._measurements],
-            lambda left: (left.Dup(), left.Dup(), left.allgather(len(self.hosted))),
+            lambda left: (left.Dup(), left.Dup(), _numbers(left, len(self.hosted))),
         )
         with suppress(MPI.Exception):
             MPI.Request.Waitall(self._requests)  # they were revoked, so it ends
@@ -356,6 +370,13 @@ def _meet(comm: MPI.Comm, timeout: float) -> None:
             sys.stderr.flush()
             end_now()
         time.sleep(0.001)
+
+
+def _numbers(comm: MPI.Comm, own: int) -> list[int]:
+    """Each rank's own, on all of them: no matter which, if a rank dies meanwhile."""
+    numbers = np.empty(comm.size, np.int64)
+    comm.Allgather(np.array([own]), numbers)
+    return numbers.tolist()
 
 
 def says_cuda_aware(library: str = MPI.__file__) -> bool:

@@ -1,11 +1,17 @@
-"""Ranks do not outlive their launcher, however it ended."""
+"""Ranks do not outlive their launcher, however it ended, nor does the memory that they shared."""
 
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import threading
+from contextlib import suppress
+from pathlib import Path
+
+# By these Open MPI's ranks on a host pass their messages; the launcher removes them, unless it is killed.
+_SEGMENTS = re.compile(r" (/dev/shm/(?:sm|vader)_segment\.\S+)$", re.MULTILINE)
 
 
 def end_with_parent() -> None:
@@ -24,6 +30,21 @@ def end_with_parent() -> None:
 
     def wait() -> None:
         parent.poll()
+        remove(segments(os.getpid()))
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=wait, daemon=True, name="mpicomp orphan").start()
+
+
+def segments(process: int) -> set[Path]:
+    """The files in memory that the process shares with its job's other ranks on this host.  Linux only."""
+    with suppress(OSError):
+        return {Path(name) for name in _SEGMENTS.findall(Path(f"/proc/{process}/maps").read_text())}
+    return set()
+
+
+def remove(files: set[Path]) -> None:
+    """Remove those that are there yet."""
+    for file in files:
+        with suppress(OSError):
+            file.unlink()

@@ -1,22 +1,25 @@
 """Going on after a rank has died: user-level failure mitigation (ULFM), of MPI 5 and Open MPI 5.
 
-An operation that needs the dead rank raises an error that is a ``death``.  Who meets that revokes the
-communicators, so that one is raised on all others too, wherever they wait; then those that are left agree
+An operation that needs the dead rank raises an error that is a ``death``.  The rank that meets it revokes the
+communicators, so that one is raised on all others too, wherever they wait; then the ranks that are left agree
 on new ones.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from mpi4py import MPI
 
-from mpicomp.errors import ConfigError
+from mpicomp.errors import ConfigError, MpicompError
 
 T = TypeVar("T")
 _DEATHS = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
+_NEWS = 1.0  # seconds in which every rank of a host has heard of a death; some milliseconds are usual
 _ENABLED = "OMPI_MCA_mpi_ft_enable"  # which mpirun sets
 
 
@@ -43,9 +46,25 @@ def refuse_after_a_death(comm: MPI.Comm) -> None:
         )
 
 
-def death(error: BaseException) -> bool:
-    """Whether MPI says with ``error`` that a rank has died."""
-    return isinstance(error, MPI.Exception) and error.Get_error_class() in _DEATHS
+def death(error: BaseException, comm: MPI.Comm) -> bool:
+    """Whether ``error``, met in an operation among the ranks of ``comm``, comes from the death of one.
+
+    The class of the error does not decide it.  A collective operation of Open MPI that loses a rank under way
+    may fail with MPI_ERR_OTHER, or give bytes that nobody sent, which cannot be read.  So MPI is asked for
+    deaths, of which it may hear a little later.
+    """
+    if isinstance(error, MpicompError):
+        return False  # all ranks have met it
+    if isinstance(error, MPI.Exception) and error.Get_error_class() in _DEATHS:
+        return True
+    deadline = time.monotonic() + _NEWS
+    while not comm.Is_revoked() and not dead(comm):
+        if time.monotonic() > deadline:
+            return False
+        with suppress(MPI.Exception):
+            comm.Iprobe()  # lets MPI take note of the news
+        time.sleep(0.001)
+    return True
 
 
 def dead(comm: MPI.Comm) -> list[int]:

@@ -4,15 +4,16 @@ Theory of operation.  A rank that waits in MPI cannot look at the clock, so a th
 When the server has waited for ``timeout`` seconds in one and the same call, its thread asks every other
 rank's thread what that rank is doing.  Who does not answer is silent, whoever the server happens to be
 waiting for: in a broadcast that may be any rank further down the tree.  The others wait more than twice as
-long before they conclude that it is the server itself that is silent.  As long as nobody waits too long
-nothing is sent, and a wait costs three microseconds more.
+long before they conclude that it is the server itself that is silent.  One of them says so: a rank that is
+about to tells the others, and leaves it to the lowest of those that have told the same.  As long as nobody
+waits too long nothing is sent, and a wait costs three microseconds more.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import product
 from time import monotonic
@@ -20,9 +21,17 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-_QUESTION, _WAITING, _COMPUTING, _BUSY = 1, 2, 3, 4  # tags of messages without content: no byte to count
+_QUESTION, _WAITING, _COMPUTING, _BUSY, _SPEAKING = (
+    1,
+    2,
+    3,
+    4,
+    5,
+)  # tags of messages without content: no byte to count
 _NOTHING = np.empty(0, np.uint8)
 _LEAST_PATIENCE = 2.0  # seconds that a busy machine may take to answer
+_SETTLING = 0.5  # seconds after which every rank has heard who is about to speak
+_ENDING = 10.0  # seconds for the rank that speaks to end the job
 
 
 class Watchdog:
@@ -114,8 +123,24 @@ class Watchdog:
             self._sent.append(self._comm.Isend(_NOTHING, 0, doing))
         # The server speaks first if it can, and then the ranks one after the other.
         limit = 2 * self._timeout + 2 * self._patience + 0.5 * self._comm.rank
-        if since is not None and monotonic() - since > limit:
+        if since is None or monotonic() - since < limit:
+            return
+        if self._is_to_speak() and self._waiting_since == since:  # the same wait still
             self._say(f"{self._names([0])} silent, or computing, for {limit:.3g} s")
+
+    def _is_to_speak(self) -> bool:
+        """Whether no other rank does; if one was to, it has not ended the job."""
+        if self._heard(range(1, self._comm.size)):
+            self._over.wait(_ENDING)
+            return True
+        others = [rank for rank in range(1, self._comm.size) if rank != self._comm.rank]
+        self._sent += [self._comm.Isend(_NOTHING, rank, _SPEAKING) for rank in others]
+        self._over.wait(_SETTLING)
+        return not self._heard(range(1, self._comm.rank))
+
+    def _heard(self, ranks: Iterable[int]) -> bool:
+        """Whether one of ``ranks`` has said that it is about to speak."""
+        return any([self._comm.Iprobe(rank, _SPEAKING) for rank in ranks])
 
     def _names(self, ranks: list[int]) -> str:
         names = ", ".join(f"rank {rank} on {self._hosts[rank]}" for rank in ranks[:8])

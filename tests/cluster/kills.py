@@ -4,7 +4,8 @@ Each is a job on three ranks of which one is struck: any method, any phase of a 
 the ways of ``tests.striking``.  Each has to end, to say why, to lose no finished checkpoint, and to be
 resumed to the iterates of the run that nothing happens to.
 
-With `--on-failure shrink` a rank that is no server dies, and the others have to go on without it.
+With `--on-failure shrink` a rank that is no server dies, and the others have to go on without it; with
+`--at random` as well, it is killed from outside at a random time (see ``times``).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
+from tests.cluster import times
 from tests.losing import outlive
 from tests.striking import ANY_RANK, HOWS, METHODS, SERVER, Strike, check, check_resumed, struck
 
@@ -67,11 +69,36 @@ def outlived(strike: Strike, folder: Path) -> float:
     return outlive(strike, folder, RANKS).after
 
 
+def kill_at_random_times(kills: list[times.Kill], first: int) -> bool:
+    """Count what becomes of the jobs; gives whether there was a defect."""
+    seen: dict[str, list[float]] = {}
+    for number, kill in enumerate(kills):
+        if number < first:
+            continue
+        with TemporaryDirectory() as folder:
+            outcome = times.kill(kill, Path(folder) / "run")
+        seen.setdefault(outcome.kind, []).append(outcome.seconds)
+        if outcome.kind != times.GONE_ON:
+            click.echo(f"{number}: {outcome.kind}: {kill}: {outcome.said}", err=True)
+        click.echo(f"{number}: {outcome.kind}, {len(kill.victims)} killed, {outcome.seconds:.2f} s")
+    for kind, seconds in seen.items():
+        click.echo(
+            f"{len(seconds)} {kind}; {median(seconds):.2f} s in the median, {max(seconds):.2f} s at most"
+        )
+    return bool(seen.keys() & {times.ENDED, times.HUNG, times.WRONG})
+
+
 @click.command()
 @click.option("--count", default=200, show_default=True)
 @click.option("--seed", default=0, show_default=True)
 @click.option("--on-failure", type=click.Choice(["end", "shrink"]), default="end", show_default=True)
-def main(count: int, seed: int, on_failure: str) -> None:
+@click.option("--at", type=click.Choice(["places", "random"]), default="places", show_default=True)
+@click.option("--first", default=0, show_default=True, help="With --at random: leave out those before it.")
+def main(count: int, seed: int, on_failure: str, at: str, first: int) -> None:
+    if at == "random":
+        if on_failure != "shrink":
+            raise click.UsageError("--at random is for --on-failure shrink.")
+        sys.exit(kill_at_random_times(times.kills(count, seed), first))
     seconds, failed = [], 0
     draw, survive = (draws, ended) if on_failure == "end" else (deaths, outlived)
     strikes = draw(count, seed)

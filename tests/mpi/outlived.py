@@ -1,9 +1,18 @@
-"""A script that loses rank 1 in its first run, which goes on without it, and then asks for another run."""
+"""A script that loses rank 1 in its first run, which goes on without it, and then asks for another run.
+
+`outlived.py MET`: rank 2 meets what does not speak of a death, as comes of Open MPI's collective operations
+when they lose a rank under way: an error of theirs ("other"), or bytes that nobody sent, in a broadcast
+("garbled") or read already ("bytes").  `outlived.py garbled alone`: and rank 1 lives.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
+from pickle import UnpicklingError
+
+from mpi4py import MPI
 
 import mpicomp
 from mpicomp import GD
@@ -13,12 +22,40 @@ from mpicomp.problems import Quadratics
 from mpicomp.transports import launched_rank
 
 step = Loop.step
+errors = {"other": MPI.Exception(MPI.ERR_OTHER), "bytes": UnpicklingError("invalid load key")}
+asked = set(sys.argv[1:])
+
+
+class Garbling(MPI.Intracomm):
+    """Gives other bytes in a broadcast of round 5 than were sent, and no error."""
+
+    def Bcast(self, buf, root=0):
+        super().Bcast(buf, root)
+        if "garbled" in asked:
+            buf[0][0] ^= 1
+
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def step_or_die(self, k):
-    if k == 5 and launched_rank() == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return step(self, k)
+    if k == 5 and launched_rank() == 1 and "alone" not in asked:
+        if "garbled" not in asked:
+            die()
+        self.transport.broadcast = (
+            die  # its message has been sent, so that the server goes on to the broadcast
+        )
+    if k == 5 and launched_rank() == 2:
+        for name in asked & errors.keys():
+            asked.remove(name)
+            raise errors[name]
+        self.transport._messages = Garbling(self.transport._messages)
+    try:
+        return step(self, k)
+    finally:
+        if k == 5:
+            asked.discard("garbled")
 
 
 Loop.step = step_or_die

@@ -11,6 +11,7 @@ import mpicomp
 from mpicomp import (
     ADIANA,
     AGD,
+    DASHA,
     DASHAMVR,
     DASHAPAGE,
     DIANA,
@@ -83,7 +84,7 @@ REPLICATED: list[tuple[Method, str]] = [
     (EF21SGD2M(TopK(k=3)), "x g"),
     (TwoDirection(TopK(k=3), RandK(k=3), p=0.5), "w z k Gamma"),
     (PerturbedSGD(TopK(k=3), eta=0.1, r=0.1, I_reset=4), "x anchor age"),
-    (PowerSGD(2, rows=5, gamma=0.1), "x P Q"),
+    (PowerSGD(2, rows=5, gamma=0.1), "x P Q m"),
     (VRMARINA(RandK(k=3), batch=None), "x g previous"),
     (PPMARINA(RandK(k=3), r=3), "x g previous"),
     (VRDIANA(RandK(k=3), batch=None, p=0.5), "x h w"),
@@ -107,13 +108,25 @@ def test_replicas_are_bit_identical_on_all_ranks(transport, method, names):
         assert all(d == digests[0] for d in digests)
 
 
-def test_a_run_is_the_same_here_and_in_one_process(transport):
-    method = MARINA(RandK(k=3))
+@pytest.mark.parametrize(
+    "method",
+    [
+        MARINA(RandK(k=3)),
+        MCM(RandK(k=3), RandK(k=9)),  # its model is the server's alone
+        EF21P(TopK(k=3), RandK(k=3), start="gradient"),
+        Artemis(RandK(k=3), RandK(k=9), p=0.4),
+        DASHA(RandK(k=3), start="zero"),
+        PowerSGD(2, rows=5, gamma=0.1, momentum=0.5),
+    ],
+    ids=repr,
+)
+def test_a_run_is_the_same_here_and_in_one_process(transport, method):
     here = mpicomp.run(method, PROBLEM, workers=10, rounds=20, transport=transport)
     alone = mpicomp.run(method, PROBLEM, workers=10, rounds=20, transport=Local(10))
     assert here.iterates_sha256 == alone.iterates_sha256
     assert (here.ledger.up == alone.ledger.up).all() and (here.ledger.down == alone.ledger.down).all()
     assert [(r.f, r.grad_norm_sq) for r in here.rows] == [(r.f, r.grad_norm_sq) for r in alone.rows]
+    assert here.x.tobytes() == alone.x.tobytes()
 
 
 def test_the_server_receives_in_worker_order(transport):

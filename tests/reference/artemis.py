@@ -4,22 +4,27 @@
     server       g = h + 1/(p n) sum_S m_i;  h += alpha/n sum_S m_i;  Omega = C_dwn(g - H)
     all          x+ = x - gamma (H + Omega);   H += alpha_down Omega
 
-All memories start at 0; g is made of the old h, x+ of the old H.  ``grad(i, k, x)`` is worker i's gradient in
+H starts at 0; g is made of the old h, x+ of the old H.  ``grad(i, k, x)`` is worker i's gradient in
 round k, ``present(k)`` is S_k, ``shrink(k, v)`` is what arrives of the broadcast of v.
+
+h_i^0 is 0 where ``begin`` is None.  Else it is what ``begin`` makes of each worker's first gradient, which is
+sent in message 0's place; nothing else is sent in that round, so that g = h^0.
 """
 
 import numpy as np
 
 
-def artemis(grad, n, x0, gamma, alpha, alpha_down, p, compress, shrink, present, rounds):
+def artemis(grad, n, x0, gamma, alpha, alpha_down, p, compress, shrink, present, rounds, begin=None):
     """Two lists: x^0, .., x^rounds and H^0, .., H^rounds."""
     x = np.array(x0)
     h_i = np.zeros((n, x.size))
-    h, H = np.zeros_like(x), np.zeros_like(x)
+    if begin is not None:
+        h_i = np.array([begin(i, 0, grad(i, 0, x)) for i in range(n)])
+    h, H = h_i.mean(axis=0), np.zeros_like(x)
     iterates, memories = [x], [H]
     for k in range(rounds):
         total = np.zeros_like(x)
-        for i in present(k):
+        for i in present(k) if k > 0 or begin is None else []:
             m_i = compress(i, k, grad(i, k, x) - h_i[i])
             h_i[i] = h_i[i] + alpha * m_i
             total = total + m_i

@@ -4,22 +4,23 @@
     worker i        m_i = C_i(grad f_i(x) - h_i);   h_i += alpha m_i
     server          m = mean m_i;   g = h + m;   x -= gamma g;   h += alpha m
 
-g is made of the old h.  All shifts start at 0.
+g is made of the old h.  h_i^0 is 0 where ``begin`` is None.  Else it is what ``begin`` makes of the first
+gradient, which is sent in message 0's place; nothing else is sent in that round, so that g = h^0.
 """
 
 import numpy as np
 
 
-def diana(grads, x0, gamma, alpha, compress, rounds):
+def diana(grads, x0, gamma, alpha, compress, rounds, begin=None):
     """The iterates x^0, .., x^rounds."""
     x = np.array(x0)
-    h_i = [np.zeros_like(x) for _ in grads]
-    h = np.zeros_like(x)
+    h_i = [np.zeros_like(x) if begin is None else begin(i, 0, grad(x)) for i, grad in enumerate(grads)]
+    h = np.mean(h_i, axis=0)
     iterates = [x]
     for k in range(rounds):
         messages = []
         for i, grad in enumerate(grads):
-            m_i = compress(i, k, grad(x) - h_i[i])
+            m_i = compress(i, k, grad(x) - h_i[i]) if k > 0 or begin is None else np.zeros_like(x)
             h_i[i] = h_i[i] + alpha * m_i
             messages.append(m_i)
         m = np.mean(messages, axis=0)

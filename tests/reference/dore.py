@@ -5,20 +5,27 @@
                  t = xh - gamma g;   q = t - xh + eta e;   qh = Q'(q);   e = q - qh
     all          xh += beta qh
 
-with h_i = e = 0 at first.  ``grad(i, k, x)`` is worker i's gradient in round k.
+with e = 0 at first.  ``grad(i, k, x)`` is worker i's gradient in round k.
+
+h_i^0 is 0 where ``begin`` is None.  Else it is what ``begin`` makes of the first gradient, which is sent in
+message 0's place; nothing else is sent in that round, so that g = h^0.
 """
 
 import numpy as np
 
 
-def dore(grad, n, x0, gamma, alpha, beta, eta, compress, shrink, rounds):
+def dore(grad, n, x0, gamma, alpha, beta, eta, compress, shrink, rounds, begin=None):
     """Two lists: xh^0, .., xh^rounds and e^0, .., e^rounds."""
     xh = np.array(x0)
     h_i = np.zeros((n, xh.size))
-    h, e = np.zeros_like(xh), np.zeros_like(xh)
+    if begin is not None:
+        h_i = np.array([begin(i, 0, grad(i, 0, xh)) for i in range(n)])
+    h, e = h_i.mean(axis=0), np.zeros_like(xh)
     iterates, errors = [xh], [e]
     for k in range(rounds):
-        m = np.array([compress(i, k, grad(i, k, xh) - h_i[i]) for i in range(n)])
+        m = np.zeros_like(h_i)
+        if k > 0 or begin is None:
+            m = np.array([compress(i, k, grad(i, k, xh) - h_i[i]) for i in range(n)])
         h_i = h_i + alpha * m
         g = h + m.mean(axis=0)
         h = h + alpha * m.mean(axis=0)

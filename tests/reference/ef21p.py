@@ -5,20 +5,25 @@
                  x+ = x - gamma g;   P = C(x+ - w)
     all          w+ = w + P
 
-from w = x and shifts 0.  ``shrink(k, v)`` is what all make of the server's message number k about v.
+from w = x.  ``shrink(k, v)`` is what all make of the server's message number k about v.
+
+h_i^0 is 0 where ``begin`` is None.  Else it is what ``begin`` makes of the first gradient, which is sent in
+message 0's place; nothing else is sent in that round, so that g = h^0.
 """
 
 import numpy as np
 
 
-def ef21p(grads, x0, gamma, beta, compress, shrink, rounds):
+def ef21p(grads, x0, gamma, beta, compress, shrink, rounds, begin=None):
     """Two lists: w^0, .., w^rounds and x^0, .., x^rounds."""
     x = w = np.array(x0)
-    h_i = [np.zeros_like(x) for _ in grads]
-    h = np.zeros_like(x)
+    h_i = [np.zeros_like(x) if begin is None else begin(i, 0, grad(x)) for i, grad in enumerate(grads)]
+    h = np.mean(h_i, axis=0)
     shifted, iterates = [w], [x]
     for k in range(rounds):
-        m = [compress(i, k, grad(w) - h_i[i]) for i, grad in enumerate(grads)]
+        m = [np.zeros_like(x) for _ in grads]
+        if k > 0 or begin is None:
+            m = [compress(i, k, grad(w) - h_i[i]) for i, grad in enumerate(grads)]
         h_i = [shift + beta * m_i for shift, m_i in zip(h_i, m, strict=True)]
         g = h + np.mean(m, axis=0)
         h = h + beta * np.mean(m, axis=0)

@@ -6,23 +6,26 @@
     all        x -= gamma g
 
 b_i is the mean gradient over the samples J_i, the same at both points.  u ~ Bern(p) is common to all
-workers; g is made of the old h and w, and w becomes the x before the step.  All shifts start at 0, w at x.
+workers; g is made of the old h and w, and w becomes the x before the step.
+
+h_i^0 is 0 where ``begin`` is None.  Else it is what ``begin`` makes of the first gradient, which is sent in
+message 0's place; nothing else is sent in that round, so that g = h^0.
 """
 
 import numpy as np
 
 
-def vrdiana(grads, batch, x0, gamma, alpha, compress, coin, rounds):
+def vrdiana(grads, batch, x0, gamma, alpha, compress, coin, rounds, begin=None):
     """x^0, .., x^rounds and w^0, .., w^rounds.  ``batch(i, k, x)`` is b_i, ``coin(k)`` u in round k."""
     x = w = np.array(x0)
-    h_i = [np.zeros_like(x) for _ in grads]
-    h = np.zeros_like(x)
+    h_i = [np.zeros_like(x) if begin is None else begin(i, 0, grad(x)) for i, grad in enumerate(grads)]
+    h = np.mean(h_i, axis=0)
     iterates, references = [x], [w]
     for k in range(rounds):
         messages = []
         for i, grad in enumerate(grads):
             s_i = batch(i, k, x) - batch(i, k, w) + grad(w)
-            m_i = compress(i, k, s_i - h_i[i])
+            m_i = compress(i, k, s_i - h_i[i]) if k > 0 or begin is None else np.zeros_like(x)
             h_i[i] = h_i[i] + alpha * m_i
             messages.append(m_i)
         m = np.mean(messages, axis=0)

@@ -1,0 +1,171 @@
+"""What a reader of a comparison should not take for granted, a sentence each.
+
+A difference between two methods is called resolved if it is larger than the seeds explain: by the two-sided
+test of Mann and Whitney, of each pair by itself, at the 5 % level.  With three seeds each it never is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations
+from math import comb, inf
+
+from mpicomp.lines import End, Line
+from mpicomp.schedule import gap
+from mpicomp.suite import Suite
+
+LEVEL = 0.05
+COARSE = 0.05  # the most that costs may be off by, for rounds that lie between observations
+ELSEWHERE = 0.1  # of the way from f(x⁰) to the least f at which a target was reached
+
+
+def caveats(lines: Sequence[Line], suite: Suite) -> list[str]:
+    """The sentences that the suite's table needs."""
+    checks = (_missing, _rose, _elsewhere, _precision, _budgets, _edges, _observation, _unresolved)
+    return [sentence for check in checks for sentence in check(lines, suite)]
+
+
+def unresolved(lines: Sequence[Line], measure: str, suite: Suite) -> list[tuple[str, str]]:
+    """The pairs of labels whose difference in ``measure``, a field of ``End``, is not resolved.
+
+    Methods that both miss the target with every seed are not compared.
+    """
+    known = {line.label: _values(line, measure, suite) for line in lines if line.ends}
+    pairs = [(a, b) for a, b in combinations(known, 2) if min(*known[a], *known[b]) < inf]
+    return [(a, b) for a, b in pairs if not _resolved(known[a], known[b])]
+
+
+def _values(line: Line, measure: str, suite: Suite) -> list[float]:
+    """One value a seed; infinite for a run that diverged, and for the cost of a target it did not reach."""
+    reached = {end.seed for end in line.ends if end.status == "target" or suite.target_grad_norm_sq is None}
+    seen = [float(getattr(end, measure)) if end.seed in reached else inf for end in line.ends]
+    return seen + [inf] * line.diverged
+
+
+def _resolved(a: Sequence[float], b: Sequence[float]) -> bool:
+    """Whether the seeds tell the two apart; where both are the same with every seed, whether they differ."""
+    if min(len(a), len(b)) < 2:  # a run of a comparison that is not finished
+        return False
+    if len({*a}) == 1 == len({*b}):
+        return a[0] != b[0]
+    return _p_value(a, b) <= LEVEL
+
+
+def _p_value(a: Sequence[float], b: Sequence[float]) -> float:
+    """The two-sided p-value of Mann and Whitney's test, exact, ties included.
+
+    The share of the deals of all values to the two whose rank sum is as far out as that of ``a``, twice the
+    smaller tail.
+    """
+    from scipy.stats import rankdata
+
+    ranks = (2 * rankdata([*a, *b])).astype(int).tolist()  # whole numbers: ties have half ranks
+    ways: list[Counter[int]] = [Counter({0: 1}), *(Counter[int]() for _ in a)]  # by values dealt, and sum
+    for rank in ranks:
+        for dealt in range(len(a), 0, -1):
+            for total, count in ways[dealt - 1].items():
+                ways[dealt][total + rank] += count
+    seen, deals = sum(ranks[: len(a)]), ways[len(a)]
+    below = sum(count for total, count in deals.items() if total <= seen)
+    above = sum(count for total, count in deals.items() if total >= seen)
+    return min(1.0, 2 * min(below, above) / deals.total())
+
+
+def _missing(lines: Sequence[Line], suite: Suite) -> list[str]:
+    absent = [f"{line.missing} of {line.label}" for line in lines if line.missing]
+    return [f"Of {len(suite.seeds)} seeds, runs are missing: {', '.join(absent)}."] if absent else []
+
+
+def _rose(lines: Sequence[Line], suite: Suite) -> list[str]:
+    rose = [line.label for line in lines if line.rose]
+    return [f"f ended above f(x⁰) with some seed of {_names(rose)}."] if rose else []
+
+
+def _elsewhere(lines: Sequence[Line], suite: Suite) -> list[str]:
+    """A gradient is small at a stationary point, and also where a loss that saturates is flat."""
+    at = {line.label: line.f for line in lines if line.f is not None and line.reached}
+    if suite.target_grad_norm_sq is None or not at:
+        return []
+    least, start = min(at.values()), max(end.start_f for line in lines for end in line.ends)
+    far = [label for label, f in at.items() if f - least > ELSEWHERE * (start - least)]
+    where = ", ".join(f"{label} at f = {at[label]:.4g}" for label in far)
+    return [f"The target was reached far from the least f, {least:.4g}: {where}."] if far else []
+
+
+def _precision(lines: Sequence[Line], suite: Suite) -> list[str]:
+    by_formats: dict[tuple[str, ...], list[str]] = {}
+    for line in lines:
+        if line.formats:
+            by_formats.setdefault(line.formats, []).append(line.label)
+    if len(by_formats) < 2:
+        return []
+    groups = (f"{' and '.join(formats)}: {', '.join(labels)}" for formats, labels in by_formats.items())
+    return [f"Unequal precision of what is sent. {'; '.join(groups)}."]
+
+
+def _budgets(lines: Sequence[Line], suite: Suite) -> list[str]:
+    by_trials: dict[int, list[str]] = {}
+    for line in lines:
+        by_trials.setdefault(line.trials, []).append(line.label)
+    if len(by_trials) < 2:
+        return []
+    groups = (f"{trials or 'none'}: {', '.join(labels)}" for trials, labels in sorted(by_trials.items()))
+    return [f"Unequal budgets: step sizes asked for, {'; '.join(groups)}."]
+
+
+def _edges(lines: Sequence[Line], suite: Suite) -> list[str]:
+    if not any(line.at_edge for line in lines):
+        return []
+    return ["† The best step size tried is at the edge of its range; one beyond may be better."]
+
+
+def _observation(lines: Sequence[Line], suite: Suite) -> list[str]:
+    if suite.target_grad_norm_sq is None:
+        return []
+    share = {
+        line.label: (gap(int(line.rounds), suite.every) - 1) / line.rounds
+        for line in lines
+        if line.rounds and line.reached == line.finished
+    }
+    coarse = [label for label, off in share.items() if off > COARSE]
+    if not coarse:
+        return []
+    return [
+        f"Observed every {suite.every} rounds: costs of {_names(coarse)} may be up to "
+        f'{max(share.values()):.0%} too high; every = "1%" mends it.'
+    ]
+
+
+def _unresolved(lines: Sequence[Line], suite: Suite) -> list[str]:
+    if not any(_depends_on_seed(line.ends) for line in lines):
+        return ["One seed resolves no difference between methods that draw at random."] * (
+            len(suite.seeds) == 1
+        )
+    least = next(m for m in range(2, 9) if 2 / comb(2 * m, m) <= LEVEL)
+    if len(suite.seeds) < least:
+        return [f"{len(suite.seeds)} seeds resolve no difference between random methods; {least} may."]
+    target = suite.target_grad_norm_sq is not None
+    measures = {"total_bytes": "bytes up + down", "up_bytes": "bytes up"} if target else {"f": "f"}
+    measures |= {"error": "total error"} if suite.y == "error" else {}
+    measures |= {"grad_norm_sq": "|∇f|²"} if suite.y == "gradient" and not target else {}
+    said = []
+    for measure, name in measures.items():
+        by_first: dict[str, list[str]] = {}
+        for a, b in unresolved(lines, measure, suite):
+            by_first.setdefault(a, []).append(b)
+        if by_first:
+            pairs = "; ".join(f"{a} and {_names(others)}" for a, others in by_first.items())
+            said.append(f"Not resolved in {name}: {pairs}.")
+    if said:
+        said.append(f"(Mann-Whitney, {len(suite.seeds)} seeds, each pair by itself, {LEVEL:.0%} level.)")
+    return said
+
+
+def _depends_on_seed(ends: Sequence[End]) -> bool:
+    return len({(end.rounds, end.total_bytes, end.f) for end in ends}) > 1
+
+
+def _names(labels: Sequence[str]) -> str:
+    """``a, b or c``, as a sentence has it."""
+    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} or {labels[-1]}"

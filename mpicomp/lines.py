@@ -1,0 +1,154 @@
+"""What a comparison comes to, one line a method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from statistics import median
+from typing import Any
+
+from mpicomp.config import parse_method
+from mpicomp.results import Comparison, Outcome
+from mpicomp.suite import Entry, Suite
+from mpicomp.tuning import rose, tail
+
+
+@dataclass(frozen=True)
+class End:
+    """How the run with one seed ended, and what it had spent until then; bytes are all workers'.
+
+    Where the suite has no target, ``f`` and ``grad_norm_sq`` are means over the rows of the last tenth of the
+    rounds.
+    """
+
+    seed: int
+    status: str
+    rounds: int
+    up_bytes: int
+    total_bytes: int
+    f: float
+    grad_norm_sq: float
+    error: float
+    start_f: float  # f(x⁰)
+    rose: bool  # whether f ended above it; see ``tuning.rose``
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method: medians over its seeds, each taken at the end of a run.
+
+    The costs are those of reaching the target if ``reached`` equals ``finished``, else what was spent.
+    ``gamma`` is the number, ``step`` what was asked for; both are None if every seed diverged.
+    """
+
+    label: str
+    step: str
+    at_edge: bool  # a tuned step at an end of its range
+    seeds: int
+    finished: int
+    diverged: int
+    reached: int
+    gamma: float | None = None
+    grad_norm_sq: float | None = None
+    rounds: float | None = None
+    up_bytes_per_worker: float | None = None
+    paper_bytes_up_per_worker: float | None = None
+    paper_bytes_down_per_worker: float | None = None
+    total_bytes: float | None = None
+    seconds: float | None = None
+    epochs: float | None = None
+    error: float | None = None
+    f: float | None = None
+    set_up_bytes_per_worker: float | None = None
+    trials: int = 0  # step sizes that the suite asks to try
+    formats: tuple[str, ...] = ()  # of the numbers that it sends, in both directions
+    ends: tuple[End, ...] = ()  # of the seeds that finished
+
+    @property
+    def missing(self) -> int:
+        """The seeds without a finished run, of those that did not diverge."""
+        return self.seeds - self.finished - self.diverged
+
+    @property
+    def rose(self) -> int:
+        """The seeds with which f ended above f(x⁰)."""
+        return sum(end.rose for end in self.ends)
+
+
+def table(comparison: Comparison) -> list[Line]:
+    """A line for each method, in the order of the suite."""
+    by_label: dict[str, list[Outcome]] = {}
+    for outcome in comparison.outcomes:
+        by_label.setdefault(outcome.label, []).append(outcome)
+    return [_line(comparison, entry, by_label.get(entry.label, [])) for entry in comparison.suite.entries]
+
+
+def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line:
+    n = comparison.suite.workers
+    tuning = comparison.tunings.get(entry.label)
+    status = [o.summary.get("status") for o in outcomes]
+    finished = [
+        o for o, s in zip(outcomes, status, strict=True) if s not in (None, "diverged", "interrupted")
+    ]
+    line = Line(
+        label=entry.label,
+        step=str(tuning.best.gamma if tuning else entry.method.step),
+        at_edge=tuning is not None and tuning.at_edge,
+        seeds=len(comparison.suite.seeds),
+        finished=len(finished),
+        diverged=status.count("diverged"),
+        reached=status.count("target"),
+        trials=entry.trials,
+        formats=tuple(sorted(set(_formats(entry.method)))),
+    )
+    if not finished:
+        return line
+    last = [o.rows[-1] for o in finished]
+    ends = tuple(_end(o, comparison.suite) for o in finished)
+    return replace(
+        line,
+        gamma=float(parse_method(finished[0].summary["method"]).step),
+        grad_norm_sq=median(end.grad_norm_sq for end in ends),
+        rounds=median(row.round for row in last),
+        up_bytes_per_worker=median(row.up_bytes for row in last) / n,
+        paper_bytes_up_per_worker=median(row.paper_bits_up for row in last) / 8 / n,
+        paper_bytes_down_per_worker=median(row.paper_bits_down for row in last) / 8 / n,
+        total_bytes=median(row.up_bytes + row.down_bytes for row in last),
+        seconds=median(row.seconds for row in last),
+        epochs=median(row.epochs for row in last),
+        error=median(end.error for end in ends),
+        f=median(end.f for end in ends),
+        set_up_bytes_per_worker=median(o.summary.get("set_up_bytes", 0) for o in finished) / n,
+        ends=ends,
+    )
+
+
+def _end(outcome: Outcome, suite: Suite) -> End:
+    rows, last = outcome.rows, outcome.rows[-1]
+    seen = [last] if suite.target_grad_norm_sq is not None else tail(rows)
+
+    def mean(name: str) -> float:
+        return sum(getattr(row, name) for row in seen) / len(seen)
+
+    return End(
+        outcome.seed,
+        outcome.summary["status"],
+        last.round,
+        last.up_bytes,
+        last.up_bytes + last.down_bytes,
+        mean("f"),
+        mean("grad_norm_sq"),
+        last.error,
+        rows[0].f,
+        rose(rows),
+    )
+
+
+def _formats(held: Any) -> Iterator[str]:
+    """The formats of numbers that a method, or a compressor in it, is told to send."""
+    for f in fields(held):
+        value = getattr(held, f.name)
+        if f.name == "values":
+            yield value
+        elif is_dataclass(value):
+            yield from _formats(value)

@@ -1,0 +1,43 @@
+"""Theorems for convex functions: where they apply, and what else would do."""
+
+from __future__ import annotations
+
+from mpicomp.errors import ConfigError
+from mpicomp.methods.base import Method
+from mpicomp.methods.checks import step_factor
+from mpicomp.problems.base import Constants
+
+
+def require_convex(method: Method, c: Constants, every: bool = True) -> None:
+    """Raise ``ConfigError`` unless f is known to be convex, and with ``every`` each f_i as well."""
+    if c.mu is None:
+        found = "f is not convex, or not known to be (mu is None in its constants)"
+    elif every and c.convex is None:
+        found = "this is not known; constants(n) says so by convex=True"
+    elif every and not c.convex:
+        found = "some f_i is not, though f is"
+    else:
+        return
+    asked = [name for name in method.steps if isinstance(getattr(method, name), str)]
+    numbers = "numbers" if len(asked) > 1 else "a number"
+    raise ConfigError(
+        f"{type(method).__name__}'s theorem is for convex {'f_i' if every else 'f'}, and on this problem "
+        f"{found}. Give {' and '.join(asked)} as {numbers}, not as theory or a multiple of it, or take GD, "
+        "DIANA, MARINA, DASHA or EF21, which have theorems for nonconvex f."
+    )
+
+
+def curvature(method: Method, mu: float | str, c: Constants, otherwise: str) -> float:
+    """What ``mu`` stands for: a number, or a multiple of the problem's, which has to be above 0.
+
+    Raises ``ConfigError``, which ends with the remedy ``otherwise``, where it is not.
+    """
+    if not isinstance(mu, str):
+        return mu
+    if not c.mu:
+        found = "0" if c.mu == 0 else "not known"
+        raise ConfigError(
+            f"{type(method).__name__} needs a mu above 0, and this problem's is {found}: give mu as a "
+            f"number, take a problem with a quadratic penalty, or {otherwise}."
+        )
+    return step_factor("mu", mu) * c.mu

@@ -1,0 +1,71 @@
+"""The step sizes of DIANA and VR-DIANA for nonconvex f: derived here."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from mpicomp.errors import ConfigError
+from mpicomp.problems.base import Constants
+
+
+def step(c: Constants, a: float, omega: float, alpha: float) -> float:
+    """γ = 1/(L + M) with M = L_+ √A/(1 - √ρ) and ρ = 1 - 2α + α² (1 + ω), for α < 2/(1 + ω).
+
+    With it DIANA has E Φ^{k+1} ≤ Φ^k - (γ/2) |∇f(x^k)|² for Φ = f - f* + √A/(2 L_+) D, where D is
+    mean_i |Δ_i|², Δ_i = ∇f_i(x^k) - h_i^k.  So the mean of E |∇f(x^k)|² over T rounds is at most 2 Φ^0/(γ T).
+
+    Proof.  Let V = E |g - ∇f|², which is at most A D, and R = E |x^{k+1} - x^k|² = γ² (|∇f|² + V).
+
+    1. By smoothness and E g = ∇f,  E f(x^{k+1}) ≤ f - γ |∇f|² + (L/2) R.
+    2. E |Δ_i - α C_i(Δ_i)|² ≤ ρ |Δ_i|², and the next Δ_i is Δ_i - α C_i(Δ_i) + ∇f_i(x^{k+1}) - ∇f_i(x^k).
+       By |u + v|² ≤ |u|²/√ρ + |v|²/(1 - √ρ),  E D^{k+1} ≤ √ρ D + L_+² R/(1 - √ρ).
+    3. √A/(2 L_+) times 2., added to 1., puts (L + M)/2 = 1/(2γ) before R, and R/(2γ) is at most
+       γ |∇f|²/2 + γ A D/2.  Left over for D:  γ A/2 ≤ A/(2M) = √A/(2 L_+) (1 - √ρ), which D has lost in 2.
+
+    ρ is least, ω/(1 + ω), for α = 1/(1 + ω); then 1/(1 - √ρ) = 1 + ω + √(ω (1 + ω)).
+    Raises ``ConfigError`` for larger α, with which shifts need not converge.
+    """
+    rho = 1 - 2 * alpha + alpha**2 * (1 + omega)
+    if rho >= 1:
+        raise ConfigError(
+            f"alpha={alpha}: DIANA has a theory step size for alpha < 2/(1 + ω) = {2 / (1 + omega):.3g} "
+            "alone. Leave alpha out, which is 1/(1 + ω), or give gamma as a number."
+        )
+    return 1 / (c.L + c.L_plus * sqrt(a) / (1 - sqrt(rho)))
+
+
+def sampled_step(
+    c: Constants, a: float, omega: float, alpha: float, n: int, p: float, variance: float
+) -> float:
+    """γ = min{1/(4L), 1/√(12 A L_+²/α² + 4 T/p), (p²/(16 L T))^{1/3}} with T = (4A + 1/n) S, α ≤ 1/(1 + ω).
+
+    S is the ``variance`` L_σ²/b of a batch:  mean_i E |s_i - ∇f_i(x)|² ≤ S W with W = |x^k - w^k|².  With
+    this step VR-DIANA has E Φ^{k+1} ≤ Φ^k - (γ/2) |∇f(x^k)|² for Φ = f - f* + c D + e W, c = 2 L γ² A/α and
+    e = 2 L γ² T/p.
+
+    Proof.  D, V, R as in ``step``; s_i - h_i takes the place of Δ_i in a message, and ρ ≤ 1 - α.
+
+    1. E f(x^{k+1}) ≤ f - γ |∇f|² + (L/2) R,  and V ≤ A (D + S W) + S W/n.
+    2. E |Δ_i - α C_i(s_i - h_i)|² ≤ (1 - α) |Δ_i|² + α E |s_i - ∇f_i|².  By |u + v|² ≤ (1 + α/2) |u|² +
+       (1 + 2/α) |v|²,  E D^{k+1} ≤ (1 - α/2) D + (3/2) α S W + (3/α) L_+² R.
+    3. w^{k+1} is x^k with probability p, and |x - w - γ∇f|² ≤ (1 + p/2) W + (1 + 2/p) γ² |∇f|².  Hence
+       E W^{k+1} ≤ (1 - p/2) W + (2/p) γ² |∇f|² + γ² V.
+    4. γ² V has the weight L/2 + 3 c L_+²/α + e ≤ L in Φ, by the second bound on γ.  So D gains at most
+       L γ² A = c α/2, and W at most L γ² (A + 1/n) S + (3/2) α S c = e p/2: no more than they lost.
+       γ² |∇f|² has the weight L/2 + 3 c L_+²/α + 2 e/p ≤ L + 4 L γ² T/p², at most 1/(4γ) + 1/(4γ) by the
+       first and the third bound.
+
+    Raises ``ConfigError`` for larger α.
+    """
+    if alpha > 1 / (1 + omega):
+        raise ConfigError(
+            f"alpha={alpha}: VR-DIANA has a theory step size for alpha <= 1/(1 + ω) = {1 / (1 + omega):.3g} "
+            "alone. Leave alpha out, which is that, or give gamma as a number."
+        )
+    noise = (4 * a + 1 / n) * variance
+    bounds = [1 / (4 * c.L)]
+    if a or noise:
+        bounds += [1 / sqrt(12 * a * c.L_plus**2 / alpha**2 + 4 * noise / p)]
+    if noise:
+        bounds += [(p**2 / (16 * c.L * noise)) ** (1 / 3)]
+    return min(bounds)

@@ -1,0 +1,52 @@
+"""What goes ahead of a broadcast: its length and status, and where ranks may die, two checksums.
+
+A collective operation of Open MPI that loses a rank under way may tell another rank of success and give it
+bytes that nobody sent.  Nothing may be made of them: no memory of such a length, no object, no iterate.  So a
+header ends with the CRC-32 of the message and then its own, and a rank that finds another looks for a death
+(see ``ulfm``).  Messages from one rank to another need none: they arrive, or the operation fails.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp import kernels
+from mpicomp.coding.bits import Bytes
+
+Header = NDArray[np.int64]
+
+
+class GarbledError(Exception):
+    """A broadcast has given bytes that the server did not send."""
+
+
+def write(message: Bytes | None, status: int, checked: bool) -> Header:
+    """The server's header, or room for it where there is no message yet; that is no valid header."""
+    if message is None:
+        return np.zeros(4 if checked else 2, np.int64)
+    numbers = [len(message), status]
+    if checked:
+        numbers.append(_checksum(message))
+        numbers.append(crc32(np.array(numbers, np.int64).data))
+    return np.array(numbers, np.int64)
+
+
+def read(head: Header) -> tuple[int, int]:
+    """The length and the status.  Raises ``GarbledError`` if it is not as it was sent."""
+    length, status, *checksums = head.tolist()
+    if checksums and crc32(head[:-1].data) != checksums[-1]:
+        raise GarbledError("the header of a broadcast has come garbled, and no rank is known to have died")
+    return length, status
+
+
+def check(head: Header, message: Bytes) -> None:
+    """Raise ``GarbledError`` if the message is not the one that ``head`` was written for."""
+    if len(head) == 4 and head[2] != _checksum(message):
+        raise GarbledError("a broadcast has come garbled, and no rank is known to have died")
+
+
+def _checksum(message: Bytes) -> int:
+    return crc32(kernels.host(message))

@@ -1,0 +1,356 @@
+"""What a comparison says against itself, on suites that break one rule each; and how it chooses steps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from math import comb
+
+import numpy as np
+import pytest
+from scipy.stats import PermutationMethod, mannwhitneyu
+
+import mpicomp
+from mpicomp import DIANA, EF21, GD, RandK, TopK, TwoDirection
+from mpicomp.compare import compare
+from mpicomp.compressors import Sparse
+from mpicomp.errors import ConfigError, RecordError
+from mpicomp.fairness import _p_value, caveats, unresolved
+from mpicomp.lines import End, Line, table
+from mpicomp.problems import NonconvexGLM, Quadratics
+from mpicomp.schedule import gap, is_observed
+from mpicomp.session import Limits
+from mpicomp.suite import Suite, parse_suite
+from mpicomp.tables import cells, header, markdown
+from mpicomp.tuning import Tuning, tail, tune
+
+FAIR = """
+problem = "quadratics(d=20, noise=0.5, lam=0.05)"
+workers = 3
+rounds = 400
+seeds = [0, 1, 2, 3, 4]
+tuning_seeds = 1
+target_grad_norm_sq = 1e-6
+
+[[method]]
+label = "GD"
+method = "gd(gamma=0.2)"
+
+[[method]]
+label = "MARINA"
+method = "marina(Q=randk(k=5), gamma=0.4)"
+"""
+
+
+@pytest.fixture(scope="module")
+def noise(tmp_path_factory) -> str:
+    """A file of labels that the features say nothing of: (1 - σ)² is 1/4 at 0 and about 1/2 far away."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("data") / "noise.svm"
+    rows = [" ".join(f"{j}:{x:.3f}" for j, x in enumerate(rng.normal(size=5), 1)) for _ in range(300)]
+    path.write_text("".join(f"{rng.choice([-1, 1])} {row}\n" for row in rows))
+    return str(path)
+
+
+def said(tmp_path, *changes: tuple[str, str]) -> list[str]:
+    """The caveats of ``FAIR`` with some of its text replaced, from the files of its comparison."""
+    text = FAIR
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    suite = parse_suite(text)
+    lines = table(compare(suite, tmp_path))
+    found = caveats(lines, suite)
+    assert all(sentence in markdown(lines, suite) for sentence in found)
+    return found
+
+
+def test_a_fair_comparison_has_nothing_to_say(tmp_path):
+    assert said(tmp_path) == []
+
+
+def test_unequal_precision(tmp_path):
+    (sentence,) = said(tmp_path, ("gamma=0.4", "gamma=0.4, down=sparse(values=f8)"))
+    assert sentence == "Unequal precision of what is sent. f4: GD; f4 and f8: MARINA."
+
+
+def test_what_is_lossless_goes_down_in_float32_as_what_is_dense(tmp_path):
+    """The default; "exact" leaves to each method its own, and the table says so."""
+    method = parse_suite(FAIR).entries[1].method
+    assert method.down == Sparse("f4") and method.sync.values == "f4"
+    assert parse_suite(FAIR.replace("workers = 3", 'workers = 3\ndown = "bf16"')).entries[1].method.down == (
+        Sparse("bf16")
+    )
+    (sentence,) = said(tmp_path, ("workers = 3", 'workers = 3\ndown = "exact"'))
+    assert sentence == "Unequal precision of what is sent. f4: GD; exact and f4: MARINA."
+    with pytest.raises(ConfigError, match=r"down='f3'; allowed: 'exact', 'f8'"):
+        parse_suite(FAIR.replace("workers = 3", 'workers = 3\ndown = "f3"'))
+
+
+def test_unequal_budgets(tmp_path):
+    changes = ('gamma=0.2)"', 'gamma=0.2)"\ntune = [-2, -1]'), ('gamma=0.4)"', 'gamma=0.4)"\ntune = [-1, 1]')
+    found = said(tmp_path, *changes)
+    assert "Unequal budgets: step sizes asked for, 2: GD; 3: MARINA." in found
+
+
+def test_an_untuned_method_beside_a_tuned_one(tmp_path):
+    found = said(tmp_path, ('gamma=0.4)"', 'gamma=0.4)"\ntune = [-1, 1]'))
+    assert "Unequal budgets: step sizes asked for, none: GD; 3: MARINA." in found
+
+
+def test_coarse_observation(tmp_path):
+    found = said(tmp_path, ("workers = 3", "workers = 3\nevery = 25"))
+    assert any(
+        sentence.startswith("Observed every 25 rounds: costs of GD or MARINA may be up to")
+        for sentence in found
+    )
+
+
+def test_an_edge(tmp_path):
+    """The range grows towards the best, and has an end all the same."""
+    found = said(tmp_path, ('gamma=0.2)"', 'gamma=0.2)"\ntune = [-15, -13]'))
+    assert any(sentence.startswith("† The best step size tried is at the edge") for sentence in found)
+
+
+def test_a_blown_up_run_on_a_loss_that_saturates(tmp_path, noise):
+    """A huge step of GD throws x to where the loss is flat and f above f(x⁰), with a gradient of nearly 0."""
+    text = FAIR.replace("quadratics(d=20, noise=0.5, lam=0.05)", f"nonconvex_glm(data='{noise}')").replace(
+        "target_grad_norm_sq = 1e-6", ""
+    )
+    suite = parse_suite(text.replace("gamma=0.2", "gamma=1e7"))
+    line, _ = lines = table(compare(suite, tmp_path))
+    assert line.rose == 5 and line.grad_norm_sq == 0 < lines[1].grad_norm_sq
+    assert "f ended above f(x⁰) with some seed of GD." in caveats(lines, suite)
+    assert "(5 of 5 rose)" in dict(zip(header(suite), cells(line, suite), strict=True))["|∇f|²"]
+
+
+def test_a_target_reached_where_a_loss_is_flat(tmp_path_factory):
+    """Nearly separable: far away f is the error rate, below f(x⁰), and the gradient is 0 all the same."""
+    rng, folder = np.random.default_rng(1), tmp_path_factory.mktemp("flat")
+    X = rng.normal(size=(300, 5))
+    y = np.sign(X[:, 0]) * np.where(rng.random(300) < 0.15, -1, 1)
+    rows = [" ".join(f"{j}:{x:.3f}" for j, x in enumerate(row, 1)) for row in X]
+    (folder / "data.svm").write_text("".join(f"{int(s)} {row}\n" for s, row in zip(y, rows, strict=True)))
+    text = FAIR.replace("quadratics(d=20, noise=0.5, lam=0.05)", f"nonconvex_glm(data='{folder}/data.svm')")
+    suite = parse_suite(text.replace("gamma=0.2", "gamma=512").replace("1e-6", "1e-4"))
+    lines = table(compare(suite, folder / "out"))
+    assert lines[0].reached == 5 and lines[0].rounds < 10 < lines[1].rounds
+    assert 0.25 > lines[0].f > 1.1 * lines[1].f
+    (sentence,) = [text for text in caveats(lines, suite) if "far from" in text]
+    assert sentence.startswith(f"The target was reached far from the least f, {lines[1].f:.4g}: GD at f = ")
+
+
+def test_few_seeds(tmp_path):
+    assert said(tmp_path / "1", ("[0, 1, 2, 3, 4]", "[0]")) == [
+        "One seed resolves no difference between methods that draw at random."
+    ]
+    assert said(tmp_path / "3", ("[0, 1, 2, 3, 4]", "[0, 1, 2]")) == [
+        "3 seeds resolve no difference between random methods; 4 may."
+    ]
+
+
+def test_a_method_against_itself_is_not_resolved(tmp_path):
+    """The draws differ by p alone, which hardly matters here."""
+    again = '\n[[method]]\nlabel = "again"\nmethod = "marina(Q=randk(k=5), gamma=0.4, p=0.249)"\n'
+    suite = parse_suite(FAIR + again)
+    lines = table(compare(suite, tmp_path))
+    assert unresolved(lines, "total_bytes", suite) == [("MARINA", "again")]
+    text = " ".join(caveats(lines, suite))
+    assert "Not resolved in bytes up + down: MARINA and again." in text
+    assert "(Mann-Whitney, 5 seeds, each pair by itself, 5% level.)" in text
+
+
+def line(label: str, values: list[float], status: str = "target") -> Line:
+    ends = tuple(End(i, status, 1, int(v), int(v), v, v, 0.0, 100.0, False) for i, v in enumerate(values))
+    return Line(label, "theory", False, len(values), len(values), 0, len(values), rounds=1e9, ends=ends)
+
+
+@pytest.mark.parametrize("m", [4, 5, 8])
+def test_apart_means_resolved(m):
+    """All values of one below all of the other: p = 2/C(2m, m)."""
+    suite = replace(parse_suite(FAIR), seeds=tuple(range(m)))
+    apart = [line("a", [*range(m)]), line("b", [*range(m, 2 * m)])]
+    assert 2 / comb(2 * m, m) <= 0.05 and unresolved(apart, "total_bytes", suite) == []
+    mixed = [line("a", [*range(m)]), line("b", [x + 0.5 for x in range(m)])]
+    assert unresolved(mixed, "f", suite) == [("a", "b")]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_exact_test_is_scipys(seed):
+    """With ties, infinities and unequal numbers of seeds, over all deals of the values."""
+    rng = np.random.default_rng(seed)
+    a, b = (rng.choice([1, 2, 3, 4, 5, np.inf], size=rng.integers(2, 6)) for _ in range(2))
+    deals = PermutationMethod(n_resamples=10_000)
+    assert _p_value(a, b) == pytest.approx(mannwhitneyu(a, b, method=deals).pvalue, abs=1e-12)
+
+
+def test_observing_every_round_is_not_coarse():
+    suite = parse_suite(FAIR)
+    quick = [replace(line("a", [3] * 5), rounds=4.0), replace(line("b", [4] * 5), rounds=300.0)]
+    assert not any("Observed" in sentence for sentence in caveats(quick, suite))
+
+
+def test_methods_without_draws_differ_as_they_do():
+    suite: Suite = parse_suite(FAIR)
+    alike = [line("a", [3] * 5), line("b", [3] * 5), line("c", [4] * 5)]
+    assert unresolved(alike, "total_bytes", suite) == [("a", "b")]
+    random = line("d", [3, 4, 5, 6, 7])
+    assert (
+        unresolved([alike[0], random], "total_bytes", suite)
+        == []
+        != unresolved([alike[2], random], "total_bytes", suite)
+    )
+
+
+def test_seeds_that_diverged_count_as_the_worst_and_one_seed_resolves_nothing():
+    suite = parse_suite(FAIR)
+    good = line("good", [5, 6, 7, 8, 9])
+    lost = replace(line("lost", [1]), seeds=5, diverged=4)
+    assert unresolved([good, lost], "f", suite) == [("good", "lost")]
+    assert unresolved([good, replace(line("lost", [10]), seeds=5, diverged=4)], "f", suite) == []
+    assert unresolved([good, line("begun", [1])], "f", suite) == [("good", "begun")]
+
+
+def test_a_cost_of_a_target_that_was_missed_is_above_all_others():
+    suite = parse_suite(FAIR)
+    missed = line("missed", [1] * 5, status="rounds")
+    assert unresolved([missed, line("a", [5, 6, 7, 8, 9])], "total_bytes", suite) == []
+    assert unresolved([missed, replace(missed, label="too")], "total_bytes", suite) == []  # not compared
+
+
+def test_tuning_refuses_what_ends_above_its_start(noise):
+    """Chosen by |∇f|², the largest step would win; f says that it has blown up."""
+    problem = NonconvexGLM(data=noise)
+
+    def attempt(method, seed, max_bytes):
+        return mpicomp.run(method, problem, workers=3, rounds=60, seed=seed, max_bytes=max_bytes)
+
+    tuning = tune(GD(gamma=1.0), (0, 24), (0,), None, attempt)
+    largest = tuning.trials[0]
+    assert largest.status == "rose" and not tuning.best.refused
+    blown_up = attempt(GD(gamma=2.0**24), 0, None).rows
+    kept = attempt(GD(gamma=tuning.best.gamma), 0, None).rows
+    assert blown_up[-1].grad_norm_sq < kept[-1].grad_norm_sq and blown_up[-1].f > blown_up[0].f > kept[-1].f
+    assert tuning.best.f == pytest.approx(np.mean([row.f for row in tail(kept)]))
+
+
+def test_a_small_gradient_above_the_start_is_no_target(noise):
+    problem = NonconvexGLM(data=noise)
+    run = mpicomp.run(GD(gamma=2.0**24), problem, workers=3, rounds=60, every=1, target_grad_norm_sq=1e-4)
+    assert run.status == "rounds" and run.rows[-1].grad_norm_sq <= 1e-4
+    assert Limits(60, 1, 1e-4).reached(run.rows[-1], run.rows[0].f) is None
+    assert Limits(60, 1, 1e-4).reached(run.rows[-1], run.rows[-1].f) == "target"
+
+
+def test_a_step_size_given_as_its_inverse_grows_the_other_way():
+    """The largest step of 2Direction has the smallest L̄ and is tried first."""
+    problem = Quadratics(d=20, noise=0.0, lam=0.05)
+
+    def attempt(method, seed, max_bytes):
+        return mpicomp.run(method, problem, workers=3, rounds=100, seed=seed, max_bytes=max_bytes)
+
+    tuning = tune(TwoDirection(TopK(5), RandK(5), Lbar=2.0**-12, p=0.2), (0, 1), (0,), None, attempt)
+    exponents = [t.exponent for t in tuning.trials]
+    assert exponents == sorted(exponents)
+    assert (
+        Tuning(tuple(replace(t, status="diverged", f=np.inf) for t in tuning.trials)).best.exponent
+        == exponents[-1]
+    )
+
+
+def test_every_step_is_tried_with_the_same_seeds_until_one_refuses_it():
+    problem = Quadratics(d=20, noise=0.5, lam=0.05)
+    asked: list[tuple[float, int]] = []
+
+    def attempt(method, seed, max_bytes):
+        asked.append((method.gamma, seed))
+        return mpicomp.run(method, problem, workers=3, rounds=100, seed=seed, max_bytes=max_bytes)
+
+    tuning = tune(DIANA(RandK(5), gamma=0.5), (-1, 12), (7, 8, 9), None, attempt)
+    tried = {t.exponent: t for t in tuning.trials}
+    assert tried[12].status == "diverged" and [s for g, s in asked if g == 0.5 * 2**12] == [7]
+    assert tried[0].seeds == 3 and [s for g, s in asked if g == 0.5] == [7, 8, 9]
+    means = [
+        np.mean([r.f for r in tail(attempt(DIANA(RandK(5), gamma=0.5), s, None).rows)]) for s in (7, 8, 9)
+    ]
+    assert tried[0].f == pytest.approx(np.mean(means), rel=1e-12)
+
+
+def test_a_range_grows_until_the_best_lies_inside(tmp_path):
+    text = FAIR.replace('gamma=0.2)"', 'gamma=0.8)"\ntune = [-3, -3]')
+    comparison = compare(parse_suite(text), tmp_path)
+    tuning = comparison.tunings["GD"]
+    assert not tuning.at_edge and tuning.best.exponent == 1
+    assert [t.exponent for t in tuning.trials] == [2, 1, 0, -1, -2, -3]
+    assert comparison == compare(parse_suite(text), tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("round", [1, 100, 255, 256, 511, 512, 1000, 4096, 100_000])
+def test_fine_observation_is_within_one_per_cent(round):
+    assert gap(round, "1%") == 1 or gap(round, "1%") <= round / 100
+    assert gap(round, 7) == 7
+    assert is_observed(0, "1%") and all(is_observed(k, "1%") for k in range(256))
+
+
+def test_a_run_observed_finely_resumes_as_if_it_had_not_stopped(tmp_path):
+    options = {"workers": 2, "every": "1%", "seed": 1}
+    whole = mpicomp.run(GD(), Quadratics(d=5), rounds=700, out=tmp_path / "whole", **options)
+    assert [row.round for row in whole.rows[254:260]] == [254, 255, 256, 258, 260, 262]
+    mpicomp.run(GD(), Quadratics(d=5), rounds=601, out=tmp_path / "parts", **options)
+    rest = mpicomp.run(GD(), Quadratics(d=5), rounds=700, out=tmp_path / "parts", resume=True, **options)
+    assert [replace(r, seconds=0) for r in rest.rows] == [replace(r, seconds=0) for r in whole.rows]
+    with pytest.raises(ConfigError, match="every='2%'; allowed: a positive number of rounds, or '1%'"):
+        mpicomp.run(GD(), Quadratics(d=5), workers=2, every="2%")
+
+
+def test_a_comparison_is_not_continued_on_other_data(tmp_path):
+    """Neither where a run is missing, nor where nothing but a tuning is there."""
+    data = tmp_path / "data.svm"
+    data.write_text(
+        "".join(f"{i % 2} " + " ".join(f"{j}:{(i * j) % 7}" for j in range(1, 9)) + "\n" for i in range(40))
+    )
+    text = FAIR.replace("quadratics(d=20, noise=0.5, lam=0.05)", f"logistic(data='{data}', lam=0.1)")
+    suite, out = parse_suite(text), tmp_path / "out"
+    compare(suite, out)
+    (out / "runs" / "gd" / "seed-3" / "summary.json").unlink()
+    before = json.loads((out / "tuning.json").read_text())
+    data.write_text(
+        "".join(f"{i % 2} " + " ".join(f"{j}:{(i * j) % 5}" for j in range(1, 9)) + "\n" for i in range(40))
+    )
+    with pytest.raises(RecordError, match=r"is of other data: their fingerprint is .*Put the data back"):
+        compare(parse_suite(text), out, resume=True)
+    assert json.loads((out / "tuning.json").read_text()) == before
+
+
+def test_a_run_whose_rows_are_gone_is_missing(tmp_path):
+    suite = parse_suite(FAIR)
+    whole = compare(suite, tmp_path)
+    (tmp_path / "runs" / "gd" / "seed-1" / "rows.csv").unlink()
+    lines = table(mpicomp.results.read_comparison(tmp_path))
+    assert (lines[0].finished, lines[0].missing) == (4, 1)
+    assert "Of 5 seeds, runs are missing: 1 of GD." in caveats(lines, suite)
+    again = compare(suite, tmp_path, resume=True)
+    assert [o.summary["iterates_sha256"] for o in again.outcomes] == [
+        o.summary["iterates_sha256"] for o in whole.outcomes
+    ]
+
+
+def test_a_finished_run_of_another_method_is_not_taken(tmp_path):
+    suite = parse_suite(FAIR)
+    compare(suite, tmp_path)
+    path = tmp_path / "runs" / "gd" / "seed-1" / "run.json"
+    path.write_text(path.read_text().replace("GD(gamma=0.2", "GD(gamma=0.9"))
+    with pytest.raises(RecordError, match=r"holds a run with method = GD\(gamma=0.9"):
+        compare(suite, tmp_path, resume=True)
+
+
+def test_float32_down_costs_half_and_no_rounds():
+    """EF21 on a problem of float64 state: the same rounds to 1e-6, about half the bytes down."""
+    problem = Quadratics(d=20, noise=0.5, lam=0.05)
+    ends = {}
+    for down in (Sparse("f4"), Sparse()):
+        method = EF21(TopK(10), gamma=0.5, down=down)
+        run = mpicomp.run(method, problem, workers=3, rounds=400, every=1, target_grad_norm_sq=1e-6)
+        ends[down.values] = (run.status, run.rows[-1].round, run.rows[-1].down_bytes / run.rows[-1].round)
+    assert ends["f4"][:2] == ends["exact"][:2] and ends["f4"][0] == "target"
+    assert ends["f4"][2] < 0.6 * ends["exact"][2]

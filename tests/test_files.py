@@ -1,0 +1,61 @@
+"""Files that are there in full or not at all, whoever else writes them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mpicomp.errors import RecordError
+from mpicomp.files import write_atomically
+
+WRITER = """
+import os, sys
+from pathlib import Path
+from mpicomp.files import write_atomically
+
+os.getpid = lambda: 7  # as in another container
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(100):
+    write_atomically(Path({path!r}), {letter!r} * 100_000)
+"""
+
+
+def test_processes_of_one_number_do_not_tear_a_file(tmp_path):
+    """Two hosts, or two containers, may have a process of the same number each."""
+    path = tmp_path / "file"
+    code = [WRITER.format(path=str(path), letter=letter) for letter in (b"a", b"b")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    writers = [subprocess.Popen([sys.executable, "-c", c], **pipes) for c in code]
+    for writer in writers:
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    seen = set()
+    while any(writer.poll() is None for writer in writers):
+        if path.exists():
+            seen.add(path.read_bytes())
+    assert [writer.communicate(timeout=60)[1] for writer in writers] == ["", ""]
+    assert seen <= {b"a" * 100_000, b"b" * 100_000}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_a_file_has_the_permissions_that_open_would_give(umask, tmp_path):
+    before = os.umask(umask)
+    try:
+        write_atomically(tmp_path / "file", b"")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+def test_what_could_not_be_written_leaves_nothing(tmp_path):
+    (tmp_path / "file").mkdir()  # in the way of the renaming
+    with pytest.raises(RecordError, match=r"cannot write .*file: Is a directory"):
+        write_atomically(tmp_path / "file", b"content")
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
