@@ -8,9 +8,9 @@ True
 """
 
 from mpicomp import problems
+from mpicomp.base.errors import MpicompError
 from mpicomp.compressors import *  # noqa: F403
 from mpicomp.compressors import __all__ as _compressors
-from mpicomp.errors import MpicompError
 from mpicomp.keys import Key
 from mpicomp.methods import *  # noqa: F403
 from mpicomp.methods import __all__ as _methods

@@ -14,7 +14,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mpicomp.errors import ConfigError, CountError
+from mpicomp.base.errors import ConfigError, CountError
 from mpicomp.ledger import Ledger
 from mpicomp.transports import Transport
 from mpicomp.transports.interfaces import sent_bytes

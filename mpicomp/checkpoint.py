@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.errors import RecordError
-from mpicomp.files import write_atomically
+from mpicomp.base.errors import RecordError
+from mpicomp.base.files import write_atomically
 from mpicomp.transports import Transport
 
 FORMAT = 5

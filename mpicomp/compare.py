@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mpicomp import kernels
-from mpicomp.errors import ConfigError, DivergedError, MpicompError, RecordError
-from mpicomp.files import read_json, write_json
+from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
+from mpicomp.base.files import read_json, write_json
 from mpicomp.methods import Method
 from mpicomp.record import Row
 from mpicomp.results import (

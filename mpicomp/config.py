@@ -16,8 +16,8 @@ from dataclasses import MISSING, Field, dataclass, fields
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.compressors import COMPRESSORS, Compressor
-from mpicomp.errors import ConfigError, unknown
 from mpicomp.methods import METHODS, Method
 from mpicomp.problems import PROBLEMS, Problem
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpicomp.errors import unknown
+from mpicomp.base.errors import unknown
 from mpicomp.transports import local_rank
 
 DEVICES = ("cpu", "cuda")

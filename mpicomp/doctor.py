@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.devices import open_device
-from mpicomp.errors import ConfigError
 from mpicomp.launch import Launcher, find_launcher
 from mpicomp.record import describe_machine
 from mpicomp.transports import launched_ranks

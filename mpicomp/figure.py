@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.bench.units import human_rate
-from mpicomp.errors import ConfigError, RecordError
+from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.units import human_rate
 from mpicomp.record import Row
 from mpicomp.tables import human_bytes
 

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory, gettempdir
 from types import FrameType
 from typing import NoReturn
 
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 from mpicomp.signals import Requests, ending
 from mpicomp.transports import STATUS, SURVIVING, launched_rank, note_status
 from mpicomp.transports.orphan import remove, segments

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mpicomp import checkpoint, kernels, messages
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import ConfigError, DivergedError, MessageError, MpicompError
 from mpicomp.compressors.base import Array
 from mpicomp.digest import Digest
-from mpicomp.errors import ConfigError, DivergedError, MessageError, MpicompError
 from mpicomp.keys import Key
 from mpicomp.ledger import Ledger
 from mpicomp.measure import Measured, Measurement, is_float, measure

@@ -10,10 +10,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.clock import Clock
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
+from mpicomp.base.clock import Clock
+from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.compressors.base import Array
-from mpicomp.errors import ConfigError, DivergedError
 from mpicomp.keys import Stream
 from mpicomp.problems.base import Objective
 from mpicomp.transports import Transport

@@ -15,10 +15,10 @@ from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.coding.parts import join
 from mpicomp.coding.varint import read_varint, varint
-from mpicomp.errors import ConfigError, MessageError
 
 R = TypeVar("R")
 

@@ -21,8 +21,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TextIO
 
-from mpicomp.errors import RecordError
-from mpicomp.files import present, read_json, write_atomically, write_json
+from mpicomp.base.errors import RecordError
+from mpicomp.base.files import present, read_json, write_atomically, write_json
 from mpicomp.schedule import is_observed
 from mpicomp.version import __version__
 

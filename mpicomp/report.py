@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.files import read_json, write_json, write_text
 from mpicomp.config import parse_method, parse_problem, to_text
-from mpicomp.errors import ConfigError, RecordError
 from mpicomp.figure import Picture, draw, draw_all, save
-from mpicomp.files import read_json, write_json, write_text
 from mpicomp.lines import Line, table
 from mpicomp.record import Row, read_rows
 from mpicomp.results import Comparison, Outcome, read_comparison, read_study

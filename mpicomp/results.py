@@ -24,8 +24,8 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from mpicomp.errors import RecordError
-from mpicomp.files import present, read_json, write_json, write_text
+from mpicomp.base.errors import RecordError
+from mpicomp.base.files import present, read_json, write_json, write_text
 from mpicomp.record import Row, read_rows
 from mpicomp.study import Study, load
 from mpicomp.suite import Entry, Suite, load_suite

@@ -14,9 +14,9 @@ from typing import Any
 
 from mpicomp import kernels
 from mpicomp.audit import Audit, Verified
+from mpicomp.base.errors import ConfigError, MpicompError, unknown
 from mpicomp.compressors.base import Array
 from mpicomp.devices import open_device
-from mpicomp.errors import ConfigError, MpicompError, unknown
 from mpicomp.kernels.threads import threads
 from mpicomp.keys import forget
 from mpicomp.ledger import Ledger

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 
 FINE = "1%"  # a row after each round up to 256, then at most 1 % of the rounds apart
 

@@ -12,8 +12,8 @@ from time import perf_counter
 from typing import Any
 
 from mpicomp import checkpoint, kernels
-from mpicomp.errors import ConfigError, DivergedError, MpicompError, RecordError
-from mpicomp.files import read_json
+from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
+from mpicomp.base.files import read_json
 from mpicomp.loop import Loop, advice
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mpicomp.errors import ConfigError, unknown
+from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.suite import SETTINGS, Suite, parse_suite, read_toml, slug
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from unicodedata import category
 
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 
 SCRIPTS = Path(__file__).parent / "jobs"  # those of the folder jobs/ that are filled in here
 _NOT_TEXT = {"Cc", "Cs", "Zl", "Zp"}  # controls, undecodable bytes, separators of lines and paragraphs

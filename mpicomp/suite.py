@@ -33,10 +33,10 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.compressors import Sparse
 from mpicomp.compressors.base import check_choice
 from mpicomp.config import parse_method, parse_problem, to_text
-from mpicomp.errors import ConfigError, unknown
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.schedule import FINE, check_every

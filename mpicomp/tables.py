@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
-from mpicomp.clock import PHASES
+from mpicomp.base.clock import PHASES
 from mpicomp.fairness import caveats
 from mpicomp.lines import Line
 from mpicomp.suite import Suite

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
-from mpicomp.errors import DivergedError
+from mpicomp.base.errors import DivergedError
 from mpicomp.methods import Method
 from mpicomp.record import Row
 from mpicomp.run import Run

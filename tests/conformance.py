@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import settings
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import (
     Bernoulli,
     BlockSteps,
@@ -37,7 +38,6 @@ from mpicomp.compressors import (
     TopK,
     VaryingSteps,
 )
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 
 fuzz = settings(deadline=None, derandomize=True)  # no failure depends on the machine or the day

@@ -41,7 +41,7 @@ def _numpy_for_short_vectors():
 @pytest.fixture(scope="session", params=["host", "gpu"])
 def cuda(request, tmp_path_factory):
     """The CUDA kernels on a CPU that plays the device, and on a GPU where there is one."""
-    from mpicomp.errors import ConfigError
+    from mpicomp.base.errors import ConfigError
     from mpicomp.kernels.cuda import Kernels
     from mpicomp.kernels.cuda.gpu import Gpu
     from tests.cuda_host import COMPILER, Host, build

@@ -48,7 +48,7 @@ def outcome(method: mpicomp.Method, draw: random.Random) -> str:
         mpicomp.run(method, PROBLEM, workers=WORKERS, rounds=ROUNDS, every=2, transport=transport)
     except mpicomp.MpicompError as error:
         assert str(error)
-        return "diverged" if isinstance(error, mpicomp.errors.DivergedError) else "refused"
+        return "diverged" if isinstance(error, mpicomp.base.errors.DivergedError) else "refused"
     return "went on"
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 from mpicomp.launch import find_launcher
 from mpicomp.transports.observer import find_library
 from mpicomp.transports.shim import compiled

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import mpicomp
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
 from mpicomp.config import parse_method, parse_problem
 from mpicomp.transports.base import Lost, Received
 from mpicomp.transports.local import Local

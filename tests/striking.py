@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import mpicomp
+from mpicomp.base.errors import RecordError
 from mpicomp.config import parse_method, parse_problem
-from mpicomp.errors import RecordError
 from tests.launching import TESTS, finish
 from tests.launching import start as mpirun
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpicomp.audit import Audit
-from mpicomp.errors import ConfigError, CountError
+from mpicomp.base.errors import ConfigError, CountError
 from mpicomp.ledger import Ledger
 from mpicomp.transports.interfaces import parsed
 from mpicomp.transports.local import Local

@@ -14,7 +14,7 @@ SCRIPT = """
 import json
 
 import threadpoolctl
-from mpicomp.blas import one_thread
+from mpicomp.base.blas import one_thread
 
 def threads():
     pools = threadpoolctl.threadpool_info()

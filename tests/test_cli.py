@@ -11,8 +11,8 @@ from importlib.util import find_spec
 import pytest
 
 from mpicomp import compressors, methods, problems
+from mpicomp.base.errors import ConfigError
 from mpicomp.data import BUNDLED, KNOWN
-from mpicomp.errors import ConfigError
 from mpicomp.submit import job_script
 from tests.launching import mpicomp
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpicomp.base.bits import pack, pack_trits, packed_nbytes, unpack, unpack_trits
+from mpicomp.base.errors import DivergedError, MessageError
 from mpicomp.coding import bitmaps
-from mpicomp.coding.bits import pack, pack_trits, packed_nbytes, unpack, unpack_trits
 from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
 from mpicomp.coding.sparse import decode_sparse, encode_sparse, sparse_nbytes
 from mpicomp.coding.values import WIDTH, add_values, decode_values, encode_values
-from mpicomp.errors import DivergedError, MessageError
 from tests.conformance import fuzz
 
 # --- bits and trits ---

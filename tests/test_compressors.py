@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicomp import compressors, kernels
+from mpicomp.base.errors import ConfigError, DivergedError, MessageError
 from mpicomp.compressors import (
     COMPRESSORS,
     Bernoulli,
@@ -34,7 +35,6 @@ from mpicomp.compressors import (
     TopK,
 )
 from mpicomp.compressors.sparsifier import Sparsifier
-from mpicomp.errors import ConfigError, DivergedError, MessageError
 from mpicomp.keys import Key
 from tests.conformance import CASES, fuzz, golden
 from tests.sampling import (

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpicomp.base.errors import DivergedError
 from mpicomp.coding.indices import decode_indices, index_nbytes
 from mpicomp.compressors import (
     Bernoulli,
@@ -28,7 +29,6 @@ from mpicomp.compressors import (
     Ternary,
     TopK,
 )
-from mpicomp.errors import DivergedError
 from mpicomp.keys import Key
 from tests.conformance import fuzz
 from tests.sampling import (

@@ -7,6 +7,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import (
     Absolute,
     BlockSteps,
@@ -29,7 +30,6 @@ from mpicomp.compressors import (
     VaryingSteps,
 )
 from mpicomp.compressors.sparsifier import Sparsifier
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from tests.sampling import SIGMAS, apply, assert_mean, each, mean_error, of, simulation, square
 

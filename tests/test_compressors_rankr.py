@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.compressors import RankR
 from mpicomp.compressors.rankr import columns_of
-from mpicomp.errors import ConfigError, DivergedError
 from mpicomp.kernels.lowrank import orthonormal, outer, times
 from mpicomp.keys import Key
 from tests.sampling import KEY, apply, assert_mean, square

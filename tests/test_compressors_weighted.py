@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicomp.coding.bits import pack
+from mpicomp.base.bits import pack
+from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.coding.indices import encode_indices
 from mpicomp.coding.levels import (
     CODES,
@@ -37,7 +38,6 @@ from mpicomp.compressors import (
     Shrunk,
     VaryingSteps,
 )
-from mpicomp.errors import ConfigError, MessageError
 from mpicomp.keys import Key
 from tests.conformance import fuzz
 from tests.sampling import KEY, errors

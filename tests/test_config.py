@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import COMPRESSORS, Dithering, Natural, PermK, QuantizedTopK, RandK, TopK
 from mpicomp.config import (
     TABLES,
@@ -20,7 +21,6 @@ from mpicomp.config import (
     to_json,
     to_text,
 )
-from mpicomp.errors import ConfigError
 from mpicomp.methods import AGD, EF14, EF21, GD, MARINA, METHODS
 from mpicomp.problems import Logistic, Quadratics
 

@@ -12,12 +12,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mpicomp import compressors
+from mpicomp.base.bits import pack, packed_nbytes
+from mpicomp.base.errors import ConfigError, DivergedError, MessageError
 from mpicomp.bench import cuda as bench_cuda
-from mpicomp.coding.bits import pack, packed_nbytes
 from mpicomp.coding.indices import _layout, decode_indices, encode_indices, index_nbytes
 from mpicomp.coding.values import decode_values, encode_values
 from mpicomp.compressors.scale import encode_scale
-from mpicomp.errors import ConfigError, DivergedError, MessageError
 from mpicomp.kernels import definition, using
 from mpicomp.kernels.cuda.norms import MEAN
 from mpicomp.kernels.reductions import tree_sum

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import mpicomp
+from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.data import BUNDLED, KNOWN, SPLITS, KnownSet, cache_dir, fetch, load, rows_of
 from mpicomp.data.cache import remember, set_folder, write_set
 from mpicomp.data.libsvm import read_libsvm
-from mpicomp.errors import ConfigError, DataError
 
 TEXT = b"2 1:0.5 3:-2e-3 # a remark\n1 2:4\n\n2 4:1.25\r\n"
 DENSE = np.array([[0.5, 0, -2e-3, 0], [0, 4, 0, 0], [0, 0, 0, 1.25]])

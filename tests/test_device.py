@@ -15,9 +15,9 @@ import pytest
 
 import mpicomp
 from mpicomp import DCGD, EF21, BlockSteps, Importance, RandK, RankR, TopK, VaryingSteps, kernels, problems
+from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.compare import compare
 from mpicomp.compressors.randk import _uniform
-from mpicomp.errors import ConfigError, RecordError
 from mpicomp.kernels.cuda.gpu import Gpu
 from mpicomp.keys import Key, forget
 from mpicomp.methods.whitening import WhitenedMethod

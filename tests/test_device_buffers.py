@@ -9,7 +9,7 @@ import pytest
 
 import mpicomp
 from mpicomp import EF21, TopK
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 from mpicomp.problems import Quadratics
 from mpicomp.transports.base import placement
 from tests.cuda_host import COMPILER, build

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.coding import gaps
 from mpicomp.coding.entropy import (
     PACKED,
@@ -34,7 +35,6 @@ from mpicomp.compressors import (
     Ternary,
     TopK,
 )
-from mpicomp.errors import ConfigError, MessageError
 from mpicomp.keys import Key
 from tests.conformance import fuzz
 

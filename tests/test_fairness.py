@@ -12,9 +12,9 @@ from scipy.stats import PermutationMethod, mannwhitneyu
 
 import mpicomp
 from mpicomp import DIANA, EF21, GD, RandK, TopK, TwoDirection
+from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.compare import compare
 from mpicomp.compressors import Sparse
-from mpicomp.errors import ConfigError, RecordError
 from mpicomp.fairness import _p_value, caveats, unresolved
 from mpicomp.lines import End, Line, table
 from mpicomp.problems import NonconvexGLM, Quadratics

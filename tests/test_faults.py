@@ -19,8 +19,9 @@ from pathlib import Path
 import pytest
 
 import mpicomp
-from mpicomp import MARINA, PermK, files, launch
-from mpicomp.errors import RecordError
+from mpicomp import MARINA, PermK, launch
+from mpicomp.base import files
+from mpicomp.base.errors import RecordError
 from mpicomp.problems import Quadratics
 from mpicomp.transports.orphan import segments
 from tests import flips

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from mpicomp.errors import RecordError
-from mpicomp.files import write_atomically
+from mpicomp.base.errors import RecordError
+from mpicomp.base.files import write_atomically
 
 WRITER = """
 import os, sys
 from pathlib import Path
-from mpicomp.files import write_atomically
+from mpicomp.base.files import write_atomically
 
 os.getpid = lambda: 7  # as in another container
 print("ready", flush=True)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicomp.coding.bits import packed_nbytes
-from mpicomp.errors import DivergedError, MessageError
+from mpicomp.base.bits import packed_nbytes
+from mpicomp.base.errors import DivergedError, MessageError
 from mpicomp.kernels import definition
 from mpicomp.kernels.steps import block_ends
 from tests.backends import FLOATS, SCALES, STREAM, assert_same, compiled, damaged, only, vectors

@@ -88,7 +88,7 @@ def test_any_number_of_threads_gives_the_same_bytes(C, dtype, d, monkeypatch):
 
 def test_a_number_of_threads_that_is_none_is_refused():
     code = """
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 from mpicomp.kernels.threads import threads
 try:
     print(threads())

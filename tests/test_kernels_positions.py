@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpicomp.base.bits import packed_nbytes
+from mpicomp.base.errors import MessageError
 from mpicomp.coding import bitmaps
-from mpicomp.coding.bits import packed_nbytes
-from mpicomp.errors import MessageError
 from mpicomp.kernels import definition
 from mpicomp.kernels.ans import RUN, table_nbytes
 from tests.backends import assert_same, compiled, damaged

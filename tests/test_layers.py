@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "mpicomp"
 
 # From the bottom up.  A module may import from its own line and from lines below it.
 LAYERS = [
-    ["version", "errors", "clock", "files", "blas"],
+    ["version", "base"],
     ["kernels", "coding"],
     ["keys", "messages"],
     ["compressors", "data", "problems"],
@@ -56,7 +56,7 @@ HOMES = {
     "llvmlite": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "click": {f"cli/{name}.py" for name in ("__init__", "root", "options", "work", "look", "bench")},
     "constriction": {"coding/entropy.py"},
-    "threadpoolctl": {"blas.py"},
+    "threadpoolctl": {"base/blas.py"},
 }
 
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -8,6 +8,8 @@ from math import inf
 
 import pytest
 
+from mpicomp.base.errors import ConfigError
+from mpicomp.base.units import human_rate, human_time, parse_rate, parse_time
 from mpicomp.bench import hosts
 from mpicomp.bench.link import Timing, break_evens, contenders, uncompressed
 from mpicomp.bench.linkreport import Results, tables
@@ -24,9 +26,7 @@ from mpicomp.bench.model import (
     round_time,
 )
 from mpicomp.bench.predict import FEW, MORE, _down, _server, _up, forecast, given
-from mpicomp.bench.units import human_rate, human_time, parse_rate, parse_time
 from mpicomp.config import parse_method
-from mpicomp.errors import ConfigError
 from mpicomp.methods import EF21, MARINA
 from mpicomp.problems import Quadratics
 from mpicomp.suite import parse_suite

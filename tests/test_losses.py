@@ -11,8 +11,8 @@ from rich.console import Console
 
 import mpicomp
 from mpicomp import PPMARINA, RandK
+from mpicomp.base.errors import ConfigError
 from mpicomp.config import parse_method, parse_problem
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, Problem
 from mpicomp.tables import summary_table

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicomp import DCGD, EF21, GD, messages
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.compressors import Identity, RandK, TopK
-from mpicomp.errors import ConfigError, MessageError
 from mpicomp.transports.local import Local
 from tests.running import N, run
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import mpicomp
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import HardThreshold, Identity, TopK
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.loop import Loop
 from mpicomp.methods import EF14, EF21, GD

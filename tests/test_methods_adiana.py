@@ -9,8 +9,8 @@ from math import sqrt
 import numpy as np
 import pytest
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Identity, Natural, PermK, RandK, Sparse
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods import ADIANA
 from tests.reference.adiana import adiana, original, refined

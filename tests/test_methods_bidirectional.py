@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import HardThreshold, Natural, PermK, RandK, Shrunk, Sign, Sparse, TopK
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods import ADIANA, GD, MCM, Artemis, Dore, DoubleSqueeze
 from mpicomp.problems import Logistic

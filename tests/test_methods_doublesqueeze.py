@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import mpicomp
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import HardThreshold, Natural, PermK, QuantizedTopK, RandK, Shrunk, Sign, TopK
-from mpicomp.errors import ConfigError
 from mpicomp.methods import DIANA, EF14, Dore, DoubleSqueeze
 from tests.bidirectional import every_pair, in_rounds
 from tests.reference.dore import dore

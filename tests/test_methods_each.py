@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from mpicomp import compressors
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import (
     Bernoulli,
     BlockSteps,
@@ -25,7 +26,6 @@ from mpicomp.compressors import (
     TopK,
     VaryingSteps,
 )
-from mpicomp.errors import ConfigError
 from mpicomp.methods import (
     ADIANA,
     AGD,

@@ -9,6 +9,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import (
     Bernoulli,
     HardThreshold,
@@ -21,7 +22,6 @@ from mpicomp.compressors import (
     Sparse,
     TopK,
 )
-from mpicomp.errors import ConfigError
 from mpicomp.methods import ADIANA, DASHA, DIANA, EF21P, GD, TwoDirection
 from tests.reference.ef21p import ef21p
 from tests.trajectories import (

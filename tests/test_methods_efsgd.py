@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Contractive, HardThreshold, Natural, QuantizedTopK, RandK, Shrunk, Sign, TopK
-from mpicomp.errors import ConfigError
 from mpicomp.methods import EF14, EFSGD
 from mpicomp.problems import Quadratics
 from tests.error_feedback import SHRINK, Jumping, everywhere, sampler

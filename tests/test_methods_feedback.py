@@ -9,8 +9,8 @@ import pytest
 
 import mpicomp
 from mpicomp import compressors
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import HardThreshold, Natural, PermK, RandK, Shrunk, TopK
-from mpicomp.errors import ConfigError
 from mpicomp.methods import EF14, EF21, EF21SGD2M, EF21SGDM, EFSGD, EF21Plus
 from tests.error_feedback import NOISY, sampler
 from tests.test_methods_steps import SHRINKING

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import mpicomp
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Identity, Natural, PermK, RandK
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods import MARINA, PPMARINA, VRMARINA
 from mpicomp.problems import Noisy, Quadratics

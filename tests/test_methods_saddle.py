@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import mpicomp
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import (
     HardThreshold,
     Identity,
@@ -27,7 +28,6 @@ from mpicomp.compressors import (
     TopK,
 )
 from mpicomp.config import from_json, parse_method, to_json, to_text
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods import EF14, EF21, EFSGD, PerturbedSGD, PowerSGD
 from mpicomp.problems import Noisy, Problem, Quadratics, Saddle

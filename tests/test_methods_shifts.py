@@ -9,8 +9,8 @@ from math import sqrt
 import numpy as np
 import pytest
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import PermK, RandK
-from mpicomp.errors import ConfigError
 from mpicomp.methods import DIANA, VRDIANA
 from mpicomp.problems import Constants
 from tests.trajectories import HAND, resolved, rng, top

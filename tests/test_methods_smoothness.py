@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import (
     BlockSteps,
     Dithering,
@@ -19,7 +20,6 @@ from mpicomp.compressors import (
     TopK,
     VaryingSteps,
 )
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods import ADIANA, DCGD, DIANA, ADIANAPlus, DCGDPlus, DIANAPlus
 from mpicomp.methods.whitening import MOST

@@ -9,6 +9,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import (
     Bernoulli,
     BlockSteps,
@@ -20,7 +21,6 @@ from mpicomp.compressors import (
     RandK,
     VaryingSteps,
 )
-from mpicomp.errors import ConfigError
 from mpicomp.methods import DCGD, DIANA, ADIANAPlus, DCGDPlus, DIANAPlus
 from mpicomp.methods.whitening import variance
 from tests.smoothness_matrices import fitted as fitted_to

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import mpicomp
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Identity, Natural, RandK, Shrunk, Sparse, TopK
-from mpicomp.errors import ConfigError
 from mpicomp.methods import (
     DASHA,
     DASHAMVR,

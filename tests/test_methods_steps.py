@@ -8,6 +8,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import (
     Bernoulli,
     Dithering,
@@ -26,7 +27,6 @@ from mpicomp.compressors import (
     Ternary,
     TopK,
 )
-from mpicomp.errors import ConfigError
 from mpicomp.methods import (
     ADIANA,
     AGD,

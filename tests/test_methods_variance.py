@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import HardThreshold, Identity, Natural, PermK, RandK, Shrunk, Sign, TopK
-from mpicomp.errors import ConfigError
 from mpicomp.methods import DASHAMVR, DASHAPAGE, DCGD, DIANA, PPMARINA, VRDIANA, VRMARINA
 from mpicomp.problems import Logistic, NonconvexGLM, NonconvexLogistic
 from tests.finite_sums import SAMPLED, SquareSums, batches, coins, every_place, integer_sums, sums, workers

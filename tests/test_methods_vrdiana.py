@@ -9,8 +9,8 @@ from math import sqrt
 import numpy as np
 import pytest
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Natural, PermK, RandK
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods import DCGD, DIANA, VRDIANA
 from tests.finite_sums import (

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import mpicomp
+from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.compressors import (
     Bernoulli,
     BlockSteps,
@@ -21,7 +22,6 @@ from mpicomp.compressors import (
     RandK,
     VaryingSteps,
 )
-from mpicomp.errors import ConfigError, MessageError
 from mpicomp.keys import Key
 from mpicomp.lines import Line
 from mpicomp.methods import DIANA, ADIANAPlus, DCGDPlus, DIANAPlus

@@ -9,8 +9,8 @@ import pytest
 
 import mpicomp
 from mpicomp import GD, MARINA, VRMARINA
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Identity, TopK
-from mpicomp.errors import ConfigError
 from mpicomp.problems import Problem
 from mpicomp.problems.base import Objective
 from tests.launching import mpirun

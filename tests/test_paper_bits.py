@@ -26,6 +26,7 @@ from mpicomp import (
     PerturbedSGD,
     PowerSGD,
 )
+from mpicomp.base.errors import RecordError
 from mpicomp.compressors import (
     Bernoulli,
     BlockSteps,
@@ -46,7 +47,6 @@ from mpicomp.compressors import (
     TopK,
     VaryingSteps,
 )
-from mpicomp.errors import RecordError
 from mpicomp.keys import Key
 from mpicomp.record import read_rows
 from mpicomp.tables import human_bytes, summary_table

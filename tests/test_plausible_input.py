@@ -10,8 +10,8 @@ import pytest
 
 import mpicomp
 from mpicomp import GD
+from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.config import parse_method, parse_problem
-from mpicomp.errors import ConfigError, DataError, RecordError
 from mpicomp.problems import Logistic, Quadratics
 from mpicomp.report import plot
 from mpicomp.study import parse

@@ -10,8 +10,8 @@ from scipy.linalg import eigvalsh
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.data import SPLITS, load, rows_of
-from mpicomp.errors import ConfigError
 from mpicomp.problems import (
     PROBLEMS,
     LeastSquares,

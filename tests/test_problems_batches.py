@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.linalg import eigvalsh
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.data import load, rows_of
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key, Stream
 from mpicomp.problems import (
     LeastSquares,

@@ -12,8 +12,8 @@ import pytest
 
 import mpicomp
 from mpicomp import GD, MARINA, Key, RandK
+from mpicomp.base.errors import ConfigError
 from mpicomp.data import Dataset, load_images, rows_of
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Stream
 from mpicomp.problems import MLP, PROBLEMS, Autoencoder, Softmax
 from mpicomp.problems.dense import cross_entropy

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.config import from_json, parse_problem, to_json, to_text
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key, Stream
 from mpicomp.problems import Logistic, Noisy, Quadratics
 

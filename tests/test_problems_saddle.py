@@ -7,7 +7,7 @@ import pytest
 
 import mpicomp
 from mpicomp import GD
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 from mpicomp.problems import Noisy, Saddle
 from tests.test_problems import assert_gradient, rng
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from mpicomp import DCGD, EF21, GD, MARINA
-from mpicomp.clock import PHASES
+from mpicomp.base.clock import PHASES
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Bernoulli, Identity, PermK, RandK, TopK
-from mpicomp.errors import ConfigError
 from mpicomp.methods import METHODS
 from mpicomp.record import Row, read_rows
 from mpicomp.transports.base import placement

@@ -10,8 +10,8 @@ import pytest
 
 import mpicomp
 from mpicomp import DCGD, EF21, GD, PPMARINA, PerturbedSGD, PowerSGD, TwoDirection
+from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.compressors import Lazy, TopK
-from mpicomp.errors import ConfigError, DivergedError
 from mpicomp.problems import Objective, Problem, Saddle
 from mpicomp.record import read_rows
 from tests.running import every_method, run

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from mpicomp import GD
+from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.compressors import PermK
-from mpicomp.errors import ConfigError, RecordError
 from mpicomp.record import read_rows
 from mpicomp.tables import phases_table, summary_table
 from mpicomp.transports.local import Local

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import mpicomp.compare
+from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.compare import compare, compare_all
-from mpicomp.errors import ConfigError, RecordError
 from mpicomp.figure import draw, draw_all
 from mpicomp.report import picture_of, plot, publish_study
 from mpicomp.results import read_comparison, unfinished

@@ -13,9 +13,9 @@ from statistics import median
 import pytest
 
 from mpicomp import compare as comparing
+from mpicomp.base.errors import ConfigError, DivergedError, RecordError
 from mpicomp.compare import Stage, compare
 from mpicomp.compressors import RandK, Sparse
-from mpicomp.errors import ConfigError, DivergedError, RecordError
 from mpicomp.figure import draw, draw_all, save
 from mpicomp.lines import table
 from mpicomp.methods import DIANA, GD

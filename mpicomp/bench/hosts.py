@@ -27,7 +27,7 @@ import sys
 from dataclasses import astuple, dataclass
 from typing import Self
 
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 from mpicomp.launch import Launcher, find_launcher
 
 MESSAGES, CONTROL = "10.77.0", "10.78.0"  # the first three bytes of the two networks' addresses

@@ -18,13 +18,13 @@ from math import inf
 from statistics import median
 from typing import Any
 
+from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
+from mpicomp.base.units import human_rate
 from mpicomp.bench.hosts import Hosts, open_mpi
 from mpicomp.bench.model import Costs, Link, break_even, crossing, latency_of, round_time
 from mpicomp.bench.timed import costs, timed_run
-from mpicomp.bench.units import human_rate
 from mpicomp.compressors import Compressor, Identity, Sparse
 from mpicomp.config import to_text
-from mpicomp.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.methods import Method
 from mpicomp.run import Run, run
 from mpicomp.suite import Entry, Suite

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from mpicomp.base.files import write_text
+from mpicomp.base.units import human_rate, human_time
 from mpicomp.bench.link import BreakEven, Say, Timing, break_evens, time_on_links
 from mpicomp.bench.model import Link, round_time
-from mpicomp.bench.units import human_rate, human_time
-from mpicomp.files import write_text
 from mpicomp.suite import Suite
 from mpicomp.tables import human_bytes, markdown_table
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.bits import Bytes
 from mpicomp.coding import gaps
-from mpicomp.coding.bits import Bytes
 from mpicomp.coding.entropy import bits, encode_model, entropy, fit, smoothed
 from mpicomp.coding.indices import decode_indices, index_nbytes
 from mpicomp.compressors import Dithering, Natural, Shrunk, TopK

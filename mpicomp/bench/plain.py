@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
 from mpicomp.compressors import (
     Dithering,
     HardThreshold,

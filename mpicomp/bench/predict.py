@@ -17,11 +17,11 @@ from math import exp, isfinite, log, log1p
 from typing import Any
 
 from mpicomp import kernels
+from mpicomp.base.errors import ConfigError
+from mpicomp.base.units import human_rate, human_time
 from mpicomp.bench.model import HEADERS, Costs, Link, RoundTime, copies, depth, round_time
 from mpicomp.bench.timed import costs, timed_run
-from mpicomp.bench.units import human_rate, human_time
 from mpicomp.config import to_text
-from mpicomp.errors import ConfigError
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.tables import human_bytes, markdown_table

@@ -12,10 +12,10 @@ import scipy
 from mpi4py import MPI
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import MpicompError
 from mpicomp.coding.values import WIDTH
 from mpicomp.compressors import RandK, Sparse
-from mpicomp.errors import MpicompError
 from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.loop import Loop

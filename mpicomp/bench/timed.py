@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import MpicompError
 from mpicomp.bench.model import Costs
-from mpicomp.coding.bits import Bytes
 from mpicomp.config import parse_method, parse_problem
-from mpicomp.errors import MpicompError
 from mpicomp.launch import leave
 from mpicomp.methods import Method
 from mpicomp.problems import Problem

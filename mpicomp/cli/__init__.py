@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from mpicomp.base.errors import MpicompError
 from mpicomp.cli import bench, look, work
 from mpicomp.cli.root import INTERRUPTED, cli, complain
 from mpicomp.cli.streams import abandon_stdout, prepare_streams
-from mpicomp.errors import MpicompError
 from mpicomp.launch import leave
 from mpicomp.signals import remember_signals
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.cli.options import Place, Rate, Time, server_option
 from mpicomp.cli.root import cli, elsewhere, relaunch
-from mpicomp.errors import ConfigError
 from mpicomp.transports import launched_rank
 
 
@@ -133,8 +133,8 @@ def bench_link(
     link speed below which compressing wins, measured and as the model of `mpicomp predict` has it.
     Each method has the step size of its text or, with `tune`, the best of a run in one process.
     """
+    from mpicomp.base.units import parse_rate
     from mpicomp.bench.linkreport import publish, tables
-    from mpicomp.bench.units import parse_rate
     from mpicomp.suite import load_suite
 
     loaded = load_suite(suite)

@@ -28,7 +28,7 @@ class Rate(click.ParamType):
     name = "rate"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        from mpicomp.bench.units import parse_rate
+        from mpicomp.base.units import parse_rate
 
         return parse_rate(value)
 
@@ -37,7 +37,7 @@ class Time(click.ParamType):
     name = "time"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        from mpicomp.bench.units import parse_time
+        from mpicomp.base.units import parse_time
 
         return parse_time(value)
 

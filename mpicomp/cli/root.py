@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 from mpicomp.launch import launch
 from mpicomp.transports import launched_rank, launched_ranks
 

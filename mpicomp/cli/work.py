@@ -10,6 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.cli.options import (
     RESUME,
     Place,
@@ -23,7 +24,6 @@ from mpicomp.cli.options import (
     with_options,
 )
 from mpicomp.cli.root import INTERRUPTED, cli, complain, elsewhere, on_stderr, relaunch, show_tables, watched
-from mpicomp.errors import ConfigError
 from mpicomp.launch import launch
 from mpicomp.progress import rounds, stages
 from mpicomp.tables import phases_table, summary_table, terminal

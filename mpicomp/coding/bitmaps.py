@@ -17,7 +17,7 @@ from types import ModuleType
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
 from mpicomp.kernels.ans import RUN, TOTAL, Frequencies, table_nbytes
 
 _ONE = 2**32  # a bit, in sizes

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes
-from mpicomp.errors import MessageError
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import MessageError
 
 
 def count_nbytes(d: int) -> int:

@@ -24,9 +24,9 @@ import constriction
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.coding.varint import read_varint, varint
-from mpicomp.errors import ConfigError, MessageError
 
 PACKED, FITTED, KNOWN = range(3)  # the first byte of a message, of the form that is the smallest
 

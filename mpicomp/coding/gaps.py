@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.errors import MessageError
 from mpicomp.coding.entropy import Symbols
-from mpicomp.errors import MessageError
 from mpicomp.kernels.permutation import Indices
 from mpicomp.kernels.widths import Widths
 

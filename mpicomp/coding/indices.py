@@ -21,8 +21,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from mpicomp import kernels
+from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.coding import bitmaps
-from mpicomp.coding.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.kernels.permutation import Indices
 
 _RAW, _BITMAP, _CODED = -1, -2, -3  # layouts; any other number is Elias-Fano with that many low bits

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import MessageError
 from mpicomp.coding.count import count_nbytes, decode_count, encode_count
 from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
 from mpicomp.coding.parts import join
 from mpicomp.coding.widths import pack_widths, unpack_widths, widths_nbytes
-from mpicomp.errors import MessageError
 from mpicomp.kernels.permutation import Indices
 from mpicomp.kernels.steps import Symbols
 from mpicomp.kernels.widths import Widths

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
 
 
 def join(*parts: Bytes) -> Bytes:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
 from mpicomp.coding.count import count_nbytes, decode_count, encode_count
 from mpicomp.coding.indices import Indices, decode_indices, encode_indices, index_nbytes
 from mpicomp.coding.parts import join

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes, expect_length
-from mpicomp.errors import DivergedError, not_finite, unknown
+from mpicomp.base.bits import Bytes, expect_length
+from mpicomp.base.errors import DivergedError, not_finite, unknown
 
 WIDTH = {"f8": 8, "f4": 4, "f2": 2, "bf16": 2}  # bytes a value
 

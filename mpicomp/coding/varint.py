@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mpicomp.coding.bits import Bytes
-from mpicomp.errors import MessageError
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import MessageError
 
 
 def varint(value: int) -> bytes:

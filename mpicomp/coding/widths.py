@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes, expect_length
+from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.kernels.widths import Widths
 
 

@@ -13,8 +13,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.coding.bits import Bytes
-from mpicomp.errors import ConfigError
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Key
 
 Array = NDArray[np.floating]

@@ -8,7 +8,8 @@ from typing import ClassVar, Self
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.coding.entropy import (
     PACKED,
     Model,
@@ -21,7 +22,6 @@ from mpicomp.coding.entropy import (
 )
 from mpicomp.compressors.base import Array, Unbiased
 from mpicomp.compressors.quantizer import Quantizer
-from mpicomp.errors import ConfigError, MessageError
 from mpicomp.keys import Key
 
 

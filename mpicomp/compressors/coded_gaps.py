@@ -8,8 +8,9 @@ from typing import ClassVar, Self
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.coding import gaps
-from mpicomp.coding.bits import Bytes
 from mpicomp.coding.entropy import (
     PACKED,
     Model,
@@ -26,7 +27,6 @@ from mpicomp.coding.widths import pack_widths, unpack_widths, widths_nbytes
 from mpicomp.compressors.base import Array, Contractive, resolve_count
 from mpicomp.compressors.quantized import QuantizedTopK
 from mpicomp.compressors.topk import TopK
-from mpicomp.errors import ConfigError, MessageError
 from mpicomp.keys import Key
 
 

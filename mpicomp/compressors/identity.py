@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
 from mpicomp.coding.values import WIDTH, add_values, check_format, encode_values
 from mpicomp.compressors.base import Array, Contractive, Unbiased
 from mpicomp.keys import Key

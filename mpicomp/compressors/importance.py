@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
 from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_values
 from mpicomp.compressors.base import Array, check_count, resolve_count
 from mpicomp.compressors.sparsifier import gather, scatter_add

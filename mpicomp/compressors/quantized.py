@@ -8,14 +8,14 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes, expect_length
+from mpicomp.base.bits import Bytes, expect_length
+from mpicomp.base.errors import ConfigError
 from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
 from mpicomp.coding.parts import join
 from mpicomp.compressors.base import Array, Contractive, Unbiased, check_count, resolve_count
 from mpicomp.compressors.importance import Importance
 from mpicomp.compressors.sparsifier import Sparsifier, gather, scatter_add, size
 from mpicomp.compressors.weighted import Weighted
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 
 

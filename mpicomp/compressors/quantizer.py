@@ -7,7 +7,7 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.coding.bits import Bytes, pack, packed_nbytes, unpack
+from mpicomp.base.bits import Bytes, pack, packed_nbytes, unpack
 from mpicomp.coding.values import WIDTH
 from mpicomp.compressors.base import Unbiased
 from mpicomp.keys import Key

@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes, expect_length
+from mpicomp.base.bits import Bytes, expect_length
+from mpicomp.base.errors import ConfigError, DivergedError, not_finite
 from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_values
 from mpicomp.compressors.base import Array, Contractive, check_whole
-from mpicomp.errors import ConfigError, DivergedError, not_finite
 from mpicomp.kernels.lowrank import orthonormal, outer, scaled, times
 from mpicomp.keys import Key
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import norm_beyond
 from mpicomp.coding.values import decode_values
 from mpicomp.compressors.base import Array, check_choice
-from mpicomp.errors import norm_beyond
 from mpicomp.kernels.reductions import no_norm
 
 

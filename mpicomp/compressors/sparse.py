@@ -8,14 +8,14 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import MessageError
 from mpicomp.coding.count import decode_count
 from mpicomp.coding.parts import join
 from mpicomp.coding.sparse import decode_sparse, encode_sparse, sparse_nbytes
 from mpicomp.coding.values import WIDTH, add_values, encode_values
 from mpicomp.compressors.base import Array, Contractive, Unbiased, check_choice
 from mpicomp.compressors.sparsifier import gather, scatter_add
-from mpicomp.errors import MessageError
 from mpicomp.keys import Key
 
 _WIRE = ("f8", "f4", "f2", "bf16")  # how a message is laid out: 2 i for sparse, 2 i + 1 for dense

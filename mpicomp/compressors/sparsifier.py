@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
 from mpicomp.coding.values import WIDTH, decode_values, encode_values
 from mpicomp.compressors.base import Array, Unbiased
 from mpicomp.keys import Key

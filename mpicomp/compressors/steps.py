@@ -10,7 +10,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import ConfigError
 from mpicomp.coding.count import count_nbytes, decode_count
 from mpicomp.coding.indices import index_nbytes
 from mpicomp.coding.levels import (
@@ -30,7 +31,6 @@ from mpicomp.compressors.scale import check_scale_format, decode_norms, encode_n
 from mpicomp.compressors.sparsifier import scatter_add
 from mpicomp.compressors.variances import of_blocks
 from mpicomp.compressors.weighted import Weighted, Weights, checked_weights, weights_in
-from mpicomp.errors import ConfigError
 from mpicomp.kernels.reductions import norm, tree_sum
 from mpicomp.kernels.steps import block_ends, step_values
 from mpicomp.keys import Key

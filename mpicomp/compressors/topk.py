@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes, expect_length
+from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
 from mpicomp.coding.parts import join
 from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_values

@@ -11,8 +11,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array, Unbiased
-from mpicomp.errors import ConfigError
 
 Weights = tuple[float, ...] | None
 

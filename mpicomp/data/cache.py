@@ -20,10 +20,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from mpicomp.base.errors import DataError, RecordError
+from mpicomp.base.files import cache_dir, write_json
 from mpicomp.data.dataset import Dataset, content_sha256
 from mpicomp.data.images import Images
-from mpicomp.errors import DataError, RecordError
-from mpicomp.files import cache_dir, write_json
 
 Entry = TypeVar("Entry")
 

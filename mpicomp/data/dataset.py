@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from mpicomp.errors import DataError
+from mpicomp.base.errors import DataError
 
 
 def content_sha256(head: tuple[object, ...], *arrays: NDArray[Any]) -> str:

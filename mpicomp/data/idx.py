@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.errors import DataError
 from mpicomp.data.libsvm import opened
-from mpicomp.errors import DataError
 
 UNSIGNED_BYTE = 0x08
 

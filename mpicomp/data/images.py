@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.errors import DataError
 from mpicomp.data.dataset import content_sha256
-from mpicomp.errors import DataError
 
 Rows = slice | NDArray[np.intp]
 

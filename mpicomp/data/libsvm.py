@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from mpicomp.errors import DataError
+from mpicomp.base.errors import DataError
 
 EXPECTED = "expected `label index:value ...` with indices from 1 upwards, ascending, and finite values"
 OPENERS: dict[str, Any] = {".bz2": bz2.open, ".gz": gzip.open}

@@ -12,13 +12,13 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from mpicomp.base.errors import ConfigError, DataError, MpicompError, unknown
 from mpicomp.data.bundled import BUNDLED, BUNDLED_IMAGES, read_bundled, read_bundled_images
 from mpicomp.data.cache import cache_dir, images_key, read_images, read_set, write_images, write_set
 from mpicomp.data.dataset import Dataset
 from mpicomp.data.images import Images
 from mpicomp.data.libsvm import read_libsvm
 from mpicomp.data.sets import KNOWN, KNOWN_IMAGES
-from mpicomp.errors import ConfigError, DataError, MpicompError, unknown
 
 Stamp = tuple[Path, int, int]  # a file, its size, and when it was changed
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
+from mpicomp.base.errors import ConfigError, DataError, unknown
 from mpicomp.data.bundled import BUNDLED
 from mpicomp.data.cache import images_key, read_images, read_set, set_folder, write_images, write_set
 from mpicomp.data.dataset import Dataset
 from mpicomp.data.idx import read_idx
 from mpicomp.data.images import Images
 from mpicomp.data.libsvm import opened, read_libsvm
-from mpicomp.errors import ConfigError, DataError, unknown
 
 SUFFIXES = ("", ".bz2", ".gz")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.errors import ConfigError, unknown
+from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.keys import Key
 
 SPLITS = ("contiguous", "shuffled", "sorted")

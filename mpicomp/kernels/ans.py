@@ -16,8 +16,8 @@ from bisect import bisect_right
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.coding.bits import Bytes
-from mpicomp.errors import MessageError
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import MessageError
 
 TOTAL = 2**16
 START = 2**16  # the encoder's first state, and the decoder's last

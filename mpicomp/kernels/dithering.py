@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.coding.bits import Bytes, pack, pack_trits, unpack, unpack_trits
-from mpicomp.errors import MessageError
+from mpicomp.base.bits import Bytes, pack, pack_trits, unpack, unpack_trits
+from mpicomp.base.errors import MessageError
 from mpicomp.kernels.philox import StreamName, words
 from mpicomp.kernels.rounding import Float, lifted, powers_of_two, uniform_levels
 

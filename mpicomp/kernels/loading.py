@@ -20,8 +20,8 @@ from shutil import rmtree
 from types import ModuleType
 from typing import Any
 
-from mpicomp.errors import RecordError
-from mpicomp.files import cache_dir, user_cache
+from mpicomp.base.errors import RecordError
+from mpicomp.base.files import cache_dir, user_cache
 from mpicomp.kernels import definition, store
 
 _SOURCE = Path(__file__).parent

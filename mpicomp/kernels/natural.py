@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes, expect_length, pack, packed_nbytes, unpack
-from mpicomp.errors import MessageError, not_finite
+from mpicomp.base.bits import Bytes, expect_length, pack, packed_nbytes, unpack
+from mpicomp.base.errors import MessageError, not_finite
 from mpicomp.kernels.philox import StreamName, words
 from mpicomp.kernels.rounding import Float, powers_of_two
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes, expect_length, pack, packed_nbytes, unpack
-from mpicomp.errors import MessageError
+from mpicomp.base.bits import Bytes, expect_length, pack, packed_nbytes, unpack
+from mpicomp.base.errors import MessageError
 from mpicomp.kernels.permutation import Indices
 
 

@@ -12,7 +12,7 @@ from math import frexp, inf
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.errors import MessageError
+from mpicomp.base.errors import MessageError
 
 Float = NDArray[np.floating]
 

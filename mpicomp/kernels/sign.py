@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes, expect_length, packed_nbytes
+from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.kernels.reductions import Float, mean_magnitude
 
 

@@ -20,8 +20,8 @@ from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
 
-from mpicomp.errors import RecordError
-from mpicomp.files import write_json
+from mpicomp.base.errors import RecordError
+from mpicomp.base.files import write_json
 
 SEAL, LOCK = "complete", "lock"
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TypeVar
 
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 
 T = TypeVar("T")
 

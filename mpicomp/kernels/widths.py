@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
 
 Widths = NDArray[np.uint8]
 

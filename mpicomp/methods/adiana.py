@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
 from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array, check_choice
 from mpicomp.keys import Key

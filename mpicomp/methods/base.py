@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Self, get_args, get_type_hints
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
 from mpicomp.compressors.base import Array, check_count, check_probability
 from mpicomp.keys import Key
 from mpicomp.methods.checks import Step, check_step, require, step_factor

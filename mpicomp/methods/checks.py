@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Absolute, Contractive, Unbiased
-from mpicomp.errors import ConfigError
 
 # A hyper-parameter as it is given: a number, None (the default), "theory" or "theory*8".  In the method
 # that ``resolve`` returns it is a number, and the steps of a round are only ever called on that one.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 from mpicomp.methods.base import Method
 from mpicomp.methods.checks import step_factor
 from mpicomp.problems.base import Constants

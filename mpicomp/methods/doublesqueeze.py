@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Absolute, Contractive
 from mpicomp.compressors.base import Array
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import mean
 from mpicomp.methods.base import Message, Method

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
 from mpicomp.compressors import Compressor, Contractive, Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Contractive, Identity, Sparse
 from mpicomp.compressors.base import Array, check_whole
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key, Stream, remembered
 from mpicomp.methods.base import Message, Method, Nothing
 from mpicomp.methods.checks import Step

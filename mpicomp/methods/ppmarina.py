@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Identity, Sparse, Unbiased
 from mpicomp.compressors.base import Array
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import check_probability
-from mpicomp.errors import ConfigError
 from mpicomp.methods.base import Method
 from mpicomp.methods.checks import Step, step_factor
 from mpicomp.methods.stochastic import batch_size

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.blas import one_thread
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
+from mpicomp.base.blas import one_thread
+from mpicomp.base.errors import ConfigError
 from mpicomp.coding.values import decode_values, encode_values
 from mpicomp.compressors.base import Array
-from mpicomp.errors import ConfigError
 
 
 def roots(L: Array, d: int) -> tuple[Array, Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 from mpicomp.problems.base import Constants
 
 

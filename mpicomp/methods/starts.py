@@ -13,9 +13,9 @@ C_i(0) = 0, but for the rounding, and left out here; from the compressed gradien
 
 from __future__ import annotations
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Compressor, Identity
 from mpicomp.compressors.base import check_choice
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 
 STARTS = ("zero", "gradient", "compressed")

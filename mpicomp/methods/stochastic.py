@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.problems.base import Objective
 

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Contractive, Identity, Unbiased
 from mpicomp.compressors.base import Array
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods.averaging import means
 from mpicomp.methods.base import Method

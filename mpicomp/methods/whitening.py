@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Bernoulli, Dithering, RandK, Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.compressors.variances import of_blocks
 from mpicomp.compressors.weighted import Weighted
-from mpicomp.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.roots import decode_symmetric, encode_symmetric, roots, times

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.blas import one_thread_for_good
+from mpicomp.base.blas import one_thread_for_good
+from mpicomp.base.errors import ConfigError
 from mpicomp.data import load_images, rows_of
-from mpicomp.errors import ConfigError
 from mpicomp.kernels.permutation import Indices
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, FiniteSum, Problem

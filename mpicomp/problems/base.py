@@ -13,7 +13,7 @@ import scipy
 from numpy.typing import NDArray
 
 from mpicomp import kernels
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 from mpicomp.kernels.permutation import Indices
 from mpicomp.keys import Stream
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp import kernels
+from mpicomp.base.errors import unknown
 from mpicomp.data import SPLITS, Images, load_images, rows_of
-from mpicomp.errors import unknown
 from mpicomp.problems.base import Array, Problem
 
 Labels = NDArray[np.uint8]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
+from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.data import SPLITS, load, rows_of
-from mpicomp.errors import ConfigError, unknown
 from mpicomp.problems.base import Constants, Problem
 from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import BOUNDED, LOGISTIC, SIGMOID_SQUARED, SQUARE, Scalar

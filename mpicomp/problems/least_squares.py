@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.blas import one_thread
+from mpicomp.base.blas import one_thread
 from mpicomp.data import Dataset, load, rows_of
 from mpicomp.data.cache import remember
 from mpicomp.problems.base import Constants

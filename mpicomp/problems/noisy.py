@@ -7,7 +7,7 @@ from math import sqrt
 from typing import ClassVar
 
 from mpicomp import kernels
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Stream
 from mpicomp.problems.base import Array, Constants, Objective, Problem
 

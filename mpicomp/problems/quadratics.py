@@ -10,8 +10,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from mpicomp.blas import one_thread
-from mpicomp.errors import ConfigError
+from mpicomp.base.blas import one_thread
+from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, Constants, Objective, Problem
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, Constants, Objective, Problem
 

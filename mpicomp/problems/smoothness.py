@@ -10,10 +10,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from mpicomp.blas import one_thread
+from mpicomp.base.blas import one_thread
+from mpicomp.base.errors import DataError
 from mpicomp.data import Dataset, rows_of
 from mpicomp.data.cache import remember
-from mpicomp.errors import DataError
 from mpicomp.problems.base import Constants
 
 DENSE = 1000  # up to this order a symmetric matrix is diagonalised; above, Lanczos finds its top

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.blas import one_thread_for_good
+from mpicomp.base.blas import one_thread_for_good
+from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.data.cache import remember
-from mpicomp.errors import ConfigError, unknown
 from mpicomp.kernels.permutation import Indices
 from mpicomp.problems.base import Array, Constants, FiniteSum
 from mpicomp.problems.dense import Classification, Labels, cross_entropy

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from mpicomp.errors import ConfigError, unknown
+from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.transports.base import Transport
 from mpicomp.transports.local import Local
 from mpicomp.transports.observer import prepare

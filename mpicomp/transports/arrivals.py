@@ -15,7 +15,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
 from mpicomp.transports.base import AHEAD
 from mpicomp.transports.inbox import Inbox, handed
 from mpicomp.transports.waiting import Patience

@@ -12,9 +12,9 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from mpicomp.clock import Clock
-from mpicomp.coding.bits import Bytes
-from mpicomp.errors import MpicompError
+from mpicomp.base.bits import Bytes
+from mpicomp.base.clock import Clock
+from mpicomp.base.errors import MpicompError
 from mpicomp.transports.observer import Observer
 
 AHEAD = 2**22  # bytes: while so many are on their way to the server it asks for no more

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from mpi4py import MPI
 
-from mpicomp.errors import MpicompError
+from mpicomp.base.errors import MpicompError
 from mpicomp.transports import note_status
 from mpicomp.transports.orphan import end_with_parent
 

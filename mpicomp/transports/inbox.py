@@ -8,7 +8,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicomp import kernels
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
 
 _KEPT = 8  # buffers of a place: as many as messages long enough for their pages to cost time
 

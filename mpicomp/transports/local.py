@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Sequence
 
-from mpicomp.clock import Clock
-from mpicomp.coding.bits import Bytes
-from mpicomp.errors import MpicompError
+from mpicomp.base.bits import Bytes
+from mpicomp.base.clock import Clock
+from mpicomp.base.errors import MpicompError
 from mpicomp.transports.base import Lost, Received, T, Transport
 
 

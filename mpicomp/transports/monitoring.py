@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from ctypes import CDLL, POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
 
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 from mpicomp.transports.observer import Counted, Observer
 
 # Variables and their classes: MPI_T_PVAR_CLASS_SIZE, _COUNTER, _AGGREGATE in Open MPI's mpi.h.

@@ -36,9 +36,9 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicomp import kernels
-from mpicomp.clock import Clock
-from mpicomp.coding.bits import Bytes
-from mpicomp.errors import ConfigError, MpicompError
+from mpicomp.base.bits import Bytes
+from mpicomp.base.clock import Clock
+from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.transports import header, ulfm
 from mpicomp.transports.arrivals import Arrivals
 from mpicomp.transports.base import Lost, Received, T, Transport, placement

@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 from mpicomp.transports.observer import Counted, Library, Observer
 
 _loaded: ctypes.CDLL | ConfigError | None = None

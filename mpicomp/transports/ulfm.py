@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from mpi4py import MPI
 
-from mpicomp.errors import ConfigError, MpicompError
+from mpicomp.base.errors import ConfigError, MpicompError
 
 T = TypeVar("T")
 _DEATHS = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)

@@ -14,9 +14,9 @@ import pytest
 
 import mpicomp
 from mpicomp import MARINA, PermK
+from mpicomp.base.errors import RecordError
 from mpicomp.bench.hosts import AGENT, CONTROL, MESSAGES, Hosts, why_not
 from mpicomp.config import parse_method, parse_problem
-from mpicomp.errors import RecordError
 from mpicomp.problems import Quadratics
 from mpicomp.record import read_rows
 from tests.launching import LIMIT

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.bench.hosts import Hosts, Traffic, why_not
 from mpicomp.config import parse_method, parse_problem
-from mpicomp.errors import ConfigError
 from mpicomp.run import run
 from tests.launching import mpicomp
 

@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 import mpicomp
 from mpicomp import GD
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 from mpicomp.loop import Loop
 from mpicomp.problems import Quadratics
 from mpicomp.transports import launched_rank

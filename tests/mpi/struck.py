@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 import mpicomp
-from mpicomp import files, loop, session
+from mpicomp import loop, session
+from mpicomp.base import files
 from mpicomp.config import parse_method, parse_problem
 from mpicomp.measure import Measured
 from mpicomp.transports import launched_rank

@@ -41,7 +41,7 @@ from mpicomp import (
     TwoDirection,
     VaryingSteps,
 )
-from mpicomp.errors import DataError
+from mpicomp.base.errors import DataError
 from mpicomp.loop import Loop
 from mpicomp.problems import Quadratics
 from mpicomp.transports import launched_rank, launched_ranks

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
 from mpicomp.kernels.ans import ROOM, RUN, START, TOTAL, Frequencies, laid_out, unended, words_of_runs
 from mpicomp.kernels.compiled.jit import boolean, int64, kernel, read, uint8, uint32, uint64, void, write
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes, check_trits, expect_length
+from mpicomp.base.bits import Bytes, check_trits, expect_length
 from mpicomp.kernels.compiled import packing
 from mpicomp.kernels.compiled.jit import (
     FLOATS,

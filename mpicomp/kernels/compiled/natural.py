@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes, expect_length, packed_nbytes
-from mpicomp.errors import not_finite
+from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
+from mpicomp.base.errors import not_finite
 from mpicomp.kernels.compiled import packing
 from mpicomp.kernels.compiled.jit import (
     FLOATS,

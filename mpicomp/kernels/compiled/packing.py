@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.coding.bits import Bytes, expect_length, packed_nbytes
+from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.kernels.compiled.jit import int64, kernel, read, uint16, uint64, void, write
 
 CHUNK = 1024  # symbols; w bits each fill 16 w words

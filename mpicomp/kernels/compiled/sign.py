@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import Bytes, packed_nbytes
+from mpicomp.base.bits import Bytes, packed_nbytes
 from mpicomp.kernels import reductions as definition
 from mpicomp.kernels.compiled.jit import (
     FLOATS,

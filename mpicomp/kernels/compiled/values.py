@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
 from mpicomp.kernels import values as definition
 from mpicomp.kernels.compiled import shortfloats
 from mpicomp.kernels.compiled.jit import FLOATS, boolean, kernel, read, write

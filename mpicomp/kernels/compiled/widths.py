@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.coding.bits import Bytes
+from mpicomp.base.bits import Bytes
 from mpicomp.kernels.compiled.jit import kernel, read, uint8, uint16, uint64, void, write
 from mpicomp.kernels.compiled.packing import CHUNK
 from mpicomp.kernels.widths import Widths

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 
 OPTIONS = (
     "-std=c++17",

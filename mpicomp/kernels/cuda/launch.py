@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 from mpicomp.kernels.philox import StreamName
 from mpicomp.kernels.reductions import no_norm
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import packed_nbytes
+from mpicomp.base.bits import packed_nbytes
+from mpicomp.base.errors import MessageError
 from mpicomp.coding.values import WIDTH
-from mpicomp.errors import MessageError
 from mpicomp.kernels.cuda.launch import THREADS, Array, flat, suffix
 from mpicomp.kernels.cuda.norms import MAX, ROOT, Norms
 from mpicomp.kernels.dithering import symbol_too_large

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import packed_nbytes
-from mpicomp.errors import not_finite
+from mpicomp.base.bits import packed_nbytes
+from mpicomp.base.errors import not_finite
 from mpicomp.kernels.cuda.launch import Array, Launching, flat, suffix
 from mpicomp.kernels.natural import code_too_large
 from mpicomp.kernels.philox import StreamName

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding.bits import expect_length, packed_nbytes
+from mpicomp.base.bits import expect_length, packed_nbytes
 from mpicomp.coding.indices import _BITMAP, _CODED, _RAW, _layout, index_nbytes
 from mpicomp.kernels.cuda.bitmaps import Bitmaps
 from mpicomp.kernels.cuda.launch import Array, or_null

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mpicomp.errors import RecordError
+from mpicomp.base.errors import RecordError
 
 
 def cache_dir() -> Path:

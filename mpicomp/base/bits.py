@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.errors import MessageError
+from mpicomp.base.errors import MessageError
 
 Bytes = NDArray[np.uint8]
 

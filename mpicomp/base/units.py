@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mpicomp.errors import ConfigError
+from mpicomp.base.errors import ConfigError
 
 _RATES = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
