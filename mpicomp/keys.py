@@ -20,8 +20,8 @@ import scipy
 from numpy.typing import NDArray
 
 from mpicomp import kernels
-from mpicomp.kernels.permutation import SMALL, Indices
-from mpicomp.kernels.philox import StreamName, Words
+from mpicomp.kernels.definition.permutation import SMALL, Indices
+from mpicomp.kernels.definition.philox import StreamName, Words
 
 P = ParamSpec("P")
 T = TypeVar("T")

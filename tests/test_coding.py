@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from mpicomp.base.bits import pack, pack_trits, packed_nbytes, unpack, unpack_trits
 from mpicomp.base.errors import DivergedError, MessageError
-from mpicomp.coding import bitmaps
-from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
-from mpicomp.coding.sparse import decode_sparse, encode_sparse, sparse_nbytes
-from mpicomp.coding.values import WIDTH, add_values, decode_values, encode_values
+from mpicomp.codecs import bitmaps
+from mpicomp.codecs.indices import decode_indices, encode_indices, index_nbytes
+from mpicomp.codecs.sparse import decode_sparse, encode_sparse, sparse_nbytes
+from mpicomp.codecs.values import WIDTH, add_values, decode_values, encode_values
 from tests.conformance import fuzz
 
 # --- bits and trits ---

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicomp.base.errors import DivergedError
-from mpicomp.coding.indices import decode_indices, index_nbytes
+from mpicomp.codecs.indices import decode_indices, index_nbytes
 from mpicomp.compressors import (
     Bernoulli,
     Dithering,

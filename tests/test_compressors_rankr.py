@@ -14,7 +14,7 @@ import pytest
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.compressors import RankR
 from mpicomp.compressors.rankr import columns_of
-from mpicomp.kernels.lowrank import orthonormal, outer, times
+from mpicomp.kernels.definition.lowrank import orthonormal, outer, times
 from mpicomp.keys import Key
 from tests.sampling import KEY, apply, assert_mean, square
 
@@ -83,7 +83,7 @@ def test_bases_of_nearly_dependent_columns(gap):
         assert_basis(orthonormal(Y))
 
 
-@pytest.mark.parametrize("name", ["kernels/lowrank.py", "compressors/rankr.py", "methods/powersgd.py"])
+@pytest.mark.parametrize("name", ["kernels/definition/lowrank.py", "compressors/rankr.py", "methods/powersgd.py"])
 def test_no_product_is_left_to_blas(name):
     """Its sums change with the number of threads."""
     for node in ast.walk(ast.parse((PACKAGE / name).read_text())):

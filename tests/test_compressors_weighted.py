@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from mpicomp.base.bits import pack
 from mpicomp.base.errors import ConfigError, MessageError
-from mpicomp.coding.indices import encode_indices
-from mpicomp.coding.levels import (
+from mpicomp.codecs.indices import encode_indices
+from mpicomp.codecs.levels import (
     CODES,
     MOST,
     bounds_of,
@@ -27,7 +27,7 @@ from mpicomp.coding.levels import (
     encode_fixed,
     encode_sparse,
 )
-from mpicomp.coding.widths import pack_widths, unpack_widths, widths_nbytes
+from mpicomp.codecs.widths import pack_widths, unpack_widths, widths_nbytes
 from mpicomp.compressors import (
     BlockSteps,
     Dithering,

@@ -15,12 +15,12 @@ from mpicomp import compressors
 from mpicomp.base.bits import pack, packed_nbytes
 from mpicomp.base.errors import ConfigError, DivergedError, MessageError
 from mpicomp.bench import cuda as bench_cuda
-from mpicomp.coding.indices import _layout, decode_indices, encode_indices, index_nbytes
-from mpicomp.coding.values import decode_values, encode_values
+from mpicomp.codecs.indices import _layout, decode_indices, encode_indices, index_nbytes
+from mpicomp.codecs.values import decode_values, encode_values
 from mpicomp.compressors.scale import encode_scale
 from mpicomp.kernels import definition, using
 from mpicomp.kernels.cuda.norms import MEAN
-from mpicomp.kernels.reductions import tree_sum
+from mpicomp.kernels.definition.reductions import tree_sum
 from mpicomp.keys import Key
 from tests.backends import only
 from tests.cuda_host import Host

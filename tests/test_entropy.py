@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicomp.base.errors import ConfigError, MessageError
-from mpicomp.coding import gaps
-from mpicomp.coding.entropy import (
+from mpicomp.codecs import gaps
+from mpicomp.codecs.entropy import (
     PACKED,
     TOTAL,
     bits,
@@ -23,7 +23,7 @@ from mpicomp.coding.entropy import (
     fit,
     smoothed,
 )
-from mpicomp.coding.varint import read_varint, varint
+from mpicomp.codecs.varint import read_varint, varint
 from mpicomp.compressors import (
     Coded,
     CodedGaps,

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicomp.kernels import definition, reductions
-from mpicomp.kernels.permutation import SMALL
+from mpicomp.kernels import definition
+from mpicomp.kernels.definition import reductions
+from mpicomp.kernels.definition.permutation import SMALL
 from tests.backends import FLOATS, SCALES, STREAM, assert_same, compiled, vectors
 from tests.conformance import fuzz
 

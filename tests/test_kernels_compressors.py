@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mpicomp.base.bits import packed_nbytes
 from mpicomp.base.errors import DivergedError, MessageError
 from mpicomp.kernels import definition
-from mpicomp.kernels.steps import block_ends
+from mpicomp.kernels.definition.steps import block_ends
 from tests.backends import FLOATS, SCALES, STREAM, assert_same, compiled, damaged, only, vectors
 from tests.conformance import CASES, fuzz, golden
 from tests.running import every_method, run

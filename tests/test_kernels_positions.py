@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from mpicomp.base.bits import packed_nbytes
 from mpicomp.base.errors import MessageError
-from mpicomp.coding import bitmaps
+from mpicomp.codecs import bitmaps
 from mpicomp.kernels import definition
-from mpicomp.kernels.ans import RUN, table_nbytes
+from mpicomp.kernels.definition.ans import RUN, table_nbytes
 from tests.backends import assert_same, compiled, damaged
 from tests.conformance import fuzz
 

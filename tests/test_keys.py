@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2, norm
 
-from mpicomp.kernels.permutation import SMALL
-from mpicomp.kernels.philox import words
+from mpicomp.kernels.definition.permutation import SMALL
+from mpicomp.kernels.definition.philox import words
 from mpicomp.keys import Key, Stream, forget, odds, remembered
 from tests.conformance import fuzz
 

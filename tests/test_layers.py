@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "mpicomp"
 # From the bottom up.  A module may import from its own line and from lines below it.
 LAYERS = [
     ["version", "base"],
-    ["kernels", "coding"],
+    ["kernels", "codecs"],
     ["keys", "messages"],
     ["compressors", "data", "problems"],
     ["methods"],
@@ -55,7 +55,7 @@ HOMES = {
     "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "llvmlite": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "click": {f"cli/{name}.py" for name in ("__init__", "root", "options", "work", "look", "bench")},
-    "constriction": {"coding/entropy.py"},
+    "constriction": {"codecs/entropy.py"},
     "threadpoolctl": {"base/blas.py"},
 }
 

@@ -14,7 +14,7 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.bench.plain import plain
 from mpicomp.bench.timing import fastest
-from mpicomp.coding.values import WIDTH
+from mpicomp.codecs.values import WIDTH
 from mpicomp.compressors import (
     Dithering,
     HardThreshold,

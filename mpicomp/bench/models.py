@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.bits import Bytes
-from mpicomp.coding import gaps
-from mpicomp.coding.entropy import bits, encode_model, entropy, fit, smoothed
-from mpicomp.coding.indices import decode_indices, index_nbytes
+from mpicomp.codecs import gaps
+from mpicomp.codecs.entropy import bits, encode_model, entropy, fit, smoothed
+from mpicomp.codecs.indices import decode_indices, index_nbytes
 from mpicomp.compressors import Dithering, Natural, Shrunk, TopK
 from mpicomp.compressors.quantizer import Quantizer
 from mpicomp.loop import Loop

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from mpicomp import kernels
-from mpicomp.coding.values import WIDTH, check_format
+from mpicomp.codecs.values import WIDTH, check_format
 from mpicomp.compressors.base import check_probability
 from mpicomp.compressors.sparsifier import Sparsifier, Support
 from mpicomp.keys import Key, Stream, odds, remembered

@@ -10,7 +10,7 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError, MessageError
-from mpicomp.coding.entropy import (
+from mpicomp.codecs.entropy import (
     PACKED,
     Model,
     checked_model,

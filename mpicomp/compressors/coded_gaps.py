@@ -10,8 +10,8 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError, MessageError
-from mpicomp.coding import gaps
-from mpicomp.coding.entropy import (
+from mpicomp.codecs import gaps
+from mpicomp.codecs.entropy import (
     PACKED,
     Model,
     checked_model,
@@ -21,9 +21,9 @@ from mpicomp.coding.entropy import (
     model_of,
     smoothed,
 )
-from mpicomp.coding.indices import Indices, decode_indices, encode_indices, index_nbytes
-from mpicomp.coding.varint import read_varint, varint
-from mpicomp.coding.widths import pack_widths, unpack_widths, widths_nbytes
+from mpicomp.codecs.indices import Indices, decode_indices, encode_indices, index_nbytes
+from mpicomp.codecs.varint import read_varint, varint
+from mpicomp.codecs.widths import pack_widths, unpack_widths, widths_nbytes
 from mpicomp.compressors.base import Array, Contractive, resolve_count
 from mpicomp.compressors.quantized import QuantizedTopK
 from mpicomp.compressors.topk import TopK

@@ -10,7 +10,7 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length, pack_trits, unpack_trits
 from mpicomp.base.errors import ConfigError
-from mpicomp.coding.values import WIDTH
+from mpicomp.codecs.values import WIDTH
 from mpicomp.compressors.base import Array, check_choice
 from mpicomp.compressors.quantizer import Leveled, Quantizer, Symbols
 from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale

@@ -11,11 +11,11 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
-from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_values
+from mpicomp.codecs.values import WIDTH, check_format, decode_values, encode_values
 from mpicomp.compressors.base import Array, check_count, resolve_count
 from mpicomp.compressors.sparsifier import gather, scatter_add
 from mpicomp.compressors.weighted import Weighted, Weights, checked_weights, weights_in
-from mpicomp.kernels.reductions import tree_sum
+from mpicomp.kernels.definition.reductions import tree_sum
 from mpicomp.keys import Key, odds
 
 

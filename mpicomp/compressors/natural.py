@@ -10,7 +10,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length, pack, packed_nbytes, unpack
-from mpicomp.coding.values import WIDTH
+from mpicomp.codecs.values import WIDTH
 from mpicomp.compressors.base import Array, check_choice
 from mpicomp.compressors.dithering import check_levels
 from mpicomp.compressors.quantizer import Leveled, Quantizer, Symbols

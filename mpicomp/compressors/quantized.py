@@ -10,8 +10,8 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.base.errors import ConfigError
-from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
-from mpicomp.coding.parts import join
+from mpicomp.codecs.indices import decode_indices, encode_indices, index_nbytes
+from mpicomp.codecs.parts import join
 from mpicomp.compressors.base import Array, Contractive, Unbiased, check_count, resolve_count
 from mpicomp.compressors.importance import Importance
 from mpicomp.compressors.sparsifier import Sparsifier, gather, scatter_add, size

@@ -7,9 +7,9 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import norm_beyond
-from mpicomp.coding.values import decode_values
+from mpicomp.codecs.values import decode_values
 from mpicomp.compressors.base import Array, check_choice
-from mpicomp.kernels.reductions import no_norm
+from mpicomp.kernels.definition.reductions import no_norm
 
 
 def check_scale_format(values: str) -> None:

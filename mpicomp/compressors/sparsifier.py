@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
-from mpicomp.coding.values import WIDTH, decode_values, encode_values
+from mpicomp.codecs.values import WIDTH, decode_values, encode_values
 from mpicomp.compressors.base import Array, Unbiased
 from mpicomp.keys import Key
 

@@ -12,9 +12,9 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
-from mpicomp.coding.count import count_nbytes, decode_count
-from mpicomp.coding.indices import index_nbytes
-from mpicomp.coding.levels import (
+from mpicomp.codecs.count import count_nbytes, decode_count
+from mpicomp.codecs.indices import index_nbytes
+from mpicomp.codecs.levels import (
     CODES,
     MOST,
     Bounds,
@@ -24,15 +24,15 @@ from mpicomp.coding.levels import (
     encode_fixed,
     encode_sparse,
 )
-from mpicomp.coding.parts import join
-from mpicomp.coding.values import WIDTH
+from mpicomp.codecs.parts import join
+from mpicomp.codecs.values import WIDTH
 from mpicomp.compressors.base import Array, check_choice
 from mpicomp.compressors.scale import check_scale_format, decode_norms, encode_norms
 from mpicomp.compressors.sparsifier import scatter_add
 from mpicomp.compressors.variances import of_blocks
 from mpicomp.compressors.weighted import Weighted, Weights, checked_weights, weights_in
-from mpicomp.kernels.reductions import norm, tree_sum
-from mpicomp.kernels.steps import block_ends, step_values
+from mpicomp.kernels.definition.reductions import norm, tree_sum
+from mpicomp.kernels.definition.steps import block_ends, step_values
 from mpicomp.keys import Key
 
 _ROUNDING = 2.0**-48  # how far a resolution may be off, relatively

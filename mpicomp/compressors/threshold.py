@@ -11,9 +11,9 @@ from typing import ClassVar
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
-from mpicomp.coding.count import decode_count
-from mpicomp.coding.sparse import decode_sparse, encode_sparse
-from mpicomp.coding.values import check_format
+from mpicomp.codecs.count import decode_count
+from mpicomp.codecs.sparse import decode_sparse, encode_sparse
+from mpicomp.codecs.values import check_format
 from mpicomp.compressors.base import Absolute, Array
 from mpicomp.compressors.sparsifier import scatter_add
 from mpicomp.keys import Key

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length
-from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
-from mpicomp.coding.parts import join
-from mpicomp.coding.values import WIDTH, check_format, decode_values, encode_values
+from mpicomp.codecs.indices import decode_indices, encode_indices, index_nbytes
+from mpicomp.codecs.parts import join
+from mpicomp.codecs.values import WIDTH, check_format, decode_values, encode_values
 from mpicomp.compressors.base import Array, Contractive, check_count, resolve_count
 from mpicomp.compressors.sparsifier import gather, scatter_add
 from mpicomp.keys import Key

@@ -10,12 +10,12 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
-from mpicomp.coding.values import WIDTH
+from mpicomp.codecs.values import WIDTH
 from mpicomp.compressors import Identity, Sparse
 from mpicomp.compressors.base import Array, check_whole
 from mpicomp.compressors.rankr import columns_of
 from mpicomp.kernels import add_scaled
-from mpicomp.kernels.lowrank import orthonormal, outer, times
+from mpicomp.kernels.definition.lowrank import orthonormal, outer, times
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method, Nothing
 from mpicomp.methods.checks import Step

@@ -7,7 +7,7 @@ import numpy as np
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blas import one_thread
 from mpicomp.base.errors import ConfigError
-from mpicomp.coding.values import decode_values, encode_values
+from mpicomp.codecs.values import decode_values, encode_values
 from mpicomp.compressors.base import Array
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.errors import ConfigError
 from mpicomp.data import load_images, rows_of
-from mpicomp.kernels.permutation import Indices
+from mpicomp.kernels.definition.permutation import Indices
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, FiniteSum, Problem
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
-from mpicomp.kernels.permutation import Indices
+from mpicomp.kernels.definition.permutation import Indices
 from mpicomp.keys import Stream
 
 Array = NDArray[np.floating]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.data.cache import remember
-from mpicomp.kernels.permutation import Indices
+from mpicomp.kernels.definition.permutation import Indices
 from mpicomp.problems.base import Array, Constants, FiniteSum
 from mpicomp.problems.dense import Classification, Labels, cross_entropy
 from mpicomp.problems.scalars import BOUNDED, SQUARE, Scalar

@@ -21,8 +21,8 @@ with atheris.instrument_imports(include=["mpicomp"]):
     from mpicomp import kernels, messages
     from mpicomp.base.bits import Bytes
     from mpicomp.base.errors import MessageError
-    from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
-    from mpicomp.coding.sparse import decode_sparse, encode_sparse
+    from mpicomp.codecs.indices import decode_indices, encode_indices, index_nbytes
+    from mpicomp.codecs.sparse import decode_sparse, encode_sparse
     from mpicomp.compressors import CodedGaps
     from mpicomp.kernels import definition
     from mpicomp.kernels.loading import load

@@ -21,9 +21,9 @@ from mpicomp.kernels.compiled.jit import (
 )
 from mpicomp.kernels.compiled.philox import fill, name
 from mpicomp.kernels.compiled.powers import powers
-from mpicomp.kernels.dithering import symbol_too_large
-from mpicomp.kernels.philox import StreamName
-from mpicomp.kernels.rounding import Float, lifted
+from mpicomp.kernels.definition.dithering import symbol_too_large
+from mpicomp.kernels.definition.philox import StreamName
+from mpicomp.kernels.definition.rounding import Float, lifted
 from mpicomp.kernels.threads import sliced
 
 CHUNK = packing.CHUNK

@@ -25,9 +25,9 @@ from mpicomp.kernels.compiled.jit import (
 )
 from mpicomp.kernels.compiled.philox import fill, name
 from mpicomp.kernels.compiled.powers import powers
-from mpicomp.kernels.natural import code_too_large
-from mpicomp.kernels.philox import StreamName
-from mpicomp.kernels.rounding import Float
+from mpicomp.kernels.definition.natural import code_too_large
+from mpicomp.kernels.definition.philox import StreamName
+from mpicomp.kernels.definition.rounding import Float
 from mpicomp.kernels.threads import sliced
 
 CHUNK = packing.CHUNK

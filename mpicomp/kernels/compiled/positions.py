@@ -21,8 +21,8 @@ from mpicomp.kernels.compiled.jit import (
     void,
     write,
 )
-from mpicomp.kernels.permutation import Indices
-from mpicomp.kernels.positions import refused
+from mpicomp.kernels.definition.permutation import Indices
+from mpicomp.kernels.definition.positions import refused
 
 _NONE = np.zeros(1, dtype=np.uint64)  # the low parts where there are none
 

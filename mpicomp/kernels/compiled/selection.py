@@ -20,8 +20,8 @@ from mpicomp.kernels.compiled.jit import (
     void,
     write,
 )
-from mpicomp.kernels.permutation import Indices
-from mpicomp.kernels.selection import Float, least_bits
+from mpicomp.kernels.definition.permutation import Indices
+from mpicomp.kernels.definition.selection import Float, least_bits
 from mpicomp.kernels.threads import sliced
 
 Bits = NDArray[np.unsignedinteger]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp.base.bits import Bytes, packed_nbytes
-from mpicomp.kernels import reductions as definition
 from mpicomp.kernels.compiled.jit import (
     FLOATS,
     float32,
@@ -21,7 +20,8 @@ from mpicomp.kernels.compiled.jit import (
 from mpicomp.kernels.compiled.packing import padded
 from mpicomp.kernels.compiled.reductions import block_magnitude, tree_sum
 from mpicomp.kernels.compiled.selection import bits_of
-from mpicomp.kernels.reductions import BLOCK, Float
+from mpicomp.kernels.definition import reductions as definition
+from mpicomp.kernels.definition.reductions import BLOCK, Float
 from mpicomp.kernels.threads import sliced
 
 

@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.bits import Bytes
-from mpicomp.kernels import values as definition
 from mpicomp.kernels.compiled import shortfloats
 from mpicomp.kernels.compiled.jit import FLOATS, boolean, kernel, read, write
 from mpicomp.kernels.compiled.vectors import add_scaled
+from mpicomp.kernels.definition import values as definition
+from mpicomp.kernels.definition.values import Float
 from mpicomp.kernels.threads import sliced
-from mpicomp.kernels.values import Float
 
 _CONVERT = {  # by the format and the bytes of a number that is to be rounded
     ("f2", 4): shortfloats.half_of_single,

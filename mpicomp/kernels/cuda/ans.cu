@@ -1,4 +1,4 @@
-// The coder of kernels/ans.py: a thread has a run of the bytes.
+// The coder of kernels/definition/ans.py: a thread has a run of the bytes.
 
 #include "arithmetic.cuh"
 #include "warp.cuh"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.coding import bitmaps
-from mpicomp.kernels.ans import ROOM, RUN, table_nbytes, unended
+from mpicomp.codecs import bitmaps
 from mpicomp.kernels.cuda.launch import Array
 from mpicomp.kernels.cuda.selection import Selection
+from mpicomp.kernels.definition.ans import ROOM, RUN, table_nbytes, unended
 
 _RUNS = 32  # threads a block: a run keeps its thread waiting, and there are few
 

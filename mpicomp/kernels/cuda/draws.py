@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp.kernels.cuda.launch import Array, Launching, flat
-from mpicomp.kernels.permutation import SMALL
-from mpicomp.kernels.philox import StreamName
+from mpicomp.kernels.definition.permutation import SMALL
+from mpicomp.kernels.definition.philox import StreamName
 
 
 class Draws(Launching):
-    """As ``kernels.philox`` and ``kernels.permutation``."""
+    """As ``definition.philox`` and ``definition.permutation``."""
 
     def words(self, stream: StreamName, start: int, count: int) -> Array:
         """Words start .. start + count of the stream, uint32."""
@@ -19,7 +19,7 @@ class Draws(Launching):
         return out
 
     def permute(self, stream: StreamName, d: int, start: int, stop: int) -> Array:
-        """pi(start), .., pi(stop - 1), int64, as ``kernels.permutation``."""
+        """pi(start), .., pi(stop - 1), int64, as ``definition.permutation``."""
         if d <= SMALL:
             whole = self._empty(d, np.int64)
             self.device.launch("sparse", "permute_small", 1, 1024, d, *flat(stream), whole)

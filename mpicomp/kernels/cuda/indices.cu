@@ -1,4 +1,4 @@
-// Index sets on the wire: the layouts of coding/indices.py, with its numbers for them.
+// Index sets on the wire: the layouts of codecs/indices.py, with its numbers for them.
 
 #include "arithmetic.cuh"
 #include "warp.cuh"

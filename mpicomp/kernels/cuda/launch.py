@@ -22,8 +22,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.kernels.philox import StreamName
-from mpicomp.kernels.reductions import no_norm
+from mpicomp.kernels.definition.philox import StreamName
+from mpicomp.kernels.definition.reductions import no_norm
 
 Array = Any  # an array of the device's library
 

@@ -6,11 +6,11 @@ import numpy as np
 
 from mpicomp.base.bits import packed_nbytes
 from mpicomp.base.errors import MessageError
-from mpicomp.coding.values import WIDTH
+from mpicomp.codecs.values import WIDTH
 from mpicomp.kernels.cuda.launch import THREADS, Array, flat, suffix
 from mpicomp.kernels.cuda.norms import MAX, ROOT, Norms
-from mpicomp.kernels.dithering import symbol_too_large
-from mpicomp.kernels.philox import StreamName
+from mpicomp.kernels.definition.dithering import symbol_too_large
+from mpicomp.kernels.definition.philox import StreamName
 
 _TRITS = 5120  # coordinates a block
 

@@ -7,8 +7,8 @@ import numpy as np
 from mpicomp.base.bits import packed_nbytes
 from mpicomp.base.errors import not_finite
 from mpicomp.kernels.cuda.launch import Array, Launching, flat, suffix
-from mpicomp.kernels.natural import code_too_large
-from mpicomp.kernels.philox import StreamName
+from mpicomp.kernels.definition.natural import code_too_large
+from mpicomp.kernels.definition.philox import StreamName
 
 
 class Natural(Launching):

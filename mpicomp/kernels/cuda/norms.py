@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp.base.errors import norm_beyond
-from mpicomp.coding.values import WIDTH
+from mpicomp.codecs.values import WIDTH
 from mpicomp.kernels.cuda.launch import Array, Launching, or_null, suffix
 
 MEAN, ROOT, MAX = 1, 2, 3  # what sums.cu's `finish` makes of a sum

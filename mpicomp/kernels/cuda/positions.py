@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp.base.bits import expect_length, packed_nbytes
-from mpicomp.coding.indices import _BITMAP, _CODED, _RAW, _layout, index_nbytes
+from mpicomp.codecs.indices import _BITMAP, _CODED, _RAW, _layout, index_nbytes
 from mpicomp.kernels.cuda.bitmaps import Bitmaps
 from mpicomp.kernels.cuda.launch import Array, or_null
 from mpicomp.kernels.cuda.selection import words_of
-from mpicomp.kernels.positions import refused
+from mpicomp.kernels.definition.positions import refused
 
 
 class Positions(Bitmaps):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp.kernels.cuda.launch import BLOCK, NULL, THREADS, Array, Launching, flat, suffix
-from mpicomp.kernels.philox import StreamName
-from mpicomp.kernels.selection import least_bits
+from mpicomp.kernels.definition.philox import StreamName
+from mpicomp.kernels.definition.selection import least_bits
 
 _TILE = 1024  # words of marks a block
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp.base.bits import packed_nbytes
-from mpicomp.coding.values import WIDTH
+from mpicomp.codecs.values import WIDTH
 from mpicomp.kernels.cuda.launch import Array, or_null, suffix
 from mpicomp.kernels.cuda.norms import MEAN, Norms
 

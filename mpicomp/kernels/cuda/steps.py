@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp.kernels.cuda.launch import Array, Launching, flat, suffix
-from mpicomp.kernels.philox import StreamName
+from mpicomp.kernels.definition.philox import StreamName
 
 
 class Steps(Launching):

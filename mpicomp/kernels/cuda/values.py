@@ -6,7 +6,7 @@ import numpy as np
 
 from mpicomp.base.bits import expect_length
 from mpicomp.base.errors import DivergedError, not_finite
-from mpicomp.coding.values import WIDTH
+from mpicomp.codecs.values import WIDTH
 from mpicomp.kernels.cuda.launch import Array, Launching, suffix
 
 _DECODED = {"f8": np.float64, "f4": np.float32, "f2": np.float32, "bf16": np.float32}

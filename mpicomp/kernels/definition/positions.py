@@ -10,7 +10,7 @@ import numpy as np
 
 from mpicomp.base.bits import Bytes, expect_length, pack, packed_nbytes, unpack
 from mpicomp.base.errors import MessageError
-from mpicomp.kernels.permutation import Indices
+from mpicomp.kernels.definition.permutation import Indices
 
 
 def encode_raw(indices: Indices, width: int) -> Bytes:

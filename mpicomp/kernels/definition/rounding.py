@@ -11,7 +11,7 @@ from math import ldexp
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.kernels.philox import Words
+from mpicomp.kernels.definition.philox import Words
 
 Float = NDArray[np.floating]
 Levels = NDArray[np.int64]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.kernels.philox import StreamName, words
+from mpicomp.kernels.definition.philox import StreamName, words
 
 SMALL = 1024  # a Feistel half of five bits and more mixes; below, sorting is cheap and exact
 ROUNDS = 8

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.kernels.philox import StreamName, words
-from mpicomp.kernels.rounding import Float, uniform_levels
+from mpicomp.kernels.definition.philox import StreamName, words
+from mpicomp.kernels.definition.rounding import Float, uniform_levels
 
 Reals = NDArray[np.float64]
 Symbols = NDArray[np.uint16]

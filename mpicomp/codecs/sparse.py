@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.bits import Bytes
-from mpicomp.coding.count import count_nbytes, decode_count, encode_count
-from mpicomp.coding.indices import Indices, decode_indices, encode_indices, index_nbytes
-from mpicomp.coding.parts import join
-from mpicomp.coding.values import WIDTH, decode_values, encode_values
+from mpicomp.codecs.count import count_nbytes, decode_count, encode_count
+from mpicomp.codecs.indices import Indices, decode_indices, encode_indices, index_nbytes
+from mpicomp.codecs.parts import join
+from mpicomp.codecs.values import WIDTH, decode_values, encode_values
 
 
 def sparse_nbytes(d: int, k: int, values: str) -> int:

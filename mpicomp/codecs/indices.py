@@ -22,8 +22,8 @@ from functools import lru_cache
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
-from mpicomp.coding import bitmaps
-from mpicomp.kernels.permutation import Indices
+from mpicomp.codecs import bitmaps
+from mpicomp.kernels.definition.permutation import Indices
 
 _RAW, _BITMAP, _CODED = -1, -2, -3  # layouts; any other number is Elias-Fano with that many low bits
 _DENSE = 20  # d/k up to which a bitmap is coded

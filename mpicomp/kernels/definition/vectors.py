@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.kernels.permutation import Indices
+from mpicomp.kernels.definition.permutation import Indices
 
 Float = NDArray[np.floating]
 

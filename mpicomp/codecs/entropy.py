@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError, MessageError
-from mpicomp.coding.varint import read_varint, varint
+from mpicomp.codecs.varint import read_varint, varint
 
 PACKED, FITTED, KNOWN = range(3)  # the first byte of a message, of the form that is the smallest
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.kernels.permutation import Indices
+from mpicomp.kernels.definition.permutation import Indices
 
 Float = NDArray[np.floating]
 

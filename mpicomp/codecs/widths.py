@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length
-from mpicomp.kernels.widths import Widths
+from mpicomp.kernels.definition.widths import Widths
 
 
 def pack_widths(symbols: NDArray[np.unsignedinteger], widths: Widths, nbytes: int) -> Bytes:

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MessageError
-from mpicomp.coding.count import count_nbytes, decode_count, encode_count
-from mpicomp.coding.indices import decode_indices, encode_indices, index_nbytes
-from mpicomp.coding.parts import join
-from mpicomp.coding.widths import pack_widths, unpack_widths, widths_nbytes
-from mpicomp.kernels.permutation import Indices
-from mpicomp.kernels.steps import Symbols
-from mpicomp.kernels.widths import Widths
+from mpicomp.codecs.count import count_nbytes, decode_count, encode_count
+from mpicomp.codecs.indices import decode_indices, encode_indices, index_nbytes
+from mpicomp.codecs.parts import join
+from mpicomp.codecs.widths import pack_widths, unpack_widths, widths_nbytes
+from mpicomp.kernels.definition.permutation import Indices
+from mpicomp.kernels.definition.steps import Symbols
+from mpicomp.kernels.definition.widths import Widths
 
 CODES = ("fixed", "sparse")
 MOST = 2**15 - 1  # symbols are below 2^16

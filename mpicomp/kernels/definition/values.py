@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.kernels.vectors import add_scaled
+from mpicomp.kernels.definition.vectors import add_scaled
 
 Float = NDArray[np.floating]
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
-from mpicomp.kernels.ans import RUN, TOTAL, Frequencies, table_nbytes
+from mpicomp.kernels.definition.ans import RUN, TOTAL, Frequencies, table_nbytes
 
 _ONE = 2**32  # a bit, in sizes
 _ONES = np.bitwise_count(np.arange(256))  # the bits that each byte sets

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
-from mpicomp.kernels.reductions import Float, mean_magnitude
+from mpicomp.kernels.definition.reductions import Float, mean_magnitude
 
 
 def sign_pack(x: Float) -> tuple[float, Bytes]:

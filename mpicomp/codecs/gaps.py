@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import MessageError
-from mpicomp.coding.entropy import Symbols
-from mpicomp.kernels.permutation import Indices
-from mpicomp.kernels.widths import Widths
+from mpicomp.codecs.entropy import Symbols
+from mpicomp.kernels.definition.permutation import Indices
+from mpicomp.kernels.definition.widths import Widths
 
 ALPHABET = 256  # more than any gap below 2^63 needs
 _EXACT, _FIRST_OCTAVE = 16, 4

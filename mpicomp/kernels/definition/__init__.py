@@ -1,7 +1,7 @@
 """The numpy kernels: short, plain, and what every other backend must agree with byte for byte."""
 
-from mpicomp.kernels.ans import ans_decode, ans_encode
-from mpicomp.kernels.dithering import (
+from mpicomp.kernels.definition.ans import ans_decode, ans_encode
+from mpicomp.kernels.definition.dithering import (
     dither_add,
     dither_pack,
     natural_dither_add,
@@ -9,10 +9,10 @@ from mpicomp.kernels.dithering import (
     ternary_add,
     ternary_pack,
 )
-from mpicomp.kernels.natural import natural_add, natural_pack
-from mpicomp.kernels.permutation import permute
-from mpicomp.kernels.philox import words
-from mpicomp.kernels.positions import (
+from mpicomp.kernels.definition.natural import natural_add, natural_pack
+from mpicomp.kernels.definition.permutation import permute
+from mpicomp.kernels.definition.philox import words
+from mpicomp.kernels.definition.positions import (
     complement,
     decode_bitmap,
     decode_elias_fano,
@@ -21,13 +21,13 @@ from mpicomp.kernels.positions import (
     encode_elias_fano,
     encode_raw,
 )
-from mpicomp.kernels.reductions import norm
-from mpicomp.kernels.selection import at_least, nonzero, top_k
-from mpicomp.kernels.sign import sign_add, sign_pack
-from mpicomp.kernels.steps import step_add, step_symbols
-from mpicomp.kernels.values import from_wire, to_wire, wire_add
-from mpicomp.kernels.vectors import add_scaled, gather, scatter_add
-from mpicomp.kernels.widths import pack_widths, unpack_widths
+from mpicomp.kernels.definition.reductions import norm
+from mpicomp.kernels.definition.selection import at_least, nonzero, top_k
+from mpicomp.kernels.definition.sign import sign_add, sign_pack
+from mpicomp.kernels.definition.steps import step_add, step_symbols
+from mpicomp.kernels.definition.values import from_wire, to_wire, wire_add
+from mpicomp.kernels.definition.vectors import add_scaled, gather, scatter_add
+from mpicomp.kernels.definition.widths import pack_widths, unpack_widths
 
 __all__ = [
     "add_scaled",
