@@ -15,7 +15,7 @@ from mpicomp.keys import Key
 from mpicomp.methods import *  # noqa: F403
 from mpicomp.methods import __all__ as _methods
 from mpicomp.problems import Constants, Objective, Problem
-from mpicomp.run import Run, run
+from mpicomp.runtime.run import Run, run
 from mpicomp.version import __version__
 
 __all__ = [

@@ -15,7 +15,6 @@ from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
 from mpicomp.base.files import read_json, write_json
 from mpicomp.methods import Method
-from mpicomp.record import Row
 from mpicomp.results import (
     Comparison,
     finish_comparison,
@@ -25,7 +24,8 @@ from mpicomp.results import (
     run_folder,
     write_tuning,
 )
-from mpicomp.run import Run, run
+from mpicomp.runtime.record import Row
+from mpicomp.runtime.run import Run, run
 from mpicomp.study import Study
 from mpicomp.suite import Entry, Part, Piece, Suite
 from mpicomp.transports import Transport, connect

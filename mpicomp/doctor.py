@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.devices import open_device
 from mpicomp.launch import Launcher, find_launcher
-from mpicomp.record import describe_machine
+from mpicomp.runtime.devices import open_device
+from mpicomp.runtime.record import describe_machine
 from mpicomp.transports import launched_ranks
 
 # Each rank says in one line how many ranks MPI sees, which library it is, and whether it is CUDA-aware.

@@ -12,7 +12,7 @@ from itertools import combinations
 from math import comb, inf
 
 from mpicomp.lines import End, Line
-from mpicomp.schedule import gap
+from mpicomp.runtime.schedule import gap
 from mpicomp.suite import Suite
 
 LEVEL = 0.05

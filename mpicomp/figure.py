@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.units import human_rate
-from mpicomp.record import Row
+from mpicomp.runtime.record import Row
 from mpicomp.tables import human_bytes
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import NoReturn
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.signals import Requests, ending
+from mpicomp.runtime.signals import Requests, ending
 from mpicomp.transports import STATUS, SURVIVING, launched_rank, note_status
 from mpicomp.transports.orphan import remove, segments
 

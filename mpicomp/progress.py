@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from mpicomp.record import Row
+from mpicomp.runtime.record import Row
 
 if TYPE_CHECKING:
     from mpicomp.compare import Stage

@@ -18,8 +18,8 @@ from mpicomp.base.files import read_json, write_json, write_text
 from mpicomp.config import parse_method, parse_problem, to_text
 from mpicomp.figure import Picture, draw, draw_all, save
 from mpicomp.lines import Line, table
-from mpicomp.record import Row, read_rows
 from mpicomp.results import Comparison, Outcome, read_comparison, read_study
+from mpicomp.runtime.record import Row, read_rows
 from mpicomp.study import Study
 from mpicomp.tables import markdown
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from mpicomp.base.errors import RecordError
 from mpicomp.base.files import present, read_json, write_json, write_text
-from mpicomp.record import Row, read_rows
+from mpicomp.runtime.record import Row, read_rows
 from mpicomp.study import Study, load
 from mpicomp.suite import Entry, Suite, load_suite
 from mpicomp.tuning import Tuning

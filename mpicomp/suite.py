@@ -39,7 +39,7 @@ from mpicomp.compressors.base import check_choice
 from mpicomp.config import parse_method, parse_problem, to_text
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
-from mpicomp.schedule import FINE, check_every
+from mpicomp.runtime.schedule import FINE, check_every
 
 T = TypeVar("T")
 

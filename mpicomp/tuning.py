@@ -21,8 +21,8 @@ from typing import Any
 
 from mpicomp.base.errors import DivergedError
 from mpicomp.methods import Method
-from mpicomp.record import Row
-from mpicomp.run import Run
+from mpicomp.runtime.record import Row
+from mpicomp.runtime.run import Run
 
 GROWTH = 8  # powers of two that a range may grow by at either end
 TAIL = 0.1  # the share of the rounds, the last ones, that what is left is averaged over

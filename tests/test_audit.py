@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mpicomp.audit import Audit
 from mpicomp.base.errors import ConfigError, CountError
-from mpicomp.ledger import Ledger
+from mpicomp.runtime.audit import Audit
+from mpicomp.runtime.ledger import Ledger
 from mpicomp.transports.interfaces import parsed
 from mpicomp.transports.local import Local
 from mpicomp.transports.observer import Counted, Observer

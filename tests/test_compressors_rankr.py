@@ -83,7 +83,9 @@ def test_bases_of_nearly_dependent_columns(gap):
         assert_basis(orthonormal(Y))
 
 
-@pytest.mark.parametrize("name", ["kernels/definition/lowrank.py", "compressors/rankr.py", "methods/powersgd.py"])
+@pytest.mark.parametrize(
+    "name", ["kernels/definition/lowrank.py", "compressors/rankr.py", "methods/powersgd.py"]
+)
 def test_no_product_is_left_to_blas(name):
     """Its sums change with the number of threads."""
     for node in ast.walk(ast.parse((PACKAGE / name).read_text())):

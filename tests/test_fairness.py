@@ -18,8 +18,8 @@ from mpicomp.compressors import Sparse
 from mpicomp.fairness import _p_value, caveats, unresolved
 from mpicomp.lines import End, Line, table
 from mpicomp.problems import NonconvexGLM, Quadratics
-from mpicomp.schedule import gap, is_observed
-from mpicomp.session import Limits
+from mpicomp.runtime.schedule import gap, is_observed
+from mpicomp.runtime.session import Limits
 from mpicomp.suite import Suite, parse_suite
 from mpicomp.tables import cells, header, markdown
 from mpicomp.tuning import Tuning, tail, tune

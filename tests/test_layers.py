@@ -16,9 +16,8 @@ LAYERS = [
     ["keys", "messages"],
     ["compressors", "data", "problems"],
     ["methods"],
-    ["ledger", "transports"],
-    ["schedule"],
-    ["audit", "devices", "digest", "measure", "record", "checkpoint", "signals", "loop", "session", "run"],
+    ["transports"],
+    ["runtime"],
     ["config", "suite", "study", "tuning", "results", "compare"],
     [
         "launch",

@@ -12,9 +12,9 @@ import mpicomp
 from mpicomp import messages
 from mpicomp.compressors import Identity, RandK, Shrunk, Sign, Sparse, TopK
 from mpicomp.keys import Key
-from mpicomp.loop import Loop
 from mpicomp.methods import EF21, EF21SGD2M, EF21SGDM, EF21Plus
 from mpicomp.problems import Constants, Noisy, Objective, Problem
+from mpicomp.runtime.loop import Loop
 from mpicomp.transports.local import Local
 from tests.error_feedback import NOISY, SHRINK, Jumping, everywhere, sampler, shrinking
 from tests.reference.ef21plus import ef21plus

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mpicomp.record import read_rows
+from mpicomp.runtime.record import read_rows
 from mpicomp.transports.base import AHEAD
 from tests.launching import LIMIT, TESTS, finish, mpicomp, mpirun, no_observer, start
 

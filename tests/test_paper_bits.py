@@ -48,7 +48,7 @@ from mpicomp.compressors import (
     VaryingSteps,
 )
 from mpicomp.keys import Key
-from mpicomp.record import read_rows
+from mpicomp.runtime.record import read_rows
 from mpicomp.tables import human_bytes, summary_table
 from tests.running import N, run
 from tests.sampling import KEY

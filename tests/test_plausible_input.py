@@ -137,7 +137,7 @@ def test_features_whose_fourth_powers_overflow(size, tmp_path):
 
 @pytest.mark.parametrize("gamma", ["theory", 0.1])
 def test_an_index_that_makes_vectors_larger_than_the_memory(gamma, tmp_path, monkeypatch):
-    monkeypatch.setattr("mpicomp.loop._memory", lambda: 2.0**34)
+    monkeypatch.setattr("mpicomp.runtime.loop._memory", lambda: 2.0**34)
     (tmp_path / "data").write_text("1 1:1 2147483647:1\n-1 1:2\n")
     with pytest.raises(ConfigError, match=r"dimension 2147483647: a vector takes 17\.2 GB.*largest index"):
         mpicomp.run(GD(gamma), Logistic(str(tmp_path / "data"), lam=0.1), workers=2, rounds=3)

@@ -14,7 +14,7 @@ from mpicomp.base.clock import PHASES
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Bernoulli, Identity, PermK, RandK, TopK
 from mpicomp.methods import METHODS
-from mpicomp.record import Row, read_rows
+from mpicomp.runtime.record import Row, read_rows
 from mpicomp.transports.base import placement
 from mpicomp.transports.local import Local
 from tests.running import EVERY_METHOD, PROBLEM, N, every_method, interrupted, outcome, run
@@ -148,7 +148,7 @@ def test_ends_at_max_bytes():
 def test_ends_at_max_seconds(monkeypatch):
     """By a clock that advances one second from the start of a round to its end."""
     ticks = count()
-    monkeypatch.setattr(sys.modules["mpicomp.session"], "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(sys.modules["mpicomp.runtime.session"], "perf_counter", lambda: next(ticks))
     result = run(every=2, max_seconds=7)
     assert (result.status, [row.round for row in result.rows]) == ("max_seconds", [0, 2, 4, 6, 8])
     assert [row.seconds for row in result.rows] == [0, 2, 4, 6, 8]

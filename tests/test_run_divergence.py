@@ -13,7 +13,7 @@ from mpicomp import DCGD, EF21, GD, PPMARINA, PerturbedSGD, PowerSGD, TwoDirecti
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.compressors import Lazy, TopK
 from mpicomp.problems import Objective, Problem, Saddle
-from mpicomp.record import read_rows
+from mpicomp.runtime.record import read_rows
 from tests.running import every_method, run
 
 # --- problems ---

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from mpicomp.signals import stop_on_signals
+from mpicomp.runtime.signals import stop_on_signals
 from mpicomp.transports.local import Local
 from tests.launching import LIMIT, TESTS, finish
 from tests.striking import started
@@ -80,8 +80,8 @@ def test_the_second_of_two_signals_at_once_is_caught_though_the_run_is_saved_by_
         waits.append(seconds)
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr("mpicomp.signals.monotonic", lambda: 1.0)
-    monkeypatch.setattr("mpicomp.signals.sleep", wait)
+    monkeypatch.setattr("mpicomp.runtime.signals.monotonic", lambda: 1.0)
+    monkeypatch.setattr("mpicomp.runtime.signals.sleep", wait)
     with stop_on_signals(caught):
         signal.raise_signal(signal.SIGTERM)
     assert caught.stop and waits == [pytest.approx(0.2)]

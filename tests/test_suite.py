@@ -20,10 +20,10 @@ from mpicomp.figure import draw, draw_all, save
 from mpicomp.lines import table
 from mpicomp.methods import DIANA, GD
 from mpicomp.problems import Quadratics
-from mpicomp.record import Row
 from mpicomp.report import _picture_of_runs, picture_of, plot, publish
 from mpicomp.results import Comparison, read_comparison, unfinished
-from mpicomp.run import run
+from mpicomp.runtime.record import Row
+from mpicomp.runtime.run import run
 from mpicomp.suite import Entry, Part, load_suite, parse_part, parse_suite
 from mpicomp.tables import cells, human_bytes, markdown, phases_table, terminal
 from mpicomp.tuning import Trial, Tuning, scale_step, tune

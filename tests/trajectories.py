@@ -36,8 +36,8 @@ from mpicomp.compressors import (
     TopK,
 )
 from mpicomp.keys import Key
-from mpicomp.loop import Loop
 from mpicomp.problems import Constants, Objective, Problem, Quadratics
+from mpicomp.runtime.loop import Loop
 from mpicomp.transports.local import Local
 
 rng = np.random.default_rng

@@ -26,7 +26,7 @@ from mpicomp.bench.timed import costs, timed_run
 from mpicomp.compressors import Compressor, Identity, Sparse
 from mpicomp.config import to_text
 from mpicomp.methods import Method
-from mpicomp.run import Run, run
+from mpicomp.runtime.run import Run, run
 from mpicomp.suite import Entry, Suite
 from mpicomp.tuning import tune
 

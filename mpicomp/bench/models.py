@@ -20,10 +20,10 @@ from mpicomp.codecs.entropy import bits, encode_model, entropy, fit, smoothed
 from mpicomp.codecs.indices import decode_indices, index_nbytes
 from mpicomp.compressors import Dithering, Natural, Shrunk, TopK
 from mpicomp.compressors.quantizer import Quantizer
-from mpicomp.loop import Loop
 from mpicomp.methods import DIANA, EF21
 from mpicomp.problems import MLP
 from mpicomp.problems.mlp import layers
+from mpicomp.runtime.loop import Loop
 from mpicomp.transports.base import Received
 from mpicomp.transports.local import Local
 

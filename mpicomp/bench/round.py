@@ -18,11 +18,11 @@ from mpicomp.codecs.values import WIDTH
 from mpicomp.compressors import RandK, Sparse
 from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
-from mpicomp.loop import Loop
 from mpicomp.methods import MARINA
 from mpicomp.problems import Objective, Problem
 from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import LOGISTIC, SQUARE
+from mpicomp.runtime.loop import Loop
 from mpicomp.transports.mpi import Mpi
 
 

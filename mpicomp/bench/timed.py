@@ -21,7 +21,7 @@ from mpicomp.config import parse_method, parse_problem
 from mpicomp.launch import leave
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
-from mpicomp.run import Run, run
+from mpicomp.runtime.run import Run, run
 from mpicomp.transports import connect, launched_rank
 
 _WARMING = 3  # rounds, in which kernels are loaded and connections made

@@ -46,7 +46,7 @@ class Every(click.ParamType):
     name = "rounds"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
-        from mpicomp.schedule import check_every
+        from mpicomp.runtime.schedule import check_every
 
         every = int(value) if str(value).isdecimal() else value
         check_every(every)

@@ -35,7 +35,7 @@ from mpicomp.transports import ON_FAILURE, launched_rank
 def run(ranks: int | None, server: str, resume: str | None, as_json: bool, **options: Any) -> int:
     """Run one method on one problem."""
     from mpicomp.config import parse_method, parse_problem, to_text
-    from mpicomp.run import run as run_method
+    from mpicomp.runtime.run import run as run_method
 
     method, problem = parse_method(options.pop("method")), parse_problem(options.pop("problem"))
     if elsewhere(ranks):

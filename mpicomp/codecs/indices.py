@@ -7,7 +7,7 @@ raw           k symbols of ceil(log2 d) bits
 bitmap        d bits
 Elias-Fano    k symbols of l low bits, then a bitmap in which bit (i_j >> l) + j is set for the
               j-th smallest index i_j; l is the width that makes the whole smallest
-coded bitmap  the bitmap, entropy-coded: ``coding.bitmaps``
+coded bitmap  the bitmap, entropy-coded: ``codecs.bitmaps``
 ============  =============================================================================
 
 If k > d/2 the complement is coded instead.  Elias-Fano takes about 2 + log2(d/k) bits an index, within a

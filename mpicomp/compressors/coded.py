@@ -33,7 +33,7 @@ class Coded(Unbiased):
            gives them.  Without it, each message brings the model of its own symbols.
 
     Wire: a byte that says which form was the smallest.  Packed: Q's message.  Fitted: Q's head, the
-    model and the words of ``coding.entropy``.  Known: Q's head and the words.  So a message is never
+    model and the words of ``codecs.entropy``.  Known: Q's head and the words.  So a message is never
     longer than Q's, but for that byte.
     """
 

@@ -37,11 +37,11 @@ class CodedGaps(Contractive):
     C's index code takes about log2 C(d, k) bits, which is the least for supports that are spread evenly.
     Those of real gradients seldom are: whole rows of a weight matrix are small, or large.
 
-    model  frequencies of the symbols of ``coding.gaps`` that both ends know beforehand, summing to 2^16;
+    model  frequencies of the symbols of ``codecs.gaps`` that both ends know beforehand, summing to 2^16;
            ``learned`` gives them.  Without it, each message brings the model of its own symbols.
 
     Wire: a byte that says which form was the smallest.  Packed: C's message.  Fitted: the model, the
-    number of words' bytes, the words of ``coding.entropy``, the bits that symbols leave open, and C's message
+    number of words' bytes, the words of ``codecs.entropy``, the bits that symbols leave open, and C's message
     without its index code.  Known: the same without the model.
     """
 

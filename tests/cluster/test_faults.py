@@ -18,7 +18,7 @@ from mpicomp.base.errors import RecordError
 from mpicomp.bench.hosts import AGENT, CONTROL, MESSAGES, Hosts, why_not
 from mpicomp.config import parse_method, parse_problem
 from mpicomp.problems import Quadratics
-from mpicomp.record import read_rows
+from mpicomp.runtime.record import read_rows
 from tests.launching import LIMIT
 from tests.striking import METHODS, Strike, check_resumed, expect_gone, struck
 

@@ -16,7 +16,7 @@ import pytest
 from mpicomp.base.errors import ConfigError
 from mpicomp.bench.hosts import Hosts, Traffic, why_not
 from mpicomp.config import parse_method, parse_problem
-from mpicomp.run import run
+from mpicomp.runtime.run import run
 from tests.launching import mpicomp
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))

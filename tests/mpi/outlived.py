@@ -17,8 +17,8 @@ from mpi4py import MPI
 import mpicomp
 from mpicomp import GD
 from mpicomp.base.errors import ConfigError
-from mpicomp.loop import Loop
 from mpicomp.problems import Quadratics
+from mpicomp.runtime.loop import Loop
 from mpicomp.transports import launched_rank
 
 step = Loop.step

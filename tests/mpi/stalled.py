@@ -8,8 +8,8 @@ import time
 
 import mpicomp
 from mpicomp import GD
-from mpicomp.loop import Loop
 from mpicomp.problems import Quadratics
+from mpicomp.runtime.loop import Loop
 from mpicomp.transports import launched_rank, mpi
 
 step, end_now = Loop.step, mpi.end_now

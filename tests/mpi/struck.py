@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 import mpicomp
-from mpicomp import loop, session
 from mpicomp.base import files
 from mpicomp.config import parse_method, parse_problem
-from mpicomp.measure import Measured
+from mpicomp.runtime import loop, session
+from mpicomp.runtime.measure import Measured
 from mpicomp.transports import launched_rank
 
 asked = json.loads(sys.argv[1])

@@ -42,8 +42,8 @@ from mpicomp import (
     VaryingSteps,
 )
 from mpicomp.base.errors import DataError
-from mpicomp.loop import Loop
 from mpicomp.problems import Quadratics
+from mpicomp.runtime.loop import Loop
 from mpicomp.transports import launched_rank, launched_ranks
 from mpicomp.transports.local import Local
 

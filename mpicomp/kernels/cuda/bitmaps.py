@@ -1,4 +1,4 @@
-"""Coded bitmaps, as ``coding.bitmaps``."""
+"""Coded bitmaps, as ``codecs.bitmaps``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Bitmaps(Selection):
     """Bitmaps of d bits of which k are set, 0 < k <= d/2."""
 
     def encode_coded_bitmap(self, bitmap: Array, d: int, k: int) -> Array:
-        """The bytes of ``coding.bitmaps.encode``."""
+        """The bytes of ``codecs.bitmaps.encode``."""
         runs, head = -(-bitmap.size // RUN), table_nbytes(bitmap.size)
         words, counts = self._empty(runs * ROOM, np.uint32), self._empty(runs, np.int64)
         model = self.put(bitmaps.frequencies(d, k))

@@ -1,4 +1,4 @@
-"""Index codes, as ``coding.indices``."""
+"""Index codes, as ``codecs.indices``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Positions(Bitmaps):
     """Sets of positions to bytes and back."""
 
     def encode_indices(self, indices: Array, d: int) -> Array:
-        """The bytes of ``coding.indices.encode_indices``."""
+        """The bytes of ``codecs.indices.encode_indices``."""
         out = self._empty(index_nbytes(d, indices.size), np.uint8)
         if 2 * indices.size > d:
             indices = self._complement(indices, d)

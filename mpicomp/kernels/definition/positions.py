@@ -1,4 +1,4 @@
-"""Layouts of a set of k out of d positions; ``coding.indices`` says which one is used.
+"""Layouts of a set of k out of d positions; ``codecs.indices`` says which one is used.
 
 Encoders take k strictly increasing indices below d.  Decoders raise ``MessageError`` if the buffer has not
 the layout's length, or does not hold such a set.

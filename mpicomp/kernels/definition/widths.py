@@ -1,4 +1,4 @@
-"""Symbols of different widths packed without gaps, as ``coding.widths``."""
+"""Symbols of different widths packed without gaps, as ``codecs.widths``."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 run.json       what it takes to repeat the run: configuration, versions, MPI library, hosts
 rows.csv       one line per observation, written as it happens
 summary.json   the outcome, with bytes and seconds by direction and phase
-checkpoint/    see ``mpicomp.checkpoint``
+checkpoint/    see ``mpicomp.runtime.checkpoint``
 =============  ============================================================================
 """
 
@@ -23,7 +23,7 @@ from typing import Any, TextIO
 
 from mpicomp.base.errors import RecordError
 from mpicomp.base.files import present, read_json, write_atomically, write_json
-from mpicomp.schedule import is_observed
+from mpicomp.runtime.schedule import is_observed
 from mpicomp.version import __version__
 
 

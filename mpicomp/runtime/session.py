@@ -11,14 +11,15 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from mpicomp import checkpoint, kernels
+from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
 from mpicomp.base.files import read_json
-from mpicomp.loop import Loop, advice
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
-from mpicomp.record import Recorder, Row, describe_machine
-from mpicomp.schedule import is_observed
+from mpicomp.runtime import checkpoint
+from mpicomp.runtime.loop import Loop, advice
+from mpicomp.runtime.record import Recorder, Row, describe_machine
+from mpicomp.runtime.schedule import is_observed
 
 GROWTH = (
     1e12  # a squared gradient norm this many times the first local ones, or 1 if they are less, is divergence

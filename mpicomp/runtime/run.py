@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp import kernels
-from mpicomp.audit import Audit, Verified
 from mpicomp.base.errors import ConfigError, MpicompError, unknown
 from mpicomp.compressors.base import Array
-from mpicomp.devices import open_device
 from mpicomp.kernels.threads import threads
 from mpicomp.keys import forget
-from mpicomp.ledger import Ledger
-from mpicomp.loop import Loop
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
-from mpicomp.record import Row
-from mpicomp.schedule import check_every
-from mpicomp.session import Limits, Session
-from mpicomp.signals import stop_on_signals
+from mpicomp.runtime.audit import Audit, Verified
+from mpicomp.runtime.devices import open_device
+from mpicomp.runtime.ledger import Ledger
+from mpicomp.runtime.loop import Loop
+from mpicomp.runtime.record import Row
+from mpicomp.runtime.schedule import check_every
+from mpicomp.runtime.session import Limits, Session
+from mpicomp.runtime.signals import stop_on_signals
 from mpicomp.transports import ON_FAILURE, Transport, connect
 
 

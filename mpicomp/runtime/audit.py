@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mpicomp.base.errors import ConfigError, CountError
-from mpicomp.ledger import Ledger
+from mpicomp.runtime.ledger import Ledger
 from mpicomp.transports import Transport
 from mpicomp.transports.interfaces import sent_bytes
 from mpicomp.transports.observer import Counted

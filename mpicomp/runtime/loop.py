@@ -10,16 +10,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mpicomp import checkpoint, kernels, messages
+from mpicomp import kernels, messages
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError, DivergedError, MessageError, MpicompError
 from mpicomp.compressors.base import Array
-from mpicomp.digest import Digest
 from mpicomp.keys import Key
-from mpicomp.ledger import Ledger
-from mpicomp.measure import Measured, Measurement, is_float, measure
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
+from mpicomp.runtime import checkpoint
+from mpicomp.runtime.digest import Digest
+from mpicomp.runtime.ledger import Ledger
+from mpicomp.runtime.measure import Measured, Measurement, is_float, measure
 from mpicomp.transports import Transport
 
 T = TypeVar("T")
