@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.launch import find_launcher
+from mpicomp.jobs.launch import find_launcher
 from mpicomp.transports.observer import find_library
 from mpicomp.transports.shim import compiled
 

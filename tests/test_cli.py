@@ -13,7 +13,7 @@ import pytest
 from mpicomp import compressors, methods, problems
 from mpicomp.base.errors import ConfigError
 from mpicomp.data import BUNDLED, KNOWN
-from mpicomp.submit import job_script
+from mpicomp.jobs.submit import job_script
 from tests.launching import mpicomp
 
 SUBMIT = ("submit", "--problem", "quadratics(d=20)", "--method", "diana(randk(k=2))", "--rounds", "20")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mpicomp.base.errors import ConfigError, DataError
-from mpicomp.catalogue import catalogue
+from mpicomp.cli.catalogue import catalogue
 from mpicomp.data import KNOWN_IMAGES, KnownImages, fetch, load, load_images
 from mpicomp.data.cache import set_folder
 from mpicomp.data.idx import read_idx

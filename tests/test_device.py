@@ -16,8 +16,9 @@ import pytest
 import mpicomp
 from mpicomp import DCGD, EF21, BlockSteps, Importance, RandK, RankR, TopK, VaryingSteps, kernels, problems
 from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.compare import compare
 from mpicomp.compressors.randk import _uniform
+from mpicomp.experiment.compare import compare
+from mpicomp.experiment.suite import load_suite
 from mpicomp.kernels.cuda.gpu import Gpu
 from mpicomp.keys import Key, forget
 from mpicomp.methods.whitening import WhitenedMethod
@@ -33,7 +34,6 @@ from mpicomp.problems import (
     Saddle,
     Softmax,
 )
-from mpicomp.suite import load_suite
 from tests import everything
 from tests.conformance import CASES
 from tests.cuda_host import Host, signatures

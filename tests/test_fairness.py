@@ -13,16 +13,16 @@ from scipy.stats import PermutationMethod, mannwhitneyu
 import mpicomp
 from mpicomp import DIANA, EF21, GD, RandK, TopK, TwoDirection
 from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.compare import compare
 from mpicomp.compressors import Sparse
-from mpicomp.fairness import _p_value, caveats, unresolved
-from mpicomp.lines import End, Line, table
+from mpicomp.experiment.compare import compare
+from mpicomp.experiment.fairness import _p_value, caveats, unresolved
+from mpicomp.experiment.lines import End, Line, table
+from mpicomp.experiment.suite import Suite, parse_suite
+from mpicomp.experiment.tables import cells, header, markdown
+from mpicomp.experiment.tuning import Tuning, tail, tune
 from mpicomp.problems import NonconvexGLM, Quadratics
 from mpicomp.runtime.schedule import gap, is_observed
 from mpicomp.runtime.session import Limits
-from mpicomp.suite import Suite, parse_suite
-from mpicomp.tables import cells, header, markdown
-from mpicomp.tuning import Tuning, tail, tune
 
 FAIR = """
 problem = "quadratics(d=20, noise=0.5, lam=0.05)"
@@ -326,7 +326,7 @@ def test_a_run_whose_rows_are_gone_is_missing(tmp_path):
     suite = parse_suite(FAIR)
     whole = compare(suite, tmp_path)
     (tmp_path / "runs" / "gd" / "seed-1" / "rows.csv").unlink()
-    lines = table(mpicomp.results.read_comparison(tmp_path))
+    lines = table(mpicomp.experiment.results.read_comparison(tmp_path))
     assert (lines[0].finished, lines[0].missing) == (4, 1)
     assert "Of 5 seeds, runs are missing: 1 of GD." in caveats(lines, suite)
     again = compare(suite, tmp_path, resume=True)

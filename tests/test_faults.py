@@ -19,9 +19,10 @@ from pathlib import Path
 import pytest
 
 import mpicomp
-from mpicomp import MARINA, PermK, launch
+from mpicomp import MARINA, PermK
 from mpicomp.base import files
 from mpicomp.base.errors import RecordError
+from mpicomp.jobs import launch
 from mpicomp.problems import Quadratics
 from mpicomp.transports.orphan import segments
 from tests import flips

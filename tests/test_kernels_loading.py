@@ -156,8 +156,8 @@ method = "gd(gamma=0.1)"
     code = f"""
 import mpicomp
 from mpicomp import kernels
-from mpicomp.compare import compare
-from mpicomp.suite import load_suite
+from mpicomp.experiment.compare import compare
+from mpicomp.experiment.suite import load_suite
 seen = []
 suite = load_suite({str(tmp_path / "suite.toml")!r})
 compare(suite, {str(tmp_path / "out")!r}, progress=lambda stage, k, row: seen.append(kernels.loaded()))

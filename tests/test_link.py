@@ -27,9 +27,9 @@ from mpicomp.bench.model import (
 )
 from mpicomp.bench.predict import FEW, MORE, _down, _server, _up, forecast, given
 from mpicomp.config import parse_method
+from mpicomp.experiment.suite import parse_suite
 from mpicomp.methods import EF21, MARINA
 from mpicomp.problems import Quadratics
-from mpicomp.suite import parse_suite
 from tests.launching import mpicomp
 
 SMALL = Costs(up=1000.0, down=4000.0, worker=3e-3, server=1e-4, follow=2e-4)

@@ -13,9 +13,9 @@ import mpicomp
 from mpicomp import PPMARINA, RandK
 from mpicomp.base.errors import ConfigError
 from mpicomp.config import parse_method, parse_problem
+from mpicomp.experiment.tables import summary_table
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, Problem
-from mpicomp.tables import summary_table
 from mpicomp.transports import header
 from mpicomp.transports.header import GarbledError
 from tests.launching import TESTS

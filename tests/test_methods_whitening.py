@@ -22,14 +22,14 @@ from mpicomp.compressors import (
     RandK,
     VaryingSteps,
 )
+from mpicomp.experiment.lines import Line
+from mpicomp.experiment.suite import parse_suite
+from mpicomp.experiment.tables import notes
 from mpicomp.keys import Key
-from mpicomp.lines import Line
 from mpicomp.methods import DIANA, ADIANAPlus, DCGDPlus, DIANAPlus
 from mpicomp.methods.roots import decode_symmetric, encode_symmetric, roots
 from mpicomp.methods.whitening import Whitened, variance
 from mpicomp.problems import Quadratics
-from mpicomp.suite import parse_suite
-from mpicomp.tables import notes
 from tests.smoothness_matrices import UPLINKS, fitted, skewed
 from tests.trajectories import PLACES, rng, start, trajectory
 

@@ -47,9 +47,9 @@ from mpicomp.compressors import (
     TopK,
     VaryingSteps,
 )
+from mpicomp.experiment.tables import human_bytes, summary_table
 from mpicomp.keys import Key
 from mpicomp.runtime.record import read_rows
-from mpicomp.tables import human_bytes, summary_table
 from tests.running import N, run
 from tests.sampling import KEY
 from tests.trajectories import PLACES, start

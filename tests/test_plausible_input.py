@@ -12,10 +12,10 @@ import mpicomp
 from mpicomp import GD
 from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.config import parse_method, parse_problem
+from mpicomp.experiment.report import plot
+from mpicomp.experiment.study import parse
+from mpicomp.experiment.suite import parse_suite
 from mpicomp.problems import Logistic, Quadratics
-from mpicomp.report import plot
-from mpicomp.study import parse
-from mpicomp.suite import parse_suite
 from tests.launching import LIMIT
 from tests.launching import mpicomp as command
 

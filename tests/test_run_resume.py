@@ -14,8 +14,8 @@ import pytest
 from mpicomp import GD
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.compressors import PermK
+from mpicomp.experiment.tables import phases_table, summary_table
 from mpicomp.runtime.record import read_rows
-from mpicomp.tables import phases_table, summary_table
 from mpicomp.transports.local import Local
 from tests.running import METHOD, PROBLEM, N, every_method, interrupted, outcome, run
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import mpicomp.compare
+import mpicomp.experiment.compare
 from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.compare import compare, compare_all
-from mpicomp.figure import draw, draw_all
-from mpicomp.report import picture_of, plot, publish_study
-from mpicomp.results import read_comparison, unfinished
-from mpicomp.study import Study, load, parse
-from mpicomp.suite import Part, Suite, parse_suite
-from mpicomp.tables import cells, header
+from mpicomp.experiment.compare import compare, compare_all
+from mpicomp.experiment.figure import draw, draw_all
+from mpicomp.experiment.report import picture_of, plot, publish_study
+from mpicomp.experiment.results import read_comparison, unfinished
+from mpicomp.experiment.study import Study, load, parse
+from mpicomp.experiment.suite import Part, Suite, parse_suite
+from mpicomp.experiment.tables import cells, header
 
 STUDY = """
 title = "Two cases"
@@ -115,13 +115,13 @@ def test_resuming_runs_what_is_missing(tmp_path, monkeypatch):
         calls.append(args)
         return run(*args, **kwargs)
 
-    run = mpicomp.compare.run
-    monkeypatch.setattr(mpicomp.compare, "run", interrupted)
+    run = mpicomp.experiment.compare.run
+    monkeypatch.setattr(mpicomp.experiment.compare, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         compare_all(study, out)
     with pytest.raises(RecordError, match=r"already holds a study.*--resume"):
         compare_all(study, out)
-    monkeypatch.setattr(mpicomp.compare, "run", run)
+    monkeypatch.setattr(mpicomp.experiment.compare, "run", run)
     with pytest.raises(RecordError, match="holds another study"):
         compare_all(parse(STUDY.replace("rounds = 10", "rounds = 11")), out, resume=True)
     compare_all(study, out, resume=True)
@@ -217,7 +217,7 @@ def test_both_panels_of_bytes_have_one_scale(done):
 
 def test_all_cases_are_checked_before_the_first_is_run(tmp_path, monkeypatch):
     """The error names the case and the method; the folder is free for the study once it is mended."""
-    monkeypatch.setattr(mpicomp.compare, "run", None)
+    monkeypatch.setattr(mpicomp.experiment.compare, "run", None)
     wrong = STUDY.replace('method = "gd(gamma=0.5)"', 'method = "diana(Q=randk(k=21), gamma=0.5)"')
     with pytest.raises(ConfigError, match='κ: "noise": GD, \\$x\\$: k=21 exceeds the dimension'):
         compare_all(parse(wrong), tmp_path / "out")

@@ -12,21 +12,21 @@ from statistics import median
 
 import pytest
 
-from mpicomp import compare as comparing
 from mpicomp.base.errors import ConfigError, DivergedError, RecordError
-from mpicomp.compare import Stage, compare
 from mpicomp.compressors import RandK, Sparse
-from mpicomp.figure import draw, draw_all, save
-from mpicomp.lines import table
+from mpicomp.experiment import compare as comparing
+from mpicomp.experiment.compare import Stage, compare
+from mpicomp.experiment.figure import draw, draw_all, save
+from mpicomp.experiment.lines import table
+from mpicomp.experiment.report import _picture_of_runs, picture_of, plot, publish
+from mpicomp.experiment.results import Comparison, read_comparison, unfinished
+from mpicomp.experiment.suite import Entry, Part, load_suite, parse_part, parse_suite
+from mpicomp.experiment.tables import cells, human_bytes, markdown, phases_table, terminal
+from mpicomp.experiment.tuning import Trial, Tuning, scale_step, tune
 from mpicomp.methods import DIANA, GD
 from mpicomp.problems import Quadratics
-from mpicomp.report import _picture_of_runs, picture_of, plot, publish
-from mpicomp.results import Comparison, read_comparison, unfinished
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.run import run
-from mpicomp.suite import Entry, Part, load_suite, parse_part, parse_suite
-from mpicomp.tables import cells, human_bytes, markdown, phases_table, terminal
-from mpicomp.tuning import Trial, Tuning, scale_step, tune
 
 SUITE = """
 title = "Quadratics | small"

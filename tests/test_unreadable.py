@@ -14,12 +14,12 @@ import pytest
 import mpicomp
 from mpicomp import GD
 from mpicomp.base.errors import DataError, RecordError
-from mpicomp.compare import compare
 from mpicomp.data import cache as data_cache
 from mpicomp.data import fetch, load, load_images, loading
 from mpicomp.data.cache import set_folder
+from mpicomp.experiment.compare import compare
+from mpicomp.experiment.suite import parse_suite
 from mpicomp.problems import Logistic, Quadratics
-from mpicomp.suite import parse_suite
 from tests.launching import mpirun
 
 NOBODY = 65534

@@ -28,7 +28,7 @@ from dataclasses import astuple, dataclass
 from typing import Self
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.launch import Launcher, find_launcher
+from mpicomp.jobs.launch import Launcher, find_launcher
 
 MESSAGES, CONTROL = "10.77.0", "10.78.0"  # the first three bytes of the two networks' addresses
 

@@ -25,10 +25,10 @@ from mpicomp.bench.model import Costs, Link, break_even, crossing, latency_of, r
 from mpicomp.bench.timed import costs, timed_run
 from mpicomp.compressors import Compressor, Identity, Sparse
 from mpicomp.config import to_text
+from mpicomp.experiment.suite import Entry, Suite
+from mpicomp.experiment.tuning import tune
 from mpicomp.methods import Method
 from mpicomp.runtime.run import Run, run
-from mpicomp.suite import Entry, Suite
-from mpicomp.tuning import tune
 
 Say = Callable[[str], None]  # told what is being done
 

@@ -22,9 +22,9 @@ from mpicomp.base.units import human_rate, human_time
 from mpicomp.bench.model import HEADERS, Costs, Link, RoundTime, copies, depth, round_time
 from mpicomp.bench.timed import costs, timed_run
 from mpicomp.config import to_text
+from mpicomp.experiment.tables import human_bytes, markdown_table
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
-from mpicomp.tables import human_bytes, markdown_table
 from mpicomp.transports.base import AHEAD
 
 FEW, MORE = 4, 16  # workers of the runs in this process

@@ -18,7 +18,7 @@ from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
 from mpicomp.bench.model import Costs
 from mpicomp.config import parse_method, parse_problem
-from mpicomp.launch import leave
+from mpicomp.jobs.launch import leave
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.runtime.run import Run, run

@@ -8,7 +8,7 @@ from mpicomp.base.errors import MpicompError
 from mpicomp.cli import bench, look, work
 from mpicomp.cli.root import INTERRUPTED, cli, complain
 from mpicomp.cli.streams import abandon_stdout, prepare_streams
-from mpicomp.launch import leave
+from mpicomp.jobs.launch import leave
 from mpicomp.runtime.signals import remember_signals
 
 __all__ = ["bench", "look", "main", "work"]

@@ -18,7 +18,7 @@ from mpicomp.transports import launched_rank
 @click.option("--out", type=Place(), help="The figure [FOLDER/figure.png].")
 def plot(folders: tuple[Path, ...], out: Path | None) -> None:
     """Draw the figure of a comparison, or of one or several runs, from the saved rows."""
-    from mpicomp.report import plot as draw
+    from mpicomp.experiment.report import plot as draw
 
     click.echo(draw(folders, out))
 
@@ -27,7 +27,7 @@ def plot(folders: tuple[Path, ...], out: Path | None) -> None:
 @click.argument("kind", required=False, type=click.Choice(["methods", "compressors", "problems", "data"]))
 def list_(kind: str | None) -> None:
     """Every method, compressor, problem and data set, with parameters and paper."""
-    from mpicomp.catalogue import catalogue
+    from mpicomp.cli.catalogue import catalogue
 
     for line in catalogue(kind):
         click.echo(line)
@@ -54,7 +54,7 @@ def fetch(names: tuple[str, ...], source: str | None) -> None:
 @cli.command()
 def doctor() -> int:
     """Say which MPI, how many ranks, GPU and Slurm there are, and what to do about what is wrong."""
-    from mpicomp.doctor import examine
+    from mpicomp.jobs.doctor import examine
 
     findings = examine()
     for finding in findings if launched_rank() == 0 else []:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.launch import launch
+from mpicomp.jobs.launch import launch
 from mpicomp.transports import launched_rank, launched_ranks
 
 INTERRUPTED = 130  # exit status of what a signal ended in good order: to be resumed

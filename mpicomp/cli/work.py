@@ -23,10 +23,10 @@ from mpicomp.cli.options import (
     server_option,
     with_options,
 )
+from mpicomp.cli.progress import rounds, stages
 from mpicomp.cli.root import INTERRUPTED, cli, complain, elsewhere, on_stderr, relaunch, show_tables, watched
-from mpicomp.launch import launch
-from mpicomp.progress import rounds, stages
-from mpicomp.tables import phases_table, summary_table, terminal
+from mpicomp.experiment.tables import phases_table, summary_table, terminal
+from mpicomp.jobs.launch import launch
 from mpicomp.transports import ON_FAILURE, launched_rank
 
 
@@ -82,8 +82,8 @@ def submit(
     such as SBATCH_QOS.
     """
     from mpicomp.config import parse_method, parse_problem
-    from mpicomp.submit import job_script
-    from mpicomp.submit import submit as hand_over
+    from mpicomp.jobs.submit import job_script
+    from mpicomp.jobs.submit import submit as hand_over
 
     parse_method(method), parse_problem(problem)
     if requeue and out is None:
@@ -140,11 +140,11 @@ def compare(
     cuda_aware: str,
 ) -> int:
     """Run the methods of SUITE.toml on its problem, or on that of each [[case]]; write table and figure."""
-    from mpicomp.compare import WHOLE, compare_all
-    from mpicomp.compare import compare as compare_methods
-    from mpicomp.results import unfinished
-    from mpicomp.study import Study, load
-    from mpicomp.suite import parse_part
+    from mpicomp.experiment.compare import WHOLE, compare_all
+    from mpicomp.experiment.compare import compare as compare_methods
+    from mpicomp.experiment.results import unfinished
+    from mpicomp.experiment.study import Study, load
+    from mpicomp.experiment.suite import parse_part
 
     loaded, share = load(suite), WHOLE if part is None else parse_part(part)
     if elsewhere(ranks):
@@ -164,7 +164,7 @@ def compare(
             message = f"mpicomp: interrupted. --resume continues, with what {folder} holds."
             return complain(lambda: click.echo(message, err=True), INTERRUPTED)
     if launched_rank() == 0:
-        from mpicomp.report import publish, publish_study
+        from mpicomp.experiment.report import publish, publish_study
 
         if part and (missing := unfinished(folder)):
             runs = "1 run" if missing == 1 else f"{missing} runs"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mpicomp.submit import fill
+from mpicomp.jobs.submit import fill
 from tests.cluster.conftest import ROOT
 from tests.launching import mpicomp
 

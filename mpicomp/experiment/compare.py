@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
 from mpicomp.base.files import read_json, write_json
-from mpicomp.methods import Method
-from mpicomp.results import (
+from mpicomp.experiment.results import (
     Comparison,
     finish_comparison,
     finished,
@@ -24,12 +23,13 @@ from mpicomp.results import (
     run_folder,
     write_tuning,
 )
+from mpicomp.experiment.study import Study
+from mpicomp.experiment.suite import Entry, Part, Piece, Suite
+from mpicomp.experiment.tuning import Tuning, tune
+from mpicomp.methods import Method
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.run import Run, run
-from mpicomp.study import Study
-from mpicomp.suite import Entry, Part, Piece, Suite
 from mpicomp.transports import Transport, connect
-from mpicomp.tuning import Tuning, tune
 
 T = TypeVar("T")
 

@@ -16,12 +16,12 @@ from typing import Any
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import read_json, write_json, write_text
 from mpicomp.config import parse_method, parse_problem, to_text
-from mpicomp.figure import Picture, draw, draw_all, save
-from mpicomp.lines import Line, table
-from mpicomp.results import Comparison, Outcome, read_comparison, read_study
+from mpicomp.experiment.figure import Picture, draw, draw_all, save
+from mpicomp.experiment.lines import Line, table
+from mpicomp.experiment.results import Comparison, Outcome, read_comparison, read_study
+from mpicomp.experiment.study import Study
+from mpicomp.experiment.tables import markdown
 from mpicomp.runtime.record import Row, read_rows
-from mpicomp.study import Study
-from mpicomp.tables import markdown
 
 
 def publish(folder: str | Path) -> list[Line]:

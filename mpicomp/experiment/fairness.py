@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from itertools import combinations
 from math import comb, inf
 
-from mpicomp.lines import End, Line
+from mpicomp.experiment.lines import End, Line
+from mpicomp.experiment.suite import Suite
 from mpicomp.runtime.schedule import gap
-from mpicomp.suite import Suite
 
 LEVEL = 0.05
 COARSE = 0.05  # the most that costs may be off by, for rounds that lie between observations

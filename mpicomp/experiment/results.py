@@ -11,7 +11,7 @@ rows.csv                  the rows of all runs, with label and seed
 Jobs that share the work write below runs/ only, each into folders of its own, before one of them, or
 each with what it finds, gathers the two files at the end.
 
-A study's folder has study.toml and such a folder for each case.  ``mpicomp.report`` adds the tables
+A study's folder has study.toml and such a folder for each case.  ``experiment.report`` adds the tables
 and the figure.
 """
 
@@ -26,10 +26,10 @@ from typing import Any
 
 from mpicomp.base.errors import RecordError
 from mpicomp.base.files import present, read_json, write_json, write_text
+from mpicomp.experiment.study import Study, load
+from mpicomp.experiment.suite import Entry, Suite, load_suite
+from mpicomp.experiment.tuning import Tuning
 from mpicomp.runtime.record import Row, read_rows
-from mpicomp.study import Study, load
-from mpicomp.suite import Entry, Suite, load_suite
-from mpicomp.tuning import Tuning
 
 
 @dataclass(frozen=True)

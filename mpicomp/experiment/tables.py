@@ -7,9 +7,9 @@ from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
 from mpicomp.base.clock import PHASES
-from mpicomp.fairness import caveats
-from mpicomp.lines import Line
-from mpicomp.suite import Suite
+from mpicomp.experiment.fairness import caveats
+from mpicomp.experiment.lines import Line
+from mpicomp.experiment.suite import Suite
 
 if TYPE_CHECKING:
     from rich.table import Table

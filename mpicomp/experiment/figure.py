@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.units import human_rate
+from mpicomp.experiment.tables import human_bytes
 from mpicomp.runtime.record import Row
-from mpicomp.tables import human_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mpicomp.runtime.record import Row
 
 if TYPE_CHECKING:
-    from mpicomp.compare import Stage
+    from mpicomp.experiment.compare import Stage
 
 
 @contextmanager

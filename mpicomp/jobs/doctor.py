@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.launch import Launcher, find_launcher
+from mpicomp.jobs.launch import Launcher, find_launcher
 from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.record import describe_machine
 from mpicomp.transports import launched_ranks

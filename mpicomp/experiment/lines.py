@@ -8,9 +8,9 @@ from statistics import median
 from typing import Any
 
 from mpicomp.config import parse_method
-from mpicomp.results import Comparison, Outcome
-from mpicomp.suite import Entry, Suite
-from mpicomp.tuning import rose, tail
+from mpicomp.experiment.results import Comparison, Outcome
+from mpicomp.experiment.suite import Entry, Suite
+from mpicomp.experiment.tuning import rose, tail
 
 
 @dataclass(frozen=True)

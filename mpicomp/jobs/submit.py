@@ -13,7 +13,7 @@ from unicodedata import category
 
 from mpicomp.base.errors import ConfigError
 
-SCRIPTS = Path(__file__).parent / "jobs"  # those of the folder jobs/ that are filled in here
+SCRIPTS = Path(__file__).parent  # those that are filled in here
 _NOT_TEXT = {"Cc", "Cs", "Zl", "Zp"}  # controls, undecodable bytes, separators of lines and paragraphs
 
 

@@ -18,9 +18,9 @@ y = "gradient"
 [[method]]
 method = "marina(Q=randk(k=0.1), gamma=theory)"
 label = "MARINA RandK"           # without it, the method's text
-tune = [0, 6]                    # try the step times 2^0 .. 2^6, keep the best; see ``mpicomp.tuning``
+tune = [0, 6]                    # try the step times 2^0 .. 2^6, keep the best; see ``experiment.tuning``
 
-``mpicomp.fairness`` says what of a comparison a reader should not take for granted.
+``experiment.fairness`` says what of a comparison a reader should not take for granted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 _DEEPEST = 8  # lists and tables in each other: a method's ``tune`` in a case of a study is at 4
 
-# What a figure can show of a run, across and up; ``mpicomp.figure`` knows how.
+# What a figure can show of a run, across and up; ``experiment.figure`` knows how.
 AXES = {
     "x": ("rounds", "up", "both", "seconds", "epochs"),
     "y": ("gradient", "f", "error"),

@@ -1,0 +1,1 @@
+"""Many runs: suites, tuning, their results, tables and figures."""

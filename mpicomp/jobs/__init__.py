@@ -1,0 +1,1 @@
+"""Starting ranks and batch jobs."""
