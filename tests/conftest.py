@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mpicomp.transports import launched_rank, launched_ranks
+from mpicomp.transports.launcher import launched_rank, launched_ranks
 
 _RANKS = launched_ranks() or 1
 

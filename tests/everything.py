@@ -61,8 +61,8 @@ from mpicomp import (
     VaryingSteps,
 )
 from mpicomp.problems import Noisy, Quadratics
-from mpicomp.transports import launched_rank
-from mpicomp.transports.observer import prepare
+from mpicomp.transports.launcher import launched_rank
+from mpicomp.transports.observers import prepare
 from tests.conformance import CASES
 
 WORKERS, ROUNDS = 8, 8

@@ -11,7 +11,7 @@ import pytest
 import mpicomp
 from mpicomp.compressors import Identity, Natural, PermK, Quantized, RandK
 from mpicomp.keys import Key
-from mpicomp.methods.stochastic import batch_size
+from mpicomp.methods.support.stochastic import batch_size
 from mpicomp.problems import Problem
 from mpicomp.problems.base import FiniteSum
 from mpicomp.transports.local import Local

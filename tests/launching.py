@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.jobs.launch import find_launcher
-from mpicomp.transports.observer import find_library
-from mpicomp.transports.shim import compiled
+from mpicomp.transports.observers import find_library
+from mpicomp.transports.observers.shim import compiled
 
 TESTS = Path(__file__).parent
 LIMIT = 120  # seconds: far above any of these jobs, so that only a hang meets it

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from mpicomp.compressors import Bernoulli, BlockSteps, Dithering, Identity, Importance, RandK, VaryingSteps
-from mpicomp.compressors.weighted import Weighted
+from mpicomp.compressors.support.weighted import Weighted
 from mpicomp.problems import Objective, Problem
 from tests.trajectories import Squares, rng, squares
 

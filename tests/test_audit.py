@@ -7,9 +7,9 @@ import pytest
 from mpicomp.base.errors import ConfigError, CountError
 from mpicomp.runtime.audit import Audit
 from mpicomp.runtime.ledger import Ledger
-from mpicomp.transports.interfaces import parsed
 from mpicomp.transports.local import Local
-from mpicomp.transports.observer import Counted, Observer
+from mpicomp.transports.observers.base import Counted, Observer
+from mpicomp.transports.observers.interfaces import parsed
 
 
 class Scripted(Observer):

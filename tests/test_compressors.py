@@ -34,7 +34,7 @@ from mpicomp.compressors import (
     Ternary,
     TopK,
 )
-from mpicomp.compressors.sparsifier import Sparsifier
+from mpicomp.compressors.support.sparsifier import Sparsifier
 from mpicomp.keys import Key
 from tests.conformance import CASES, fuzz, golden
 from tests.sampling import (

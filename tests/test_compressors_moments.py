@@ -29,7 +29,7 @@ from mpicomp.compressors import (
     Unbiased,
     VaryingSteps,
 )
-from mpicomp.compressors.sparsifier import Sparsifier
+from mpicomp.compressors.support.sparsifier import Sparsifier
 from mpicomp.keys import Key
 from tests.sampling import SIGMAS, apply, assert_mean, each, mean_error, of, simulation, square
 

@@ -12,8 +12,8 @@ import pytest
 from scipy.optimize import brentq, minimize
 
 from mpicomp.compressors import BlockSteps, Dithering, NaturalDithering, Ternary, VaryingSteps
-from mpicomp.compressors.variances import of_blocks
-from mpicomp.methods.whitening import variance
+from mpicomp.compressors.support.variances import of_blocks
+from mpicomp.methods.support.whitening import variance
 from tests.sampling import assert_mean, mean_error
 
 rng = np.random.default_rng

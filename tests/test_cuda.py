@@ -17,7 +17,7 @@ from mpicomp.base.errors import ConfigError, DivergedError, MessageError
 from mpicomp.bench import cuda as bench_cuda
 from mpicomp.codecs.indices import _layout, decode_indices, encode_indices, index_nbytes
 from mpicomp.codecs.values import decode_values, encode_values
-from mpicomp.compressors.scale import encode_scale
+from mpicomp.compressors.support.scale import encode_scale
 from mpicomp.kernels import definition, using
 from mpicomp.kernels.cuda.norms import MEAN
 from mpicomp.kernels.definition.reductions import tree_sum

@@ -21,7 +21,7 @@ from mpicomp.experiment.compare import compare
 from mpicomp.experiment.suite import load_suite
 from mpicomp.kernels.cuda.gpu import Gpu
 from mpicomp.keys import Key, forget
-from mpicomp.methods.whitening import WhitenedMethod
+from mpicomp.methods.support.whitening import WhitenedMethod
 from mpicomp.problems import (
     MLP,
     Autoencoder,

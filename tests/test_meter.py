@@ -13,7 +13,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import HardThreshold, Identity, TopK
 from mpicomp.keys import Key
 from mpicomp.methods import EF14, EF21, GD
-from mpicomp.methods.stochastic import batch_size, gradient
+from mpicomp.methods.support.stochastic import batch_size, gradient
 from mpicomp.problems import Logistic, Objective, Problem, Quadratics
 from mpicomp.runtime.loop import Loop
 from mpicomp.transports.local import Local

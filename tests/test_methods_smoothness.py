@@ -22,7 +22,7 @@ from mpicomp.compressors import (
 )
 from mpicomp.keys import Key
 from mpicomp.methods import ADIANA, DCGD, DIANA, ADIANAPlus, DCGDPlus, DIANAPlus
-from mpicomp.methods.whitening import MOST
+from mpicomp.methods.support.whitening import MOST
 from mpicomp.problems import Constants, Objective, Problem
 from tests.reference.adiana_plus import adiana_plus
 from tests.reference.dcgd_plus import dcgd_plus

@@ -22,7 +22,7 @@ from mpicomp.compressors import (
     VaryingSteps,
 )
 from mpicomp.methods import DCGD, DIANA, ADIANAPlus, DCGDPlus, DIANAPlus
-from mpicomp.methods.whitening import variance
+from mpicomp.methods.support.whitening import variance
 from tests.smoothness_matrices import fitted as fitted_to
 from tests.smoothness_matrices import skewed
 from tests.trajectories import HAND, PLACES, gradients, resolved, start, trajectory

@@ -27,8 +27,8 @@ from mpicomp.experiment.suite import parse_suite
 from mpicomp.experiment.tables import notes
 from mpicomp.keys import Key
 from mpicomp.methods import DIANA, ADIANAPlus, DCGDPlus, DIANAPlus
-from mpicomp.methods.roots import decode_symmetric, encode_symmetric, roots
-from mpicomp.methods.whitening import Whitened, variance
+from mpicomp.methods.support.roots import decode_symmetric, encode_symmetric, roots
+from mpicomp.methods.support.whitening import Whitened, variance
 from mpicomp.problems import Quadratics
 from tests.smoothness_matrices import UPLINKS, fitted, skewed
 from tests.trajectories import PLACES, rng, start, trajectory

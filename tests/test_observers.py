@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from mpicomp.transports.observer import find_library
+from mpicomp.transports.observers import find_library
 from tests.launching import LIMIT, TESTS, finish, mpicomp, mpirun, no_observer, start
 
 RUN = ("run", "--problem", "quadratics(d=40, lam=0.1)", "--workers", "8", "--verify-bytes")

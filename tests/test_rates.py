@@ -13,8 +13,8 @@ from math import inf, sqrt
 import numpy as np
 import pytest
 
-from mpicomp.methods import rates
-from mpicomp.methods.momentum import PARAMETERS, Original, Refined
+from mpicomp.methods.support import twodirection_rates as rates
+from mpicomp.methods.support.adiana_parameters import PARAMETERS, Original, Refined
 from tests.reference.twodirection import rates as transcribed
 from tests.trajectories import (
     HAND,

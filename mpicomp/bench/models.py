@@ -19,7 +19,7 @@ from mpicomp.codecs import gaps
 from mpicomp.codecs.entropy import bits, encode_model, entropy, fit, smoothed
 from mpicomp.codecs.indices import decode_indices, index_nbytes
 from mpicomp.compressors import Dithering, Natural, Shrunk, TopK
-from mpicomp.compressors.quantizer import Quantizer
+from mpicomp.compressors.support.quantizer import Quantizer
 from mpicomp.methods import DIANA, EF21
 from mpicomp.problems import MLP
 from mpicomp.problems.mlp import layers

@@ -22,7 +22,8 @@ from mpicomp.jobs.launch import leave
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.runtime.run import Run, run
-from mpicomp.transports import connect, launched_rank
+from mpicomp.transports import connect
+from mpicomp.transports.launcher import launched_rank
 
 _WARMING = 3  # rounds, in which kernels are loaded and connections made
 _EMPTY = 50

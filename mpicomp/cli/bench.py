@@ -13,7 +13,7 @@ import click
 from mpicomp.base.errors import ConfigError
 from mpicomp.cli.options import Place, Rate, Time, server_option
 from mpicomp.cli.root import cli, elsewhere, relaunch
-from mpicomp.transports import launched_rank
+from mpicomp.transports.launcher import launched_rank
 
 
 @cli.group()

@@ -8,7 +8,7 @@ import click
 
 from mpicomp.cli.options import Place
 from mpicomp.cli.root import cli
-from mpicomp.transports import launched_rank
+from mpicomp.transports.launcher import launched_rank
 
 
 @cli.command()

@@ -10,7 +10,7 @@ import click
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.jobs.launch import launch
-from mpicomp.transports import launched_rank, launched_ranks
+from mpicomp.transports.launcher import launched_rank, launched_ranks
 
 INTERRUPTED = 130  # exit status of what a signal ended in good order: to be resumed
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from mpicomp import kernels
 from mpicomp.codecs.values import WIDTH, check_format
 from mpicomp.compressors.base import check_probability
-from mpicomp.compressors.sparsifier import Sparsifier, Support
+from mpicomp.compressors.support.sparsifier import Sparsifier, Support
 from mpicomp.keys import Key, Stream, odds, remembered
 
 

@@ -21,7 +21,7 @@ from mpicomp.codecs.entropy import (
     smoothed,
 )
 from mpicomp.compressors.base import Array, Unbiased
-from mpicomp.compressors.quantizer import Quantizer
+from mpicomp.compressors.support.quantizer import Quantizer
 from mpicomp.keys import Key
 
 

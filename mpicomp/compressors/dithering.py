@@ -12,9 +12,9 @@ from mpicomp.base.bits import Bytes, expect_length, pack_trits, unpack_trits
 from mpicomp.base.errors import ConfigError
 from mpicomp.codecs.values import WIDTH
 from mpicomp.compressors.base import Array, check_choice
-from mpicomp.compressors.quantizer import Leveled, Quantizer, Symbols
-from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
-from mpicomp.compressors.variances import of_cube, of_sphere
+from mpicomp.compressors.support.quantizer import Leveled, Quantizer, Symbols
+from mpicomp.compressors.support.scale import check_scale_format, decode_scale, encode_scale
+from mpicomp.compressors.support.variances import of_cube, of_sphere
 from mpicomp.keys import Key
 
 

@@ -13,8 +13,8 @@ from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.codecs.values import WIDTH, check_format, decode_values, encode_values
 from mpicomp.compressors.base import Array, check_count, resolve_count
-from mpicomp.compressors.sparsifier import gather, scatter_add
-from mpicomp.compressors.weighted import Weighted, Weights, checked_weights, weights_in
+from mpicomp.compressors.support.sparsifier import gather, scatter_add
+from mpicomp.compressors.support.weighted import Weighted, Weights, checked_weights, weights_in
 from mpicomp.kernels.definition.reductions import tree_sum
 from mpicomp.keys import Key, odds
 

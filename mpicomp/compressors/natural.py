@@ -13,9 +13,9 @@ from mpicomp.base.bits import Bytes, expect_length, pack, packed_nbytes, unpack
 from mpicomp.codecs.values import WIDTH
 from mpicomp.compressors.base import Array, check_choice
 from mpicomp.compressors.dithering import check_levels
-from mpicomp.compressors.quantizer import Leveled, Quantizer, Symbols
-from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
-from mpicomp.compressors.variances import of_cube
+from mpicomp.compressors.support.quantizer import Leveled, Quantizer, Symbols
+from mpicomp.compressors.support.scale import check_scale_format, decode_scale, encode_scale
+from mpicomp.compressors.support.variances import of_cube
 from mpicomp.keys import Key
 
 _EXPONENT_BITS = {"f4": 8, "f8": 11}

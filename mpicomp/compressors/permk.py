@@ -8,7 +8,7 @@ from typing import ClassVar
 from mpicomp.base.errors import ConfigError
 from mpicomp.codecs.values import WIDTH, check_format
 from mpicomp.compressors.base import check_choice
-from mpicomp.compressors.sparsifier import Sparsifier, Support, window
+from mpicomp.compressors.support.sparsifier import Sparsifier, Support, window
 from mpicomp.keys import Key
 
 

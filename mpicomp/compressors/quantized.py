@@ -14,8 +14,8 @@ from mpicomp.codecs.indices import decode_indices, encode_indices, index_nbytes
 from mpicomp.codecs.parts import join
 from mpicomp.compressors.base import Array, Contractive, Unbiased, check_count, resolve_count
 from mpicomp.compressors.importance import Importance
-from mpicomp.compressors.sparsifier import Sparsifier, gather, scatter_add, size
-from mpicomp.compressors.weighted import Weighted
+from mpicomp.compressors.support.sparsifier import Sparsifier, gather, scatter_add, size
+from mpicomp.compressors.support.weighted import Weighted
 from mpicomp.keys import Key
 
 

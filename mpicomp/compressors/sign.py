@@ -11,7 +11,7 @@ from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.codecs.values import WIDTH
 from mpicomp.compressors.base import Array, Contractive
-from mpicomp.compressors.scale import check_scale_format, decode_scale, encode_scale
+from mpicomp.compressors.support.scale import check_scale_format, decode_scale, encode_scale
 from mpicomp.keys import Key
 
 

@@ -15,7 +15,7 @@ from mpicomp.codecs.parts import join
 from mpicomp.codecs.sparse import decode_sparse, encode_sparse, sparse_nbytes
 from mpicomp.codecs.values import WIDTH, add_values, encode_values
 from mpicomp.compressors.base import Array, Contractive, Unbiased, check_choice
-from mpicomp.compressors.sparsifier import gather, scatter_add
+from mpicomp.compressors.support.sparsifier import gather, scatter_add
 from mpicomp.keys import Key
 
 _WIRE = ("f8", "f4", "f2", "bf16")  # how a message is laid out: 2 i for sparse, 2 i + 1 for dense

@@ -27,10 +27,10 @@ from mpicomp.codecs.levels import (
 from mpicomp.codecs.parts import join
 from mpicomp.codecs.values import WIDTH
 from mpicomp.compressors.base import Array, check_choice
-from mpicomp.compressors.scale import check_scale_format, decode_norms, encode_norms
-from mpicomp.compressors.sparsifier import scatter_add
-from mpicomp.compressors.variances import of_blocks
-from mpicomp.compressors.weighted import Weighted, Weights, checked_weights, weights_in
+from mpicomp.compressors.support.scale import check_scale_format, decode_norms, encode_norms
+from mpicomp.compressors.support.sparsifier import scatter_add
+from mpicomp.compressors.support.variances import of_blocks
+from mpicomp.compressors.support.weighted import Weighted, Weights, checked_weights, weights_in
 from mpicomp.kernels.definition.reductions import norm, tree_sum
 from mpicomp.kernels.definition.steps import block_ends, step_values
 from mpicomp.keys import Key

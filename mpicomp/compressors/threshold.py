@@ -15,7 +15,7 @@ from mpicomp.codecs.count import decode_count
 from mpicomp.codecs.sparse import decode_sparse, encode_sparse
 from mpicomp.codecs.values import check_format
 from mpicomp.compressors.base import Absolute, Array
-from mpicomp.compressors.sparsifier import scatter_add
+from mpicomp.compressors.support.sparsifier import scatter_add
 from mpicomp.keys import Key
 
 

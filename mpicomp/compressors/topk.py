@@ -11,7 +11,7 @@ from mpicomp.codecs.indices import decode_indices, encode_indices, index_nbytes
 from mpicomp.codecs.parts import join
 from mpicomp.codecs.values import WIDTH, check_format, decode_values, encode_values
 from mpicomp.compressors.base import Array, Contractive, check_count, resolve_count
-from mpicomp.compressors.sparsifier import gather, scatter_add
+from mpicomp.compressors.support.sparsifier import gather, scatter_add
 from mpicomp.keys import Key
 
 

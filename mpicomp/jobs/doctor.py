@@ -15,7 +15,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.jobs.launch import Launcher, find_launcher
 from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.record import describe_machine
-from mpicomp.transports import launched_ranks
+from mpicomp.transports.launcher import launched_ranks
 
 # Each rank says in one line how many ranks MPI sees, which library it is, and whether it is CUDA-aware.
 _PROBE = """

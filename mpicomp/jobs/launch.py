@@ -23,7 +23,7 @@ from typing import NoReturn
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.runtime.signals import Requests, ending
-from mpicomp.transports import STATUS, SURVIVING, launched_rank, note_status
+from mpicomp.transports.launcher import STATUS, SURVIVING, launched_rank, note_status
 from mpicomp.transports.orphan import remove, segments
 
 # Seconds that mpirun has to end once a rank has said that the job is over, and more for each rank of a core:

@@ -12,11 +12,11 @@ from mpicomp.base.bits import Bytes
 from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array, check_choice
 from mpicomp.keys import Key
-from mpicomp.methods.averaging import means
 from mpicomp.methods.base import Method
-from mpicomp.methods.checks import Step
-from mpicomp.methods.convexity import curvature, require_convex
-from mpicomp.methods.momentum import PARAMETERS, Original, Refined, Weights
+from mpicomp.methods.support.adiana_parameters import PARAMETERS, Original, Refined, Weights
+from mpicomp.methods.support.averaging import means
+from mpicomp.methods.support.checks import Step
+from mpicomp.methods.support.convexity import curvature, require_convex
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -35,7 +35,7 @@ class ADIANA(Method):
     theory is for convex f_i and strongly convex f; a problem with mu = 0 needs mu as a number.
 
     parameters  "original" or "refined": where p, and in theory eta, come from, and the weights θ1, θ2, γ
-                and β; see ``mpicomp.methods.momentum``.
+                and β; see ``support.adiana_parameters``.
     sends       "means": mean m_i and mean c_i go down, and every rank keeps h and forms g.  "gradient":
                 g goes down and the server keeps h.  g is dense, so it is the smaller message where the
                 means are nearly so; for RandK from about n K = 0.6 d on.  With ``down=Sparse("f4")`` its

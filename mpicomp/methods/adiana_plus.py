@@ -9,9 +9,9 @@ from typing import ClassVar
 from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.methods.adiana import ADIANA
-from mpicomp.methods.checks import Step, step_factor
-from mpicomp.methods.convexity import curvature, require_convex
-from mpicomp.methods.whitening import WhitenedMethod
+from mpicomp.methods.support.checks import Step, step_factor
+from mpicomp.methods.support.convexity import curvature, require_convex
+from mpicomp.methods.support.whitening import WhitenedMethod
 from mpicomp.problems.base import Constants
 
 

@@ -9,10 +9,10 @@ from typing import ClassVar
 from mpicomp.compressors import Identity
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message, Nothing
-from mpicomp.methods.checks import Step
-from mpicomp.methods.convexity import require_convex
+from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.checks import Step
+from mpicomp.methods.support.convexity import require_convex
 from mpicomp.problems.base import Constants, Objective
 
 

@@ -11,12 +11,12 @@ import numpy as np
 from mpicomp.compressors import Compressor, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.averaging import mean
 from mpicomp.methods.base import Message, Method
-from mpicomp.methods.checks import Step
-from mpicomp.methods.convexity import require_convex
-from mpicomp.methods.starts import STARTS, begins, rate_from, uplink_from
-from mpicomp.methods.stochastic import gradient
+from mpicomp.methods.support.averaging import mean
+from mpicomp.methods.support.checks import Step
+from mpicomp.methods.support.convexity import require_convex
+from mpicomp.methods.support.starts import STARTS, begins, rate_from, uplink_from
+from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -29,7 +29,7 @@ class Artemis(Method):
         all        x^{k+1} = x^k - γ (H + Ω);   H += α' Ω
 
     from h_i = g_i(x⁰), which all workers send whole in round 0 as in the authors' code, or from another
-    ``start`` (``mpicomp.methods.starts``); h = mean h_i throughout.  g_i is ∇f_i, or its mean over ``batch``
+    ``start`` (``support.starts``); h = mean h_i throughout.  g_i is ∇f_i, or its mean over ``batch``
     samples.  C is ``down`` and α' is ``alpha_down``.
     alpha defaults to 1/(2(1 + ω)); alpha=0 is without memory, the paper's Bi-QSGD, and h_i = 0 whatever the
     start.  alpha_down=0, the default, is without the downlink's memory H, as in the paper's algorithm; None

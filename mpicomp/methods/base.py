@@ -27,8 +27,8 @@ import numpy as np
 from mpicomp.base.bits import Bytes
 from mpicomp.compressors.base import Array, check_count, check_probability
 from mpicomp.keys import Key
-from mpicomp.methods.checks import Step, check_step, require, step_factor
-from mpicomp.methods.starts import check_start
+from mpicomp.methods.support.checks import Step, check_step, require, step_factor
+from mpicomp.methods.support.starts import check_start
 from mpicomp.problems.base import Constants, Objective
 
 

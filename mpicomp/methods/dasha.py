@@ -10,10 +10,10 @@ from mpicomp.compressors import Compressor, Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
-from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
-from mpicomp.methods.checks import Step
-from mpicomp.methods.starts import STARTS, uplink_from
+from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.checks import Step
+from mpicomp.methods.support.starts import STARTS, uplink_from
 from mpicomp.problems.base import Constants, Objective
 
 

@@ -9,12 +9,12 @@ from mpicomp.compressors import Compressor, Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
-from mpicomp.methods import shifts
-from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
-from mpicomp.methods.checks import Step
-from mpicomp.methods.starts import STARTS, rate_from, uplink_from
-from mpicomp.methods.stochastic import gradient
+from mpicomp.methods.support import shifts
+from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.checks import Step
+from mpicomp.methods.support.starts import STARTS, rate_from, uplink_from
+from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -26,14 +26,14 @@ class DIANA(AveragingMethod):
         server     m = mean m_i
         all        g^k = h^k + m;   x^{k+1} = x^k - γ g^k;   h^{k+1} = h^k + α m
 
-    from h_i^0 = 0, or from another ``start`` (``mpicomp.methods.starts``), which the theorems allow.
+    from h_i^0 = 0, or from another ``start`` (``support.starts``), which the theorems allow.
     h = mean h_i throughout.  alpha defaults to 1/(1 + ω).
     With ``batch`` the gradient is the mean over that many samples of worker i, drawn anew in each round; the
     shifts remove the variance of compression and not that of the samples (VR-DIANA does), so it converges
     to a neighbourhood.  The step is the same.
     theory: for convex f_i, gamma = 1/((1 + 6A) L_max), as recalled, A of the AB-inequality (ω/n for
     independent compressors).  Where an f_i is not convex, or not known to be, 1/(L + L_+ √A/(1 - √ρ)) with
-    ρ = 1 - 2α + α² (1 + ω), derived in ``mpicomp.methods.shifts``: for α = 1/(1 + ω) it is at least
+    ρ = 1 - 2α + α² (1 + ω), derived in ``support.shifts``: for α = 1/(1 + ω) it is at least
     1/(L + 2 (1 + ω) L_+ √A), the rate of Li, Richtárik, arXiv 2006.07013, as recalled.
 
     Differences from the paper: the server broadcasts m and every rank takes the step; no prox.

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
-from mpicomp.methods.checks import Step
-from mpicomp.methods.convexity import require_convex
 from mpicomp.methods.diana import DIANA
-from mpicomp.methods.whitening import WhitenedMethod
+from mpicomp.methods.support.checks import Step
+from mpicomp.methods.support.convexity import require_convex
+from mpicomp.methods.support.whitening import WhitenedMethod
 from mpicomp.problems.base import Constants
 
 

@@ -10,12 +10,12 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Compressor, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.averaging import mean
 from mpicomp.methods.base import Message, Method
-from mpicomp.methods.checks import Step
-from mpicomp.methods.convexity import require_convex
-from mpicomp.methods.starts import STARTS, rate_from, uplink_from
-from mpicomp.methods.stochastic import gradient
+from mpicomp.methods.support.averaging import mean
+from mpicomp.methods.support.checks import Step
+from mpicomp.methods.support.convexity import require_convex
+from mpicomp.methods.support.starts import STARTS, rate_from, uplink_from
+from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -28,7 +28,7 @@ class Dore(Method):
                    q = -γ g + η e;   e = q - C(q)
         all        x^{k+1} = x^k + β C(q)
 
-    from h_i = 0, or another ``start`` (``mpicomp.methods.starts``).  g_i is ∇f_i, or its mean over ``batch``
+    from h_i = 0, or another ``start`` (``support.starts``).  g_i is ∇f_i, or its mean over ``batch``
     samples; C is ``down``.  h = mean h_i throughout.
     alpha defaults to 1/(1 + ω), beta and eta to 1/(1 + ω'), ω' of C; the paper's experiments have β = η = 1.
     theory: gamma = (1 - η(1 + ω')/2) / (β (1 + ω') (1 + 6A) L_max) for convex f_i and η < 2/(1 + ω'); A is

@@ -10,10 +10,10 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Absolute, Contractive
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.averaging import mean
 from mpicomp.methods.base import Message, Method
-from mpicomp.methods.checks import Step
-from mpicomp.methods.stochastic import gradient
+from mpicomp.methods.support.averaging import mean
+from mpicomp.methods.support.checks import Step
+from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 

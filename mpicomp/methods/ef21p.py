@@ -10,11 +10,11 @@ from typing import ClassVar
 from mpicomp.compressors import Compressor, Contractive, Identity, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.averaging import mean
 from mpicomp.methods.base import Message, Method
-from mpicomp.methods.checks import Step
-from mpicomp.methods.convexity import require_convex
-from mpicomp.methods.starts import STARTS, rate_from, uplink_from
+from mpicomp.methods.support.averaging import mean
+from mpicomp.methods.support.checks import Step
+from mpicomp.methods.support.convexity import require_convex
+from mpicomp.methods.support.starts import STARTS, rate_from, uplink_from
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -27,7 +27,7 @@ class EF21P(Method):
                    x^{k+1} = x^k - γ g;   P = C(x^{k+1} - w^k)
         all        w^{k+1} = w^k + P
 
-    from w = x = x⁰ and h_i = 0, or another ``start`` (``mpicomp.methods.starts``).  Q = Identity() is plain
+    from w = x = x⁰ and h_i = 0, or another ``start`` (``support.starts``).  Q = Identity() is plain
     EF21-P.  beta defaults to 1/(1 + ω).  The run reports x, of which the theorem speaks.
     theory (constants as recalled), for convex f_i: gamma = min{1/(160 A L_max), √(α/A)/(20 L̃), α/(100 L),
     1/((1+ω) μ)}, A of the AB-inequality, the paper's ω/n for independent compressors.  Without compression

@@ -14,8 +14,8 @@ from mpicomp.compressors import Compressor, Contractive, Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method
-from mpicomp.methods.checks import Step
-from mpicomp.methods.starts import ESTIMATES, uplink_from
+from mpicomp.methods.support.checks import Step
+from mpicomp.methods.support.starts import ESTIMATES, uplink_from
 from mpicomp.problems.base import Constants, Objective
 
 LOSSLESS = Sparse()

@@ -8,10 +8,10 @@ from typing import ClassVar
 from mpicomp.compressors import Absolute, Contractive, Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
-from mpicomp.methods.checks import Step
-from mpicomp.methods.stochastic import gradient
+from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.checks import Step
+from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 

@@ -10,12 +10,12 @@ from typing import ClassVar
 from mpicomp.compressors import Compressor, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.averaging import mean
 from mpicomp.methods.base import Message, Method
-from mpicomp.methods.checks import Step
-from mpicomp.methods.convexity import require_convex
-from mpicomp.methods.starts import STARTS, rate_from, uplink_from
-from mpicomp.methods.stochastic import gradient
+from mpicomp.methods.support.averaging import mean
+from mpicomp.methods.support.checks import Step
+from mpicomp.methods.support.convexity import require_convex
+from mpicomp.methods.support.starts import STARTS, rate_from, uplink_from
+from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -28,7 +28,7 @@ class MCM(Method):
         all        w^{k+1} = H + Ω;   H += α' Ω
 
     from w = H = x⁰ and h_i = g_i(x⁰), which round 0 sends whole as in the authors' code, or from another
-    ``start`` (``mpicomp.methods.starts``); h = mean h_i throughout.  g_i is ∇f_i, or its mean over ``batch``
+    ``start`` (``support.starts``); h = mean h_i throughout.  g_i is ∇f_i, or its mean over ``batch``
     samples.  C is ``down``, α' is ``alpha_down``.  alpha defaults to 1/(2(1 + ω)), alpha_down to
     1/(2(1 + ω')), ω' of C.  The run reports x, the preserved model, of which the theorem speaks.
     theory: gamma = 2/(K + √(K² + 40 ω' L K/α'²)), K = (1 + 6A) L_max, for convex f_i, α ≤ 1/(1 + ω) and

@@ -16,8 +16,8 @@ from mpicomp.compressors import Contractive, Identity, Sparse
 from mpicomp.compressors.base import Array, check_whole
 from mpicomp.keys import Key, Stream, remembered
 from mpicomp.methods.base import Message, Method, Nothing
-from mpicomp.methods.checks import Step
-from mpicomp.methods.stochastic import gradient
+from mpicomp.methods.support.checks import Step
+from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 

@@ -18,8 +18,8 @@ from mpicomp.kernels import add_scaled
 from mpicomp.kernels.definition.lowrank import orthonormal, outer, times
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method, Nothing
-from mpicomp.methods.checks import Step
-from mpicomp.methods.stochastic import gradient
+from mpicomp.methods.support.checks import Step
+from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 

@@ -11,9 +11,9 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Identity, Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
-from mpicomp.methods.checks import Step
+from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.checks import Step
 from mpicomp.problems.base import Constants, Objective
 
 

@@ -13,11 +13,11 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Contractive, Identity, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.averaging import means
 from mpicomp.methods.base import Method
-from mpicomp.methods.checks import Step
-from mpicomp.methods.convexity import require_convex
-from mpicomp.methods.rates import Plan, plan, practical, rates, theory
+from mpicomp.methods.support.averaging import means
+from mpicomp.methods.support.checks import Step
+from mpicomp.methods.support.convexity import require_convex
+from mpicomp.methods.support.twodirection_rates import Plan, plan, practical, rates, theory
 from mpicomp.problems.base import Constants, Objective
 
 _NOTHING = np.empty(0, np.uint8)
@@ -27,7 +27,7 @@ _NOTHING = np.empty(0, np.uint8)
 class TwoDirection(Method):
     """EF21-P cannot be accelerated, so the server compresses u - q, where q is the step that every rank
     can take with the stale gradient k.  With a coin c ~ Bern(p) that all draw alike, and θ, γ and what
-    follows from them in ``mpicomp.methods.rates``::
+    follows from them in ``support.twodirection_rates``::
 
         all        θ, γ = rates(Γ);   y = θ w + (1 - θ) z;   A = (L̄ + Γμ)/γ
         worker i   m_i^y = Q(∇f_i(y) - h_i)

@@ -8,13 +8,13 @@ from typing import ClassVar
 from mpicomp.compressors import Compressor, Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods import shifts
-from mpicomp.methods.averaging import AveragingMethod
 from mpicomp.methods.base import Message
-from mpicomp.methods.checks import Step
-from mpicomp.methods.reduction import known, probability, variance
-from mpicomp.methods.starts import STARTS, rate_from, uplink_from
-from mpicomp.methods.stochastic import batch_size, gradient
+from mpicomp.methods.support import shifts
+from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.checks import Step
+from mpicomp.methods.support.starts import STARTS, rate_from, uplink_from
+from mpicomp.methods.support.stochastic import batch_size, gradient
+from mpicomp.methods.support.variance_theory import known, probability, variance
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -27,7 +27,7 @@ class VRDIANA(AveragingMethod):
         all        g^k = h^k + mean m_i;   x^{k+1} = x^k - γ g^k;   h^{k+1} = h^k + α mean m_i
                    w^{k+1} = x^k if u^k = 1, else w^k
 
-    from w^0 = x^0 and h_i^0 = 0, or another ``start`` (``mpicomp.methods.starts``).  J_i are ``batch`` = b'
+    from w^0 = x^0 and h_i^0 = 0, or another ``start`` (``support.starts``).  J_i are ``batch`` = b'
     samples that worker i draws in each round, the same for both points.  h = mean h_i throughout.
     alpha defaults to 1/(1 + ω).
 
@@ -35,7 +35,7 @@ class VRDIANA(AveragingMethod):
     For convex f_ij, gamma = 1/(L_ij (1 + 36 (A + 1/n))): the paper's 1/(L (1 + 36 (ω+1)/n)), as recalled,
     whose L is a smoothness constant of every f_ij.
     Where an f_ij is not convex, or not known to be, gamma is min{1/(4L), 1/√(12 A L_+²/α² + 4 T/p),
-    (p²/(16 L T))^{1/3}} with T = (4A + 1/n) L_σ²/b', derived in ``mpicomp.methods.shifts``: of the order of
+    (p²/(16 L T))^{1/3}} with T = (4A + 1/n) L_σ²/b', derived in ``support.shifts``: of the order of
     Theorem 4, 1/(L √(1 + ω/n) ((m/b')^{2/3} + ω + 1)), or larger.
     With batch=None, all samples, it is DIANA: L_max stands for L_ij, and without convexity gamma is DIANA's.
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from mpicomp.base.errors import ConfigError, CountError
 from mpicomp.runtime.ledger import Ledger
 from mpicomp.transports import Transport
-from mpicomp.transports.interfaces import sent_bytes
-from mpicomp.transports.observer import Counted
+from mpicomp.transports.observers.base import Counted
+from mpicomp.transports.observers.interfaces import sent_bytes
 
 _SHOWN = 4  # differences told in an error
 

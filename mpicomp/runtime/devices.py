@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mpicomp.base.errors import unknown
-from mpicomp.transports import local_rank
+from mpicomp.transports.launcher import local_rank
 
 DEVICES = ("cpu", "cuda")
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 from mpicomp.base.bits import Bytes
 from mpicomp.base.clock import Clock
 from mpicomp.base.errors import MpicompError
-from mpicomp.transports.observer import Observer
+from mpicomp.transports.observers.base import Observer
 
 AHEAD = 2**22  # bytes: while so many are on their way to the server it asks for no more
 

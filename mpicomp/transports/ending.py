@@ -15,7 +15,7 @@ from typing import NoReturn
 from mpi4py import MPI
 
 from mpicomp.base.errors import MpicompError
-from mpicomp.transports import note_status
+from mpicomp.transports.launcher import note_status
 from mpicomp.transports.orphan import end_with_parent
 
 _ABORT = 3.0  # seconds for Abort to end this process

@@ -44,9 +44,9 @@ from mpicomp.transports.arrivals import Arrivals
 from mpicomp.transports.base import Lost, Received, T, Transport, placement
 from mpicomp.transports.ending import end_now
 from mpicomp.transports.inbox import Inbox, empty, handed
-from mpicomp.transports.monitoring import Monitoring
-from mpicomp.transports.observer import MESSAGES, Library, Observer
-from mpicomp.transports.shim import Shim
+from mpicomp.transports.observers.base import MESSAGES, Library, Observer
+from mpicomp.transports.observers.monitoring import Monitoring
+from mpicomp.transports.observers.shim import Shim
 from mpicomp.transports.waiting import Patience
 from mpicomp.transports.watchdog import Watchdog
 

@@ -24,7 +24,7 @@ from mpi4py import MPI
 
 import mpicomp
 from mpicomp import EF21, TopK
-from mpicomp.transports import launched_rank
+from mpicomp.transports.launcher import launched_rank
 from mpicomp.transports.mpi import Mpi
 from tests.cuda_host import Host, play
 

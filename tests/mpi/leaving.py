@@ -7,7 +7,7 @@ import signal
 
 from mpi4py import MPI
 
-from mpicomp.transports import note_status
+from mpicomp.transports.launcher import note_status
 from mpicomp.transports.orphan import segments
 
 MPI.COMM_WORLD.Barrier()

@@ -19,21 +19,22 @@ import sys
 
 import numpy as np
 
-from mpicomp.transports import launched_rank, observer
+from mpicomp.transports import observers
+from mpicomp.transports.launcher import launched_rank
 
 WHAT = sys.argv[1]
 if WHAT != "late":
-    observer.prepare()
+    observers.prepare()
 if WHAT == "both":
-    from mpicomp.transports import shim
+    from mpicomp.transports.observers import shim
 
-    shim.load(observer.find_library())
+    shim.load(observers.find_library())
 
 from mpi4py import MPI  # noqa: E402  (what is above comes before MPI is loaded)
 
 import mpicomp  # noqa: E402
 from mpicomp.transports.mpi import Mpi  # noqa: E402
-from mpicomp.transports.shim import Shim  # noqa: E402
+from mpicomp.transports.observers.shim import Shim  # noqa: E402
 
 WORKERS = 8
 

@@ -19,7 +19,7 @@ from mpicomp import GD
 from mpicomp.base.errors import ConfigError
 from mpicomp.problems import Quadratics
 from mpicomp.runtime.loop import Loop
-from mpicomp.transports import launched_rank
+from mpicomp.transports.launcher import launched_rank
 
 step = Loop.step
 errors = {"other": MPI.Exception(MPI.ERR_OTHER), "bytes": UnpicklingError("invalid load key")}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import mpicomp
-from mpicomp.transports import launched_rank
+from mpicomp.transports.launcher import launched_rank
 
 
 class Zero(mpicomp.Objective):

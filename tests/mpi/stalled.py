@@ -10,7 +10,8 @@ import mpicomp
 from mpicomp import GD
 from mpicomp.problems import Quadratics
 from mpicomp.runtime.loop import Loop
-from mpicomp.transports import launched_rank, mpi
+from mpicomp.transports import mpi
+from mpicomp.transports.launcher import launched_rank
 
 step, end_now = Loop.step, mpi.end_now
 

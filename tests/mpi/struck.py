@@ -18,7 +18,7 @@ from mpicomp.base import files
 from mpicomp.config import parse_method, parse_problem
 from mpicomp.runtime import loop, session
 from mpicomp.runtime.measure import Measured
-from mpicomp.transports import launched_rank
+from mpicomp.transports.launcher import launched_rank
 
 asked = json.loads(sys.argv[1])
 folder = Path(asked["folder"])

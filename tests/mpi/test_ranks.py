@@ -44,7 +44,7 @@ from mpicomp import (
 from mpicomp.base.errors import DataError
 from mpicomp.problems import Quadratics
 from mpicomp.runtime.loop import Loop
-from mpicomp.transports import launched_rank, launched_ranks
+from mpicomp.transports.launcher import launched_rank, launched_ranks
 from mpicomp.transports.local import Local
 
 pytestmark = pytest.mark.mpi(min_size=2)

@@ -5,37 +5,15 @@ An observer is the MPI library, or sits between us and it, and knows nothing of 
 * point-to-point messages of this process to each rank, on whatever communicator, except while it is
   told to look away: that is how what a run is measured by is kept out;
 * broadcasts of which this process is the root, on the communicator named ``MESSAGES``.
-
-========================  ============================================================================
-``monitoring``            from Open MPI 5 on, its own component: no compiler needed
-``shim``                  with any other library, a few lines of C in front of MPI's functions (PMPI)
-========================  ============================================================================
-
-Either has to be in place before MPI is loaded, hence ``prepare``.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
-
-# Says which MPI library mpi4py takes, and in which file it is, without starting it.
-_PROBE = """
-import ctypes, json, mpi4py
-mpi4py.rc.initialize = False
-from mpi4py import MPI
-found = (ctypes.c_void_p * 4)()  # Dl_info; a file's name comes first
-function = ctypes.cast(ctypes.CDLL(MPI.__file__).PMPI_Init, ctypes.c_void_p)
-ctypes.CDLL(None).dladdr(function, found)
-vendor, version = MPI.get_vendor()
-print(json.dumps([vendor, version[0], ctypes.string_at(found[0]).decode()]))
-"""
 
 MESSAGES = "mpicomp messages"  # the communicator on which a method's messages travel
 
@@ -103,30 +81,3 @@ class Observer(ABC):
     @abstractmethod
     def close(self) -> None:
         """Give back what the observer holds."""
-
-
-def find_library() -> Library | None:
-    """The library that would be loaded here, or None if none can be.
-
-    Another process finds out: this one could not look and then still put something in front of it.
-    """
-    probe = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True)
-    return None if probe.returncode else Library(*json.loads(probe.stdout.splitlines()[-1]))
-
-
-def prepare() -> None:
-    """Put the observer in place, before MPI is loaded; where MPI is, it is too late and nothing happens.
-
-    What goes wrong is told later, when the ranks can agree on it.
-    """
-    library = None if "mpi4py.MPI" in sys.modules else find_library()
-    if library is None:
-        return
-    if library.has_monitoring:
-        from mpicomp.transports.monitoring import switch_on
-
-        switch_on()
-    else:
-        from mpicomp.transports.shim import load
-
-        load(library)

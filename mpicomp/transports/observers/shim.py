@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.transports.observer import Counted, Library, Observer
+from mpicomp.transports.observers.base import Counted, Library, Observer
 
 _loaded: ctypes.CDLL | ConfigError | None = None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import check_probability
 from mpicomp.methods.base import Method
-from mpicomp.methods.checks import Step, step_factor
-from mpicomp.methods.stochastic import batch_size
+from mpicomp.methods.support.checks import Step, step_factor
+from mpicomp.methods.support.stochastic import batch_size
 from mpicomp.problems.base import Constants
 
 Batch = int | float | None  # a count of samples, a fraction of a worker's, or all of them

@@ -13,7 +13,7 @@ import os
 from ctypes import CDLL, POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.transports.observer import Counted, Observer
+from mpicomp.transports.observers.base import Counted, Observer
 
 # Variables and their classes: MPI_T_PVAR_CLASS_SIZE, _COUNTER, _AGGREGATE in Open MPI's mpi.h.
 _TO_EACH = {"pml_monitoring_messages_size": 2, "pml_monitoring_messages_count": 2}

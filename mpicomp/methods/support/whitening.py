@@ -20,11 +20,11 @@ from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Bernoulli, Dithering, RandK, Sparse, Unbiased
 from mpicomp.compressors.base import Array
-from mpicomp.compressors.variances import of_blocks
-from mpicomp.compressors.weighted import Weighted
+from mpicomp.compressors.support.variances import of_blocks
+from mpicomp.compressors.support.weighted import Weighted
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
-from mpicomp.methods.roots import decode_symmetric, encode_symmetric, roots, times
+from mpicomp.methods.support.roots import decode_symmetric, encode_symmetric, roots, times
 from mpicomp.problems.base import Constants, Objective
 
 MOST = 2**26  # numbers, n d²: half a GiB of matrices on the server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.methods.base import Method
-from mpicomp.methods.checks import step_factor
+from mpicomp.methods.support.checks import step_factor
 from mpicomp.problems.base import Constants
 
 

@@ -1,0 +1,1 @@
+"""What several compressors share: the families, scales, variances."""
