@@ -44,7 +44,7 @@ def cuda(request, tmp_path_factory):
     from mpicomp.base.errors import ConfigError
     from mpicomp.kernels.cuda import Kernels
     from mpicomp.kernels.cuda.gpu import Gpu
-    from tests.cuda_host import COMPILER, Host, build
+    from tests.support.cuda_host import COMPILER, Host, build
 
     if request.param == "host":
         if COMPILER is None:

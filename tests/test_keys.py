@@ -17,7 +17,7 @@ from scipy.stats import chi2, norm
 from mpicomp.kernels.definition.permutation import SMALL
 from mpicomp.kernels.definition.philox import words
 from mpicomp.keys import Key, Stream, forget, odds, remembered
-from tests.conformance import fuzz
+from tests.support.conformance import fuzz
 
 # Random123, kat_vectors, philox4x32-10: counter, key, result.
 KNOWN_ANSWERS = [

@@ -14,7 +14,7 @@ from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.compressors import Identity, RandK, TopK
 from mpicomp.transports.local import Local
-from tests.running import N, run
+from tests.support.running import N, run
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """Random kills: `python -m tests.cluster.kills --count 200 --seed 0`.
 
 Each is a job on three ranks of which one is struck: any method, any phase of a round, any round, in any of
-the ways of ``tests.striking``.  Each has to end, to say why, to lose no finished checkpoint, and to be
-resumed to the iterates of the run that nothing happens to.
+the ways of ``tests.support.fault_injection``.  Each has to end, to say why, to lose no finished checkpoint,
+and to be resumed to the iterates of the run that nothing happens to.
 
 With `--on-failure shrink` a rank that is no server dies, and the others have to go on without it; with
 `--at random` as well, it is killed from outside at a random time (see ``times``).
@@ -22,8 +22,17 @@ from tempfile import TemporaryDirectory
 import click
 
 from tests.cluster import times
-from tests.losing import outlive
-from tests.striking import ANY_RANK, HOWS, METHODS, SERVER, Strike, check, check_resumed, struck
+from tests.support.fault_injection import (
+    ANY_RANK,
+    HOWS,
+    METHODS,
+    SERVER,
+    Strike,
+    check,
+    check_resumed,
+    struck,
+)
+from tests.support.rank_loss import outlive
 
 RANKS = 3
 

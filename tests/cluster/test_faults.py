@@ -19,8 +19,8 @@ from mpicomp.bench.hosts import AGENT, CONTROL, MESSAGES, Hosts, why_not
 from mpicomp.config import parse_method, parse_problem
 from mpicomp.problems import Quadratics
 from mpicomp.runtime.record import read_rows
-from tests.launching import LIMIT
-from tests.striking import METHODS, Strike, check_resumed, expect_gone, struck
+from tests.support.fault_injection import METHODS, Strike, check_resumed, expect_gone, struck
+from tests.support.launching import LIMIT
 
 # --- a rank falls silent, but not in a round ---
 

@@ -17,7 +17,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.bench.hosts import Hosts, Traffic, why_not
 from mpicomp.config import parse_method, parse_problem
 from mpicomp.runtime.run import run
-from tests.launching import mpicomp
+from tests.support.launching import mpicomp
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 

@@ -12,7 +12,7 @@ import pytest
 
 from mpicomp.jobs.submit import fill
 from tests.cluster.conftest import ROOT
-from tests.launching import mpicomp
+from tests.support.launching import mpicomp
 
 JOBS = ROOT / "jobs"
 RUN = ("--problem", "quadratics(d=40, lam=0.1)", "--method", "diana(randk(k=4))", "--workers", "20")

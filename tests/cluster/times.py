@@ -21,9 +21,9 @@ from typing import Any
 
 import mpicomp
 from mpicomp.config import parse_method, parse_problem
-from tests.launching import finish
-from tests.losing import Losing
-from tests.striking import METHODS, alive, expect_gone, started
+from tests.support.fault_injection import METHODS, alive, expect_gone, started
+from tests.support.launching import finish
+from tests.support.rank_loss import Losing
 
 ROUNDS, EVERY = 100, 4
 WINDOW = 60  # rounds in which ranks are killed

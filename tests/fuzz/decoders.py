@@ -27,7 +27,7 @@ with atheris.instrument_imports(include=["mpicomp"]):
     from mpicomp.kernels import definition
     from mpicomp.kernels.loading import load
     from mpicomp.methods import METHODS
-from tests.conformance import CASES, Case
+from tests.support.conformance import CASES, Case
 
 Decoder = Callable[[Bytes], list[np.ndarray]]
 

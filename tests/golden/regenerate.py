@@ -6,7 +6,7 @@ Do so only where the wire format changes on purpose, and change ``docs/wire.md``
 import json
 from pathlib import Path
 
-from tests.conformance import golden
+from tests.support.conformance import golden
 
 if __name__ == "__main__":
     path = Path(__file__).with_name("compressors.json")

@@ -1,6 +1,6 @@
 """Runs on a CPU that plays the device, MPI given its buffers and not: `buffers.py KERNELS HOW FOLDER`.
 
-KERNELS is a library that ``cuda_host.build`` has made; HOW is as for `everything.py`, or "watched": for
+KERNELS is a library that ``cuda_host.build`` has made; HOW is as for `every_combination.py`, or "watched": for
 stalls; and FOLDER is where the runs are recorded, as NUMBER OF THE METHOD-WAY.  Prints one JSON object,
 method -> way -> what came of it; for each rank, in "ranks":
 
@@ -19,8 +19,8 @@ from mpicomp import DIANA, EF21, GD, MARINA, Natural, RandK, TopK
 from mpicomp.problems import Quadratics
 from mpicomp.transports.launcher import launched_rank
 from mpicomp.transports.observers import prepare
-from tests.cuda_host import Host, play
-from tests.cuda_host.arrays import Stream
+from tests.support.cuda_host import Host, play
+from tests.support.cuda_host.arrays import Stream
 
 WORKERS, ROUNDS = 8, 6
 METHODS = [

@@ -26,7 +26,7 @@ import mpicomp
 from mpicomp import EF21, TopK
 from mpicomp.transports.launcher import launched_rank
 from mpicomp.transports.mpi import Mpi
-from tests.cuda_host import Host, play
+from tests.support.cuda_host import Host, play
 
 fault, _, rest = sys.argv[1].partition(" ")
 

@@ -1,4 +1,4 @@
-"""A run in which one rank comes to grief: `struck.py JSON`, a ``tests.striking.Strike`` as JSON.
+"""A run in which one rank comes to grief: `struck.py JSON`, a ``fault_injection.Strike`` as JSON.
 
 The rank strikes itself at the first opportunity from the round on, in the middle of what the phase names.
 It leaves the time in FOLDER.struck; the server leaves in FOLDER.saved the rounds of finished checkpoints.

@@ -1,0 +1,258 @@
+"""Kernels of compressors that send every coordinate, and whole compressors with either backend."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpicomp.base.bits import packed_nbytes
+from mpicomp.base.errors import DivergedError, MessageError
+from mpicomp.kernels import definition
+from mpicomp.kernels.definition.steps import block_ends
+from tests.support.backends import FLOATS, SCALES, STREAM, assert_same, compiled, damaged, only, vectors
+from tests.support.conformance import CASES, fuzz, golden
+from tests.support.running import every_method, run
+
+# --- dense kinds: pack, and unpack and add ---
+
+
+def assert_adds_alike(add, buf, out) -> None:
+    """``add(on, buf, out)`` changes ``out`` alike on both backends; if it refuses, nothing."""
+    expected, got = out.copy(), out.copy()
+    with np.errstate(all="ignore"):
+        try:
+            add(definition, buf, expected)
+        except MessageError as error:
+            with pytest.raises(MessageError, match=str(error)):
+                add(compiled, buf, got)
+            expected = out
+        else:
+            add(compiled, buf, got)
+    assert_same(got, expected)
+
+
+@st.composite
+def outs(draw, d):
+    out = np.random.default_rng(d).standard_normal(d)
+    return np.where(np.arange(d) % 5 == 0, -0.0, out).astype(draw(st.sampled_from(FLOATS)))
+
+
+@fuzz
+@given(vectors(most=3000), SCALES, st.data())
+def test_sign(x, step, data):
+    _, bits = compiled.sign_pack(x)
+    assert_same(bits, definition.sign_pack(x)[1])
+    add = lambda on, buf, out: on.sign_add(buf, out, step)  # noqa: E731
+    assert_adds_alike(add, damaged(data, bits), data.draw(outs(x.size)))
+
+
+@fuzz
+@given(vectors(most=3000), st.sampled_from([(127, 8), (1023, 11)]), SCALES, st.data())
+def test_natural(x, form, scale, data):
+    buf = compiled.natural_pack(x, *form, STREAM)
+    assert_same(buf, definition.natural_pack(x, *form, STREAM))
+    add = lambda on, buf, out: on.natural_add(buf, out, *form, scale)  # noqa: E731
+    assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
+
+
+def scale_of(data, x) -> float:
+    """A norm of x as it may travel: its largest entry or more."""
+    with np.errstate(all="ignore"):
+        scale = definition.norm(x, data.draw(st.sampled_from(["2", "inf"])))
+    return min(scale, float(np.finfo(np.float64).max))
+
+
+@fuzz
+@given(vectors(most=3000), st.sampled_from([1, 2, 3, 7, 8, 127, 128, 1000, 2**15 - 1]), SCALES, st.data())
+def test_dithering(x, s, step, data):
+    width, scale = (2 * s).bit_length(), scale_of(data, x)
+    buf = compiled.dither_pack(x, scale, s, width, STREAM)
+    assert_same(buf, definition.dither_pack(x, scale, s, width, STREAM))
+    add = lambda on, buf, out: on.dither_add(buf, out, s, width, step)  # noqa: E731
+    assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
+
+
+@fuzz
+@given(vectors(most=3000), SCALES, st.data())
+def test_ternary(x, step, data):
+    scale = scale_of(data, x)
+    buf = compiled.ternary_pack(x, scale, STREAM)
+    assert_same(buf, definition.ternary_pack(x, scale, STREAM))
+    add = lambda on, buf, out: on.ternary_add(buf, out, step)  # noqa: E731
+    assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
+
+
+@fuzz
+@given(vectors(most=3000), st.sampled_from([1, 2, 3, 7, 8, 64, 127]), SCALES, st.data())
+def test_natural_dithering(x, s, step, data):
+    width, scale = (2 * s).bit_length(), scale_of(data, x)
+    buf = compiled.natural_dither_pack(x, scale, s, width, STREAM)
+    assert_same(buf, definition.natural_dither_pack(x, scale, s, width, STREAM))
+    add = lambda on, buf, out: on.natural_dither_add(buf, out, s, width, step)  # noqa: E731
+    assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
+
+
+@st.composite
+def resolutions(draw, d):
+    """Real numbers from 0 to 2^15 - 1: whole ones, ones near them, and 0."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    r = rng.choice([0.0, 1e-300, 0.3, 1.0, np.nextafter(1.0, 2.0), 7.0, 127.5, 2.0**15 - 1], d)
+    return np.where(rng.random(d) < 0.5, r, r * rng.random(d))
+
+
+def add_steps(norms, r, scale, on, symbols, out):
+    on.step_add(symbols, out, norms, r, scale)
+
+
+@fuzz
+@given(vectors(most=3000), st.integers(1, 9), SCALES, st.data())
+def test_steps(x, blocks, scale, data):
+    """Blocks of one coordinate too, with norms that are 0, tiny or huge, and symbols of any kind."""
+    blocks = min(blocks, x.size) if data.draw(st.booleans()) else x.size
+    r, ends = data.draw(resolutions(x.size)), block_ends(x.size, blocks)
+    norms = np.array([scale_of(data, block) for block in np.split(x, ends[:-1])])
+    symbols = compiled.step_symbols(x, norms, r, STREAM)
+    assert_same(symbols, definition.step_symbols(x, norms, r, STREAM))
+    assert (symbols <= 2 * np.ceil(r)).all()
+    for some in (symbols, np.random.default_rng(blocks).integers(0, 2**16, x.size).astype(np.uint16)):
+        assert_adds_alike(partial(add_steps, norms, r, scale), some, data.draw(outs(x.size)))
+
+
+@fuzz
+@given(
+    st.sampled_from([(np.uint16, 16), (np.uint64, 63)]),
+    st.integers(0, 3000),
+    st.integers(0, 2**32 - 1),
+)
+def test_symbols_of_different_widths(kind, count, seed):
+    dtype, most = kind
+    rng = np.random.default_rng(seed)
+    widths = rng.integers(0, most + 1, count).astype(np.uint8) * (rng.random(count) < rng.random())
+    symbols = (rng.integers(0, 2**63, count) & (2 ** widths.astype(np.int64) - 1)).astype(dtype)
+    nbytes = -(-int(widths.sum()) // 8)
+    buf = compiled.pack_widths(symbols, widths, nbytes)
+    assert_same(buf, definition.pack_widths(symbols, widths, nbytes))
+    buf = rng.integers(0, 256, nbytes).astype(np.uint8)  # bits that fill up the last byte are ignored
+    assert_same(compiled.unpack_widths(buf, widths, dtype), definition.unpack_widths(buf, widths, dtype))
+
+
+@pytest.mark.parametrize(("d", "s", "width"), [(9, 3, 3), (11, 7, 4), (1033, 7, 4), (1027, 300, 10)])
+def test_the_bits_that_fill_up_the_last_byte_are_ignored(d, s, width):
+    for on in (definition, compiled):
+        buf = np.zeros(packed_nbytes(d, width), np.uint8)
+        expected, got = np.zeros(d), np.zeros(d)
+        on.dither_add(buf, expected, s, width, 1.0)
+        buf[-1] |= 0xFF << (8 - (8 * buf.size - d * width)) & 0xFF
+        on.dither_add(buf, got, s, width, 1.0)
+        assert_same(got, expected)
+
+
+DECODERS = {
+    "signs": lambda on, buf, out: on.sign_add(buf, out, 1.0),
+    "natural": lambda on, buf, out: on.natural_add(buf, out, 127, 8, 1.0),
+    "natural, double": lambda on, buf, out: on.natural_add(buf, out, 1023, 11, 1.0),
+    "dithering": lambda on, buf, out: on.dither_add(buf, out, 7, 4, 1.0),
+    "wide dithering": lambda on, buf, out: on.dither_add(buf, out, 300, 10, 1.0),
+    "ternary": lambda on, buf, out: on.ternary_add(buf, out, 1.0),
+    "natural dithering": lambda on, buf, out: on.natural_dither_add(buf, out, 9, 5, 1.0),
+    "raw": lambda on, buf, out: on.decode_raw(buf, out.size, 7, 12),
+    "bitmap": lambda on, buf, out: on.decode_bitmap(buf, out.size, 7),
+    "Elias-Fano": lambda on, buf, out: on.decode_elias_fano(buf, out.size, 100, 4),
+    "Elias-Fano, nothing below": lambda on, buf, out: on.decode_elias_fano(buf, out.size, 100, 0),
+}
+LENGTHS = dict(
+    zip(
+        DECODERS,
+        [282, 282 + 2250, 282 + 3094, 1125, 2813, 450, 1407, 11, 282, 50 + 30, 294],
+        strict=True,
+    )
+)
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+@pytest.mark.parametrize("on", [definition, compiled], ids=["numpy", "compiled"])
+def test_kernels_themselves_refuse_a_wrong_length(kind, on):
+    out = np.zeros(2250)
+    right = LENGTHS[kind]
+    for length in (0, 1, right // 2, right - 1, right + 1, right + 8, 3 * right):
+        for byte in (0, 85, 170):
+            with pytest.raises(MessageError, match="truncated" if length < right else "too long"):
+                DECODERS[kind](on, np.full(length, byte, np.uint8), out)
+    assert not out.any()
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("form", [(127, 8), (1023, 11)])
+@pytest.mark.parametrize("at", [0, 1023, 1024, 2499])
+def test_natural_refuses_what_is_not_finite(value, dtype, form, at):
+    x = np.ones(2500, dtype=dtype)
+    x[at] = value
+    for on in (definition, compiled):
+        with pytest.raises(DivergedError, match="not finite"):
+            on.natural_pack(x, *form, STREAM)
+
+
+# --- whole compressors ---
+
+
+@pytest.fixture
+def everything_compiled(monkeypatch):
+    only(monkeypatch, compiled)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_compressors_send_and_add_the_same(case, dtype, monkeypatch):
+    x, key = case.vectors()[0].astype(dtype), case.key(t=5)
+    messages, added = [], []
+    for backend in (compiled, definition):
+        only(monkeypatch, backend)
+        messages.append(case.c.compress(x, key))
+        for out in (np.ones(case.d), np.ones(case.d, np.float32)):
+            case.c.decompress_add(messages[-1], out, key, 0.3)
+            added.append(out)
+    assert_same(messages[0], messages[1])
+    assert_same(added[0], added[2])
+    assert_same(added[1], added[3])
+
+
+@every_method
+def test_runs_are_the_same(method, monkeypatch):
+    """To the last bit of each iterate, and byte by byte."""
+    runs = []
+    for backend in (compiled, definition):
+        only(monkeypatch, backend)
+        runs.append(run(method, rounds=6))
+    assert runs[0].iterates_sha256 == runs[1].iterates_sha256
+    assert (runs[0].ledger.up == runs[1].ledger.up).all()
+    assert (runs[0].ledger.down == runs[1].ledger.down).all()
+
+
+@pytest.mark.usefixtures("everything_compiled")
+def test_golden_messages():
+    """The bytes on the wire, as recorded from the definition."""
+    recorded = json.loads((Path(__file__).parents[1] / "golden" / "compressors.json").read_text())
+    assert golden() == recorded
+
+
+@fuzz
+@given(st.sampled_from(CASES), st.integers(0, 20), st.data())
+def test_damaged_messages(case, t, data):
+    """Bits flipped, bytes cut off or added: refused, or some vector; never a crash."""
+    x, key = case.vectors()[0], case.key(t)
+    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
+        only(patch, compiled)
+        message = case.c.compress(x, key)
+        wrong = message[: data.draw(st.integers(0, len(message)))]
+        wrong = np.append(wrong, np.frombuffer(data.draw(st.binary(max_size=9)), np.uint8))
+        for buf in (damaged(data, message) if len(message) else message, wrong):
+            with suppress(MessageError):
+                assert case.c.decompress(buf, case.d, key).shape == (case.d,)

@@ -1,0 +1,239 @@
+"""ADIANA, with both sets of parameters, and whatever it sends down."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from math import sqrt
+
+import numpy as np
+import pytest
+
+from mpicomp.base.errors import ConfigError
+from mpicomp.compressors import Identity, Natural, PermK, RandK, Sparse
+from mpicomp.keys import Key
+from mpicomp.methods import ADIANA
+from tests.reference.adiana import adiana, original, refined
+from tests.support.trajectories import (
+    BY_HAND,
+    EIGHTH,
+    HAND,
+    PLACES,
+    ROUNDS,
+    WHOLE,
+    assert_close,
+    assert_mean,
+    at_optimum,
+    coin_of,
+    every_place,
+    every_uplink,
+    gradients,
+    integers,
+    mean_gradient,
+    named_codec,
+    resolved,
+    rounding,
+    squares,
+    start,
+    trajectory,
+)
+
+# --- the transcription ---
+
+# Rounds are numbered as in the paper: round k draws with ``Key(seed, k, i, n)``, the messages named "m" and
+# "c" and the coin alike.
+
+
+@every_place
+@every_uplink
+@pytest.mark.parametrize("parameters", ["original", "refined"])
+def test_adiana_is_its_transcription(problem, n, Q, parameters):
+    """Section 2.4, both sets of parameters."""
+    d = problem.dimension()
+    p, eta, mu = 0.2, 0.2 / problem.constants(n).L_max, problem.constants(n).mu
+    loop = start(ADIANA(Q, eta=eta, p=p, parameters=parameters), problem, n, seed=21)
+    assert loop.method.mu == mu
+    if parameters == "original":
+        weights = original(eta, mu, p)
+    else:
+        omega = Q.omega(d, n)
+        independent = omega / Q.ab(d, n)[0] if omega else n  # as many would have the variance of these
+        # The L whose eta = n theta2 / (120 omega L) this one is.
+        L = independent / (120 * (3 * sqrt(independent) * omega + 3 * independent) * eta)
+        weights = refined(eta, mu, L, omega, independent)
+    compress, coin = named_codec(Q, 21, n, {"m": 0, "c": 0}), coin_of("adiana/coin", 21, n, p)
+    assert 3 < sum(coin(k) for k in range(ROUNDS)) < ROUNDS / 2
+    alpha = loop.method.alpha
+    wanted = adiana(gradients(problem, n), problem.x0(), eta, alpha, weights, compress, coin, ROUNDS)
+    assert_close(trajectory(loop, ROUNDS), wanted, rounding(Q))
+
+
+# --- what holds in every round ---
+
+
+def test_adiana_without_compression_steps_along_the_gradient():
+    """Section 2.4: identity => y^{k+1} = x^k - eta grad f(x^k) whatever the shifts; alpha = 1 => h_i = grad
+    f_i(w), exactly where data and x0 are dyadic (round 0)."""
+    problem = integers(4, 8)
+    loop = start(ADIANA(WHOLE, eta=EIGHTH, mu=0.5, p=0.5), problem, 4)
+    assert loop.method.alpha == 1
+    moves = 0
+    for k in range(20):
+        r = loop.replica
+        x, w = r.x.copy(), r.w.copy()
+        loop.step(k)
+        wanted = x - EIGHTH * mean_gradient(problem, 4, x)
+        assert np.abs(r.y - wanted).max() <= 1e-13 * np.abs(wanted).max()
+        for i, state in loop.workers.items():
+            limit = problem.objective(i, 4).grad(w)
+            assert np.abs(state.h - limit).max() <= 1e-13 * np.abs(limit).max()
+            assert np.array_equal(state.h, limit) or k
+        moves += not np.array_equal(w, r.w)
+    assert 3 < moves < 17
+
+
+@every_uplink
+@pytest.mark.parametrize("parameters", ["original", "refined"])
+def test_adiana_keeps_h_the_mean_of_h_i(Q, parameters):
+    problem, n = PLACES[0]
+    loop = start(ADIANA(Q, parameters=parameters), problem, n)
+    for k in range(ROUNDS):
+        loop.step(k)
+        assert_mean(loop.replica.h, loop, "h")
+    assert loop.replica.h.any()
+
+
+@every_uplink
+@pytest.mark.parametrize("parameters", ["original", "refined"])
+def test_adiana_stays_at_the_optimum(Q, parameters):
+    """Section 2.4.  Messages are C(0) = 0; the weights sum to 1 only to rounding."""
+    problem = at_optimum()
+    loop = start(ADIANA(Q, parameters=parameters), problem, 4)
+    for i, w in loop.workers.items():
+        w.h[:] = problem.objective(i, 4).grad(problem.start)
+        assert w.h.any()
+    for y in trajectory(loop, 30):
+        assert np.abs(y - problem.start).max() < 1e-14 * 4 * np.abs(problem.start).max()
+
+
+def test_adiana_draws_its_two_messages_independently():
+    """In round 0 x = w = x0 and h_i = 0: the same vector twice, with different supports."""
+    problem, n = PLACES[0]
+    loop = start(ADIANA(RandK(3, values="f8")), problem, n)
+    key = Key(0, 0, 1, n)
+    up = loop.method.worker_step(loop.workers[1], loop.replica, loop.objectives[1], key)
+    Q = loop.method.Q
+    m, c = Q.decompress(up.m, 12, key.named("m")), Q.decompress(up.c, 12, key.named("c"))
+    assert set(np.flatnonzero(m)) != set(np.flatnonzero(c))
+    for sent in (m, c):
+        at = np.flatnonzero(sent)
+        assert at.size == 3
+        assert np.allclose(sent[at], 4 * problem.objective(1, n).grad(problem.x0())[at])
+
+
+# --- step sizes, and the way to the optimum ---
+
+
+@pytest.mark.parametrize(("Q", "omega", "A"), BY_HAND, ids=lambda v: repr(v) if hasattr(v, "omega") else "")
+def test_adiana_steps(Q, omega, A):
+    """Section 2.4, with n A for omega in (a) where that is a matter of averaging, omega/A for n in (b)."""
+    d, n, effective = 12, 4, 4 * A
+    p = min(1, max(1, sqrt(n / (32 * effective)) - 1) / (2 * (1 + omega)))
+    eta = min(1 / (2 * 5), n / (64 * effective * (2 * p * (omega + 1) + 1) ** 2 * 5))
+    method = resolved(ADIANA(Q), d, n)
+    assert (method.p, method.alpha) == (pytest.approx(p), pytest.approx(1 / (1 + omega)))
+    assert (method.eta, method.mu) == (pytest.approx(eta), 0.1)
+    theta1 = min(1 / 4, sqrt(eta * 0.1 / p))
+    gamma = eta / (2 * (theta1 + eta * 0.1))
+    assert method.weights(n, d) == pytest.approx((theta1, 1 / 2, gamma, 1 - gamma * 0.1))
+
+    method = resolved(ADIANA(Q, parameters="refined"), d, n)
+    theta2 = 1 / (3 * sqrt(omega / A) + 3 / A)
+    eta, theta1 = theta2 / (120 * A * 3), sqrt(0.1 / 3) / 3
+    assert method.p == method.alpha == pytest.approx(1 / (1 + omega))
+    assert method.eta == pytest.approx(eta)
+    gamma, beta = eta / (2 * theta1 + eta * 0.1), 2 * theta1 / (2 * theta1 + eta * 0.1)
+    assert method.weights(n, d) == pytest.approx((theta1, theta2, gamma, beta))
+
+
+def test_adiana_steps_without_compression():
+    """omega = 0: eta = 1/(2 L_max), p = 1; refined: theta2 = 0, eta = 1/(360 L)."""
+    method = resolved(ADIANA(Identity()), 12, 4)
+    assert (method.p, method.alpha, method.eta) == (1, 1, 0.1)
+    method = resolved(ADIANA(Identity(), parameters="refined"), 12, 4)
+    assert (method.p, method.alpha, method.eta) == (1, 1, pytest.approx(1 / 1080))
+    assert method.weights(4, 12)[:2] == (pytest.approx(sqrt(0.1 / 3) / 3), 0)
+
+
+@pytest.mark.parametrize("parameters", ["original", "refined"])
+@pytest.mark.parametrize("Q", [RandK(2, values="f8"), Natural(values="f8")], ids=repr)
+def test_adiana_converges_linearly_by_theory(Q, parameters):
+    """Section 2.4: by a constant factor over each of equal spans of rounds, to the optimum."""
+    problem, n = squares(4, 8, seed=31), 4
+    loop = start(ADIANA(Q, parameters=parameters), problem, n, seed=1)
+    length = 500 if parameters == "refined" else 100
+    errors = [np.sum((y - problem.x_star) ** 2) for y in trajectory(loop, 3 * length)[::length]]
+    assert all(new < 0.5 * old or new < 1e-20 for old, new in pairwise(errors)), errors
+
+
+@pytest.mark.parametrize("parameters", ["original", "refined"])
+def test_adiana_needs_strong_convexity(parameters):
+    """Of f, by the problem or by mu as a number; and convexity of every f_i for theory's eta."""
+    method = ADIANA(RandK(3), parameters=parameters)
+    with pytest.raises(ConfigError, match=r"mu is None.*Give eta and mu as numbers"):
+        resolved(method, 12, 4, replace(HAND, mu=None))
+    with pytest.raises(ConfigError, match=r"mu above 0.*is 0: give mu as a number.*AGD"):
+        resolved(method, 12, 4, replace(HAND, mu=0.0))
+    with pytest.raises(ConfigError, match="some f_i is not"):
+        resolved(method, 12, 4, replace(HAND, convex=False))
+    given = resolved(replace(method, mu=0.01), 12, 4, replace(HAND, mu=0.0))
+    assert (given.mu, given.eta) == (0.01, resolved(method, 12, 4).eta)
+    assert resolved(replace(method, eta=0.3), 12, 4, replace(HAND, convex=False)).eta == 0.3
+
+
+# --- sending its gradient estimate ---
+
+
+@every_place
+@pytest.mark.parametrize(
+    "Q", [RandK(3, values="f8"), PermK(values="f8"), Natural(values="f8"), WHOLE, RandK(3)], ids=repr
+)
+def test_adiana_that_sends_the_gradient_is_the_same_method(problem, n, Q):
+    """Section 2.4: y^{k+1} follows from g.  The server keeps h, and it is the mean of the h_i."""
+    p, eta, mu = 0.2, 0.2 / problem.constants(n).L_max, problem.constants(n).mu
+    loop = start(ADIANA(Q, eta=eta, p=p, sends="gradient"), problem, n, seed=21)
+    compress, coin = named_codec(Q, 21, n, {"m": 0, "c": 0}), coin_of("adiana/coin", 21, n, p)
+    alpha, weights = loop.method.alpha, original(eta, mu, p)
+    wanted = adiana(gradients(problem, n), problem.x0(), eta, alpha, weights, compress, coin, ROUNDS)
+    assert_close(trajectory(loop, ROUNDS), wanted, rounding(Q))
+    assert_mean(loop.server.h, loop, "h")
+    assert loop.server.h.any() and not loop.replica.h.any()
+
+
+def test_adiana_downlink_bytes():
+    """A dense g costs 8 d bytes, 4 d in f4, and two or three of layout and length; the two means of n = 9
+    messages of one entry of d = 40 less than half of it, those of all entries twice as much."""
+    problem, n, d = squares(9, 40, seed=3), 9, 40
+
+    def down(Q, **options):
+        loop = start(ADIANA(Q, eta=1e-3, **options), problem, n)
+        trajectory(loop, 30)  # h has filled up
+        before = loop.ledger.down[0]
+        loop.step(30)
+        return loop.ledger.down[0] - before
+
+    for Q in (RandK(1), Identity()):
+        assert 8 * d + 1 <= down(Q, sends="gradient") <= 8 * d + 3
+        assert 4 * d + 1 <= down(Q, sends="gradient", down=Sparse("f4")) <= 4 * d + 3
+    assert down(RandK(1)) < 4 * d < 16 * d < down(Identity())
+
+
+def test_adiana_rounds_its_gradient_without_harm():
+    """In f4 the rounding of g vanishes with g; that of mean c_i, which enters h but no h_i, stays in h."""
+    problem = squares(4, 8, seed=31)
+
+    def error(sends):
+        method = ADIANA(RandK(4), eta="theory*8", sends=sends, down=Sparse("f4"))
+        return np.abs(trajectory(start(method, problem, 4, seed=1), 650)[-1] - problem.x_star).max()
+
+    assert error("gradient") < 1e-12 < 1e-8 < error("means")

@@ -1,0 +1,259 @@
+"""What holds of each method there is: a transcription, the hash over its iterates, what it refuses."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import fields, replace
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpicomp import compressors
+from mpicomp.base.errors import ConfigError
+from mpicomp.compressors import (
+    Bernoulli,
+    BlockSteps,
+    HardThreshold,
+    Importance,
+    Natural,
+    PermK,
+    QuantizedTopK,
+    RandK,
+    Shrunk,
+    Sign,
+    TopK,
+    VaryingSteps,
+)
+from mpicomp.methods import (
+    ADIANA,
+    AGD,
+    DASHA,
+    DASHAMVR,
+    DASHAPAGE,
+    DCGD,
+    DIANA,
+    EF14,
+    EF21,
+    EF21P,
+    EF21SGD2M,
+    EF21SGDM,
+    EFSGD,
+    GD,
+    MARINA,
+    MCM,
+    METHODS,
+    PPMARINA,
+    VRDIANA,
+    VRMARINA,
+    ADIANAPlus,
+    Artemis,
+    DCGDPlus,
+    DIANAPlus,
+    Dore,
+    DoubleSqueeze,
+    EF21Plus,
+    PerturbedSGD,
+    PowerSGD,
+    TwoDirection,
+)
+from mpicomp.problems import Quadratics
+from tests.support.trajectories import Entropy, start, trajectory
+
+REFERENCES = Path(__file__).parents[1] / "reference"
+
+
+# --- the transcriptions ---
+
+
+@pytest.mark.parametrize("path", sorted(REFERENCES.glob("*.py")), ids=lambda path: path.stem)
+def test_transcriptions_import_numpy_only(path):
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            imported |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add("." * node.level + (node.module or ""))
+    assert imported <= {"numpy"}
+
+
+def test_every_method_has_a_transcription():
+    problems = {"networks"}
+    assert set(METHODS) == {path.stem for path in REFERENCES.glob("*.py")} - {"__init__"} - problems
+
+
+# --- the hash over the iterates ---
+
+ONE_OF_EACH = [
+    GD(),
+    AGD(),
+    DCGD(RandK(3)),
+    DIANA(Natural()),
+    MARINA(PermK()),
+    EF14(QuantizedTopK(3, Natural())),
+    EF21(Shrunk(RandK(3))),
+    DASHA(RandK(3)),
+    ADIANA(Natural()),
+    EF21P(TopK(3), RandK(3)),
+    TwoDirection(TopK(3), RandK(3)),
+    Artemis(RandK(3), Natural(), p=0.6),
+    MCM(RandK(3), Natural()),
+    Dore(RandK(3), Natural()),
+    DoubleSqueeze(QuantizedTopK(3, Natural()), TopK(3)),
+    EF21Plus(Shrunk(RandK(3))),
+    EF21SGDM(QuantizedTopK(3, Natural())),
+    EF21SGD2M(Shrunk(RandK(3)), eta=0.3),
+    EFSGD(Shrunk(Natural())),
+    PerturbedSGD(TopK(3), eta=0.1, r=0.2, I_reset=4),
+    PowerSGD(2, rows=3, gamma=0.1),
+    VRMARINA(RandK(3), batch=None),
+    PPMARINA(RandK(3), r=2),
+    VRDIANA(RandK(3), batch=None),
+    DASHAPAGE(RandK(3), batch=None),
+    DASHAMVR(RandK(3), batch=None, b=0.5),
+    DCGDPlus(Importance(0.3)),
+    DIANAPlus(VaryingSteps(6.0)),
+    ADIANAPlus(BlockSteps(6.0, 3)),
+]
+SEEDED = ONE_OF_EACH[2:]
+
+
+def test_one_of_each_is_complete():
+    assert {type(m) for m in ONE_OF_EACH} == set(METHODS.values())
+
+
+@pytest.mark.parametrize("method", ONE_OF_EACH, ids=repr)
+def test_the_hash_is_a_chain_over_the_iterates(method):
+    """h_0 = SHA-256(x^0), h_k = SHA-256(h_{k-1}, x^k); a second run gives the same one."""
+    loops = [start(method, Entropy(), 4, seed=1) for _ in range(2)]
+    iterates = trajectory(loops[0], 20)
+    trajectory(loops[1], 20)
+    assert loops[0].digest.value == loops[1].digest.value == chained(iterates)
+
+
+def chained(iterates: list) -> bytes:
+    digest = sha256(iterates[0].tobytes()).digest()
+    for x in iterates[1:]:
+        digest = sha256(digest + x.tobytes()).digest()
+    return digest
+
+
+def test_the_hash_of_long_iterates_is_the_same_chain():
+    """They are hashed beside the next round, which changes them in place."""
+    loop = start(GD(), Quadratics(d=30_000), 2)
+    assert loop.digest.value == chained([loop.replica.x])
+    iterates = trajectory(loop, 5)
+    assert loop.digest.value == chained(iterates)
+
+
+@pytest.mark.parametrize("method", ONE_OF_EACH, ids=repr)
+def test_the_hash_changes_with_the_seed_where_there_are_draws(method):
+    loops = [start(method, Entropy(), 4, seed=seed) for seed in (1, 2)]
+    for loop in loops:
+        trajectory(loop, 5)
+    assert (loops[0].digest.value != loops[1].digest.value) == (method in SEEDED)
+
+
+def test_a_deterministic_compressor_needs_no_seed():
+    """Section 5.2: EF21 and EF14 with TopK are reproducible whatever the seed."""
+    for method in (EF21(TopK(2)), EF14(Sign())):
+        first, second = (start(method, Entropy(), 4, seed=seed) for seed in (1, 2))
+        assert np.array_equal(trajectory(first, 20), trajectory(second, 20))
+
+
+# --- what is refused ---
+
+
+WRONG = [
+    *[
+        (m, "Q", C)
+        for m in (DCGD, DIANA, MARINA)
+        for C in (TopK(2), Sign(), Shrunk(RandK(2)), HardThreshold(0.1))
+    ],
+    *[(m, "C", C) for m in (EF14, EF21) for C in (RandK(2), PermK(), Natural(), Bernoulli(0.5))],
+    (EF21, "C", HardThreshold(0.1)),
+]
+
+
+@pytest.mark.parametrize(("method", "name", "C"), WRONG, ids=lambda v: getattr(v, "__name__", repr(v)))
+def test_a_compressor_of_the_wrong_kind_is_refused(method, name, C):
+    """The message says what came and which kind is wanted, and names a compressor that would do."""
+    with pytest.raises(ConfigError) as caught:
+        method(**{name: C})
+    message = str(caught.value)
+    assert method.__name__ in message and name in message and repr(C) in message
+    assert ("unbiased" if name == "Q" else "contractive") in message
+    table = vars(compressors)
+    candidates = [f"Shrunk({C!r})", "RandK(k=0.01)", "Natural()", "TopK(k=0.01)", "Sign()", "Identity()"]
+    remedies = [eval(text, dict(table)) for text in candidates if text in message]
+    assert remedies
+    for remedy in remedies:
+        method(**{name: remedy})
+
+
+@pytest.mark.parametrize("C", ["randk", 3, RandK, None], ids=repr)
+@pytest.mark.parametrize(
+    ("method", "name"), [(DCGD, "Q"), (DIANA, "Q"), (MARINA, "Q"), (EF14, "C"), (EF21, "C")]
+)
+def test_what_is_no_compressor_is_refused(method, name, C):
+    kind, remedy = ("unbiased", "RandK") if name == "Q" else ("contractive", "TopK")
+    with pytest.raises(
+        ConfigError, match=rf"{method.__name__} needs {name} .*{kind}.*given .*{remedy}\(k=0\.01\)"
+    ):
+        method(**{name: C})
+
+
+@pytest.mark.parametrize("method", [DCGD, DIANA, MARINA, EF14, EF21])
+def test_the_broadcast_is_lossless_or_rounded_never_compressed(method):
+    C = {"Q": RandK(2)} if method in (DCGD, DIANA, MARINA) else {"C": TopK(2)}
+    for wrong in (RandK(2), TopK(2), PermK()):
+        with pytest.raises(ConfigError, match=r"down.*sparse"):
+            method(**C, down=wrong)
+    with pytest.raises(ConfigError, match=r"sync.*identity"):
+        MARINA(RandK(2), sync=RandK(2))
+
+
+BAD_STEPS = [0, -1.0, float("nan"), True, "theroy", "theory*", "theory*0", "theory*-1", "theory*x", "", None]
+
+
+@pytest.mark.parametrize("gamma", BAD_STEPS, ids=repr)
+@pytest.mark.parametrize("method", ONE_OF_EACH, ids=lambda m: type(m).__name__)
+def test_a_step_that_is_none_is_refused(method, gamma):
+    step = method.steps[0]
+    with pytest.raises(ConfigError, match=rf"{step}.*theory"):
+        replace(method, **{step: gamma})
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "value"),
+    [
+        (MARINA(PermK()), "p", 0.0),
+        (MARINA(PermK()), "p", 1.5),
+        (MARINA(PermK()), "p", float("nan")),
+        (MARINA(PermK()), "p", "theory"),
+        (DIANA(RandK(2)), "alpha", 0.0),
+        (DIANA(RandK(2)), "alpha", -0.5),
+        (DIANA(RandK(2)), "alpha", float("nan")),
+        (DIANA(RandK(2)), "alpha", "theory"),
+        (AGD(), "mu", -1.0),
+        (AGD(), "mu", "theory*x"),
+        (GD(), "values", "f5"),
+        (AGD(), "values", "f5"),
+    ],
+    ids=lambda v: type(v).__name__ if hasattr(v, "paper") else repr(v),
+)
+def test_other_parameters_are_checked_too(method, name, value):
+    """At once, by a message that names the parameter, and not in the middle of a run."""
+    with pytest.raises(ConfigError, match=name if name != "values" else "value format"):
+        replace(method, **{name: value})
+
+
+@pytest.mark.parametrize("method", ONE_OF_EACH, ids=repr)
+def test_a_method_is_its_repr(method):
+    """eval(repr(m)) == m, and records on the state side hold arrays and numbers only."""
+    assert eval(repr(method), vars(compressors) | {type(method).__name__: type(method)}) == method
+    loop = start(method, Entropy(), 4)
+    loop.step(0)
+    for state in (loop.replica, loop.server, *loop.workers.values()):
+        assert all(isinstance(getattr(state, f.name), np.ndarray | float | int) for f in fields(state))

@@ -1,0 +1,559 @@
+"""Perturbed SGD and PowerSGD.  Tolerances are those of test_methods.py; "exact" is bit for bit.
+
+Correspondence of rounds.  Perturbed SGD's resets are rounds of their own, so its paper's step t is our round
+t + the number of resets before it, and the transcription counts such exchanges.  PowerSGD's step t is our
+rounds 2t and 2t+1, and its first Q is drawn with the key of round 0.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from math import inf, sqrt
+
+import numpy as np
+import pytest
+
+import mpicomp
+from mpicomp.base.errors import ConfigError
+from mpicomp.compressors import (
+    HardThreshold,
+    Identity,
+    Natural,
+    RandK,
+    RankR,
+    Shrunk,
+    Sign,
+    Sparse,
+    TopK,
+)
+from mpicomp.config import from_json, parse_method, to_json, to_text
+from mpicomp.keys import Key
+from mpicomp.methods import EF14, EF21, EFSGD, PerturbedSGD, PowerSGD
+from mpicomp.problems import Noisy, Problem, Quadratics, Saddle
+from tests.reference.gd import gd
+from tests.reference.perturbed_sgd import perturbed_sgd
+from tests.reference.powersgd import powersgd
+from tests.support.trajectories import (
+    CONTRACTIVE,
+    EIGHTH,
+    PLACES,
+    ROUNDS,
+    WHOLE,
+    Entropy,
+    Squares,
+    assert_close,
+    assert_equal,
+    codec,
+    every_place,
+    grad_norm_sq,
+    gradients,
+    integers,
+    mean_gradient,
+    rounding,
+    squares,
+    start,
+    trajectory,
+)
+
+SHARED = Shrunk(RandK(3, mask="shared", values="f8"))
+RESETS = [(None, None), (5, None), (None, 0.4), (7, 0.4)]
+
+
+def noise(method: PerturbedSGD, seed: int, n: int, d: int):
+    """xi of round k: what all ranks draw alike."""
+    return lambda k: method.r * Key(seed, k, None, n).shared("perturbed_sgd").normals(d) / sqrt(d)
+
+
+def on_batches(problem: Problem, n: int, batch: int, seed: int, rounds_a_step: int = 1) -> list:
+    """For each worker, (step, x) -> its gradient at x on the batch of that step."""
+
+    def gradient(i):
+        f = problem.objective(i, n)
+        return lambda t, x: f.batch_grad(x, batch, Key(seed, rounds_a_step * t, i, n).private("batch"))
+
+    return [gradient(i) for i in range(n)]
+
+
+def on_everything(problem: Problem, n: int) -> list:
+    return [lambda t, x, g=g: g(x) for g in gradients(problem, n)]
+
+
+# --- perturbed SGD and its transcription ---
+
+
+@pytest.mark.parametrize(("I_reset", "R"), RESETS, ids=repr)
+@pytest.mark.parametrize("C", CONTRACTIVE, ids=repr)
+def test_perturbed_sgd_is_its_transcription(C, I_reset, R):
+    """Section 5.5.  Errors travel in f4 where C's values do."""
+    problem, n = PLACES[0]
+    dense = Identity("f8" if rounding(C) == 1e-12 else "f4")
+    method = PerturbedSGD(C, eta=0.2, r=0.1, I_reset=I_reset, R=R, dense=dense)
+    assert_transcribed(method, problem, n, on_everything(problem, n))
+
+
+@every_place
+def test_perturbed_sgd_is_its_transcription_everywhere(problem, n):
+    method = PerturbedSGD(TopK(2, values="f8"), eta=0.1, r=0.1, I_reset=9, R=0.3, dense=WHOLE)
+    assert_transcribed(method, problem, n, on_everything(problem, n))
+
+
+def test_perturbed_sgd_is_its_transcription_on_batches():
+    """The gradients' noise is a worker's own, the perturbation all workers'."""
+    problem, n = Noisy(Quadratics(d=13, noise=0.5, lam=0.01), 0.5), 5
+    method = PerturbedSGD(TopK(3, values="f8"), eta=0.1, r=0.1, I_reset=9, dense=WHOLE, batch=4)
+    assert_transcribed(method, problem, n, on_batches(problem, n, 4, seed=21))
+
+
+def assert_transcribed(method: PerturbedSGD, problem: Problem, n: int, grads: list) -> None:
+    loop = start(method, problem, n, seed=21)
+    dense, d = codec(method.dense, 21, n), problem.dimension()
+    wanted, resets = perturbed_sgd(
+        grads,
+        problem.x0(),
+        method.eta,
+        noise(method, 21, n, d),
+        codec(method.C, 21, n),
+        lambda v: dense(0, 0, v),
+        method.I_reset or inf,
+        method.R or inf,
+        ROUNDS,
+    )
+    assert_close(trajectory(loop, ROUNDS), wanted, rounding(method))
+    assert 0 < sum(resets) < ROUNDS / 2 or method.I_reset is method.R is None
+
+
+# --- its identities ---
+
+
+@pytest.mark.parametrize(
+    "C", [WHOLE, Sparse(), TopK(8, values="f8"), Shrunk(RandK(8, values="f8"))], ids=repr
+)
+@pytest.mark.parametrize("I_reset", [None, 3])
+def test_without_compression_and_noise_it_is_gd(C, I_reset):
+    """Exact.  Section 5.5: lossless C, r = 0 => SGD; a reset then moves nothing."""
+    problem = integers(4, 8)
+    method = PerturbedSGD(C, eta=EIGHTH, r=0, I_reset=I_reset, dense=WHOLE)
+    iterates = trajectory(start(method, problem, 4), 8)
+    wanted = gd(gradients(problem, 4), problem.x0(), EIGHTH, 8)
+    if I_reset is None:
+        assert_equal(iterates, wanted)
+    else:  # rounds 3 and 7 are resets
+        assert_equal(iterates, [*wanted[:4], *wanted[3:7], wanted[6]])
+
+
+def test_without_compression_and_noise_it_is_sgd_on_batches():
+    """To rounding; the batches are those that its key names."""
+    problem, n, x = Noisy(Quadratics(d=13, noise=0.5, lam=0.01), 0.5), 4, Quadratics(d=13).x0()
+    wanted = [x]
+    for k in range(60):
+        x = x - 0.1 * np.mean([g(k, x) for g in on_batches(problem, n, 3, seed=2)], axis=0)
+        wanted.append(x)
+    loop = start(PerturbedSGD(WHOLE, eta=0.1, r=0, batch=3), problem, n, seed=2)
+    assert_close(trajectory(loop, 60), wanted, 1e-12)
+
+
+@pytest.mark.parametrize("C", CONTRACTIVE, ids=repr)
+def test_without_noise_and_resets_it_is_ef_sgd(C):
+    """Exact, on batches."""
+    problem = Noisy(Quadratics(d=12, noise=0.5, lam=0.01), 0.5)
+    methods = [PerturbedSGD(C, eta=0.1, r=0, batch=3), EFSGD(C, gamma=0.1, batch=3)]
+    assert_equal(*(trajectory(start(m, problem, 4, seed=6), 30) for m in methods))
+
+
+@pytest.mark.parametrize("C", [TopK(3, values="f8"), TopK(1, values="f8")], ids=repr)
+@pytest.mark.parametrize(("I_reset", "R"), [(None, None), (2, None), (None, 3.0)], ids=repr)
+def test_the_virtual_iterate(C, I_reset, R):
+    """Exact.  Section 5.5: x - eta mean e = x_0 - eta sum s, also across resets, which do not move it."""
+    problem = integers(4, 8)
+    loop = start(PerturbedSGD(C, eta=EIGHTH, r=0, I_reset=I_reset, R=R, dense=WHOLE), problem, 4)
+    virtual, resets = problem.x0(), 0
+    for k in range(8):
+        reset = loop.method._resets(loop.replica)
+        if not reset:
+            virtual -= EIGHTH * mean_gradient(problem, 4, loop.replica.x)
+        loop.step(k)
+        errors = [w.e for w in loop.workers.values()]
+        assert np.array_equal(loop.replica.x - EIGHTH * np.mean(errors, axis=0), virtual)
+        assert np.any(errors) != reset  # a reset leaves nothing, a step something
+        resets += reset
+    assert (resets > 0) == (I_reset is not None or R is not None)
+
+
+@pytest.mark.parametrize("dense", [Identity(), Identity("f8"), Identity("bf16")], ids=repr)
+@pytest.mark.parametrize("C", CONTRACTIVE, ids=repr)
+def test_the_virtual_iterate_for_every_compressor(C, dense):
+    """The same to rounding with noise, x_0 - eta sum (s + xi): what ``dense`` rounds off stays in e_i."""
+    problem, n = Entropy(), 4
+    loop = start(PerturbedSGD(C, eta=0.2, r=0.3, I_reset=6, dense=dense), problem, n, seed=5)
+    xi, virtual = noise(loop.method, 5, n, 12), problem.x0()
+    scale = np.abs(virtual).max()
+    for k in range(ROUNDS):
+        if k % 7 != 6:
+            virtual -= 0.2 * (mean_gradient(problem, n, loop.replica.x) + xi(k))
+        loop.step(k)
+        errors = np.array([w.e for w in loop.workers.values()])
+        scale = max(scale, np.abs(loop.replica.x).max(), np.abs(errors).max())
+        assert np.abs(loop.replica.x - 0.2 * errors.mean(axis=0) - virtual).max() <= 1e-15 * (k + 10) * scale
+
+
+def test_resets_come_after_so_many_steps_or_so_far():
+    """I_reset steps after the last one, or once x is R away from where it was then, whichever is first."""
+    loop = start(PerturbedSGD(TopK(2), eta=0.2, r=0.1, I_reset=6, R=0.2), Entropy(), 4)
+    anchor, age, by_age, by_distance = loop.replica.x.copy(), 0, 0, 0
+    for k in range(120):
+        far = np.linalg.norm(loop.replica.x - anchor) >= 0.2
+        wanted = far or age >= 6
+        before = loop.ledger.up_bytes
+        loop.step(k)
+        # A length, then 12 values or two and their code: a byte says which 2 of 12.
+        assert loop.ledger.up_bytes - before == 4 * (1 + (48 if wanted else 8 + 1))
+        by_age, by_distance = by_age + (wanted and not far), by_distance + far
+        age = 0 if wanted else age + 1
+        anchor = loop.replica.x.copy() if wanted else anchor
+        assert loop.replica.age == age
+        assert np.array_equal(loop.replica.anchor, anchor)
+    assert by_age > 2 and by_distance > 2
+
+
+def test_a_reset_asks_for_no_gradient():
+    loop = start(PerturbedSGD(TopK(2), eta=0.2, r=0.1, I_reset=4), Entropy(), 2)
+    trajectory(loop, 10)
+    assert [f.meter.epochs for f in loop.objectives.values()] == [8, 8]
+
+
+def test_the_paper_s_count_has_the_resets():
+    loop = start(PerturbedSGD(TopK(2, values="f8"), eta=0.2, r=0.1, I_reset=4), Entropy(), 2)
+    trajectory(loop, 10)
+    assert loop.ledger.paper_bits_up == 2 * 32 * (8 * 2 + 2 * 12)
+
+
+def test_the_noise_costs_no_bytes_and_is_the_same_on_all_workers():
+    quiet, loud = (start(PerturbedSGD(RankR(1, 3), eta=0.1, r=r), Entropy(), 4) for r in (0, 3.0))
+    for loop in (quiet, loud):
+        trajectory(loop, 12)
+    assert np.array_equal(quiet.ledger.up, loud.ledger.up)
+    assert not np.array_equal(quiet.replica.x, loud.replica.x)
+    problem = squares(4, 6, seed=1, identical=True)
+    loop = start(PerturbedSGD(TopK(2), eta=0.1, r=1.0), problem, 4)
+    trajectory(loop, 12)
+    assert len({w.e.tobytes() for w in loop.workers.values()}) == 1
+
+
+def test_the_noise_has_the_stated_size_and_is_new_every_round():
+    """x moves by -eta xi where there is no gradient.  |xi|^2 / r^2 is chi-square of 6 degrees over 6: its
+    mean over 3000 rounds within six standard deviations, and so each coordinate's mean and correlations."""
+    flat = Squares(np.zeros((1, 6, 6)), np.zeros((1, 6)), np.zeros(6))
+    iterates = trajectory(start(PerturbedSGD(WHOLE, eta=0.5, r=2.0), flat, 1), 3000)
+    xi = np.diff(iterates, axis=0) / -0.5 / 2.0 * sqrt(6)
+    T = len(xi)
+    assert abs(np.mean(np.sum(xi**2, axis=1)) / 6 - 1) < 6 * sqrt(2 / 6 / T)
+    assert np.abs(xi.mean(axis=0)).max() < 6 / sqrt(T)
+    assert np.abs(xi[1:].T @ xi[:-1] / T).max() < 6 / sqrt(T)
+
+
+# --- one mask for all ---
+
+
+@pytest.mark.parametrize(("k", "d"), [(3, 12), (5, 12), (1, 7), (0.3, 13), (12, 12)])
+@pytest.mark.parametrize("layout", ["uniform", "block"])
+def test_a_shrunk_randk_is_unscaled(k, d, layout):
+    """Section 5.5: the kept coordinates as they are, to the rounding of (k/d)(d/k); alpha = k/d."""
+    U = RandK(k, layout, "f8", mask="shared")
+    x = np.random.default_rng(d).normal(size=d)
+    count = U.max_count(d, 1)
+    assert Shrunk(U).alpha(d, 1) == pytest.approx(count / d, rel=1e-15)
+    for t in range(10):
+        key = Key(3, t, 0, 4)
+        value = Shrunk(U).decompress(Shrunk(U).compress(x, key), d, key)
+        kept = value != 0
+        assert kept.sum() == count
+        np.testing.assert_allclose(value[kept], x[kept], rtol=4e-16, atol=0)
+        assert np.array_equal(kept, Shrunk(U).decompress(Shrunk(U).compress(x, key.of(3)), d, key.of(3)) != 0)
+
+
+def test_with_one_mask_workers_are_as_one():
+    """Linear and the same everywhere, so that heterogeneity plays no part: the run is that of the mean f
+    on one worker with the same draws.  TopK's is not."""
+    problem, n = squares(4, 8, seed=9), 4
+    alone = Squares(problem.A.mean(axis=0)[None], problem.b.mean(axis=0)[None], problem.start)
+    for C, alike in ((SHARED, True), (TopK(3, values="f8"), False)):
+        method = PerturbedSGD(C, eta=0.1, r=0.1)
+        many = trajectory(start(method, problem, n, seed=4), 100)
+        one = trajectory(start(method, alone, 1, seed=4), 100)
+        difference = np.abs(np.subtract(many, one)).max() / np.abs(many).max()
+        assert difference < 1e-12 if alike else difference > 1e-3
+
+
+# --- the saddle ---
+
+ESCAPING = [TopK(2), Shrunk(RandK(2, mask="shared")), Shrunk(RandK(2)), Sign(), RankR(1, 2), WHOLE]
+QUIET = [TopK(2), SHARED, Sign(), TopK(1, values="f8"), WHOLE]
+
+
+@pytest.mark.parametrize("C", QUIET, ids=repr)
+@pytest.mark.parametrize("I_reset", [None, 5])
+def test_without_noise_it_stays_at_a_saddle_for_ever(C, I_reset):
+    """Exact.  Section 5.5, and workers whose gradients cancel there without being 0."""
+    problem = Saddle(d=6, noise=0.5)
+    loop = start(PerturbedSGD(C, eta=0.1, r=0, I_reset=I_reset), problem, 4)
+    assert np.any([g(problem.x0()) for g in gradients(problem, 4)])
+    assert not np.any(trajectory(loop, 300))
+
+
+@pytest.mark.parametrize("C", ESCAPING, ids=repr)
+def test_with_noise_it_escapes_to_a_minimum(C):
+    """Section 5.5: r > 0 escapes to x_2 = -1 or 1, and over the seeds to both; f is -1/4 there."""
+    ends = []
+    method = PerturbedSGD(C, eta=0.1, r=0.01, I_reset=40, R=0.5)
+    for seed in range(6):
+        run = mpicomp.run(method, Saddle(d=6), workers=2, rounds=200, every=200, seed=seed)
+        assert run.rows[0].f == 0
+        assert run.rows[-1].f < -0.2499
+        assert np.abs(np.abs(run.x) - (np.arange(6) == 1)).max() < 0.05
+        ends.append(run.x[1] > 0)
+    assert len(set(ends)) == 2
+
+
+# --- what it refuses ---
+
+
+@pytest.mark.parametrize("C", [RandK(2), Natural(), HardThreshold(0.1)], ids=repr)
+def test_a_compressor_of_the_wrong_kind_is_refused(C):
+    with pytest.raises(
+        ConfigError, match=r"PerturbedSGD needs C to be contractive.*TopK\(k=0\.01\) would do"
+    ):
+        PerturbedSGD(C, eta=0.1, r=0.1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"r": -0.1},
+        {"r": inf},
+        {"r": "theory"},
+        {"I_reset": 0},
+        {"I_reset": 2.5},
+        {"I_reset": "theory"},
+        {"R": 0},
+        {"R": float("nan")},
+        {"R": "far"},
+        {"batch": 0},
+        {"batch": 1.5},
+    ],
+    ids=repr,
+)
+def test_parameters_out_of_range_are_refused(wrong):
+    with pytest.raises(ConfigError, match=rf"^{next(iter(wrong))}=.*allowed"):
+        PerturbedSGD(TopK(2), **{"eta": 0.1, "r": 0.1, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [(PerturbedSGD(TopK(2), eta="theory", r=0.1), "eta"), (PowerSGD(1, 3, gamma="theory*2"), "gamma")],
+)
+def test_there_is_no_theory_s_step(method, name):
+    with pytest.raises(ConfigError, match=f"give {name} as a number"):
+        start(method, Entropy(), 4)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        PerturbedSGD(SHARED, eta=0.1, r=0.1),
+        PerturbedSGD(TopK(2), eta=0.1, r=0, I_reset=5, R=0.1, batch=0.5),
+        PowerSGD(2, 3, gamma=0.1),
+    ],
+    ids=repr,
+)
+def test_a_method_as_it_is_run_reads_back_from_text_and_json(method):
+    """Resolved, as a run's record has it, never-resets included."""
+    resolved = start(method, Entropy(), 4).method
+    assert resolved == method == parse_method(to_text(resolved)) == parse_method(repr(resolved))
+    assert from_json("method", json.loads(json.dumps(to_json(resolved)))) == method
+
+
+# --- PowerSGD ---
+
+
+def first(r: int, rows: int, d: int, seed: int, n: int) -> np.ndarray:
+    return Key(seed, 0, None, n).shared("powersgd").normals(d // rows * r).reshape(-1, r)
+
+
+SHAPES = [(1, 3), (2, 3), (1, 4), (2, 6), (1, 1), (3, 12)]
+
+
+@pytest.mark.parametrize(("r", "rows"), SHAPES)
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_powersgd_is_its_transcription(r, rows, momentum):
+    problem, n = Entropy(), 4
+    method = PowerSGD(r, rows, gamma=0.3 - 0.5 * momentum, values="f8", momentum=momentum)
+    assert_powersgd(method, problem, n, on_everything(problem, n))
+
+
+def test_powersgd_is_its_transcription_on_batches():
+    problem, n = Noisy(Quadratics(d=20, noise=0.5, lam=0.01), 0.5), 5
+    method = PowerSGD(2, 5, gamma=0.3, values="f8", batch=4)
+    assert_powersgd(method, problem, n, on_batches(problem, n, 4, seed=22, rounds_a_step=2))
+
+
+def assert_powersgd(method: PowerSGD, problem: Problem, n: int, grads: list) -> None:
+    """x and e_i after every step; in between, x has not moved and e_i is in M_i."""
+    loop = start(method, problem, n, seed=22)
+    r = loop.replica.Q.shape[1]
+    Q = first(r, method.rows, problem.dimension(), 22, n)
+    wanted, errors = powersgd(grads, problem.x0(), method.gamma, method.rows, Q, ROUNDS // 2, method.momentum)
+    iterates = [loop.x.copy()]
+    for t in range(ROUNDS // 2):
+        loop.step(2 * t)
+        assert np.array_equal(loop.x, iterates[-1])
+        assert not any(w.e.any() for w in loop.workers.values())
+        loop.step(2 * t + 1)
+        iterates.append(loop.x.copy())
+        if t < 10:  # later the mean M_i is much smaller than they are, and P far less exact than x
+            for w, e in zip(loop.workers.values(), errors[t + 1], strict=True):
+                np.testing.assert_allclose(w.e, e.ravel(), rtol=0, atol=1e-12)
+    assert_close(iterates, wanted, 1e-12)
+
+
+@pytest.mark.parametrize(("r", "rows"), [(3, 3), (3, 4), (9, 4), (1, 1), (1, 12), (2, 6)])
+def test_powersgd_of_full_rank_is_gd(r, rows):
+    """To rounding: P P' is the identity where r is the number of rows, and P spans the range of the mean
+    matrix where it is that of its columns."""
+    problem, n = Entropy(), 4
+    iterates = trajectory(start(PowerSGD(r, rows, gamma=0.5, values="f8"), problem, n), 100)
+    assert_close(iterates[::2], gd(gradients(problem, n), problem.x0(), 0.5, 50), 1e-12)
+
+
+@pytest.mark.parametrize("momentum", [0.1, 0.9])
+def test_powersgd_of_full_rank_with_momentum(momentum):
+    """To rounding: m = λ m + grad f(x);  x -= gamma (grad f(x) + m)."""
+    problem, n = Entropy(), 4
+    method = PowerSGD(3, 3, gamma=0.05, values="f8", momentum=momentum)
+    x, m = problem.x0(), 0.0
+    wanted = [x]
+    for _ in range(50):
+        g = mean_gradient(problem, n, x)
+        m = momentum * m + g
+        x = x - 0.05 * (g + m)
+        wanted.append(x)
+    assert_close(trajectory(start(method, problem, n), 100)[::2], wanted, 1e-12)
+
+
+def test_powersgd_resumes_with_its_momentum(tmp_path):
+    method, problem = PowerSGD(1, 3, gamma=0.1, momentum=0.5), Entropy()
+    whole = mpicomp.run(method, problem, workers=4, rounds=20)
+    mpicomp.run(method, problem, workers=4, rounds=11, out=tmp_path / "run")
+    resumed = mpicomp.run(method, problem, workers=4, rounds=20, out=tmp_path / "run", resume=True)
+    assert resumed.iterates_sha256 == whole.iterates_sha256
+    without = mpicomp.run(replace(method, momentum=0.0), problem, workers=4, rounds=20)
+    assert whole.iterates_sha256 != without.iterates_sha256
+
+
+@pytest.mark.parametrize("momentum", [-0.1, 1, 1.5, float("nan"), True, "0.9", None])
+def test_what_is_no_momentum_is_refused(momentum):
+    with pytest.raises(ConfigError, match=r"momentum=.*from 0"):
+        PowerSGD(1, 3, gamma=0.1, momentum=momentum)
+
+
+@pytest.mark.parametrize("values", ["f8", "f4", "bf16"])
+@pytest.mark.parametrize(("r", "rows"), SHAPES)
+def test_the_virtual_iterate_of_powersgd(r, rows, values):
+    """x - gamma mean e_i = x_0 - gamma sum mean s_i to rounding, whatever the factors are rounded to."""
+    problem, n = Entropy(), 4
+    loop = start(PowerSGD(r, rows, gamma=0.3, values=values), problem, n, seed=5)
+    virtual, scale = problem.x0(), 1.0
+    for t in range(ROUNDS):
+        virtual -= 0.3 * mean_gradient(problem, n, loop.x)
+        loop.step(2 * t)
+        loop.step(2 * t + 1)
+        errors = np.array([w.e for w in loop.workers.values()])
+        scale = max(scale, np.abs(loop.x).max(), np.abs(errors).max())
+        assert np.abs(loop.x - 0.3 * errors.mean(axis=0) - virtual).max() <= 1e-15 * (t + 10) * scale
+
+
+def test_with_powersgd_workers_are_as_one():
+    """P is common and Q' = P' mean M_i, so heterogeneity plays no part: to rounding, the mean f on one."""
+    problem, n = squares(4, 8, seed=9), 4
+    alone = Squares(problem.A.mean(axis=0)[None], problem.b.mean(axis=0)[None], problem.start)
+    method = PowerSGD(1, 4, gamma=0.2, values="f8")
+    one = trajectory(start(method, alone, 1, seed=4), 100)
+    assert_close(trajectory(start(method, problem, n, seed=4), 100), one, 1e-12)
+
+
+def test_powersgd_converges_where_ef14_with_the_same_rank_does_not():
+    """On heterogeneous quadratics: P P' is common to all workers, P_i P_i' is not."""
+    problem, n = squares(4, 8, seed=9), 4
+
+    def final(method, rounds):
+        iterates = trajectory(start(method, problem, n), rounds)[-50:]
+        return np.mean([grad_norm_sq(problem, n, x) for x in iterates])
+
+    assert final(PowerSGD(1, 4, gamma=0.2, values="f8"), 500) < 1e-20
+    assert final(EF21(RankR(1, 4), gamma="theory*4"), 500) < 1e-20
+    assert final(EF14(RankR(1, 4), gamma=0.2), 300) > 1e-6
+
+
+def test_the_errors_of_powersgd_stay_bounded():
+    """Also where gradients never vanish on the workers: e_i = (I - P P') M_i."""
+    loop = start(PowerSGD(1, 4, gamma=0.1), squares(4, 8, seed=9), 4)
+    sizes = []
+    for k in range(1000):
+        loop.step(k)
+        sizes += [np.abs(w.e).max() for w in loop.workers.values()] if k % 2 else []
+    assert max(sizes[-400:]) < max(sizes[:400])
+
+
+def test_lost_directions_are_drawn_anew():
+    """Where all gradients are 0, Q becomes 0; away from there it is full rank again, not at rest for ever."""
+    still = integers(2, 8, identical=True)
+    still = replace(still, b=still.A @ still.start)
+    loop = start(PowerSGD(2, 4, gamma=0.1, values="f8"), still, 2)
+    assert not np.ptp(trajectory(loop, 4), axis=0).any()
+    assert not loop.replica.P.any() and not loop.replica.Q.any()
+    loop.replica.x = still.start + 1
+    iterates = trajectory(loop, 20)[::2]
+    assert_close(iterates, gd(gradients(still, 2), still.start + 1, 0.1, 10), 1e-12)
+
+
+def test_the_bytes_of_powersgd():
+    """r (rows + columns) values a step, P's rows first."""
+    loop = start(PowerSGD(2, 3, gamma=0.1), Entropy(), 4)
+    lengths = []
+    for k in range(6):
+        before = loop.ledger.up_bytes
+        loop.step(k)
+        lengths.append(loop.ledger.up_bytes - before)
+    assert lengths == [4 * 2 * 3 * 4, 4 * 2 * 4 * 4] * 3
+    assert loop.ledger.paper_bits_up == 8 * loop.ledger.up_bytes
+
+
+def test_the_error_of_powersgd_is_counted_once_a_step():
+    loop = start(PowerSGD(1, 3, gamma=0.3), Entropy(), 4)
+    total = 0.0
+    for k in range(40):
+        loop.step(k)
+        if k % 2:
+            total += np.mean([np.sum(w.e**2) for w in loop.workers.values()])
+        assert np.mean([f.meter.error for f in loop.objectives.values()]) == pytest.approx(total, rel=1e-12)
+    assert total > 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"r": 0}, "r=0; allowed: a positive integer"),
+        ({"rows": -1}, "rows=-1; allowed: a positive integer"),
+        ({"values": "f5"}, "'f5'"),
+        ({"down": RandK(2)}, "down.*sparse"),
+        ({"batch": 0}, "batch=0"),
+    ],
+)
+def test_what_powersgd_refuses(wrong, match):
+    with pytest.raises(ConfigError, match=match):
+        PowerSGD(**{"r": 1, "rows": 3, "gamma": 0.1, **wrong})
+
+
+def test_rows_that_do_not_divide_d_are_refused():
+    with pytest.raises(ConfigError, match="rows=5 does not divide the dimension d=12; nearest: rows=4 or 6"):
+        start(PowerSGD(1, 5, gamma=0.1), Entropy(), 4)

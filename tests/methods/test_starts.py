@@ -1,0 +1,350 @@
+"""Where estimates and shifts begin: every start of every method that leaves it open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import mpicomp
+from mpicomp.base.errors import ConfigError
+from mpicomp.compressors import Identity, Natural, RandK, Shrunk, Sparse, TopK
+from mpicomp.methods import (
+    DASHA,
+    DASHAMVR,
+    DASHAPAGE,
+    DIANA,
+    EF21,
+    EF21P,
+    EF21SGD2M,
+    EF21SGDM,
+    GD,
+    MCM,
+    METHODS,
+    VRDIANA,
+    Artemis,
+    Dore,
+    EF21Plus,
+)
+from tests.reference.artemis import artemis
+from tests.reference.dasha import dasha
+from tests.reference.dashamvr import dashamvr
+from tests.reference.dashapage import dashapage
+from tests.reference.diana import diana
+from tests.reference.dore import dore
+from tests.reference.ef21 import ef21
+from tests.reference.ef21p import ef21p
+from tests.reference.ef21plus import ef21plus
+from tests.reference.ef21sgd2m import ef21sgd2m
+from tests.reference.ef21sgdm import ef21sgdm
+from tests.reference.mcm import mcm
+from tests.reference.vrdiana import vrdiana
+from tests.support.bidirectional import devices, in_rounds
+from tests.support.error_feedback import NOISY, sampler
+from tests.support.finite_sums import PLACES as SUMS
+from tests.support.finite_sums import batches, coins, workers
+from tests.support.trajectories import (
+    EIGHTH,
+    EXACT,
+    PLACES,
+    ROUNDS,
+    WHOLE,
+    Entropy,
+    assert_close,
+    assert_equal,
+    assert_mean,
+    beginning,
+    codec,
+    gradients,
+    integers,
+    rounding,
+    server_codec,
+    start,
+    trajectory,
+)
+
+SEED = 51
+ALL = ("zero", "gradient", "compressed")
+ESTIMATES = ALL[1:]
+all_starts = pytest.mark.parametrize("begin", ALL)
+estimates = pytest.mark.parametrize("begin", ESTIMATES)
+unbiased = pytest.mark.parametrize("Q", [RandK(3, values="f8"), Natural()], ids=repr)
+shrinking = pytest.mark.parametrize("C", [TopK(2, values="f8"), Shrunk(RandK(3))], ids=repr)
+in_places = pytest.mark.parametrize(("problem", "n"), PLACES[:2], ids=["d12-n4", "d13-n5"])
+DOWN = RandK(6, values="f8")
+
+# The default that the paper has, or that its authors' code has; 0 where the paper leaves it open.
+DEFAULTS = {
+    DIANA(RandK(3)): "zero",
+    VRDIANA(RandK(3), batch=None): "zero",
+    Dore(RandK(3), DOWN): "zero",
+    EF21P(TopK(3), RandK(3)): "zero",
+    Artemis(RandK(3), DOWN): "gradient",
+    MCM(RandK(3), DOWN): "gradient",
+    DASHA(RandK(3)): "gradient",
+    DASHAPAGE(RandK(3), batch=None): "gradient",
+    DASHAMVR(RandK(3), batch=None, b=0.5): "gradient",
+    EF21SGDM(TopK(3)): "gradient",
+    EF21SGD2M(TopK(3)): "gradient",
+    EF21(TopK(3)): "compressed",
+    EF21Plus(TopK(3)): "compressed",
+}
+STARTED = [replace(method, start=begin) for method in DEFAULTS for begin in method.starts]
+every_start = pytest.mark.parametrize("method", STARTED, ids=lambda m: f"{type(m).__name__}-{m.start}")
+
+
+# --- the transcriptions ---
+
+# What is sent for the start is round 0, and round k of a run is that of the paper at x^k.  From 0, DASHA and
+# its kin leave out the paper's first step, which goes nowhere.
+
+
+@in_places
+@unbiased
+@all_starts
+def test_dasha(problem, n, Q, begin):
+    loop = start(DASHA(Q, gamma="theory*4", a=0.3, start=begin), problem, n, SEED)
+    skipped = begin == "zero"
+    first, compress = beginning(begin, Q, SEED, n), codec(Q, SEED, n)
+    grads, gamma = gradients(problem, n), loop.method.gamma
+    wanted = dasha(grads, problem.x0(), gamma, 0.3, compress, ROUNDS + skipped, first)
+    assert np.array_equal(wanted[0], wanted[1]) == skipped
+    assert_close(trajectory(loop, ROUNDS), wanted[skipped:], rounding(loop.method))
+
+
+@pytest.mark.parametrize(("problem", "batch"), [(SUMS[0], 2), (SUMS[1], 1)], ids=["d12-n4", "d13-n5"])
+@unbiased
+@all_starts
+def test_dasha_on_batches(problem, batch, Q, begin):
+    n, x0, s = workers(problem), problem.x0(), batches(problem, SEED, batch)
+    skipped = begin == "zero"
+    first, compress, rounds = beginning(begin, Q, SEED, n), codec(Q, SEED, n), ROUNDS + skipped
+
+    loop = start(DASHAPAGE(Q, batch, gamma="theory*8", p=0.2, start=begin), problem, n, SEED)
+    coin, m = coins("dasha/coin", SEED, n, 0.2), loop.method
+    wanted = dashapage(gradients(problem, n), s, x0, m.gamma, m.a, compress, coin, rounds, first)
+    assert_close(trajectory(loop, ROUNDS), wanted[skipped:], rounding(m))
+
+    loop = start(DASHAMVR(Q, batch, b=0.4, gamma="theory*8", start=begin), problem, n, SEED)
+    m = loop.method
+    wanted = dashamvr(n, s, x0, m.gamma, m.a, 0.4, compress, rounds, first)
+    assert_close(trajectory(loop, ROUNDS), wanted[skipped:], rounding(m))
+
+
+@in_places
+@shrinking
+@estimates
+def test_ef21_and_ef21plus(problem, n, C, begin):
+    gamma, x0, grads = 0.3 / problem.constants(n).L_max, problem.x0(), gradients(problem, n)
+    first, compress = beginning(begin, C, SEED, n), codec(C, SEED, n)
+
+    loop = start(EF21(C, gamma=gamma, start=begin), problem, n, SEED)
+    wanted = ef21(grads, x0, gamma, compress, ROUNDS, first)
+    assert_close(trajectory(loop, ROUNDS), wanted, rounding(loop.method))
+
+    def fresh(i, k, v):
+        key = mpicomp.Key(SEED, k, i, n).named("fresh")
+        return C.decompress(C.compress(v, key), v.size, key)
+
+    loop = start(EF21Plus(C, gamma=gamma, start=begin), problem, n, SEED)
+    whole = first if begin == "gradient" else None
+    wanted, _ = ef21plus(grads, x0, gamma, compress, fresh, ROUNDS, whole)
+    assert_close(trajectory(loop, ROUNDS), wanted, rounding(loop.method))
+
+
+@pytest.mark.parametrize(("method", "reference"), [(EF21SGDM, ef21sgdm), (EF21SGD2M, ef21sgd2m)])
+@pytest.mark.parametrize("batch", [None, 2])
+@shrinking
+@estimates
+def test_ef21_with_momentum(method, reference, batch, C, begin):
+    n, gamma = 5, 0.1 / NOISY.constants(5).L_max
+    loop = start(method(C, gamma=gamma, eta=0.3, batch=batch, start=begin), NOISY, n, SEED)
+    sample, first = sampler(NOISY, n, batch, SEED), beginning(begin, C, SEED, n)
+    wanted = reference(n, sample, NOISY.x0(), gamma, 0.3, codec(C, SEED, n), ROUNDS, first)
+    assert_close(trajectory(loop, ROUNDS), wanted, rounding(loop.method))
+
+
+@in_places
+@unbiased
+@all_starts
+def test_diana(problem, n, Q, begin):
+    loop = start(DIANA(Q, gamma="theory*2", start=begin), problem, n, SEED)
+    first, compress, m = beginning(begin, Q, SEED, n), codec(Q, SEED, n), loop.method
+    wanted = diana(gradients(problem, n), problem.x0(), m.gamma, m.alpha, compress, ROUNDS, first)
+    assert_close(trajectory(loop, ROUNDS), wanted, rounding(m))
+
+
+@unbiased
+@all_starts
+def test_vrdiana(Q, begin):
+    problem, n = SUMS[0], 4
+    loop = start(VRDIANA(Q, 2, gamma="theory*4", p=0.2, start=begin), problem, n, SEED)
+    first, compress, m = beginning(begin, Q, SEED, n), codec(Q, SEED, n), loop.method
+    coin, s = coins("vrdiana/coin", SEED, n, 0.2), batches(problem, SEED, 2)
+    grads, x0 = gradients(problem, n), problem.x0()
+    iterates, _ = vrdiana(grads, s, x0, m.gamma, m.alpha, compress, coin, ROUNDS, first)
+    assert_close(trajectory(loop, ROUNDS), iterates, rounding(m))
+
+
+@in_places
+@unbiased
+@all_starts
+@pytest.mark.parametrize("p", [1.0, 0.6])
+def test_artemis(problem, n, Q, begin, p):
+    loop = start(Artemis(Q, DOWN, alpha_down=0.2, p=p, start=begin), problem, n, SEED)
+    m, first = loop.method, beginning(begin, Q, SEED, n)
+    way = codec(Q, SEED, n), server_codec(DOWN, SEED, n), devices(SEED, n, p)
+    grad, x0 = in_rounds(problem, n), problem.x0()
+    iterates, _ = artemis(grad, n, x0, m.gamma, m.alpha, 0.2, p, *way, ROUNDS, first)
+    assert_close(trajectory(loop, ROUNDS), iterates, rounding(Q))
+
+
+@in_places
+@unbiased
+@all_starts
+def test_mcm_dore_and_ef21p(problem, n, Q, begin):
+    grad, x0, first = in_rounds(problem, n), problem.x0(), beginning(begin, Q, SEED, n)
+    way = codec(Q, SEED, n), server_codec(DOWN, SEED, n)
+
+    loop = start(MCM(Q, DOWN, gamma="theory*4", start=begin), problem, n, SEED)
+    m = loop.method
+    models, _ = mcm(grad, n, x0, m.gamma, m.alpha, m.alpha_down, *way, ROUNDS, first)
+    assert_close(trajectory(loop, ROUNDS), models, rounding(Q))
+
+    loop = start(Dore(Q, DOWN, gamma="theory*2", start=begin), problem, n, SEED)
+    m = loop.method
+    iterates, _ = dore(grad, n, x0, m.gamma, m.alpha, m.beta, m.eta, *way, ROUNDS, first)
+    assert_close(trajectory(loop, ROUNDS), iterates, rounding(Q))
+
+    C, gamma = TopK(4, values="f8"), 0.1 / problem.constants(n).L_max
+    loop = start(EF21P(C, Q, gamma=gamma, start=begin), problem, n, SEED)
+    way = codec(Q, SEED, n), server_codec(C, SEED, n)
+    shifted, _ = ef21p(gradients(problem, n), x0, gamma, loop.method.beta, *way, ROUNDS, first)
+    assert_close(trajectory(loop, ROUNDS), shifted, rounding(Q))
+
+
+# --- which there are ---
+
+
+def test_every_method_with_a_start_is_here():
+    assert {type(m) for m in DEFAULTS} == {m for m in METHODS.values() if m.starts}
+
+
+@pytest.mark.parametrize("method", DEFAULTS, ids=lambda m: type(m).__name__)
+def test_the_default(method):
+    assert method.start == DEFAULTS[method]
+
+
+@pytest.mark.parametrize("method", DEFAULTS, ids=lambda m: type(m).__name__)
+def test_the_starts_differ(method):
+    """Each start that is offered is a run of its own."""
+    runs = [trajectory(start(replace(method, start=begin), Entropy(), 4), 5) for begin in method.starts]
+    for i, one in enumerate(runs):
+        assert not any(np.array_equal(one, other) for other in runs[:i])
+
+
+@pytest.mark.parametrize("method", [EF21, EF21Plus, EF21SGDM, EF21SGD2M])
+def test_the_kin_of_ef21_do_not_start_from_zero(method):
+    with pytest.raises(ConfigError, match=rf"start='zero': {method.__name__} .* allowed: 'gradient', 'compr"):
+        method(TopK(2), start="zero")
+
+
+def test_from_zero_ef21_would_lose_a_round():
+    """Exact: a step of length 0, and then what "compressed" is."""
+    problem, C = integers(4, 8), TopK(2, values="f8")
+
+    def zero(i, k, v):
+        return np.zeros_like(v)
+
+    wanted = ef21(gradients(problem, 4), problem.x0(), EIGHTH, codec(C, 0, 4), EXACT + 1, zero)
+    assert np.array_equal(wanted[0], wanted[1])
+    assert_equal(trajectory(start(EF21(C, gamma=EIGHTH), problem, 4), EXACT), wanted[1:])
+
+
+@pytest.mark.parametrize("method", DEFAULTS, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("begin", ["", "Gradient", "dense", None, 0])
+def test_no_other_start(method, begin):
+    with pytest.raises(ConfigError, match=r"start=.*; allowed: .*'gradient', 'compressed'"):
+        replace(method, start=begin)
+
+
+def test_artemis_without_memory_has_none_to_start():
+    """Exact.  alpha = 0 is Bi-QSGD, and h_i = 0, whatever the start."""
+    method = Artemis(RandK(3), DOWN, alpha=0, p=0.6)
+    runs = [trajectory(start(replace(method, start=begin), Entropy(), 4), 12) for begin in ALL]
+    assert_equal(runs[0], runs[1])
+    assert_equal(runs[0], runs[2])
+
+
+# --- what holds ---
+
+
+@every_start
+def test_the_mean_is_kept_from_round_0(method):
+    """g = mean g_i, or h = mean h_i, where the ranks or the server have it."""
+    loop = start(method, Entropy(), 4)
+    name = "g" if hasattr(loop.replica, "g") else "h"
+    held = loop.replica if hasattr(loop.replica, name) else loop.server
+    for k in range(12):
+        loop.step(k)
+        assert getattr(held, name).any()
+        assert_mean(getattr(held, name), loop, name)
+
+
+@every_start
+def test_round_0_begins_at_what_it_sends(method):
+    """grad f_i(x^0) in float32, or C_i(grad f_i(x^0)); from 0 it is a first step towards the latter."""
+    problem, n = Entropy(), 4
+    loop = start(method, problem, n, seed=3)
+    grads = [grad(problem.x0()) for grad in gradients(problem, n)]
+    loop.step(0)
+    C = getattr(method, "Q", None) or method.C
+    first = beginning(method.start, C, 3, n)
+    for i, w in loop.workers.items():
+        kept = w.g if hasattr(w, "g") else w.h
+        if method.start == "gradient":
+            assert np.array_equal(kept, np.float32(grads[i]))
+        elif method.start == "zero":
+            rate = loop.method.a if hasattr(method, "a") else getattr(loop.method, "alpha", None)
+            wanted = codec(C, 3, n)(i, 0, grads[i]) * (rate or loop.method.beta)
+            assert kept == pytest.approx(wanted, rel=1e-6)
+        elif not isinstance(method, EF21Plus):
+            assert np.array_equal(kept, first(i, 0, grads[i]))
+
+
+@every_start
+def test_the_ledger_has_what_the_start_sends(method):
+    """From the gradient 4 bytes a coordinate in round 0, else a message like all others."""
+    problem, n, d = Entropy(), 4, 12
+    loop = start(method, problem, n)
+    loop.step(0)
+    first, bits = loop.ledger.up.copy(), loop.ledger.paper_bits_up
+    loop.step(1)
+    second = loop.ledger.up - first
+    fields = 1 if isinstance(method, EF21Plus) else 0  # a byte says that nothing is handed back
+    if method.start == "gradient":
+        assert (first == Identity().nbytes(d) + fields).all() and Identity().nbytes(d) == 4 * d
+        assert bits == n * (32 * d + fields)
+        assert (second < first).all()
+    else:
+        assert (first == second).all()
+        assert 2 * bits == loop.ledger.paper_bits_up
+
+
+@every_start
+def test_without_compression_every_start_is_gd(method):
+    """Exact: float32 holds the first gradients.  DASHA from 0 sends all of it too, as a = 1."""
+    ways = {"Q": WHOLE, "C": WHOLE, "down": WHOLE}
+    given = {name: C for name, C in ways.items() if hasattr(method, name)}
+    if isinstance(given.get("down"), Identity) and not isinstance(method, Artemis | MCM | Dore):
+        given["down"] = Sparse()
+    if hasattr(method, "eta"):
+        given["eta"] = 1.0
+    if isinstance(method, Artemis | MCM | Dore | DIANA | VRDIANA):
+        given["alpha"] = 1.0
+    if isinstance(method, EF21P):
+        given["beta"] = 1.0
+    problem = integers(4, 8)
+    loop = start(replace(method, gamma=EIGHTH, **given), problem, 4)
+    assert_equal(trajectory(loop, EXACT), trajectory(start(GD(EIGHTH, values="f8"), problem, 4), EXACT))

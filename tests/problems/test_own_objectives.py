@@ -1,0 +1,201 @@
+"""Objectives of a user's own: the run's arrays are the run's, whatever an objective does with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import mpicomp
+from mpicomp import GD, MARINA, VRMARINA
+from mpicomp.base.errors import ConfigError
+from mpicomp.compressors import Identity, TopK
+from mpicomp.problems import Problem
+from mpicomp.problems.base import Objective
+from tests.support.launching import mpirun
+
+D = 6
+
+
+class Bowl(Objective):
+    """|x - a|²/2."""
+
+    samples = 4
+
+    def __init__(self, a):
+        self.a = a
+
+    def value(self, x):
+        return float(np.sum((x - self.a) ** 2) / 2)
+
+    def grad(self, x):
+        return x - self.a
+
+    def batch_grad(self, x, b, stream):
+        return self.grad(x)
+
+
+class ShrinksInValue(Bowl):
+    def value(self, x):
+        x *= 0.5
+        return super().value(x)
+
+
+class ShrinksInGrad(Bowl):
+    def grad(self, x):
+        x *= 0.5
+        return super().grad(x)
+
+
+class ShrinksInBatchGrad(Bowl):
+    def batch_grad(self, x, b, stream):
+        x -= self.a
+        return x
+
+
+class Sets(Bowl):
+    def value(self, x):
+        x[0] = 0.0
+        return super().value(x)
+
+
+class ChangesLater(Bowl):
+    """Changes the gradient that it has returned, whenever it is asked for a value."""
+
+    g = np.zeros(D)
+
+    def grad(self, x):
+        self.g = super().grad(x)
+        return self.g
+
+    def value(self, x):
+        self.g[:] = 0
+        return super().value(x)
+
+
+class TakesTurns(Bowl):
+    """Writes into one of two arrays in turn."""
+
+    def __init__(self, a):
+        super().__init__(a)
+        self.both, self.turn = [np.empty(D), np.empty(D)], 0
+
+    def grad(self, x):
+        self.turn = 1 - self.turn
+        return np.subtract(x, self.a, out=self.both[self.turn])
+
+
+class TakesTurnsInRows(TakesTurns):
+    """The same in the rows of one array, which others than the run may see: each is copied."""
+
+    def __init__(self, a):
+        super().__init__(a)
+        self.both = np.empty((100, D))
+
+    def grad(self, x):
+        self.turn += 1
+        np.subtract(x, self.a, out=self.both[self.turn])
+        self.both[: self.turn] = 0  # all that it has returned before
+        return self.both[self.turn]
+
+
+@dataclass(frozen=True)
+class Own(Problem):
+    kind: type
+
+    def dimension(self):
+        return D
+
+    def x0(self):
+        return np.linspace(1, 2, D)
+
+    def objective(self, i, n):
+        return self.kind(np.arange(D) + i)
+
+
+def run(kind, method, **options):
+    return mpicomp.run(method, Own(kind), workers=2, rounds=6, **{"every": 2, "seed": 1} | options)
+
+
+METHODS = [
+    GD(0.3, values="f8"),
+    MARINA(Identity("f8"), gamma=0.3, p=0.4),
+    VRMARINA(Identity("f8"), gamma=0.3, p=0.4, batch=2),
+    mpicomp.EF21(TopK(2), gamma=0.3),
+    mpicomp.AGD(gamma=0.3, mu=0.1),
+]
+
+
+@pytest.mark.parametrize("kind", [ShrinksInValue, ShrinksInGrad, Sets, ChangesLater, TakesTurns])
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
+def test_writing_into_an_array_of_the_runs_is_refused(kind, method):
+    with pytest.raises(ConfigError, match=rf"{kind.__name__} writes into x, or into a gradient.*copy"):
+        run(kind, method)
+
+
+def test_writing_into_x_for_a_batch_is_refused():
+    with pytest.raises(ConfigError, match="ShrinksInBatchGrad writes into x"):
+        run(ShrinksInBatchGrad, METHODS[2])
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
+def test_a_gradient_in_memory_that_others_hold_is_copied(method):
+    assert run(TakesTurnsInRows, method).iterates_sha256 == run(Bowl, method).iterates_sha256
+
+
+def test_observing_changes_nothing():
+    """Observed in every round or at the end alone, the iterates are the same."""
+    often, seldom = (run(Bowl, METHODS[0], every=every) for every in (1, 6))
+    assert often.iterates_sha256 == seldom.iterates_sha256
+
+
+def test_other_value_errors_are_the_objectives_own():
+    class Wrong(Bowl):
+        def value(self, x):
+            raise ValueError("shapes do not match")
+
+    with pytest.raises(ValueError, match="shapes do not match"):
+        run(Wrong, METHODS[0])
+
+
+def test_a_starting_point_stays_the_problems():
+    """Each run begins at a copy of the array that x0 returns, whatever becomes of its iterate."""
+    start = np.linspace(1, 2, D)
+
+    class Kept(Own):
+        def x0(self):
+            return start
+
+    first, again = (mpicomp.run(METHODS[0], Kept(Bowl), workers=2, rounds=6) for _ in range(2))
+    assert first.iterates_sha256 == again.iterates_sha256
+    assert (start == np.linspace(1, 2, D)).all() and not np.may_share_memory(first.x, start)
+
+
+@pytest.mark.parametrize("place", ["value", "grad"])
+def test_ranks_end_together_and_name_the_objective(place):
+    kind = {"value": "ShrinksInValue", "grad": "ShrinksInGrad"}[place]
+    code = f"from tests.problems.test_own_objectives import *; run({kind}, METHODS[0])"
+    done = mpirun(2, "-c", code)
+    assert done.returncode != 0
+    assert f"{kind} writes into x" in done.stderr
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).bits == 64, reason="no float is longer than 64 bits here")
+def test_floats_that_no_message_carries_are_refused():
+    class Long(Bowl):
+        def grad(self, x):
+            return super().grad(x).astype(np.longdouble)
+
+    class LongStart(Own):
+        def x0(self):
+            return np.zeros(D, np.longdouble)
+
+    with pytest.raises(
+        ConfigError, match=r"grad returned shape \(6,\), type float128; expected floats of at"
+    ):
+        run(Long, METHODS[0])
+    with pytest.raises(
+        ConfigError, match=r"x0 has shape \(6,\) and type float128; expected floats of at most"
+    ):
+        mpicomp.run(METHODS[0], LongStart(Bowl), workers=2)

@@ -1,0 +1,361 @@
+"""A run's record on disk: resuming from it, whole or damaged, and disks that refuse."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mpicomp import GD
+from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.compressors import PermK
+from mpicomp.experiment.tables import phases_table, summary_table
+from mpicomp.runtime.record import read_rows
+from mpicomp.transports.local import Local
+from tests.support.running import METHOD, PROBLEM, N, every_method, interrupted, outcome, run
+
+# --- resuming ---
+
+
+@every_method
+@pytest.mark.parametrize("seed", range(3))
+def test_resumed_runs_are_the_uninterrupted_one(method, seed, tmp_path):
+    """Bit for bit, interrupted twice at random rounds, once with a checkpoint in between."""
+    whole = run(method, rounds=40)
+    first, second = sorted(np.random.default_rng(seed).choice(np.arange(1, 40), 2, replace=False).tolist())
+    interrupted(first, method, out=tmp_path / "run", checkpoint_every=3)
+    interrupted(second, method, out=tmp_path / "run", resume=True, checkpoint_every=3)
+    last = run(method, out=tmp_path / "run", resume=True, checkpoint_every=3)
+    assert outcome(last) == outcome(whole)
+    assert read_rows(tmp_path / "run" / "rows.csv") == last.rows
+    assert last.rows[-1].seconds > 0
+
+
+def test_a_finished_run_resumed_is_as_it_was(tmp_path):
+    """Whether or not its last round is a regular one; and its rows and summary stay consistent."""
+    for rounds in (40, 35):
+        whole = run(rounds=rounds, out=tmp_path / str(rounds))
+        again = run(rounds=rounds, out=tmp_path / str(rounds), resume=True)
+        assert outcome(again) == outcome(whole)
+        assert again.summary()["rounds"] == rounds
+        assert read_rows(tmp_path / str(rounds) / "rows.csv") == whole.rows
+        # Of where its time went and what it sent the run before knows, not this one.
+        assert json.loads((tmp_path / str(rounds) / "summary.json").read_text()) == whole.summary()
+
+
+def test_a_finished_run_can_be_prolonged_and_says_since_when_it_has_counted(tmp_path):
+    first = run(rounds=25, out=tmp_path / "run")
+    last = run(rounds=40, out=tmp_path / "run", resume=True)
+    assert outcome(last) == outcome(run(rounds=40))
+    assert (first.resumed_after, last.resumed_after) == (0, 25)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary == last.summary()
+    assert phases_table(first.summary()).title == "Seconds by phase"
+    assert phases_table(summary).title == "Seconds by phase since it was resumed after round 25"
+    said = list(summary_table(summary | {"ranks": 2}).columns[1].cells)
+    assert any(text.endswith("from rank to rank since it was resumed after round 25") for text in said)
+
+
+def test_a_run_is_not_resumed_to_fewer_rounds_than_it_has_done(tmp_path):
+    run(rounds=25, out=tmp_path / "run")
+    with pytest.raises(RecordError, match=r"rounds=24, and the run in .* has done 25: ask for more"):
+        run(rounds=24, out=tmp_path / "run", resume=True)
+    assert run(rounds=25, out=tmp_path / "run", resume=True).rows[-1].round == 25
+
+
+def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path):
+    """Not stopped in order: the process is gone in the middle of round 18, checkpoints are at 5, 10, 15."""
+
+    class Killed(BaseException):
+        pass
+
+    def kill(round, row):
+        if round == 18:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(every=4, out=tmp_path / "run", checkpoint_every=5, progress=kill)
+    assert [row.round for row in read_rows(tmp_path / "run" / "rows.csv")] == [0, 4, 8, 12, 16]
+    last = run(every=4, out=tmp_path / "run", resume=True)
+    assert outcome(last) == outcome(run(every=4))
+
+
+def generations(folder):
+    return sorted(int(path.name.removeprefix("round-")) for path in (folder / "checkpoint").iterdir())
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """A run interrupted in round 30 with checkpoints every 10 rounds."""
+    interrupted(30, out=tmp_path / "run", checkpoint_every=10)
+    return tmp_path / "run"
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    path.write_bytes(content)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def remove(path):
+    path.unlink()
+
+
+DAMAGE = [
+    *[
+        (name, damage)
+        for name in ("part-0.npz", "manifest.json")
+        for damage in (flip, truncate, empty, remove)
+    ],
+    ("", shutil.rmtree),
+]
+
+
+def test_two_generations_are_kept(stopped):
+    assert generations(stopped) == [20, 30]
+    assert not list(stopped.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGE, ids=lambda v: getattr(v, "__name__", v))
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(name, damage, stopped):
+    damage(stopped / "checkpoint" / "round-30" / name)
+    started = []
+    last = run(out=stopped, resume=True, progress=lambda round, row: started.append(round))
+    assert started[0] == 21
+    assert outcome(last) == outcome(run())
+
+
+@pytest.mark.parametrize("damage", [flip, truncate, empty, remove])
+@pytest.mark.parametrize("name", ["part-0.npz", "manifest.json"])
+def test_without_a_sound_checkpoint_the_files_are_named(name, damage, stopped):
+    for round in (20, 30):
+        damage(stopped / "checkpoint" / f"round-{round}" / name)
+    rows = (stopped / "rows.csv").read_text()
+    with pytest.raises(RecordError) as caught:
+        run(out=stopped, resume=True)
+    named = f"round-30/{name}" if (name, damage) != ("manifest.json", remove) else "checkpoint"
+    assert named in str(caught.value)
+    assert (stopped / "rows.csv").read_text() == rows
+
+
+@pytest.mark.parametrize(
+    ("field", "changed"),
+    [
+        ("seed", {"seed": 4}),
+        ("workers", {"workers": 5, "transport": None}),
+        ("method.gamma", {"method": replace(METHOD, gamma=0.2)}),
+        ("method.p", {"method": replace(METHOD, gamma=0.1, p=0.3)}),
+        ("method.Q", {"method": replace(METHOD, gamma=0.1, Q=PermK("block"))}),
+        ("method", {"method": GD(0.1)}),
+        ("problem", {"problem": replace(PROBLEM, noise=0.5)}),
+    ],
+)
+def test_another_configuration_is_not_resumed(field, changed, tmp_path):
+    method = replace(METHOD, gamma=0.1)
+    run(method, rounds=20, out=tmp_path / "run")
+    before = (tmp_path / "run" / "rows.csv").read_text()
+    with pytest.raises(RecordError, match=rf"another run: {field} is .* there and .* here"):
+        run(**{"method": method, "out": tmp_path / "run", "resume": True} | changed)
+    assert (tmp_path / "run" / "rows.csv").read_text() == before
+    assert run(method, out=tmp_path / "run", resume=True).rows[-1].round == 40
+
+
+@pytest.mark.parametrize(("field", "changed"), [("workers", {"workers": 5}), ("seed", {"seed": 4})])
+def test_what_was_changed_is_named_and_not_what_follows_from_it(field, changed, tmp_path):
+    """A theory step follows from the number of workers; the message names that number."""
+    run(rounds=20, out=tmp_path / "run")
+    with pytest.raises(RecordError, match=rf"another run: {field} is"):
+        run(out=tmp_path / "run", resume=True, **changed)
+
+
+def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
+    run(out=tmp_path / "run")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    for options in ({}, {"seed": 9}):
+        with pytest.raises(RecordError, match="already holds a run"):
+            run(out=tmp_path / "run", **options)
+    assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+
+
+def test_there_must_be_something_to_resume(tmp_path):
+    with pytest.raises(RecordError, match="no run to resume"):
+        run(out=tmp_path / "run", resume=True)
+    with pytest.raises(ConfigError, match="out"):
+        run(resume=True)
+    with pytest.raises(ConfigError, match="out"):
+        run(checkpoint_every=5)
+    assert not (tmp_path / "run").exists()
+
+
+def test_resume_none_starts_continues_and_leaves_alone(tmp_path):
+    """The same call each time: nothing there, interrupted, finished."""
+    again = {"out": tmp_path / "run", "resume": None}
+    interrupted(17, **again)
+    assert outcome(run(**again)) == outcome(run())
+    assert outcome(run(**again)) == outcome(run())
+    with pytest.raises(RecordError, match="belongs to another run"):
+        run(seed=9, **again)
+    with pytest.raises(ConfigError, match="out"):
+        run(resume=None)
+
+
+def test_resume_none_begins_again_what_ended_before_its_first_checkpoint(tmp_path):
+    again = {"out": tmp_path / "run", "resume": None}
+    interrupted(17, out=tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoint")
+    with pytest.raises(RecordError, match="another configuration"):
+        run(seed=9, **again)
+    assert outcome(run(**again)) == outcome(run())
+    rows = (tmp_path / "run" / "rows.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in rows[1:]] == ["0", "10", "20", "30", "40"]
+
+
+def test_a_lost_table_is_missed_and_put_back_the_run_goes_on(stopped):
+    table = stopped / "rows.csv"
+    rows = table.read_bytes()
+    table.unlink()
+    with pytest.raises(RecordError, match=r"rows\.csv: No such file.*Put them back, or start in another"):
+        run(out=stopped, resume=True)
+    table.write_bytes(rows)
+    assert outcome(run(out=stopped, resume=True)) == outcome(run())
+
+
+@pytest.mark.parametrize("value", [-1, 2.5, "3"])
+def test_checkpoint_every_is_checked(value, tmp_path):
+    with pytest.raises(ConfigError, match="checkpoint_every"):
+        run(out=tmp_path / "run", checkpoint_every=value)
+
+
+def test_a_resume_that_is_refused_leaves_no_trace(tmp_path):
+    """Another seed, fewer rounds than were done, no rows, no sound checkpoint: every file is as before."""
+    folder = tmp_path / "run"
+    run(out=folder, rounds=20)
+
+    def files():
+        return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    before = files()
+    for changed in ({"seed": 4}, {"rounds": 10}, {"method": GD(0.1)}):
+        for resume in (True, None):
+            with pytest.raises(RecordError):
+                run(**{"out": folder, "resume": resume} | changed)
+            assert files() == before
+    for lost in ("rows.csv", "checkpoint/round-20/part-0.npz"):
+        (folder / lost).unlink()
+        with pytest.raises(RecordError):
+            run(out=folder, resume=True)
+        assert files() == {path: content for path, content in before.items() if path != folder / lost}
+        (folder / lost).write_bytes(before[folder / lost])
+    for expected in (1, 2):
+        run(out=folder, resume=True)
+        assert len(json.loads((folder / "run.json").read_text())["resumed"]) == expected
+
+
+# --- a disk that refuses ---
+
+
+@contextmanager
+def largest_file(nbytes):
+    """No file may grow beyond ``nbytes``: to who writes, a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    "place", ["file/run", "file", "x" * 300, "/proc/run", "/dev/null/run"], ids=lambda p: p[:20]
+)
+def test_a_folder_that_cannot_be_made_is_named(place, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordError) as caught:
+        run(out=tmp_path / place)
+    assert str(tmp_path / place) in str(caught.value)
+
+
+def test_a_table_that_cannot_be_written_is_named(tmp_path):
+    """The disk is full once run.json is there."""
+    folder = tmp_path / "run"
+    with ExitStack() as until_later:
+
+        class Full(Local):
+            def together(self, action):
+                result = super().together(action)
+                if (folder / "run.json").exists():
+                    until_later.enter_context(largest_file(10))
+                return result
+
+        with pytest.raises(RecordError, match=r"cannot write .*rows\.csv"):
+            run(out=folder, transport=Full(N))
+
+
+def test_rows_written_before_the_disk_was_full_are_kept(tmp_path):
+    whole = run(every=1, rounds=200)
+    with largest_file(4000), pytest.raises(RecordError, match=r"rows\.csv"):
+        run(every=1, rounds=200, out=tmp_path / "run")
+    kept = [replace(row, seconds=0.0) for row in read_rows(tmp_path / "run" / "rows.csv")]
+    assert len(kept) > 10
+    assert kept == outcome(whole)[-1][: len(kept)]
+
+
+def test_resuming_on_a_full_disk_loses_nothing(stopped):
+    """Neither the rows nor the checkpoints of before."""
+    rows = read_rows(stopped / "rows.csv")
+    with largest_file(100), pytest.raises(RecordError, match="cannot write"):
+        run(out=stopped, resume=True)
+    assert read_rows(stopped / "rows.csv")[:3] == rows[:3]
+    assert outcome(run(out=stopped, resume=True)) == outcome(run())
+
+
+@pytest.mark.parametrize("limit", [0, 300, 1500])
+def test_checkpoints_on_a_full_disk(limit, tmp_path):
+    """The part or the manifest cannot be written: the file is named, and no half of a generation counts."""
+    folder = tmp_path / "run"
+    with ExitStack() as until_later:
+
+        def fill(round, row):
+            if round == 15:
+                until_later.enter_context(largest_file(limit))
+
+        with pytest.raises(RecordError, match=r"cannot write .*/round-20/(part-0\.npz|manifest\.json)"):
+            run(every=100, out=folder, checkpoint_every=10, progress=fill)
+    assert not list(folder.rglob("*.tmp"))
+    started = []
+    last = run(every=100, out=folder, resume=True, progress=lambda round, row: started.append(round))
+    assert started[0] == 11
+    assert outcome(last) == outcome(run(every=100))
+
+
+def test_a_checkpoint_folder_that_cannot_be_made_is_named(tmp_path):
+    def obstruct(round, row):
+        if round == 1:
+            (tmp_path / "run" / "checkpoint").write_text("in the way")
+
+    with pytest.raises(RecordError, match="checkpoint"):
+        run(out=tmp_path / "run", progress=obstruct)
+
+
+def test_a_table_cut_off_anywhere_is_read_up_to_its_last_whole_line(tmp_path):
+    """Cut inside the last number too, which then still looks like one."""
+    run(out=tmp_path / "run")
+    path = tmp_path / "run" / "rows.csv"
+    content, rows = path.read_bytes(), read_rows(path)
+    last = content.rstrip(b"\n").rindex(b"\n") + 1
+    for end in range(last, len(content)):
+        path.write_bytes(content[:end])
+        assert read_rows(path) == rows[:-1], content[last:end]

@@ -1,0 +1,232 @@
+"""The run: its ledger, its rows, and when it ends."""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import count
+
+import numpy as np
+import pytest
+
+from mpicomp import DCGD, EF21, GD, MARINA
+from mpicomp.base.clock import PHASES
+from mpicomp.base.errors import ConfigError
+from mpicomp.compressors import Bernoulli, Identity, PermK, RandK, TopK
+from mpicomp.methods import METHODS
+from mpicomp.runtime.record import Row, read_rows
+from mpicomp.transports.base import placement
+from mpicomp.transports.local import Local
+from tests.support.running import EVERY_METHOD, PROBLEM, N, every_method, interrupted, outcome, run
+
+
+def test_every_method_is_run_here():
+    assert {type(m) for m in EVERY_METHOD} == set(METHODS.values())
+
+
+# --- bytes ---
+
+
+class Wiretap(Local):
+    """Notes the length of whatever is handed to the transport."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self.up: list[list[int]] = []
+        self.down: list[int] = []
+
+    def gather(self, messages, senders):
+        lengths = [0] * self.n
+        self.up.append(lengths)
+        for i, (worker, message) in zip(senders, super().gather(messages, senders), strict=True):
+            assert i == worker  # worker order, and nobody else
+            lengths[i] = len(bytes(message))
+            yield i, message
+
+    def broadcast(self, message):
+        self.down.append(len(bytes(message)))
+        return super().broadcast(message)
+
+
+@every_method
+def test_the_ledger_is_what_the_transport_carried(method):
+    tap = Wiretap(N)
+    result = run(method, transport=tap)
+    assert len(tap.up) == len(tap.down) == 40
+    assert result.ledger.up.tolist() == np.sum(tap.up, axis=0).tolist()
+    assert result.ledger.down.tolist() == [sum(tap.down)] * N
+    for row in result.rows:
+        assert row.up_bytes == np.sum(tap.up[: row.round])
+        assert row.down_bytes == N * sum(tap.down[: row.round])
+    assert result.ledger.up.all() and result.ledger.down.all()
+    assert result.sent == [[0, 0]]  # nothing left this process
+
+
+@pytest.mark.parametrize(
+    ("method", "up", "paper_bits"),
+    [
+        (GD(), N * 13 * 4, N * 13 * 32),
+        (GD(values="f8"), N * 13 * 8, N * 13 * 32),  # the paper charges 32 bits a float
+        (DCGD(RandK(5)), N * 5 * 4, N * 5 * 32),  # indices follow from the key
+        (MARINA(PermK(), p=1e-9), 13 * 4, 13 * 32),  # a partition: one vector in all
+        (EF21(TopK(3, values="f8")), N * (3 * 8 + 2), N * 3 * 32),  # C(13, 3) = 286 supports: two bytes
+    ],
+    ids=repr,
+)
+def test_bytes_of_a_round_by_hand(method, up, paper_bits):
+    """The rounds after the first, where MARINA's is dense.  The broadcast is charged once for each worker."""
+    first, second, third = run(method, rounds=2, every=1).rows
+    assert third.up_bytes - second.up_bytes == up
+    assert third.paper_bits_up - second.paper_bits_up == paper_bits
+    assert third.down_bytes % N == 0
+    if isinstance(method, GD):
+        assert third.down_bytes - second.down_bytes == up
+    assert (first.up_bytes, first.down_bytes, first.paper_bits_up) == (0, 0, 0)
+
+
+# --- rows and ends ---
+
+
+@pytest.mark.parametrize(
+    ("rounds", "every", "wanted"),
+    [
+        (40, 10, [0, 10, 20, 30, 40]),
+        (35, 10, [0, 10, 20, 30, 35]),
+        (3, 10, [0, 3]),
+        (3, 1, [0, 1, 2, 3]),
+        (1, 1, [0, 1]),
+    ],
+)
+def test_rows_at_the_start_regularly_and_at_the_end(rounds, every, wanted):
+    result = run(rounds=rounds, every=every)
+    assert [row.round for row in result.rows] == wanted
+    assert result.status == "rounds"
+    seconds = [row.seconds for row in result.rows]
+    assert seconds[0] == 0 and seconds == sorted(seconds)
+
+
+def test_rows_measure_f_and_its_gradient_at_the_iterate():
+    result = run(every=7)
+    functions = [PROBLEM.objective(i, N) for i in range(N)]
+    for row, x in [(result.rows[0], PROBLEM.x0()), (result.rows[-1], result.x)]:
+        assert row.f == pytest.approx(np.mean([f.value(x) for f in functions]), rel=1e-12)
+        gradient = np.mean([f.grad(x) for f in functions], axis=0)
+        assert row.grad_norm_sq == pytest.approx(np.sum(gradient**2), rel=1e-12)
+
+
+@every_method
+def test_observing_is_invisible(method):
+    often, seldom = run(method, rounds=50, every=1), run(method, rounds=50, every=50)
+    assert outcome(often)[:-1] == outcome(seldom)[:-1]
+    assert outcome(often)[-1][::50] == outcome(seldom)[-1]
+
+
+@every_method
+def test_a_run_can_be_repeated(method):
+    assert outcome(run(method)) == outcome(run(method))
+
+
+def test_ends_at_the_target():
+    whole = run(GD(), every=5)
+    target = whole.rows[3].grad_norm_sq
+    result = run(GD(), every=5, target_grad_norm_sq=target)
+    assert result.status == "target"
+    assert outcome(result)[-1] == outcome(whole)[-1][:4]
+    assert run(GD(), target_grad_norm_sq=np.inf).rows[-1].round == 0
+
+
+def test_ends_at_max_bytes():
+    """Both directions, all workers; looked at with each row."""
+    whole = run(every=1)
+    budget = whole.rows[17].up_bytes + whole.rows[17].down_bytes
+    for less, end in [(0, 17), (1, 17), (-1, 18)]:
+        result = run(every=1, max_bytes=budget - less)
+        assert (result.status, result.rows[-1].round) == ("max_bytes", end)
+    assert run(every=10, max_bytes=budget).rows[-1].round == 20
+
+
+def test_ends_at_max_seconds(monkeypatch):
+    """By a clock that advances one second from the start of a round to its end."""
+    ticks = count()
+    monkeypatch.setattr(sys.modules["mpicomp.runtime.session"], "perf_counter", lambda: next(ticks))
+    result = run(every=2, max_seconds=7)
+    assert (result.status, [row.round for row in result.rows]) == ("max_seconds", [0, 2, 4, 6, 8])
+    assert [row.seconds for row in result.rows] == [0, 2, 4, 6, 8]
+    assert run(max_seconds=0).rows[-1].round == 0
+
+
+@pytest.mark.parametrize("at", [1, 7, 10, 39])
+def test_an_interrupted_run_ends_after_its_round(at):
+    result = interrupted(at)
+    assert outcome(result)[:-1] == outcome(run(rounds=at))[:-1]
+    assert [row.round for row in result.rows] == sorted({*range(0, at, 10), at})
+
+
+def test_progress_is_told_every_round():
+    told = []
+    result = run(rounds=25, progress=lambda round, row: told.append((round, row)))
+    assert [round for round, _ in told] == list(range(1, 26))
+    assert [row for _, row in told if row is not None] == result.rows[1:]
+    assert [round for round, row in told if row is not None] == [10, 20, 25]
+
+
+def test_phases_are_accounted_for():
+    (phases,) = run().phases
+    assert {"gradient", "compress", "server", "decode"} <= set(phases) <= set(PHASES)
+    assert all(seconds > 0 for name, seconds in phases.items() if name != "wait")
+    result = run()
+    assert sum(result.phases[0].values()) <= result.rows[-1].seconds * 1.01 + 1e-3
+
+
+def test_the_summary_is_plain_data(tmp_path):
+    result = run(out=tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary == json.loads(json.dumps(result.summary()))
+    assert (summary["status"], summary["rounds"], summary["n"], summary["d"]) == ("rounds", 40, N, 13)
+    assert summary["up_bytes"] == sum(summary["up_bytes_by_worker"]) == result.ledger.up_bytes
+    assert summary["iterates_sha256"] == result.iterates_sha256
+    assert read_rows(tmp_path / "run" / "rows.csv") == result.rows
+
+
+def test_rows_are_what_the_csv_says(tmp_path):
+    """Numbers are written so that they are read back to the bit."""
+    result = run(MARINA(PermK(), sync=Identity("f8")), out=tmp_path / "run", every=1)
+    header, *lines = (tmp_path / "run" / "rows.csv").read_text().splitlines()
+    assert header.split(",") == list(Row.__dataclass_fields__)
+    assert [float(line.split(",")[1]) for line in lines] == [row.f for row in result.rows]
+    before = json.loads((tmp_path / "run" / "run.json").read_text())
+    run(MARINA(PermK(), sync=Identity("f8")), out=tmp_path / "run", every=1, resume=True, rounds=50)
+    after = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert after.pop("resumed")[0]["asked"]["rounds"] == 50 and after == before
+
+
+@pytest.mark.parametrize(
+    ("ranks", "dedicated"), [(r, False) for r in range(1, 9)] + [(r, True) for r in range(2, 9)]
+)
+@pytest.mark.parametrize("n", [1, 2, 7, 8, 100])
+def test_workers_are_placed_contiguously_and_completely(n, ranks, dedicated):
+    """Each on one rank, in order, evenly; a dedicated server hosts none."""
+    shares = placement(n, ranks, dedicated)
+    assert len(shares) == ranks
+    assert [i for share in shares for i in share] == list(range(n))
+    hosts = shares[1:] if dedicated else shares
+    assert len(shares[0]) == 0 or not dedicated
+    assert max(map(len, hosts)) - min(map(len, hosts)) <= 1
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize("name", ["workers", "rounds", "every"])
+@pytest.mark.parametrize("value", [0, -1, 2.5, "3", None])
+def test_counts_are_checked(name, value):
+    with pytest.raises(ConfigError, match=name):
+        run(transport=Local(N), **{name: value})
+
+
+@pytest.mark.parametrize("value", [-1, 2**64, 1.5, "3"])
+def test_the_seed_is_checked(value):
+    """A key of Philox has 64 bits."""
+    with pytest.raises(ConfigError, match="seed"):
+        run(DCGD(Bernoulli(0.5)), seed=value)
+    assert run(DCGD(Bernoulli(0.5)), seed=2**64 - 1).status == "rounds"

@@ -1,0 +1,181 @@
+"""Requests to end, in one process and on ranks: a first one saves a run, a second one insists."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mpicomp.runtime.signals import stop_on_signals
+from mpicomp.transports.local import Local
+from tests.support.fault_injection import started
+from tests.support.launching import LIMIT, TESTS, finish
+
+RUN = ("run", "--problem", "quadratics(d=40, lam=0.1)", "--method", "gd(gamma=0.1)", "--workers", "4")
+ENDLESS = (*RUN, "--rounds", "100000000", "--every", "5")
+
+
+@pytest.fixture(autouse=True)
+def terminal():
+    """What a terminal starts heeds SIGHUP, also where these tests are started by `nohup`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+def wait_for(job: subprocess.Popen[str], come) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not come():
+        assert time.monotonic() < deadline and job.poll() is None, "it has not come so far"
+        time.sleep(0.01)
+
+
+def under_way(folder, *options: str) -> subprocess.Popen[str]:
+    """`mpicomp run`, with some rows."""
+    job = started(*ENDLESS, "--out", str(folder), *options)
+    rows = folder / "rows.csv"
+    wait_for(job, lambda: rows.exists() and rows.read_bytes().count(b"\n") > 3)
+    return job
+
+
+def expect_saved(job: subprocess.Popen[str], folder) -> None:
+    done = finish(job)
+    assert done.returncode == 130, done.stderr
+    assert json.loads((folder / "summary.json").read_text())["status"] == "interrupted"
+    assert list(folder.glob("checkpoint/round-*/manifest.json"))
+
+
+# --- a run ---
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_request_to_end_saves_the_run(number, ranks, tmp_path):
+    """In one process as on ranks; SIGHUP is what a terminal that closes sends."""
+    job = under_way(tmp_path / "run", "--ranks", str(ranks))
+    job.send_signal(number)
+    expect_saved(job, tmp_path / "run")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_two_signals_at_once_are_one_request(ranks, tmp_path):
+    """`timeout` sends SIGTERM to its command, and at once to the process group that the command is in."""
+    job = under_way(tmp_path / "run", "--ranks", str(ranks))
+    job.terminate()
+    time.sleep(0.02)  # else the system may make one of them
+    job.terminate()
+    expect_saved(job, tmp_path / "run")
+
+
+def test_the_second_of_two_signals_at_once_is_caught_though_the_run_is_saved_by_then(monkeypatch):
+    caught, waits = Local(1), []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("mpicomp.runtime.signals.monotonic", lambda: 1.0)
+    monkeypatch.setattr("mpicomp.runtime.signals.sleep", wait)
+    with stop_on_signals(caught):
+        signal.raise_signal(signal.SIGTERM)
+    assert caught.stop and waits == [pytest.approx(0.2)]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_that_is_to_survive_its_terminal_does(ranks, tmp_path):
+    """As `nohup` starts it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        job = under_way(tmp_path / "run", "--ranks", str(ranks))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    job.send_signal(signal.SIGHUP)
+    rows = (tmp_path / "run" / "rows.csv").stat().st_size
+    wait_for(job, lambda: (tmp_path / "run" / "rows.csv").stat().st_size > 2 * rows)
+    job.terminate()
+    expect_saved(job, tmp_path / "run")
+
+
+HANGING = """
+import time
+import numpy as np
+import mpicomp
+
+class Hanging(mpicomp.Objective):
+    def value(self, x):
+        return 0.0
+    def grad(self, x):
+        if x.any():
+            print("hangs", flush=True)
+            time.sleep(1000)
+        return x - 1.0
+
+class Problem(mpicomp.Problem):
+    def dimension(self):
+        return 3
+    def objective(self, i, n):
+        return Hanging()
+
+mpicomp.run(mpicomp.GD(gamma=0.1), Problem(), workers=2)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_second_request_ends_a_gradient_that_hangs(number):
+    job = subprocess.Popen(
+        [sys.executable, "-c", HANGING],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=TESTS.parent,
+    )
+    assert job.stdout.readline() == "hangs\n"
+    job.send_signal(number)
+    with pytest.raises(subprocess.TimeoutExpired):
+        job.wait(1.0)  # it would end after the round
+    job.send_signal(number)
+    assert finish(job).returncode == -number
+
+
+# --- no run ---
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_request_ends_a_download_that_is_stalled(number, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        mirror = f"http://127.0.0.1:{server.getsockname()[1]}"
+        job = started("data", "fetch", "mushrooms", "--from", mirror, MPICOMP_CACHE=str(tmp_path))
+        server.settimeout(LIMIT)
+        with server.accept()[0]:  # and never answered
+            job.send_signal(number)
+            assert finish(job).returncode == -number
+
+
+def test_a_request_ends_a_benchmark():
+    job = started("bench", "wire")
+    wait_for(job, lambda: catches(job.pid, signal.SIGUSR1))
+    job.terminate()
+    assert finish(job).returncode == -signal.SIGTERM
+
+
+def test_a_request_ends_what_prepares_a_comparison(tmp_path):
+    """Which waits for its file: a pipe into which nobody writes."""
+    os.mkfifo(tmp_path / "suite.toml")
+    job = started("compare", str(tmp_path / "suite.toml"))
+    wait_for(job, lambda: catches(job.pid, signal.SIGUSR1))
+    job.terminate()
+    assert finish(job).returncode == -signal.SIGTERM
+
+
+def catches(process: int, number: int) -> bool:
+    """Whether the process has a handler for the signal: `mpicomp` has begun."""
+    with open(f"/proc/{process}/status") as file:
+        (caught,) = [int(line.split()[1], 16) for line in file if line.startswith("SigCgt:")]
+    return bool(caught >> (number - 1) & 1)

@@ -1,0 +1,207 @@
+"""The list that the suite runs over.  A new compressor is found here with one line.
+
+Each ``Case`` is a compressor in dimension d on n workers.  ``compressors/test_compressors.py`` checks it for
+all that is exact (sizes, determinism, edge cases, bytes), ``compressors/test_moments.py`` for all that its
+class promises in the mean (unbiased, contractive or absolute).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import settings
+
+from mpicomp.base.errors import ConfigError
+from mpicomp.compressors import (
+    Bernoulli,
+    BlockSteps,
+    Coded,
+    CodedGaps,
+    Compressor,
+    Dithering,
+    HardThreshold,
+    Identity,
+    Importance,
+    Lazy,
+    Natural,
+    NaturalDithering,
+    PermK,
+    Quantized,
+    QuantizedTopK,
+    RandK,
+    RankR,
+    Shrunk,
+    Sign,
+    Sparse,
+    Ternary,
+    TopK,
+    VaryingSteps,
+)
+from mpicomp.keys import Key
+
+fuzz = settings(deadline=None, derandomize=True)  # no failure depends on the machine or the day
+
+
+@dataclass(frozen=True)
+class Case:
+    """``draws`` says what C(x) varies with: nothing, the round alone, or round and worker.
+
+    ``keeps`` is what C does beyond the promise of its class: "zeros", C(x)_j = 0 where x_j = 0; "signs",
+    C(x)_j is never on the other side of 0.  Who mixes coordinates keeps neither.
+    """
+
+    c: Compressor
+    d: int = 24
+    n: int = 4
+    draws: str = "worker"
+    keeps: tuple[str, ...] = ("zeros", "signs")
+
+    def __str__(self) -> str:
+        return f"{self.c} d={self.d} n={self.n}".replace("'", "")
+
+    def key(self, t: int = 0, worker: int = 0, seed: int = 20240229) -> Key:
+        return Key(seed, t, worker, self.n)
+
+    def vectors(self) -> np.ndarray:
+        """One vector for each worker: multiples of 1/4 up to 4, exact in every wire format; some are 0."""
+        x = np.random.default_rng([self.d, self.n]).integers(-16, 17, (self.n, self.d)) / 4
+        x[:, self.d // 2] = 0.0
+        return x
+
+
+# All vectors of ``Case`` are 0 where the weight is, so that nothing is lost there.
+WEIGHTS = tuple(0.0 if j == 12 else float((1 + j % 5) ** 2) for j in range(24))
+
+CASES = [
+    Case(Identity(), draws="nothing"),
+    Case(Identity("f8"), draws="nothing"),
+    Case(Identity("f2"), draws="nothing"),
+    Case(Identity("bf16"), draws="nothing"),
+    Case(Sparse(), draws="nothing"),
+    Case(Sparse("f8"), draws="nothing"),
+    Case(Sparse("f4"), draws="nothing"),
+    Case(Sparse("f2"), draws="nothing"),
+    Case(Sparse("bf16"), draws="nothing"),
+    Case(RandK(5)),
+    Case(RandK(1)),
+    Case(RandK(24), draws="nothing"),
+    Case(RandK(0.25, values="f8")),
+    Case(RandK(7, values="f2"), d=31),
+    Case(RandK(0.5, values="bf16"), n=1),
+    Case(RandK(5, layout="block")),
+    Case(RandK(23, layout="block", values="f8")),
+    Case(RandK(0.2, layout="block", values="bf16"), d=31),
+    Case(RandK(6, mask="shared"), draws="round"),
+    Case(RandK(6, mask="shared", layout="block"), draws="round"),
+    Case(RandK(500), d=1030, n=1),
+    Case(PermK()),
+    Case(PermK(), d=13, n=5),
+    Case(PermK(), d=5, n=5),
+    Case(PermK(), d=4, n=12),
+    Case(PermK(), d=4, n=13),
+    Case(PermK(), d=9, n=16),
+    Case(PermK("uniform", "f8"), n=1, draws="nothing"),
+    Case(PermK("uniform", "f2"), d=13, n=5),
+    Case(PermK("block")),
+    Case(PermK("block", "f8"), d=13, n=5),
+    Case(PermK("block"), d=4, n=13),
+    Case(PermK("block", "bf16"), n=1, draws="nothing"),
+    Case(PermK(), d=1031, n=2),
+    Case(Bernoulli(0.3)),
+    Case(Bernoulli(0.9, "f8")),
+    Case(Bernoulli(0.1, "f2"), d=9),
+    Case(Bernoulli(0.5, "bf16")),
+    Case(Bernoulli(1.0), draws="nothing"),
+    Case(Lazy(0.4)),
+    Case(Lazy(0.8, "f8")),
+    Case(Lazy(0.5, "f2")),
+    Case(Lazy(0.5, "bf16")),
+    Case(Lazy(1.0), draws="nothing"),
+    Case(Dithering(1)),
+    Case(Dithering(4)),
+    Case(Dithering(7, p="inf")),
+    Case(Dithering(2, p="inf", values="f8"), d=13),
+    Case(Dithering(127, values="f8")),
+    Case(Dithering(2**15 - 1)),
+    Case(Ternary()),
+    Case(Ternary("f8"), d=13),
+    Case(Natural()),
+    Case(Natural("f8"), d=13),
+    Case(NaturalDithering(1)),
+    Case(NaturalDithering(3), d=13),
+    Case(NaturalDithering(8, p="inf")),
+    Case(NaturalDithering(127, values="f8")),
+    Case(Coded(Dithering(4))),
+    Case(Coded(Dithering(7, p="inf", values="f8"), model=(4370, *(4369,) * 14)), d=31),
+    Case(Coded(Ternary()), d=31),
+    Case(Coded(Natural())),
+    Case(Coded(NaturalDithering(3)), d=13),
+    Case(Quantized(RandK(6), Coded(Ternary()))),
+    Case(CodedGaps(TopK(6)), draws="nothing"),
+    Case(CodedGaps(TopK(20, "f8"), model=(4096,) * 16 + (0,) * 240), d=31, draws="nothing"),
+    Case(CodedGaps(QuantizedTopK(6, Coded(Dithering(4))))),
+    Case(Quantized(RandK(6), Natural())),
+    Case(Quantized(RandK(0.3, layout="block"), Dithering(3)), d=31),
+    Case(Quantized(RandK(6, mask="shared"), NaturalDithering(5))),
+    Case(Quantized(RandK(6), Identity("bf16"))),
+    Case(Quantized(PermK(), Dithering(4)), d=13, n=5),
+    Case(Quantized(PermK(), Dithering(4)), d=9, n=16),
+    Case(Quantized(PermK(), Natural("f8")), d=4, n=13),
+    Case(Quantized(PermK("block"), Ternary())),
+    Case(Quantized(Bernoulli(0.5), Ternary())),
+    Case(Quantized(Bernoulli(0.1), Dithering(2)), d=9),
+    Case(Quantized(Lazy(0.3), Dithering(3))),
+    Case(TopK(5), draws="nothing"),
+    Case(TopK(1), draws="nothing"),
+    Case(TopK(0.25, "f8"), draws="nothing"),
+    Case(TopK(20, "f2"), draws="nothing"),
+    Case(TopK(7, "bf16"), d=31, draws="nothing"),
+    Case(TopK(24), draws="nothing"),
+    Case(RankR(1, rows=4), keeps=()),
+    Case(RankR(2, rows=6, values="f8"), keeps=()),
+    Case(RankR(1, rows=2, values="f8"), d=30, n=1, keeps=()),
+    Case(RankR(4, rows=12), d=144, n=2, keeps=()),
+    Case(RankR(3, rows=6), draws="nothing", keeps=()),  # no shorter than x, which is sent
+    Case(Sign(), draws="nothing", keeps=("signs",)),
+    Case(Sign("f8"), d=13, draws="nothing", keeps=("signs",)),
+    Case(QuantizedTopK(6, Dithering(4))),
+    Case(QuantizedTopK(0.5, Natural())),
+    Case(QuantizedTopK(24, Ternary())),
+    Case(Shrunk(RandK(6))),
+    Case(Shrunk(Dithering(4))),
+    Case(Shrunk(PermK()), d=13, n=5),
+    Case(Shrunk(Quantized(RandK(6), Natural()))),
+    Case(HardThreshold(2.0), draws="nothing"),
+    Case(HardThreshold(0.0, "f8"), draws="nothing"),
+    Case(HardThreshold(1.5, "bf16"), draws="nothing"),
+    Case(VaryingSteps(10.0)),
+    Case(VaryingSteps(1.5, values="f8"), d=13),
+    Case(VaryingSteps(30.0, WEIGHTS)),
+    Case(VaryingSteps(4.0, code="sparse")),
+    Case(VaryingSteps(9.0, WEIGHTS, code="sparse")),
+    Case(BlockSteps(6.0, 4, values="f8", code="sparse")),
+    Case(BlockSteps(10.0, 4)),
+    Case(BlockSteps(25.0, 5, values="f8"), d=13),
+    Case(BlockSteps(12.0, 3, WEIGHTS)),
+    Case(Importance(5)),
+    Case(Importance(24, values="f8"), draws="nothing"),
+    Case(Importance(0.3, values="f2"), d=31),
+    Case(Importance(0.5, WEIGHTS, "bf16")),
+]
+
+# The vector behind the golden bytes: zeros of both signs, ties, an exact power of two.
+GOLDEN_X = np.array([0.75, -3.0, 0.0, 3.0, -0.0, 1.0, -1.0, 0.0, 2.5, -3.0, 0.125])
+
+
+def golden() -> dict[str, str]:
+    """The message of every case for ``GOLDEN_X`` in hex, by the compressor and its key."""
+    wire = {}
+    for case in CASES:
+        key = case.key(t=3, worker=case.n // 2, seed=11)
+        try:
+            message = case.c.compress(GOLDEN_X, key)
+        except ConfigError:
+            continue  # k exceeds these eleven dimensions
+        wire[f"{case.c} with {key}"] = message.tobytes().hex()
+    return wire

@@ -1,0 +1,143 @@
+"""Every method with every compressor that it takes, on a small heterogeneous problem.
+
+As a script, `every_combination.py HOW` prints one JSON object, name -> [sha256, up, down].  HOW is "plain", or
+names some of
+
+dedicated  the server hosts no worker
+chunked    messages travel in pieces of 7 bytes
+crowded    all ranks share one core
+observed   each run's ledger is compared with what the MPI library counted
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import mpicomp
+from mpicomp import (
+    ADIANA,
+    AGD,
+    DASHA,
+    DASHAMVR,
+    DASHAPAGE,
+    DCGD,
+    DIANA,
+    EF14,
+    EF21,
+    EF21P,
+    EF21SGD2M,
+    EF21SGDM,
+    EFSGD,
+    GD,
+    MARINA,
+    MCM,
+    PPMARINA,
+    VRDIANA,
+    VRMARINA,
+    Absolute,
+    ADIANAPlus,
+    Artemis,
+    BlockSteps,
+    Contractive,
+    DCGDPlus,
+    DIANAPlus,
+    Dore,
+    DoubleSqueeze,
+    EF21Plus,
+    Identity,
+    Importance,
+    Method,
+    Natural,
+    PermK,
+    PerturbedSGD,
+    PowerSGD,
+    RandK,
+    Sign,
+    TopK,
+    TwoDirection,
+    Unbiased,
+    VaryingSteps,
+)
+from mpicomp.problems import Noisy, Quadratics
+from mpicomp.transports.launcher import launched_rank
+from mpicomp.transports.observers import prepare
+from tests.support.conformance import CASES
+
+WORKERS, ROUNDS = 8, 8
+PROBLEM = Noisy(Quadratics(d=24, noise=0.5, lam=0.1), sigma=0.5)
+
+
+def methods() -> list[Method]:
+    """Step sizes are small numbers: what matters here is that every path is walked, not how fast."""
+    chosen: list[Method] = [GD(gamma=0.1), AGD(gamma=0.1, mu=0.1), PowerSGD(2, rows=4, gamma=1e-3)]
+    chosen += [PowerSGD(2, rows=4, gamma=1e-3, momentum=0.5)]
+    for C in dict.fromkeys(case.c for case in CASES if case.d <= PROBLEM.dimension()):
+        if isinstance(C, Unbiased):
+            chosen += [DCGD(C, gamma=1e-3), DIANA(C, gamma=1e-3), MARINA(C, gamma=1e-3, p=0.3)]
+        if isinstance(C, Contractive):
+            chosen += [EF21(C, gamma=1e-3), EF21Plus(C, gamma=1.0), EF21SGDM(C, gamma=1e-3)]
+            chosen += [PerturbedSGD(C, eta=1e-3, r=0.1, I_reset=3, R=1.0)]
+        if isinstance(C, Contractive | Absolute):
+            chosen += [EF14(C, gamma=1e-3), DoubleSqueeze(C, TopK(5), gamma=1e-3), EFSGD(C, gamma=1e-3)]
+    chosen += [EF21SGD2M(TopK(5), gamma=1e-3), EF21SGD2M(Sign(), gamma=1e-3)]
+    for Q in (RandK(5), PermK(), Natural(), Identity()):
+        chosen += [DASHA(Q, gamma=1e-3)]
+        chosen += [VRMARINA(Q, batch=2, gamma=1e-3, p=0.3, sync_batch=b) for b in (None, 9)]
+        chosen += [PPMARINA(Q, r=3, gamma=1e-3, p=0.2), VRDIANA(Q, batch=2, gamma=1e-3, p=0.3)]
+        chosen += [DASHAPAGE(Q, batch=2, gamma=1e-3, p=0.3), DASHAMVR(Q, batch=2, b=0.3, gamma=1e-3)]
+        chosen += [DCGD(Q, batch=2, gamma=1e-3), DIANA(Q, batch=2, gamma=1e-3)]
+        chosen += [ADIANA(Q, eta=1e-3, mu=0.1, p=0.3), ADIANA(Q, eta=1e-3, mu=0.1, parameters="refined")]
+        chosen += [ADIANA(Q, eta=1e-3, mu=0.1, p=0.3, sends="gradient"), Artemis(Q, RandK(5), 1e-3, p=0.2)]
+        chosen += [Artemis(Q, Natural(), gamma=1e-3, alpha_down=0.2), Dore(Q, RandK(5), gamma=1e-3)]
+        chosen += [MCM(Q, RandK(5), gamma=1e-3), MCM(Q, Natural(), gamma=1e-3)]
+        for C in (TopK(5), Sign()):
+            chosen += [EF21P(C, Q, gamma=1e-3), TwoDirection(C, Q, Lbar=100.0, mu=0.1, p=0.3)]
+    chosen += [EF21(TopK(5), gamma=1e-3, start="gradient"), EF21Plus(TopK(5), gamma=1e-3, start="gradient")]
+    chosen += [EF21SGDM(TopK(5), gamma=1e-3, start="compressed")]
+    for begin in ("zero", "compressed"):
+        chosen += [DASHA(RandK(5), gamma=1e-3, start=begin), MCM(RandK(5), RandK(5), gamma=1e-3, start=begin)]
+        chosen += [Artemis(RandK(5), RandK(5), gamma=1e-3, p=0.2, start=begin)]
+    for begin in ("gradient", "compressed"):
+        chosen += [
+            DIANA(RandK(5), gamma=1e-3, start=begin),
+            Dore(RandK(5), RandK(5), gamma=1e-3, start=begin),
+        ]
+        chosen += [EF21P(TopK(5), RandK(5), gamma=1e-3, start=begin)]
+    for Q in (RandK(5), Importance(5), VaryingSteps(10.0), BlockSteps(10.0, 4)):
+        chosen += [DCGDPlus(Q, gamma=1e-3), DIANAPlus(Q, gamma=1e-3), ADIANAPlus(Q, eta=1e-3, p=0.3)]
+    return chosen
+
+
+def main(how: str) -> None:
+    if "observed" in how:
+        prepare()
+    if "crowded" in how:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    found = {}
+    for method in methods():
+        transport = None
+        if "chunked" in how:
+            from mpicomp.transports.mpi import Mpi
+
+            transport = Mpi(WORKERS, chunk=7, observed="observed" in how)
+        run = mpicomp.run(
+            method,
+            PROBLEM,
+            workers=WORKERS,
+            rounds=ROUNDS,
+            every=ROUNDS,
+            transport=transport,
+            dedicated="dedicated" in how,
+            verify_bytes="observed" in how,
+        )
+        found[repr(method)] = [run.iterates_sha256, run.ledger.up_bytes, run.ledger.down_bytes]
+        if transport is not None:
+            transport.close()
+    if launched_rank() == 0:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

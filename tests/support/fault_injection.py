@@ -1,0 +1,194 @@
+"""Jobs of which one rank is struck, and what must be left of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import mpicomp
+from mpicomp.base.errors import RecordError
+from mpicomp.config import parse_method, parse_problem
+from tests.support.launching import TESTS, finish
+from tests.support.launching import start as mpirun
+
+# What a rank may be in the middle of; a name with "part" or more in it is that of a file being written.
+ANY_RANK = ("data", "gradient", "compress", "follow", "observe", "part")
+SERVER = ("server", "row", "manifest", "summary")
+HOWS = ("raise", "kill", "exit", "leave")  # a bug, SIGKILL, sys.exit(0), os._exit(0)
+
+PROBLEM = "noisy(quadratics(d=24, noise=0.5, lam=0.1), sigma=0.5)"
+METHODS = [
+    "gd(gamma=0.1)",
+    "agd(gamma=0.1, mu=0.1)",
+    "powersgd(r=2, rows=4, gamma=0.001)",
+    "dcgd(Q=natural, gamma=0.001, batch=2)",
+    "diana(Q=randk(k=5), gamma=0.001)",
+    "marina(Q=permk, gamma=0.001, p=0.3)",
+    "ef21(C=topk(k=5), gamma=0.001)",
+    "ef21plus(C=sign, gamma=1.0)",
+    "ef21sgdm(C=topk(k=5), gamma=0.001)",
+    "ef21sgd2m(C=topk(k=5), gamma=0.001)",
+    "perturbed_sgd(C=topk(k=5), eta=0.001, r=0.1, I_reset=3, R=1.0)",
+    "ef14(C=topk(k=5), gamma=0.001)",
+    "doublesqueeze(C=sign, down=topk(k=5), gamma=0.001)",
+    "efsgd(C=hard_threshold(lam=0.1), gamma=0.001)",
+    "dasha(Q=randk(k=5), gamma=0.001)",
+    "dashapage(Q=randk(k=5), batch=2, gamma=0.001, p=0.3)",
+    "dashamvr(Q=randk(k=5), batch=2, b=0.3, gamma=0.001)",
+    "vrmarina(Q=randk(k=5), batch=2, gamma=0.001, p=0.3)",
+    "ppmarina(Q=randk(k=5), r=3, gamma=0.001, p=0.2)",
+    "vrdiana(Q=randk(k=5), batch=2, gamma=0.001, p=0.3)",
+    "adiana(Q=randk(k=5), eta=0.001, mu=0.1, p=0.3)",
+    "artemis(Q=randk(k=5), down=randk(k=5), gamma=0.001, p=0.5)",
+    "dore(Q=randk(k=5), down=randk(k=5), gamma=0.001)",
+    "mcm(Q=randk(k=5), down=randk(k=5), gamma=0.001)",
+    "ef21p(C=topk(k=5), Q=randk(k=5), gamma=0.001)",
+    "twodirection(C=topk(k=5), Q=randk(k=5), Lbar=100.0, mu=0.1, p=0.3)",
+    "dcgd_plus(Q=importance(k=5), gamma=0.001)",
+    "diana_plus(Q=importance(k=5), gamma=0.001)",
+    "adiana_plus(Q=importance(k=5), eta=0.001, p=0.3)",
+]
+
+
+OPTIONS: dict[str, Any] = {"workers": 8, "rounds": 30, "every": 4}
+SAVED: dict[str, Any] = {"checkpoint_every": 5}
+
+
+@dataclass(frozen=True)
+class Strike:
+    """``rank`` comes to grief, ``how`` in the middle of ``phase``, in ``round`` or soon after."""
+
+    method: str
+    phase: str
+    how: str
+    rank: int
+    round: int
+    share: float = 0.5  # of a file that is written, before the rank is struck
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a struck job ended: its exit status, what it said, and how long after the strike, in seconds."""
+
+    status: int
+    said: str
+    after: float
+
+
+def struck(
+    strike: Strike,
+    folder: Path,
+    ranks: int = 3,
+    launched: bool = False,
+    stall_timeout: float | None = None,
+    on_failure: str = "end",
+) -> Outcome:
+    """Run the job into ``folder``, by mpirun or `mpicomp launch`; a hang, or a process left, is a failure."""
+    options = OPTIONS | SAVED | {"stall_timeout": stall_timeout, "on_failure": on_failure}
+    asked = json.dumps(asdict(strike) | {"folder": str(folder), "problem": PROBLEM, "options": options})
+    script = str(TESTS / "mpi" / "struck.py")
+    launcher = partial(launch, on_failure) if launched else start
+    done = finish(launcher(ranks, script, asked, PYTHONPATH=str(TESTS.parent)), limit=60)
+    ended = time.time()
+    expect_gone(str(folder), 5.0)
+    time_struck = Path(f"{folder}.struck")
+    assert time_struck.exists(), f"nobody was struck\n{done.stderr}"
+    return Outcome(done.returncode, done.stderr + done.stdout, ended - float(time_struck.read_text()))
+
+
+def start(ranks: int, *command: str, **environment: str) -> subprocess.Popen[str]:
+    """mpirun, as the command line starts it."""
+    return mpirun(ranks, "-m", "mpi4py", *command, **environment)
+
+
+def launch(on_failure: str, ranks: int, *command: str, **environment: str) -> subprocess.Popen[str]:
+    """`mpicomp launch`."""
+    return started("launch", "--ranks", str(ranks), "--on-failure", on_failure, *command, **environment)
+
+
+def started(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """The command line, under way."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "mpicomp", *arguments],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def alive(word: str) -> list[int]:
+    """The processes with ``word`` in their command, which for a job is its folder.  This one aside."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes()  # empty for a zombie
+        except OSError:
+            continue
+        if word.encode() in command and int(process.name) != os.getpid():
+            found.append(int(process.name))
+    return found
+
+
+def expect_gone(word: str, seconds: float) -> None:
+    """Fail if, for so long, some process of the job goes on; and end it."""
+    deadline = time.monotonic() + seconds
+    while left := alive(word):
+        if time.monotonic() > deadline:
+            for process in left:
+                os.kill(process, signal.SIGKILL)
+            raise AssertionError(f"processes {left} of the job are left")
+        time.sleep(0.02)
+
+
+def check(strike: Strike, outcome: Outcome) -> None:
+    """The job has failed, and said once why: the traceback, or which rank is gone."""
+    assert outcome.status != 0, outcome.said
+    text = {"raise": "ZeroDivisionError: struck", "exit": "SystemExit: 0"}.get(strike.how)
+    if text is not None:
+        assert outcome.said.count(text) == 1, outcome.said
+        assert f"mpicomp: rank {strike.rank} failed" in outcome.said
+    else:
+        # Open MPI names the rank; MPICH the process and the host, on standard output.
+        assert re.search(rf"rank {strike.rank}\b|PID \d+ RUNNING AT", outcome.said), outcome.said
+
+
+def check_resumed(strike: Strike, folder: Path) -> None:
+    """No finished checkpoint is lost, and the run resumed is the run that was never struck."""
+    saved = Path(f"{folder}.saved")
+    rounds = [int(line) for line in saved.read_text().split()] if saved.exists() else []
+    first: list[int] = []
+    method, problem, options = parse_method(strike.method), parse_problem(PROBLEM), OPTIONS | SAVED
+    resume = bool(list(folder.glob("checkpoint/round-*/manifest.json")))
+    if not resume:  # struck before the first checkpoint was there
+        assert not rounds
+        if not (folder / "run.json").exists():
+            return
+        try:
+            mpicomp.run(method, problem, out=folder, resume=True, **options)
+        except RecordError as error:
+            assert "no checkpoint" in str(error)
+            return
+        raise AssertionError("resumed from nothing")
+    again = mpicomp.run(
+        method, problem, out=folder, resume=True, progress=lambda k, row: first.append(k), **options
+    )
+    begun = first[0] - 1 if first else again.rows[-1].round
+    assert begun >= max(rounds, default=0), f"checkpoint {max(rounds)} is lost: resumed from {begun}"
+    assert again.iterates_sha256 == whole(strike.method)
+
+
+@cache
+def whole(method: str) -> str:
+    """The hash over all iterates of the run that nothing happens to."""
+    return mpicomp.run(parse_method(method), parse_problem(PROBLEM), **OPTIONS).iterates_sha256

@@ -1,0 +1,73 @@
+"""Starting real ranks from a test, always with a time limit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+
+from mpicomp.base.errors import ConfigError
+from mpicomp.jobs.launch import find_launcher
+from mpicomp.transports.observers import find_library
+from mpicomp.transports.observers.shim import compiled
+
+TESTS = Path(__file__).parents[1]
+LIMIT = 120  # seconds: far above any of these jobs, so that only a hang meets it
+_FOLDER = TemporaryDirectory()  # for what mpirun keeps by process number, and leaves when it is killed
+
+
+def start(ranks: int, *command: str, **environment: str) -> subprocess.Popen[str]:
+    """``mpirun -n ranks python COMMAND`` in a process group of its own."""
+    launcher = find_launcher()
+    return subprocess.Popen(
+        [launcher.path, "-n", str(ranks), sys.executable, *command],
+        env=launcher.environment() | os.environ | {"TMPDIR": mkdtemp(dir=_FOLDER.name)} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(job: subprocess.Popen[str], limit: float = LIMIT) -> subprocess.CompletedProcess[str]:
+    """Wait for ``job``; a hang fails the test, and leaves no rank behind."""
+    try:
+        out, err = job.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(job.pid, signal.SIGKILL)
+        out, err = job.communicate()
+        raise AssertionError(f"the job hung\n{out}\n{err}") from None
+    return subprocess.CompletedProcess(job.args, job.returncode, out, err)
+
+
+def mpirun(ranks: int, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ``python COMMAND`` on ``ranks`` ranks to its end."""
+    return finish(start(ranks, *command, **environment))
+
+
+@cache
+def no_observer() -> str | None:
+    """Why nobody can count what this MPI is given, or None."""
+    library = find_library()
+    if library is None:
+        return "no MPI can be loaded"
+    if library.has_monitoring:
+        return None
+    try:
+        with TemporaryDirectory() as folder:
+            compiled(library, Path(folder))
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def mpicomp(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command line, as a user starts it."""
+    command = [sys.executable, "-m", "mpicomp", *arguments]
+    return subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, timeout=LIMIT
+    )
