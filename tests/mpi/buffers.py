@@ -1,7 +1,7 @@
 """Runs on a CPU that plays the device, MPI given its buffers and not: `buffers.py KERNELS HOW FOLDER`.
 
-KERNELS is a library that ``cuda_host.build`` has made; HOW is as for `every_combination.py`, or "watched": for
-stalls; and FOLDER is where the runs are recorded, as NUMBER OF THE METHOD-WAY.  Prints one JSON object,
+KERNELS is a library that ``cuda_host.build`` has made; HOW is as for `every_combination.py`, or "watched":
+for stalls; and FOLDER is where the runs are recorded, as NUMBER OF THE METHOD-WAY.  Prints one JSON object,
 method -> way -> what came of it; for each rank, in "ranks":
 
 copies  [to the host, to the device], of arrays that were on the other

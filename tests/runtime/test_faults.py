@@ -136,7 +136,7 @@ def test_neither_rank_nor_file_outlives_a_killed_mpirun(running, tmp_path):
 LAUNCH = """
 import sys
 from mpicomp.jobs import launch
-launch._ENDING = launch._SHARING = 1
+launch._ENDING, launch._SHARING = 2, 0
 sys.exit(launch.launch(2, sys.argv[1:]))
 """
 

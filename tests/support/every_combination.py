@@ -1,7 +1,7 @@
 """Every method with every compressor that it takes, on a small heterogeneous problem.
 
-As a script, `every_combination.py HOW` prints one JSON object, name -> [sha256, up, down].  HOW is "plain", or
-names some of
+As a script, `every_combination.py HOW` prints one JSON object, name -> [sha256, up, down].  HOW is "plain",
+or names some of
 
 dedicated  the server hosts no worker
 chunked    messages travel in pieces of 7 bytes
