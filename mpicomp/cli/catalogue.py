@@ -1,4 +1,4 @@
-"""What there is to choose from, for `mpicomp list`.  The papers are cited as recalled."""
+"""The lines of `mpicomp list`: every method, compressor, problem and data set.  Papers are cited from memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from mpicomp.compressors import COMPRESSORS, Absolute, Contractive, Unbiased
 from mpicomp.config import describe
 from mpicomp.data import BUNDLED, BUNDLED_IMAGES, KNOWN, KNOWN_IMAGES
-from mpicomp.methods import METHODS
+from mpicomp.methods import METHODS, Method
 from mpicomp.problems import PROBLEMS
 
 
@@ -38,3 +38,5 @@ def _entry(cls: type) -> Iterator[str]:
     kinds = [k.__name__.lower() for k in (Unbiased, Contractive, Absolute) if issubclass(cls, k)]
     yield f"  {about.signature}{'  [' + ', '.join(kinds) + ']' if kinds else ''}"
     yield from (f"      {line}" for line in (about.summary, about.paper) if line)
+    if issubclass(cls, Method) and cls.recalled:
+        yield f"      from memory, not checked against the paper: {cls.recalled}"

@@ -1,4 +1,4 @@
-"""Methods, simple ones first, and the table by which the command line knows them."""
+"""The methods, simple ones first, and the table of their names on the command line."""
 
 from mpicomp.methods.adiana import ADIANA
 from mpicomp.methods.adiana_plus import ADIANAPlus

@@ -22,7 +22,7 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class ADIANA(Method):
-    """With C_i and C'_i drawn independently, and a coin that all ranks draw alike::
+    """C_i and C'_i are drawn independently; the coin with probability p is the same on all ranks::
 
         all        x^k = θ1 z^k + θ2 w^k + (1 - θ1 - θ2) y^k
         worker i   m_i = C_i(∇f_i(x^k) - h_i);  c_i = C'_i(∇f_i(w^k) - h_i);  h_i += α c_i
@@ -31,17 +31,18 @@ class ADIANA(Method):
                    z^{k+1} = β z^k + (1 - β) x^k + (γ/η) (y^{k+1} - x^k)
                    w^{k+1} = y^k with probability p, else w^k
 
-    h = mean h_i throughout; the run reports y.  alpha defaults to 1/(1 + ω).
+    h = mean h_i in every round.  The run reports y.  alpha defaults to 1/(1 + ω).
     theory is for convex f_i and strongly convex f; a problem with mu = 0 needs mu as a number.
 
-    parameters  "original" or "refined": where p, and in theory eta, come from, and the weights θ1, θ2, γ
-                and β; see ``support.adiana_parameters``.
+    parameters  "original" or "refined": the source of p, of eta in theory, and of the weights θ1, θ2, γ and
+    β;
+                see ``support.adiana_parameters``.
     sends       "means": mean m_i and mean c_i go down, and every rank keeps h and forms g.  "gradient":
-                g goes down and the server keeps h.  g is dense, so it is the smaller message where the
-                means are nearly so; for RandK from about n K = 0.6 d on.  With ``down=Sparse("f4")`` its
-                rounding vanishes with g, while that of mean c_i would stay in h.
+                g goes down and the server keeps h.  g is dense.  It is the smaller message where the means
+                are nearly dense: for RandK from about n K = 0.6 d on.  With ``down=Sparse("f4")`` the
+                rounding of g vanishes with g, while the rounding of mean c_i would stay in h.
 
-    Differences from the papers: what goes down, which is y^{k+1} there; it follows from g.
+    Differences from the papers: they broadcast y^{k+1}; here it follows from g.
     """
 
     Q: Unbiased
@@ -53,6 +54,7 @@ class ADIANA(Method):
     sends: str = "means"
     down: Sparse = Sparse()
 
+    recalled: ClassVar[str] = "the constants of both sets of parameters"
     paper: ClassVar[str] = "Li, Kovalev, Qian, Richtárik (ICML 2020); He, Huang, Yuan, arXiv 2305.16297"
     steps: ClassVar[tuple[str, ...]] = ("eta", "mu")
     fractions: ClassVar[tuple[str, ...]] = ("p", "alpha")
@@ -93,9 +95,9 @@ class ADIANA(Method):
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Up:
         if key.round == 0 or self._moves(key.before()):
-            w.gradient = f.grad(r.w)
-        m = self.Q.compress_difference(f.grad(r.x), w.h, key.named("m"))
-        c = self.Q.compress_difference(w.gradient, w.h, key.named("c"))
+            w.gradient = f.grad(r.w)  # ∇f_i(w^k), where w has moved
+        m = self.Q.compress_difference(f.grad(r.x), w.h, key.named("m"))  # m_i = C_i(∇f_i(x^k) - h_i)
+        c = self.Q.compress_difference(w.gradient, w.h, key.named("c"))  # c_i = C'_i(∇f_i(w^k) - h_i)
         self.Q.decompress_add(c, w.h, key.named("c"), self.alpha)  # h_i += α c_i
         return self.Up(m, c)
 
@@ -103,21 +105,21 @@ class ADIANA(Method):
         m, c = means(ups, self.Q, r.x, "m", "c")
         if self.sends == "means":
             return self.Down(self.down.compress(m, key), self.down.compress(c, key))
-        g = s.h + m
-        s.h += self.alpha * c
+        g = s.h + m  # g = h + mean m_i
+        s.h += self.alpha * c  # h += α mean c_i
         return self.Down(self.down.compress(g, key), np.empty(0, np.uint8))
 
     def follow(self, r: Replica, down: Down, key: Key) -> None:
         theta1, theta2, gamma, beta = self.weights(key.n, r.x.size)
         y = r.x - self.eta * r.h
-        self.down.decompress_add(down.m, y, key, -self.eta)  # y^{k+1} = x^k - η g
+        self.down.decompress_add(down.m, y, key, -self.eta)  # y^{k+1} = x^k - η g, g = h + mean m_i
         if self.sends == "means":
             self.down.decompress_add(down.c, r.h, key, self.alpha)  # h += α mean c_i
-        r.z = beta * r.z + (1 - beta) * r.x + (gamma / self.eta) * (y - r.x)
+        r.z = beta * r.z + (1 - beta) * r.x + (gamma / self.eta) * (y - r.x)  # z^{k+1}
         if self._moves(key):
-            r.w = r.y
-        r.y = y
-        r.x = theta1 * r.z + theta2 * r.w + (1 - theta1 - theta2) * r.y
+            r.w = r.y  # w^{k+1} = y^k
+        r.y = y  # y^{k+1}
+        r.x = theta1 * r.z + theta2 * r.w + (1 - theta1 - theta2) * r.y  # x^{k+1}
 
     def _moves(self, key: Key) -> bool:
         return key.shared("adiana/coin").coin(self.p)
@@ -130,7 +132,7 @@ class ADIANA(Method):
         return sum(self.down.paper_bits(buf, d, key) for buf in (down.m, down.c) if len(buf))
 
     def weights(self, n: int, d: int) -> Weights:
-        """θ1, θ2, γ and β for the step size eta."""
+        """The weights θ1, θ2, γ and β for the step size eta."""
         return self._set(d, n).weights(self.eta, self.mu, self.p)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:

@@ -17,7 +17,8 @@ from mpicomp.problems.base import Constants
 
 @dataclass(frozen=True)
 class ADIANAPlus(WhitenedMethod):
-    """ADIANA (original parameters) with C̃_i(v) = L_i^{1/2} C_i(L_i^{†1/2} v) for C_i, and for C'_i alike::
+    """ADIANA (original parameters) with C̃_i(v) = L_i^{1/2} C_i(L_i^{†1/2} v) for C_i, and in the same way
+    for C'_i::
 
         round 0    worker i sends L_i^{1/2}, L_i being the smoothness matrix of f_i
         all        x^k = θ1 z^k + θ2 w^k + (1 - θ1 - θ2) y^k
@@ -27,11 +28,12 @@ class ADIANAPlus(WhitenedMethod):
                    z^{k+1} = β z^k + (1 - β) x^k + (γ/η) (y^{k+1} - x^k)
                    w^{k+1} = y^k with probability p, else w^k
 
-    h = mean h_i throughout; the run reports y.  θ1, θ2, γ, β follow from eta, mu and p as in ADIANA.
+    h = mean h_i in every round.  The run reports y.  θ1, θ2, γ, β follow from eta, mu and p as in ADIANA.
     C_i as in DCGD+.
-    theory (as recalled, for convex f_i and strongly convex f): alpha = 1/(1 + ω_max), eta = min{1/(2L),
+    theory, for convex f_i and strongly convex f: alpha = 1/(1 + ω_max), eta = min{1/(2L),
     n/(64 𝓛_max (2p(1 + ω_max) + 1)²)}, p = min{1, max{1, √(nL/(32𝓛_max)) - 1}/(2(1 + ω_max))}.
 
+    The steps of a round are those of ``ADIANA`` with the compressor ``support.whitening.Whitened``.
     Differences from the papers: the means of m_i and c_i are broadcast and every rank does the rest.
     """
 
@@ -42,6 +44,7 @@ class ADIANAPlus(WhitenedMethod):
     alpha: Step = "theory"
     down: Sparse = Sparse()
 
+    recalled: ClassVar[str] = "the algorithm and the constants of theory"
     paper: ClassVar[str] = (
         "Safaryan, Hanzely, Richtárik (NeurIPS 2021), ADIANA+; Li, Kovalev, Qian, Richtárik (ICML 2020)"
     )

@@ -18,12 +18,16 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class AGD(AveragingMethod):
-    """x^{k+1} = y^k - γ ∇f(y^k),  y^{k+1} = x^{k+1} + β_k (x^{k+1} - x^k); dense both ways.
+    """Accelerated gradient descent; the vectors are dense in both directions, in the format ``values``::
 
-    β = (1 - √(γμ)) / (1 + √(γμ)) for mu > 0, else β_k = (t_k - 1)/t_{k+1} with
-    t_{k+1} = (1 + √(1 + 4 t_k²))/2.  The momentum is deterministic, so every rank keeps it and only
-    the mean gradient is sent.
-    theory: gamma = 1/L and mu that of the problem, 0 if f is merely convex.
+        worker i   sends ∇f_i(y^k)
+        all        x^{k+1} = y^k - γ mean ∇f_i(y^k)
+                   y^{k+1} = x^{k+1} + β_k (x^{k+1} - x^k)
+
+    For mu > 0, β_k = (1 - √(γμ))/(1 + √(γμ)).  For mu = 0, β_k = (t_k - 1)/t_{k+1} with t_0 = 1 and
+    t_{k+1} = (1 + √(1 + 4 t_k²))/2.  β_k is deterministic, so every rank keeps the momentum, and only the
+    mean gradient is sent.
+    theory, for convex f: gamma = 1/L, and mu is that of the problem, 0 if f is merely convex.
     """
 
     gamma: Step = "theory"
@@ -57,11 +61,11 @@ class AGD(AveragingMethod):
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         x = r.y.copy()
-        self.down.decompress_add(down.m, x, key, -self.gamma)  # x^{k+1}
-        t, r.t = r.t, (1 + sqrt(1 + 4 * r.t**2)) / 2
+        self.down.decompress_add(down.m, x, key, -self.gamma)  # x^{k+1} = y^k - γ g
+        t, r.t = r.t, (1 + sqrt(1 + 4 * r.t**2)) / 2  # t_k, t_{k+1}
         root = sqrt(self.gamma * self.mu)
-        beta = (1 - root) / (1 + root) if self.mu > 0 else (t - 1) / r.t
-        r.y = x + beta * (x - r.x)  # y^{k+1}
+        beta = (1 - root) / (1 + root) if self.mu > 0 else (t - 1) / r.t  # β_k
+        r.y = x + beta * (x - r.x)  # y^{k+1} = x^{k+1} + β_k (x^{k+1} - x^k)
         r.x = x
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:

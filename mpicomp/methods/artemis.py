@@ -1,4 +1,4 @@
-"""Artemis: both directions compressed without bias, and workers that take part now and then."""
+"""Artemis: both directions compressed without bias; each worker takes part with a given probability."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class Artemis(Method):
-    """Every worker is in S^k with probability p, independently; who is not computes and sends nothing::
+    """Each worker is in S^k with probability p, independently; absent workers compute and send nothing::
 
         i in S     m_i = Q_i(g_i(x^k) - h_i);   h_i += α m_i
         server     g = h + (1/(p n)) Σ_S m_i;   h += (α/n) Σ_S m_i;   Ω = C(g - H)
         all        x^{k+1} = x^k - γ (H + Ω);   H += α' Ω
 
-    from h_i = g_i(x⁰), which all workers send whole in round 0 as in the authors' code, or from another
-    ``start`` (``support.starts``); h = mean h_i throughout.  g_i is ∇f_i, or its mean over ``batch``
-    samples.  C is ``down`` and α' is ``alpha_down``.
-    alpha defaults to 1/(2(1 + ω)); alpha=0 is without memory, the paper's Bi-QSGD, and h_i = 0 whatever the
-    start.  alpha_down=0, the default, is without the downlink's memory H, as in the paper's algorithm; None
-    stands for 1/(2(1 + ω')), ω' of C.
-    theory: gamma = 1/(c (1 + 6B) L_max) for convex f_i, B = A + (1 - p)(1 + ω)/(p n) with A of the
-    AB-inequality, c = 1 + ω', or 1 + 6ω' with H.  By DIANA's proof, in which Ω and the draw of S add to
-    the variance, and ‖H‖² to the Lyapunov function, where α ≤ 1/(1 + ω) and α' ≤ 1/(1 + ω'); the paper's
+    The shifts start at h_i = g_i(x⁰), which all workers send whole in round 0 as in the authors' code, or as
+    ``start`` says (``support.starts``).  h = mean h_i in every round.  g_i is ∇f_i, or its mean over
+    ``batch`` samples.  C is ``down`` and α' is ``alpha_down``.
+    alpha defaults to 1/(2(1 + ω)).  alpha=0 is the method without memory, the paper's Bi-QSGD; then h_i = 0
+    for every start.  alpha_down=0, the default, is the method without the downlink's memory H, as in the
+    paper's algorithm; None stands for 1/(2(1 + ω')), ω' of C.
+    theory, for convex f_i: gamma = 1/(c (1 + 6B) L_max), B = A + (1 - p)(1 + ω)/(p n) with A of the
+    AB-inequality, c = 1 + ω', or 1 + 6ω' with H.  DIANA's proof gives it: Ω and the draw of S add to the
+    variance, and ‖H‖² to the Lyapunov function, where α ≤ 1/(1 + ω) and α' ≤ 1/(1 + ω').  The paper's
     constants may be larger.  With α > 0 and full gradients x converges linearly where f is strongly convex,
-    else to a neighbourhood of x*.
+    otherwise to a neighbourhood of x*.
 
-    Differences from the paper: a message counts 1/(p n), and h stands in for those who are absent (the
-    second of the paper's two ways, as recalled).  There, who was absent catches up with the broadcasts that
-    it missed; here every rank hears every broadcast, and is charged for it.  The authors' code starts so
-    for p = 1 alone.
+    Differences from the paper: a message counts 1/(p n), and h stands in for the absent workers, the second
+    of the paper's two ways.  In the paper a worker that was absent catches up with the broadcasts that it
+    missed; here every rank receives every broadcast and is charged for it.  The authors' code sends h_i =
+    g_i(x⁰) for p = 1 only.
     """
 
     Q: Unbiased
@@ -55,6 +55,7 @@ class Artemis(Method):
     batch: int | float | None = None
     start: str = "gradient"
 
+    recalled: ClassVar[str] = "the second of the paper's two ways of partial participation"
     paper: ClassVar[str] = "Philippenko, Dieuleveut, Artemis, arXiv 2006.14591, Algorithm 1"
     fractions: ClassVar[tuple[str, ...]] = ("alpha", "alpha_down", "p")
     zeros: ClassVar[tuple[str, ...]] = ("alpha", "alpha_down")
@@ -89,18 +90,18 @@ class Artemis(Method):
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         C = self.uplink(key)
-        m = C.compress_difference(gradient(f, r.x, self.batch, key), w.h, key)
+        m = C.compress_difference(gradient(f, r.x, self.batch, key), w.h, key)  # m_i = Q_i(g_i(x^k) - h_i)
         C.decompress_add(m, w.h, key, rate_from(self._start, self.alpha, key))  # h_i += α m_i
         return Message(m)
 
     def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
         m = mean(ups, self.uplink(key), r.x, 1 / key.n)  # (1/n) Σ_S m_i
-        g = s.h + (m if begins(self._start, key) else m / self.p)
-        s.h += rate_from(self._start, self.alpha, key) * m
-        return Message(self.down.compress_difference(g, r.H, key))  # Ω
+        g = s.h + (m if begins(self._start, key) else m / self.p)  # g = h + (1/(p n)) Σ_S m_i
+        s.h += rate_from(self._start, self.alpha, key) * m  # h += (α/n) Σ_S m_i
+        return Message(self.down.compress_difference(g, r.H, key))  # Ω = C(g - H)
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
-        r.x -= self.gamma * r.H
+        r.x -= self.gamma * r.H  # H, the old one
         self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ (H + Ω)
         self.down.decompress_add(down.m, r.H, key, self.alpha_down)  # H += α' Ω
 

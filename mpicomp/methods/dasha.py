@@ -24,12 +24,14 @@ class DASHA(AveragingMethod):
         worker i   m_i = C_i(∇f_i(x^{k+1}) - ∇f_i(x^k) - a (g_i - ∇f_i(x^k)));   g_i += m_i
         all        g += mean m_i;   x^{k+2} = x^{k+1} - γ g
 
-    ``start`` "gradient": g_i^0 = ∇f_i(x^0), sent whole, as in the theorem.  "zero": g_i^0 = 0, as in the
-    authors' program; x^1 = x^0 is left out, and round 0 sends C_i(a ∇f_i(x^0)).  "compressed": g_i^0 =
-    C_i(∇f_i(x^0)).  The first error g^0 - ∇f(x^0) fades like (1 - a)^k; its mean square is 0, |∇f(x^0)|² or
-    A mean |∇f_i(x^0)|², A of the AB-inequality, ω/n for independent compressors.
-    g = mean g_i throughout.  a defaults to 1/(2ω + 1).
-    theory (constant as recalled, for the start from the gradient): gamma = 1/(L + L̃ √(16 A (2ω + 1))).
+    g = mean g_i in every round.  a defaults to 1/(2ω + 1).
+    start  "gradient": g_i^0 = ∇f_i(x^0), sent whole, as in the theorem.
+           "compressed": g_i^0 = C_i(∇f_i(x^0)).
+           "zero": g_i^0 = 0, as in the authors' program.  There x^1 = x^0; this step is left out, and round 0
+           sends C_i(a ∇f_i(x^0)).
+    The first error g^0 - ∇f(x^0) fades like (1 - a)^k.  Its mean square is 0, A mean |∇f_i(x^0)|² or
+    |∇f(x^0)|², in the order of the starts above; A, of the AB-inequality, is ω/n for independent compressors.
+    theory, for the start from the gradient: gamma = 1/(L + L̃ √(16 A (2ω + 1))).
 
     Differences from the paper: the mean is broadcast and every rank takes the step.
     """
@@ -40,6 +42,7 @@ class DASHA(AveragingMethod):
     down: Sparse = Sparse()
     start: str = "gradient"
 
+    recalled: ClassVar[str] = "the constant 16 of gamma"
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1"
     fractions: ClassVar[tuple[str, ...]] = ("a",)
     starts: ClassVar[tuple[str, ...]] = STARTS
@@ -58,18 +61,18 @@ class DASHA(AveragingMethod):
         return uplink_from(self.start, self.Q, key)
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        h = f.grad(r.x)
+        h = f.grad(r.x)  # ∇f_i(x^{k+1})
         if key.round == 0 and self.start == "zero":
-            w.h = h
+            w.h = h  # as if x^1 = x^0
         C = self.uplink(key)
-        m = C.compress(h - w.h - self.a * (w.g - w.h), key)
+        m = C.compress(h - w.h - self.a * (w.g - w.h), key)  # m_i
         w.h = h
         C.decompress_add(m, w.g, key)  # g_i += m_i
         return Message(m)
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         self.down.decompress_add(down.m, r.g, key)  # g += mean m_i
-        add_scaled(r.x, r.g, -self.gamma)
+        add_scaled(r.x, r.g, -self.gamma)  # x^{k+2} = x^{k+1} - γ g
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         return {"a": 1 / (2 * self.Q.omega(d, n) + 1)}

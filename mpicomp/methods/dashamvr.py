@@ -20,24 +20,23 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class DASHAMVR(AveragingMethod):
-    """Algorithm 1 with the MVR estimator, s_i(x) the gradient of f_i at x on a batch::
+    """Algorithm 1 with the MVR estimator; s_i(x) is the gradient of f_i at x on a batch::
 
         worker i   h_i^+ = s_i(x^{k+1}) + (1 - b) (h_i - s_i(x^k))                 (h_i^0 = s_i(x^0))
                    m_i = C_i(h_i^+ - h_i - a (g_i - h_i));   g_i += m_i
         all        g += mean m_i;   x^{k+2} = x^{k+1} - γ g
 
-    from g_i^0 = h_i^0, or another ``start`` of g_i, as for DASHA.  A batch is ``batch`` = B samples that
-    worker i draws in each round, the same for both points.  g = mean g_i throughout.  a defaults to
-    1/(2ω + 1).  b in (0, 1] is the weight of the new samples: the less noise is wanted at the end, the
-    smaller, of order n ε B/σ² or, if that is less, √(n ε B/σ²)/ω for |∇f|² ≤ ε (as recalled).  b = 1 keeps
-    nothing of the past.
+    At the start g_i^0 = h_i^0, or as ``start`` says, as for DASHA.  A batch is ``batch`` = B samples, the
+    same at both points; worker i draws new ones in each round.  g = mean g_i in every round.  a defaults to
+    1/(2ω + 1).  b in (0, 1] is the weight of the new samples.  For |∇f|² ≤ ε take b of order n ε B/σ² or, if
+    that is less, √(n ε B/σ²)/ω.  b = 1 keeps nothing of the past.
 
-    theory (constants as recalled): gamma = 1/(L + √(96 A (2ω + 1) (L̃² + (1-b)² L_σ²/B)
-    + 4 (1-b)² L_σ²/(b n B))), A of the AB-inequality, ω/n for independent compressors, L_σ the
-    theorem's mean-squared smoothness constant of the stochastic gradients.
+    theory: gamma = 1/(L + √(96 A (2ω + 1) (L̃² + (1-b)² L_σ²/B) + 4 (1-b)² L_σ²/(b n B))), A of the
+    AB-inequality, ω/n for independent compressors, L_σ the theorem's mean-squared smoothness constant of the
+    stochastic gradients.
 
-    Differences from the paper: h_i^0 comes of a batch like all others, and not of a larger one; the mean is
-    broadcast and every rank takes the step; with batch=None, all samples, no variance is counted.
+    Differences from the paper: h_i^0 uses an ordinary batch; the paper uses a larger one.  The mean is
+    broadcast and every rank takes the step.  With batch=None, all samples, no variance is counted.
     """
 
     Q: Unbiased
@@ -48,6 +47,7 @@ class DASHAMVR(AveragingMethod):
     down: Sparse = Sparse()
     start: str = "gradient"
 
+    recalled: ClassVar[str] = "the constants of gamma, and the order of b"
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-MVR"
     fractions: ClassVar[tuple[str, ...]] = ("a",)
     counts: ClassVar[tuple[str, ...]] = ("batch",)
@@ -72,13 +72,13 @@ class DASHAMVR(AveragingMethod):
         return uplink_from(self.start, self.Q, key)
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        h = gradient(f, r.x, self.batch, key)
+        h = gradient(f, r.x, self.batch, key)  # s_i(x^{k+1})
         if key.round > 0:
-            h += (1 - self.b) * (w.h - gradient(f, r.previous, self.batch, key))  # of the same samples
+            h += (1 - self.b) * (w.h - gradient(f, r.previous, self.batch, key))  # h_i^+, on the same samples
         if key.round == 0 and self.start == "zero":
-            w.h = h
+            w.h = h  # as if x^1 = x^0
         C = self.uplink(key)
-        m = C.compress(h - w.h - self.a * (w.g - w.h), key)
+        m = C.compress(h - w.h - self.a * (w.g - w.h), key)  # m_i
         w.h = h
         C.decompress_add(m, w.g, key)  # g_i += m_i
         return Message(m)
@@ -86,7 +86,7 @@ class DASHAMVR(AveragingMethod):
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         self.down.decompress_add(down.m, r.g, key)  # g += mean m_i
         r.previous[:] = r.x
-        r.x -= self.gamma * r.g
+        r.x -= self.gamma * r.g  # x^{k+2} = x^{k+1} - γ g
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         return {"a": 1 / (2 * self.Q.omega(d, n) + 1)}

@@ -20,21 +20,21 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class DASHAPAGE(AveragingMethod):
-    """Algorithm 1 with the PAGE estimator; c ~ Bern(p) is a coin that all ranks draw alike (c^0 = 1)::
+    """Algorithm 1 with the PAGE estimator.  The coin c ~ Bern(p) is the same on all ranks, and c^0 = 1::
 
         worker i   h_i^+ = ∇f_i(x^{k+1})                                                   if c = 1
                            h_i + 1/B Σ_{j ∈ J_i} (∇f_ij(x^{k+1}) - ∇f_ij(x^k))     otherwise
                    m_i = C_i(h_i^+ - h_i - a (g_i - h_i));   g_i += m_i
         all        g += mean m_i;   x^{k+2} = x^{k+1} - γ g
 
-    from g_i^0 = h_i^0 = ∇f_i(x^0), or another ``start`` of g_i, as for DASHA.  J_i are ``batch`` = B samples
-    that worker i draws in each round, the same for both points.  g = mean g_i throughout.  a defaults to
-    1/(2ω + 1).
+    At the start g_i^0 = h_i^0 = ∇f_i(x^0), or g_i^0 as ``start`` says, as for DASHA.  J_i are ``batch`` = B
+    samples, the same at both points; worker i draws new ones in each round.  g = mean g_i in every round.  a
+    defaults to 1/(2ω + 1).
 
-    theory (constants as recalled): p = B/(m + B), m the samples of a worker, and gamma =
+    theory: p = B/(m + B), m the samples of a worker, and gamma =
     1/(L + √(48 A (2ω + 1) (L̃² + (1-p) L_σ²/B) + 2 (1-p) L_σ²/(p n B))), A of the AB-inequality, ω/n for
-    independent compressors.  The theorem has the largest constant of the f_ij for L_σ; its proof needs that
-    the variance of ∇f_ij(x) - ∇f_ij(y) over the samples j is at most L_σ² |x - y|² in the mean over i.
+    independent compressors.  In the theorem L_σ is the largest constant of the f_ij.  Its proof needs only
+    that the variance of ∇f_ij(x) - ∇f_ij(y) over the samples j is at most L_σ² |x - y|² in the mean over i.
 
     Differences from the paper: batches are drawn without replacement, and with batch=None, all samples, no
     variance is counted; the mean is broadcast and every rank takes the step.
@@ -48,6 +48,7 @@ class DASHAPAGE(AveragingMethod):
     down: Sparse = Sparse()
     start: str = "gradient"
 
+    recalled: ClassVar[str] = "the constants of gamma"
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-PAGE"
     steps: ClassVar[tuple[str, ...]] = ("gamma", "p")
     fractions: ClassVar[tuple[str, ...]] = ("p", "a")
@@ -70,14 +71,14 @@ class DASHAPAGE(AveragingMethod):
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         if key.round == 0 or key.shared("dasha/coin").coin(self.p):
-            h = f.grad(r.x)
+            h = f.grad(r.x)  # h_i^+, c = 1
         else:
-            after, before = (gradient(f, x, self.batch, key) for x in (r.x, r.previous))  # of the same J_i
-            h = w.h + (after - before)
+            after, before = (gradient(f, x, self.batch, key) for x in (r.x, r.previous))  # on the same J_i
+            h = w.h + (after - before)  # h_i^+, c = 0
         if key.round == 0 and self.start == "zero":
-            w.h = h
+            w.h = h  # as if x^1 = x^0
         C = self.uplink(key)
-        m = C.compress(h - w.h - self.a * (w.g - w.h), key)
+        m = C.compress(h - w.h - self.a * (w.g - w.h), key)  # m_i
         w.h = h
         C.decompress_add(m, w.g, key)  # g_i += m_i
         return Message(m)
@@ -85,7 +86,7 @@ class DASHAPAGE(AveragingMethod):
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         self.down.decompress_add(down.m, r.g, key)  # g += mean m_i
         r.previous[:] = r.x
-        r.x -= self.gamma * r.g
+        r.x -= self.gamma * r.g  # x^{k+2} = x^{k+1} - γ g
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         return {"a": 1 / (2 * self.Q.omega(d, n) + 1)}

@@ -18,13 +18,17 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class DCGD(AveragingMethod):
-    """Worker i sends C_i(∇f_i(x^k)); g^k is the mean of what arrives; x^{k+1} = x^k - γ g^k.
+    """Compressed gradient descent::
 
-    With ``batch`` the gradient is the mean over that many samples of worker i, drawn anew in each round.
-    theory, for convex f_i: gamma = 1/(L + 2 A L_max), A of the AB-inequality (ω/n for independent
-    compressors): from E|g|² ≤ |∇f|² + A mean |∇f_i|².  It converges to a neighbourhood of radius
-    ∝ γ A mean |∇f_i(x*)|².  Samples of variance σ² (of a batch of b, σ²/b) widen it by γ (A + 1/n) σ²/b; the
-    step is the same.
+        worker i   sends m_i = C_i(∇f_i(x^k))
+        all        x^{k+1} = x^k - γ mean m_i
+
+    With ``batch``, the mean gradient over that many samples replaces ∇f_i(x^k).  Worker i draws new samples
+    in each round.
+    theory, for convex f_i: gamma = 1/(L + 2 A L_max), from E|g|² ≤ |∇f|² + A mean |∇f_i|².  A is the constant
+    of the AB-inequality, ω/n for independent compressors.  x converges to a neighbourhood of x*, of radius
+    ∝ γ A mean |∇f_i(x*)|².  Samples of variance σ² in batches of b widen it by γ (A + 1/n) σ²/b; the step
+    size is the same.
 
     Differences from the paper: the server broadcasts g^k and not x^{k+1}; every rank takes the step.
     """
@@ -45,13 +49,13 @@ class DCGD(AveragingMethod):
         return self.Q
 
     def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
-        return Message(self.Q.compress(gradient(f, r.x, self.batch, key), key))
+        return Message(self.Q.compress(gradient(f, r.x, self.batch, key), key))  # m_i
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
-        self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ g^k
+        self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ mean m_i
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         a, _ = self.Q.ab(d, n)
-        if a:  # else it is GD
+        if a:  # without compression this is GD, which needs no convexity
             require_convex(self, c)
         return {"gamma": 1 / (c.L + 2 * a * c.L_max)}

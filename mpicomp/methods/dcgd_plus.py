@@ -16,7 +16,7 @@ from mpicomp.problems.base import Constants
 
 @dataclass(frozen=True)
 class DCGDPlus(WhitenedMethod):
-    """With L_i the smoothness matrix of f_i, which worker i forms from its own shard::
+    """L_i is the smoothness matrix of f_i, which worker i computes from its own shard::
 
         round 0    worker i sends L_i^{1/2}
         worker i   m_i = C_i(L_i^{†1/2} ∇f_i(x^k))
@@ -24,9 +24,9 @@ class DCGDPlus(WhitenedMethod):
 
     C_i: whitened sparsification ``Importance``, ``RandK``, ``Bernoulli``; quantisation ``VaryingSteps``,
     ``BlockSteps``, both with steps made for L_i; or any other unbiased compressor.
-    theory (as recalled, for convex f_i): gamma = 1/(L + 2𝓛_max/n).  It converges to a neighbourhood, as
-    DCGD does.
+    theory, for convex f_i: gamma = 1/(L + 2𝓛_max/n).  x converges to a neighbourhood of x*, as for DCGD.
 
+    The steps of a round are those of ``DCGD`` with the compressor ``support.whitening.Whitened``.
     Differences from the papers: the server broadcasts the mean and not x^{k+1}; every rank takes the step.
     """
 
@@ -34,8 +34,9 @@ class DCGDPlus(WhitenedMethod):
     gamma: Step = "theory"
     down: Sparse = Sparse()
 
+    recalled: ClassVar[str] = "the algorithm and the constants of theory"
     paper: ClassVar[str] = (
-        "Safaryan, Hanzely, Richtárik (NeurIPS 2021); Wang, Safaryan, Richtárik (NeurIPS 2022), as recalled"
+        "Safaryan, Hanzely, Richtárik (NeurIPS 2021); Wang, Safaryan, Richtárik (NeurIPS 2022)"
     )
     Replica: ClassVar[type] = DCGD.Replica
 

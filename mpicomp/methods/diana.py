@@ -20,21 +20,21 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class DIANA(AveragingMethod):
-    """Algorithm 1, with shifts h_i → ∇f_i(x*) so that what is compressed vanishes::
+    """Algorithm 1.  The shifts h_i tend to ∇f_i(x*), so the compressed vectors tend to 0::
 
         worker i   m_i = C_i(∇f_i(x^k) - h_i^k);   h_i^{k+1} = h_i^k + α m_i
         server     m = mean m_i
         all        g^k = h^k + m;   x^{k+1} = x^k - γ g^k;   h^{k+1} = h^k + α m
 
-    from h_i^0 = 0, or from another ``start`` (``support.starts``), which the theorems allow.
-    h = mean h_i throughout.  alpha defaults to 1/(1 + ω).
-    With ``batch`` the gradient is the mean over that many samples of worker i, drawn anew in each round; the
-    shifts remove the variance of compression and not that of the samples (VR-DIANA does), so it converges
-    to a neighbourhood.  The step is the same.
-    theory: for convex f_i, gamma = 1/((1 + 6A) L_max), as recalled, A of the AB-inequality (ω/n for
-    independent compressors).  Where an f_i is not convex, or not known to be, 1/(L + L_+ √A/(1 - √ρ)) with
-    ρ = 1 - 2α + α² (1 + ω), derived in ``support.shifts``: for α = 1/(1 + ω) it is at least
-    1/(L + 2 (1 + ω) L_+ √A), the rate of Li, Richtárik, arXiv 2006.07013, as recalled.
+    The shifts start at h_i^0 = 0, or as ``start`` says (``support.starts``); the theorems allow any start.
+    h = mean h_i in every round.  alpha defaults to 1/(1 + ω).
+    With ``batch``, the mean gradient over that many samples replaces ∇f_i(x^k); worker i draws new samples in
+    each round.  The shifts remove the variance of compression but not the variance of the samples, so x
+    converges to a neighbourhood of x* (VR-DIANA removes both).  The step size is the same.
+    theory: for convex f_i, gamma = 1/((1 + 6A) L_max), A of the AB-inequality, ω/n for independent
+    compressors.  Where some f_i is not convex, or not known to be, gamma = 1/(L + L_+ √A/(1 - √ρ)) with
+    ρ = 1 - 2α + α² (1 + ω), derived in ``support.shifts``.  For α = 1/(1 + ω) this is at least
+    1/(L + 2 (1 + ω) L_+ √A), the rate of Li, Richtárik, arXiv 2006.07013.
 
     Differences from the paper: the server broadcasts m and every rank takes the step; no prox.
     """
@@ -46,6 +46,7 @@ class DIANA(AveragingMethod):
     down: Sparse = Sparse()
     start: str = "zero"
 
+    recalled: ClassVar[str] = "the constant 6 of gamma for convex f_i; the rate of arXiv 2006.07013"
     paper: ClassVar[str] = "Mishchenko, Gorbunov, Takáč, Richtárik, arXiv 1901.09269, Algorithm 1"
     fractions: ClassVar[tuple[str, ...]] = ("alpha",)
     counts: ClassVar[tuple[str, ...]] = ("batch",)
@@ -68,12 +69,12 @@ class DIANA(AveragingMethod):
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         C = self.uplink(key)
-        m = C.compress_difference(gradient(f, r.x, self.batch, key), w.h, key)
+        m = C.compress_difference(gradient(f, r.x, self.batch, key), w.h, key)  # m_i = C_i(∇f_i - h_i^k)
         C.decompress_add(m, w.h, key, self._rate(key))  # h_i^{k+1} = h_i^k + α m_i
         return Message(m)
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
-        add_scaled(r.x, r.h, -self.gamma)
+        add_scaled(r.x, r.h, -self.gamma)  # h^k, the old one
         self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ (h^k + m)
         self.down.decompress_add(down.m, r.h, key, self._rate(key))  # h^{k+1} = h^k + α m
 

@@ -16,17 +16,18 @@ from mpicomp.problems.base import Constants
 
 @dataclass(frozen=True)
 class DIANAPlus(WhitenedMethod):
-    """With L_i the smoothness matrix of f_i, which worker i forms from its own shard::
+    """L_i is the smoothness matrix of f_i, which worker i computes from its own shard::
 
         round 0    worker i sends L_i^{1/2}
         worker i   m_i = C_i(L_i^{†1/2} (∇f_i(x^k) - h_i^k));   h_i^{k+1} = h_i^k + α L_i^{1/2} m_i
         server     m = mean L_i^{1/2} m_i
         all        g^k = h^k + m;   x^{k+1} = x^k - γ g^k;   h^{k+1} = h^k + α m
 
-    h = mean h_i throughout.  C_i as in DCGD+.
-    theory (as recalled, for convex f_i): gamma = 1/(L + 6𝓛_max/n), alpha = 1/(1 + ω_max), the largest ω of
-    the C_i, whose steps or odds may differ from worker to worker.
+    h = mean h_i in every round.  C_i as in DCGD+.
+    theory, for convex f_i: gamma = 1/(L + 6𝓛_max/n), alpha = 1/(1 + ω_max), ω_max the largest ω of the C_i,
+    whose steps or odds may differ from worker to worker.
 
+    The steps of a round are those of ``DIANA`` with the compressor ``support.whitening.Whitened``.
     Differences from the papers: the server broadcasts m and every rank takes the step; no prox.
     """
 
@@ -35,8 +36,9 @@ class DIANAPlus(WhitenedMethod):
     alpha: Step = "theory"
     down: Sparse = Sparse()
 
+    recalled: ClassVar[str] = "the algorithm and the constants of theory"
     paper: ClassVar[str] = (
-        "Safaryan, Hanzely, Richtárik (NeurIPS 2021); Wang, Safaryan, Richtárik (NeurIPS 2022), as recalled"
+        "Safaryan, Hanzely, Richtárik (NeurIPS 2021); Wang, Safaryan, Richtárik (NeurIPS 2022)"
     )
     steps: ClassVar[tuple[str, ...]] = ("gamma", "alpha")
     fractions: ClassVar[tuple[str, ...]] = ("alpha",)

@@ -1,4 +1,4 @@
-"""Dore: DIANA up; down, the compressed step, with part of what it left out fed back."""
+"""Dore: DIANA's uplink; the downlink is the compressed step, with error feedback."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class Dore(Method):
-    """Algorithm 1 as recalled, without a prox::
+    """Algorithm 1 without a prox::
 
         worker i   m_i = Q_i(g_i(x^k) - h_i);   h_i += α m_i
         server     g = h + mean m_i;   h += α mean m_i
                    q = -γ g + η e;   e = q - C(q)
         all        x^{k+1} = x^k + β C(q)
 
-    from h_i = 0, or another ``start`` (``support.starts``).  g_i is ∇f_i, or its mean over ``batch``
-    samples; C is ``down``.  h = mean h_i throughout.
+    The shifts start at h_i = 0, or as ``start`` says (``support.starts``).  g_i is ∇f_i, or its mean over
+    ``batch`` samples; C is ``down``.  h = mean h_i in every round.
     alpha defaults to 1/(1 + ω), beta and eta to 1/(1 + ω'), ω' of C; the paper's experiments have β = η = 1.
-    theory: gamma = (1 - η(1 + ω')/2) / (β (1 + ω') (1 + 6A) L_max) for convex f_i and η < 2/(1 + ω'); A is
-    that of the AB-inequality.  Not the paper's: DIANA's proof with E‖C(q)‖² ≤ (1 + ω')‖q‖², where
-    E⟨e, x^k - x*⟩ = -β E‖e‖² pays for η e in q.
+    theory, for convex f_i and η < 2/(1 + ω'): gamma = (1 - η(1 + ω')/2) / (β (1 + ω') (1 + 6A) L_max), A of
+    the AB-inequality.  It is not the paper's.  It follows from DIANA's proof with E‖C(q)‖² ≤ (1 + ω')‖q‖²,
+    where E⟨e, x^k - x*⟩ = -β E‖e‖² compensates η e in q.  Raises ``ConfigError`` for a larger η.
 
-    The error e is the server's; the total error of a run, which counts the workers', stays 0.
+    The error e is the server's.  The total error of a run counts the workers' errors, so it is 0.
     """
 
     Q: Unbiased
@@ -47,6 +47,7 @@ class Dore(Method):
     batch: int | float | None = None
     start: str = "zero"
 
+    recalled: ClassVar[str] = "the algorithm"
     paper: ClassVar[str] = "Liu, Li, Tang, Yan, Double residual compression (AISTATS 2020)"
     fractions: ClassVar[tuple[str, ...]] = ("alpha", "beta", "eta")
     zeros: ClassVar[tuple[str, ...]] = ("eta",)
@@ -74,15 +75,15 @@ class Dore(Method):
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         C = self.uplink(key)
-        m = C.compress_difference(gradient(f, r.x, self.batch, key), w.h, key)
+        m = C.compress_difference(gradient(f, r.x, self.batch, key), w.h, key)  # m_i = Q_i(g_i(x^k) - h_i)
         C.decompress_add(m, w.h, key, self._rate(key))  # h_i += α m_i
         return Message(m)
 
     def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
         m = mean(ups, self.uplink(key), r.x, 1 / key.n)
-        s.e = self.eta * s.e - self.gamma * (s.h + m)  # q = -γ g + η e
-        s.h += self._rate(key) * m
-        q = self.down.compress(s.e, key)
+        s.e = self.eta * s.e - self.gamma * (s.h + m)  # q = -γ g + η e, g = h + mean m_i
+        s.h += self._rate(key) * m  # h += α mean m_i
+        q = self.down.compress(s.e, key)  # C(q)
         self.down.decompress_add(q, s.e, key, -1.0)  # e = q - C(q)
         return Message(q)
 

@@ -19,15 +19,16 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class DoubleSqueeze(Method):
-    """As recalled; what either side drops is added to its next message::
+    """Workers and server each add what they dropped to their next message::
 
         worker i   v_i = g_i(x^k) + δ_i;        δ_i = v_i - C(v_i)
         server     v = mean C(v_i) + δ;         δ = v - C'(v)
         all        x^{k+1} = x^k - γ C'(v)
 
-    g_i is ∇f_i, or its mean over ``batch`` samples; C' is ``down``.  The virtual iterate
-    x^k - γ (mean δ_i + δ) is that of (stochastic) gradient descent with the gradients at x^k, for any C.
-    theory: gamma = α α'/(10 L), α' of C', a safe default as that of EF14, not a theorem's constant.
+    g_i is ∇f_i, or its mean over ``batch`` samples; C' is ``down``.  For any C, the virtual iterate
+    x^k - γ (mean δ_i + δ) takes the steps of (stochastic) gradient descent with the gradients at x^k.
+    theory: gamma = α α'/(10 L), α' of C', a safe default like that of EF14 and not a theorem's constant.
+    Raises ``ConfigError`` unless C and C' are contractive.
 
     The total error of a run counts the workers' δ_i, not the server's δ.
     """
@@ -37,6 +38,7 @@ class DoubleSqueeze(Method):
     gamma: Step = "theory"
     batch: int | float | None = None
 
+    recalled: ClassVar[str] = "the algorithm"
     paper: ClassVar[str] = "Tang, Yu, Lian, Zhang, Liu, DoubleSqueeze (ICML 2019)"
     counts: ClassVar[tuple[str, ...]] = ("batch",)
 
@@ -53,8 +55,8 @@ class DoubleSqueeze(Method):
         e: Array  # δ_i
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        w.e += gradient(f, r.x, self.batch, key)  # v_i
-        m = self.C.compress(w.e, key)
+        w.e += gradient(f, r.x, self.batch, key)  # v_i = g_i(x^k) + δ_i
+        m = self.C.compress(w.e, key)  # C(v_i)
         self.C.decompress_add(m, w.e, key, -1.0)  # δ_i = v_i - C(v_i)
         return Message(m)
 
@@ -62,8 +64,8 @@ class DoubleSqueeze(Method):
         return w.e
 
     def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        s.e += mean(ups, self.C, r.x, 1 / key.n)  # v
-        m = self.down.compress(s.e, key)
+        s.e += mean(ups, self.C, r.x, 1 / key.n)  # v = mean C(v_i) + δ
+        m = self.down.compress(s.e, key)  # C'(v)
         self.down.decompress_add(m, s.e, key, -1.0)  # δ = v - C'(v)
         return Message(m)
 

@@ -18,14 +18,15 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class EF14(AveragingMethod):
-    """What compression drops is remembered and added to the next message::
+    """Each worker remembers what compression dropped, and adds it to its next message::
 
         worker i   p_i = e_i + γ s_i;   Δ_i = C(p_i);   e_i = p_i - Δ_i
         all        x^{k+1} = x^k - mean Δ_i
 
-    s_i is ∇f_i(x^k), or with ``batch`` its mean over that many samples.  The virtual iterate x^k - mean e_i
-    is that of (stochastic) gradient descent on the sent history, for any C.
-    theory: gamma = α/(10 L), a safe default of the form α/(c L), not a theorem's constant.
+    s_i is ∇f_i(x^k), or with ``batch`` its mean over that many samples.  For any C, the virtual iterate
+    x^k - mean e_i takes the steps of (stochastic) gradient descent with the gradients at x^k.
+    theory: gamma = α/(10 L), a safe default of the form α/(c L) and not a theorem's constant.  Raises
+    ``ConfigError`` unless C is contractive.
     """
 
     C: Contractive | Absolute
@@ -48,13 +49,13 @@ class EF14(AveragingMethod):
         return self.C
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        w.e += self.gamma * gradient(f, r.x, self.batch, key)  # p_i
-        m = self.C.compress(w.e, key)
+        w.e += self.gamma * gradient(f, r.x, self.batch, key)  # p_i = e_i + γ s_i
+        m = self.C.compress(w.e, key)  # Δ_i = C(p_i)
         self.C.decompress_add(m, w.e, key, -1.0)  # e_i = p_i - Δ_i
         return Message(m)
 
     def residual(self, w: Worker) -> Array:
-        return w.e / self.gamma  # as a part of a gradient
+        return w.e / self.gamma  # in units of the gradient
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         self.down.decompress_add(down.m, r.x, key, -1.0)  # x^{k+1} = x^k - mean Δ_i

@@ -26,15 +26,15 @@ class EF21(AveragingMethod):
         worker i   c_i = C(∇f_i(x^k) - g_i^{k-1});   g_i^k = g_i^{k-1} + c_i
         all        g^k = g^{k-1} + mean c_i;   x^{k+1} = x^k - γ g^k
 
-    from g_i^0 = C(∇f_i(x^0)); with start="gradient" from g_i^0 = ∇f_i(x^0), sent whole.
-    g = mean g_i throughout.
+    The estimates start at g_i^0 = C(∇f_i(x^0)), or with start="gradient" at ∇f_i(x^0), sent whole.
+    g = mean g_i in every round.
     theory: gamma = 1/(L + L̃ √(β/θ)), Theorem 1, θ = 1 - √(1-α), √(β/θ) = √(1-α)/θ.
     mu          a constant of the Polyak-Łojasiewicz condition |∇f|² ≥ 2μ (f - f*), as a number or "theory",
                 that of the problem's strong convexity; 0 for none.  With it theory is
-                gamma = min{1/(L + L̃ √(2β/θ)), θ/(2μ)}, Theorem 2 (as recalled), and Ψ^k ≤ (1 - γμ)^k Ψ^0 for
+                gamma = min{1/(L + L̃ √(2β/θ)), θ/(2μ)}, Theorem 2, and Ψ^k ≤ (1 - γμ)^k Ψ^0 for
                 Ψ = f(x^k) - f* + (γ/θ) mean |g_i^k - ∇f_i(x^k)|².
-    With ``batch``, the mean over that many samples for ∇f_i, it is EF21-SGD, and theory is still that of full
-    gradients.  Where the noise is large, EF21-SGDM is the method to take.
+    With ``batch``, the mean gradient over that many samples replaces ∇f_i: this is EF21-SGD.  theory is still
+    that of full gradients.  Where the noise is large, take EF21-SGDM.
 
     Differences from the paper: the mean is broadcast and every rank takes the step.
     """
@@ -46,6 +46,7 @@ class EF21(AveragingMethod):
     start: str = "compressed"
     mu: Step = 0.0
 
+    recalled: ClassVar[str] = "gamma under the Polyak-Łojasiewicz condition, Theorem 2"
     paper: ClassVar[str] = "Richtárik, Sokolov, Fatkhullin, EF21 (NeurIPS 2021), Algorithm 2"
     steps: ClassVar[tuple[str, ...]] = ("gamma", "mu")
     zeros: ClassVar[tuple[str, ...]] = ("mu",)
@@ -68,9 +69,9 @@ class EF21(AveragingMethod):
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         w.e = gradient(f, r.x, self.batch, key) - w.g
         C = self.uplink(key)
-        c = C.compress(w.e, key)
+        c = C.compress(w.e, key)  # c_i = C(∇f_i(x^k) - g_i^{k-1})
         C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
-        C.decompress_add(c, w.e, key, -1.0)
+        C.decompress_add(c, w.e, key, -1.0)  # ∇f_i(x^k) - g_i^k
         return Message(c)
 
     def residual(self, w: Worker) -> Array:

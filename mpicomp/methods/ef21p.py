@@ -20,18 +20,19 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class EF21P(Method):
-    """The server keeps the model x, everyone a shifted model w, and only P, compressed, goes down::
+    """The server keeps the model x, every rank keeps a model w, and the server broadcasts P, a compressed
+    vector::
 
         worker i   m_i = Q_i(∇f_i(w^k) - h_i);   h_i += β m_i
         server     g = h + mean m_i;   h += β mean m_i
                    x^{k+1} = x^k - γ g;   P = C(x^{k+1} - w^k)
         all        w^{k+1} = w^k + P
 
-    from w = x = x⁰ and h_i = 0, or another ``start`` (``support.starts``).  Q = Identity() is plain
-    EF21-P.  beta defaults to 1/(1 + ω).  The run reports x, of which the theorem speaks.
-    theory (constants as recalled), for convex f_i: gamma = min{1/(160 A L_max), √(α/A)/(20 L̃), α/(100 L),
-    1/((1+ω) μ)}, A of the AB-inequality, the paper's ω/n for independent compressors.  Without compression
-    up it is enough that f is convex.
+    At the start w = x = x⁰ and h_i = 0, or h_i as ``start`` says (``support.starts``).  Q = Identity() is
+    plain EF21-P.  beta defaults to 1/(1 + ω).  The run reports x, which the theorem is about.
+    theory, for convex f_i: gamma = min{1/(160 A L_max), √(α/A)/(20 L̃), α/(100 L), 1/((1+ω) μ)}, A of the
+    AB-inequality, the paper's ω/n for independent compressors.  Without compression up it is enough that f is
+    convex.
     """
 
     C: Contractive
@@ -40,6 +41,7 @@ class EF21P(Method):
     beta: Step = None
     start: str = "zero"
 
+    recalled: ClassVar[str] = "the constants of gamma"
     paper: ClassVar[str] = "Gruntkowska, Tyurin, Richtárik, EF21-P and friends (ICML 2023), Algorithm 1"
     fractions: ClassVar[tuple[str, ...]] = ("beta",)
     starts: ClassVar[tuple[str, ...]] = STARTS
@@ -68,15 +70,15 @@ class EF21P(Method):
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         C = self.uplink(key)
-        m = C.compress_difference(f.grad(r.w), w.h, key)
+        m = C.compress_difference(f.grad(r.w), w.h, key)  # m_i = Q_i(∇f_i(w^k) - h_i)
         C.decompress_add(m, w.h, key, self._rate(key))  # h_i += β m_i
         return Message(m)
 
     def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
         m = mean(ups, self.uplink(key), r.w, 1 / key.n)
-        s.x -= self.gamma * (s.h + m)  # x^{k+1} = x^k - γ g
-        s.h += self._rate(key) * m
-        return Message(self.C.compress(s.x - r.w, key))  # P
+        s.x -= self.gamma * (s.h + m)  # x^{k+1} = x^k - γ g, g = h + mean m_i
+        s.h += self._rate(key) * m  # h += β mean m_i
+        return Message(self.C.compress(s.x - r.w, key))  # P = C(x^{k+1} - w^k)
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         self.C.decompress_add(down.m, r.w, key)  # w^{k+1} = w^k + P

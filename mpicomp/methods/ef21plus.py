@@ -29,15 +29,17 @@ class EF21Plus(Method):
                    g_i^k = g_i^{k-1} + c_i  or  b_i,  whichever is nearer to ∇f_i(x^k); the former if equal
         all        g^k = mean g_i^k;   x^{k+1} = x^k - γ g^k
 
-    from g_i^0 = C(∇f_i(x^0)), the better of two draws where C is random; with start="gradient" from
+    At the start g_i^0 = C(∇f_i(x^0)), the better of two draws where C is random; with start="gradient"
     g_i^0 = ∇f_i(x^0), sent whole.
-    theory: that of EF21, whose estimate is never the nearer one; gamma = 1/(L + L̃ √(1-α)/(1 - √(1-α))).
+    theory: that of EF21, as g_i is never farther from the gradient than EF21's step from the same g_i^{k-1};
+    gamma = 1/(L + L̃ √(1-α)/(1 - √(1-α))).
 
-    The wire.  To put b_i in the place of g_i^{k-1} one has to know that vector.  In the paper the server
-    does: it keeps all g_i, n d numbers, and a bit tells it which of the two came.  Here it keeps nothing,
-    and who starts afresh hands back what is to be forgotten: ``old`` is g_i^{k-1}, lossless, or empty,
-    which takes the one byte that says so.  Such a round costs up to d coordinates more, though few where
-    g_i^{k-1} was fresh itself; ``paper_bits`` charges the bit.  ``Up`` is thus always an increment of g_i.
+    The wire.  To replace g_i^{k-1} by b_i the server has to know g_i^{k-1}.  In the paper the server keeps
+    all g_i, n d numbers, and one bit tells it which of the two vectors came.  Here the server keeps none of
+    them. A worker that takes b_i also sends ``old`` = g_i^{k-1}, lossless, for the server to subtract.
+    Otherwise ``old`` is empty, which takes one byte.  A round with ``old`` costs up to d coordinates more,
+    but few where g_i^{k-1} was a b_i itself; ``paper_bits`` charges the bit.  So ``Up`` is always an
+    increment of g_i.
 
     Differences from the paper: the wire; the mean increment is broadcast and every rank takes the step.
     """
@@ -62,7 +64,7 @@ class EF21Plus(Method):
 
     @dataclass
     class Up:
-        old: Bytes  # what g_i was, where m is b_i; empty where m is c_i
+        old: Bytes  # g_i^{k-1} where m is b_i; empty where m is c_i
         m: Bytes
 
     def _uplink(self, key: Key) -> Compressor:
@@ -72,10 +74,10 @@ class EF21Plus(Method):
         C, fresh = self._uplink(key), key.named("fresh")
         b_error = f.grad(r.x)
         c_error = b_error - w.g
-        b, c = C.compress(b_error, fresh), C.compress(c_error, key)
-        C.decompress_add(b, b_error, fresh, -1.0)
-        C.decompress_add(c, c_error, key, -1.0)
-        if np.sum(c_error * c_error) <= np.sum(b_error * b_error):
+        b, c = C.compress(b_error, fresh), C.compress(c_error, key)  # b_i, c_i
+        C.decompress_add(b, b_error, fresh, -1.0)  # ∇f_i(x^k) - b_i
+        C.decompress_add(c, c_error, key, -1.0)  # ∇f_i(x^k) - g_i^{k-1} - c_i
+        if np.sum(c_error * c_error) <= np.sum(b_error * b_error):  # the former if equal
             w.e = c_error
             C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
             return self.Up(np.empty(0, np.uint8), c)
@@ -85,7 +87,7 @@ class EF21Plus(Method):
         return self.Up(old, b)
 
     def server_step(self, s: object, r: Replica, ups: Iterable[tuple[Key, Up]], key: Key) -> Message:
-        C, mean = self._uplink(key), np.zeros_like(r.x)  # of g_i^k - g_i^{k-1}
+        C, mean = self._uplink(key), np.zeros_like(r.x)  # mean of g_i^k - g_i^{k-1}
         for k, up in ups:
             if len(up.old):
                 LOSSLESS.decompress_add(up.old, mean, k, -1 / k.n)

@@ -1,4 +1,4 @@
-"""EF21-SGD2M: EF21-SGDM with its momentum taken twice."""
+"""EF21-SGD2M: EF21-SGDM with its momentum applied twice."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class EF21SGD2M(AveragingMethod):
-    """The double-momentum method, with s_i^k the gradient of f_i at x^k on a batch::
+    """The method with double momentum; s_i^k is the gradient of f_i at x^k on a batch::
 
         worker i   v_i^k = (1 - η) v_i^{k-1} + η s_i^k                       (v_i^0 = u_i^0 = s_i^0)
                    u_i^k = (1 - η) u_i^{k-1} + η v_i^k
                    c_i = C(u_i^k - g_i^{k-1});   g_i^k = g_i^{k-1} + c_i     (g_i^0 = s_i^0)
         all        g^k = g^{k-1} + mean c_i;   x^{k+1} = x^k - γ g^k
 
-    s_i^0 is sent whole; with start="compressed", g_i^0 = C(s_i^0) is sent.  g = mean g_i throughout.  What is
-    compressed changes by η² of a fresh batch, so that even less noise reaches the compressor.
+    s_i^0 is sent whole; with start="compressed", g_i^0 = C(s_i^0) is sent.  g = mean g_i in every round.  A
+    new batch enters u_i with the weight η², so less noise reaches the compressor than in EF21-SGDM.
     eta: as for EF21-SGDM; eta = 1 is EF21-SGD.
-    theory (constants as recalled): gamma = min{α/(60 L̃), η/(16 L)}.
+    theory: gamma = min{α/(60 L̃), η/(16 L)}.
 
     Differences from the paper: as for EF21-SGDM.
     """
@@ -40,6 +40,7 @@ class EF21SGD2M(AveragingMethod):
     down: Sparse = Sparse()
     start: str = "gradient"
 
+    recalled: ClassVar[str] = "the constants of gamma"
     paper: ClassVar[str] = "Fatkhullin, Tyurin, Richtárik, Momentum provably improves EF (NeurIPS 2023)"
     counts: ClassVar[tuple[str, ...]] = ("batch",)
     starts: ClassVar[tuple[str, ...]] = ESTIMATES
@@ -67,10 +68,10 @@ class EF21SGD2M(AveragingMethod):
         if key.round == 0:
             w.v, w.u = s, s.copy()
         else:
-            w.v = (1 - self.eta) * w.v + self.eta * s
-            w.u = (1 - self.eta) * w.u + self.eta * w.v
+            w.v = (1 - self.eta) * w.v + self.eta * s  # v_i^k
+            w.u = (1 - self.eta) * w.u + self.eta * w.v  # u_i^k
         C = self.uplink(key)
-        c = C.compress_difference(w.u, w.g, key)
+        c = C.compress_difference(w.u, w.g, key)  # c_i = C(u_i^k - g_i^{k-1})
         C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
         return Message(c)
 

@@ -1,4 +1,4 @@
-"""EF21-SGDM: momentum that lets EF21 stand stochastic gradients, at any batch; eta=1 is EF21-SGD."""
+"""EF21-SGDM: EF21 with momentum, for stochastic gradients at any batch size; eta=1 is EF21-SGD."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class EF21SGDM(AveragingMethod):
                    c_i = C(v_i^k - g_i^{k-1});   g_i^k = g_i^{k-1} + c_i     (g_i^0 = s_i^0)
         all        g^k = g^{k-1} + mean c_i;   x^{k+1} = x^k - γ g^k
 
-    s_i^0 is sent whole; with start="compressed", g_i^0 = C(s_i^0) is sent.  g = mean g_i throughout.
+    s_i^0 is sent whole; with start="compressed", g_i^0 = C(s_i^0) is sent.  g = mean g_i in every round.
     eta = 1 is EF21-SGD, and with full gradients (batch=None) it is EF21.
-    eta: the best for T rounds, from the theorem's bound as recalled, is the least of 1, (n a/T)^{1/2},
-    (α a/T)^{1/3} and (α² a/T)^{1/4}, with a = L (f(x^0) - f*)/σ².  Neither T nor σ need be known, so eta is
-    a number.  v averages over about 2/η - 1 rounds, 19 for the default; less noise or fewer rounds ask for
-    a larger eta, at most 1.
-    theory (constants as recalled): gamma = min{α/(20 L̃), η/(7 L)}.
+    eta: for T rounds the theorem's bound is least at the minimum of 1, (n a/T)^{1/2}, (α a/T)^{1/3} and
+    (α² a/T)^{1/4}, with a = L (f(x^0) - f*)/σ².  T and σ need not be known, so eta is a number here.  v
+    averages over about 2/η - 1 rounds, 19 for the default.  Take a larger eta, at most 1, for less noise or
+    fewer rounds.
+    theory: gamma = min{α/(20 L̃), η/(7 L)}.
 
-    Differences from the paper: s_i^0 is of a batch like all others, and not of a larger one; the mean is
+    Differences from the paper: s_i^0 uses an ordinary batch; the paper uses a larger one.  The mean is
     broadcast and every rank takes the step.
     """
 
@@ -43,6 +43,7 @@ class EF21SGDM(AveragingMethod):
     down: Sparse = Sparse()
     start: str = "gradient"
 
+    recalled: ClassVar[str] = "the constants of gamma, and the bound that gives the best eta"
     paper: ClassVar[str] = "Fatkhullin, Tyurin, Richtárik, Momentum provably improves EF (NeurIPS 2023)"
     counts: ClassVar[tuple[str, ...]] = ("batch",)
     starts: ClassVar[tuple[str, ...]] = ESTIMATES
@@ -66,9 +67,9 @@ class EF21SGDM(AveragingMethod):
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         s = gradient(f, r.x, self.batch, key)
-        w.v = s if key.round == 0 else (1 - self.eta) * w.v + self.eta * s
+        w.v = s if key.round == 0 else (1 - self.eta) * w.v + self.eta * s  # v_i^k
         C = self.uplink(key)
-        c = C.compress_difference(w.v, w.g, key)
+        c = C.compress_difference(w.v, w.g, key)  # c_i = C(v_i^k - g_i^{k-1})
         C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
         return Message(c)
 

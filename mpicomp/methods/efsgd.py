@@ -17,17 +17,18 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class EFSGD(AveragingMethod):
-    """What compression drops is remembered, unscaled by the step; s_i is the gradient of f_i on a batch::
+    """Error feedback whose memory is not scaled by the step size; s_i is the gradient of f_i on a batch::
 
         worker i   p_i = e_i + s_i;   Δ_i = C(p_i);   e_i = p_i - Δ_i
         all        x^{k+1} = x^k - γ mean Δ_i
 
-    EF14 keeps γ e_i instead.  That is the same for a C that commutes with scaling, TopK or Sign say.  A hard
-    threshold does not: here lam acts on gradient and memory as they are, so no |e_i|_j ever reaches it, and
-    a smaller γ sends no less.  The virtual iterate x^k - γ mean e_i is SGD's on the sent history, for any C.
-    theory: for absolute C, gamma = 1/(2 L).  From the virtual iterate, with full gradients: for any
+    EF14 keeps γ e_i instead.  The two agree for a C that commutes with scaling, such as TopK or Sign, and
+    differ for a hard threshold.  Here its lam acts on gradient plus memory, so |e_i|_j stays below lam, and a
+    smaller γ sends as much.  For any C, the virtual iterate x^k - γ mean e_i takes the steps of SGD with the
+    gradients at x^k.
+    theory: for absolute C, gamma = 1/(2 L).  The virtual iterate gives, with full gradients and any
     γ ≤ 1/(2 L), (1/T) Σ |∇f(x^k)|² ≤ 4 (f(x^0) - f*)/(γ T) + 2 γ² L² δ, where |C(x) - x|² ≤ δ; a mean of
-    batches adds 2 γ L σ²/n.  For contractive C, α/(10 L), a safe default of the form α/(c L).
+    batches adds 2 γ L σ²/n.  For contractive C, gamma = α/(10 L), a safe default of the form α/(c L).
     """
 
     C: Contractive | Absolute
@@ -50,8 +51,8 @@ class EFSGD(AveragingMethod):
         return self.C
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        w.e += gradient(f, r.x, self.batch, key)  # p_i
-        m = self.C.compress(w.e, key)
+        w.e += gradient(f, r.x, self.batch, key)  # p_i = e_i + s_i
+        m = self.C.compress(w.e, key)  # Δ_i = C(p_i)
         self.C.decompress_add(m, w.e, key, -1.0)  # e_i = p_i - Δ_i
         return Message(m)
 

@@ -16,9 +16,12 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class GD(AveragingMethod):
-    """x^{k+1} = x^k - γ ∇f(x^k), dense in both directions in the format ``values``.
+    """Gradient descent; the vectors are dense in both directions, in the format ``values``::
 
-    theory: gamma = 1/L.
+        worker i   sends ∇f_i(x^k)
+        all        x^{k+1} = x^k - γ mean ∇f_i(x^k)
+
+    theory: gamma = 1/L, for any L-smooth f.
     """
 
     gamma: Step = "theory"
@@ -45,7 +48,7 @@ class GD(AveragingMethod):
         return Message(self.uplink(key).compress(f.grad(r.x), key))
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
-        self.down.decompress_add(down.m, r.x, key, -self.gamma)
+        self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ mean ∇f_i(x^k)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         return {"gamma": 1 / c.L}

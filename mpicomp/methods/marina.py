@@ -19,20 +19,21 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class MARINA(AveragingMethod):
-    """Algorithm 1.  With c^k ~ Bern(p), a coin that all ranks draw alike (c^0 = 1)::
+    """Algorithm 1.  The coin c^k ~ Bern(p) is the same on all ranks, and c^0 = 1::
 
         4    x^{k+1} = x^k - γ g^k
         5-6  worker i sends  ∇f_i(x^{k+1})                        if c^k = 1
                              Q_i(∇f_i(x^{k+1}) - ∇f_i(x^k))       otherwise
-        7    g^{k+1} = the mean, or g^k + the mean
+        7    g^{k+1} = the mean of the messages if c^k = 1, else g^k + their mean
 
     p defaults to (mean bytes of Q) / (bytes of ``sync``), ζ/d of the paper for sparsifiers: dense and
     compressed messages then cost the same on average.
     theory: gamma = 1/(L + √((1-p)/p ((A - B) L_+² + B L_±²))), Szlendak, Tyurin, Richtárik (2022),
-    Theorem 4; for independent compressors it is Theorem 2.1 of Gorbunov et al. with L_+ for L.  Where L_± is
-    a bound alone, and that near L_+, as for GLMs, PermK gains next to nothing by it: tune gamma there.
+    Theorem 4, with A and B of the AB-inequality; for independent compressors it is Theorem 2.1 of Gorbunov et
+    al. with L_+ for L.  For GLMs the problem's L_± is only a bound, close to L_+, so PermK gains almost
+    nothing by theory: tune gamma there.
     mu          a constant of the Polyak-Łojasiewicz condition |∇f|² ≥ 2μ (f - f*), as a number or "theory",
-                that of the problem's strong convexity; 0 for none.  With it theory (as recalled) is
+                that of the problem's strong convexity; 0 for none.  With it theory is
                 gamma = min{1/(L + √(2 (1-p)/p ((A - B) L_+² + B L_±²))), p/(2μ)}, and
                 E f(x^k) - f* ≤ (1 - γμ)^k (f(x^0) - f*).
 
@@ -46,6 +47,7 @@ class MARINA(AveragingMethod):
     down: Sparse = Sparse()
     mu: Step = 0.0
 
+    recalled: ClassVar[str] = "gamma under the Polyak-Łojasiewicz condition"
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithm 1"
     steps: ClassVar[tuple[str, ...]] = ("gamma", "mu")
     zeros: ClassVar[tuple[str, ...]] = ("mu",)
@@ -63,12 +65,12 @@ class MARINA(AveragingMethod):
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         before, w.gradient = w.gradient, f.grad(r.x)
         if self._dense(key):
-            return Message(self.sync.compress(w.gradient, key))
-        return Message(self.Q.compress_difference(w.gradient, before, key))  # 5-6
+            return Message(self.sync.compress(w.gradient, key))  # 5-6, c^k = 1
+        return Message(self.Q.compress_difference(w.gradient, before, key))  # 5-6, c^k = 0
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         if self._dense(key):
-            r.g[:] = 0
+            r.g[:] = 0  # 7, c^k = 1: the mean replaces g
         self.down.decompress_add(down.m, r.g, key)  # 7
         add_scaled(r.x, r.g, -self.gamma)  # 4, of the next round
 

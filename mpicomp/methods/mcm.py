@@ -1,4 +1,4 @@
-"""MCM: a compressed downlink that leaves the server's own model exact."""
+"""MCM: a compressed downlink; the server's own model stays exact."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class MCM(Method):
-    """Workers compute at a model w that is x but for a compression without bias::
+    """The workers compute gradients at a model w, an unbiased compression of the server's model x::
 
         worker i   m_i = Q_i(g_i(w^k) - h_i);   h_i += α m_i
         server     g = h + mean m_i;   h += α mean m_i;   x^{k+1} = x^k - γ g;   Ω = C(x^{k+1} - H)
         all        w^{k+1} = H + Ω;   H += α' Ω
 
-    from w = H = x⁰ and h_i = g_i(x⁰), which round 0 sends whole as in the authors' code, or from another
-    ``start`` (``support.starts``); h = mean h_i throughout.  g_i is ∇f_i, or its mean over ``batch``
-    samples.  C is ``down``, α' is ``alpha_down``.  alpha defaults to 1/(2(1 + ω)), alpha_down to
-    1/(2(1 + ω')), ω' of C.  The run reports x, the preserved model, of which the theorem speaks.
+    At the start w = H = x⁰ and h_i = g_i(x⁰), which round 0 sends whole as in the authors' code, or h_i as
+    ``start`` says (``support.starts``).  h = mean h_i in every round.  g_i is ∇f_i, or its mean over
+    ``batch`` samples.  C is ``down``, α' is ``alpha_down``.  alpha defaults to 1/(2(1 + ω)), alpha_down to
+    1/(2(1 + ω')), ω' of C.  The run reports x, the preserved model, which the theorem is about.
     theory: gamma = 2/(K + √(K² + 40 ω' L K/α'²)), K = (1 + 6A) L_max, for convex f_i, α ≤ 1/(1 + ω) and
-    α' ≤ 1/(2(1 + ω')); A is that of the AB-inequality.  It follows as DIANA's step does, which is 1/K, with
+    α' ≤ 1/(2(1 + ω')); A is that of the AB-inequality.  DIANA's proof, whose step is 1/K, gives it with
     ‖x - H‖² in the Lyapunov function; the paper's constants may be larger.
 
-    Differences from the paper: of its variants this is the one whose broadcast is the same for all.
-    Rand-MCM compresses x for each worker anew, with a memory H_i each: n messages down, not one.
+    Differences from the paper: this is the variant whose broadcast is the same for all workers.  Rand-MCM
+    compresses x for each worker anew, with a memory H_i each: n messages down, not one.
     """
 
     Q: Unbiased
@@ -77,15 +77,15 @@ class MCM(Method):
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         C = self.uplink(key)
-        m = C.compress_difference(gradient(f, r.w, self.batch, key), w.h, key)
+        m = C.compress_difference(gradient(f, r.w, self.batch, key), w.h, key)  # m_i = Q_i(g_i(w^k) - h_i)
         C.decompress_add(m, w.h, key, self._rate(key))  # h_i += α m_i
         return Message(m)
 
     def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
         m = mean(ups, self.uplink(key), r.w, 1 / key.n)
-        s.x -= self.gamma * (s.h + m)  # x^{k+1} = x^k - γ g
-        s.h += self._rate(key) * m
-        return Message(self.down.compress_difference(s.x, r.H, key))  # Ω
+        s.x -= self.gamma * (s.h + m)  # x^{k+1} = x^k - γ g, g = h + mean m_i
+        s.h += self._rate(key) * m  # h += α mean m_i
+        return Message(self.down.compress_difference(s.x, r.H, key))  # Ω = C(x^{k+1} - H)
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         r.w = r.H.copy()

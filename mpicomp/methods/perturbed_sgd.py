@@ -23,22 +23,21 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class PerturbedSGD(Method):
-    """Error feedback with noise ξ ~ N(0, r²/d I), and now and then a reset of the errors::
+    """Error feedback with noise ξ ~ N(0, r²/d I), and resets of the errors::
 
         worker i   u_i = e_i + s_i + ξ;   e_i = u_i - C(u_i)          (s_i a stochastic gradient at x)
         all        x = x - η mean C(u_i)
         reset, once t - t' >= I_reset or ‖x - x_{t'}‖ >= R, t' being the step of the last one:
         all        x = x - η mean e_i;   e_i = 0;   t' = t
 
-    The virtual iterate x - η mean e_i is that of SGD with the gradients s_i + ξ, resets included.
-    ξ is drawn by all ranks alike, so it costs nothing and averaging does not shrink it.  A reset is a
-    round of its own, in which the errors travel dense; what ``dense`` rounds off stays in e_i.  All ranks
-    know of it from x.  I_reset and R are None for never: the theorem then covers a C that acts alike and
-    linearly on all workers, as unscaled RandK with one mask, Shrunk(RandK(k, mask="shared")), whose
-    alpha is k/d.
+    The virtual iterate x - η mean e_i takes the steps of SGD with the gradients s_i + ξ, also across resets.
+    All ranks draw the same ξ, so it costs no bytes, and averaging over workers does not shrink it.  A reset
+    is a round of its own, in which the errors travel dense; the rounding of ``dense`` stays in e_i.  Every
+    rank decides from x whether a round is a reset.  I_reset=None and R=None switch that condition off.
+    Without resets the theorem covers a C that is linear and the same on all workers, such as unscaled RandK
+    with one mask, Shrunk(RandK(k, mask="shared")), whose alpha is k/d.
 
-    The theorem has the orders of η, r, I_reset, R alone, so they are to be given.
-    Of the algorithm, all is as recalled.
+    The theorem gives only the orders of η, r, I_reset and R, so they have to be given.
     """
 
     C: Contractive
@@ -50,8 +49,9 @@ class PerturbedSGD(Method):
     dense: Identity = Identity()
     down: Sparse = Sparse()
 
+    recalled: ClassVar[str] = "the algorithm"
     paper: ClassVar[str] = (
-        "Avdiukhin, Yaroslavtsev, Escaping saddle points with compressed SGD (NeurIPS 2021), as recalled"
+        "Avdiukhin, Yaroslavtsev, Escaping saddle points with compressed SGD (NeurIPS 2021)"
     )
     steps: ClassVar[tuple[str, ...]] = ("eta",)
     counts: ClassVar[tuple[str, ...]] = ("batch",)
@@ -84,13 +84,13 @@ class PerturbedSGD(Method):
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Up:
         nothing = np.empty(0, np.uint8)
         if self._resets(r):
-            e = self.dense.compress(w.e, key)
+            e = self.dense.compress(w.e, key)  # e_i
             self.dense.decompress_add(e, w.e, key, -1.0)  # e_i = 0
             return self.Up(e, nothing)
-        w.e += gradient(f, r.x, self.batch, key)
+        w.e += gradient(f, r.x, self.batch, key)  # e_i + s_i
         xi = kernels.put(_direction(key.shared("perturbed_sgd"), w.e.size))
         kernels.add_scaled(w.e, xi, self.r)  # u_i = e_i + s_i + ξ
-        m = self.C.compress(w.e, key)
+        m = self.C.compress(w.e, key)  # C(u_i)
         self.C.decompress_add(m, w.e, key, -1.0)  # e_i = u_i - C(u_i)
         return self.Up(nothing, m)
 
@@ -105,10 +105,10 @@ class PerturbedSGD(Method):
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         resets = self._resets(r)
-        self.down.decompress_add(down.m, r.x, key, -self.eta)
+        self.down.decompress_add(down.m, r.x, key, -self.eta)  # x = x - η mean C(u_i), or e_i in a reset
         r.age += 1
         if resets:
-            r.anchor, r.age = r.x.copy(), 0
+            r.anchor, r.age = r.x.copy(), 0  # t' = t
 
     def _resets(self, r: Replica) -> bool:
         """Whether the round that starts from ``r`` is a reset."""
@@ -126,7 +126,7 @@ class PerturbedSGD(Method):
         return self.down.paper_bits(down.m, d, key)
 
     def defaults(self, d: int, n: int) -> dict[str, Any]:
-        return {"I_reset": None, "R": None}  # for never
+        return {"I_reset": None, "R": None}  # no resets
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         raise ConfigError("PerturbedSGD's theorem gives no constant for its step size; give eta as a number.")
@@ -134,7 +134,7 @@ class PerturbedSGD(Method):
 
 @remembered(2)
 def _direction(stream: Stream, d: int) -> Array:
-    """N(0, I/d), of length 1 in the mean square; kept because every worker of a rank asks for it."""
+    """A draw of N(0, I/d), shape (d,); E |ξ|² = 1.  Cached because every worker of a rank asks for it."""
     xi = stream.normals(d) / sqrt(d)
     xi.setflags(write=False)
     return xi

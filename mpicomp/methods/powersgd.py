@@ -1,4 +1,4 @@
-"""PowerSGD: gradients of rank r, by a power iteration that goes on from step to step."""
+"""PowerSGD: gradients of rank r, by one power iteration a step with a warm start."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class PowerSGD(Method):
-    """Algorithms 1 and 2.  Vectors are matrices of ``rows`` rows, row after row, P and Q
-    have r columns, and a step takes two rounds::
+    """Algorithms 1 and 2.  Vectors are matrices of ``rows`` rows, stored row after row; P and Q have r
+    columns. A step takes two rounds::
 
         even   worker i   M_i = e_i + s_i;   P_i = M_i Q       (s_i a stochastic gradient at x)
                all        P = the columns of mean P_i, made orthonormal
@@ -34,17 +34,18 @@ class PowerSGD(Method):
                all        Q = mean Q_i;   Δ = P Q';   x = x - γ Δ
                or         with ``momentum`` λ > 0, m = λ m + Δ;   x = x - γ (Δ + m)
 
-    The momentum is as the algorithm has it: where Δ hardly changes, a step is γ (1 + 1/(1 - λ)) Δ, and so
-    2γ Δ for a small λ; λ = 0 stands for no momentum.  Without, the virtual iterate x - γ mean e_i is that of
-    SGD.  As P is common to all, x is what one worker with the mean gradient would find.  (e_i = M_i - P Q'
-    has the same mean, but an e_i then grows for ever where its gradients differ from the mean.)  Q, the warm
-    start, is made orthonormal before it is used, which changes P in its rounding alone and keeps P_i of the
-    size of M_i.  A column of Q without a direction of its own, as all are at the start, is drawn anew, by all
-    ranks alike.
-    One iteration from a warm start has no contraction factor for every M, so no theorem gives gamma.
+    λ = 0 stands for no momentum.  Where Δ hardly changes, a step with momentum is γ (1 + 1/(1 - λ)) Δ, so it
+    is near 2γ Δ for a small λ.  Without momentum the virtual iterate x - γ mean e_i takes the steps of SGD.
+    P is common to all workers, so x is the iterate of one worker with the mean gradient.  (e_i = M_i - P Q'
+    would have the same mean, but such an e_i grows for ever where a worker's gradients differ from the mean.)
+
+    Q, the warm start, is made orthonormal before it is used.  This changes P only by rounding, and keeps P_i
+    of the size of M_i.  A column of Q that depends linearly on the others, as all do at the start, is drawn
+    anew, the same on all ranks.
+    theory: none.  One iteration from a warm start has no contraction factor for every M.
 
     Differences from the paper: the server takes the means; x is one matrix, not one for each layer, and
-    nothing is left uncompressed.  Of the algorithm, all is as recalled.
+    every coordinate is compressed.
     """
 
     r: int
@@ -55,6 +56,7 @@ class PowerSGD(Method):
     down: Sparse = Sparse()
     momentum: float = 0.0
 
+    recalled: ClassVar[str] = "the algorithm"
     paper: ClassVar[str] = "Vogels, Karimireddy, Jaggi, PowerSGD (NeurIPS 2019), Algorithms 1 and 2"
     counts: ClassVar[tuple[str, ...]] = ("batch",)
 
@@ -68,7 +70,7 @@ class PowerSGD(Method):
     @dataclass
     class Worker:
         M: Array
-        e: Array  # 0 between the two rounds: it is in M then
+        e: Array  # 0 after an even round, as M holds it then
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,7 +83,7 @@ class PowerSGD(Method):
 
     @property
     def uplink(self) -> Identity:
-        """What P_i and Q_i travel in."""
+        """The compressor of P_i and Q_i."""
         return Identity(self.values)
 
     def replica(self, x0: Array) -> Replica:
@@ -92,12 +94,12 @@ class PowerSGD(Method):
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         if key.round % 2 == 0:
-            w.M, w.e = w.e + gradient(f, r.x, self.batch, key), np.zeros_like(w.e)
-            P_i = times(w.M.reshape(self.rows, -1), _start(r.Q, key))
+            w.M, w.e = w.e + gradient(f, r.x, self.batch, key), np.zeros_like(w.e)  # M_i = e_i + s_i
+            P_i = times(w.M.reshape(self.rows, -1), _start(r.Q, key))  # P_i = M_i Q
             return Message(self.uplink.compress(P_i.ravel(), key))
-        m = self.uplink.compress(times(w.M.reshape(self.rows, -1).T, r.P).ravel(), key)
+        m = self.uplink.compress(times(w.M.reshape(self.rows, -1).T, r.P).ravel(), key)  # Q_i = M_i' P
         Q_i = self.uplink.decompress(m, r.Q.size, key).reshape(r.Q.shape)
-        w.e = w.M - outer(r.P, Q_i).ravel()
+        w.e = w.M - outer(r.P, Q_i).ravel()  # e_i = M_i - P Q_i'
         return Message(m)
 
     def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
@@ -111,12 +113,12 @@ class PowerSGD(Method):
             r.P = orthonormal(self.down.decompress(down.m, r.P.size, key).reshape(r.P.shape))
         else:
             r.Q = self.down.decompress(down.m, r.Q.size, key).reshape(r.Q.shape)
-            step = outer(r.P, r.Q).ravel()  # Δ
-            add_scaled(r.x, step, -self.gamma)
+            step = outer(r.P, r.Q).ravel()  # Δ = P Q'
+            add_scaled(r.x, step, -self.gamma)  # x = x - γ Δ
             if self.momentum:
                 r.m *= self.momentum
-                r.m += step
-                add_scaled(r.x, r.m, -self.gamma)
+                r.m += step  # m = λ m + Δ
+                add_scaled(r.x, r.m, -self.gamma)  # x = x - γ (Δ + m)
 
     def residual(self, w: Worker) -> Array:
         return w.e
@@ -134,7 +136,7 @@ class PowerSGD(Method):
 
 
 def _start(Q: Array, key: Key) -> Array:
-    """Q made orthonormal, and a random column for each that has no direction of its own."""
+    """Orthonormalise Q; replace linearly dependent columns by random ones, the same on all ranks."""
     Q = orthonormal(Q)
     lost = ~Q.any(axis=0)
     if not lost.any():

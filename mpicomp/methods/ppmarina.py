@@ -19,23 +19,23 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class PPMARINA(AveragingMethod):
-    """Algorithm 4.  With c^k ~ Bern(p), a coin that all ranks draw alike (c^0 = 1)::
+    """Algorithm 4.  The coin c^k ~ Bern(p) is the same on all ranks, and c^0 = 1::
 
         all        x^{k+1} = x^k - γ g^k
-        c^k = 1    every worker sends ∇f_i(x^{k+1});                              g^{k+1} = the mean
+        c^k = 1    every worker sends ∇f_i(x^{k+1});                              g^{k+1} = their mean
         c^k = 0    S, r of the n workers, send Q_i(∇f_i(x^{k+1}) - ∇f_i(x^k));    g^{k+1} = g^k + their mean
 
-    S is drawn from the shared key, so nobody has to be told; who is not in it computes nothing and sends
-    nothing, but takes the step like everyone, and when drawn again asks for the gradient at x^k as well.
+    S is drawn from the shared key, so every rank knows it.  A worker outside S computes and sends nothing,
+    but takes the step.  When it is drawn again, it also asks for the gradient at x^k.
     ``r`` is a number of workers or a fraction of them.
     p defaults to (r/n) (mean bytes of Q) / (bytes of ``sync``), the paper's (r/n) ζ/d for sparsifiers.
 
     theory: gamma = 1/(L + √((1-p)/p ((A n/r - B) L_+² + (B + (1-B) v) L_±²))), v = (n-r)/(r (n-1)).
     For independent compressors, A = ω/n and B = 0, that is 1/(L + √((1-p)/(pr) (ω L_+² + (n-r)/(n-1) L_±²))).
-    It is MARINA's where r = n, and at least 1/(L_+ (1 + √((1-p)(1+ω)/(pr)))), Theorem 4.1 as recalled, which
-    is for clients drawn with replacement.  It follows as there, from the variance of a compressed round:
-    given S, the AB-inequality for a_i = (n/r) Δ_i in S and 0 elsewhere bounds that of compression by
-    A (n/r) mean_S |Δ_i|² - B |mean_S Δ_i|²; that of mean_S Δ_i is v (mean |Δ_i|² - |mean Δ_i|²).
+    It is MARINA's step for r = n, and at least 1/(L_+ (1 + √((1-p)(1+ω)/(pr)))) of Theorem 4.1, which is for
+    clients drawn with replacement.  It follows, as in the theorem, from the variance of a compressed round:
+    given S, the AB-inequality with a_i = (n/r) Δ_i in S and 0 elsewhere bounds the variance of compression by
+    A (n/r) mean_S |Δ_i|² - B |mean_S Δ_i|²; the variance of mean_S Δ_i is v (mean |Δ_i|² - |mean Δ_i|²).
 
     Differences from the paper: S is drawn without replacement; the mean is broadcast, to all, and every
     rank forms g and takes the step.
@@ -48,6 +48,7 @@ class PPMARINA(AveragingMethod):
     sync: Identity = Identity()
     down: Sparse = Sparse()
 
+    recalled: ClassVar[str] = "Theorem 4.1"
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithm 4"
     fractions: ClassVar[tuple[str, ...]] = ("p",)
     counts: ClassVar[tuple[str, ...]] = ("r",)
@@ -71,24 +72,24 @@ class PPMARINA(AveragingMethod):
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         if self._dense(key):
             w.gradient = f.grad(r.x)
-            return Message(self.sync.compress(w.gradient, key))
-        # Who sat out the round before holds a gradient at an older iterate than the one that is meant.
+            return Message(self.sync.compress(w.gradient, key))  # c^k = 1
+        # A worker that sat out the previous round holds a gradient at an older iterate than x^k.
         before = w.gradient if key.worker in self.senders(key.before()) else f.grad(r.previous)
         w.gradient = f.grad(r.x)
-        return Message(self.Q.compress_difference(w.gradient, before, key))
+        return Message(self.Q.compress_difference(w.gradient, before, key))  # c^k = 0
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         if self._dense(key):
-            r.g[:] = 0
-        self.down.decompress_add(down.m, r.g, key)
+            r.g[:] = 0  # c^k = 1: the mean replaces g
+        self.down.decompress_add(down.m, r.g, key)  # g^{k+1}
         r.previous[:] = r.x
-        r.x -= self.gamma * r.g
+        r.x -= self.gamma * r.g  # the step of the next round
 
     def _dense(self, key: Key) -> bool:
         return key.round == 0 or key.shared("marina/coin").coin(self.p)
 
     def _clients(self, n: int) -> int:
-        """The number of workers that ``r`` stands for."""
+        """The number of workers that ``r`` stands for out of n.  Raises ``ConfigError`` if it exceeds n."""
         r = n if self.r is None else self.r if isinstance(self.r, int) else max(1, round(self.r * n))
         if r > n:
             raise ConfigError(f"r={self.r} of {n} workers; allowed: 1 to {n}, or a fraction below 1.")

@@ -25,9 +25,8 @@ _NOTHING = np.empty(0, np.uint8)
 
 @dataclass(frozen=True)
 class TwoDirection(Method):
-    """EF21-P cannot be accelerated, so the server compresses u - q, where q is the step that every rank
-    can take with the stale gradient k.  With a coin c ~ Bern(p) that all draw alike, and θ, γ and what
-    follows from them in ``support.twodirection_rates``::
+    """EF21-P cannot be accelerated.  Here the server compresses u - q, where q is the step that every rank
+    can take with the stale gradient k.  The coin c ~ Bern(p) is the same on all ranks::
 
         all        θ, γ = rates(Γ);   y = θ w + (1 - θ) z;   A = (L̄ + Γμ)/γ
         worker i   m_i^y = Q(∇f_i(y) - h_i)
@@ -39,13 +38,14 @@ class TwoDirection(Method):
         worker i   m_i^z = Q'(∇f_i(z) - h_i);   h_i += β m_i^z
         server     v = (1 - τ) v + τ (h + mean m_i^z);   h += β mean m_i^z
 
-    Round 0 sends ∇f_i(x⁰) dense, for h_i, h, k and v to start from.  m_i^z of one round travels with
-    m_i^y of the next.  The run reports z.
+    θ, γ and the vectors that follow from them are computed by ``support.twodirection_rates``.  Round 0 sends
+    ∇f_i(x⁰) dense: h_i, h, k and v start from it.  m_i^z of one round travels with m_i^y of the next.  The
+    run reports z.
 
-    beta defaults to 1/(1 + ω), p to ``rates.practical``, without constants of the problem, where r is the
-    weight of the downlink in the cost of communication, and tau to p^{1/3}/(1 + ω)^{2/3}.
-    theory: Lbar is ``rates.theory``, for convex f_i, a constant as recalled that is far too careful: tune it.
-    mu is that of the problem, 0 if f is merely convex.
+    beta defaults to 1/(1 + ω), tau to p^{1/3}/(1 + ω)^{2/3}, and p to ``twodirection_rates.practical``, which
+    needs no constants of the problem; r in [0, 1] is the weight of the downlink in the cost of communication.
+    theory, for convex f_i: Lbar is ``twodirection_rates.theory``, whose constant is far too careful, so tune
+    it.  mu is that of the problem, 0 if f is merely convex.
     """
 
     C: Contractive
@@ -58,6 +58,7 @@ class TwoDirection(Method):
     r: float = 0.5
     dense: Identity = Identity()
 
+    recalled: ClassVar[str] = "the algorithm and the constants of Lbar"
     paper: ClassVar[str] = "Tyurin, Richtárik, 2Direction (NeurIPS 2023), Algorithm 1"
     steps: ClassVar[tuple[str, ...]] = ("Lbar", "mu")
     inverse_step: ClassVar[bool] = True
@@ -106,13 +107,13 @@ class TwoDirection(Method):
             self.dense.decompress_add(m, w.h, key)
             return self.Up(_NOTHING, m)
         mz = _NOTHING
-        if key.round > 1:  # until then nothing has moved since round 0
+        if key.round > 1:  # before that, z has not moved since round 0
             if self._syncs(key.before()):
                 w.gradient = f.grad(r.z)
-            mz = self.Q.compress_difference(w.gradient, w.h, key.named("z"))
+            mz = self.Q.compress_difference(w.gradient, w.h, key.named("z"))  # m_i^z, of the round before
             self.Q.decompress_add(mz, w.h, key.named("z"), self.beta)  # h_i += β m_i^z
         y = self._plan(r, key.n).y
-        return self.Up(mz, self.Q.compress_difference(f.grad(y), w.h, key.named("y")))
+        return self.Up(mz, self.Q.compress_difference(f.grad(y), w.h, key.named("y")))  # m_i^y
 
     def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Up]], key: Key) -> Down:
         if key.round == 0:
@@ -123,24 +124,24 @@ class TwoDirection(Method):
             (my,) = means(ups, self.Q, s.h, "y")
         else:
             mz, my = means(ups, self.Q, s.h, "z", "y")
-            s.v = (1 - self.tau) * s.v + self.tau * (s.h + mz)
-            s.h += self.beta * mz
+            s.v = (1 - self.tau) * s.v + self.tau * (s.h + mz)  # v
+            s.h += self.beta * mz  # h += β mean m_i^z
         theta, y, A, q, _ = self._plan(r, key.n)
-        s.u = (A * s.u + self.mu * y - (s.h + my)) / (A + self.mu)
-        P = self.C.compress(s.u - q, key)
+        s.u = (A * s.u + self.mu * y - (s.h + my)) / (A + self.mu)  # u = (A u + μ y - g)/(A + μ)
+        P = self.C.compress(s.u - q, key)  # P = C(u - q)
         if not self._syncs(key):
             return self.Down(_NOTHING, P)
-        x = theta * s.u + (1 - theta) * r.z
+        x = theta * s.u + (1 - theta) * r.z  # x = θ u + (1 - θ) z
         return self.Down(self.dense.compress(np.concatenate([x, s.v]), key), P)
 
     def follow(self, r: Replica, down: Down, key: Key) -> None:
         if key.round == 0:
             r.k = self.dense.decompress(down.sync, r.k.size, key)
             return
-        _, _, _, r.w, r.Gamma = self._plan(r, key.n)
+        _, _, _, r.w, r.Gamma = self._plan(r, key.n)  # w = q;  Γ = Γ + γ
         self.C.decompress_add(down.P, r.w, key)  # w = q + P
         if self._syncs(key):
-            r.z, r.k = np.split(self.dense.decompress(down.sync, 2 * r.z.size, key), 2)
+            r.z, r.k = np.split(self.dense.decompress(down.sync, 2 * r.z.size, key), 2)  # z = x, k = v
 
     def _plan(self, r: Replica, n: int) -> Plan:
         slowest = min(self.C.alpha(r.z.size, n), self.tau, self.beta)

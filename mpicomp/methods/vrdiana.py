@@ -20,24 +20,24 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class VRDIANA(AveragingMethod):
-    """With the loopless estimator (L-SVRG); u^k ~ Bern(p) is a coin that all ranks draw alike::
+    """DIANA with the loopless estimator L-SVRG.  The coin u^k ~ Bern(p) is the same on all ranks::
 
         worker i   s_i = 1/b' Σ_{j ∈ J_i} (∇f_ij(x^k) - ∇f_ij(w^k)) + ∇f_i(w^k)
                    m_i = C_i(s_i - h_i^k);   h_i^{k+1} = h_i^k + α m_i
         all        g^k = h^k + mean m_i;   x^{k+1} = x^k - γ g^k;   h^{k+1} = h^k + α mean m_i
                    w^{k+1} = x^k if u^k = 1, else w^k
 
-    from w^0 = x^0 and h_i^0 = 0, or another ``start`` (``support.starts``).  J_i are ``batch`` = b'
-    samples that worker i draws in each round, the same for both points.  h = mean h_i throughout.
+    At the start w^0 = x^0 and h_i^0 = 0, or as ``start`` says (``support.starts``).  J_i are ``batch`` = b'
+    samples, the same at x^k and w^k; worker i draws new ones in each round.  h = mean h_i in every round.
     alpha defaults to 1/(1 + ω).
 
     theory: p = b'/m, m the samples of a worker.  A, of the AB-inequality, is ω/n for independent compressors.
-    For convex f_ij, gamma = 1/(L_ij (1 + 36 (A + 1/n))): the paper's 1/(L (1 + 36 (ω+1)/n)), as recalled,
-    whose L is a smoothness constant of every f_ij.
-    Where an f_ij is not convex, or not known to be, gamma is min{1/(4L), 1/√(12 A L_+²/α² + 4 T/p),
-    (p²/(16 L T))^{1/3}} with T = (4A + 1/n) L_σ²/b', derived in ``support.shifts``: of the order of
+    For convex f_ij, gamma = 1/(L_ij (1 + 36 (A + 1/n))), which is the paper's 1/(L (1 + 36 (ω+1)/n)) with a
+    smoothness constant of every f_ij for L.
+    Where some f_ij is not convex, or not known to be, gamma is min{1/(4L), 1/√(12 A L_+²/α² + 4 T/p),
+    (p²/(16 L T))^{1/3}} with T = (4A + 1/n) L_σ²/b', derived in ``support.shifts``.  It is of the order of
     Theorem 4, 1/(L √(1 + ω/n) ((m/b')^{2/3} + ω + 1)), or larger.
-    With batch=None, all samples, it is DIANA: L_max stands for L_ij, and without convexity gamma is DIANA's.
+    With batch=None, all samples, this is DIANA: L_max replaces L_ij, and without convexity gamma is DIANA's.
 
     Differences from the paper: batches, drawn without replacement; the server broadcasts the mean of the
     m_i and every rank takes the step; no prox.
@@ -51,6 +51,7 @@ class VRDIANA(AveragingMethod):
     down: Sparse = Sparse()
     start: str = "zero"
 
+    recalled: ClassVar[str] = "the constant 36 of gamma for convex f_ij; Theorem 4"
     paper: ClassVar[str] = "Horváth, Kovalev, Mishchenko, Stich, Richtárik, arXiv 1904.05115, VR-DIANA"
     steps: ClassVar[tuple[str, ...]] = ("gamma", "p")
     fractions: ClassVar[tuple[str, ...]] = ("p", "alpha")
@@ -77,16 +78,16 @@ class VRDIANA(AveragingMethod):
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         if key.round == 0 or self._moves(key.before()):
-            w.gradient = f.grad(r.w)
-        at_x, at_w = (gradient(f, x, self.batch, key) for x in (r.x, r.w))  # of the same J_i
+            w.gradient = f.grad(r.w)  # ∇f_i(w^k), where w has moved
+        at_x, at_w = (gradient(f, x, self.batch, key) for x in (r.x, r.w))  # on the same J_i
         C = self.uplink(key)
-        m = C.compress_difference(at_x - at_w + w.gradient, w.h, key)
+        m = C.compress_difference(at_x - at_w + w.gradient, w.h, key)  # m_i = C_i(s_i - h_i^k)
         C.decompress_add(m, w.h, key, self._rate(key))  # h_i^{k+1} = h_i^k + α m_i
         return Message(m)
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         if self._moves(key):
-            r.w[:] = r.x
+            r.w[:] = r.x  # w^{k+1} = x^k
         r.x -= self.gamma * r.h
         self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ (h^k + m)
         self.down.decompress_add(down.m, r.h, key, self._rate(key))  # h^{k+1} = h^k + α m

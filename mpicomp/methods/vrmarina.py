@@ -19,27 +19,27 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class VRMARINA(AveragingMethod):
-    """Algorithms 2 and 3.  With c^k ~ Bern(p), a coin that all ranks draw alike (c^0 = 1)::
+    """Algorithms 2 and 3.  The coin c^k ~ Bern(p) is the same on all ranks, and c^0 = 1::
 
         all        x^{k+1} = x^k - γ g^k
         worker i   sends  ∇f_i(x^{k+1})                                          if c^k = 1
                           Q_i(1/b' Σ_{j ∈ J_i} (∇f_ij(x^{k+1}) - ∇f_ij(x^k)))    otherwise
-        all        g^{k+1} = the mean, or g^k + the mean
+        all        g^{k+1} = the mean of the messages if c^k = 1, else g^k + their mean
 
-    J_i are ``batch`` = b' samples that worker i draws in each round, the same for both points.
+    J_i are ``batch`` = b' samples, the same at both points; worker i draws new ones in each round.
     sync_batch  None: dense rounds send the full gradient of a finite sum, Algorithm 2.
                 A number b: they send the mean over b samples, Algorithm 3, the online case.
 
-    theory (as recalled): p = min{ζ/d, b'/(m + b')}, with ζ/d in bytes as for MARINA and m the samples of a
-    worker, or b online; gamma = 1/(L + √((1-p)/p ((A - B) L_+² + B L_±² + (A + (1-B)/n) L_σ²/b'))).
+    theory: p = min{ζ/d, b'/(m + b')}, with ζ/d in bytes as for MARINA and m the samples of a worker, or b
+    online; gamma = 1/(L + √((1-p)/p ((A - B) L_+² + B L_±² + (A + (1-B)/n) L_σ²/b'))).
     For independent compressors, A = ω/n and B = 0, that is 1/(L + √((1-p)/(pn) (ω L̃² + (1+ω) 𝓛²/b'))) of
-    Theorems 3.1 and 3.2 with L_+ for L̃ and L_σ for 𝓛, which they do not exceed.  For correlated
-    ones: given the batches the AB-inequality bounds what compression adds, and independent batches add
-    at most L_σ²/b' to mean |Δ_i|² and a 1/n of that to |mean Δ_i|².
+    Theorems 3.1 and 3.2, with L_+ for L̃ and L_σ for 𝓛, which are no larger.  For correlated compressors:
+    given the batches, the AB-inequality bounds the variance of compression; independent batches add at most
+    L_σ²/b' to mean |Δ_i|² and at most L_σ²/(b' n) to |mean Δ_i|².
 
     Differences from the paper: batches of a finite sum are drawn without replacement, which adds less
-    variance, none at all with batch=None, all samples; the mean is broadcast and every rank forms g and
-    takes the step.
+    variance, and none with batch=None, all samples; the mean is broadcast and every rank forms g and takes
+    the step.
     """
 
     Q: Unbiased
@@ -50,6 +50,7 @@ class VRMARINA(AveragingMethod):
     sync: Identity = Identity()
     down: Sparse = Sparse()
 
+    recalled: ClassVar[str] = "p and gamma of theory"
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithms 2 and 3"
     steps: ClassVar[tuple[str, ...]] = ("gamma", "p")
     fractions: ClassVar[tuple[str, ...]] = ("p",)
@@ -63,16 +64,16 @@ class VRMARINA(AveragingMethod):
 
     def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
         if self._dense(key):
-            return Message(self.sync.compress(gradient(f, r.x, self.sync_batch, key), key))
-        after, before = (gradient(f, x, self.batch, key) for x in (r.x, r.previous))  # of the same J_i
-        return Message(self.Q.compress_difference(after, before, key))
+            return Message(self.sync.compress(gradient(f, r.x, self.sync_batch, key), key))  # c^k = 1
+        after, before = (gradient(f, x, self.batch, key) for x in (r.x, r.previous))  # on the same J_i
+        return Message(self.Q.compress_difference(after, before, key))  # c^k = 0
 
     def follow(self, r: Replica, down: Message, key: Key) -> None:
         if self._dense(key):
-            r.g[:] = 0
-        self.down.decompress_add(down.m, r.g, key)
+            r.g[:] = 0  # c^k = 1: the mean replaces g
+        self.down.decompress_add(down.m, r.g, key)  # g^{k+1}
         r.previous[:] = r.x
-        r.x -= self.gamma * r.g
+        r.x -= self.gamma * r.g  # the step of the next round
 
     def _dense(self, key: Key) -> bool:
         return key.round == 0 or key.shared("marina/coin").coin(self.p)

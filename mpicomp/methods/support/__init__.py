@@ -1,1 +1,1 @@
-"""What several methods share: checks, steps of a theory, averaging, whitening."""
+"""Parts that several methods share: checks, step sizes, averaging, starts, whitening."""

@@ -1,4 +1,4 @@
-"""The two parameter sets of ADIANA; all constants as recalled from their papers."""
+"""The two parameter sets of ADIANA: the probability p, the step size η and the weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mpicomp.problems.base import Constants
 
 
 class Weights(NamedTuple):
-    """How the sequences x, y, z, w are mixed."""
+    """The weights with which ADIANA mixes its sequences x, y, z and w."""
 
     theta1: float
     theta2: float
@@ -21,7 +21,8 @@ class Weights(NamedTuple):
 @dataclass(frozen=True)
 class Original:
     """Li, Kovalev, Qian, Richtárik (ICML 2020): θ2 = 1/2, θ1 = min{1/4, √(ημ/p)}, γ = η/(2(θ1 + ημ)),
-    β = 1 - γμ.  ``joint`` is n A, which is ω for independent compressors and takes its place for others."""
+    β = 1 - γμ.  ``joint`` is n A of the AB-inequality: ω for independent compressors, and in its place for
+    others."""
 
     omega: float
     joint: float
@@ -50,8 +51,9 @@ class Refined:
     """He, Huang, Yuan, arXiv 2305.16297: θ2 = 1/(3√n + 3n/ω), θ1 = √(μ/L)/3, γ = η/(2θ1 + ημ),
     β = 2θ1 γ/η, and their limits for ω = 0.
 
-    The theorem is for independent compressors, and n enters through the variance ω/n of their mean alone.
-    For others that is A, so n is ω/A, the number of independent ones that would have it: 1 for one mask."""
+    The theorem is for independent compressors, and n enters only through the variance ω/n of their mean.  For
+    other compressors this variance is A, so n is replaced by ω/A: the number of independent compressors whose
+    mean has that variance, 1 for one common mask."""
 
     omega: float
     joint: float
@@ -62,12 +64,12 @@ class Refined:
         return 1 / (1 + self.omega)
 
     def eta(self, c: Constants, p: float) -> float:
-        """n θ2/(120 ω L), n for ω/A."""
+        """n θ2/(120 ω L), with ω/A for n."""
         return 1 / (c.L * self._inverse())
 
     def weights(self, eta: float, mu: float, p: float) -> Weights:
         step = eta * mu
-        # √(μ/L)/3, with L expressed by eta so that a tuned eta carries it along.
+        # θ1 = √(μ/L)/3, with L expressed by eta: a tuned eta then changes θ1 as well.
         theta1 = sqrt(step * self._inverse()) / 3
         gamma = eta / (2 * theta1 + step)
         return Weights(theta1, self._theta2(), gamma, 2 * theta1 / (2 * theta1 + step))

@@ -1,4 +1,4 @@
-"""What most methods share: the server averages the workers' messages and broadcasts the average."""
+"""Methods whose server averages the workers' messages and broadcasts the average."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from mpicomp.methods.base import Message, Method
 
 
 class AveragingMethod(Method):
-    """One compressed vector up, their mean down, the rest is ``worker_step`` and ``follow``."""
+    """Each worker sends one compressed vector, and the server broadcasts their mean."""
 
     @property
     @abstractmethod
     def down(self) -> Compressor:
-        """What the mean travels in; ``follow`` decodes it."""
+        """The compressor of the mean; ``follow`` decodes it."""
 
     @abstractmethod
     def uplink(self, key: Key) -> Compressor:
-        """What workers compress with in the round of ``key``."""
+        """The compressor of the workers in the round of ``key``."""
 
     def weight(self, key: Key) -> float:
-        """What each message counts in the mean of the round of ``key``."""
+        """The weight of each message in the mean of the round of ``key``."""
         return 1 / key.n
 
     def server_step(self, s: Any, r: Any, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
@@ -42,7 +42,7 @@ class AveragingMethod(Method):
 
 
 def mean(ups: Iterable[tuple[Key, Message]], Q: Compressor, like: Array, weight: float) -> Array:
-    """The workers' usual messages, each counting ``weight``: their mean for 1/n."""
+    """The sum of the workers' messages, each times ``weight``: for 1/n their mean.  Shaped like ``like``."""
     total = np.zeros_like(like)
     for k, up in ups:
         Q.decompress_add(up.m, total, k, weight)
@@ -50,7 +50,7 @@ def mean(ups: Iterable[tuple[Key, Message]], Q: Compressor, like: Array, weight:
 
 
 def means(ups: Iterable[tuple[Key, Any]], Q: Compressor, like: Array, *names: str) -> list[Array]:
-    """The workers' means of several messages, the fields ``names`` of an ``Up``, each with its own draws."""
+    """The means over workers of the fields ``names`` of an ``Up``; each field has draws of its own."""
     sums = [np.zeros_like(like) for _ in names]
     for k, up in ups:
         for name, mean in zip(names, sums, strict=True):

@@ -1,4 +1,4 @@
-"""What a method's parameters may be."""
+"""Checks of a method's parameters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Absolute, Contractive, Unbiased
 
 # A hyper-parameter as it is given: a number, None (the default), "theory" or "theory*8".  In the method
-# that ``resolve`` returns it is a number, and the steps of a round are only ever called on that one.
+# that ``resolve`` returns it is a number, and the steps of a round are called on that method only.
 Step = Any
 
 
@@ -22,6 +22,7 @@ def check_step(name: str, value: Step) -> None:
 
 
 def step_factor(name: str, value: str) -> float:
+    """The number c in "theory*c"; 1 for "theory".  Raises ``ConfigError`` for any other text."""
     head, star, factor = value.partition("*")
     try:
         if head.strip() == "theory" and (not star or 0 < float(factor) < inf):

@@ -1,4 +1,4 @@
-"""Theorems for convex functions: where they apply, and what else would do."""
+"""Refusals where a theorem needs convexity that the problem does not have."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def require_convex(method: Method, c: Constants, every: bool = True) -> None:
 
 
 def curvature(method: Method, mu: float | str, c: Constants, otherwise: str) -> float:
-    """What ``mu`` stands for: a number, or a multiple of the problem's, which has to be above 0.
+    """The number that ``mu`` stands for; "theory" is the problem's constant, which has to be above 0.
 
-    Raises ``ConfigError``, which ends with the remedy ``otherwise``, where it is not.
+    Raises ``ConfigError`` where it is 0 or unknown; the message ends with the remedy ``otherwise``.
     """
     if not isinstance(mu, str):
         return mu

@@ -1,4 +1,4 @@
-"""Square roots of smoothness matrices: computed once, sent once, multiplied with in every round."""
+"""Square roots of smoothness matrices, and their message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from mpicomp.compressors.base import Array
 def roots(L: Array, d: int) -> tuple[Array, Array]:
     """L^{1/2} and its pseudo-inverse, for L symmetric and without negative eigenvalues.
 
-    Eigenvalues below the rounding error of the largest count as 0.
+    Both have shape (d, d).  Eigenvalues below the rounding error of the largest count as 0.  Raises
+    ``ConfigError`` unless L is finite, of shape (d, d), symmetric and without negative eigenvalues.
     """
     if not isinstance(L, np.ndarray) or L.shape != (d, d) or not np.isfinite(L).all():
         raise ConfigError(f"smoothness_matrix returned {L!r}; expected finite numbers of shape {(d, d)}.")
@@ -36,7 +37,7 @@ def roots(L: Array, d: int) -> tuple[Array, Array]:
 
 
 def encode_symmetric(M: Array) -> Bytes:
-    """The lower triangle, row by row, in f8."""
+    """The message of a symmetric M: its lower triangle, row by row, in f8."""
     return encode_values(M[np.tril_indices(len(M))], "f8")
 
 
@@ -49,5 +50,5 @@ def decode_symmetric(buf: Bytes, d: int) -> Array:
 
 
 def times(M: Array, v: Array) -> Array:
-    """M v; by numpy's own loops and not by BLAS, whose last bits may change with the number of threads."""
+    """M v.  Not by BLAS, whose last bits may change with the number of threads."""
     return np.einsum("jl,l->j", M, v)

@@ -1,4 +1,4 @@
-"""The step sizes of DIANA and VR-DIANA for nonconvex f: derived here."""
+"""The step sizes of DIANA and VR-DIANA for nonconvex f, with their proofs."""
 
 from __future__ import annotations
 

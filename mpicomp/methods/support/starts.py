@@ -1,14 +1,14 @@
-"""Where the vectors begin that workers keep: EF21's and DASHA's estimates g_i, DIANA's shifts h_i.
+"""Starts of the vectors that workers keep: the estimates g_i of EF21 and DASHA, the shifts h_i of DIANA.
 
-A method's ``start`` says where, and round 0 sends it:
+A method's parameter ``start`` chooses one of three, and round 0 sends it:
 
 "zero"        0, for which nothing is sent
-"gradient"    ∇f_i(x⁰) whole, once: 4 d bytes, and in float32, to which both ends round it
-"compressed"  C_i(∇f_i(x⁰)), in a message like all others
+"gradient"    ∇f_i(x⁰) whole, once: 4 d bytes in float32; worker and server keep the rounded vector
+"compressed"  C_i(∇f_i(x⁰)), in an ordinary message
 
-Round 0 also takes the step along the mean of what it sent.  Where g_i is the estimate, that is the method.
-With shifts, the method has workers send C_i(∇f_i(x⁰) - h_i) before that step.  From the gradient that is
-C_i(0) = 0, but for the rounding, and left out here; from the compressed gradient it is left out too.
+Round 0 also takes the step along the mean of what it sent.  For the estimates g_i this is the method itself.
+With shifts, the method would send C_i(∇f_i(x⁰) - h_i) before this step.  It is left out: from the gradient
+it is C_i(0) = 0 up to rounding, and from the compressed gradient we leave it out too.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from mpicomp.compressors.base import check_choice
 from mpicomp.keys import Key
 
 STARTS = ("zero", "gradient", "compressed")
-ESTIMATES = STARTS[1:]  # of what steps are taken along: from 0 the first leads nowhere
-WHOLE = Identity()  # what gradients travel in that are sent once
+ESTIMATES = STARTS[1:]  # the starts of g_i in EF21: from g = 0 the first step would be 0
+WHOLE = Identity()  # the compressor of gradients that are sent whole
 
 
 def check_start(method: str, start: str, allowed: tuple[str, ...]) -> None:
@@ -39,10 +39,10 @@ def begins(start: str, key: Key) -> bool:
 
 
 def uplink_from(start: str, C: Compressor, key: Key) -> Compressor:
-    """C, or what a start travels in that is sent whole."""
+    """The compressor of the round of ``key``: C, or ``WHOLE`` in a round that sends gradients whole."""
     return WHOLE if begins(start, key) and start == "gradient" else C
 
 
 def rate_from(start: str, alpha: float, key: Key) -> float:
-    """The rate α of a shift; 1 in the round that sends the start, so that the shift becomes what was sent."""
+    """The rate of a shift: 1 in the round that sends the start, so that the shift becomes it; else alpha."""
     return 1.0 if begins(start, key) else alpha

@@ -9,9 +9,9 @@ from mpicomp.problems.base import Objective
 
 
 def gradient(f: Objective, x: Array, batch: int | float | None, key: Key) -> Array:
-    """The gradient of f_i at x, or its mean over a batch: a count of samples, or a fraction of them.
+    """The gradient of f_i at x, shape (d,), or its mean over a ``batch``: a count of samples or a fraction.
 
-    The samples follow from ``key``: the same key, the same samples, at whatever x.
+    The samples are a function of ``key``, so two calls with one key use the same samples.
     """
     if batch is None:
         return f.grad(x)
@@ -19,7 +19,10 @@ def gradient(f: Objective, x: Array, batch: int | float | None, key: Key) -> Arr
 
 
 def batch_size(batch: int | float, samples: int | None) -> int:
-    """The number of samples that ``batch``, a count or a fraction, stands for out of ``samples``."""
+    """The count that ``batch``, a count or a fraction, stands for out of ``samples``; at least 1.
+
+    Raises ``ConfigError`` for a fraction of an unknown number.
+    """
     if isinstance(batch, int):
         return batch
     if samples is None:

@@ -1,4 +1,4 @@
-"""What all ranks of 2Direction compute alike: the learning rates of a round, and the step they predict."""
+"""The scalars of a round of 2Direction, which all ranks compute alike, and the step that they predict."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mpicomp.compressors.base import Array
 from mpicomp.problems.base import Constants
 
-CAP = 1e9  # Γμ/L̄ beyond which Γ need not grow: all that follows depends on it through 1 + L̄/(Γμ) alone
+CAP = 1e9  # Γμ/L̄ above which Γ stays as it is: the method depends on Γ only through 1 + L̄/(Γμ)
 
 
 class Rates(NamedTuple):
@@ -20,7 +20,7 @@ class Rates(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What follows from the replica alone at the start of a round."""
+    """The scalars and vectors of a round that follow from the replica alone."""
 
     theta: float
     y: Array
@@ -57,11 +57,11 @@ def practical(omega: float, r: float, up: float, down: float, dense: float) -> f
 
 
 def theory(c: Constants, n: int, alpha: float, joint: float, p: float, tau: float, beta: float) -> float:
-    """The theorem's L̄, as recalled: 660508 max{L/α, L p/(α τ), √(L L_max) p √(ω τ)/(α β √n),
+    """The theorem's L̄: 660508 max{L/α, L p/(α τ), √(L L_max) p √(ω τ)/(α β √n),
     √(L L_max) √p √(ω τ)/(α √(β n)), L_max ω p²/(β² n), L_max ω/n}.
 
-    In it ω/n is the variance of the workers' mean, A of the AB-inequality; ω there is ``joint`` = n A.  The
-    ω of one worker enters through β alone.
+    There ω/n is the variance of the workers' mean.  Here that variance is A of the AB-inequality, so ω is
+    replaced by ``joint`` = n A.  The ω of a single worker enters only through β.
     """
     geometric = sqrt(c.L * c.L_max)
     terms = (

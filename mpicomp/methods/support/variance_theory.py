@@ -1,4 +1,4 @@
-"""What the theory of variance-reduced methods needs to know of a problem's samples."""
+"""Constants of a problem's samples, for the theory of variance-reduced methods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Batch = int | float | None  # a count of samples, a fraction of a worker's, or a
 
 
 def known(method: Method, parameter: str, c: Constants, name: str) -> float:
-    """The constant ``name``, without which ``parameter`` of ``method`` has no theory."""
+    """The constant ``name`` of the problem.  Raises ``ConfigError`` if the problem does not know it."""
     value = getattr(c, name)
     if value is None:
         raise ConfigError(
@@ -24,12 +24,14 @@ def known(method: Method, parameter: str, c: Constants, name: str) -> float:
 
 
 def size(method: Method, parameter: str, c: Constants, batch: Batch) -> float:
-    """The number of samples in a ``batch``, where ``parameter`` depends on it."""
+    """The number of samples in a ``batch``; ``parameter`` is named if it is not known."""
     return known(method, parameter, c, "samples") if batch is None else batch_size(batch, c.samples)
 
 
 def variance(method: Method, c: Constants, batch: Batch) -> float:
-    """L_σ²/b: E |batch difference - D_i|² ≤ this |x - y|² in the mean over workers; 0 for all samples."""
+    """L_σ²/b.  With D_i = ∇f_i(x) - ∇f_i(y) and D_i' its mean over a batch of b samples,
+    mean_i E |D_i' - D_i|² ≤ (L_σ²/b) |x - y|².  It is 0 for a batch of all samples.
+    """
     if batch is None:
         return 0.0
     L_sigma = known(method, "gamma", c, "L_sample") if c.L_sigma is None else c.L_sigma
@@ -37,15 +39,21 @@ def variance(method: Method, c: Constants, batch: Batch) -> float:
 
 
 def balance(method: Method, c: Constants, batch: Batch, whole: Batch = None) -> float:
-    """p = b/(m + b), for batches of b and m: rounds with either then look at as many samples on average."""
-    if batch == whole:  # however many that is
+    """p = b/(m + b), for a ``batch`` of b and ``whole`` of m samples.
+
+    Rounds with either kind then look at equally many samples on average.
+    """
+    if batch == whole:  # the count itself may be unknown
         return 1 / 2
     b, m = (size(method, "p", c, which) for which in (batch, whole))
     return b / (m + b)
 
 
 def probability(name: str, value: Step, theory: dict[str, float]) -> float:
-    """The probability that ``value`` stands for: a number, or a multiple of ``theory[name]``."""
+    """The probability that ``value`` stands for: a number, or a multiple of ``theory[name]``.
+
+    Raises ``ConfigError`` unless it is in (0, 1].
+    """
     p = step_factor(name, value) * theory[name] if isinstance(value, str) else float(value)
     check_probability(name, p)
     return p

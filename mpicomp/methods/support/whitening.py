@@ -1,8 +1,9 @@
-"""What DCGD+, DIANA+ and ADIANA+ share: a method that knows nothing of it gets an uplink that whitens.
+"""DCGD+, DIANA+ and ADIANA+: each wraps an unmodified method and gives it a whitening uplink.
 
-Where f_i has a smoothness matrix L_i, worker i compresses L_i^{†1/2} v instead of v and the server multiplies
-what it decodes by L_i^{1/2}.  The error is then measured by 𝓛_i = 𝓛(C_i, L_i), the least c with
-E |C_i(x) - x|²_{L_i} ≤ c |x|², which is never above ω λ_max(L_i) and may be far below.
+Where f_i has the smoothness matrix L_i, worker i compresses L_i^{†1/2} v instead of v, and the server
+multiplies what it decodes by L_i^{1/2}.  The error is then measured by 𝓛_i = 𝓛(C_i, L_i), the least c with
+E |C_i(x) - x|²_{L_i} ≤ c |x|².  𝓛_i is at most ω λ_max(L_i), and may be far less.  See
+docs/methods.md#whitening.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ MOST = 2**26  # numbers, n d²: half a GiB of matrices on the server
 
 @dataclass(frozen=True)
 class Whitened(Unbiased):
-    """v → L_i^{1/2} C_i(L_i^{†1/2} v), for v in the range of L_i; i is the worker of the key.
+    """The compressor v → L_i^{1/2} C_i(L_i^{†1/2} v), for v in the range of L_i; i is the worker of the key.
 
-    ``roots`` has L_i^{1/2} by worker, ``inverse`` is L_i^{†1/2} of the worker that compresses.  Weights that
-    C leaves open become the diagonal of L_i, which both ends know from the root.
+    ``roots`` maps a worker to its L_i^{1/2}; ``inverse`` is L_i^{†1/2} of the worker that compresses.
+    Weights that C leaves open become the diagonal of L_i, which both ends compute from the root.
     """
 
     C: Unbiased
@@ -68,17 +69,18 @@ class Whitened(Unbiased):
         return self.C.paper_bits(buf, d, key)
 
     def omega(self, d: int, n: int) -> float:
-        return inf  # in the norm that is not whitened there is no bound that serves
+        return inf  # there is no useful bound in the norm that is not whitened
 
 
 class WhitenedMethod(Method):
-    """``plain(Whitened(Q, ..))``, after a round 0 in which worker i sends L_i^{1/2}.
+    """The method ``plain(Whitened(Q, ..))``, after a round 0 in which worker i sends L_i^{1/2}.
 
-    The root travels as its lower triangle in f8, d (d + 1)/2 numbers, once; the ledger counts that among the
-    bytes up, and apart.  Round k + 1 is round k of the plain method.  The ends know the same bits.
+    The root travels once, as its lower triangle in f8, d (d + 1)/2 numbers.  The ledger counts it among the
+    bytes up, and apart.  Round k + 1 is round k of the plain method.  Worker and server hold the same bits of
+    each root.
 
-    The server keeps all roots, so n d² may be 2^26 at most, or ``ConfigError`` is raised: d = 300 with 700
-    workers, d = 2500 with 10.
+    The server keeps all roots.  Raises ``ConfigError`` if n d² exceeds 2^26; d = 300 with 700 workers, or
+    d = 2500 with 10, is within it.
     """
 
     on_device: ClassVar[bool] = False  # d is small where d² numbers are sent
@@ -93,7 +95,7 @@ class WhitenedMethod(Method):
 
     @abstractmethod
     def plain(self, Q: Unbiased) -> Method:
-        """The method without the plus, whose uplink is Q."""
+        """The method without whitening, with the uplink Q."""
 
     def worker_step(self, w: Any, r: Any, f: Objective, key: Key) -> Any:
         if key.round == 0:
@@ -125,7 +127,10 @@ class WhitenedMethod(Method):
         return 0 if key.round == 0 else self.plain(self.Q).paper_bits_down(down, d, key.before())
 
     def spread(self, c: Constants, d: int, n: int) -> tuple[float, float]:
-        """𝓛_max/n, or 𝓛_max where the workers' draws are not independent (Jensen); and ω_max."""
+        """Two numbers: 𝓛_max/n, or 𝓛_max where the workers' draws are dependent (by Jensen); and ω_max.
+
+        Raises ``ConfigError`` if the problem gives no diagonals of the L_i.
+        """
         check_size(type(self).__name__, d, n)
         if c.diagonals is None:
             raise ConfigError(
@@ -143,7 +148,7 @@ class WhitenedMethod(Method):
 
 
 def variance(Q: Unbiased, diagonal: Array, top: float, n: int) -> float:
-    """𝓛(Q, L) or a bound on it, for every L with this ``diagonal`` and largest eigenvalue ``top``."""
+    """A bound on 𝓛(Q, L) for every L with this ``diagonal`` and the largest eigenvalue ``top``."""
     d = diagonal.size
     omega = Q.omega(d, n)
     match Q:
@@ -152,7 +157,7 @@ def variance(Q: Unbiased, diagonal: Array, top: float, n: int) -> float:
             return min(Q.variance(diagonal), Q.omega(d, n) * top)
         case Bernoulli():
             return omega * float(diagonal.max())
-        case RandK(layout="uniform"):  # λ_max(d Diag(L) - L) ω/(d - 1), an equality, is at most that
+        case RandK(layout="uniform"):  # 𝓛 = λ_max(d Diag(L) - L) ω/(d - 1) is at most this
             return omega * min(top, float(diagonal.max()) * d / max(1, d - 1))
         case Dithering(p="2"):  # equal steps 1/s
             return min(float(of_blocks(diagonal, np.full(d, 1 / Q.s), [0])[0]), omega * top)
@@ -171,10 +176,10 @@ def check_size(method: str, d: int, n: int) -> None:
 
 @lru_cache(maxsize=512)
 def _fitted(C: Weighted, diagonal: bytes) -> Weighted:
-    """Kept because both ends ask for it in every round."""
+    """C with the weights ``diagonal``; cached because both ends ask for it in every round."""
     return C.fitted(np.frombuffer(diagonal))
 
 
 def _last(record: type, message: Bytes) -> Any:
-    """The record whose last field is ``message`` and whose others are empty."""
+    """A ``record`` whose last field is ``message``; its other fields are empty."""
     return record(*[np.empty(0, np.uint8) for _ in fields(record)[1:]], message)
