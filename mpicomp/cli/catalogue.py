@@ -1,4 +1,4 @@
-"""The lines of `mpicomp list`: every method, compressor, problem and data set.  Papers are cited from memory."""
+"""The lines of `mpicomp list`.  Papers are cited from memory."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class DASHAPAGE(AveragingMethod):
     down: Sparse = Sparse()
     start: str = "gradient"
 
-    recalled: ClassVar[str] = "the constants of gamma"
+    recalled: ClassVar[str] = "the constants of theory"
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-PAGE"
     steps: ClassVar[tuple[str, ...]] = ("gamma", "p")
     fractions: ClassVar[tuple[str, ...]] = ("p", "a")

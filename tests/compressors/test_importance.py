@@ -1,6 +1,6 @@
 """Coins: the odds of importance sampling, and gains that are their inverses.
 
-The closed forms are those of the reference on smoothness-aware methods: section 7, [D] unless said otherwise.
+The closed forms are those of docs/methods.md, Importance.
 Statistical tests have fixed seeds and allow six standard deviations.
 """
 

@@ -1,6 +1,6 @@
 """Varying-step and block quantisation: closed forms, bounds, bytes; and weights, those of sampling too.
 
-The closed forms are those of the reference on smoothness-aware methods: section 7, [D] unless said otherwise.
+The closed forms are those of docs/methods.md, VaryingSteps and BlockSteps.
 Statistical tests have fixed seeds and allow six standard deviations, on one side for a bound.
 """
 

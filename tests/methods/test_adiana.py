@@ -48,7 +48,7 @@ from tests.support.trajectories import (
 @every_uplink
 @pytest.mark.parametrize("parameters", ["original", "refined"])
 def test_adiana_is_its_transcription(problem, n, Q, parameters):
-    """Section 2.4, both sets of parameters."""
+    """docs/methods.md, ADIANA, both sets of parameters."""
     d = problem.dimension()
     p, eta, mu = 0.2, 0.2 / problem.constants(n).L_max, problem.constants(n).mu
     loop = start(ADIANA(Q, eta=eta, p=p, parameters=parameters), problem, n, seed=21)
@@ -72,8 +72,8 @@ def test_adiana_is_its_transcription(problem, n, Q, parameters):
 
 
 def test_adiana_without_compression_steps_along_the_gradient():
-    """Section 2.4: identity => y^{k+1} = x^k - eta grad f(x^k) whatever the shifts; alpha = 1 => h_i = grad
-    f_i(w), exactly where data and x0 are dyadic (round 0)."""
+    """docs/methods.md, ADIANA: identity => y^{k+1} = x^k - eta grad f(x^k) whatever the
+    shifts; alpha = 1 => h_i = grad f_i(w), exactly where data and x0 are dyadic (round 0)."""
     problem = integers(4, 8)
     loop = start(ADIANA(WHOLE, eta=EIGHTH, mu=0.5, p=0.5), problem, 4)
     assert loop.method.alpha == 1
@@ -106,7 +106,7 @@ def test_adiana_keeps_h_the_mean_of_h_i(Q, parameters):
 @every_uplink
 @pytest.mark.parametrize("parameters", ["original", "refined"])
 def test_adiana_stays_at_the_optimum(Q, parameters):
-    """Section 2.4.  Messages are C(0) = 0; the weights sum to 1 only to rounding."""
+    """docs/methods.md, ADIANA.  Messages are C(0) = 0; the weights sum to 1 only to rounding."""
     problem = at_optimum()
     loop = start(ADIANA(Q, parameters=parameters), problem, 4)
     for i, w in loop.workers.items():
@@ -136,7 +136,8 @@ def test_adiana_draws_its_two_messages_independently():
 
 @pytest.mark.parametrize(("Q", "omega", "A"), BY_HAND, ids=lambda v: repr(v) if hasattr(v, "omega") else "")
 def test_adiana_steps(Q, omega, A):
-    """Section 2.4, with n A for omega in (a) where that is a matter of averaging, omega/A for n in (b)."""
+    """docs/methods.md, ADIANA, with n A for omega in (a) where that is a matter of
+    averaging, omega/A for n in (b)."""
     d, n, effective = 12, 4, 4 * A
     p = min(1, max(1, sqrt(n / (32 * effective)) - 1) / (2 * (1 + omega)))
     eta = min(1 / (2 * 5), n / (64 * effective * (2 * p * (omega + 1) + 1) ** 2 * 5))
@@ -168,7 +169,7 @@ def test_adiana_steps_without_compression():
 @pytest.mark.parametrize("parameters", ["original", "refined"])
 @pytest.mark.parametrize("Q", [RandK(2, values="f8"), Natural(values="f8")], ids=repr)
 def test_adiana_converges_linearly_by_theory(Q, parameters):
-    """Section 2.4: by a constant factor over each of equal spans of rounds, to the optimum."""
+    """docs/methods.md, ADIANA: by a constant factor over each of equal spans of rounds, to the optimum."""
     problem, n = squares(4, 8, seed=31), 4
     loop = start(ADIANA(Q, parameters=parameters), problem, n, seed=1)
     length = 500 if parameters == "refined" else 100
@@ -199,7 +200,7 @@ def test_adiana_needs_strong_convexity(parameters):
     "Q", [RandK(3, values="f8"), PermK(values="f8"), Natural(values="f8"), WHOLE, RandK(3)], ids=repr
 )
 def test_adiana_that_sends_the_gradient_is_the_same_method(problem, n, Q):
-    """Section 2.4: y^{k+1} follows from g.  The server keeps h, and it is the mean of the h_i."""
+    """docs/methods.md, ADIANA: y^{k+1} follows from g.  The server keeps h, and it is the mean of the h_i."""
     p, eta, mu = 0.2, 0.2 / problem.constants(n).L_max, problem.constants(n).mu
     loop = start(ADIANA(Q, eta=eta, p=p, sends="gradient"), problem, n, seed=21)
     compress, coin = named_codec(Q, 21, n, {"m": 0, "c": 0}), coin_of("adiana/coin", 21, n, p)

@@ -45,7 +45,7 @@ ARTEMIS = [{}, {"alpha": 0, "p": 0.4}, {"alpha_down": None, "p": 0.6}]
 @every_pair
 @pytest.mark.parametrize("options", ARTEMIS, ids=str)
 def test_artemis_is_its_transcription(problem, n, Q, D, options):
-    """Section 6.4: x, and the downlink's memory H."""
+    """docs/methods.md, Artemis: x, and the downlink's memory H."""
     loop = start(Artemis(Q, D, gamma="theory*3", **options), problem, n, seed=31)
     m = loop.method
     xs, Hs = artemis(
@@ -73,7 +73,7 @@ def test_artemis_is_its_transcription(problem, n, Q, D, options):
 @every_pair
 @pytest.mark.parametrize("alpha_down", [None, 0.15])
 def test_mcm_is_its_transcription(problem, n, Q, D, alpha_down):
-    """Section 6.4: both w, which the run reports, and x, which the server keeps."""
+    """docs/methods.md, MCM: both w, which the run reports, and x, which the server keeps."""
     loop = start(MCM(Q, D, gamma="theory*4", alpha_down=alpha_down), problem, n, seed=32)
     m = loop.method
     models, iterates = mcm(
@@ -100,7 +100,8 @@ def test_mcm_is_its_transcription(problem, n, Q, D, alpha_down):
 @pytest.mark.parametrize("alpha_down", [0.0, 0.5])
 @pytest.mark.parametrize("Q", [RandK(4, values="f8"), PermK(values="f8")], ids=repr)
 def test_artemis_with_a_lossless_downlink_is_diana(Q, D, alpha_down):
-    """Exact, with and without H, as H + (g - H) = g for integers.  Section 6.4 and 2.2, alpha alike."""
+    """Exact, with and without H, as H + (g - H) = g for integers.  docs/methods.md,
+    Artemis and DIANA, alpha alike."""
     problem = integers(4, 8)
     diana = DIANA(Q, gamma=EIGHTH, alpha=0.25, start="gradient")
     wanted = trajectory(start(diana, problem, 4, seed=2), 7)
@@ -109,7 +110,7 @@ def test_artemis_with_a_lossless_downlink_is_diana(Q, D, alpha_down):
 
 
 def test_artemis_without_memory_and_with_a_lossless_downlink_is_dcgd():
-    """Exact.  Section 2.1: alpha = 0, Bi-QSGD."""
+    """Exact.  docs/methods.md, Artemis: alpha = 0, Bi-QSGD."""
     problem, Q = integers(4, 8), RandK(4, values="f8")
     wanted = trajectory(start(DCGD(Q, gamma=EIGHTH), problem, 4, seed=3), 7)
     assert_equal(trajectory(start(Artemis(Q, WHOLE, EIGHTH, alpha=0), problem, 4, seed=3), 7), wanted)
@@ -136,7 +137,8 @@ def test_artemis_keeps_h_the_mean_of_h_i_whoever_takes_part():
 
 
 def test_artemis_divides_by_p_n_and_not_by_the_number_present():
-    """Exact.  Section 6.4: without memory x^{k+1} = x^k - gamma/(p n) sum_S grad f_i(x^k); S may be empty."""
+    """Exact.  docs/methods.md, Artemis: without memory x^{k+1} = x^k - gamma/(p n)
+    sum_S grad f_i(x^k); S may be empty."""
     problem, seed = integers(4, 8), 7
     loop = start(Artemis(WHOLE, WHOLE, EIGHTH, alpha=0, p=0.5), problem, 4, seed)
     sizes = set()
@@ -223,7 +225,8 @@ def test_independent_absence_is_a_compression():
 @pytest.mark.parametrize("Q", [RandK(4, values="f8"), PermK(values="f8")], ids=repr)
 @pytest.mark.parametrize("alpha_down", [0.25, 1.0])
 def test_mcm_with_a_lossless_downlink_is_diana(Q, alpha_down):
-    """Exact.  Section 6.4: C_dwn = I => w = x, DIANA's, whatever H is; data and factors being dyadic."""
+    """Exact.  docs/methods.md, MCM: C_dwn = I => w = x, DIANA's, whatever H is;
+    data and factors being dyadic."""
     problem = integers(4, 8)
     loop = start(MCM(Q, WHOLE, EIGHTH, alpha=0.25, alpha_down=alpha_down), problem, 4, seed=2)
     diana = DIANA(Q, gamma=EIGHTH, alpha=0.25, start="gradient")

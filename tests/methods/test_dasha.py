@@ -45,7 +45,7 @@ from tests.support.trajectories import (
 @every_uplink
 @pytest.mark.parametrize("a", [None, 0.3])
 def test_dasha_is_its_transcription(problem, n, Q, a):
-    """Section 4.6, from g_i = h_i = grad f_i(x^0)."""
+    """docs/methods.md, DASHA, from g_i = h_i = grad f_i(x^0)."""
     loop = start(DASHA(Q, gamma="theory*4", a=a), problem, n, seed=22)
     method = loop.method
     first, grads, compress = beginning("gradient", Q, 22, n), gradients(problem, n), codec(Q, 22, n)
@@ -66,7 +66,7 @@ def test_dasha_keeps_g_the_mean_of_g_i(Q):
 
 
 def test_dasha_without_compression_is_gd():
-    """Exact.  Section 4.6: omega = 0, a = 1 => g_i = grad f_i(x)."""
+    """Exact.  docs/methods.md, DASHA: omega = 0, a = 1 => g_i = grad f_i(x)."""
     problem = integers(4, 8)
     method = DASHA(WHOLE, gamma=EIGHTH)
     assert resolved(method, 8, 4).a == 1
@@ -78,7 +78,7 @@ def test_dasha_without_compression_is_gd():
 
 @every_uplink
 def test_dasha_stays_at_the_optimum(Q):
-    """Exact, for ever.  Section 4.6: g_i = h_i = grad f_i(x*), g = 0."""
+    """Exact, for ever.  docs/methods.md, DASHA: g_i = h_i = grad f_i(x*), g = 0."""
     problem = at_optimum()
     loop = start(DASHA(Q), problem, 4)
     for i, w in loop.workers.items():
@@ -93,7 +93,7 @@ def test_dasha_stays_at_the_optimum(Q):
 
 @pytest.mark.parametrize(("Q", "omega", "A"), BY_HAND, ids=lambda v: repr(v) if hasattr(v, "omega") else "")
 def test_dasha_steps(Q, omega, A):
-    """Section 4.6, with A for omega/n."""
+    """docs/methods.md, DASHA, with A for omega/n."""
     method = resolved(DASHA(Q), 12, 4)
     assert method.a == pytest.approx(1 / (2 * omega + 1))
     assert method.gamma == pytest.approx(1 / (3 + L_TILDE * sqrt(16 * A * (2 * omega + 1))))

@@ -54,7 +54,7 @@ from tests.support.trajectories import (
 @every_case
 @pytest.mark.parametrize("a", [None, 0.3])
 def test_dashapage_is_its_transcription(problem, Q, b, a):
-    """Section 4.6 with the PAGE estimator."""
+    """docs/methods.md, DASHAPAGE."""
     n = workers(problem)
     loop = start(DASHAPAGE(Q, b, gamma="theory*8", p=0.2, a=a), problem, n, seed=44)
     wanted = dashapage(
@@ -74,7 +74,7 @@ def test_dashapage_is_its_transcription(problem, Q, b, a):
 @every_case
 @pytest.mark.parametrize("a", [None, 0.3])
 def test_dashamvr_is_its_transcription(problem, Q, b, a):
-    """Section 4.6 with the MVR estimator."""
+    """docs/methods.md, DASHAMVR."""
     n = workers(problem)
     loop = start(DASHAMVR(Q, b, b=0.4, gamma="theory*8", a=a), problem, n, seed=45)
     gamma, batch, compress = loop.method.gamma, batches(problem, 45, b), codec(Q, 45, n)
@@ -121,7 +121,7 @@ def test_dashamvr_that_keeps_nothing_is_sgd(batch):
 
 @by_hand
 def test_dasha_steps_on_batches(Q, omega, A, B):
-    """Section 4.6: DASHA-PAGE and DASHA-MVR, with A for omega/n."""
+    """docs/methods.md, DASHAPAGE and DASHAMVR, with A for omega/n."""
     n, p, b = 4, 0.15, 0.3
     variance = (1 - p) * 6**2 / 5
     spread = 48 * A * (2 * omega + 1) * (variance + L_TILDE**2) + 2 * variance / (p * n)
@@ -140,9 +140,10 @@ def test_dasha_steps_on_batches(Q, omega, A, B):
 
 @pytest.mark.parametrize("Q", [RandK(3), PermK(), Natural(), WHOLE], ids=repr)
 def test_dasha_on_batches_reaches_the_rate_of_its_theorem(Q):
-    """Section 4.6: (1/T) sum E |grad f(x_t)|^2 <= 2/(gamma T) (Delta_0 + gamma (u/a + 2 A U)), u = |g - h|^2
-    and U = mean |g_i - h_i|^2 at the start: E u <= A G and E U <= omega G where that is compressed, G =
-    mean |grad f_i(x0)|^2; |grad f(x0)|^2 and G where it is 0; from the gradient both are 0, to float32.
+    """docs/methods.md, DASHAPAGE: (1/T) sum E |grad f(x_t)|^2 <= 2/(gamma T) (Delta_0 + gamma (u/a + 2 A U)),
+    u = |g - h|^2 and U = mean |g_i - h_i|^2 at the start: E u <= A G and E U <= omega G where that is
+    compressed, G = mean |grad f_i(x0)|^2; |grad f(x0)|^2 and G where it is 0; from the gradient both are 0,
+    to float32.
 
     The weights 1/a, 2 A, and 1/p of |h - grad f|^2, 2 D of mean |h_i - grad f_i|^2, both 0 at the start, with
     D = 2 A (4 omega + 1), make a Lyapunov function, for steps at least as large as the theorem's."""
@@ -160,8 +161,9 @@ def test_dasha_on_batches_reaches_the_rate_of_its_theorem(Q):
 
 @pytest.mark.parametrize("Q", [RandK(5), Natural(), WHOLE], ids=repr)
 def test_dashamvr_reaches_the_rate_of_its_theorem(Q):
-    """Section 4.6, as above but for the weights of |h - grad f|^2 and mean |h_i - grad f_i|^2: 1/b and 2 b D.
-    They start at s/n and s, s = sigma^2/B, and each round adds 2 b s/n + 2 b^2 (1 + 2 b) D s."""
+    """docs/methods.md, DASHAMVR: as above but for the weights of |h - grad f|^2 and
+    mean |h_i - grad f_i|^2: 1/b and 2 b D.  They start at s/n and s, s = sigma^2/B,
+    and each round adds 2 b s/n + 2 b^2 (1 + 2 b) D s."""
     inner, n, T, sigma, b, B = Quadratics(d=20, noise=0.3, lam=1e-3), 5, 100, 0.5, 0.05, 2
     problem = Noisy(inner, sigma)
     A, omega = Q.ab(20, n)[0], Q.omega(20, n)

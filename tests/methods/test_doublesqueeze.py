@@ -52,7 +52,7 @@ every_squeeze = pytest.mark.parametrize(("C", "D"), SQUEEZED, ids=repr)
 @every_pair
 @pytest.mark.parametrize("options", [{}, {"eta": 0}, {"alpha": 0.2, "beta": 0.4, "eta": 0.3}], ids=str)
 def test_dore_is_its_transcription(problem, n, Q, D, options):
-    """Section 6.4: both x and the server's error."""
+    """docs/methods.md, Dore: both x and the server's error."""
     loop = start(Dore(Q, D, gamma=0.1 / problem.constants(n).L_max, **options), problem, n, seed=33)
     m = loop.method
     iterates, errors = dore(
@@ -75,7 +75,7 @@ def test_dore_is_its_transcription(problem, n, Q, D, options):
 @every_place
 @every_squeeze
 def test_doublesqueeze_is_its_transcription(problem, n, C, D):
-    """Section 6.4."""
+    """docs/methods.md, DoubleSqueeze."""
     gamma = 0.05 / problem.constants(n).L_max
     loop = start(DoubleSqueeze(C, D, gamma=gamma), problem, n, seed=34)
     wanted = doublesqueeze(
@@ -129,7 +129,8 @@ def test_dore_has_a_step_for_little_feedback_alone():
     ids=repr,
 )
 def test_doublesqueeze_virtual_iterate(C, D):
-    """Exact.  Section 6.4: x - gamma (mean delta_i + delta) = x_0 - gamma sum_{s<t} grad f(x_s)."""
+    """Exact.  docs/methods.md, DoubleSqueeze: x - gamma (mean delta_i + delta) =
+    x_0 - gamma sum_{s<t} grad f(x_s)."""
     problem = integers(4, 8)
     loop = start(DoubleSqueeze(C, D, gamma=EIGHTH), problem, 4)
     virtual = problem.x0()
@@ -167,7 +168,7 @@ def test_doublesqueeze_with_a_lossless_downlink_is_ef14(C):
 
 @pytest.mark.parametrize("lam", [0.01, 0.3])
 def test_doublesqueeze_errors_stay_below_the_hard_thresholds(lam):
-    """Exact.  Section 5.4 on both sides, payloads being f8."""
+    """Exact.  docs/methods.md, EFSGD, on both sides, payloads being f8."""
     problem, n = PLACES[0]
     C = HardThreshold(lam, values="f8")
     loop = start(DoubleSqueeze(C, C, gamma=0.1), problem, n)

@@ -156,7 +156,7 @@ def test_the_hash_changes_with_the_seed_where_there_are_draws(method):
 
 
 def test_a_deterministic_compressor_needs_no_seed():
-    """Section 5.2: EF21 and EF14 with TopK are reproducible whatever the seed."""
+    """docs/methods.md, EF21: EF21 and EF14 with TopK are reproducible whatever the seed."""
     for method in (EF21(TopK(2)), EF14(Sign())):
         first, second = (start(method, Entropy(), 4, seed=seed) for seed in (1, 2))
         assert np.array_equal(trajectory(first, 20), trajectory(second, 20))

@@ -51,7 +51,7 @@ some = pytest.mark.parametrize("C", [SHRINK[0], SHRINK[3], TopK(3)], ids=repr)
 @everywhere
 @shrinking
 def test_ef21sgdm_is_its_transcription(problem, n, batch, C):
-    """Section 5.3."""
+    """docs/methods.md, EF21SGDM."""
     eta = 0.1 if batch is None else 0.6
     loop = start(EF21SGDM(C, gamma="theory*8", eta=eta, batch=batch), problem, n, seed=31)
     sample, first = sampler(problem, n, batch, 31), beginning("gradient", C, 31, n)
@@ -62,7 +62,7 @@ def test_ef21sgdm_is_its_transcription(problem, n, batch, C):
 @everywhere
 @shrinking
 def test_ef21sgd2m_is_its_transcription(problem, n, batch, C):
-    """Section 5.3, twice the momentum."""
+    """docs/methods.md, EF21SGD2M."""
     eta = 0.6 if batch is None else 0.1
     loop = start(EF21SGD2M(C, gamma="theory*8", eta=eta, batch=batch), problem, n, seed=32)
     sample, first = sampler(problem, n, batch, 32), beginning("gradient", C, 32, n)
@@ -73,7 +73,7 @@ def test_ef21sgd2m_is_its_transcription(problem, n, batch, C):
 @everywhere
 @some
 def test_ef21sgd_is_its_transcription(problem, n, batch, C):
-    """Section 5.3 with eta = 1, which EF21 with a batch is."""
+    """docs/methods.md, EF21SGDM with eta = 1, which EF21 with a batch is."""
     loop = start(EF21(C, gamma="theory*2", batch=batch), problem, n, seed=33)
     sample = sampler(problem, n, batch, 33)
     compress = codec(C, 33, n)
@@ -95,7 +95,7 @@ def fresh_codec(C, seed: int, n: int):
 @shrinking
 @pytest.mark.parametrize("gamma", [0.3, 1.5])
 def test_ef21plus_is_its_transcription(problem, n, C, gamma):
-    """Section 5.2, EF21+; for a random C the two candidates are drawn independently."""
+    """docs/methods.md, EF21Plus; for a random C the two candidates are drawn independently."""
     gamma /= problem.constants(n).L_max
     loop = start(EF21Plus(C, gamma=gamma), problem, n, seed=36)
     wanted, taken = ef21plus(
@@ -112,7 +112,8 @@ def test_ef21plus_is_its_transcription(problem, n, C, gamma):
 @everywhere
 @some
 def test_without_momentum_it_is_ef21(problem, n, batch, C):
-    """Exact.  Section 5.3: eta = 1 is EF21-SGD, and EF21 where sigma = 0; the same bytes, too."""
+    """Exact.  docs/methods.md, EF21SGDM: eta = 1 is EF21-SGD, and EF21 where sigma
+    = 0; the same bytes, too."""
     runs = [
         mpicomp.run(method, problem, workers=n, rounds=ROUNDS, every=ROUNDS, seed=5)
         for method in (
@@ -126,7 +127,7 @@ def test_without_momentum_it_is_ef21(problem, n, batch, C):
 
 
 def test_noise_of_size_zero_is_none():
-    """Exact.  Section 5.3: sigma = 0, eta = 1 => EF21."""
+    """Exact.  docs/methods.md, EF21SGDM: sigma = 0, eta = 1 => EF21."""
     problem = NOISY.problem
     whole = {"gamma": 0.05, "start": "gradient"}
     wanted = trajectory(start(EF21(TopK(3), **whole), problem, 5), ROUNDS)
@@ -140,7 +141,7 @@ def test_noise_of_size_zero_is_none():
     "C", [TopK(3, values="f8"), TopK(1, values="f8"), Shrunk(RandK(4, values="f8"))], ids=repr
 )
 def test_g_is_the_mean_of_g_i(method, C):
-    """Exact, in every round.  Section 5.3; eta = 1/2."""
+    """Exact, in every round.  docs/methods.md, EF21SGDM; eta = 1/2."""
     problem = Jumping(integers(4, 8))
     loop = start(method(C, gamma=EIGHTH, eta=0.5, batch=1), problem, 4)
     for k in range(6):
@@ -161,7 +162,8 @@ def test_g_is_the_mean_of_g_i_for_every_compressor(method, C):
 
 
 def test_without_compression_it_is_sgd_with_momentum():
-    """Exact.  Section 5.3: identity => g_i = v_i, whose mean is the momentum of the mean sample."""
+    """Exact.  docs/methods.md, EF21SGDM: identity => g_i = v_i, whose mean is the
+    momentum of the mean sample."""
     problem = Jumping(integers(4, 8))
     sample = sampler(problem, 4, 1, 7)
     loop = start(EF21SGDM(WHOLE, gamma=EIGHTH, eta=0.5, batch=1), problem, 4, seed=7)
@@ -186,8 +188,8 @@ def test_the_noise_is_there():
 
 @pytest.mark.parametrize("method", [EF21SGDM(TopK(2)), EF21SGD2M(TopK(2)), EF21Plus(TopK(2))], ids=repr)
 def test_converges_linearly_at_the_step_of_its_theorem(method):
-    """Sections 5.2 and 5.3 with full gradients: f - f* shrinks by (1 - gamma mu) a round or faster, over
-    every stretch, although the grad f_i(x*) do not vanish."""
+    """docs/methods.md, EF21 and EF21SGDM, with full gradients: f - f* shrinks by (1 - gamma
+    mu) a round or faster, over every stretch, although the grad f_i(x*) do not vanish."""
     problem = squares(3, 6, seed=4)
     c, loop, gaps = problem.constants(3), start(method, problem, 3), []
     stretch = round(1 / (loop.method.gamma * c.mu))
@@ -244,7 +246,8 @@ def stationary_bias() -> np.ndarray:
 
 
 def test_ef21sgd_keeps_a_bias_that_no_number_of_workers_removes_and_momentum_does():
-    """Section 5.3.  As gamma -> 0, EF21-SGD settles where E g = 0: at -bias and not at 0, whatever n.
+    """docs/methods.md, EF21SGDM.  As gamma -> 0, EF21-SGD settles where E g = 0: at -bias and not at 0,
+    whatever n.
 
     Means over the last 3/4 of 1000 rounds.  The noise adds about gamma sigma^2/(2 n), 0.26/n, for either."""
     bias = stationary_bias()
@@ -289,8 +292,8 @@ def test_ef21plus_keeps_g_the_mean_of_g_i(C):
 
 
 def test_ef21plus_is_never_worse_than_either():
-    """Section 5.2: |g_i - grad f_i| is that of the better of the two, hence within both contractions.  EF21's
-    is not."""
+    """docs/methods.md, EF21Plus: |g_i - grad f_i| is that of the better of the two,
+    hence within both contractions.  EF21's is not."""
     problem, n = PLACES[1]
     C, worse = TopK(3, values="f8"), 0
     gamma, decoded = 1.5 / problem.constants(n).L_max, codec(C, 0, n)
@@ -330,7 +333,8 @@ def test_ef21plus_on_the_wire():
 
 @shrinking
 def test_ef21plus_without_gain_is_ef21(C):
-    """Exact.  Section 5.2: EF21, until a fresh start is nearer; without compression it never is."""
+    """Exact.  docs/methods.md, EF21Plus: EF21, until a fresh start is nearer;
+    without compression it never is."""
     problem, n = PLACES[0]
     gamma = 0.5 / problem.constants(n).L_max
     loop = Loop(EF21Plus(C, gamma=gamma), problem, Tapped(n), seed=3)

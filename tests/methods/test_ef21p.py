@@ -58,7 +58,7 @@ from tests.support.trajectories import (
 @every_place
 @every_pair
 def test_ef21p_is_its_transcription(problem, n, Q, C):
-    """Section 6.2, both w, which the run reports, and x, which the server keeps."""
+    """docs/methods.md, EF21P, both w, which the run reports, and x, which the server keeps."""
     gamma = 0.3 / problem.constants(n).L_max
     loop = start(EF21P(C, Q, gamma=gamma), problem, n, seed=23)
     shifted, iterates = ef21p(
@@ -80,7 +80,8 @@ def test_ef21p_is_its_transcription(problem, n, Q, C):
 
 @every_uplink
 def test_ef21p_with_a_lossless_downlink_is_diana(Q):
-    """Section 6.2: C = I => w = x, DIANA's.  To rounding: w + (x - w) is not always x in floating point."""
+    """docs/methods.md, EF21P: C = I => w = x, DIANA's.  To rounding: w + (x - w) is
+    not always x in floating point."""
     problem, n = PLACES[0]
     gamma = 0.1 / problem.constants(n).L_max
     loop = start(EF21P(WHOLE, Q, gamma=gamma), problem, n, seed=2)
@@ -103,7 +104,7 @@ def test_ef21p_with_a_lossless_downlink_is_diana_bit_for_bit(Q):
 
 @pytest.mark.parametrize("C", [WHOLE, TopK(8, values="f8")], ids=repr)
 def test_ef21p_without_compression_is_gd(C):
-    """Exact.  Section 6.1; Q is Identity() unless said otherwise, in f8 here."""
+    """Exact.  docs/methods.md, EF21P; Q is Identity() unless said otherwise, in f8 here."""
     problem = integers(4, 8)
     wanted = trajectory(start(GD(EIGHTH, values="f8"), problem, 4), EXACT)
     assert_equal(trajectory(start(EF21P(C, WHOLE, gamma=EIGHTH), problem, 4), EXACT), wanted)
@@ -127,7 +128,7 @@ def test_ef21p_keeps_h_the_mean_of_h_i(Q, C):
 )
 @pytest.mark.parametrize(("Q", "omega", "A"), BY_HAND)
 def test_ef21p_steps(C, alpha, Q, omega, A):
-    """Section 6.2, with A for omega/n; each of the bounds."""
+    """docs/methods.md, EF21P, with A for omega/n; each of the bounds."""
     bounds = [
         1 / (160 * A * 5),
         sqrt(alpha / A) / (20 * L_TILDE),
@@ -160,7 +161,7 @@ def test_ef21p_steps_of_dependent_compressors():
     ("Q", "C"), [(RandK(2), TopK(2)), (PermK(), Sign()), (Natural(), Shrunk(RandK(4)))], ids=repr
 )
 def test_ef21p_converges_linearly(C, Q):
-    """Section 6.2: in practice a multiple of the theory step works; here 0.05/L."""
+    """docs/methods.md, EF21P: in practice a multiple of the theory step works; here 0.05/L."""
     problem = squares(4, 8, seed=31)
     gamma = 0.05 / problem.constants(4).L
     errors = [

@@ -46,7 +46,7 @@ def counted(sample, i: int):
 @everywhere
 @pytest.mark.parametrize("C", [*SHRINK[:4], TopK(3), *CUT], ids=repr)
 def test_efsgd_is_its_transcription(problem, n, batch, C):
-    """Section 5.4, for contractive compressors as well."""
+    """docs/methods.md, EFSGD, for contractive compressors as well."""
     gamma = 0.3 / problem.constants(n).L_max
     gamma *= C.alpha(problem.dimension(), n) if isinstance(C, Contractive) else 1
     loop = start(EFSGD(C, gamma=gamma, batch=batch), problem, n, seed=34)
@@ -58,7 +58,7 @@ def test_efsgd_is_its_transcription(problem, n, batch, C):
 @everywhere
 @pytest.mark.parametrize("C", [TopK(2, values="f8"), TopK(3), *CUT[1:]], ids=repr)
 def test_ef14sgd_is_its_transcription(problem, n, batch, C):
-    """Section 5.1 with batches."""
+    """docs/methods.md, EF14, with batches."""
     gamma = 0.3 / problem.constants(n).L_max
     gamma *= C.alpha(problem.dimension(), n) if isinstance(C, Contractive) else 1
     loop = start(EF14(C, gamma=gamma, batch=batch), problem, n, seed=35)
@@ -74,7 +74,7 @@ def test_ef14sgd_is_its_transcription(problem, n, batch, C):
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("method", [EFSGD, EF14])
 def test_a_threshold_of_zero_is_sgd(method, batch):
-    """Exact.  Section 5.4: lambda = 0 => SGD, and no error."""
+    """Exact.  docs/methods.md, EFSGD: lambda = 0 => SGD, and no error."""
     problem = Jumping(integers(4, 8))
     sample = sampler(problem, 4, batch, 9)
     loop = start(method(HardThreshold(0.0, values="f8"), gamma=EIGHTH, batch=batch), problem, 4, seed=9)
@@ -89,7 +89,8 @@ def test_a_threshold_of_zero_is_sgd(method, batch):
 @everywhere
 @pytest.mark.parametrize("lam", [0.003, 0.3])
 def test_errors_stay_below_the_threshold(problem, n, batch, lam):
-    """Exact.  Section 5.4: |e_j| < lambda for all j and t, whatever the step, payloads being f8."""
+    """Exact.  docs/methods.md, EFSGD: |e_j| < lambda for all j and t, whatever the
+    step, payloads being f8."""
     for gamma in ("theory", "theory*0.01"):
         loop, largest = start(EFSGD(HardThreshold(lam, "f8"), gamma=gamma, batch=batch), problem, n), 0.0
         for k in range(ROUNDS):
@@ -122,7 +123,7 @@ def test_efsgd_reaches_the_rate_of_its_bound(lam, noise, factor):
 
 
 def test_the_threshold_for_an_average_count():
-    """Section 5.4: lambda = 1/(2 sqrt k)."""
+    """docs/methods.md, HardThreshold: lambda = 1/(2 sqrt k)."""
     assert HardThreshold.averaging(100) == HardThreshold(0.05)
     assert HardThreshold.averaging(1.1e4, "f8").lam == pytest.approx(0.00477, rel=1e-3)
     for k in (0, -1, float("nan")):
@@ -143,8 +144,8 @@ def test_the_step_of_a_hard_threshold_is_that_of_its_bound():
 )
 @pytest.mark.parametrize("batch", [None, 2])
 def test_virtual_iterate(method, C, batch):
-    """Exact.  Sections 5.1 and 5.4: x_t - gamma mean e_t = x_0 - gamma sum_{s<t} mean s_i; EF14's e has the
-    gamma in it."""
+    """Exact.  docs/methods.md, EF14 and EFSGD: x_t - gamma mean e_t = x_0 - gamma
+    sum_{s<t} mean s_i; EF14's e has the gamma in it."""
     problem = Jumping(integers(4, 8))
     sample, loop = (
         sampler(problem, 4, batch, 6),
@@ -181,7 +182,8 @@ def test_virtual_iterate_for_every_compressor(problem, n, batch, method, C):
 
 @pytest.mark.parametrize("C", [TopK(3), Sign(), QuantizedTopK(3, Natural()), Shrunk(RandK(3))], ids=repr)
 def test_where_c_commutes_with_the_step_it_is_ef14(C):
-    """Exact.  Section 5.1: the two variants agree for constant gamma; a power of two rounds nothing."""
+    """Exact.  docs/methods.md, EFSGD: the two variants agree for constant gamma; a
+    power of two rounds nothing."""
     first, second = (
         trajectory(start(method(C, gamma=EIGHTH), Entropy(), 4), ROUNDS) for method in (EFSGD, EF14)
     )

@@ -69,7 +69,7 @@ def test_batches_are_drawn_again_when_a_run_is_resumed(method, tmp_path):
     ("C", "d", "n", "alpha"), SHRINKING, ids=lambda v: repr(v) if hasattr(v, "alpha") else ""
 )
 def test_steps(C, d, n, alpha):
-    """Sections 5.2 and 5.3; EF-SGD's as EF14's."""
+    """docs/methods.md, EF21 and EF21SGDM; EF-SGD's as EF14's."""
     for eta in (0.01, 0.1, 1.0):
         assert resolved(EF21SGDM(C, eta=eta), d, n).gamma == pytest.approx(
             min(alpha / (20 * L_TILDE), eta / 21)

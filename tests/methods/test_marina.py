@@ -77,7 +77,8 @@ def whole_of(problem):
 @every_case
 @pytest.mark.parametrize("online", [False, True], ids=["finite", "online"])
 def test_vrmarina_is_its_transcription(problem, Q, b, online):
-    """Sections 4.2 and 4.3: dense rounds, the first among them, send full gradients or 3 fresh samples."""
+    """docs/methods.md, VRMARINA: dense rounds, the first among them, send full
+    gradients or 3 fresh samples."""
     n, sync = workers(problem), dense_for(Q)
     method = VRMARINA(Q, b, p=0.2, sync_batch=3 if online else None, sync=sync)
     loop = start(method, problem, n, seed=41)
@@ -97,7 +98,7 @@ def test_vrmarina_is_its_transcription(problem, Q, b, online):
 @pytest.mark.parametrize("r", [3, 0.3])
 @pytest.mark.parametrize(("problem", "Q"), [case[:2] for case in CASES], ids=shown)
 def test_ppmarina_is_its_transcription(problem, Q, r):
-    """Section 4.4, clients drawn without replacement."""
+    """docs/methods.md, PPMARINA, clients drawn without replacement."""
     n, sync = workers(problem), dense_for(Q)
     loop = start(PPMARINA(Q, r, p=0.2, sync=sync), problem, n, seed=42)
     count = r if r >= 1 else round(r * n)
@@ -128,7 +129,7 @@ def test_ppmarina_is_its_transcription(problem, Q, r):
 @pytest.mark.parametrize("Q", [RandK(3), PermK(), Natural(), WHOLE], ids=repr)
 @pytest.mark.parametrize("b", [None, "m"])
 def test_vrmarina_with_whole_batches_is_marina(problem, Q, b):
-    """Exact.  Section 4.2: b' = m, the samples in their order."""
+    """Exact.  docs/methods.md, VRMARINA: b' = m, the samples in their order."""
     n, m = problem.A.shape[:2]
     options = {"gamma": 0.1, "p": 0.2}
     assert same_run(VRMARINA(Q, m if b else None, **options), MARINA(Q, **options), problem, n)
@@ -139,7 +140,7 @@ def test_vrmarina_with_whole_batches_is_marina(problem, Q, b):
 @every_place
 @pytest.mark.parametrize("Q", [RandK(3), PermK(), Natural(), WHOLE], ids=repr)
 def test_ppmarina_with_all_clients_is_marina(problem, Q):
-    """Exact, and at the same number of gradients.  Section 4.4: r = n without replacement."""
+    """Exact, and at the same number of gradients.  docs/methods.md, PPMARINA: r = n without replacement."""
     n = workers(problem)
     marina = MARINA(Q, p=0.2)
     for r in (n, None):
@@ -153,7 +154,8 @@ def test_ppmarina_with_all_clients_is_marina(problem, Q):
 
 
 def test_after_a_dense_round_the_estimate_is_the_gradient():
-    """Exact.  Section 4.1: after c = 1, g = grad f(x); not after c = 0, on batches or from some clients."""
+    """Exact.  docs/methods.md, MARINA: after c = 1, g = grad f(x); not after c = 0,
+    on batches or from some clients."""
     problem, n = integer_sums(4, 4, 8), 4
     for method in (
         VRMARINA(WHOLE, 2, gamma=EIGHTH, p=0.4, sync=WHOLE),
@@ -175,7 +177,8 @@ def test_after_a_dense_round_the_estimate_is_the_gradient():
 
 @pytest.mark.parametrize("r", [1, 3, 0.5])
 def test_workers_that_are_not_drawn_compute_and_send_nothing(r):
-    """Section 4.4, seen from outside: the ledger and the gradients asked for, round by round."""
+    """docs/methods.md, PPMARINA, seen from outside: the ledger and the gradients
+    asked for, round by round."""
     problem, n, d = PLACES[1], 5, 13
     method = PPMARINA(RandK(4), r, gamma=0.05, p=0.2)
     loop = start(method, problem, n, seed=10)
@@ -220,7 +223,7 @@ def test_more_clients_than_workers_are_refused(r):
 
 @by_hand
 def test_vrmarina_steps(Q, omega, A, B):
-    """Section 4.2, in terms of A and B; for independent compressors as the paper states it."""
+    """docs/methods.md, VRMARINA, in terms of A and B; for independent compressors as the paper states it."""
     n, p = 4, 0.15
     method = resolved(VRMARINA(Q, 5, p=p), 12, n, SAMPLED)
     spread = (A - B) * 3.5**2 + B * 1.25**2 + (A + (1 - B) / n) * 6**2 / 5
@@ -236,7 +239,8 @@ def test_vrmarina_steps(Q, omega, A, B):
 @by_hand
 @pytest.mark.parametrize("r", [1, 3, 4])
 def test_ppmarina_steps(Q, omega, A, B, r):
-    """Section 4.4, without replacement; never below the theorem's, which is with replacement."""
+    """docs/methods.md, PPMARINA, without replacement; never below the theorem's,
+    which is with replacement."""
     n, p = 4, 0.15
     v = (n - r) / (r * (n - 1))
     spread = (A * n / r - B) * 3.5**2 + (B + (1 - B) * v) * 1.25**2
@@ -308,7 +312,8 @@ def test_a_fraction_of_samples_drawn_afresh_is_refused():
 
 @pytest.mark.parametrize("Q", [RandK(3), PermK(), Natural(), WHOLE], ids=repr)
 def test_vrmarina_and_ppmarina_reach_the_rate_of_their_theorem(Q):
-    """Sections 4.2, 4.4: (1/T) sum E |grad f(x_t)|^2 <= 2 Delta_0/(gamma T).  Mean of 4 seeds; no slack."""
+    """docs/methods.md, VRMARINA and PPMARINA: (1/T) sum E |grad f(x_t)|^2 <= 2
+    Delta_0/(gamma T).  Mean of 4 seeds; no slack."""
     problem, n, T = PLACES[0], 4, 60
     for method in (VRMARINA(Q, 1), VRMARINA(Q, 3), PPMARINA(Q, 1), PPMARINA(Q, 3)):
         bound = 2 * gap(problem, n) / (gamma_of(method, problem, n) * T)
@@ -317,8 +322,9 @@ def test_vrmarina_and_ppmarina_reach_the_rate_of_their_theorem(Q):
 
 @pytest.mark.parametrize("Q", [RandK(5), PermK()], ids=repr)
 def test_online_vrmarina_reaches_the_rate_of_its_theorem(Q):
-    """Section 4.3: (1/T) sum E |grad f(x_t)|^2 <= 2 Delta_0/(gamma T) + (1 + 1/(p T)) sigma^2/(n b), b being
-    the samples of a dense round, as E |g - grad f|^2 <= sigma^2/(n b) after it; which is less than for b'."""
+    """docs/methods.md, VRMARINA: (1/T) sum E |grad f(x_t)|^2 <= 2 Delta_0/(gamma T)
+    + (1 + 1/(p T)) sigma^2/(n b), b being the samples of a dense round, as E |g -
+    grad f|^2 <= sigma^2/(n b) after it; which is less than for b'."""
     inner, n, T, sigma = Quadratics(d=20, noise=0.3, lam=1e-3), 5, 100, 4.0
     problem = Noisy(inner, sigma)
     method = VRMARINA(Q, 1, sync_batch=100)

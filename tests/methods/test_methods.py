@@ -93,7 +93,8 @@ def travelled_mean(problem: Problem, n: int, values: str):
 @every_place
 @pytest.mark.parametrize("values", ["f4", "f8"])
 def test_gd_is_its_transcription(problem, n, values):
-    """Section 1.1; the mean travels in ``values`` as well: in f4 it is the rounded mean of rounded ones."""
+    """docs/methods.md, GD; the mean travels in ``values`` as well: in f4 it is the
+    rounded mean of rounded ones."""
     gradient = travelled_mean(problem, n, values)
     loop = start(GD(values=values), problem, n)
     assert_close(trajectory(loop, 100), gd([gradient], problem.x0(), loop.method.gamma, 100), 1e-12)
@@ -103,7 +104,7 @@ def test_gd_is_its_transcription(problem, n, values):
 @pytest.mark.parametrize("values", ["f4", "f8"])
 @pytest.mark.parametrize("mu", ["theory", 0])
 def test_agd_is_its_transcription(problem, n, values, mu):
-    """Section 1.2, both momenta."""
+    """docs/methods.md, AGD, both momenta."""
     gradient = travelled_mean(problem, n, values)
     loop = start(AGD(mu=mu, values=values), problem, n)
     assert loop.method.mu == (problem.constants(n).mu if mu else 0)
@@ -113,7 +114,7 @@ def test_agd_is_its_transcription(problem, n, values, mu):
 
 @everywhere("Q", UNBIASED)
 def test_dcgd_is_its_transcription(problem, n, Q):
-    """Section 2.1."""
+    """docs/methods.md, DCGD."""
     loop = start(DCGD(Q), problem, n, seed=11)
     wanted = dcgd(gradients(problem, n), problem.x0(), loop.method.gamma, codec(Q, 11, n), ROUNDS)
     assert_close(trajectory(loop, ROUNDS), wanted, rounding(loop.method))
@@ -121,7 +122,7 @@ def test_dcgd_is_its_transcription(problem, n, Q):
 
 @everywhere("Q", UNBIASED)
 def test_diana_is_its_transcription(problem, n, Q):
-    """Section 2.2, h_i = 0 at the start."""
+    """docs/methods.md, DIANA, h_i = 0 at the start."""
     loop = start(DIANA(Q, gamma="theory*2"), problem, n, seed=12)
     gamma, alpha = loop.method.gamma, loop.method.alpha
     wanted = diana(gradients(problem, n), problem.x0(), gamma, alpha, codec(Q, 12, n), ROUNDS)
@@ -130,7 +131,8 @@ def test_diana_is_its_transcription(problem, n, Q):
 
 @everywhere("Q", UNBIASED)
 def test_marina_is_its_transcription(problem, n, Q):
-    """Section 4.1; our round k makes g^k and round 0 is dense.  Dense messages are in f4 where Q's are."""
+    """docs/methods.md, MARINA; our round k makes g^k and round 0 is dense.  Dense
+    messages are in f4 where Q's are."""
     sync = Identity("f8" if rounding(Q) == 1e-12 else "f4")
     loop = start(MARINA(Q, p=0.2, sync=sync), problem, n, seed=13)
     dense = codec(sync, 13, n)
@@ -153,7 +155,7 @@ def test_marina_is_its_transcription(problem, n, Q):
 
 @everywhere("C", [*CONTRACTIVE, *ABSOLUTE])
 def test_ef14_is_its_transcription(problem, n, C):
-    """Section 5.1, e_i = 0 at the start; section 5.4 for the hard threshold."""
+    """docs/methods.md, EF14, e_i = 0 at the start; with a hard threshold, too."""
     gamma = 0.5 * compressors_alpha(C, problem.dimension(), n) / problem.constants(n).L_max
     loop = start(EF14(C, gamma=gamma), problem, n, seed=14)
     wanted = ef14(gradients(problem, n), problem.x0(), gamma, codec(C, 14, n), ROUNDS)
@@ -166,7 +168,7 @@ def compressors_alpha(C, d: int, n: int) -> float:
 
 @everywhere("C", CONTRACTIVE)
 def test_ef21_is_its_transcription(problem, n, C):
-    """Section 5.2; our round k makes g^k, and g_i^0 = C(grad f_i(x^0)) comes of g_i^{-1} = 0."""
+    """docs/methods.md, EF21; our round k makes g^k, and g_i^0 = C(grad f_i(x^0)) comes of g_i^{-1} = 0."""
     loop = start(EF21(C, gamma="theory*2"), problem, n, seed=15)
     first = beginning("compressed", C, 15, n)
     wanted = ef21(gradients(problem, n), problem.x0(), loop.method.gamma, codec(C, 15, n), ROUNDS, first)
@@ -223,7 +225,8 @@ def lossless() -> list:
 
 @pytest.mark.parametrize("method", lossless(), ids=repr)
 def test_without_compression_every_method_is_gd(method):
-    """Exact.  Sections 1.2 (mu = L), 2.1, 2.2 (any alpha), 4.1 (any p; p = 1), 5.1, 5.2, 5.4 (lambda = 0)."""
+    """Exact.  docs/methods.md, AGD (mu = L), DCGD, DIANA (any alpha), MARINA (any
+    p; p = 1), EF14 (lambda = 0), EF21."""
     problem = integers(4, 8)
     wanted = gd(gradients(problem, 4), problem.x0(), EIGHTH, EXACT)
     assert_equal(trajectory(start(method, problem, 4), EXACT), wanted)
@@ -242,7 +245,8 @@ def test_without_compression_every_method_is_gd(method):
     ],
 )
 def test_marina_with_permk_is_gd_where_hessians_agree(layout, n, d, kind):
-    """Exact.  Section 4.1: identical f_i; L_pm = 0 with heterogeneous b_i, as gradient differences agree."""
+    """Exact.  docs/methods.md, MARINA: identical f_i; L_pm = 0 with heterogeneous
+    b_i, as gradient differences agree."""
     problem = integers(n, d, **kind)
     method = MARINA(PermK(layout, values="f8"), gamma=EIGHTH, p=0.1, sync=Identity("f8"))
     assert len(set(map(bytes, problem.b))) == (1 if "identical" in kind else n)
@@ -274,7 +278,8 @@ def test_marina_with_randk_is_not_gd():
     ids=repr,
 )
 def test_diana_keeps_h_the_mean_of_h_i(Q):
-    """Exact, in every round.  Section 2.2; all factors are powers of two, PermK's alpha 1/n too."""
+    """Exact, in every round.  docs/methods.md, DIANA; all factors are powers of
+    two, PermK's alpha 1/n too."""
     problem = integers(4, 8)
     loop = start(DIANA(Q, gamma=EIGHTH), problem, 4)
     for k in range(7):
@@ -296,7 +301,8 @@ def test_diana_keeps_h_the_mean_of_h_i_for_every_compressor(Q):
 
 
 def test_diana_without_compression_ignores_the_shifts():
-    """Exact.  Section 2.2: identity => g = grad f(x) whatever h_i is; here h_i are random integers."""
+    """Exact.  docs/methods.md, DIANA: identity => g = grad f(x) whatever h_i is;
+    here h_i are random integers."""
     problem = integers(4, 8)
     loop = start(DIANA(Identity("f8"), gamma=EIGHTH, alpha=0.25), problem, 4)
     shifts = rng(3).integers(-50, 50, (4, 8)).astype(float)
@@ -309,7 +315,8 @@ def test_diana_without_compression_ignores_the_shifts():
 
 @pytest.mark.parametrize("Q", unbiased("f4"), ids=repr)
 def test_diana_stays_at_the_optimum(Q):
-    """Exact, for ever, any compressor.  Section 2.2: x = x*, h_i = grad f_i(x*): messages are C(0) = 0."""
+    """Exact, for ever, any compressor.  docs/methods.md, DIANA: x = x*, h_i = grad
+    f_i(x*): messages are C(0) = 0."""
     problem = integers(4, 8)
     problem = replace(problem, b=problem.A @ problem.start + (problem.b - problem.b.mean(axis=0)))
     loop = start(DIANA(Q), problem, 4)
@@ -322,7 +329,8 @@ def test_diana_stays_at_the_optimum(Q):
 
 @pytest.mark.parametrize("Q", [RandK(3), PermK(), Natural(), Quantized(RandK(4), Natural())], ids=repr)
 def test_diana_learns_the_gradients_at_the_optimum(Q):
-    """Section 2.2: h_i -> grad f_i(x*), which are not 0, and x -> x*, although payloads are in f4."""
+    """docs/methods.md, DIANA: h_i -> grad f_i(x*), which are not 0, and x -> x*,
+    although payloads are in f4."""
     problem = squares(3, 6, seed=4)
     loop = start(DIANA(Q, gamma="theory*2"), problem, 3)
     x = trajectory(loop, 1200)[-1]
@@ -334,7 +342,7 @@ def test_diana_learns_the_gradients_at_the_optimum(Q):
 
 @pytest.mark.parametrize("C", [TopK(3, values="f8"), Identity("f8"), Shrunk(RandK(4, values="f8"))], ids=repr)
 def test_ef21_keeps_g_the_mean_of_g_i(C):
-    """Exact, in every round.  Section 5.2."""
+    """Exact, in every round.  docs/methods.md, EF21."""
     problem = integers(4, 8)
     loop = start(EF21(C, gamma=EIGHTH), problem, 4)
     for k in range(7):
@@ -358,7 +366,7 @@ def test_ef21_keeps_g_the_mean_of_g_i_for_every_compressor(C):
     "C", [TopK(3, values="f8"), TopK(1, values="f8"), HardThreshold(0.5, values="f8")], ids=repr
 )
 def test_ef14_virtual_iterate(C):
-    """Exact.  Section 5.1: x_t - mean e_t = x_0 - gamma sum_{s<t} mean s_i."""
+    """Exact.  docs/methods.md, EF14: x_t - mean e_t = x_0 - gamma sum_{s<t} mean s_i."""
     problem = integers(4, 8)
     loop = start(EF14(C, gamma=EIGHTH), problem, 4)
     virtual = problem.x0()
@@ -388,7 +396,8 @@ def test_ef14_virtual_iterate_for_every_compressor(C):
 
 @pytest.mark.parametrize("lam", [0.0, 0.01, 0.3])
 def test_ef14_errors_stay_below_the_hard_threshold(lam):
-    """Exact.  Section 5.4: |e_j| < lambda for all j, t, payloads being f8; lambda = 0 gives e = 0."""
+    """Exact.  docs/methods.md, EFSGD: |e_j| < lambda for all j, t, payloads being
+    f8; lambda = 0 gives e = 0."""
     loop = start(EF14(HardThreshold(lam, values="f8"), gamma=0.1), Entropy(), 4)
     for k in range(40):
         loop.step(k)
@@ -396,7 +405,7 @@ def test_ef14_errors_stay_below_the_hard_threshold(lam):
 
 
 def test_gd_on_a_quadratic_is_a_matrix_power():
-    """Exact.  Section 1.1: error_t = (I - gamma A)^t error_0."""
+    """Exact.  docs/methods.md, GD: error_t = (I - gamma A)^t error_0."""
     problem = integers(4, 6)
     x_star = rng(6).integers(-3, 4, 6).astype(float)
     problem = replace(problem, b=problem.A @ x_star)
@@ -413,7 +422,8 @@ def test_gd_on_a_quadratic_is_a_matrix_power():
 @pytest.mark.parametrize(("problem", "n"), PLACES[:2], ids=["d12-n4", "d13-n5"])
 @pytest.mark.parametrize("factor", [0.3, 1.0])
 def test_gd_decreases_f_by_the_descent_lemma(problem, n, factor):
-    """Section 1.1: gamma <= 1/L gives f(x+) <= f(x) - gamma (1 - gamma L/2) |grad f(x)|^2 in every round."""
+    """docs/methods.md, GD: gamma <= 1/L gives f(x+) <= f(x) - gamma (1 - gamma L/2)
+    |grad f(x)|^2 in every round."""
     loop = start(GD(gamma=f"theory*{factor}", values="f8"), problem, n)
     gamma, L = loop.method.gamma, problem.constants(n).L
     assert gamma == pytest.approx(factor / L)
@@ -424,7 +434,8 @@ def test_gd_decreases_f_by_the_descent_lemma(problem, n, factor):
 
 
 def test_dcgd_plateaus_unless_the_local_gradients_vanish():
-    """Section 2.1, RandK, theory step: grad f_i(x*) != 0 leaves a neighbourhood, = 0 none; DIANA never."""
+    """docs/methods.md, DCGD, RandK, theory step: grad f_i(x*) != 0 leaves a
+    neighbourhood, = 0 none; DIANA never."""
     hard, easy = squares(3, 6, seed=4), squares(3, 6, seed=4, common_optimum=True)
 
     def plateau(method, problem):
@@ -445,8 +456,8 @@ def counterexample() -> Squares:
 
 
 def test_ef21_converges_where_gradient_descent_with_top1_diverges():
-    """Section 5.2.  There grad f_i(x0) has its largest entry, -11/2, at i, so Top1 sends an ascent direction:
-    x^k = (1 + 11 gamma/6)^k x^0.  EF21 with the same Top1 and its theory step goes to x* = 0."""
+    """docs/methods.md, EF21.  There grad f_i(x0) has its largest entry, -11/2, at i, so Top1 sends an ascent
+    direction: x^k = (1 + 11 gamma/6)^k x^0.  EF21 with the same Top1 and its theory step goes to x* = 0."""
     problem = counterexample()
     loop = start(EF21(TopK(1)), problem, 3)
     gamma = loop.method.gamma
@@ -457,7 +468,7 @@ def test_ef21_converges_where_gradient_descent_with_top1_diverges():
 
 
 def test_ef14_plateaus_where_ef21_converges():
-    """Sections 5.1 and 5.2: the same heterogeneous problem, TopK and step size."""
+    """docs/methods.md, EF14 and EF21: the same heterogeneous problem, TopK and step size."""
     problem = squares(4, 8, seed=9)
     gamma = start(EF21(TopK(2)), problem, 4).method.gamma
 
@@ -473,7 +484,7 @@ def test_ef14_plateaus_where_ef21_converges():
 
 
 def test_gd_contracts_linearly():
-    """Section 1.1: |x_k - x*|^2 <= (1 - mu/L)^k |x_0 - x*|^2, in every round."""
+    """docs/methods.md, GD: |x_k - x*|^2 <= (1 - mu/L)^k |x_0 - x*|^2, in every round."""
     problem = squares(4, 8, seed=21)
     c, x_star = problem.constants(4), problem.x_star
     errors = [np.sum((x - x_star) ** 2) for x in trajectory(start(GD(values="f8"), problem, 4), 40)]
@@ -481,7 +492,8 @@ def test_gd_contracts_linearly():
 
 
 def test_agd_contracts_with_the_root_of_the_condition_number():
-    """Section 1.2: f_k - f* <= (1 - sqrt(mu/L))^k (f_0 - f* + mu/2 |x_0 - x*|^2), which GD misses here."""
+    """docs/methods.md, AGD: f_k - f* <= (1 - sqrt(mu/L))^k (f_0 - f* + mu/2 |x_0 -
+    x*|^2), which GD misses here."""
     problem = Quadratics(d=40, noise=0.2, lam=1e-3)
     c = problem.constants(3)
     x_star = agd(gradients(problem, 3), problem.x0(), c.L, c.mu, 4000)[-1]
@@ -498,7 +510,7 @@ def test_agd_contracts_with_the_root_of_the_condition_number():
 
 
 def test_agd_without_strong_convexity():
-    """Section 1.2, mu = 0: f_k - f* <= 2 L |x_0 - x*|^2 / (k + 1)^2."""
+    """docs/methods.md, AGD, mu = 0: f_k - f* <= 2 L |x_0 - x*|^2 / (k + 1)^2."""
     problem = Quadratics(d=40, noise=0.2, lam=1e-3)
     c = problem.constants(3)
     x_star = agd(gradients(problem, 3), problem.x0(), c.L, c.mu, 4000)[-1]
@@ -510,9 +522,10 @@ def test_agd_without_strong_convexity():
 
 @pytest.mark.parametrize("Q", [RandK(2), RandK(2, mask="shared"), Natural(), Ternary(), PermK()], ids=repr)
 def test_diana_contracts_linearly(Q):
-    """Section 2.2.  With V = |x - x*|^2 + M gamma^2 mean |h_i - grad f_i(x*)|^2, M = 4A/alpha, A for omega/n:
-    E V_k <= max{1 - gamma mu, 1 - alpha/2}^k V_0 (Gorbunov, Hanzely, Richtarik, 2020, Theorem 4.1, DIANA).
-    The mean over 10 seeds, at every tenth round; runs lie well below the bound, so no slack is given."""
+    """docs/methods.md, DIANA.  With V = |x - x*|^2 + M gamma^2 mean |h_i - grad
+    f_i(x*)|^2, M = 4A/alpha, A for omega/n: E V_k <= max{1 - gamma mu, 1 - alpha/2}^k
+    V_0 (Gorbunov, Hanzely, Richtarik, 2020, Theorem 4.1, DIANA).  The mean over 10
+    seeds, at every tenth round; runs lie well below the bound, so no slack is given."""
     problem, n, d = squares(4, 8, seed=21), 4, 8
     mu, x_star = problem.constants(n).mu, problem.x_star
     limits = [g(x_star) for g in gradients(problem, n)]
@@ -539,7 +552,7 @@ def test_diana_contracts_linearly(Q):
 )
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_marina_reaches_the_rate_of_its_theorem(Q, noise):
-    """Section 4.1: (1/T) sum_{t<T} E |grad f(x_t)|^2 <= 2 Delta_0 / (gamma T).  The mean over 4
+    """docs/methods.md, MARINA: (1/T) sum_{t<T} E |grad f(x_t)|^2 <= 2 Delta_0 / (gamma T).  The mean over 4
     seeds, no slack: the left side is half to three quarters of the right one, and means spread by 6 %."""
     problem, n, T = Quadratics(d=20, noise=noise, lam=1e-3), 5, 100
     gap = objective_value(problem, n, problem.x0()) - problem.constants(n).f_star
@@ -553,7 +566,7 @@ def test_marina_reaches_the_rate_of_its_theorem(Q, noise):
 @pytest.mark.parametrize("C", [TopK(4), TopK(1), Sign(), Identity()], ids=repr)
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_ef21_reaches_the_rate_of_its_theorem(C, noise):
-    """Section 5.2: (1/T) sum_{t<T} |grad f(x_t)|^2 <= 2 Delta_0 / (gamma T) + G_0 / (theta T), for
+    """docs/methods.md, EF21: (1/T) sum_{t<T} |grad f(x_t)|^2 <= 2 Delta_0 / (gamma T) + G_0 / (theta T), for
     certain, C being deterministic; G_0 = mean |g_i^0 - grad f_i(x^0)|^2."""
     problem, n, T = Quadratics(d=20, noise=noise, lam=1e-3), 5, 150
     x0 = problem.x0()

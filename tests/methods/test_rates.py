@@ -30,7 +30,8 @@ every_schedule = pytest.mark.parametrize(("Lbar", "mu", "p", "slowest"), GRID)
 
 @every_schedule
 def test_rates_are_those_of_the_paper(Lbar, mu, p, slowest):
-    """Section 6.3, against the transcription, which takes the root from numpy, along the whole schedule."""
+    """docs/methods.md, TwoDirection, against the transcription, which takes the
+    root from numpy, along the whole schedule."""
     Gamma = 1.0
     for _ in range(60):
         now = rates.rates(Gamma, Lbar, mu, p, slowest)

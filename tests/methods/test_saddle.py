@@ -85,7 +85,7 @@ def on_everything(problem: Problem, n: int) -> list:
 @pytest.mark.parametrize(("I_reset", "R"), RESETS, ids=repr)
 @pytest.mark.parametrize("C", CONTRACTIVE, ids=repr)
 def test_perturbed_sgd_is_its_transcription(C, I_reset, R):
-    """Section 5.5.  Errors travel in f4 where C's values do."""
+    """docs/methods.md, PerturbedSGD.  Errors travel in f4 where C's values do."""
     problem, n = PLACES[0]
     dense = Identity("f8" if rounding(C) == 1e-12 else "f4")
     method = PerturbedSGD(C, eta=0.2, r=0.1, I_reset=I_reset, R=R, dense=dense)
@@ -131,7 +131,7 @@ def assert_transcribed(method: PerturbedSGD, problem: Problem, n: int, grads: li
 )
 @pytest.mark.parametrize("I_reset", [None, 3])
 def test_without_compression_and_noise_it_is_gd(C, I_reset):
-    """Exact.  Section 5.5: lossless C, r = 0 => SGD; a reset then moves nothing."""
+    """Exact.  docs/methods.md, PerturbedSGD: lossless C, r = 0 => SGD; a reset then moves nothing."""
     problem = integers(4, 8)
     method = PerturbedSGD(C, eta=EIGHTH, r=0, I_reset=I_reset, dense=WHOLE)
     iterates = trajectory(start(method, problem, 4), 8)
@@ -164,7 +164,8 @@ def test_without_noise_and_resets_it_is_ef_sgd(C):
 @pytest.mark.parametrize("C", [TopK(3, values="f8"), TopK(1, values="f8")], ids=repr)
 @pytest.mark.parametrize(("I_reset", "R"), [(None, None), (2, None), (None, 3.0)], ids=repr)
 def test_the_virtual_iterate(C, I_reset, R):
-    """Exact.  Section 5.5: x - eta mean e = x_0 - eta sum s, also across resets, which do not move it."""
+    """Exact.  docs/methods.md, PerturbedSGD: x - eta mean e = x_0 - eta sum s, also
+    across resets, which do not move it."""
     problem = integers(4, 8)
     loop = start(PerturbedSGD(C, eta=EIGHTH, r=0, I_reset=I_reset, R=R, dense=WHOLE), problem, 4)
     virtual, resets = problem.x0(), 0
@@ -258,7 +259,8 @@ def test_the_noise_has_the_stated_size_and_is_new_every_round():
 @pytest.mark.parametrize(("k", "d"), [(3, 12), (5, 12), (1, 7), (0.3, 13), (12, 12)])
 @pytest.mark.parametrize("layout", ["uniform", "block"])
 def test_a_shrunk_randk_is_unscaled(k, d, layout):
-    """Section 5.5: the kept coordinates as they are, to the rounding of (k/d)(d/k); alpha = k/d."""
+    """docs/methods.md, PerturbedSGD: the kept coordinates as they are, to the
+    rounding of (k/d)(d/k); alpha = k/d."""
     U = RandK(k, layout, "f8", mask="shared")
     x = np.random.default_rng(d).normal(size=d)
     count = U.max_count(d, 1)
@@ -294,7 +296,7 @@ QUIET = [TopK(2), SHARED, Sign(), TopK(1, values="f8"), WHOLE]
 @pytest.mark.parametrize("C", QUIET, ids=repr)
 @pytest.mark.parametrize("I_reset", [None, 5])
 def test_without_noise_it_stays_at_a_saddle_for_ever(C, I_reset):
-    """Exact.  Section 5.5, and workers whose gradients cancel there without being 0."""
+    """Exact.  docs/methods.md, PerturbedSGD, and workers whose gradients cancel there without being 0."""
     problem = Saddle(d=6, noise=0.5)
     loop = start(PerturbedSGD(C, eta=0.1, r=0, I_reset=I_reset), problem, 4)
     assert np.any([g(problem.x0()) for g in gradients(problem, 4)])
@@ -303,7 +305,8 @@ def test_without_noise_it_stays_at_a_saddle_for_ever(C, I_reset):
 
 @pytest.mark.parametrize("C", ESCAPING, ids=repr)
 def test_with_noise_it_escapes_to_a_minimum(C):
-    """Section 5.5: r > 0 escapes to x_2 = -1 or 1, and over the seeds to both; f is -1/4 there."""
+    """docs/methods.md, PerturbedSGD: r > 0 escapes to x_2 = -1 or 1, and over the
+    seeds to both; f is -1/4 there."""
     ends = []
     method = PerturbedSGD(C, eta=0.1, r=0.01, I_reset=40, R=0.5)
     for seed in range(6):

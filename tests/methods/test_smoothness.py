@@ -54,8 +54,7 @@ every_uplink = pytest.mark.parametrize("Q", UPLINKS, ids=repr)
 # --- the transcriptions ---
 
 # In round 0 the matrices are sent.  Round k + 1 of a run is round k of the transcription, and of the plain
-# method, with the draws of round k.  "Section 7" is that of the reference on smoothness-aware methods, whose
-# algorithms and step sizes are as recalled.
+# method, with the draws of round k.
 
 
 def matrices(problem: Problem, n: int) -> list[np.ndarray]:
@@ -142,7 +141,8 @@ def by_multiples_of_the_identity() -> tuple[Declared, int]:
     ids=["DCGD", "DIANA", "ADIANA"],
 )
 def test_where_every_matrix_is_a_multiple_of_the_identity_nothing_is_whitened(plus, plain, Q):
-    """Exact.  Section 7: L_i = L_i I => DIANA+ is DIANA, and so for the other two, one round later."""
+    """Exact.  docs/methods.md#whitening: L_i = L_i I => DIANA+ is DIANA, and so for
+    the other two, one round later."""
     problem, n = by_multiples_of_the_identity()
     got, wanted = (trajectory(start(m(Q), problem, n, seed=5), 20 + 1) for m in (plus, plain))
     assert np.array_equal(got[1:], wanted[:-1])
@@ -150,7 +150,8 @@ def test_where_every_matrix_is_a_multiple_of_the_identity_nothing_is_whitened(pl
 
 
 def test_equal_steps_and_the_identity_are_qsgd():
-    """Exact.  Section 7: uniform h and L = L I => QSGD, which is DCGD with random dithering; d = 4^2."""
+    """Exact.  docs/methods.md#whitening: uniform h and L = L I => QSGD, which is
+    DCGD with random dithering; d = 4^2."""
     n, s = 4, 3
     problem = Declared(squares(n, 16, seed=42), np.array([4.0 * np.eye(16)] * n))
     got = trajectory(start(DCGDPlus(VaryingSteps(4.0 * s), gamma=0.1), problem, n), 21)
@@ -170,7 +171,7 @@ def test_otherwise_something_is_whitened():
 @every_uplink
 @pytest.mark.parametrize("make", [DIANAPlus, ADIANAPlus])
 def test_h_is_the_mean_of_h_i(make, Q):
-    """Section 2.2, in every round; to rounding, as roots are irrational."""
+    """docs/methods.md, DIANA, in every round; to rounding, as roots are irrational."""
     problem, n = PLACES[0]
     loop = start(make(Q), problem, n)
     for k in range(ROUNDS):
@@ -180,7 +181,7 @@ def test_h_is_the_mean_of_h_i(make, Q):
 
 
 def test_without_compression_the_step_is_along_the_gradient():
-    """Section 7: L_i^{1/2} L_i^{+1/2} is the identity on gradients, whatever the shifts."""
+    """docs/methods.md#whitening: L_i^{1/2} L_i^{+1/2} is the identity on gradients, whatever the shifts."""
     problem, n = PLACES[0]
     for method in (DCGDPlus(Identity("f8"), EIGHTH), DIANAPlus(Identity("f8"), EIGHTH, alpha=0.3)):
         loop = start(method, problem, n)
@@ -195,8 +196,8 @@ def test_without_compression_the_step_is_along_the_gradient():
 @every_uplink
 @pytest.mark.parametrize("make", [DIANAPlus, ADIANAPlus])
 def test_the_optimum_is_kept(make, Q):
-    """Section 2.2: start at x*, h_i = ∇f_i(x*): what is compressed is 0, for ever.  (ADIANA's weights sum to
-    1 only to rounding.)"""
+    """docs/methods.md, DIANA: start at x*, h_i = ∇f_i(x*): what is compressed is 0,
+    for ever.  (ADIANA's weights sum to 1 only to rounding.)"""
     plain, n = at_optimum(), 4
     problem = Declared(plain, plain.A @ plain.A + np.eye(8))
     scale = np.abs(problem.x0()).max()
@@ -210,7 +211,7 @@ def test_the_optimum_is_kept(make, Q):
 
 @pytest.mark.parametrize("Q", [VaryingSteps(10.0), BlockSteps(10.0, 4), Importance(4), RandK(4)], ids=repr)
 def test_diana_plus_learns_the_gradients_at_the_optimum(Q):
-    """Section 2.2: h_i → ∇f_i(x*), where DCGD+ would stop in a neighbourhood."""
+    """docs/methods.md, DIANA: h_i → ∇f_i(x*), where DCGD+ would stop in a neighbourhood."""
     problem, n = quadratic(squares(4, 8, seed=61)), 4
     x_star = problem.problem.x_star
     loop = start(DIANAPlus(Q), problem, n)

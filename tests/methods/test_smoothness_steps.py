@@ -29,8 +29,6 @@ from tests.support.trajectories import HAND, PLACES, gradients, resolved, start,
 
 # --- step sizes ---
 
-# "Section 7" is that of the reference on smoothness-aware methods, whose step sizes are as recalled.
-
 W = (
     (1.0, 9.0, 4.0, 2.0),
     (1.0, 1.0, 1.0, 1.0),
@@ -73,7 +71,7 @@ STEPPED = [
 
 @pytest.mark.parametrize("Q", STEPPED, ids=repr)
 def test_steps(Q):
-    """Section 7, with n = 4 workers."""
+    """docs/methods.md#whitening, with n = 4 workers."""
     spread, omega = largest(Q)
     assert resolved(DCGDPlus(Q), 4, 4, SMOOTH).gamma == pytest.approx(1 / (3 + 2 * spread / 4))
     diana = resolved(DIANAPlus(Q), 4, 4, SMOOTH)

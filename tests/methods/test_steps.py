@@ -50,7 +50,7 @@ from tests.support.trajectories import HAND, L_TILDE, resolved
 
 
 def test_steps_of_the_uncompressed():
-    """Sections 1.1 and 1.2."""
+    """docs/methods.md, GD and AGD."""
     assert resolved(GD(), 12, 4).gamma == pytest.approx(1 / 3)
     assert resolved(GD("theory*8"), 12, 4).gamma == pytest.approx(8 / 3)
     assert resolved(GD(0.7), 12, 4).gamma == 0.7
@@ -60,7 +60,7 @@ def test_steps_of_the_uncompressed():
     assert resolved(AGD(gamma=0.2, mu=0.3), 12, 4).mu == 0.3
 
 
-# Q, d, n, omega, A, B: the table of section 3 and of section 8, by hand.
+# Q, d, n, omega, A, B: docs/methods.md#correlated-compressors and each compressor there, by hand.
 JOINT = [
     (Identity(), 12, 4, 0, 0, 0),
     (Sparse(), 12, 4, 0, 0, 0),
@@ -95,7 +95,7 @@ JOINT = [
     ("Q", "d", "n", "omega", "A", "B"), JOINT, ids=lambda v: repr(v) if hasattr(v, "omega") else ""
 )
 def test_steps_for_unbiased_compressors(Q, d, n, omega, A, B):
-    """Sections 2.1, 2.2 (convex and not) and 4.1, with A for omega/n."""
+    """docs/methods.md, DCGD, DIANA (convex and not) and MARINA, with A for omega/n."""
     assert resolved(DCGD(Q), d, n).gamma == pytest.approx(1 / (3 + 2 * A * 5))
     convex = resolved(DIANA(Q), d, n)
     assert convex.gamma == pytest.approx(1 / ((1 + 6 * A) * 5))
@@ -110,7 +110,8 @@ def test_steps_for_unbiased_compressors(Q, d, n, omega, A, B):
 
 
 def test_marina_steps_as_its_papers_state_them():
-    """Section 4.1: 1/(L(1 + omega/sqrt n)) if p = 1/(1+omega); PermK 1/(L + sqrt((1-p)/p) L_pm); p = 1."""
+    """docs/methods.md, MARINA: 1/(L(1 + omega/sqrt n)) if p = 1/(1+omega); PermK
+    1/(L + sqrt((1-p)/p) L_pm); p = 1."""
     equal = replace(HAND, L_plus=3.0)
     assert resolved(MARINA(RandK(3), p=1 / 4), 12, 4, equal).gamma == pytest.approx(1 / (3 * (1 + 3 / 2)))
     assert resolved(MARINA(PermK(), p=1 / 4), 12, 4).gamma == pytest.approx(1 / (3 + sqrt(3) * 1.25))
@@ -137,7 +138,7 @@ def test_marina_steps_as_its_papers_state_them():
     ids=lambda v: repr(v) if isinstance(v, MARINA) else "",
 )
 def test_marina_default_p_balances_the_bytes(method, d, n, p):
-    """Section 4.1, p = zeta/d, taken in bytes."""
+    """docs/methods.md, MARINA, p = zeta/d, taken in bytes."""
     assert resolved(method, d, n).p == pytest.approx(p)
     assert resolved(replace(method, p=0.3), d, n).p == 0.3
 
@@ -157,7 +158,7 @@ SHRINKING = [
     ("C", "d", "n", "alpha"), SHRINKING, ids=lambda v: repr(v) if hasattr(v, "alpha") else ""
 )
 def test_steps_for_contractive_compressors(C, d, n, alpha):
-    """Sections 5.1 (alpha/(10 L)) and 5.2, with theta and beta as there."""
+    """docs/methods.md, EF14 (alpha/(10 L)) and EF21, with theta and beta as there."""
     theta = 1 - sqrt(1 - alpha)
     beta = (1 - alpha) / theta
     assert resolved(EF21(C), d, n).gamma == pytest.approx(1 / (3 + L_TILDE * sqrt(beta / theta)))
@@ -216,8 +217,8 @@ def test_some_theorems_need_no_convexity():
 
 @pytest.mark.parametrize("mu", [0.1, 1e-6, 50.0])
 def test_steps_under_the_pl_condition(mu):
-    """Sections 4.1 and 5.2: min{1/(L + sqrt(2 ..)), p/(2 mu)} and min{1/(L + L_tilde sqrt(2 beta/theta)),
-    theta/(2 mu)}, both of which bind for some mu."""
+    """docs/methods.md, MARINA and EF21: min{1/(L + sqrt(2 ..)), p/(2 mu)} and min{1/(L
+    + L_tilde sqrt(2 beta/theta)), theta/(2 mu)}, both of which bind for some mu."""
     p, alpha = 0.2, 1 / 4
     for Q, A, B in ((RandK(3), 3 / 4, 0), (RandK(3, mask="shared"), 3, 0), (PermK(), 1, 1)):
         spread = 2 * (1 - p) / p * ((A - B) * 3.5**2 + B * 1.25**2)

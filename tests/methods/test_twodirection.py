@@ -46,7 +46,8 @@ from tests.support.trajectories import (
 @every_pair
 @pytest.mark.parametrize("mu", ["theory", 0])
 def test_twodirection_is_its_transcription(problem, n, Q, C, mu):
-    """Section 6.3, both z, which the run reports, and w; the dense messages in f8 where the others are."""
+    """docs/methods.md, TwoDirection, both z, which the run reports, and w; the
+    dense messages in f8 where the others are."""
     d, p, tau = problem.dimension(), 0.3, 0.6
     tolerance = max(rounding(Q), rounding(C))
     dense = WHOLE if tolerance == 1e-12 else Identity()
@@ -80,7 +81,8 @@ def test_twodirection_is_its_transcription(problem, n, Q, C, mu):
 
 
 def test_twodirection_without_compression_is_accelerated_gradient_descent():
-    """Section 6.3: identity, p = tau = beta = 1 => w = u, z = x, theta <= 1/4, g = grad f(y)."""
+    """docs/methods.md, TwoDirection: identity, p = tau = beta = 1 => w = u, z = x,
+    theta <= 1/4, g = grad f(y)."""
     problem = squares(4, 8, seed=31)
     L = problem.constants(4).L
     loop = start(TwoDirection(WHOLE, WHOLE, Lbar=L, p=1, tau=1, dense=WHOLE), problem, 4)
@@ -102,7 +104,7 @@ def test_twodirection_without_compression_is_accelerated_gradient_descent():
 
 @every_pair
 def test_twodirection_keeps_h_the_mean_of_h_i(Q, C):
-    """Section 6.3; between rounds the workers have taken in as much as the server."""
+    """docs/methods.md, TwoDirection; between rounds the workers have taken in as much as the server."""
     problem, n = PLACES[0]
     loop = start(TwoDirection(C, Q, Lbar=10.0), problem, n)
     for k in range(30):
@@ -113,7 +115,8 @@ def test_twodirection_keeps_h_the_mean_of_h_i(Q, C):
 @every_pair
 @pytest.mark.parametrize("mu", [0.5, 0])
 def test_twodirection_stays_at_the_optimum(Q, C, mu):
-    """Section 6.3: x0 = x*, where h_i = grad f_i(x*) and k = v = 0 come of round 0, data being integers.
+    """docs/methods.md, TwoDirection: x0 = x*, where h_i = grad f_i(x*) and k = v = 0 come of round 0, data
+    being integers.
 
     Where mu > 0, (A w + mu y)/(A + mu) = w to rounding only, which the messages then carry on."""
     problem = at_optimum()
@@ -176,8 +179,8 @@ def test_twodirection_bytes(dense):
 @pytest.mark.parametrize("p", [1.0, 0.1])
 @pytest.mark.parametrize("tau", [1.0, 0.02])
 def test_twodirection_rates(mu, p, tau):
-    """Section 6.3: Gamma+ (1 - p theta) = Gamma; Lbar theta gamma <= Lbar + Gamma mu, with equality where
-    theta is below its cap."""
+    """docs/methods.md, TwoDirection: Gamma+ (1 - p theta) = Gamma; Lbar theta gamma
+    <= Lbar + Gamma mu, with equality where theta is below its cap."""
     method = resolved(TwoDirection(TopK(3), RandK(3), Lbar=7.0, mu=mu, p=p, tau=tau), 12, 4)
     alpha = beta = 1 / 4
     cap = min(1, alpha / p, tau / p, beta / p) / 4
@@ -206,7 +209,8 @@ def test_twodirection_uncapped_rates_occur():
 
 @pytest.mark.parametrize("mu", [0, 0.1, 10.0])
 def test_twodirection_gamma_never_overflows(mu):
-    """Section 6.3, numerics: 20,000 rounds, and everything stays finite and as the ratio says."""
+    """docs/methods.md, TwoDirection, numerics: 20,000 rounds, and everything stays
+    finite and as the ratio says."""
     method = resolved(TwoDirection(Identity(), Identity(), Lbar=1.0, mu=mu, p=0.5), 1, 4)
     replica = method.replica(np.ones(1))
     with np.errstate(all="raise"):
@@ -238,7 +242,7 @@ def test_twodirection_gamma_never_overflows(mu):
 )
 @pytest.mark.parametrize(("p", "tau"), [(0.25, 0.25), (1.0, 0.1), (0.01, 1.0)])
 def test_twodirection_steps(C, alpha, Q, omega, p, tau):
-    """Section 6.3, with A of the AB-inequality for omega/n."""
+    """docs/methods.md, TwoDirection, with A of the AB-inequality for omega/n."""
     beta, n, L, L_max = 1 / (1 + omega), 4, 3, 5
     A = {PermK(): 1, RandK(3, mask="shared"): 3, RandK(1, mask="shared"): 11}.get(Q, omega / n)
     terms = [
@@ -267,7 +271,7 @@ def test_twodirection_steps(C, alpha, Q, omega, p, tau):
     ],
 )
 def test_twodirection_default_p_and_tau(C, Q, r, p, tau):
-    """Section 6.3: p = min{1/(1+omega), 1/rho}, tau = p^{1/3}/(1+omega)^{2/3}, in bytes."""
+    """docs/methods.md, TwoDirection: p = min{1/(1+omega), 1/rho}, tau = p^{1/3}/(1+omega)^{2/3}, in bytes."""
     method = resolved(TwoDirection(C, Q, r=r), 12, 4)
     p = min(p, 1 / 4)
     assert method.p == pytest.approx(p)
@@ -290,7 +294,7 @@ def test_twodirection_downlink_may_cost_nothing():
     ("Q", "C"), [(RandK(4), TopK(4)), (PermK(), Identity()), (Natural(), Shrunk(RandK(4)))], ids=repr
 )
 def test_twodirection_converges_linearly(C, Q):
-    """Section 6.3: with Lbar = 16 L in place of the theory's."""
+    """docs/methods.md, TwoDirection: with Lbar = 16 L in place of the theory's."""
     problem = squares(4, 8, seed=31)
     L = problem.constants(4).L
     loop = start(TwoDirection(C, Q, Lbar=16 * L, dense=WHOLE), problem, 4, seed=1)

@@ -42,7 +42,8 @@ every_batch = pytest.mark.parametrize("b", [1, 2, 0.5])
 @every_place
 @every_batch
 def test_vrmarina_and_dashapage_without_compression_are_page(problem, b):
-    """Section 4.2: identity and any batch => PAGE, on what all workers draw; so is DASHA-PAGE."""
+    """docs/methods.md, VRMARINA: identity and any batch => PAGE, on what all
+    workers draw; so is DASHA-PAGE."""
     n = workers(problem)
     local = batches(problem, 47, b)
     for method, tag in [
@@ -62,7 +63,7 @@ def test_vrmarina_and_dashapage_without_compression_are_page(problem, b):
 
 @pytest.mark.parametrize("Q", [RandK(4, values="f8"), PermK(values="f8")], ids=repr)
 def test_shifts_and_estimates_keep_their_means(Q):
-    """Exact, in every round.  Sections 2.3 (h = mean h_i) and 4.6 (g = mean g_i)."""
+    """Exact, in every round.  docs/methods.md, VRDIANA (h = mean h_i) and DASHA (g = mean g_i)."""
     problem, n = integer_sums(4, 4, 8), 4
     for method, name in [
         (VRDIANA(Q, 2, gamma=EIGHTH, p=0.5), "h"),
@@ -123,7 +124,7 @@ def test_the_optimum_is_a_fixed_point(Q):
     ids=repr,
 )
 def test_probabilities(method, p):
-    """Sections 4.2, 4.3, 4.4, 2.3 and 4.6, for d = 12, n = 4 and m = 20."""
+    """docs/methods.md, VRMARINA, PPMARINA, VRDIANA and DASHAPAGE, for d = 12, n = 4 and m = 20."""
     assert resolved(method, 12, 4, SAMPLED).p == pytest.approx(p)
 
 
@@ -218,7 +219,8 @@ class NotKnownConvex(SquareSums):
 
 
 def test_methods_on_batches_that_reduce_variance_reach_the_optimum_and_others_do_not():
-    """Sections 2.1 to 2.3, 4.2, 4.6, by theory; VR-DIANA by the step for non-convex f as well."""
+    """docs/methods.md, DCGD, DIANA, VRDIANA, VRMARINA, DASHAPAGE, by theory;
+    VR-DIANA by the step for non-convex f as well."""
     problem, n = sums(4, 6, 8, seed=3), 4
     careful = NotKnownConvex(problem.A, problem.b, problem.start)
     Q, first = RandK(4, values="f8"), grad_norm_sq(problem, n, problem.x0())

@@ -48,7 +48,7 @@ from tests.support.trajectories import (
 
 @every_case
 def test_vrdiana_is_its_transcription(problem, Q, b):
-    """Section 2.3, both x and the reference point w, which moves to x before the step."""
+    """docs/methods.md, VRDIANA, both x and the reference point w, which moves to x before the step."""
     n = workers(problem)
     loop = start(VRDIANA(Q, b, gamma="theory*4", p=0.2), problem, n, seed=43)
     iterates, references = vrdiana(
@@ -81,7 +81,8 @@ def in_turn(batch, n: int) -> list:
 
 @every_case
 def test_dcgd_and_diana_on_batches_are_their_transcriptions(problem, Q, b):
-    """Sections 2.1 (QSGD) and 2.2 with a batch's gradient for grad f_i; one gradient a worker and round."""
+    """docs/methods.md, DCGD (QSGD) and DIANA, with a batch's gradient for grad f_i;
+    one gradient a worker and round."""
     n = workers(problem)
     batch, compress = batches(problem, 46, b), codec(Q, 46, n)
     loop = start(DCGD(Q, batch=b), problem, n, seed=46)
@@ -97,7 +98,7 @@ def test_dcgd_and_diana_on_batches_are_their_transcriptions(problem, Q, b):
 
 
 def test_vrdiana_with_whole_batches_is_diana():
-    """Exact.  Section 2.3: m = b'; whatever w is, its gradients cancel."""
+    """Exact.  docs/methods.md, VRDIANA: m = b'; whatever w is, its gradients cancel."""
     problem, n, m = integer_sums(4, 4, 8), 4, 4
     wanted = trajectory(start(DIANA(RandK(4, values="f8"), gamma=EIGHTH), problem, n), 7)
     for batch in (m, None):
@@ -110,7 +111,8 @@ def test_vrdiana_with_whole_batches_is_diana():
 
 @every_case
 def test_vrdiana_at_its_reference_point_sends_the_whole_gradient(problem, Q, b):
-    """Exact.  Section 2.3: at x = w, as in round 0, the estimate equals grad f_i(w) for any batch."""
+    """Exact.  docs/methods.md, VRDIANA: at x = w, as in round 0, the estimate
+    equals grad f_i(w) for any batch."""
     n = workers(problem)
     loops = [start(method, problem, n, 3) for method in (VRDIANA(Q, b, gamma=0.1), DIANA(Q, gamma=0.1))]
     for loop in loops:
@@ -122,7 +124,8 @@ def test_vrdiana_at_its_reference_point_sends_the_whole_gradient(problem, Q, b):
 
 
 def test_the_reference_point_is_an_iterate_before_its_step():
-    """Exact.  Section 2.3: with u^k = 1, w^{k+1} = x^k, else w^k; and each worker knows grad f_i(w)."""
+    """Exact.  docs/methods.md, VRDIANA: with u^k = 1, w^{k+1} = x^k, else w^k; and
+    each worker knows grad f_i(w)."""
     problem, n = PLACES[0], 4
     loop = start(VRDIANA(RandK(3), 2, gamma=0.05, p=0.3), problem, n, seed=9)
     w = problem.x0()
@@ -142,7 +145,8 @@ def test_the_reference_point_is_an_iterate_before_its_step():
 
 @by_hand
 def test_vrdiana_steps(Q, omega, A, B):
-    """Section 2.3, with A for omega/n, by the constant of all samples; if not convex, the three bounds."""
+    """docs/methods.md, VRDIANA, with A for omega/n, by the constant of all samples;
+    if not convex, the three bounds."""
     n = 4
     convex = resolved(VRDIANA(Q, 5), 12, n, SAMPLED)
     assert convex.gamma == pytest.approx(1 / (7 * (1 + 36 * (A + 1 / n))))
@@ -182,9 +186,9 @@ def test_vrdiana_steps(Q, omega, A, B):
     ids=repr,
 )
 def test_vrdiana_contracts_linearly(Q, b):
-    """Section 2.3.  With H = mean |h_i - grad f_i(x*)|^2, W = mean |grad f_ij(w) - grad f_ij(x*)|^2 and
-    V = |x - x*|^2 + gamma^2 (4 A/alpha H + (20 A + 4/n)/p W), E V_k <= rate^k V_0, rate the largest of
-    1 - gamma mu, 1 - alpha/2 and 1 - p/2.
+    """docs/methods.md, VRDIANA.  With H = mean |h_i - grad f_i(x*)|^2, W = mean |grad f_ij(w) - grad
+    f_ij(x*)|^2 and V = |x - x*|^2 + gamma^2 (4 A/alpha H + (20 A + 4/n)/p W), E V_k <= rate^k V_0, rate the
+    largest of 1 - gamma mu, 1 - alpha/2 and 1 - p/2.
 
     For with F = f(x) - f*, E |g|^2 <= (2 + 8 A + 4/n) L F + 2 A H + 2 (A + 1/n) W, E H+ <= (1 - alpha) H +
     alpha (6 L F + 2 W) and E W+ <= (1 - p) W + 2 p L F, and gamma <= 1/(L (1 + 36 A + 6/n)) will do.

@@ -35,8 +35,6 @@ from tests.support.trajectories import PLACES, rng, start, trajectory
 
 # --- the compressor in whitened coordinates ---
 
-# "Section 7" is that of the reference on smoothness-aware methods.
-
 
 def deficient() -> tuple[np.ndarray, np.ndarray]:
     """L of rank 4 in 7 dimensions, one of which it does not know, and a vector in its range."""
@@ -47,7 +45,8 @@ def deficient() -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("Q", [q for q in UPLINKS if "f8" in repr(q)], ids=repr)
 def test_unbiased_on_the_range(Q):
-    """Section 7: E L^{1/2} C(L^{+1/2} v) = v for v in range(L), which gradients and their differences are."""
+    """docs/methods.md#whitening: E L^{1/2} C(L^{+1/2} v) = v for v in range(L),
+    which gradients and their differences are."""
     L, v = deficient()
     root, inverse = roots(L, 7)
     C, n = Whitened(Q, {0: root}, inverse), 3000
@@ -65,7 +64,8 @@ def test_unbiased_on_the_range(Q):
 
 @pytest.mark.parametrize("Q", [VaryingSteps(20.0), BlockSteps(12.0, 3), Importance(3), RandK(3)], ids=repr)
 def test_the_error_is_that_of_the_norm_of_the_matrix(Q):
-    """Section 7: E |C~(v) - v|^2 <= 𝓛 |L^{+1/2} v|^2, which is what the step sizes rest on."""
+    """docs/methods.md#whitening: E |C~(v) - v|^2 <= 𝓛 |L^{+1/2} v|^2, which is what
+    the step sizes rest on."""
     L = skewed(1, 12, seed=53).matrices[0]
     root, inverse = roots(L, 12)
     C, v = Whitened(Q, {0: root}, inverse), rng(54).normal(size=12)
@@ -91,8 +91,8 @@ def second_moment(Q, L: np.ndarray) -> float:
 
 @pytest.mark.parametrize("Q", [RandK(1), RandK(2), RandK(6), Bernoulli(0.3)], ids=repr)
 def test_the_bounds_for_sparsifiers(Q):
-    """Section 7: max_j (1/q - 1) L_jj for coins, exactly; for RandK λ_max(d Diag(L) - L) ω/(d - 1) exactly,
-    which is at most ω d/(d - 1) max_j L_jj.  Never above ω λ_max(L)."""
+    """docs/methods.md#whitening: max_j (1/q - 1) L_jj for coins, exactly; for RandK λ_max(d Diag(L)
+    - L) ω/(d - 1) exactly, which is at most ω d/(d - 1) max_j L_jj.  Never above ω λ_max(L)."""
     for seed in range(5):
         L = skewed(1, 6, seed).matrices[0]
         w, top, omega = np.diagonal(L), float(np.linalg.eigvalsh(L)[-1]), Q.omega(6, 1)
@@ -108,7 +108,8 @@ def test_the_bounds_for_sparsifiers(Q):
 
 
 def test_the_bounds_for_quantisers():
-    """Section 7: d tr(L)/(4 beta^2); min over m of m + sum_j L_jj^2 h_j^2/(4 (L_jj + m)); else ω λ_max."""
+    """docs/methods.md#whitening: d tr(L)/(4 beta^2); min over m of m + sum_j L_jj^2
+    h_j^2/(4 (L_jj + m)); else ω λ_max."""
     w = np.array([1.0, 9.0, 4.0, 2.0])
     assert variance(VaryingSteps(8.0), w, 1e9, 1) == pytest.approx(4 * 16 / (4 * 64))
     m = np.linspace(0, 80, 1_000_001)[:, None]

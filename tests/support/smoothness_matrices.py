@@ -87,6 +87,7 @@ def skewed(n: int, d: int, seed: int, **kind) -> Declared:
 
 
 def fitted(Q, L):
-    """What the closed forms make of Q for L: section 7, its steps or odds from diag(L)."""
+    """Q fitted to L by the closed forms of docs/methods.md#whitening: its steps or
+    odds follow from diag(L)."""
     open_weights = isinstance(Q, Weighted) and Q.weights is None
     return replace(Q, weights=weights(L)) if open_weights else Q
