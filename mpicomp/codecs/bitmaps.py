@@ -1,7 +1,7 @@
 """A bitmap of d bits of which k are set, in close to log2 C(d, k) bits wherever they lie.
 
-Its bytes are coded by ``kernels.ans`` under the model that each bit is set with probability p = k/d, apart
-from the others.  Both ends know d and k, so no model is sent.  A byte with c bits set takes
+Its bytes are coded by ``kernels.definition.ans`` under the model that each bit is set with probability p =
+k/d, apart from the others.  Both ends know d and k, so no model is sent.  A byte with c bits set takes
 c log2(1/p) + (8 - c) log2(1/(1-p)) bits; all bytes take d times the entropy of p, whichever k bits are
 set, and so every set fits into the same number of bytes.
 

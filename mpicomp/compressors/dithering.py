@@ -25,7 +25,7 @@ class Dithering(Leveled):
     p = 2: omega = sqrt(d)/s - 1 for s <= sqrt(d)/2, attained at equal |x_j|, and at most d/(4 s^2) beyond;
     exactly, (d/4 - off^2)/s^2, off being the distance of s to the nearest |h| of an h in (Z + 1/2)^d.
     p = inf: omega = (sqrt(1 + (d - 1)/s^2) - 1)/2, attained at (1, t, .., t), t = 1/(s + sqrt(s^2 + d - 1)).
-    Proofs: ``compressors.variances``.
+    Proofs: ``compressors.support.variances``.
 
     Wire: N, rounded up in the format ``values``, then d symbols of ceil(log2(2 s + 1)) bits.
     """

@@ -58,7 +58,7 @@ class Stepped(Weighted):
 
     which is at most min{|Diag(L) h|, sum_j L_jj h_j^2 / 4}, the bound that the steps below are made for, and
     tight where |h| >= 2; so omega is max over blocks of |h| - 1, or |h|^2 / 4 where |h| < 2, of which the
-    latter is a bound alone.  Proofs: ``compressors.variances``.
+    latter is a bound alone.  Proofs: ``compressors.support.variances``.
     The budget beta bounds the expected number of non-zeros: it is |1/h| where there is one block, and the
     sum over blocks of sqrt(d_l)/h_l where there are several.
 

@@ -1,4 +1,4 @@
-"""The coder of ``kernels.ans``, compiled: some nanoseconds a byte, as four runs are coded at once.
+"""The coder of ``kernels.definition.ans``, compiled: some nanoseconds a byte, as four runs are coded at once.
 
 The decoder looks at a word only while some are left and writes as many bytes as there is room for, so no
 message makes it read or write outside.

@@ -1,7 +1,7 @@
 """Launching kernels: what all families of them share.
 
 Arrays live on the device and what is returned stays there.  x: contiguous, one-dimensional, float32 or
-float64.  A ``stream`` is (key, upper counter lanes), as for ``kernels.philox.words``.
+float64.  A ``stream`` is (key, upper counter lanes), as for ``kernels.definition.philox.words``.
 
 Streams.  Every launch, allocation and copy goes to the current CUDA stream of the calling thread.  A
 function that may raise, or that returns a number or an array whose size depends on the data, ends by

@@ -1,4 +1,4 @@
-"""Norms, summed in the order of ``kernels.reductions``."""
+"""Norms, summed in the order of ``kernels.definition.reductions``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Norms(Launching):
     """The norm at the head of a message, or those of blocks."""
 
     def encode_norms(self, blocks: list[Array], values: str) -> tuple[Array, Array]:
-        """As ``compressors.scale.encode_norms``."""
+        """As ``compressors.support.scale.encode_norms``."""
         w = WIDTH[values]
         heads = self._empty(w * len(blocks), np.uint8)
         places = (heads[w * b : w * (b + 1)] for b in range(len(blocks)))

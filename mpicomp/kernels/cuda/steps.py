@@ -1,4 +1,4 @@
-"""Levels in steps that differ from coordinate to coordinate, as ``kernels.steps``."""
+"""Levels in steps that differ from coordinate to coordinate, as ``kernels.definition.steps``."""
 
 from __future__ import annotations
 
