@@ -34,9 +34,8 @@ class ADIANA(Method):
     h = mean h_i in every round.  The run reports y.  alpha defaults to 1/(1 + ω).
     theory is for convex f_i and strongly convex f; a problem with mu = 0 needs mu as a number.
 
-    parameters  "original" or "refined": the source of p, of eta in theory, and of the weights θ1, θ2, γ and
-    β;
-                see ``support.adiana_parameters``.
+    parameters  "original" or "refined": the source of p, of eta in theory, and of the weights θ1, θ2, γ
+                and β; see ``support.adiana_parameters``.
     sends       "means": mean m_i and mean c_i go down, and every rank keeps h and forms g.  "gradient":
                 g goes down and the server keeps h.  g is dense.  It is the smaller message where the means
                 are nearly dense: for RandK from about n K = 0.6 d on.  With ``down=Sparse("f4")`` the

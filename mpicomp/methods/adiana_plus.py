@@ -17,8 +17,7 @@ from mpicomp.problems.base import Constants
 
 @dataclass(frozen=True)
 class ADIANAPlus(WhitenedMethod):
-    """ADIANA (original parameters) with C̃_i(v) = L_i^{1/2} C_i(L_i^{†1/2} v) for C_i, and in the same way
-    for C'_i::
+    """ADIANA (original parameters) with C̃_i(v) = L_i^{1/2} C_i(L_i^{†1/2} v) for C_i, and C̃'_i for C'_i::
 
         round 0    worker i sends L_i^{1/2}, L_i being the smoothness matrix of f_i
         all        x^k = θ1 z^k + θ2 w^k + (1 - θ1 - θ2) y^k

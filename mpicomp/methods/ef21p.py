@@ -20,8 +20,7 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class EF21P(Method):
-    """The server keeps the model x, every rank keeps a model w, and the server broadcasts P, a compressed
-    vector::
+    """The server keeps the model x, every rank keeps a model w, and only the compressed P goes down::
 
         worker i   m_i = Q_i(∇f_i(w^k) - h_i);   h_i += β m_i
         server     g = h + mean m_i;   h += β mean m_i

@@ -36,7 +36,7 @@ class EF21Plus(Method):
 
     The wire.  To replace g_i^{k-1} by b_i the server has to know g_i^{k-1}.  In the paper the server keeps
     all g_i, n d numbers, and one bit tells it which of the two vectors came.  Here the server keeps none of
-    them. A worker that takes b_i also sends ``old`` = g_i^{k-1}, lossless, for the server to subtract.
+    them.  A worker that takes b_i also sends ``old`` = g_i^{k-1}, lossless, for the server to subtract.
     Otherwise ``old`` is empty, which takes one byte.  A round with ``old`` costs up to d coordinates more,
     but few where g_i^{k-1} was a b_i itself; ``paper_bits`` charges the bit.  So ``Up`` is always an
     increment of g_i.

@@ -26,7 +26,7 @@ from mpicomp.problems.base import Constants, Objective
 @dataclass(frozen=True)
 class PowerSGD(Method):
     """Algorithms 1 and 2.  Vectors are matrices of ``rows`` rows, stored row after row; P and Q have r
-    columns. A step takes two rounds::
+    columns.  A step takes two rounds::
 
         even   worker i   M_i = e_i + s_i;   P_i = M_i Q       (s_i a stochastic gradient at x)
                all        P = the columns of mean P_i, made orthonormal

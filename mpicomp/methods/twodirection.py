@@ -44,9 +44,9 @@ class TwoDirection(Method):
 
     beta defaults to 1/(1 + ω), tau to p^{1/3}/(1 + ω)^{2/3}, and p to
     ``support.twodirection_rates.practical``, which needs no constants of the problem; r in [0, 1] is the
-    weight of the downlink in the cost of communication. theory, for convex f_i: Lbar is
-    ``support.twodirection_rates.theory``, whose constant is far too careful, so tune it.  mu is that of the
-    problem, 0 if f is merely convex.
+    weight of the downlink in the cost of communication.
+    theory, for convex f_i: Lbar is ``support.twodirection_rates.theory``, whose constant is far too careful
+    (tune it); mu is that of the problem, 0 if f is merely convex.
     """
 
     C: Contractive

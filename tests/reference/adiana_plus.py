@@ -1,4 +1,4 @@
-"""ADIANA+ (Safaryan, Hanzely, Richtarik, NeurIPS 2021), as recalled::
+"""ADIANA+ (Safaryan, Hanzely, Richtarik, NeurIPS 2021)::
 
     all          x = theta1 z + theta2 w + (1 - theta1 - theta2) y
     worker i     m_i = C_i(L_i^{+1/2} (grad f_i(x) - h_i));   c_i = C'_i(L_i^{+1/2} (grad f_i(w) - h_i))

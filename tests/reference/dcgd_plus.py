@@ -1,4 +1,4 @@
-"""DCGD+ (Safaryan, Hanzely, Richtarik, NeurIPS 2021; Wang, Safaryan, Richtarik, NeurIPS 2022), as recalled::
+"""DCGD+ (Safaryan, Hanzely, Richtarik, NeurIPS 2021; Wang, Safaryan, Richtarik, NeurIPS 2022)::
 
     worker i        m_i = C_i(L_i^{+1/2} grad f_i(x))
     server          g = mean L_i^{1/2} m_i;   x -= gamma g

@@ -4,8 +4,8 @@
     worker i        m_i = C_i(grad f_i(x) - h_i);   h_i += alpha m_i
     server          m = mean m_i;   g = h + m;   x -= gamma g;   h += alpha m
 
-g is made of the old h.  h_i^0 is 0 where ``begin`` is None.  Else it is what ``begin`` makes of the first
-gradient, which is sent in message 0's place; nothing else is sent in that round, so that g = h^0.
+g is made of the old h.  h_i^0 is 0 where ``begin`` is None.  Otherwise each worker sends its first gradient
+in place of message 0, and h_i^0 is what ``begin`` makes of it.  Nothing else is sent in that round: g = h^0.
 """
 
 import numpy as np

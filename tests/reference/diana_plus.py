@@ -1,4 +1,4 @@
-"""DIANA+ (Safaryan, Hanzely, Richtarik, NeurIPS 2021; Wang, Safaryan, Richtarik, NeurIPS 2022), as recalled::
+"""DIANA+ (Safaryan, Hanzely, Richtarik, NeurIPS 2021; Wang, Safaryan, Richtarik, NeurIPS 2022)::
 
     worker i        m_i = C_i(L_i^{+1/2} (grad f_i(x) - h_i));   h_i += alpha L_i^{1/2} m_i
     server          m = mean L_i^{1/2} m_i;   g = h + m;   x -= gamma g;   h += alpha m

@@ -7,8 +7,8 @@
 
 with e = 0 at first.  ``grad(i, k, x)`` is worker i's gradient in round k.
 
-h_i^0 is 0 where ``begin`` is None.  Else it is what ``begin`` makes of the first gradient, which is sent in
-message 0's place; nothing else is sent in that round, so that g = h^0.
+h_i^0 is 0 where ``begin`` is None.  Otherwise each worker sends its first gradient in place of message 0, and
+h_i^0 is what ``begin`` makes of it.  Nothing else is sent in that round, so g = h^0.
 """
 
 import numpy as np

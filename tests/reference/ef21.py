@@ -5,7 +5,8 @@
     worker i   c_i = C(grad f_i(x^{k+1}) - g_i^k);   g_i^{k+1} = g_i^k + c_i
     server     g^{k+1} = g^k + mean c_i
 
-Messages are numbered by the g that they make; ``begin`` is what arrives of the first.
+Messages are numbered by the g that they make;
+``begin`` is the first message as it arrives.
 """
 
 import numpy as np

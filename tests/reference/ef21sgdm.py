@@ -6,8 +6,8 @@
                c_i = C(v_i^{k+1} - g_i^k);   g_i^{k+1} = g_i^k + c_i
     server     g^{k+1} = g^k + mean c_i
 
-``sample(i, k, x)`` is s_i^k at x.  Messages are numbered by the g that they make; ``begin`` is what
-arrives of the first.
+``sample(i, k, x)`` is s_i^k at x.  Messages are numbered by the g that they make;
+``begin`` is the first message as it arrives.
 """
 
 import numpy as np

@@ -8,8 +8,8 @@
 b_i is the mean gradient over the samples J_i, the same at both points.  u ~ Bern(p) is common to all
 workers; g is made of the old h and w, and w becomes the x before the step.
 
-h_i^0 is 0 where ``begin`` is None.  Else it is what ``begin`` makes of the first gradient, which is sent in
-message 0's place; nothing else is sent in that round, so that g = h^0.
+h_i^0 is 0 where ``begin`` is None.  Otherwise each worker sends its first gradient in place of message 0, and
+h_i^0 is what ``begin`` makes of it.  Nothing else is sent in that round, so g = h^0.
 """
 
 import numpy as np
