@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from mpicomp import kernels
-from mpicomp.codecs.values import WIDTH, check_format
+from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.compressors.base import check_probability
 from mpicomp.compressors.support.sparsifier import Sparsifier, Support
 from mpicomp.keys import Key, Stream, odds, remembered

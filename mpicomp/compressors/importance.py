@@ -11,7 +11,8 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
-from mpicomp.codecs.values import WIDTH, check_format, decode_values, encode_values
+from mpicomp.base.formats import WIDTH, check_format
+from mpicomp.codecs.values import decode_values, encode_values
 from mpicomp.compressors.base import Array, check_count, resolve_count
 from mpicomp.compressors.support.sparsifier import gather, scatter_add
 from mpicomp.compressors.support.weighted import Weighted, Weights, checked_weights, weights_in

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mpicomp import kernels
-from mpicomp.codecs.values import WIDTH, check_format
+from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.compressors.base import check_choice, check_count, resolve_count
 from mpicomp.compressors.support.sparsifier import Sparsifier, Support, window
 from mpicomp.keys import Key, Stream, remembered

@@ -114,10 +114,11 @@ import numpy as np
 from mpicomp import kernels
 short, long = np.zeros(10), np.zeros(kernels.LONG)
 def state():
-    return kernels.loaded(), kernels.of(short) is kernels.definition, kernels.sized(10) is kernels.definition
+    backends = kernels.backend_for(short), kernels.backend_for_length(10)
+    return kernels.loaded(), *(on.pieces is kernels.definition for on in backends)
 {}
 """
-    for wakes in (f"kernels.expect({MANY})", f"kernels.expect(1, {LONG})", "kernels.of(long)"):
+    for wakes in (f"kernels.expect({MANY})", f"kernels.expect(1, {LONG})", "kernels.backend_for(long)"):
         lines = f"kernels.expect({MANY - 1}); print(state()); {wakes}; print(state())"
         assert run_python(code.format(lines)) == "(False, True, True)\n(True, False, False)"
 
