@@ -38,6 +38,7 @@ def remembered(maxsize: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
     def keeping(draw: Callable[P, T]) -> Callable[P, T]:
         cached: Any = lru_cache(maxsize)(draw)
         _kept.append(cached.cache_clear)
+        kernels.clear_with_device(cached.cache_clear)  # the draws may lie there
         return cached
 
     return keeping

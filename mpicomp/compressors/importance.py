@@ -69,8 +69,7 @@ class Importance(Weighted):
 
     def _odds(self, d: int) -> Array:
         """Those of the coins, where the vectors of a run are."""
-        make = _odds if kernels.device() is None else _placed
-        return make(self.weights, resolve_count(self.k, d), d)
+        return _odds_in_use(self.weights, resolve_count(self.k, d), d)
 
     def _probabilities(self, d: int) -> Array:
         return _probabilities(self.weights, resolve_count(self.k, d), d)
@@ -109,6 +108,6 @@ def _odds(weights: Weights, k: int, d: int) -> Array:
 
 
 @kernels.placed
-def _placed(weights: Weights, k: int, d: int) -> Array:
-    """The odds on the device in use."""
+def _odds_in_use(weights: Weights, k: int, d: int) -> Array:
+    """The odds where the vectors of a run are."""
     return kernels.put(_odds(weights, k, d))

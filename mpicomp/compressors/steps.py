@@ -205,10 +205,6 @@ class BlockSteps(Stepped):
         return np.repeat(self.beta * lengths / tree_sum(np.sqrt(sizes) * lengths), sizes)
 
 
-def _grid_in_use(c: Stepped, d: int) -> Grid:
-    return _grid(c, d) if kernels.device() is None else _placed(c, d)
-
-
 @lru_cache(maxsize=256)
 def _grid(c: Stepped, d: int) -> Grid:
     """Kept because a round's message asks for it at both ends, and the next round's again."""
@@ -222,7 +218,7 @@ def _grid(c: Stepped, d: int) -> Grid:
 
 
 @kernels.placed
-def _placed(c: Stepped, d: int) -> Grid:
-    """The grid on the device in use."""
+def _grid_in_use(c: Stepped, d: int) -> Grid:
+    """The grid where the vectors of a run are."""
     r, (most, widths, nbytes) = _grid(c, d)
     return Grid(kernels.put(r), Bounds(kernels.put(most), kernels.put(widths), nbytes))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import cache, lru_cache, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -32,7 +32,7 @@ _NUMPY = Host(definition)
 
 _forgone = False
 _device: Cuda | None = None  # the device in use
-_placed: list[Callable[[], None]] = []  # each clears what one function has put there
+_clears: list[Callable[[], None]] = []  # each clears what one function keeps on the device
 
 LONG = 2**14  # from here on a call gains more than some tens of microseconds, a run more than the loading
 MANY = 2**15  # short vectors that gain what loading costs
@@ -88,21 +88,29 @@ def promoted(x: NDArray[np.floating]) -> NDArray[np.float64]:
 @contextmanager
 def using(device: Cuda | None) -> Iterator[None]:
     """Within, what ``put`` is given goes to ``device``; None: it stays."""
-    global _device
-    before, _device = _device, device
+    before = _device
+    _use(device)
     try:
         yield
     finally:
-        _device = before
-        for clear in _placed:
-            clear()
+        _use(before)
 
 
 def placed(make: Callable[P, T]) -> Callable[P, T]:
-    """``make``, the last results of which are kept while a device is in use: they lie there."""
+    """``make``, which puts its result on the device in use; its last results are kept there meanwhile."""
     cached: Any = lru_cache(4)(make)
-    _placed.append(cached.cache_clear)
-    return cached
+    clear_with_device(cached.cache_clear)
+
+    @wraps(make)
+    def there(*args: P.args, **kwargs: P.kwargs) -> T:
+        return make(*args, **kwargs) if _device is None else cached(*args, **kwargs)
+
+    return there
+
+
+def clear_with_device(clear: Callable[[], None]) -> None:
+    """From now on call ``clear`` whenever another device, or none, comes into use."""
+    _clears.append(clear)
 
 
 def device() -> Cuda | None:
@@ -147,6 +155,13 @@ def join(*parts: Bytes) -> Bytes:
         start, stop = stop, stop + len(part)
         np.copyto(message[start:stop], part)
     return message
+
+
+def _use(device: Cuda | None) -> None:
+    global _device
+    _device = device
+    for clear in _clears:
+        clear()
 
 
 def _host(length: int) -> Host:
