@@ -35,6 +35,6 @@ def decode_indices(buf: Bytes, d: int, k: int) -> Indices:
 
 
 def _backend(a: Indices | Bytes, d: int, k: int) -> kernels.Kernels:
-    """numpy codes a bitmap in a step of Python a byte, so compiled kernels pay at a quarter of the length."""
+    """The compiled kernels from ``LONG_BITMAP`` on where the set is coded as a bitmap, else as usual."""
     coded = layout(d, min(k, d - k))[0] == CODED
-    return kernels.backend_for_length(4 * d if coded else d, a)
+    return kernels.backend_for_length(d * kernels.LONG // kernels.LONG_BITMAP if coded else d, a)

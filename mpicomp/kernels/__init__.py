@@ -35,6 +35,7 @@ _device: Cuda | None = None  # the device in use
 _clears: list[Callable[[], None]] = []  # each clears what one function keeps on the device
 
 LONG = 2**14  # from here on a call gains more than some tens of microseconds, a run more than the loading
+LONG_BITMAP = LONG // 4  # positions: numpy codes a bitmap of them in a step of Python a byte
 MANY = 2**15  # short vectors that gain what loading costs
 
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
@@ -57,11 +58,11 @@ def backend_for_length(length: int, a: NDArray[Any] | None = None) -> Kernels:
 def expect(count: int, length: int = 1) -> str | None:
     """``count`` vectors of that length are to come: load the compiled kernels now if that will have paid.
 
-    So that they are not loaded in the midst of what is timed.  Ranks that wait for each other have to expect
-    the same, for the first to load may have to compile.  Gives why numpy's have to serve, if so; such ranks
-    then ``forgo`` them together.
+    So that they are not loaded in the midst of what is timed, nor compiled while other ranks wait; an index
+    set may need them from ``LONG_BITMAP`` positions on.  Ranks that wait for each other have to expect the
+    same.  Gives why numpy's have to serve, if so; such ranks then ``forgo`` them together.
     """
-    if _device is None and (length >= LONG or count >= MANY):
+    if _device is None and (length >= LONG_BITMAP or count >= MANY):
         load()
     return None if _forgone else refusal()
 
