@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from mpicomp import kernels
+from mpicomp.base.checks import check_probability
 from mpicomp.codecs.values import WIDTH, check_format
-from mpicomp.compressors.base import check_probability
 from mpicomp.compressors.support.sparsifier import Sparsifier, Support
 from mpicomp.keys import Key, Stream, odds, remembered
 

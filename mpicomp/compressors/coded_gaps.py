@@ -9,6 +9,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
+from mpicomp.base.checks import resolve_count
 from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.codecs import gaps
 from mpicomp.codecs.entropy import (
@@ -24,7 +25,7 @@ from mpicomp.codecs.entropy import (
 from mpicomp.codecs.indices import Indices, decode_indices, encode_indices, index_nbytes
 from mpicomp.codecs.varint import read_varint, varint
 from mpicomp.codecs.widths import pack_widths, unpack_widths, widths_nbytes
-from mpicomp.compressors.base import Array, Contractive, resolve_count
+from mpicomp.compressors.base import Array, Contractive
 from mpicomp.compressors.quantized import QuantizedTopK
 from mpicomp.compressors.topk import TopK
 from mpicomp.keys import Key

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mpicomp import kernels
+from mpicomp.base.checks import check_choice, check_count, resolve_count
 from mpicomp.codecs.values import WIDTH, check_format
-from mpicomp.compressors.base import check_choice, check_count, resolve_count
 from mpicomp.compressors.support.sparsifier import Sparsifier, Support, window
 from mpicomp.keys import Key, Stream, remembered
 
@@ -30,7 +30,7 @@ class RandK(Sparsifier):
     mask: str = "independent"
 
     def __post_init__(self) -> None:
-        check_count(self.k)
+        check_count("k", self.k)
         check_choice("layout", self.layout, ("uniform", "block"))
         check_choice("mask", self.mask, ("independent", "shared"))
         check_format(self.values)

@@ -11,6 +11,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
+from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import ConfigError
 from mpicomp.codecs.count import count_nbytes, decode_count
 from mpicomp.codecs.indices import index_nbytes
@@ -26,7 +27,7 @@ from mpicomp.codecs.levels import (
 )
 from mpicomp.codecs.parts import join
 from mpicomp.codecs.values import WIDTH
-from mpicomp.compressors.base import Array, check_choice
+from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.scale import check_scale_format, decode_norms, encode_norms
 from mpicomp.compressors.support.sparsifier import scatter_add
 from mpicomp.compressors.support.variances import of_blocks

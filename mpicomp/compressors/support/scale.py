@@ -6,9 +6,10 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
+from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import norm_beyond
 from mpicomp.codecs.values import decode_values
-from mpicomp.compressors.base import Array, check_choice
+from mpicomp.compressors.base import Array
 from mpicomp.kernels.definition.reductions import no_norm
 
 
