@@ -89,7 +89,7 @@ def level_inside(package: str, module: str) -> int:
 
 @pytest.mark.parametrize("package", INSIDE)
 def test_imports_inside_a_package_point_down(package):
-    """The base knows nothing of what classes share, and that nothing of the classes."""
+    """``base`` imports neither ``support`` nor a class, and ``support`` imports no class."""
     for path in (PACKAGE / package).rglob("*.py"):
         own = path.relative_to(PACKAGE / package).parts[0].removesuffix(".py")
         for name in imports(path):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
+from mpicomp.base.checks import check_probability
 from mpicomp.compressors import Compressor, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method
-from mpicomp.methods.parameters import BatchSize, ProbabilityOrDefault, RateOrZero, StepSize
+from mpicomp.methods.parameters import BatchSize, Defaulted, RateOrZero, StepSize
 from mpicomp.methods.support.averaging import mean
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.starts import Start, begins, rate_from, uplink_from
@@ -51,7 +52,7 @@ class Artemis(Method):
     gamma: StepSize = "theory"
     alpha: RateOrZero = None
     alpha_down: RateOrZero = 0.0
-    p: ProbabilityOrDefault = 1.0
+    p: Annotated[float, Defaulted(check_probability)] = 1.0  # None stands for 1
     batch: BatchSize = None
     start: Start = "gradient"
 

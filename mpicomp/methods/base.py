@@ -66,8 +66,9 @@ class Method(ABC):
 
     def __post_init__(self) -> None:
         """Raise ``ConfigError`` for a value that the type of its field does not allow."""
-        for name, check in checks_of(type(self)).items():
-            check(type(self).__name__, name, getattr(self, name))
+        method = type(self)
+        for name, check in checks_of(method).items():
+            check(method.__name__, name, getattr(self, name))
 
     def replica(self, x0: Array) -> Any:
         """The state that every rank starts with."""
