@@ -69,6 +69,13 @@ class Defaulted(Value):
             super().__call__(method, name, value)
 
 
+class Anything(Check):
+    """Any value: for a field whose type carries no check, in a method of a user's own."""
+
+    def __call__(self, method: str, name: str, value: Any) -> None:
+        pass
+
+
 @dataclass(frozen=True)
 class Choice(Check):
     """One of the texts that are ``allowed``."""
@@ -148,13 +155,16 @@ ValueFormat = Annotated[str, Value(_check_format)]  # of the numbers on the wire
 def checks_of(method: type) -> dict[str, Check]:
     """The check of each field of a method's class.
 
-    Raises ``TypeError`` where a field's type carries no check, or not exactly one field is a ``StepSize``.
+    Raises ``TypeError`` unless exactly one field is a ``StepSize``.
     """
     hints = get_type_hints(method, include_extras=True)
-    checks = {f.name: _check_of(method, f.name, hints[f.name]) for f in fields(method)}
+    checks = {f.name: _check_of(hints[f.name]) for f in fields(method)}
     steps = [name for name, check in checks.items() if isinstance(check, _StepSize)]
     if len(steps) != 1:
-        raise TypeError(f"{method.__name__}: {len(steps)} fields are a StepSize; expected one.")
+        raise TypeError(
+            f"{method.__name__}: {len(steps)} fields are a StepSize; expected one: declare "
+            "`gamma: StepSize`, with StepSize from mpicomp.methods.parameters."
+        )
     return checks
 
 
@@ -163,11 +173,11 @@ def step_size_of(method: type) -> str:
     return next(name for name, check in checks_of(method).items() if isinstance(check, _StepSize))
 
 
-def _check_of(method: type, name: str, hint: Any) -> Check:
+def _check_of(hint: Any) -> Check:
     for note in getattr(hint, "__metadata__", ()):
         if isinstance(note, Check):
             return note
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     if all(isinstance(kind, type) and issubclass(kind, Compressor) for kind in kinds):
         return Kinds(kinds)
-    raise TypeError(f"{method.__name__}.{name} is declared as {hint}, which carries no check.")
+    return Anything()
