@@ -36,7 +36,7 @@ from mpicomp.compressors import (
     VaryingSteps,
 )
 from mpicomp.compressors.base import Compressor
-from mpicomp.kernels.cuda import Kernels
+from mpicomp.kernels.cuda import Cuda
 from mpicomp.kernels.cuda.gpu import Gpu
 from mpicomp.keys import Key, forget
 
@@ -56,7 +56,7 @@ def device_kernels(sizes: tuple[int, ...] = SIZES, repeats: int = 15) -> Iterato
     ``fraction``, ``gigabytes_per_second``, ``copy_seconds``.
     Raises ``ConfigError`` where CuPy or a device is missing.
     """
-    device = Kernels(Gpu())
+    device = Cuda(Gpu())
     for d in sizes:
         vectors = [_normal(device.xp, d, seed) for seed in (1, 2)]
         for calls in (_compress, _add, _plain, _torch):
@@ -99,7 +99,7 @@ def machine() -> dict[str, str]:
     return found
 
 
-def _compress(K: Kernels, x: list[Any]) -> Iterator[Named]:
+def _compress(K: Cuda, x: list[Any]) -> Iterator[Named]:
     """Name, least number of bytes moved, call."""
     d = x[0].size
     target = K.xp.empty_like(x[0])
@@ -109,7 +109,7 @@ def _compress(K: Kernels, x: list[Any]) -> Iterator[Named]:
     yield "TopK 1%: indices", 8 * d + 8 * (d // 100), lambda i: K.top_k(x[i], d // 100)
 
 
-def _add(K: Kernels, x: list[Any]) -> Iterator[Named]:
+def _add(K: Cuda, x: list[Any]) -> Iterator[Named]:
     d = x[0].size
     outs = [K.xp.zeros_like(v) for v in x]
     yield "add_scaled", 12 * d, lambda i: K.add_scaled(outs[i], x[i], 0.5)
@@ -152,7 +152,7 @@ def _adding(C: Compressor, message: Any, outs: list[Any], key: Key) -> Call:
     return call
 
 
-def _plain(K: Kernels, x: list[Any]) -> Iterator[Named]:
+def _plain(K: Cuda, x: list[Any]) -> Iterator[Named]:
     """The same by CuPy's array functions, as one would write it first (with CuPy's random numbers)."""
     xp, d = K.xp, x[0].size
     k = d // 100
@@ -184,7 +184,7 @@ def _plain(K: Kernels, x: list[Any]) -> Iterator[Named]:
         yield "plain CuPy, TopK 1%: indices", 8 * d + 8 * k, lambda i: top(x[i])
 
 
-def _torch(K: Kernels, x: list[Any]) -> Iterator[Named]:
+def _torch(K: Cuda, x: list[Any]) -> Iterator[Named]:
     """torch's own selection, on CuPy's default stream, which is torch's too."""
     if find_spec("torch") is None:
         return

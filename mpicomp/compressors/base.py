@@ -102,38 +102,3 @@ class Absolute(Compressor):
     @abstractmethod
     def delta(self, d: int) -> float:
         """The bound on the squared error in dimension d."""
-
-
-def check_count(k: int | float, name: str = "k") -> None:
-    """Raise ``ConfigError`` unless k is a positive count or a fraction in (0, 1)."""
-    whole = isinstance(k, int) and not isinstance(k, bool) and k >= 1
-    if not (whole or (isinstance(k, float) and 0 < k < 1)):
-        raise ConfigError(
-            f"{name}={k!r}; allowed: a count, an integer from 1 to d, or a fraction, a float between 0 and 1."
-        )
-
-
-def check_whole(name: str, value: int) -> None:
-    """Raise ``ConfigError`` unless ``value`` is a positive integer."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"{name}={value!r}; allowed: a positive integer.")
-
-
-def resolve_count(k: int | float, d: int) -> int:
-    """The count that k stands for in dimension d (fractions are rounded, at least 1)."""
-    count = k if isinstance(k, int) else max(1, round(k * d))
-    if count > d:
-        raise ConfigError(f"k={k} exceeds the dimension d={d}; allowed: 1 to {d}, or a fraction below 1.")
-    return count
-
-
-def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    """Raise ``ConfigError`` unless ``value`` is one of ``allowed``."""
-    if value not in allowed:
-        raise ConfigError(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}.")
-
-
-def check_probability(name: str, value: float) -> None:
-    """Raise ``ConfigError`` unless 0 < value <= 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        raise ConfigError(f"{name}={value!r}; allowed: a probability above 0 and at most 1.")

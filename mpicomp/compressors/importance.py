@@ -11,8 +11,10 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
-from mpicomp.codecs.values import WIDTH, check_format, decode_values, encode_values
-from mpicomp.compressors.base import Array, check_count, resolve_count
+from mpicomp.base.checks import check_count, resolve_count
+from mpicomp.base.formats import WIDTH, check_format
+from mpicomp.codecs.values import decode_values, encode_values
+from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.sparsifier import gather, scatter_add
 from mpicomp.compressors.support.weighted import Weighted, Weights, checked_weights, weights_in
 from mpicomp.kernels.definition.reductions import tree_sum
@@ -37,7 +39,7 @@ class Importance(Weighted):
     values: str = "f4"
 
     def __post_init__(self) -> None:
-        check_count(self.k)
+        check_count("k", self.k)
         object.__setattr__(self, "weights", checked_weights(self.weights))
         check_format(self.values)
 
@@ -68,8 +70,7 @@ class Importance(Weighted):
 
     def _odds(self, d: int) -> Array:
         """Those of the coins, where the vectors of a run are."""
-        make = _odds if kernels.device() is None else _placed
-        return make(self.weights, resolve_count(self.k, d), d)
+        return _odds_in_use(self.weights, resolve_count(self.k, d), d)
 
     def _probabilities(self, d: int) -> Array:
         return _probabilities(self.weights, resolve_count(self.k, d), d)
@@ -108,6 +109,6 @@ def _odds(weights: Weights, k: int, d: int) -> Array:
 
 
 @kernels.placed
-def _placed(weights: Weights, k: int, d: int) -> Array:
-    """The odds on the device in use."""
+def _odds_in_use(weights: Weights, k: int, d: int) -> Array:
+    """The odds where the vectors of a run are."""
     return kernels.put(_odds(weights, k, d))

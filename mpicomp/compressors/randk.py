@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from mpicomp import kernels
-from mpicomp.codecs.values import WIDTH, check_format
-from mpicomp.compressors.base import check_choice, check_count, resolve_count
+from mpicomp.base.checks import check_choice, check_count, resolve_count
+from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.compressors.support.sparsifier import Sparsifier, Support, window
 from mpicomp.keys import Key, Stream, remembered
 
@@ -30,7 +29,7 @@ class RandK(Sparsifier):
     mask: str = "independent"
 
     def __post_init__(self) -> None:
-        check_count(self.k)
+        check_count("k", self.k)
         check_choice("layout", self.layout, ("uniform", "block"))
         check_choice("mask", self.mask, ("independent", "shared"))
         check_format(self.values)
@@ -42,7 +41,7 @@ class RandK(Sparsifier):
             return (slice(0, d),)
         if self.layout == "block":
             return window(stream.below(d), k, d)
-        return _uniform(stream, d, k, kernels.device())
+        return _uniform(stream, d, k)
 
     def gain(self, d: int, key: Key) -> float:
         return d / resolve_count(self.k, d)
@@ -62,6 +61,6 @@ class RandK(Sparsifier):
 
 
 @remembered(4)
-def _uniform(stream: Stream, d: int, k: int, device: Any) -> Support:
+def _uniform(stream: Stream, d: int, k: int) -> Support:
     """Kept because, where sender and receiver share a process, both ask for it in turn."""
     return (stream.positions(d, 0, k),)

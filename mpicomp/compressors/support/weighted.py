@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from mpicomp.base.arrays import Reals
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array, Unbiased
 
@@ -76,7 +77,7 @@ def checked_weights(weights: Weights) -> Weights:
     return _HashedOnce(map(float, weights))
 
 
-def weights_in(weights: Weights, d: int) -> Array:
+def weights_in(weights: Weights, d: int) -> Reals:
     """The weights over the largest, shape (d,), 0 only where they are.
 
     Raises ``ConfigError`` if they are of another dimension.

@@ -1,1 +1,1 @@
-"""Parts that several methods share: checks, step sizes, averaging, starts, whitening."""
+"""Parts that several methods share: step sizes, averaging, starts, whitening."""
