@@ -32,7 +32,7 @@ SHARED = 0xFFFFFFFF  # the worker lane of a stream that all ranks hold in common
 _kept: list[Callable[[], None]] = []  # each clears what one function keeps
 
 
-def remembered(maxsize: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def cached_draw(maxsize: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """A draw whose last ``maxsize`` results are kept, because several ask for the same one in turn."""
 
     def keeping(draw: Callable[P, T]) -> Callable[P, T]:
@@ -43,7 +43,7 @@ def remembered(maxsize: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return keeping
 
 
-def forget() -> None:
+def clear_cached_draws() -> None:
     """Drop the draws that are kept: whoever asks next draws anew."""
     for clear in _kept:
         clear()
@@ -119,13 +119,13 @@ def _fixed(indices: Indices) -> Indices:
     return indices
 
 
-@remembered(64)
+@cached_draw(64)
 def _coin(stream: Stream, p: float) -> bool:
     """One toss, kept because every worker and the server ask for it."""
     return int(stream.words(1)[0]) < p * 2.0**32
 
 
-@remembered(64)
+@cached_draw(64)
 def _whole_permutation(stream: Stream, d: int) -> Indices:
     """All of a small permutation, kept because sender, receiver and PermK's workers ask in turn."""
     pi = kernels.sized(d).permute(stream.name, d, 0, d)

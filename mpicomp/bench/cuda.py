@@ -38,7 +38,7 @@ from mpicomp.compressors import (
 from mpicomp.compressors.base import Compressor
 from mpicomp.kernels.cuda import Kernels
 from mpicomp.kernels.cuda.gpu import Gpu
-from mpicomp.keys import Key, forget
+from mpicomp.keys import Key, clear_cached_draws
 
 SIZES = (25_000_000, 100_000_000, 1_000_000_000)
 _ONE_PERCENT = 2.5758293  # of normal entries exceed it in magnitude
@@ -146,7 +146,7 @@ def _compressing(C: Compressor, x: list[Any]) -> Call:
 
 def _adding(C: Compressor, message: Any, outs: list[Any], key: Key) -> Call:
     def call(i: int) -> None:
-        forget()
+        clear_cached_draws()
         C.decompress_add(message, outs[i], key, 0.5)
 
     return call

@@ -13,7 +13,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.bench.plain import plain
-from mpicomp.bench.timing import fastest
+from mpicomp.bench.stopwatch import fastest
 from mpicomp.codecs.values import WIDTH
 from mpicomp.compressors import (
     Dithering,
@@ -29,7 +29,7 @@ from mpicomp.compressors import (
     VaryingSteps,
 )
 from mpicomp.compressors.base import Array
-from mpicomp.keys import Key, forget
+from mpicomp.keys import Key, clear_cached_draws
 
 WORKERS = 100  # of PermK
 _ONE_PERCENT = 2.5758293035489004  # of normal entries exceed it in magnitude
@@ -131,7 +131,7 @@ def _cost(case: Case, vectors: list[Array], keys: Iterator[Key], repeats: int) -
 def _forgetful(calls: list[tuple[Any, Key]]) -> Iterator[tuple[Any, Key]]:
     """The same calls, what was drawn before each forgotten."""
     for call in calls:
-        forget()
+        clear_cached_draws()
         yield call
 
 

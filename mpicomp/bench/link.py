@@ -20,9 +20,9 @@ from typing import Any
 
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.units import human_rate
+from mpicomp.bench.cost_model import Costs, Link, break_even, crossing, latency_of, round_time
 from mpicomp.bench.hosts import Hosts, open_mpi
-from mpicomp.bench.model import Costs, Link, break_even, crossing, latency_of, round_time
-from mpicomp.bench.timed import costs, timed_run
+from mpicomp.bench.timed_run import costs, timed_run
 from mpicomp.compressors import Compressor, Identity, Sparse
 from mpicomp.config import to_text
 from mpicomp.experiment.suite import Entry, Suite
@@ -177,7 +177,7 @@ def _across(hosts: Hosts, suite: Suite, c: Contender, seed: int) -> dict[str, An
     asked = suite.limits() | {"seed": seed, "method": to_text(c.method), "problem": to_text(suite.problem)}
     before = hosts.traffic()[0].received
     done = subprocess.run(
-        [*hosts.mpirun(), sys.executable, "-m", "mpicomp.bench.timed", json.dumps(asked)],
+        [*hosts.mpirun(), sys.executable, "-m", "mpicomp.bench.timed_run", json.dumps(asked)],
         env=hosts.environment(),
         capture_output=True,
         text=True,

@@ -14,8 +14,8 @@ import numpy as np
 
 from mpicomp.base.files import write_text
 from mpicomp.base.units import human_rate, human_time
+from mpicomp.bench.cost_model import Link, round_time
 from mpicomp.bench.link import BreakEven, Say, Timing, break_evens, time_on_links
-from mpicomp.bench.model import Link, round_time
 from mpicomp.experiment.suite import Suite
 from mpicomp.experiment.tables import human_bytes, markdown_table
 

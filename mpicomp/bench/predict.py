@@ -1,4 +1,4 @@
-"""What a round takes at sizes that do not fit here: the model of ``mpicomp.bench.model`` on measured costs.
+"""What a round takes at sizes that do not fit here: ``cost_model`` on costs measured in this process.
 
 A method runs for some rounds in this process, with 4 and with 16 workers.  Assumed of n workers:
 
@@ -19,8 +19,8 @@ from typing import Any
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import human_rate, human_time
-from mpicomp.bench.model import HEADERS, Costs, Link, RoundTime, copies, depth, round_time
-from mpicomp.bench.timed import costs, timed_run
+from mpicomp.bench.cost_model import HEADERS, Costs, Link, RoundTime, copies, depth, round_time
+from mpicomp.bench.timed_run import costs, timed_run
 from mpicomp.config import to_text
 from mpicomp.experiment.tables import human_bytes, markdown_table
 from mpicomp.methods import Method

@@ -7,7 +7,7 @@ from math import lgamma, log
 
 import numpy as np
 
-from mpicomp.bench.timing import fastest
+from mpicomp.bench.stopwatch import fastest
 from mpicomp.codecs.indices import decode_indices, encode_indices
 
 SHARES = (1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)

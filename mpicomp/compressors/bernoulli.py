@@ -10,7 +10,7 @@ from mpicomp import kernels
 from mpicomp.codecs.values import WIDTH, check_format
 from mpicomp.compressors.base import check_probability
 from mpicomp.compressors.support.sparsifier import Sparsifier, Support
-from mpicomp.keys import Key, Stream, odds, remembered
+from mpicomp.keys import Key, Stream, cached_draw, odds
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _odds(q: float) -> float:
     return float(odds(q))
 
 
-@remembered(4)
+@cached_draw(4)
 def _kept(stream: Stream, d: int, q: float, device: Any) -> Support:
     """Kept because, where sender and receiver share a process, both ask for it in turn."""
     return (stream.heads(d, q),)

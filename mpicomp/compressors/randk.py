@@ -9,7 +9,7 @@ from mpicomp import kernels
 from mpicomp.codecs.values import WIDTH, check_format
 from mpicomp.compressors.base import check_choice, check_count, resolve_count
 from mpicomp.compressors.support.sparsifier import Sparsifier, Support, window
-from mpicomp.keys import Key, Stream, remembered
+from mpicomp.keys import Key, Stream, cached_draw
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class RandK(Sparsifier):
         return (omega, 0.0) if self.mask == "shared" else (omega / n, 0.0)
 
 
-@remembered(4)
+@cached_draw(4)
 def _uniform(stream: Stream, d: int, k: int, device: Any) -> Support:
     """Kept because, where sender and receiver share a process, both ask for it in turn."""
     return (stream.positions(d, 0, k),)

@@ -82,7 +82,7 @@ class Stepped(Weighted):
         check_choice("code", self.code, CODES)
 
     @abstractmethod
-    def parts(self, d: int) -> int:
+    def block_count(self, d: int) -> int:
         """The number of blocks, contiguous runs of coordinates whose sizes differ by at most one."""
 
     @abstractmethod
@@ -90,7 +90,7 @@ class Stepped(Weighted):
         """1/h of shape (d,), for weights ``w``, which ``blocks`` are views of."""
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        grid, parts = _grid_in_use(self, x.size), self.parts(x.size)
+        grid, parts = _grid_in_use(self, x.size), self.block_count(x.size)
         head, norms = encode_norms(np.split(x, block_ends(x.size, parts)[:-1].tolist()), self.values)
         symbols = kernels.of(x).step_symbols(x, norms, grid.r, key.private("dithering").name)
         fixed = self.code == "fixed"
@@ -98,7 +98,7 @@ class Stepped(Weighted):
         return join(head, levels)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        grid, parts = _grid_in_use(self, out.size), self.parts(out.size)
+        grid, parts = _grid_in_use(self, out.size), self.block_count(out.size)
         split = WIDTH[self.values] * parts
         norms = decode_norms(buf[:split], parts, self.values)
         if self.code == "fixed":
@@ -110,12 +110,12 @@ class Stepped(Weighted):
             scatter_add(out, (kept,), step_values(symbols, norms[block], grid.r[kept], scale), 1.0)
 
     def nbytes(self, d: int) -> int | None:
-        head = WIDTH[self.values] * self.parts(d)
+        head = WIDTH[self.values] * self.block_count(d)
         return head + _grid(self, d).bounds.nbytes if self.code == "fixed" else None
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
         """32 for each norm; the levels' bits in whole bytes: of all, or of those not 0 in the sparse code."""
-        blocks = self.parts(d)
+        blocks = self.block_count(d)
         levels = buf[WIDTH[self.values] * blocks :]
         nbytes = len(levels)  # which tells: the widths depend on weights that a method may have fitted
         if self.code == "sparse":
@@ -139,7 +139,7 @@ class Stepped(Weighted):
         """h, but 0 where a coordinate is never sent, as nothing is lost there; and where the blocks begin."""
         h = self.steps(d)
         h[np.isinf(h)] = 0.0
-        return h, [0, *block_ends(d, self.parts(d))[:-1].tolist()]
+        return h, [0, *block_ends(d, self.block_count(d))[:-1].tolist()]
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class VaryingSteps(Stepped):
     values: str = "f4"
     code: str = "fixed"
 
-    def parts(self, d: int) -> int:
+    def block_count(self, d: int) -> int:
         return 1
 
     def resolution(self, w: Array, blocks: list[Array]) -> Array:
@@ -192,7 +192,7 @@ class BlockSteps(Stepped):
         if isinstance(self.blocks, bool) or not isinstance(self.blocks, int) or self.blocks < 1:
             raise ConfigError(f"blocks={self.blocks!r}; allowed: a number of blocks, an integer from 1 to d.")
 
-    def parts(self, d: int) -> int:
+    def block_count(self, d: int) -> int:
         if self.blocks > d:
             raise ConfigError(f"blocks={self.blocks} exceeds the dimension d={d}; allowed: 1 to {d}.")
         return self.blocks
@@ -211,7 +211,7 @@ def _grid_in_use(c: Stepped, d: int) -> Grid:
 def _grid(c: Stepped, d: int) -> Grid:
     """Kept because a round's message asks for it at both ends, and the next round's again."""
     w = weights_in(c.weights, d)
-    r = c.resolution(w, np.split(w, block_ends(d, c.parts(d))[:-1]))
+    r = c.resolution(w, np.split(w, block_ends(d, c.block_count(d))[:-1]))
     # An integer that rounding has missed by little would cost each message a level that never occurs.
     whole = np.rint(r)
     r = np.where(np.abs(r - whole) <= _ROUNDING * r, whole, r)

@@ -24,7 +24,7 @@ from mpicomp.experiment.results import (
     write_tuning,
 )
 from mpicomp.experiment.study import Study
-from mpicomp.experiment.suite import Entry, Part, Piece, Suite
+from mpicomp.experiment.suite import Entry, Part, Suite, Task
 from mpicomp.experiment.tuning import Tuning, tune
 from mpicomp.methods import Method
 from mpicomp.runtime.record import Row
@@ -69,7 +69,7 @@ def compare(
     method is refused, and ``KeyboardInterrupt`` on all ranks if a signal asked to stop.
     """
     where = {"dedicated": dedicated, "device": device, "cuda_aware": cuda_aware}
-    work = part.of_all(suite.pieces())
+    work = part.of_all(suite.tasks())
     with _control(suite, dedicated) as control:
         control.together(lambda: _check(suite, work) if control.is_server else None)
         return _Job(suite, work, Path(out), control, where, progress).run(resume)
@@ -88,20 +88,20 @@ def compare_all(
 ) -> None:
     """Run every case of ``study`` into its folder below ``out``; otherwise like ``compare``."""
     folder = Path(out)
-    share = part.of_all([(case, piece) for case in study.cases for piece in case.suite.pieces()])
-    work = [(case, [piece for of, piece in share if of is case]) for case in study.cases]
+    share = part.of_all([(case, task) for case in study.cases for task in case.suite.tasks()])
+    work = [(case, [task for of, task in share if of is case]) for case in study.cases]
     where = {"dedicated": dedicated, "device": device, "cuda_aware": cuda_aware}
 
     def check_and_open() -> None:
-        for case, pieces in work:
-            _check(case.suite, pieces, f"{case.label}: ")
+        for case, tasks in work:
+            _check(case.suite, tasks, f"{case.label}: ")
         open_study(folder, study, resume)
 
     with _control(study.cases[0].suite, dedicated) as control:
         control.together(lambda: check_and_open() if control.is_server else None)
-        for case, pieces in work:
+        for case, tasks in work:
             with _control(case.suite, dedicated) as own:
-                _Job(case.suite, pieces, folder / case.slug, own, where, progress).run(None)
+                _Job(case.suite, tasks, folder / case.slug, own, where, progress).run(None)
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def _control(suite: Suite, dedicated: bool) -> Iterator[Transport]:
     control.close()
 
 
-def _check(suite: Suite, work: list[Piece], of: str = "") -> None:
+def _check(suite: Suite, work: list[Task], of: str = "") -> None:
     """Raise what a method is refused for before any of them has run; ``of`` comes before its label."""
     problem, n = suite.problem, suite.workers
     d, constants = problem.dimension(), cache(lambda: problem.constants(n))
@@ -139,7 +139,7 @@ class _Job:
     def __init__(
         self,
         suite: Suite,
-        work: list[Piece],
+        work: list[Task],
         out: Path,
         control: Transport,
         where: dict[str, Any],
@@ -152,7 +152,7 @@ class _Job:
     def run(self, resume: bool | None) -> Comparison:
         tunings = self._on_server(lambda: open_comparison(self.out, self.suite, resume))
         if self.where["device"] == "cpu":  # for the first run as for the last, and in every part
-            kernels.expect(_runs(self.suite, self.suite.pieces()) * self.suite.rounds * self.suite.workers)
+            kernels.expect(_runs(self.suite, self.suite.tasks()) * self.suite.rounds * self.suite.workers)
         for entry, seeds in self.work:
             method = entry.method
             if entry.tune is not None:
@@ -209,7 +209,7 @@ class _Job:
         return pickle.loads(told)
 
 
-def _runs(suite: Suite, work: list[Piece]) -> int:
+def _runs(suite: Suite, work: list[Task]) -> int:
     """How many runs that is, those of tuning included."""
     trials = sum(entry.trials for entry, _ in work)
     return trials * len(suite.seeds_to_tune) + sum(len(seeds) for _, seeds in work)

@@ -76,7 +76,7 @@ class Entry:
         return 0 if self.tune is None else self.tune[1] - self.tune[0] + 1
 
 
-Piece = tuple[Entry, tuple[int, ...]]  # a method, and some of the seeds to run it with
+Task = tuple[Entry, tuple[int, ...]]  # a method, and some of the seeds to run it with
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,9 @@ class Suite:
         """The seeds that step sizes are chosen with."""
         return self.seeds[: self.tuning_seeds]
 
-    def pieces(self) -> list[Piece]:
-        """The work in pieces that do not need each other: the seeds of a method wait for its tuning."""
-        work: list[Piece] = []
+    def tasks(self) -> list[Task]:
+        """The work as independent tasks.  A tuned method is one task: its seeds wait for its tuning."""
+        work: list[Task] = []
         for entry in self.entries:
             work += [(entry, self.seeds)] if entry.tune else [(entry, (seed,)) for seed in self.seeds]
         return work

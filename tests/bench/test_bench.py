@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from mpicomp import kernels
+from mpicomp.bench.entropy_models import Message, model_costs
 from mpicomp.bench.kernels import CASES, WORKERS, Case, _cost, kernel_costs
-from mpicomp.bench.models import Message, model_costs
 from mpicomp.bench.plain import plain
 from mpicomp.bench.wire import SHARES, wire_costs
 from mpicomp.cli import cli

@@ -355,8 +355,8 @@ def test_parts_make_the_whole(done, tmp_path, of):
 
 
 def test_the_seeds_of_a_tuned_method_are_in_one_part():
-    pieces = parse_suite(SUITE).pieces()
-    assert [(entry.label, seeds) for entry, seeds in pieces[:5]] == [
+    tasks = parse_suite(SUITE).tasks()
+    assert [(entry.label, seeds) for entry, seeds in tasks[:5]] == [
         ("GD", (0,)),
         ("GD", (1,)),
         ("GD", (2,)),

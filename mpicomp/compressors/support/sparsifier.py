@@ -15,8 +15,8 @@ from mpicomp.keys import Key
 
 # A support is a few pieces, each a slice, as contiguous blocks need no index arithmetic, or an index array,
 # which is where the vectors of a run are.
-Piece = NDArray[np.int64] | slice
-Support = tuple[Piece, ...]
+Coordinates = NDArray[np.int64] | slice
+Support = tuple[Coordinates, ...]
 
 
 class Sparsifier(Unbiased):

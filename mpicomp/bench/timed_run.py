@@ -1,6 +1,6 @@
 """A run whose seconds are those of its rounds alone, and what these consist of.
 
-``python -m mpicomp.bench.timed JSON`` is that on the ranks of an MPI job; ``timed_run`` in this process.
+``python -m mpicomp.bench.timed_run JSON`` is that on the ranks of an MPI job; ``timed_run`` in this process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
-from mpicomp.bench.model import Costs
+from mpicomp.bench.cost_model import Costs
 from mpicomp.config import parse_method, parse_problem
 from mpicomp.jobs.launch import leave
 from mpicomp.methods import Method
