@@ -1,4 +1,4 @@
-"""Rates and times as people write them: 100mbit, 10ms."""
+"""Rates, times and byte counts as people write them: 100mbit, 10ms, 12.3 KB."""
 
 from __future__ import annotations
 
@@ -37,6 +37,15 @@ def human_time(seconds: float) -> str:
         if seconds >= unit:
             return f"{seconds / unit:.3g} {name}"
     return f"{seconds / 1e-6:.3g} us"
+
+
+def human_bytes(count: float) -> str:
+    """``12.3 KB``; a KB is 1000 bytes."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
 
 
 def _parse(kind: str, text: str, units: dict[str, float], examples: str) -> float:

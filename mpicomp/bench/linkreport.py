@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from mpicomp.base.files import write_text
-from mpicomp.base.units import human_rate, human_time
+from mpicomp.base.units import human_bytes, human_rate, human_time
 from mpicomp.bench.cost_model import Link, round_time
 from mpicomp.bench.link import BreakEven, Say, Timing, break_evens, time_on_links
 from mpicomp.experiment.suite import Suite
-from mpicomp.experiment.tables import human_bytes, markdown_table
+from mpicomp.experiment.tables import markdown_table
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Results:
 
 def publish(suite: Suite, rates: list[float], latency: float, folder: Path, say: Say) -> Results:
     """Run ``suite`` at these rates; write link.jsonl, link.md and link.png into ``folder``."""
-    from mpicomp.experiment.figure import save
+    from mpicomp.experiment.canvas import save
 
     timings = list(time_on_links(suite, rates, latency, say))
     results = Results(suite, timings, break_evens(timings))
@@ -114,7 +114,7 @@ def _rate(rate: float) -> str:
 
 def _figure(results: Results) -> Any:
     """Measured points, and the model between them, of the suite's own methods."""
-    from mpicomp.experiment.figure import Times, draw_times
+    from mpicomp.bench.linkfigure import Times, draw_times
 
     suite = results.suite
     labels = [entry.label for entry in suite.entries]

@@ -18,11 +18,11 @@ from typing import Any
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
-from mpicomp.base.units import human_rate, human_time
+from mpicomp.base.units import human_bytes, human_rate, human_time
 from mpicomp.bench.cost_model import HEADERS, Costs, Link, RoundTime, copies, depth, round_time
 from mpicomp.bench.timed_run import costs, timed_run
 from mpicomp.config import to_text
-from mpicomp.experiment.tables import human_bytes, markdown_table
+from mpicomp.experiment.tables import markdown_table
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.transports.base import AHEAD

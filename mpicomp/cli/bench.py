@@ -135,7 +135,7 @@ def bench_link(
     """
     from mpicomp.base.units import parse_rate
     from mpicomp.bench.linkreport import publish, tables
-    from mpicomp.experiment.suite import load_suite
+    from mpicomp.experiment.suite_file import load_suite
 
     loaded = load_suite(suite)
     folder = out or Path("runs") / suite.stem

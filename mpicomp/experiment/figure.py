@@ -1,40 +1,24 @@
-"""Drawing: what runs came to, against what they cost.  The only module that imports matplotlib."""
+"""The figure of a comparison or a study: what runs came to, against what they cost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.base.units import human_rate
-from mpicomp.experiment.tables import human_bytes
+from mpicomp.base.errors import RecordError
+from mpicomp.base.units import human_bytes
+from mpicomp.experiment.canvas import COLOURS, DASHES, MARKERS, blank_figure, finish, plain_label
 from mpicomp.runtime.record import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Wong's colours for every kind of sight, without the yellow; black and grey first, two of Tol's added.
-COLOURS = (
-    "#000000",
-    "#7f7f7f",
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#e69f00",
-    "#56b4e9",
-    "#882255",
-    "#999933",
-)
-DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-MARKERS = "osD^vPX*<>hd"
 ABREAST = 4  # panels beside each other
 Value = Callable[[Row], float]  # what an axis shows of a row
 
@@ -84,13 +68,13 @@ def draw(picture: Picture) -> Figure:
     """The panels of one problem."""
     rows = 1 if len(picture.x) < ABREAST else 2
     columns = -(-len(picture.x) // rows)
-    figure, panels = _figure(rows, columns, sharey=True)
+    figure, panels = blank_figure(rows, columns, sharey=True)
     _draw_problem(panels, picture, list(picture.curves))
     for axes in panels[::columns]:
         axes.set_ylabel(VERTICAL[picture.y][0])
     subtitle = _titled(picture.subtitle, picture.missing, 150 if columns > 1 else 70)
     panels[0].set_title(subtitle, loc="left", fontsize=9.5, color="#444444", pad=10)
-    return _finish(figure, panels, picture.title)
+    return finish(figure, panels, picture.title)
 
 
 def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
@@ -103,7 +87,7 @@ def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
     x = len(pictures[0].x)
     rows = x if x > 1 else -(-len(pictures) // ABREAST)
     columns = -(-len(pictures) * x // rows)
-    figure, panels = _figure(rows, columns, sharey=False)
+    figure, panels = blank_figure(rows, columns, sharey=False)
     labels = list(dict.fromkeys(label for picture in pictures for label in picture.curves))
     for i, picture in enumerate(pictures):
         own = panels[i::columns] if x > 1 else panels[i : i + 1]
@@ -117,44 +101,11 @@ def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
         axes.set_ylabel(VERTICAL[pictures[0].y][0])
     for axes in panels[len(pictures) * x :]:
         axes.remove()
-    return _finish(figure, panels[: len(pictures) * x], title)
+    return finish(figure, panels[: len(pictures) * x], title)
 
 
 def _titled(above: str, missing: str, width: int) -> str:
-    return "\n".join([above, *map(_plain, wrap(missing, width))])
-
-
-def _plain(label: str) -> str:
-    """A label in which no formula is set."""
-    return label.replace("$", r"\$")
-
-
-def _figure(rows: int, columns: int, sharey: bool) -> tuple[Figure, list[Axes]]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(max(5.5 * columns, 7) if columns < 3 else 4.2 * columns, 1.4 + 3.4 * rows))
-    figure.set_layout_engine("constrained")
-    return figure, list(figure.subplots(rows, columns, sharey=sharey, squeeze=False).flat)
-
-
-def _finish(figure: Figure, panels: Sequence[Axes], title: str) -> Figure:
-    """The title, and one legend with every label that some panel has."""
-    figure.suptitle(title, fontsize=15, fontweight="bold")
-    shown: dict[str, Any] = {}
-    for axes in panels:
-        handles, labels = axes.get_legend_handles_labels()
-        shown |= {label: handle for handle, label in zip(handles, labels, strict=True) if label not in shown}
-    inches = 0.75 + 0.08 * max(map(len, shown))  # that the longest entry takes, its line included
-    columns = min(len(shown), max(1, int(figure.get_size_inches()[0] / inches)))
-    figure.legend(
-        list(shown.values()),
-        list(shown),
-        loc="outside lower center",
-        ncols=columns,
-        frameon=False,
-        fontsize=10,
-    )
-    return figure
+    return "\n".join([above, *map(plain_label, wrap(missing, width))])
 
 
 def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -> None:
@@ -192,7 +143,7 @@ def _draw_panel(axes: Axes, picture: Picture, x: Value, labels: list[str]) -> li
         axes.plot(
             across,
             middle,
-            label=_plain(label),
+            label=plain_label(label),
             color=colour,
             linestyle=DASHES[i % len(DASHES)],
             linewidth=1.8,
@@ -250,51 +201,3 @@ def _scale(axes: Axes, spans: Sequence[tuple[float, float]], logarithmic: bool) 
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
-
-
-@dataclass(frozen=True)
-class Times:
-    """Seconds that a method took on links of several rates (bits a second), and those of a model."""
-
-    label: str
-    rates: Sequence[float]
-    seconds: Sequence[float]
-    model_rates: Sequence[float]
-    model_seconds: Sequence[float]
-
-
-def draw_times(title: str, subtitle: str, ylabel: str, curves: Sequence[Times]) -> Figure:
-    """Time against link rate: points as measured, lines as modelled."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    figure, (axes,) = _figure(1, 1, sharey=False)
-    for i, curve in enumerate(curves):
-        style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "label": _plain(curve.label)}
-        axes.plot(curve.model_rates, curve.model_seconds, linewidth=1.2, alpha=0.6, color=style["color"])
-        axes.plot(curve.rates, curve.seconds, linestyle="none", marker=MARKERS[i % len(MARKERS)], **style)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.xaxis.set_major_locator(LogLocator())
-    axes.xaxis.set_major_formatter(lambda rate, _: human_rate(rate))
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(lambda seconds, _: f"{seconds:g}")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("link, each way")
-    axes.set_ylabel(ylabel)
-    axes.set_title(f"{subtitle}; points measured, lines modelled", loc="left", fontsize=9.5, color="#444444")
-    axes.grid(True, which="major", color="#e2e2e2", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    return _finish(figure, [axes], title)
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write the figure as a PNG, or in whatever format the path's ending names."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=200)
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror}.") from None
-    except ValueError as error:
-        raise ConfigError(f"cannot write {path}: {error}.") from None

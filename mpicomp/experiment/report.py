@@ -16,7 +16,8 @@ from typing import Any
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import read_json, write_json, write_text
 from mpicomp.config import parse_method, parse_problem, to_text
-from mpicomp.experiment.figure import Picture, draw, draw_all, save
+from mpicomp.experiment.canvas import save
+from mpicomp.experiment.figure import Picture, draw, draw_all
 from mpicomp.experiment.lines import Line, table
 from mpicomp.experiment.results import Comparison, Outcome, read_comparison, read_study
 from mpicomp.experiment.study import Study

@@ -27,7 +27,8 @@ from typing import Any
 from mpicomp.base.errors import RecordError
 from mpicomp.base.files import present, read_json, write_json, write_text
 from mpicomp.experiment.study import Study, load
-from mpicomp.experiment.suite import Entry, Suite, load_suite
+from mpicomp.experiment.suite import Entry, Suite
+from mpicomp.experiment.suite_file import load_suite
 from mpicomp.experiment.tuning import Tuning
 from mpicomp.runtime.record import Row, read_rows
 

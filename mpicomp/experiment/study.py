@@ -15,7 +15,7 @@ method = "marina(Q=permk)"
 [[case.method]]                  # for the case above it alone
 method = "marina(Q=randk(k=10))"
 
-Each case is a suite of its own (see ``mpicomp.experiment.suite``) in a folder called after its label.
+Each case is a suite of its own (see ``experiment.suite_file``) in a folder called after its label.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp.base.errors import ConfigError, unknown
-from mpicomp.experiment.suite import SETTINGS, Suite, parse_suite, read_toml, slug
+from mpicomp.experiment.suite import Suite, slug
+from mpicomp.experiment.suite_file import SETTINGS, parse_suite, read_toml
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from mpicomp.bench.link import Timing, break_evens, contenders, uncompressed
 from mpicomp.bench.linkreport import Results, tables
 from mpicomp.bench.predict import FEW, MORE, _down, _server, _up, forecast, given
 from mpicomp.config import parse_method
-from mpicomp.experiment.suite import parse_suite
+from mpicomp.experiment.suite_file import parse_suite
 from mpicomp.methods import EF21, MARINA
 from mpicomp.problems import Quadratics
 from tests.support.launching import mpicomp

@@ -18,7 +18,7 @@ from mpicomp import DCGD, EF21, BlockSteps, Importance, RandK, RankR, TopK, Vary
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.compressors.randk import _uniform
 from mpicomp.experiment.compare import compare
-from mpicomp.experiment.suite import load_suite
+from mpicomp.experiment.suite_file import load_suite
 from mpicomp.kernels.cuda.gpu import Gpu
 from mpicomp.keys import Key, clear_cached_draws
 from mpicomp.methods.support.whitening import WhitenedMethod
