@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds that a method took on links of several rates (bits a second), and those of a model."""
+    """Seconds of one method on links of several rates, measured and modelled; rates in bits a second."""
 
     label: str
     rates: Sequence[float]
@@ -25,7 +25,7 @@ class Times:
 
 
 def draw_times(title: str, subtitle: str, ylabel: str, curves: Sequence[Times]) -> Figure:
-    """Time against link rate: points as measured, lines as modelled."""
+    """A figure of time against link rate: measured seconds as points, modelled seconds as lines."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     figure, (axes,) = blank_figure(1, 1, sharey=False)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Wong's colours for every kind of sight, without the yellow; black and grey first, two of Tol's added.
+# Wong's palette for colour-blind readers, without its yellow: black and grey first; two of Tol's at the end.
 COLOURS = (
     "#000000",
     "#7f7f7f",
@@ -30,11 +30,12 @@ MARKERS = "osD^vPX*<>hd"
 
 
 def plain_label(label: str) -> str:
-    """A label in which no formula is set."""
+    """``label`` with its dollar signs escaped, so that matplotlib sets no formula."""
     return label.replace("$", r"\$")
 
 
 def blank_figure(rows: int, columns: int, sharey: bool) -> tuple[Figure, list[Axes]]:
+    """An empty figure, and its rows x columns panels, row by row."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(max(5.5 * columns, 7) if columns < 3 else 4.2 * columns, 1.4 + 3.4 * rows))
@@ -43,13 +44,13 @@ def blank_figure(rows: int, columns: int, sharey: bool) -> tuple[Figure, list[Ax
 
 
 def finish(figure: Figure, panels: Sequence[Axes], title: str) -> Figure:
-    """The title, and one legend with every label that some panel has."""
+    """Add the title, and one legend for all panels; returns the figure."""
     figure.suptitle(title, fontsize=15, fontweight="bold")
     shown: dict[str, Any] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
         shown |= {label: handle for handle, label in zip(handles, labels, strict=True) if label not in shown}
-    inches = 0.75 + 0.08 * max(map(len, shown))  # that the longest entry takes, its line included
+    inches = 0.75 + 0.08 * max(map(len, shown))  # width of the longest legend entry, its line sample included
     columns = min(len(shown), max(1, int(figure.get_size_inches()[0] / inches)))
     figure.legend(
         list(shown.values()),
@@ -63,7 +64,10 @@ def finish(figure: Figure, panels: Sequence[Axes], title: str) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the figure as a PNG, or in whatever format the path's ending names."""
+    """Write the figure in the format that the path's suffix names.
+
+    Raises ``RecordError`` if the file cannot be written, ``ConfigError`` if the format is unknown.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=200)

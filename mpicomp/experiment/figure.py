@@ -1,4 +1,4 @@
-"""The figure of a comparison or a study: what runs came to, against what they cost."""
+"""The figure of a comparison or a study: convergence of the runs against their costs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ABREAST = 4  # panels beside each other
-Value = Callable[[Row], float]  # what an axis shows of a row
+ABREAST = 4  # panels in a row, at most
+Value = Callable[[Row], float]  # the number in a row that an axis shows
 
-WIDE = 12.0  # methods whose ends differ by this factor get a logarithmic axis
+WIDE = 12.0  # x axes are logarithmic where the curves' ends differ by more than this factor
 _BYTES = {"up", "both"}
 
 VERTICAL: dict[str, tuple[str, Value]] = {
@@ -34,10 +34,13 @@ VERTICAL: dict[str, tuple[str, Value]] = {
 
 @dataclass(frozen=True)
 class Picture:
-    """What the panels of one problem show.  ``curves`` has the runs of each label, one a seed.
+    """What the panels of one problem show.
 
-    ``x`` and ``y`` are names out of ``suite.AXES``; there is a panel for each x.  ``missing`` says which runs
-    there were that cannot be drawn.
+    n        number of workers
+    curves   label -> the runs of that method, one for each seed, each a list of rows
+    target   the squared gradient norm to mark, if any
+    x, y     names out of ``suite.AXES``; each x gets a panel
+    missing  a text that names the runs that cannot be drawn
     """
 
     title: str
@@ -51,7 +54,7 @@ class Picture:
 
 
 def horizontal(n: int) -> dict[str, tuple[str, Value]]:
-    """The x axes: their labels and values, bytes being those of one of n workers."""
+    """The label and the value of each x axis; byte counts are divided by n, the number of workers."""
     return {
         "rounds": ("rounds", lambda row: row.round),
         "up": ("uplink bytes per worker", lambda row: row.up_bytes / n),
@@ -65,7 +68,7 @@ def horizontal(n: int) -> dict[str, tuple[str, Value]]:
 
 
 def draw(picture: Picture) -> Figure:
-    """The panels of one problem."""
+    """A figure with the panels of one problem."""
     rows = 1 if len(picture.x) < ABREAST else 2
     columns = -(-len(picture.x) // rows)
     figure, panels = blank_figure(rows, columns, sharey=True)
@@ -78,9 +81,10 @@ def draw(picture: Picture) -> Figure:
 
 
 def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
-    """The problems of a study side by side, a row for each x axis; one x axis alone fills several rows.
+    """A figure with the problems of a study side by side, and a row of panels for each x axis.
 
-    Of a problem without curves there is what is missing, and no axes.
+    If there is one x axis only, its panels may fill several rows.  A problem without curves gets a note of
+    the missing runs in place of axes.  Raises ``RecordError`` if no problem has curves.
     """
     if not any(picture.curves for picture in pictures):
         raise RecordError("there is nothing to draw: every run diverged.")
@@ -109,7 +113,10 @@ def _titled(above: str, missing: str, width: int) -> str:
 
 
 def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -> None:
-    """Fill the panels; a label's place in ``labels`` gives its colour, the same in all of a study."""
+    """Fill the panels of one problem; a label's place in ``labels`` gives its colour throughout a study.
+
+    Raises ``RecordError`` if no run has a row after its start.
+    """
     if not any(len(rows) > 1 for runs in picture.curves.values() for rows in runs):
         raise RecordError("there is nothing to draw: no run has recorded more than its start.")
     known = horizontal(picture.n)
@@ -119,7 +126,7 @@ def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -
     }
     wide = {name for name, ends in spans.items() if _wide(ends)}
     if wide & _BYTES:
-        wide |= _BYTES  # which the eye compares
+        wide |= _BYTES  # readers compare these two panels: same scale in both
     for axes, name in zip(panels, picture.x, strict=True):
         label, _ = known[name]
         _scale(axes, spans[name], name in wide)
@@ -129,7 +136,7 @@ def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -
 
 
 def _draw_panel(axes: Axes, picture: Picture, x: Value, labels: list[str]) -> list[tuple[float, float]]:
-    """Draw the curves; gives the x of the first observation after the start, and of the last, of each."""
+    """Draw the curves; returns, for each, x at the first observation after the start and x at the last."""
     spans, positive, zero = [], [np.inf], False
     logarithmic = picture.y != "f"  # a function value may be negative
     for label, runs in picture.curves.items():
@@ -158,7 +165,7 @@ def _draw_panel(axes: Axes, picture: Picture, x: Value, labels: list[str]) -> li
     if logarithmic:
         axes.set_yscale("log", nonpositive="clip")
         if zero and min(positive) < np.inf:
-            axes.set_ylim(bottom=min(positive) / 10)  # what is exactly 0 leaves by the lower edge
+            axes.set_ylim(bottom=min(positive) / 10)  # where a value is exactly 0 the curve leaves below
     axes.grid(True, which="major", color="#e2e2e2", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -166,10 +173,10 @@ def _draw_panel(axes: Axes, picture: Picture, x: Value, labels: list[str]) -> li
 
 
 def _band(runs: Sequence[Sequence[Row]], x: Value, y: Value) -> tuple[NDArray[np.float64], ...]:
-    """Observation by observation over the seeds: median x; median, least and largest y.
+    """For each observation, over the seeds: median x; then median, least and largest y.
 
-    The curve ends where the median run does.  Until then a run that has ended holds its last y, while
-    x is that of the runs that go on.
+    Four arrays of one length, that of the median run.  A run that ended earlier counts with its last y; the
+    median x is taken over the runs that go on.
     """
     length = sorted(map(len, runs))[len(runs) // 2]
     runs = [rows[:length] for rows in runs]
@@ -178,18 +185,19 @@ def _band(runs: Sequence[Sequence[Row]], x: Value, y: Value) -> tuple[NDArray[np
     for i, rows in enumerate(runs):
         across[i, : len(rows)] = [x(row) for row in rows]
         metric[i] = [y(row) for row in rows] + [y(rows[-1])] * (length - len(rows))
-    along = np.maximum.accumulate(np.nanmedian(across, axis=0))  # the median of fewer runs may be less
+    # The median may fall when a run ends and leaves it to the others.
+    along = np.maximum.accumulate(np.nanmedian(across, axis=0))
     return along, np.median(metric, axis=0), metric.min(axis=0), metric.max(axis=0)
 
 
 def _wide(spans: Sequence[tuple[float, float]]) -> bool:
-    """Whether the methods' ends are far apart."""
+    """Whether the last x of the curves differ by more than the factor ``WIDE``."""
     ends = [end for _, end in spans]
     return max(ends) > WIDE * min(ends)
 
 
 def _scale(axes: Axes, spans: Sequence[tuple[float, float]], logarithmic: bool) -> None:
-    """The x axis."""
+    """Set the scale, the limits and the ticks of the x axis."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     if not logarithmic:

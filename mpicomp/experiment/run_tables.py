@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def summary_table(summary: dict[str, Any]) -> Table:
-    """The outcome of one run, from its summary."""
+    """The outcome of one run, from its summary, for a terminal."""
     from rich.table import Table
 
     n = summary["n"]
@@ -43,7 +43,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
 
 
 def _without(lost: list[dict[str, Any]]) -> str:
-    """Whose f_i are not in f, from when on, and until when."""
+    """Which workers' f_i are missing from f, from which round on, and until which."""
     parts = []
     for one in lost:
         workers = f"worker{'s' if len(one['workers']) > 1 else ''} {', '.join(map(str, one['workers']))}"
@@ -54,7 +54,7 @@ def _without(lost: list[dict[str, Any]]) -> str:
 
 
 def _through_mpi(summary: dict[str, Any]) -> str:
-    """The bytes of messages that really went from one rank to another, and who says so."""
+    """The message bytes that crossed between ranks, and the observer that counted them independently."""
     if summary["ranks"] == 1:
         return "nothing: there is one rank"
     since = _since(summary)
@@ -65,19 +65,19 @@ def _through_mpi(summary: dict[str, Any]) -> str:
 
 
 def _since(summary: dict[str, Any]) -> str:
-    """From when on a resumed run has counted; the rest was counted by the job before."""
+    """For a resumed run, the round from which on its counts hold; empty for others."""
     after = summary["resumed_after"]
     return f" since it was resumed after round {after}" if after else ""
 
 
 def _on_the_wire(summary: dict[str, Any]) -> str:
-    """What the hosts' interfaces sent during the run."""
+    """The bytes that the hosts' network interfaces sent during the run."""
     sent = summary["wire_bytes_sent"]
     return f"{human_bytes(sum(sent.values()))}, all that {len(sent)} hosts sent meanwhile, headers included"
 
 
 def phases_table(summary: dict[str, Any]) -> Table:
-    """Seconds by phase, a line for each rank, of a run's summary."""
+    """The seconds of a run by phase, a line for each rank, for a terminal."""
     from rich.table import Table
 
     drawn = Table(title=f"Seconds by phase{_since(summary)}")

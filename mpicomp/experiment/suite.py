@@ -13,7 +13,7 @@ from mpicomp.runtime.schedule import FINE
 
 T = TypeVar("T")
 
-# What a figure can show of a run, across and up; ``experiment.figure`` knows how.
+# The quantities that a figure can show on its x and y axes; ``experiment.figure`` draws them.
 AXES = {
     "x": ("rounds", "up", "both", "seconds", "epochs"),
     "y": ("gradient", "f", "error"),
@@ -27,7 +27,7 @@ def slug(label: str) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """One method of a suite.  ``tune`` is the range of powers of two to try its step size at."""
+    """One method of a suite.  ``tune`` = (lo, hi): try its step size times 2^lo, .., 2^hi."""
 
     method: Method
     label: str
@@ -40,27 +40,27 @@ class Entry:
 
     @property
     def trials(self) -> int:
-        """How many step sizes are to be tried."""
+        """The number of step sizes to try."""
         return 0 if self.tune is None else self.tune[1] - self.tune[0] + 1
 
 
-Task = tuple[Entry, tuple[int, ...]]  # a method, and some of the seeds to run it with
+Task = tuple[Entry, tuple[int, ...]]  # a method, and the seeds to run it with
 
 
 @dataclass(frozen=True)
 class Part:
-    """Share ``number`` of ``of``, counted from 1, of a comparison that several jobs work at."""
+    """Part ``number``, from 1 to ``of``, of a comparison whose work is divided among ``of`` jobs."""
 
     number: int
     of: int
 
     def of_all(self, work: list[T]) -> list[T]:
-        """This share of ``work``."""
+        """Every ``of``-th item of ``work``, from item ``number`` on."""
         return work[self.number - 1 :: self.of]
 
 
 def parse_part(text: str) -> Part:
-    """The part that "2/8" names."""
+    """The part that a text such as "2/8" names.  Raises ``ConfigError`` if it names none."""
     numbers = re.fullmatch(r"(\d+)/(\d+)", text)
     if numbers is None or not 1 <= int(numbers[1]) <= int(numbers[2]):
         raise ConfigError(f"part {text!r}; allowed: I/N with I from 1 to N, such as 1/4 .. 4/4.")
@@ -69,7 +69,7 @@ def parse_part(text: str) -> Part:
 
 @dataclass(frozen=True)
 class Suite:
-    """What to compare.  ``source`` is the text it was read from."""
+    """What to compare; the fields are explained in ``suite_file``.  ``source`` is the TOML text."""
 
     title: str
     problem: Problem
@@ -88,13 +88,13 @@ class Suite:
     source: str = field(default="", compare=False, repr=False)
 
     def limits(self) -> dict[str, Any]:
-        """What ``run`` is told about how long to go on and how often to look."""
+        """The arguments of ``run`` that say with how many workers, how long, and how often observed."""
         names = ("workers", "rounds", "every", "target_grad_norm_sq", "max_bytes", "max_seconds")
         return {name: getattr(self, name) for name in names}
 
     @property
     def seeds_to_tune(self) -> tuple[int, ...]:
-        """The seeds that step sizes are chosen with."""
+        """The seeds used to choose step sizes."""
         return self.seeds[: self.tuning_seeds]
 
     def tasks(self) -> list[Task]:

@@ -1,26 +1,26 @@
-"""A comparison as a TOML file: one problem, several methods, seeds, and where step sizes are tuned.
+"""A comparison as a TOML file: one problem, several methods, seeds, and ranges to tune step sizes in.
 
 title = "Digits, 8 workers"
 problem = "logistic(data=digits, lam=1e-3)"
 workers = 8
-rounds = 2000                    # the most that a run may take
-every = "1%"                     # the default; or the number of rounds between observations
+rounds = 2000                    # the largest number of rounds of a run
+every = "1%"                     # how often a row is recorded: this default, or a number of rounds
 seeds = [0, 1, 2, 3, 4]
-tuning_seeds = 2                 # the first so many seeds choose step sizes; without it, all of them
-down = "f4"                      # the default: lossless broadcasts are rounded to float32, as dense ones are;
-                                 # "exact" leaves to each method the precision of its text
-target_grad_norm_sq = 1e-6       # further ends of a run, as of ``mpicomp run``; all optional
+tuning_seeds = 2                 # choose step sizes with the first 2 seeds; by default with all
+down = "f4"                      # the default: lossless broadcasts are rounded to float32, as dense ones are.
+                                 # "exact" keeps the precision that each method's text asks for
+target_grad_norm_sq = 1e-6       # extra stopping conditions, as of ``mpicomp run``; all optional
 max_bytes = 100_000_000
 max_seconds = 60.0
-x = ["rounds", "up", "both", "seconds"]   # the figure's panels, and what they show; see ``AXES``
-y = "gradient"
+x = ["rounds", "up", "both", "seconds"]   # the x axes of the figure's panels; see ``suite.AXES``
+y = "gradient"                   # the y axis of all panels
 
 [[method]]
 method = "marina(Q=randk(k=0.1), gamma=theory)"
-label = "MARINA RandK"           # without it, the method's text
+label = "MARINA RandK"           # by default the method's text
 tune = [0, 6]                    # try the step times 2^0 .. 2^6, keep the best; see ``experiment.tuning``
 
-``experiment.fairness`` says what of a comparison a reader should not take for granted.
+``experiment.fairness`` adds the caveats to the table.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mpicomp.experiment.suite import AXES, Entry, Suite
 from mpicomp.methods import Method
 from mpicomp.runtime.schedule import FINE, check_every
 
-_DEEPEST = 8  # lists and tables in each other: a method's ``tune`` in a case of a study is at 4
+_DEEPEST = 8  # levels of nested lists and tables; a method's ``tune`` in a study's case is at level 4
 
 
 def load_suite(path: str | Path) -> Suite:
@@ -54,7 +54,7 @@ def load_suite(path: str | Path) -> Suite:
 
 
 def read_toml(source: str) -> dict[str, Any]:
-    """The tables in ``source``.  ``ConfigError`` if it is no TOML, or has a value that nothing here takes."""
+    """The tables in ``source``.  Raises ``ConfigError`` if it is no TOML, or has a value of no use here."""
     try:
         top = tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
@@ -67,7 +67,7 @@ def read_toml(source: str) -> dict[str, Any]:
 
 
 def _check_value(key: str, value: Any, depth: int = 0) -> None:
-    """Refuse dates, numbers that are not finite, and lists in lists without end."""
+    """Raise ``ConfigError`` for dates, numbers that are not finite, and values nested too deeply."""
     if depth > _DEEPEST:
         raise ConfigError(f"{key} is nested too deeply.")
     if isinstance(value, dict):
@@ -81,7 +81,7 @@ def _check_value(key: str, value: Any, depth: int = 0) -> None:
 
 
 def parse_suite(source: str) -> Suite:
-    """The suite that ``source`` describes."""
+    """The suite that the TOML text ``source`` describes.  Raises ``ConfigError``."""
     top = read_toml(source)
     _check("suite", top, SETTINGS, required=("problem", "workers", "rounds", "method"))
     _check_seeds(top.get("seeds", [0]))
@@ -147,13 +147,13 @@ def _entry(table: Any, down: str) -> Entry:
 
 
 def with_downlink(method: Method, values: str) -> Method:
-    """``method`` with a lossless broadcast, if it has one, in the format ``values``."""
+    """``method`` with its lossless broadcast rounded to ``values``; unchanged if it has none."""
     lossless = getattr(method, "down", None) == Sparse() and any(f.name == "down" for f in fields(method))
     return replace(method, down=Sparse(values)) if lossless else method  # type: ignore[call-arg]
 
 
 def _check(what: str, table: dict[str, Any], allowed: dict[str, Any], required: Iterable[str]) -> None:
-    """Refuse a table with a key that is unknown, missing, or of the wrong type."""
+    """Raise ``ConfigError`` if a key of the table is unknown, missing, or of the wrong type."""
     for key, value in table.items():
         if key not in allowed:
             raise unknown(f"key of a {what}", key, allowed)

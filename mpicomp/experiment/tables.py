@@ -19,10 +19,10 @@ HEADER = ("method", "step size", "|∇f|²", "rounds", "up/worker", "paper's", "
 
 
 def header(suite: Suite) -> list[str]:
-    """The columns.
+    """The names of the columns.
 
-    Passes over the samples, the total error and f are there where the suite's figure shows them; f is there
-    too where the suite has no target.
+    Epochs, the total error and f have a column if the suite's figure shows them; f also has one if the suite
+    has no target.
     """
     more = {
         "epochs": "epochs" in suite.x,
@@ -33,7 +33,7 @@ def header(suite: Suite) -> list[str]:
 
 
 def cells(line: Line, suite: Suite) -> list[str]:
-    """``line`` as text, below ``header``; what the seeds differ in has its quartiles behind it."""
+    """``line`` as texts, one for each column of ``header``; quartiles follow where the seeds differ."""
     gamma = "-" if line.gamma is None else f"{line.gamma:.3g}"
     if _multiple(line):
         gamma += f" ({line.step.removeprefix('theory*').replace('theory', '1')}×)"
@@ -67,13 +67,13 @@ def cells(line: Line, suite: Suite) -> list[str]:
 
 
 def _ended(line: Line, measure: str, form: str, target: bool) -> str:
-    """The median over the seeds of what was seen at the end."""
+    """The median over the seeds of the final ``measure``, with quartiles if there is no target."""
     spread = "" if target else _quartiles(line, measure, form.format)
     return form.format(getattr(line, measure)) + spread
 
 
 def _quartiles(line: Line, measure: str, show: Callable[[float], str]) -> str:
-    """`` [first .. third quartile]`` over the seeds, if they differ."""
+    """`` [first .. third quartile]`` of ``measure`` over the seeds; empty if they do not differ."""
     values = [float(getattr(end, measure)) for end in line.ends] if measure else []
     if len(set(values)) < 2:
         return ""
@@ -83,26 +83,26 @@ def _quartiles(line: Line, measure: str, show: Callable[[float], str]) -> str:
 
 
 def _multiple(line: Line) -> bool:
-    """Whether the step is shown as a multiple of the theory's."""
+    """Whether the step is shown as a multiple of the theory's step."""
     return line.gamma is not None and line.step.startswith("theory")
 
 
 def notes(lines: Sequence[Line], suite: Suite) -> list[str]:
-    """What a reader of the table has to know, a sentence each."""
+    """The sentences below the table: what its numbers mean, then the caveats."""
     seeds = len(suite.seeds)
     said = [f"Medians over {seeds} seeds; in brackets the quartiles." if seeds > 1 else "One seed."]
     if suite.target_grad_norm_sq is not None:
         target = f"|∇f|² ≤ {suite.target_grad_norm_sq:g}"
         said.append(
-            f"Costs are those of reaching {target}; > stands before what was spent where seeds miss it, and "
-            "(3 of 5) says how many reach it."
+            f"Costs are what reaching {target} took. Where a seed missed it, > stands before what was spent, "
+            "and (3 of 5) says how many seeds reached it."
         )
     else:
         said.append("f and |∇f|² are means over the last tenth of the rounds.")
     if any(map(_multiple, lines)):
         said.append("(8×) is 8 times the theory's step.")
-    said.append("Bytes are those sent, up + down by all workers together.")
-    said.append("The paper's count is of the uplink of a worker, at 32 bits a float and nothing for indices.")
+    said.append("Bytes are bytes sent; up + down is the sum over all workers.")
+    said.append("The paper's count is for the uplink of a worker: 32 bits a float, nothing for indices.")
     if once := {human_bytes(b): None for line in lines if (b := line.set_up_bytes_per_worker)}:
         said.append(f"Up includes what a worker of some methods sends once, to set up: {', '.join(once)}.")
     return [*said, *caveats(lines, suite)]
@@ -115,7 +115,7 @@ def markdown(lines: list[Line], suite: Suite) -> str:
 
 
 def markdown_table(head: list[str], rows: list[list[str]]) -> str:
-    """Lines of a table; all columns but the first are flush right."""
+    """A Markdown table; all columns but the first are flush right."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
