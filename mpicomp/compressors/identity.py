@@ -32,7 +32,7 @@ class Identity(Unbiased, Contractive):
         return d * WIDTH[self.values]
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """32 for each coordinate."""
+        """32 bits for each coordinate."""
         return 32 * d
 
     def omega(self, d: int, n: int) -> float:

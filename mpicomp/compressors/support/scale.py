@@ -1,4 +1,4 @@
-"""The norms that travel in front of quantised coordinates."""
+"""The coding of norms, which precede quantised coordinates in a message."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from mpicomp.kernels.definition.reductions import no_norm
 
 
 def check_scale_format(values: str) -> None:
-    """A norm is sent in single or double precision."""
+    """Raise ``ConfigError`` unless ``values`` is "f4" or "f8": norms are sent in these formats only."""
     check_choice("values", values, ("f4", "f8"))
 
 
 def encode_scale(scale: float, values: str) -> tuple[Bytes, float]:
-    """The bytes of ``scale`` rounded up to the wire format, and the number they stand for.
+    """The bytes of ``scale``, rounded up to the format ``values``, and the number that they encode.
 
-    Rounded up, so that no coordinate exceeds the norm that the receiver reads.  Raises ``DivergedError``
-    if it does not fit: the norm of a vector with an infinite entry or NaN never does.
+    Rounding up ensures that no coordinate exceeds the norm that the receiver reads.  Raises ``DivergedError``
+    if the norm is infinite, NaN or too large for the format.
     """
     if not scale <= float(np.finfo(values).max):
         raise norm_beyond(scale, values)
     wire = np.array([scale]).astype(f"<{values}")
-    if float(wire[0]) < scale:  # as doubles: numpy would round a bare float to float32 first
+    if float(wire[0]) < scale:  # compared as doubles: numpy would round ``scale`` to float32
         wire = np.nextafter(wire, wire.dtype.type(np.inf))
     return wire.view(np.uint8), float(wire[0])
 
@@ -40,9 +40,9 @@ def decode_scale(buf: Bytes, values: str) -> float:
 
 
 def encode_norms(blocks: list[Array], values: str) -> tuple[Bytes, Array]:
-    """The 2-norms of several vectors, as ``encode_scale`` codes each, and what they stand for, in float64.
+    """The 2-norms of several vectors, each coded by ``encode_scale``: all bytes, and the numbers in float64.
 
-    Raises ``DivergedError`` as that does.
+    Raises ``DivergedError`` as ``encode_scale`` does.
     """
     if kernels.on_device(blocks[0]):
         return kernels.of(blocks[0]).encode_norms(blocks, values)
@@ -51,7 +51,7 @@ def encode_norms(blocks: list[Array], values: str) -> tuple[Bytes, Array]:
 
 
 def decode_norms(buf: Bytes, count: int, values: str) -> Array:
-    """The ``count`` norms in ``buf``, float64.  Raises ``MessageError`` as ``decode_scale`` does."""
+    """The ``count`` norms in ``buf``, as float64.  Raises ``MessageError`` as ``decode_scale`` does."""
     norms = kernels.promoted(decode_values(buf, count, values))
     fit = (norms >= 0) & (norms < np.inf)
     if not fit.all():
