@@ -97,7 +97,7 @@ class Description:
 
 
 def describe(cls: type) -> Description:
-    """The name, parameters, purpose and paper of a class in one of the tables."""
+    """The description of a class: its name in the tables, its parameters, a summary and the paper."""
     parameters = {f.name: None if f.default is MISSING else _value_text(f.default) for f in _fields(cls)}
     # The first line on a method is its module's; the class's docstring starts with the algorithm.
     doc = sys.modules[cls.__module__].__doc__ if issubclass(cls, Method) else cls.__doc__

@@ -110,7 +110,7 @@ class Stream:
 
 
 def odds(p: Any) -> Any:
-    """p, a number or an array, rounded to what a coin can have: a multiple of 2^-32, positive if p is."""
+    """The probability of a coin nearest to p, a number or an array: a multiple of 2^-32, above 0 if p is."""
     return np.where(p > 0, np.maximum(np.rint(p * 2.0**32), 1.0), 0.0) / 2.0**32
 
 
@@ -150,7 +150,7 @@ class Key:
     message: str = ""
 
     def private(self, tag: str) -> Stream:
-        """A stream of this worker's own."""
+        """A stream of this worker alone, or of the server if ``worker`` is None."""
         return self._stream(SHARED - 1 if self.worker is None else self.worker, tag)
 
     def shared(self, tag: str) -> Stream:

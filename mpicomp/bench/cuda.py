@@ -1,4 +1,4 @@
-"""Compressing on a CUDA device, beside a device-to-device copy, CuPy's array functions and torch.
+"""The time of compressing on a CUDA device, beside that of a copy, of plain CuPy, and of torch.
 
 The benchmark times the calls of a run: a compressor's ``compress`` and ``decompress_add``.  A figure is the
 mean time of a call over consecutive calls on the current stream, measured between two events.  So it includes

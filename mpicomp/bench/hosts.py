@@ -133,7 +133,7 @@ class Hosts:
     def __enter__(self) -> Self:
         self._members: list[subprocess.Popen] = []  # processes that end with the lab
         rate = round(self.rate or 0)
-        burst = max(3028, rate // 8 // 2000)  # two frames, or what the link carries in half a millisecond
+        burst = max(3028, rate // 8 // 2000)  # half a millisecond of the link, at least two frames
         isolated = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         joint = "relay" if self.delay else "bridge"
         self._lab = subprocess.Popen(

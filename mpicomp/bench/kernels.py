@@ -92,7 +92,7 @@ def kernel_costs(d: int, dtype: str, repeats: int = 6) -> Iterator[dict[str, Any
 def _peers() -> Iterator[Case]:
     """torch's compressors, if torch is installed.  They come last: importing torch takes seconds."""
     if find_spec("torch"):
-        os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # pages as large as those numpy asks for
+        os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # pages as large as numpy's
         from mpicomp.bench.peers import PEERS
 
         yield from map(Case, PEERS)
@@ -110,7 +110,7 @@ def _cost(case: Case, vectors: list[Array], keys: Iterator[Key], repeats: int) -
     copy = fastest(lambda x: np.copyto(out[:copied], x), (parts * 2 * repeats)[: 8 * repeats])
     packing = zip(vectors * repeats, keys, strict=False)
     compress = fastest(lambda call: C.compress(*call), packing)
-    adding = _forgetful(list(zip(messages, own, strict=True)) * repeats)
+    adding = _clearing_draws(list(zip(messages, own, strict=True)) * repeats)
     add = fastest(lambda call: C.decompress_add(call[0], out, call[1], 1e-3), adding)
     return {
         "compressor": str(C),
@@ -128,7 +128,7 @@ def _cost(case: Case, vectors: list[Array], keys: Iterator[Key], repeats: int) -
     }
 
 
-def _forgetful(calls: list[tuple[Any, Key]]) -> Iterator[tuple[Any, Key]]:
+def _clearing_draws(calls: list[tuple[Any, Key]]) -> Iterator[tuple[Any, Key]]:
     """The items of ``calls``; the caches of draws are emptied before each."""
     for call in calls:
         clear_cached_draws()

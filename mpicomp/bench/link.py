@@ -59,7 +59,7 @@ class Timing:
     plain: str | None
     workers: int
     d: int
-    status: str  # "target" if it was reached, else what ended the run
+    status: str  # "target" if the runs reached it, else the status of a run that missed it
     rounds: int
     up_bytes: int
     down_bytes: int

@@ -52,7 +52,7 @@ class Peer:
 
 
 def _top(x: Any) -> Tensors:
-    """Positions, as 32-bit integers, and values of the largest 1 % in magnitude."""
+    """The largest 1 % of x in magnitude: their positions, as 32-bit integers, and their values."""
     kept = torch.topk(x.abs(), resolve_count(0.01, x.numel()), sorted=False).indices
     return kept.to(torch.int32), x[kept]
 

@@ -26,13 +26,13 @@ from mpicomp.runtime.run import Run, run
 from mpicomp.transports import connect
 from mpicomp.transports.launcher import launched_rank
 
-_WARMING = 3  # rounds of warm-up, in which kernels are loaded and connections made
-_EMPTY = 50  # empty rounds, for warm-up and again for timing
+_WARM_UP = 3  # rounds of warm-up, in which kernels are loaded and connections made
+_EMPTY_ROUNDS = 50  # empty rounds, for warm-up and again for timing
 
 
 def timed_run(method: Method, problem: Problem, **options: Any) -> Run:
     """``run(method, problem, **options)`` after a warm-up; ``KeyboardInterrupt`` if interrupted."""
-    run(method, problem, **options | {"rounds": _WARMING, "every": _WARMING})
+    run(method, problem, **options | {"rounds": _WARM_UP, "every": _WARM_UP})
     done = run(method, problem, **options)
     if done.status == "interrupted":
         raise KeyboardInterrupt
@@ -65,12 +65,12 @@ def empty_round(workers: int) -> float:
                 pass
         t.broadcast(byte if t.is_server else None)
 
-    for _ in range(_EMPTY):
+    for _ in range(_EMPTY_ROUNDS):
         step()
     started = perf_counter()
-    for _ in range(_EMPTY):
+    for _ in range(_EMPTY_ROUNDS):
         step()
-    seconds = (perf_counter() - started) / _EMPTY
+    seconds = (perf_counter() - started) / _EMPTY_ROUNDS
     t.close()
     return seconds
 

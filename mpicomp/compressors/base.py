@@ -75,7 +75,7 @@ class Compressor(ABC):
 
 
 class Unbiased(Compressor):
-    """E C(x) = x and E |C(x) - x|^2 <= omega |x|^2."""
+    """A compressor with E C(x) = x and E |C(x) - x|^2 <= omega |x|^2."""
 
     @abstractmethod
     def omega(self, d: int, n: int) -> float:
@@ -92,7 +92,7 @@ class Unbiased(Compressor):
 
 
 class Contractive(Compressor):
-    """E |C(x) - x|^2 <= (1 - alpha) |x|^2."""
+    """A compressor with E |C(x) - x|^2 <= (1 - alpha) |x|^2."""
 
     @abstractmethod
     def alpha(self, d: int, n: int) -> float:
@@ -100,7 +100,7 @@ class Contractive(Compressor):
 
 
 class Absolute(Compressor):
-    """|C(x) - x|^2 <= delta for all x."""
+    """A compressor with |C(x) - x|^2 <= delta for all x."""
 
     @abstractmethod
     def delta(self, d: int) -> float:
@@ -123,7 +123,10 @@ def check_whole(name: str, value: int) -> None:
 
 
 def resolve_count(k: int | float, d: int) -> int:
-    """The count that k stands for in dimension d (fractions are rounded, at least 1)."""
+    """The count that k stands for in dimension d: k, or max(1, round(k d)) for a fraction k.
+
+    Raises ``ConfigError`` if it exceeds d.
+    """
     count = k if isinstance(k, int) else max(1, round(k * d))
     if count > d:
         raise ConfigError(f"k={k} exceeds the dimension d={d}; allowed: 1 to {d}, or a fraction below 1.")

@@ -1,4 +1,4 @@
-"""The dense message: every coordinate, in the wire format of values."""
+"""The dense message: all coordinates, each in the same wire format."""
 
 from __future__ import annotations
 

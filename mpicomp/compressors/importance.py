@@ -102,7 +102,7 @@ def _probabilities(weights: Weights, k: int, d: int) -> Array:
 
 @lru_cache(maxsize=256)
 def _odds(weights: Weights, k: int, d: int) -> Array:
-    """The probabilities, rounded to those that coins can have; a gain is the inverse of the rounded one."""
+    """The probabilities rounded to multiples of 2^-32, as coins have them; gains are their inverses."""
     p: Array = odds(_probabilities(weights, k, d))
     p.setflags(write=False)
     return p

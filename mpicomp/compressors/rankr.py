@@ -86,7 +86,7 @@ class RankR(Contractive):
         return max(self.rows, columns), min(self.rows, columns)
 
     def _whole(self, d: int) -> bool:
-        """Whether x itself is sent."""
+        """Whether x itself is sent, in place of the factors."""
         return self.r * sum(self._sides(d)) >= d
 
 

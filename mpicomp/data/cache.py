@@ -58,7 +58,7 @@ def read_set(key: str, name: str) -> Dataset | None:
 
 
 def write_set(key: str, dataset: Dataset) -> None:
-    """Store a set under a key.  Raises ``OSError`` where the cache folder cannot be written."""
+    """Cache a data set under ``key``.  Raises ``OSError`` if the cache folder cannot be written."""
     X = dataset.X
     arrays = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "y": dataset.y}
     _write(key, arrays, {"shape": X.shape, "sha256": dataset.sha256})

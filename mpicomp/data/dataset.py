@@ -56,6 +56,6 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(m, d)."""
+        """(m, d): the numbers of rows and of features."""
         m, d = self.X.shape
         return m, d

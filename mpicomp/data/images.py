@@ -40,7 +40,7 @@ class Images:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(m, p)."""
+        """(m, p): the numbers of images and of pixels in an image."""
         m, p = self.pixels.shape
         return m, p
 

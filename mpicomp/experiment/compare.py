@@ -109,7 +109,7 @@ def compare_all(
 
 @contextmanager
 def _control(suite: Suite, dedicated: bool) -> Iterator[Transport]:
-    """A transport by which the server tells the other ranks what it finds on the disk.
+    """A transport by which the server shares with the other ranks the state of the folder.
 
     It is closed at the end, and after an error that all ranks raise.  Any other error aborts the job.
     """

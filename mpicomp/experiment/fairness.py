@@ -16,14 +16,14 @@ from mpicomp.experiment.lines import End, Line
 from mpicomp.experiment.suite import Suite
 from mpicomp.runtime.schedule import gap
 
-LEVEL = 0.05
-COARSE = 0.05  # largest accepted relative error of costs, due to the rounds between observations
-ELSEWHERE = 0.1  # accepted excess of f at the target, as a fraction of f(x⁰) - (least f at a target)
+LEVEL = 0.05  # of the test
+COST_ERROR = 0.05  # largest accepted relative error of costs, due to the rounds between observations
+EXCESS = 0.1  # accepted excess of f at the target, as a fraction of f(x⁰) - (least f at a target)
 
 
 def caveats(lines: Sequence[Line], suite: Suite) -> list[str]:
     """The sentences to print below the suite's table; none where nothing needs saying."""
-    checks = (_missing, _rose, _elsewhere, _precision, _budgets, _edges, _observation, _unresolved)
+    checks = (_missing, _rose, _far_from_least_f, _precision, _budgets, _edges, _observation, _unresolved)
     return [sentence for check in checks for sentence in check(lines, suite)]
 
 
@@ -87,13 +87,13 @@ def _rose(lines: Sequence[Line], suite: Suite) -> list[str]:
     return [f"f ended above f(x⁰) with some seed of {_names(rose)}."] if rose else []
 
 
-def _elsewhere(lines: Sequence[Line], suite: Suite) -> list[str]:
-    """A gradient is small at a stationary point, and also where a loss that saturates is flat."""
+def _far_from_least_f(lines: Sequence[Line], suite: Suite) -> list[str]:
+    """Methods that met the target far above the least f: a saturating loss is flat there too."""
     at = {line.label: line.f for line in lines if line.f is not None and line.reached}
     if suite.target_grad_norm_sq is None or not at:
         return []
     least, start = min(at.values()), max(end.start_f for line in lines for end in line.ends)
-    far = [label for label, f in at.items() if f - least > ELSEWHERE * (start - least)]
+    far = [label for label, f in at.items() if f - least > EXCESS * (start - least)]
     where = ", ".join(f"{label} at f = {at[label]:.4g}" for label in far)
     return [f"The target was reached far from the least f, {least:.4g}: {where}."] if far else []
 
@@ -133,7 +133,7 @@ def _observation(lines: Sequence[Line], suite: Suite) -> list[str]:
         for line in lines
         if line.rounds and line.reached == line.finished
     }
-    coarse = [label for label, off in share.items() if off > COARSE]
+    coarse = [label for label, off in share.items() if off > COST_ERROR]
     if not coarse:
         return []
     return [

@@ -28,7 +28,7 @@ _BYTES = {"up", "both"}
 VERTICAL: dict[str, tuple[str, Value]] = {
     "gradient": (r"$\|\nabla f(x)\|^2$", lambda row: row.grad_norm_sq),
     "f": ("$f(x)$", lambda row: row.f),
-    "error": (r"total error $\sum_k\,\|e^k\|^2$", lambda row: row.error or np.nan),  # 0 before round 0
+    "error": (r"total error $\sum_k\,\|e^k\|^2$", lambda row: row.error or np.nan),  # 0 at the start
 }
 
 

@@ -146,7 +146,10 @@ class FiniteSum(Objective):
 
 
 class Problem(ABC):
-    """A frozen dataclass whose fields are its configuration; ``eval(repr(p)) == p``."""
+    """An objective f = (1/n) sum_i f_i for any n: a frozen dataclass whose fields are its configuration.
+
+    ``eval(repr(p)) == p``.
+    """
 
     @abstractmethod
     def dimension(self) -> int:

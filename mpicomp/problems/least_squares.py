@@ -52,7 +52,7 @@ def _exact(data: Dataset, split: str, n: int, lam: float) -> dict[str, float]:
     """
     m, d = data.X.shape
     with one_thread():
-        weights = np.empty(m)  # of row j in G
+        weights = np.empty(m)  # weights[j]: of row j in G
         grams = []
         for i in range(n):
             rows = rows_of(i, n, data.y, split)

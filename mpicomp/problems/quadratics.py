@@ -130,7 +130,7 @@ def _normals(seed: int, n: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Tridiagonal(Objective):
-    """x'Ax/2 - b x_1 with A = q tridiag(-1, 2, -1) + c I, in a few passes over x and no matrix."""
+    """The f_i of ``Quadratics``: x'Ax/2 - b x_1 with A = q tridiag(-1, 2, -1) + c I, without a matrix."""
 
     q: float
     c: float
@@ -154,7 +154,7 @@ class Tridiagonal(Objective):
             return A if values[0] >= 0 else V * np.abs(values) @ V.T
 
     def _times(self, x: Array) -> Array:
-        """A x."""
+        """A x, in a few passes over x."""
         out = x * (2 * self.q + self.c)
         scaled = x * self.q
         out[1:] -= scaled[:-1]

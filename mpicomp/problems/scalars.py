@@ -19,7 +19,10 @@ def expit(t: Array) -> Array:
 
 @dataclass(frozen=True)
 class Scalar:
-    """phi, applied elementwise: ``value`` phi, ``slope`` phi', and ``curvature`` >= sup |phi''|."""
+    """A function phi of one variable: phi and phi', applied elementwise, and a bound on |phi''|.
+
+    ``value`` is phi, ``slope`` is phi', ``curvature`` >= sup |phi''|.
+    """
 
     value: Callable[[Array], Array]
     slope: Callable[[Array], Array]

@@ -50,8 +50,8 @@ def _spectrum(data: Dataset, split: str, n: int) -> Spectrum:
             "double precision. Scale the features, to at most 1 say."
         )
     with one_thread():
-        weights = np.empty(len(data.y))  # of row j in (1/n) sum_i G_i
-        tops = np.empty(len(data.y))  # s_i of the worker that owns row j
+        weights = np.empty(len(data.y))  # weights[j]: of row j in (1/n) sum_i G_i
+        tops = np.empty(len(data.y))  # tops[j]: s_i of the worker that owns row j
         workers = []
         for i in range(n):
             rows = rows_of(i, n, data.y, split)
