@@ -20,8 +20,8 @@ import scipy
 from numpy.typing import NDArray
 
 from mpicomp import kernels
-from mpicomp.kernels.definition.permutation import SMALL, Indices
-from mpicomp.kernels.definition.philox import StreamName, Words
+from mpicomp.base.arrays import Indices, StreamName, Words
+from mpicomp.kernels.definition.permutation import SMALL
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,6 +38,7 @@ def cached_draw(maxsize: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
     def keeping(draw: Callable[P, T]) -> Callable[P, T]:
         cached: Any = lru_cache(maxsize)(draw)
         _kept.append(cached.cache_clear)
+        kernels.clear_with_device(cached.cache_clear)  # the draws may lie there
         return cached
 
     return keeping
@@ -63,7 +64,7 @@ class Stream:
 
     def words(self, count: int, start: int = 0) -> Words:
         """Words number ``start``, .., ``start + count - 1``, 32 bits each."""
-        return kernels.sized(count).words(self.name, start, count)
+        return kernels.backend_for_length(count).words(self.name, start, count)
 
     def uniform(self, count: int) -> NDArray[np.float64]:
         """``count`` numbers in the open interval (0, 1), made of 52 random bits each."""
@@ -88,7 +89,7 @@ class Stream:
         """pi(start), .., pi(stop-1) for a uniformly random permutation pi of {0, .., d-1}."""
         if d <= SMALL:
             return _whole_permutation(self, d)[start:stop]
-        return kernels.sized(d).permute(self.name, d, start, stop)
+        return kernels.backend_for_length(d).permute(self.name, d, start, stop)
 
     def positions(self, d: int, start: int, stop: int) -> Any:
         """``permutation`` on the run's device, or in host memory if the run uses none; read-only."""
@@ -129,7 +130,7 @@ def _coin(stream: Stream, p: float) -> bool:
 @cached_draw(64)
 def _whole_permutation(stream: Stream, d: int) -> Indices:
     """A small permutation in full, cached because sender, receiver and PermK's workers need it in turn."""
-    pi = kernels.sized(d).permute(stream.name, d, 0, d)
+    pi = kernels.backend_for_length(d).permute(stream.name, d, 0, d)
     pi.setflags(write=False)
     return pi
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError, MessageError
-from mpicomp.codecs.parts import join
 from mpicomp.codecs.varint import read_varint, varint
+from mpicomp.kernels import join
 
 R = TypeVar("R")
 

@@ -42,16 +42,16 @@ def _numpy_for_short_vectors():
 def cuda(request, tmp_path_factory):
     """The CUDA kernels on a CPU that plays the device, and on a GPU where there is one."""
     from mpicomp.base.errors import ConfigError
-    from mpicomp.kernels.cuda import Kernels
+    from mpicomp.kernels.cuda import Cuda
     from mpicomp.kernels.cuda.gpu import Gpu
     from tests.support.cuda_host import COMPILER, Host, build
 
     if request.param == "host":
         if COMPILER is None:
             pytest.skip("no C++ compiler")
-        return Kernels(Host(build(COMPILER, tmp_path_factory.mktemp("cuda"))))
+        return Cuda(Host(build(COMPILER, tmp_path_factory.mktemp("cuda"))))
     try:
-        return Kernels(Gpu())
+        return Cuda(Gpu())
     except ConfigError as error:
         pytest.skip(str(error))
 

@@ -12,7 +12,8 @@ PACKAGE = Path(__file__).parent.parent / "mpicomp"
 # From the bottom up.  A module may import from its own line and from lines below it.
 LAYERS = [
     ["version", "base"],
-    ["kernels", "codecs"],
+    ["kernels"],
+    ["codecs"],
     ["keys", "messages"],
     ["compressors", "data", "problems"],
     ["methods"],

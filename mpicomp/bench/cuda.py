@@ -37,7 +37,7 @@ from mpicomp.compressors import (
     VaryingSteps,
 )
 from mpicomp.compressors.base import Compressor
-from mpicomp.kernels.cuda import Kernels
+from mpicomp.kernels.cuda import Cuda
 from mpicomp.kernels.cuda.gpu import Gpu
 from mpicomp.keys import Key, clear_cached_draws
 
@@ -57,7 +57,7 @@ def device_kernels(sizes: tuple[int, ...] = SIZES, repeats: int = 15) -> Iterato
     median), ``fraction``, ``gigabytes_per_second`` and ``copy_seconds``.  Raises ``ConfigError`` if CuPy or a
     device is missing.
     """
-    device = Kernels(Gpu())
+    device = Cuda(Gpu())
     for d in sizes:
         vectors = [_normal(device.xp, d, seed) for seed in (1, 2)]
         for calls in (_compress, _add, _plain, _torch):
@@ -100,7 +100,7 @@ def machine() -> dict[str, str]:
     return found
 
 
-def _compress(K: Kernels, x: list[Any]) -> Iterator[Named]:
+def _compress(K: Cuda, x: list[Any]) -> Iterator[Named]:
     """The calls of ``compress``, and of the selection in TopK; each as ``Named``."""
     d = x[0].size
     target = K.xp.empty_like(x[0])
@@ -110,7 +110,7 @@ def _compress(K: Kernels, x: list[Any]) -> Iterator[Named]:
     yield "TopK 1%: indices", 8 * d + 8 * (d // 100), lambda i: K.top_k(x[i], d // 100)
 
 
-def _add(K: Kernels, x: list[Any]) -> Iterator[Named]:
+def _add(K: Cuda, x: list[Any]) -> Iterator[Named]:
     """The calls of ``decompress_add``, each as ``Named``."""
     d = x[0].size
     outs = [K.xp.zeros_like(v) for v in x]
@@ -156,7 +156,7 @@ def _adding(C: Compressor, message: Any, outs: list[Any], key: Key) -> Call:
     return call
 
 
-def _plain(K: Kernels, x: list[Any]) -> Iterator[Named]:
+def _plain(K: Cuda, x: list[Any]) -> Iterator[Named]:
     """Some of the compressors in CuPy's array functions and random numbers, written plainly."""
     xp, d = K.xp, x[0].size
     k = d // 100
@@ -188,7 +188,7 @@ def _plain(K: Kernels, x: list[Any]) -> Iterator[Named]:
         yield "plain CuPy, TopK 1%: indices", 8 * d + 8 * k, lambda i: top(x[i])
 
 
-def _torch(K: Kernels, x: list[Any]) -> Iterator[Named]:
+def _torch(K: Cuda, x: list[Any]) -> Iterator[Named]:
     """torch's selection of the largest entries, on the default stream, which CuPy and torch share."""
     if find_spec("torch") is None:
         return

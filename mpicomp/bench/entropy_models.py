@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from mpicomp.base.bits import Bytes
 from mpicomp.codecs import gaps
 from mpicomp.codecs.entropy import bits, encode_model, entropy, fit, smoothed
-from mpicomp.codecs.indices import decode_indices, index_nbytes
+from mpicomp.codecs.indices import decode_indices
 from mpicomp.compressors import Dithering, Natural, Shrunk, TopK
 from mpicomp.compressors.support.quantizer import Quantizer
+from mpicomp.kernels.index_layouts import index_nbytes
 from mpicomp.methods import DIANA, EF21
 from mpicomp.problems import MLP
 from mpicomp.problems.mlp import layers

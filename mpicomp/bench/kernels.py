@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.formats import WIDTH
 from mpicomp.bench.plain import plain
 from mpicomp.bench.stopwatch import fastest
-from mpicomp.codecs.values import WIDTH
 from mpicomp.compressors import (
     Dithering,
     HardThreshold,

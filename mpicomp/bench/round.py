@@ -14,7 +14,7 @@ from mpi4py import MPI
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
-from mpicomp.codecs.values import WIDTH
+from mpicomp.base.formats import WIDTH
 from mpicomp.compressors import RandK, Sparse
 from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key

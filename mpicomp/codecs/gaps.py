@@ -10,10 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Indices, Widths
 from mpicomp.base.errors import MessageError
 from mpicomp.codecs.entropy import Symbols
-from mpicomp.kernels.definition.permutation import Indices
-from mpicomp.kernels.definition.widths import Widths
 
 ALPHABET = 256  # more than any gap below 2^63 needs
 _EXACT, _FIRST_OCTAVE = 16, 4

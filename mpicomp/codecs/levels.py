@@ -14,15 +14,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Indices, Symbols, Widths
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MessageError
 from mpicomp.codecs.count import count_nbytes, decode_count, encode_count
-from mpicomp.codecs.indices import decode_indices, encode_indices, index_nbytes
-from mpicomp.codecs.parts import join
+from mpicomp.codecs.indices import decode_indices, encode_indices
 from mpicomp.codecs.widths import pack_widths, unpack_widths, widths_nbytes
-from mpicomp.kernels.definition.permutation import Indices
-from mpicomp.kernels.definition.steps import Symbols
-from mpicomp.kernels.definition.widths import Widths
+from mpicomp.kernels import join
+from mpicomp.kernels.index_layouts import index_nbytes
 
 CODES = ("fixed", "sparse")
 MOST = 2**15 - 1  # symbols are below 2^16

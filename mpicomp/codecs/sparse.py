@@ -14,11 +14,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Indices
 from mpicomp.base.bits import Bytes
+from mpicomp.base.formats import WIDTH
 from mpicomp.codecs.count import count_nbytes, decode_count, encode_count
-from mpicomp.codecs.indices import Indices, decode_indices, encode_indices, index_nbytes
-from mpicomp.codecs.parts import join
-from mpicomp.codecs.values import WIDTH, decode_values, encode_values
+from mpicomp.codecs.indices import decode_indices, encode_indices
+from mpicomp.codecs.values import decode_values, encode_values
+from mpicomp.kernels import join
+from mpicomp.kernels.index_layouts import index_nbytes
 
 
 def sparse_nbytes(d: int, k: int, values: str) -> int:

@@ -1,4 +1,4 @@
-"""Real numbers on the wire: IEEE double, single and half precision, and bfloat16, little-endian."""
+"""Real numbers on the wire, little-endian, in a format of ``base.formats``."""
 
 from __future__ import annotations
 
@@ -6,16 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp import kernels
-from mpicomp.base.bits import Bytes, expect_length
-from mpicomp.base.errors import DivergedError, not_finite, unknown
-
-WIDTH = {"f8": 8, "f4": 4, "f2": 2, "bf16": 2}  # bytes a value
-
-
-def check_format(values: str) -> None:
-    """Raise ``ConfigError`` unless ``values`` names a format."""
-    if not isinstance(values, str) or values not in WIDTH:
-        raise unknown("value format", str(values), WIDTH)
+from mpicomp.base.bits import Bytes
 
 
 def encode_values(x: NDArray[np.floating], values: str) -> Bytes:
@@ -23,17 +14,7 @@ def encode_values(x: NDArray[np.floating], values: str) -> Bytes:
 
     Raises ``DivergedError`` where a value is not finite, or overflows.
     """
-    if kernels.on_device(x):
-        return kernels.of(x).encode_values(x, values)
-    wire, finite = kernels.of(x).to_wire(x, values)
-    if not finite:
-        if not np.isfinite(x).all():
-            raise not_finite()
-        raise DivergedError(
-            f"a value of magnitude {np.abs(x).max():.3g} does not fit the wire format {values!r} "
-            f"(allowed: {', '.join(WIDTH)})."
-        )
-    return wire
+    return kernels.backend_for(x).encode_values(x, values)
 
 
 def decode_values(buf: Bytes, count: int, values: str) -> NDArray[np.floating]:
@@ -41,10 +22,7 @@ def decode_values(buf: Bytes, count: int, values: str) -> NDArray[np.floating]:
 
     Raises ``MessageError`` on a wrong length.
     """
-    if kernels.on_device(buf):
-        return kernels.of(buf).decode_values(buf, count, values)
-    _expect(buf, count, values)
-    return kernels.sized(count).from_wire(buf, values)
+    return kernels.backend_for_length(count, buf).decode_values(buf, count, values)
 
 
 def add_values(buf: Bytes, out: NDArray[np.floating], values: str, scale: float) -> None:
@@ -52,9 +30,4 @@ def add_values(buf: Bytes, out: NDArray[np.floating], values: str, scale: float)
 
     Raises ``MessageError``, and adds nothing, on a wrong length.
     """
-    _expect(buf, out.size, values)
-    kernels.of(out).wire_add(buf, out, values, scale)
-
-
-def _expect(buf: Bytes, count: int, values: str) -> None:
-    expect_length(buf, count * WIDTH[values], f"{count} values of format {values!r}")
+    kernels.backend_for(out).add_values(buf, out, values, scale)

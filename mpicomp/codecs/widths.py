@@ -6,19 +6,17 @@ first, as in ``bits``, whose layout this is where all widths are the same.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Widths
 from mpicomp.base.bits import Bytes, expect_length
-from mpicomp.kernels.definition.widths import Widths
 
 
 def pack_widths(symbols: NDArray[np.unsignedinteger], widths: Widths, nbytes: int) -> Bytes:
     """Pack symbol i, uint16 or uint64 and below 2^widths[i], into ``nbytes``, those of ``widths``."""
-    return _on(widths).pack_widths(symbols, widths, nbytes)
+    return kernels.backend_for_length(widths.size, widths).pack_widths(symbols, widths, nbytes)
 
 
 def unpack_widths(
@@ -26,13 +24,9 @@ def unpack_widths(
 ) -> NDArray[np.unsignedinteger]:
     """The symbols in ``buf``.  Raises ``MessageError`` if the length is not theirs."""
     expect_length(buf, nbytes, "packed symbols")
-    return _on(widths).unpack_widths(buf, widths, dtype)
+    return kernels.backend_for_length(widths.size, widths).unpack_widths(buf, widths, dtype)
 
 
 def widths_nbytes(widths: Widths) -> int:
     """Bytes that symbols of these widths take."""
     return -(-int(widths.sum()) // 8)
-
-
-def _on(widths: Widths) -> Any:
-    return kernels.of(widths) if kernels.on_device(widths) else kernels.sized(widths.size)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from mpicomp import kernels
-from mpicomp.codecs.values import WIDTH, check_format
+from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.compressors.base import check_probability
 from mpicomp.compressors.support.sparsifier import Sparsifier, Support
 from mpicomp.keys import Key, Stream, cached_draw, odds
@@ -27,7 +26,7 @@ class Bernoulli(Sparsifier):
         check_format(self.values)
 
     def support(self, d: int, key: Key) -> Support:
-        return _kept(key.private("bernoulli"), d, _odds(self.q), kernels.device())
+        return _kept(key.private("bernoulli"), d, _odds(self.q))
 
     def gain(self, d: int, key: Key) -> float:
         return 1 / _odds(self.q)
@@ -92,6 +91,6 @@ def _odds(q: float) -> float:
 
 
 @cached_draw(4)
-def _kept(stream: Stream, d: int, q: float, device: Any) -> Support:
+def _kept(stream: Stream, d: int, q: float) -> Support:
     """The support; cached because a sender and a receiver in one process both need it."""
     return (stream.heads(d, q),)

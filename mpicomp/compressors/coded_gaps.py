@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Indices
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.codecs import gaps
@@ -21,12 +22,13 @@ from mpicomp.codecs.entropy import (
     model_of,
     smoothed,
 )
-from mpicomp.codecs.indices import Indices, decode_indices, encode_indices, index_nbytes
+from mpicomp.codecs.indices import decode_indices, encode_indices
 from mpicomp.codecs.varint import read_varint, varint
 from mpicomp.codecs.widths import pack_widths, unpack_widths, widths_nbytes
 from mpicomp.compressors.base import Array, Contractive, resolve_count
 from mpicomp.compressors.quantized import QuantizedTopK
 from mpicomp.compressors.topk import TopK
+from mpicomp.kernels.index_layouts import index_nbytes
 from mpicomp.keys import Key
 
 

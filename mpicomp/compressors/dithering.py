@@ -10,10 +10,10 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length, pack_trits, unpack_trits
 from mpicomp.base.errors import ConfigError
-from mpicomp.codecs.values import WIDTH
+from mpicomp.base.formats import WIDTH
 from mpicomp.compressors.base import Array, check_choice
 from mpicomp.compressors.support.quantizer import Leveled, Quantizer, Symbols
-from mpicomp.compressors.support.scale import check_scale_format, decode_scale, encode_scale
+from mpicomp.compressors.support.scale import check_scale_format
 from mpicomp.compressors.support.variances import of_cube, of_sphere
 from mpicomp.keys import Key
 
@@ -43,19 +43,12 @@ class Dithering(Leveled):
         check_scale_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        on, stream = kernels.of(x), key.private("dithering").name
-        if kernels.on_device(x):
-            return on.dither(x, self.s, self.p, self.values, stream)
-        header, scale = encode_scale(on.norm(x, self.p), self.values)
-        return np.concatenate([header, on.dither_pack(x, scale, self.s, self.width, stream)])
+        stream = key.private("dithering").name
+        return kernels.backend_for(x).dither(x, self.s, self.p, self.values, stream)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), self)
-        on, split = kernels.of(out), WIDTH[self.values]
-        if kernels.on_device(out):
-            return on.add_dither(buf, out, self.s, self.values, scale)
-        step = decode_scale(buf[:split], self.values) / self.s * scale
-        on.dither_add(buf[split:], out, self.s, self.width, step)
+        kernels.backend_for(out).add_dither(buf, out, self.s, self.values, scale)
 
     def omega(self, d: int, n: int) -> float:
         return of_sphere(d, self.s) if self.p == "2" else of_cube(d, 1 / self.s)
@@ -77,18 +70,11 @@ class Ternary(Quantizer):
         check_scale_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        on, stream = kernels.of(x), key.private("ternary").name
-        if kernels.on_device(x):
-            return on.ternary(x, self.values, stream)
-        header, scale = encode_scale(on.norm(x, "inf"), self.values)
-        return np.concatenate([header, on.ternary_pack(x, scale, stream)])
+        return kernels.backend_for(x).ternary(x, self.values, key.private("ternary").name)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), self)
-        on, split = kernels.of(out), WIDTH[self.values]
-        if kernels.on_device(out):
-            return on.add_ternary(buf, out, self.values, scale)
-        on.ternary_add(buf[split:], out, decode_scale(buf[:split], self.values) * scale)
+        kernels.backend_for(out).add_ternary(buf, out, self.values, scale)
 
     @property
     def head(self) -> int:

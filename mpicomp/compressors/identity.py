@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mpicomp.base.bits import Bytes
-from mpicomp.codecs.values import WIDTH, add_values, check_format, encode_values
+from mpicomp.base.formats import WIDTH, check_format
+from mpicomp.codecs.values import add_values, encode_values
 from mpicomp.compressors.base import Array, Contractive, Unbiased
 from mpicomp.keys import Key
 

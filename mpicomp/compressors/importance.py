@@ -11,7 +11,8 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
-from mpicomp.codecs.values import WIDTH, check_format, decode_values, encode_values
+from mpicomp.base.formats import WIDTH, check_format
+from mpicomp.codecs.values import decode_values, encode_values
 from mpicomp.compressors.base import Array, check_count, resolve_count
 from mpicomp.compressors.support.sparsifier import gather, scatter_add
 from mpicomp.compressors.support.weighted import Weighted, Weights, checked_weights, weights_in
@@ -69,8 +70,7 @@ class Importance(Weighted):
 
     def _odds(self, d: int) -> Array:
         """The coins' probabilities, shape (d,), on the run's device."""
-        make = _odds if kernels.device() is None else _placed
-        return make(self.weights, resolve_count(self.k, d), d)
+        return _odds_in_use(self.weights, resolve_count(self.k, d), d)
 
     def _probabilities(self, d: int) -> Array:
         return _probabilities(self.weights, resolve_count(self.k, d), d)
@@ -109,6 +109,6 @@ def _odds(weights: Weights, k: int, d: int) -> Array:
 
 
 @kernels.placed
-def _placed(weights: Weights, k: int, d: int) -> Array:
+def _odds_in_use(weights: Weights, k: int, d: int) -> Array:
     """``_odds`` on the run's device."""
     return kernels.put(_odds(weights, k, d))

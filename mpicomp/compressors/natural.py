@@ -10,15 +10,13 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length, pack, packed_nbytes, unpack
-from mpicomp.codecs.values import WIDTH
+from mpicomp.base.formats import EXPONENT_BITS
 from mpicomp.compressors.base import Array, check_choice
 from mpicomp.compressors.dithering import check_levels
 from mpicomp.compressors.support.quantizer import Leveled, Quantizer, Symbols
-from mpicomp.compressors.support.scale import check_scale_format, decode_scale, encode_scale
+from mpicomp.compressors.support.scale import check_scale_format
 from mpicomp.compressors.support.variances import of_cube
 from mpicomp.keys import Key
-
-_EXPONENT_BITS = {"f4": 8, "f8": 11}
 
 
 @dataclass(frozen=True)
@@ -39,15 +37,14 @@ class Natural(Quantizer):
     values: str = "f4"
 
     def __post_init__(self) -> None:
-        check_choice("values", self.values, tuple(_EXPONENT_BITS))
+        check_choice("values", self.values, tuple(EXPONENT_BITS))
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        name = key.private("natural").name
-        return kernels.of(x).natural_pack(x, self._bias, _EXPONENT_BITS[self.values], name)
+        return kernels.backend_for(x).natural(x, self.values, key.private("natural").name)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), self)
-        kernels.of(out).natural_add(buf, out, self._bias, _EXPONENT_BITS[self.values], scale)
+        kernels.backend_for(out).add_natural(buf, out, self.values, scale)
 
     @property
     def head(self) -> int:
@@ -55,28 +52,24 @@ class Natural(Quantizer):
 
     @property
     def alphabet(self) -> int:
-        return 2 ** (1 + _EXPONENT_BITS[self.values])
+        return 2 ** (1 + EXPONENT_BITS[self.values])
 
     def symbols(self, buf: Bytes, d: int) -> Symbols:
         """The symbols: twice the exponent's code, plus the sign bit."""
         split = packed_nbytes(d, 1)
-        codes = unpack(buf[split:], d, _EXPONENT_BITS[self.values]).astype(np.int32)
+        codes = unpack(buf[split:], d, EXPONENT_BITS[self.values]).astype(np.int32)
         return 2 * codes + np.unpackbits(buf[:split], count=d, bitorder="little")
 
     def message(self, head: Bytes, symbols: Symbols) -> Bytes:
-        codes = pack((symbols >> 1).astype(np.uint64), _EXPONENT_BITS[self.values])
+        codes = pack((symbols >> 1).astype(np.uint64), EXPONENT_BITS[self.values])
         return np.concatenate([np.packbits(symbols & 1, bitorder="little"), codes])
 
-    @property
-    def _bias(self) -> int:
-        return 2 ** (_EXPONENT_BITS[self.values] - 1) - 1
-
     def nbytes(self, d: int) -> int:
-        return packed_nbytes(d, 1) + packed_nbytes(d, _EXPONENT_BITS[self.values])
+        return packed_nbytes(d, 1) + packed_nbytes(d, EXPONENT_BITS[self.values])
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
         """1 bit for each sign and 8 (f4) or 11 (f8) for each exponent."""
-        return d * (1 + _EXPONENT_BITS[self.values])
+        return d * (1 + EXPONENT_BITS[self.values])
 
     def omega(self, d: int, n: int) -> float:
         return 1 / 8
@@ -112,19 +105,12 @@ class NaturalDithering(Leveled):
         check_scale_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        on, stream = kernels.of(x), key.private("natural_dithering").name
-        if kernels.on_device(x):
-            return on.natural_dither(x, self.s, self.p, self.values, stream)
-        header, scale = encode_scale(on.norm(x, self.p), self.values)
-        return np.concatenate([header, on.natural_dither_pack(x, scale, self.s, self.width, stream)])
+        stream = key.private("natural_dithering").name
+        return kernels.backend_for(x).natural_dither(x, self.s, self.p, self.values, stream)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), self)
-        on, split = kernels.of(out), WIDTH[self.values]
-        if kernels.on_device(out):
-            return on.add_natural_dither(buf, out, self.s, self.values, scale)
-        step = decode_scale(buf[:split], self.values) * scale
-        on.natural_dither_add(buf[split:], out, self.s, self.width, step)
+        kernels.backend_for(out).add_natural_dither(buf, out, self.s, self.values, scale)
 
     def omega(self, d: int, n: int) -> float:
         lowest = 2.0 ** (1 - self.s)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.codecs.values import WIDTH, check_format
+from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.compressors.base import check_choice
 from mpicomp.compressors.support.sparsifier import Sparsifier, Support, window
 from mpicomp.keys import Key

@@ -10,12 +10,13 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.base.errors import ConfigError
-from mpicomp.codecs.indices import decode_indices, encode_indices, index_nbytes
-from mpicomp.codecs.parts import join
+from mpicomp.codecs.indices import decode_indices, encode_indices
 from mpicomp.compressors.base import Array, Contractive, Unbiased, check_count, resolve_count
 from mpicomp.compressors.importance import Importance
 from mpicomp.compressors.support.sparsifier import Sparsifier, gather, scatter_add, size
 from mpicomp.compressors.support.weighted import Weighted
+from mpicomp.kernels import join
+from mpicomp.kernels.index_layouts import index_nbytes
 from mpicomp.keys import Key
 
 
@@ -95,7 +96,7 @@ class QuantizedTopK(Contractive):
         check_quantizer(self.Q)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        kept = kernels.of(x).top_k(x, resolve_count(self.k, x.size))
+        kept = kernels.backend_for(x).top_k(x, resolve_count(self.k, x.size))
         return join(encode_indices(kept, x.size), self.Q.compress(gather(x, (kept,)), key.named("quantized")))
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from mpicomp import kernels
-from mpicomp.codecs.values import WIDTH, check_format
+from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.compressors.base import check_choice, check_count, resolve_count
 from mpicomp.compressors.support.sparsifier import Sparsifier, Support, window
 from mpicomp.keys import Key, Stream, cached_draw
@@ -42,7 +41,7 @@ class RandK(Sparsifier):
             return (slice(0, d),)
         if self.layout == "block":
             return window(stream.below(d), k, d)
-        return _uniform(stream, d, k, kernels.device())
+        return _uniform(stream, d, k)
 
     def gain(self, d: int, key: Key) -> float:
         return d / resolve_count(self.k, d)
@@ -62,6 +61,6 @@ class RandK(Sparsifier):
 
 
 @cached_draw(4)
-def _uniform(stream: Stream, d: int, k: int, device: Any) -> Support:
+def _uniform(stream: Stream, d: int, k: int) -> Support:
     """The support; cached because a sender and a receiver in one process both need it."""
     return (stream.positions(d, 0, k),)

@@ -10,7 +10,8 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.base.errors import ConfigError, DivergedError, not_finite
-from mpicomp.codecs.values import WIDTH, check_format, decode_values, encode_values
+from mpicomp.base.formats import WIDTH, check_format
+from mpicomp.codecs.values import decode_values, encode_values
 from mpicomp.compressors.base import Array, Contractive, check_whole
 from mpicomp.kernels.definition.lowrank import orthonormal, outer, scaled, times
 from mpicomp.keys import Key

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
-from mpicomp.codecs.values import WIDTH
+from mpicomp.base.formats import WIDTH
 from mpicomp.compressors.base import Array, Contractive
-from mpicomp.compressors.support.scale import check_scale_format, decode_scale, encode_scale
+from mpicomp.compressors.support.scale import check_scale_format
 from mpicomp.keys import Key
 
 
@@ -35,18 +33,11 @@ class Sign(Contractive):
         check_scale_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        if kernels.on_device(x):
-            return kernels.of(x).sign(x, self.values)
-        mean, bits = kernels.of(x).sign_pack(x)
-        header, _ = encode_scale(mean, self.values)
-        return np.concatenate([header, bits])
+        return kernels.backend_for(x).sign(x, self.values)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), self)
-        on, split = kernels.of(out), WIDTH[self.values]
-        if kernels.on_device(out):
-            return on.add_sign(buf, out, self.values, scale)
-        on.sign_add(buf[split:], out, decode_scale(buf[:split], self.values) * scale)
+        kernels.backend_for(out).add_sign(buf, out, self.values, scale)
 
     def nbytes(self, d: int) -> int:
         return WIDTH[self.values] + packed_nbytes(d, 1)

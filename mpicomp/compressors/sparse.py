@@ -10,12 +10,13 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MessageError
+from mpicomp.base.formats import WIDTH
 from mpicomp.codecs.count import decode_count
-from mpicomp.codecs.parts import join
 from mpicomp.codecs.sparse import decode_sparse, encode_sparse, sparse_nbytes
-from mpicomp.codecs.values import WIDTH, add_values, encode_values
+from mpicomp.codecs.values import add_values, encode_values
 from mpicomp.compressors.base import Array, Contractive, Unbiased, check_choice
 from mpicomp.compressors.support.sparsifier import gather, scatter_add
+from mpicomp.kernels import join
 from mpicomp.keys import Key
 
 _WIRE = ("f8", "f4", "f2", "bf16")  # a message's first byte: 2 i sparse, 2 i + 1 dense, format number i
@@ -41,7 +42,7 @@ class Sparse(Unbiased, Contractive):
         check_choice("values", self.values, ("exact", *_WIRE))
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        kept = kernels.of(x).nonzero(x)
+        kept = kernels.backend_for(x).nonzero(x)
         entries = gather(x, (kept,))
         values = self.values if self.values != "exact" else _narrowest(entries)
         dense = x.size * WIDTH[values] <= sparse_nbytes(x.size, kept.size, values)
@@ -81,7 +82,4 @@ def _layout(buf: Bytes) -> tuple[str, bool]:
 
 
 def _narrowest(x: Array) -> str:
-    if kernels.on_device(x):
-        return "f4" if kernels.of(x).are_singles(x) else "f8"
-    with np.errstate(over="ignore"):
-        return "f4" if np.array_equal(x.astype(np.float32), x) else "f8"
+    return "f4" if kernels.backend_for(x).are_singles(x) else "f8"

@@ -10,10 +10,11 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Reals
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.formats import WIDTH
 from mpicomp.codecs.count import count_nbytes, decode_count
-from mpicomp.codecs.indices import index_nbytes
 from mpicomp.codecs.levels import (
     CODES,
     MOST,
@@ -24,15 +25,15 @@ from mpicomp.codecs.levels import (
     encode_fixed,
     encode_sparse,
 )
-from mpicomp.codecs.parts import join
-from mpicomp.codecs.values import WIDTH
 from mpicomp.compressors.base import Array, check_choice
-from mpicomp.compressors.support.scale import check_scale_format, decode_norms, encode_norms
+from mpicomp.compressors.support.scale import check_scale_format, decode_norms
 from mpicomp.compressors.support.sparsifier import scatter_add
 from mpicomp.compressors.support.variances import of_blocks
 from mpicomp.compressors.support.weighted import Weighted, Weights, checked_weights, weights_in
+from mpicomp.kernels import join
 from mpicomp.kernels.definition.reductions import norm, tree_sum
 from mpicomp.kernels.definition.steps import block_ends, step_values
+from mpicomp.kernels.index_layouts import index_nbytes
 from mpicomp.keys import Key
 
 _ROUNDING = 2.0**-48  # a resolution this close to an integer, relatively, counts as the integer
@@ -45,7 +46,7 @@ class Grid(NamedTuple):
     bounds  of the levels: coordinate j has levels up to ceil(r_j)
     """
 
-    r: Array
+    r: Reals
     bounds: Bounds
 
 
@@ -87,13 +88,14 @@ class Stepped(Weighted):
         """The number of blocks, contiguous runs of coordinates whose sizes differ by at most one."""
 
     @abstractmethod
-    def resolution(self, w: Array, blocks: list[Array]) -> Array:
+    def resolution(self, w: Reals, blocks: list[Reals]) -> Reals:
         """1/h for the weights ``w``, both of shape (d,); ``blocks`` are views of w, one for each block."""
 
     def compress(self, x: Array, key: Key) -> Bytes:
         grid, parts = _grid_in_use(self, x.size), self.block_count(x.size)
-        head, norms = encode_norms(np.split(x, block_ends(x.size, parts)[:-1].tolist()), self.values)
-        symbols = kernels.of(x).step_symbols(x, norms, grid.r, key.private("dithering").name)
+        on, blocks = kernels.backend_for(x), np.split(x, block_ends(x.size, parts)[:-1].tolist())
+        head, norms = on.encode_norms(blocks, self.values)
+        symbols = on.step_symbols(x, norms, grid.r, key.private("dithering").name)
         fixed = self.code == "fixed"
         levels = encode_fixed(symbols, grid.bounds) if fixed else encode_sparse(symbols, grid.bounds)
         return join(head, levels)
@@ -104,7 +106,7 @@ class Stepped(Weighted):
         norms = decode_norms(buf[:split], parts, self.values)
         if self.code == "fixed":
             symbols = decode_fixed(buf[split:], grid.bounds)
-            kernels.of(out).step_add(symbols, out, norms, grid.r, scale)
+            kernels.backend_for(out).add_steps(symbols, out, norms, grid.r, scale)
         else:
             kept, symbols = decode_sparse(buf[split:], grid.bounds)
             block = np.searchsorted(kernels.put(block_ends(out.size, parts)), kept, side="right")
@@ -164,7 +166,7 @@ class VaryingSteps(Stepped):
     def block_count(self, d: int) -> int:
         return 1
 
-    def resolution(self, w: Array, blocks: list[Array]) -> Array:
+    def resolution(self, w: Reals, blocks: list[Reals]) -> Reals:
         return self.beta * np.sqrt(w / tree_sum(w))
 
 
@@ -198,14 +200,10 @@ class BlockSteps(Stepped):
             raise ConfigError(f"blocks={self.blocks} exceeds the dimension d={d}; allowed: 1 to {d}.")
         return self.blocks
 
-    def resolution(self, w: Array, blocks: list[Array]) -> Array:
+    def resolution(self, w: Reals, blocks: list[Reals]) -> Reals:
         sizes = [block.size for block in blocks]
         lengths = np.array([norm(block, "2") for block in blocks])
         return np.repeat(self.beta * lengths / tree_sum(np.sqrt(sizes) * lengths), sizes)
-
-
-def _grid_in_use(c: Stepped, d: int) -> Grid:
-    return _grid(c, d) if kernels.device() is None else _placed(c, d)
 
 
 @lru_cache(maxsize=256)
@@ -221,7 +219,7 @@ def _grid(c: Stepped, d: int) -> Grid:
 
 
 @kernels.placed
-def _placed(c: Stepped, d: int) -> Grid:
+def _grid_in_use(c: Stepped, d: int) -> Grid:
     """The grid on the run's device."""
     r, (most, widths, nbytes) = _grid(c, d)
     return Grid(kernels.put(r), Bounds(kernels.put(most), kernels.put(widths), nbytes))

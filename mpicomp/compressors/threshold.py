@@ -11,9 +11,9 @@ from typing import ClassVar
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.formats import check_format
 from mpicomp.codecs.count import decode_count
 from mpicomp.codecs.sparse import decode_sparse, encode_sparse
-from mpicomp.codecs.values import check_format
 from mpicomp.compressors.base import Absolute, Array
 from mpicomp.compressors.support.sparsifier import scatter_add
 from mpicomp.keys import Key
@@ -58,8 +58,8 @@ class HardThreshold(Absolute):
         return cls(1 / (2 * sqrt(k)), values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        kept = kernels.of(x).at_least(x, self.lam)
-        return encode_sparse(kept, kernels.of(x).gather(x, kept), x.size, self.values)
+        kept = kernels.backend_for(x).at_least(x, self.lam)
+        return encode_sparse(kept, kernels.backend_for(x).gather(x, kept), x.size, self.values)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         kept, values = decode_sparse(buf, out.size, self.values)

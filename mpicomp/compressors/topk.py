@@ -7,11 +7,13 @@ from typing import ClassVar
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length
-from mpicomp.codecs.indices import decode_indices, encode_indices, index_nbytes
-from mpicomp.codecs.parts import join
-from mpicomp.codecs.values import WIDTH, check_format, decode_values, encode_values
+from mpicomp.base.formats import WIDTH, check_format
+from mpicomp.codecs.indices import decode_indices, encode_indices
+from mpicomp.codecs.values import decode_values, encode_values
 from mpicomp.compressors.base import Array, Contractive, check_count, resolve_count
 from mpicomp.compressors.support.sparsifier import gather, scatter_add
+from mpicomp.kernels import join
+from mpicomp.kernels.index_layouts import index_nbytes
 from mpicomp.keys import Key
 
 
@@ -32,7 +34,7 @@ class TopK(Contractive):
         check_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        kept = kernels.of(x).top_k(x, resolve_count(self.k, x.size))
+        kept = kernels.backend_for(x).top_k(x, resolve_count(self.k, x.size))
         return join(encode_indices(kept, x.size), encode_values(gather(x, (kept,)), self.values))
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
-from mpicomp.codecs.values import WIDTH
+from mpicomp.base.formats import WIDTH
 from mpicomp.compressors import Identity, Sparse
 from mpicomp.compressors.base import Array, check_whole
 from mpicomp.compressors.rankr import columns_of

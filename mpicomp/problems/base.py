@@ -13,8 +13,8 @@ import scipy
 from numpy.typing import NDArray
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Indices
 from mpicomp.base.errors import ConfigError
-from mpicomp.kernels.definition.permutation import Indices
 from mpicomp.keys import Stream
 
 Array = NDArray[np.floating]

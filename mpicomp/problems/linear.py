@@ -6,7 +6,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from mpicomp.kernels.definition.permutation import Indices
+from mpicomp.base.arrays import Indices
 from mpicomp.problems.base import Array, FiniteSum
 from mpicomp.problems.scalars import Scalar
 

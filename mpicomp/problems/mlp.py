@@ -10,9 +10,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Indices
 from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.errors import ConfigError, unknown
-from mpicomp.kernels.definition.permutation import Indices
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, FiniteSum
 from mpicomp.problems.dense import Classification, Labels, cross_entropy

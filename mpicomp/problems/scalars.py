@@ -14,7 +14,8 @@ from mpicomp.problems.base import Array
 
 def expit(t: Array) -> Array:
     """The logistic function sigma(t) = 1/(1 + exp(-t)), elementwise."""
-    return kernels.of(t).expit(t) if kernels.on_device(t) else scipy.special.expit(t)
+    device = kernels.device_of(t)
+    return scipy.special.expit(t) if device is None else device.expit(t)
 
 
 @dataclass(frozen=True)

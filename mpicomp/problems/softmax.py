@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Indices
 from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.data.cache import remember
-from mpicomp.kernels.definition.permutation import Indices
 from mpicomp.problems.base import Array, Constants, FiniteSum
 from mpicomp.problems.dense import Classification, Labels, cross_entropy
 from mpicomp.problems.scalars import BOUNDED, SQUARE, Scalar

@@ -19,7 +19,7 @@ def open_device(name: str) -> Any:
         raise unknown("device", name, DEVICES)
     if name == "cpu":
         return None
-    from mpicomp.kernels.cuda import Kernels
+    from mpicomp.kernels.cuda import Cuda
     from mpicomp.kernels.cuda.gpu import Gpu  # CuPy is optional
 
-    return Kernels(Gpu(local_rank()))
+    return Cuda(Gpu(local_rank()))

@@ -20,8 +20,8 @@ def empty(size: int, device: Any) -> Bytes:
 
 def handed(buffer: Bytes) -> list[Any]:
     """``buffer`` as MPI takes it; one on the device once everything launched there is done."""
-    if kernels.on_device(buffer):
-        kernels.device().wait()
+    if (device := kernels.device_of(buffer)) is not None:
+        device.wait()
     return [buffer, MPI.BYTE]
 
 

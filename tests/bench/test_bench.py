@@ -17,8 +17,8 @@ from mpicomp.bench.kernels import CASES, WORKERS, Case, _cost, kernel_costs
 from mpicomp.bench.plain import plain
 from mpicomp.bench.wire import SHARES, wire_costs
 from mpicomp.cli import cli
-from mpicomp.codecs.indices import index_nbytes
 from mpicomp.compressors import Coded, Dithering, HardThreshold, Identity, Natural, PermK, RandK, Sign, TopK
+from mpicomp.kernels.index_layouts import index_nbytes
 from mpicomp.keys import Key
 from tests.support.launching import mpicomp
 

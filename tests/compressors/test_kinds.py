@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicomp.base.errors import DivergedError
-from mpicomp.codecs.indices import decode_indices, index_nbytes
+from mpicomp.codecs.indices import decode_indices
 from mpicomp.compressors import (
     Bernoulli,
     Dithering,
@@ -29,6 +29,7 @@ from mpicomp.compressors import (
     Ternary,
     TopK,
 )
+from mpicomp.kernels.index_layouts import index_nbytes
 from mpicomp.keys import Key
 from tests.support.conformance import fuzz
 from tests.support.sampling import KEY, SIGMAS, apply, square

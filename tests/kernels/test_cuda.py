@@ -15,12 +15,14 @@ from mpicomp import compressors
 from mpicomp.base.bits import pack, packed_nbytes
 from mpicomp.base.errors import ConfigError, DivergedError, MessageError
 from mpicomp.bench import cuda as bench_cuda
-from mpicomp.codecs.indices import _layout, decode_indices, encode_indices, index_nbytes
+from mpicomp.codecs.indices import decode_indices, encode_indices
 from mpicomp.codecs.values import decode_values, encode_values
-from mpicomp.compressors.support.scale import encode_scale
 from mpicomp.kernels import definition, using
+from mpicomp.kernels.cuda import norms
 from mpicomp.kernels.cuda.norms import MEAN
 from mpicomp.kernels.definition.reductions import tree_sum
+from mpicomp.kernels.definition.scales import encode_scale
+from mpicomp.kernels.index_layouts import index_nbytes, layout
 from mpicomp.keys import Key
 from tests.support.backends import only
 from tests.support.cuda_host import Host
@@ -205,7 +207,7 @@ def test_a_tree_of_three_levels_in_the_grid_and_two_in_the_last_block(kernels):
     d = 2**25 + 3  # more than 2^15 block sums
     if isinstance(kernels.device, Host):
         sums = np.random.default_rng(0).random(2**15 + 3)
-        scale = kernels._finish(up(kernels, sums), 1, MEAN, None, kernels.xp.zeros(8, np.uint8))
+        scale = norms.finish_sum(kernels, up(kernels, sums), 1, MEAN, None, kernels.xp.zeros(8, np.uint8))
         assert down(scale)[1] == tree_sum(sums)
     else:
         alike(kernels, compressors.Dithering(1, "2", "f8"), vector(d, "normal", np.float32, 5))
@@ -411,7 +413,7 @@ def test_dense_sets_of_many_runs(kernels, d, share):
 
 
 def test_the_index_sets_above_reach_every_layout():
-    assert {min(_layout(d, k)[0], 0) for d in (50, 1000) for k in range(1, d // 2)} == {0, -1, -2, -3}
+    assert {min(layout(d, k)[0], 0) for d in (50, 1000) for k in range(1, d // 2)} == {0, -1, -2, -3}
 
 
 @few

@@ -20,7 +20,7 @@ from mpicomp.compressors import (
     Ternary,
     TopK,
 )
-from mpicomp.kernels import LONG, MANY, threads
+from mpicomp.kernels import LONG_BITMAP, MANY, threads
 from mpicomp.kernels.loading import load
 from tests.support.backends import FLOATS
 from tests.support.conformance import CASES
@@ -114,12 +114,40 @@ import numpy as np
 from mpicomp import kernels
 short, long = np.zeros(10), np.zeros(kernels.LONG)
 def state():
-    return kernels.loaded(), kernels.of(short) is kernels.definition, kernels.sized(10) is kernels.definition
+    backends = kernels.backend_for(short), kernels.backend_for_length(10)
+    return kernels.loaded(), *(on.pieces is kernels.definition for on in backends)
 {}
 """
-    for wakes in (f"kernels.expect({MANY})", f"kernels.expect(1, {LONG})", "kernels.of(long)"):
-        lines = f"kernels.expect({MANY - 1}); print(state()); {wakes}; print(state())"
+    wakes = f"kernels.expect({MANY})", f"kernels.expect(1, {LONG_BITMAP})", "kernels.backend_for(long)"
+    for waking in wakes:
+        lines = f"kernels.expect({MANY - 1}, {LONG_BITMAP - 1}); print(state()); {waking}; print(state())"
         assert run_python(code.format(lines)) == "(False, True, True)\n(True, False, False)"
+
+
+def test_a_run_loads_nothing_in_its_rounds():
+    """A tenth of so many coordinates is a set that the compiled kernels code as a bitmap."""
+    code = f"""
+import mpicomp
+from mpicomp import kernels
+seen = set()
+
+class Flat(mpicomp.Objective):
+    def value(self, x):
+        return 0.0
+    def grad(self, x):
+        seen.add(kernels.loaded())
+        return x + 1
+
+class Plain(mpicomp.Problem):
+    def dimension(self):
+        return {LONG_BITMAP}
+    def objective(self, i, n):
+        return Flat()
+
+mpicomp.run(mpicomp.EF21(mpicomp.TopK(k=0.1), gamma=0.1), Plain(), workers=4, rounds=2)
+print(seen)
+"""
+    assert run_python(code) == "{True}"
 
 
 @pytest.mark.parametrize("workers", [1, 4])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mpicomp.base.bits import packed_nbytes
 from mpicomp.base.errors import MessageError
-from mpicomp.codecs import bitmaps
+from mpicomp.kernels import coded_bitmaps as bitmaps
 from mpicomp.kernels import definition
 from mpicomp.kernels.definition.ans import RUN, table_nbytes
 from tests.support.backends import assert_same, compiled, damaged

@@ -259,7 +259,7 @@ if rank == {which}:
 problem = mpicomp.problems.Quadratics(d=kernels.LONG)
 run = mpicomp.run(mpicomp.EF21(mpicomp.TopK(20)), problem, workers=2, rounds=3)
 import numpy as np
-forgone = kernels.of(np.zeros(kernels.LONG)) is kernels.definition
+forgone = kernels.backend_for(np.zeros(kernels.LONG)).pieces is kernels.definition
 sys.stdout.write(f"{{forgone}} {{run.iterates_sha256}}\\n")
 """
     caches = {"MPICOMP_CACHE": str(place / "file"), "XDG_CACHE_HOME": str(place / "own")}

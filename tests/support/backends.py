@@ -9,6 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from mpicomp import kernels
+from mpicomp.kernels.host import Host
 from mpicomp.kernels.loading import load
 
 compiled = load()
@@ -16,7 +17,7 @@ compiled = load()
 
 def only(patch: pytest.MonkeyPatch, backend: ModuleType) -> None:
     """Vectors of any length go by ``backend``."""
-    patch.setattr(kernels, "sized", lambda length: backend)
+    patch.setattr(kernels, "_host", lambda length: Host(backend))
 
 
 FLOATS = (np.float32, np.float64)

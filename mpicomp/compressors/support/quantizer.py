@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.bits import Bytes, pack, packed_nbytes, unpack
-from mpicomp.codecs.values import WIDTH
+from mpicomp.base.formats import WIDTH
 from mpicomp.compressors.base import Unbiased
 from mpicomp.keys import Key
 

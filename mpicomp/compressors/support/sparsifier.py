@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
-from mpicomp.codecs.values import WIDTH, decode_values, encode_values
+from mpicomp.base.formats import WIDTH
+from mpicomp.codecs.values import decode_values, encode_values
 from mpicomp.compressors.base import Array, Unbiased
 from mpicomp.keys import Key
 
@@ -76,13 +77,13 @@ def size(support: Support) -> int:
 
 def gather(x: Array, support: Support) -> Array:
     """The values of x on ``support``, in the order of the support."""
-    parts = [x[p] if isinstance(p, slice) else kernels.of(x).gather(x, p) for p in support]
+    parts = [x[p] if isinstance(p, slice) else kernels.backend_for(x).gather(x, p) for p in support]
     return parts[0] if len(parts) == 1 else np.concatenate([x[:0], *parts])
 
 
 def scatter_add(out: Array, support: Support, values: Array, scale: float) -> None:
     """out[support] += scale * values.  A support must not contain a coordinate twice."""
-    on, start = kernels.of(out, values), 0
+    on, start = kernels.backend_for(out, values), 0
     for p in support:
         stop = start + (p.stop - p.start if isinstance(p, slice) else p.size)
         if isinstance(p, slice):

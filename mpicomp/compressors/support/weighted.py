@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from mpicomp.base.arrays import Reals
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array, Unbiased
 
@@ -76,7 +77,7 @@ def checked_weights(weights: Weights) -> Weights:
     return _HashedOnce(map(float, weights))
 
 
-def weights_in(weights: Weights, d: int) -> Array:
+def weights_in(weights: Weights, d: int) -> Reals:
     """The weights divided by the largest, shape (d,); a positive weight stays positive.
 
     Raises ``ConfigError`` if there are not d weights.

@@ -8,18 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicomp.base.arrays import Frequencies
 from mpicomp.base.bits import Bytes
 from mpicomp.kernels.compiled.jit import boolean, int64, kernel, read, uint8, uint32, uint64, void, write
-from mpicomp.kernels.definition.ans import (
-    ROOM,
-    RUN,
-    START,
-    TOTAL,
-    Frequencies,
-    laid_out,
-    unended,
-    words_of_runs,
-)
+from mpicomp.kernels.definition.ans import ROOM, RUN, START, TOTAL, laid_out, unended, words_of_runs
 
 _START = np.uint64(START)
 _U16, _U32, _U48 = np.uint64(16), np.uint64(32), np.uint64(48)

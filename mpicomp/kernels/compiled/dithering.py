@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicomp.base.arrays import Float, StreamName
 from mpicomp.base.bits import Bytes, check_trits, expect_length
 from mpicomp.kernels.compiled import packing
 from mpicomp.kernels.compiled.jit import (
@@ -22,8 +23,7 @@ from mpicomp.kernels.compiled.jit import (
 from mpicomp.kernels.compiled.philox import fill, name
 from mpicomp.kernels.compiled.powers import powers
 from mpicomp.kernels.definition.dithering import symbol_too_large
-from mpicomp.kernels.definition.philox import StreamName
-from mpicomp.kernels.definition.rounding import Float, lifted
+from mpicomp.kernels.definition.rounding import lifted
 from mpicomp.kernels.threads import sliced
 
 CHUNK = packing.CHUNK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicomp.base.arrays import Float, StreamName
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.base.errors import not_finite
 from mpicomp.kernels.compiled import packing
@@ -26,8 +27,6 @@ from mpicomp.kernels.compiled.jit import (
 from mpicomp.kernels.compiled.philox import fill, name
 from mpicomp.kernels.compiled.powers import powers
 from mpicomp.kernels.definition.natural import code_too_large
-from mpicomp.kernels.definition.philox import StreamName
-from mpicomp.kernels.definition.rounding import Float
 from mpicomp.kernels.threads import sliced
 
 CHUNK = packing.CHUNK

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicomp.base.arrays import Indices, StreamName
 from mpicomp.kernels.compiled.jit import int64, kernel, read, uint32, uint64, void, write
 from mpicomp.kernels.compiled.philox import words
-from mpicomp.kernels.definition.permutation import ROUNDS, SMALL, Indices
-from mpicomp.kernels.definition.philox import StreamName
+from mpicomp.kernels.definition.permutation import ROUNDS, SMALL
 
 _MUL0, _MUL1, _SIXTEEN = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35), np.uint32(16)
 

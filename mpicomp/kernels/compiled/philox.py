@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicomp.base.arrays import StreamName, Words
 from mpicomp.kernels.compiled.jit import STREAM, int64, kernel, uint32, void, write
-from mpicomp.kernels.definition.philox import StreamName, Words
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Indices
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.kernels.compiled.jit import (
     boolean,
@@ -21,7 +22,6 @@ from mpicomp.kernels.compiled.jit import (
     void,
     write,
 )
-from mpicomp.kernels.definition.permutation import Indices
 from mpicomp.kernels.definition.positions import refused
 
 _NONE = np.zeros(1, dtype=np.uint64)  # the low parts where there are none

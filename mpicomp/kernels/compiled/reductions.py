@@ -10,10 +10,11 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Float
 from mpicomp.kernels.compiled.jit import BITS, FLOATS, float64, kernel, read, void, write
 from mpicomp.kernels.compiled.selection import bits_of, mask_of
 from mpicomp.kernels.definition import reductions as definition
-from mpicomp.kernels.definition.reductions import BLOCK, Float
+from mpicomp.kernels.definition.reductions import BLOCK
 from mpicomp.kernels.threads import sliced
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Float, Indices
 from mpicomp.kernels.compiled.jit import (
     BITS,
     int64,
@@ -20,8 +21,7 @@ from mpicomp.kernels.compiled.jit import (
     void,
     write,
 )
-from mpicomp.kernels.definition.permutation import Indices
-from mpicomp.kernels.definition.selection import Float, least_bits
+from mpicomp.kernels.definition.selection import least_bits
 from mpicomp.kernels.threads import sliced
 
 Bits = NDArray[np.unsignedinteger]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicomp.base.arrays import Float
 from mpicomp.base.bits import Bytes, packed_nbytes
 from mpicomp.kernels.compiled.jit import (
     FLOATS,
@@ -21,7 +22,7 @@ from mpicomp.kernels.compiled.packing import padded
 from mpicomp.kernels.compiled.reductions import block_magnitude, tree_sum
 from mpicomp.kernels.compiled.selection import bits_of
 from mpicomp.kernels.definition import reductions as definition
-from mpicomp.kernels.definition.reductions import BLOCK, Float
+from mpicomp.kernels.definition.reductions import BLOCK
 from mpicomp.kernels.threads import sliced
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicomp.base.arrays import Float, Reals, StreamName, Symbols
 from mpicomp.kernels.compiled.jit import (
     FLOATS,
     STREAM,
@@ -17,9 +18,8 @@ from mpicomp.kernels.compiled.jit import (
 )
 from mpicomp.kernels.compiled.packing import CHUNK
 from mpicomp.kernels.compiled.philox import fill, name
-from mpicomp.kernels.definition.philox import StreamName
-from mpicomp.kernels.definition.rounding import Float, lift
-from mpicomp.kernels.definition.steps import Reals, Symbols, block_ends
+from mpicomp.kernels.definition.rounding import lift
+from mpicomp.kernels.definition.steps import block_ends
 from mpicomp.kernels.threads import sliced
 
 _MOST, _HALF = np.uint64(2**32 - 1), np.uint64(32)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Float
 from mpicomp.base.bits import Bytes
 from mpicomp.kernels.compiled import shortfloats
 from mpicomp.kernels.compiled.jit import FLOATS, boolean, kernel, read, write
 from mpicomp.kernels.compiled.vectors import add_scaled
 from mpicomp.kernels.definition import values as definition
-from mpicomp.kernels.definition.values import Float
 from mpicomp.kernels.threads import sliced
 
 _CONVERT = {  # by the format and the bytes of a number that is to be rounded

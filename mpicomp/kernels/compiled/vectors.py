@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicomp.base.arrays import Float, Indices
 from mpicomp.kernels.compiled.jit import FLOATS, boolean, float64, int64, kernel, read, void, write
-from mpicomp.kernels.definition.permutation import Indices
-from mpicomp.kernels.definition.vectors import Float
 from mpicomp.kernels.threads import sliced
 
 _PAIRS = [(o, x) for o in FLOATS for x in FLOATS]

@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Widths
 from mpicomp.base.bits import Bytes
 from mpicomp.kernels.compiled.jit import kernel, read, uint8, uint16, uint64, void, write
 from mpicomp.kernels.compiled.packing import CHUNK
-from mpicomp.kernels.definition.widths import Widths
 
 _U1, _U6, _U63, _U64 = np.uint64(1), np.uint64(6), np.uint64(63), np.uint64(64)
 _U16, _U32, _U48 = np.uint64(16), np.uint64(32), np.uint64(48)

@@ -1,7 +1,7 @@
 """Launching kernels: what all families of them share.
 
 Arrays live on the device and what is returned stays there.  x: contiguous, one-dimensional, float32 or
-float64.  A ``stream`` is (key, upper counter lanes), as for ``kernels.philox.words``.
+float64.  A ``stream`` is (key, upper counter lanes), as for ``definition.philox.words``.
 
 Streams.  Every launch, allocation and copy goes to the current CUDA stream of the calling thread.  A
 function that may raise, or that returns a number or an array whose size depends on the data, ends by
@@ -21,8 +21,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from mpicomp.base.arrays import StreamName
 from mpicomp.base.errors import ConfigError
-from mpicomp.kernels.definition.philox import StreamName
 from mpicomp.kernels.definition.reductions import no_norm
 
 Array = Any  # an array of the device's library
@@ -64,33 +64,33 @@ class Launching:
         self.device, self.xp = device, device.xp
         self.put, self.host, self.wait = device.put, device.host, device.wait
 
-    def _check(self, buf: Array, count: int, width: int, most: int) -> Array:
+    def check(self, buf: Array, count: int, width: int, most: int) -> Array:
         """A flag on the device: is one of the symbols larger than ``most``?"""
         bad = self.xp.zeros(1, dtype=np.uint32)
-        self._dense(count, "check", "check", buf, count, width, most, bad, self.device.pointer)
+        self.dense(count, "check", "check", buf, count, width, most, bad, self.device.pointer)
         return bad
 
-    def _expect_norm(self, head: Array) -> int:
+    def expect_norm(self, head: Array) -> int:
         """Wait; raise ``MessageError`` if the norm in ``head`` is none.  A symbol that is too large, or 0."""
-        norm, symbol, _ = self._noted()
+        norm, symbol, _ = self.noted()
         if norm:
             raise no_norm(self.device.host(head).view(f"<f{head.size}")[0])
         return symbol
 
-    def _noted(self) -> tuple[int, int, int]:
+    def noted(self) -> tuple[int, int, int]:
         """What kernels have noted (something is refused or infinite, a bad symbol, a count), once."""
         self.device.wait()
         bad, symbol, count, _ = self.device.notes.tolist()
         self.device.notes.fill(0)
         return bad, symbol, count
 
-    def _dense(self, d: int, module: str, kernel: str, *args: Any) -> None:
+    def dense(self, d: int, module: str, kernel: str, *args: Any) -> None:
         self.device.launch(module, kernel, -(-d // BLOCK), THREADS, *args)
 
-    def _each(self, count: int, module: str, kernel: str, *args: Any) -> None:
+    def each(self, count: int, module: str, kernel: str, *args: Any) -> None:
         self.device.launch(module, kernel, -(-count // THREADS), THREADS, *args)
 
-    def _empty(self, count: int, dtype: Any) -> Array:
+    def empty(self, count: int, dtype: Any) -> Array:
         return self.xp.empty(count, dtype=dtype)
 
 

@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicomp.base.arrays import StreamName
 from mpicomp.base.bits import packed_nbytes
 from mpicomp.base.errors import not_finite
+from mpicomp.base.formats import EXPONENT_BITS, exponent_bias
 from mpicomp.kernels.cuda.launch import Array, Launching, flat, suffix
 from mpicomp.kernels.definition.natural import code_too_large
-from mpicomp.kernels.definition.philox import StreamName
 
 
-class Natural(Launching):
-    """The messages of ``compressors.Natural``."""
+def natural(on: Launching, x: Array, values: str, stream: StreamName) -> Array:
+    """d sign bits, then d exponent codes: the message of ``compressors.Natural``.
 
-    def natural_pack(self, x: Array, bias: int, width: int, stream: StreamName) -> Array:
-        """d sign bits, then d exponent codes: the message of ``compressors.Natural``.
+    Raises ``DivergedError`` unless x is finite.
+    """
+    d, width, bias = x.size, EXPONENT_BITS[values], exponent_bias(values)
+    buf = on.empty(packed_nbytes(d, 1) + packed_nbytes(d, width), np.uint8)
+    name = f"natural_pack_{bias}_{suffix(x)}"
+    on.dense(d, "natural", name, x, d, *flat(stream), buf, on.device.pointer)
+    if on.noted()[0]:
+        raise not_finite()
+    return buf
 
-        Raises ``DivergedError`` unless x is finite.
-        """
-        d = x.size
-        buf = self._empty(packed_nbytes(d, 1) + packed_nbytes(d, width), np.uint8)
-        name = f"natural_pack_{bias}_{suffix(x)}"
-        self._dense(d, "natural", name, x, d, *flat(stream), buf, self.device.pointer)
-        if self._noted()[0]:
-            raise not_finite()
-        return buf
 
-    def natural_add(self, buf: Array, out: Array, bias: int, width: int, scale: float) -> None:
-        """out += scale * what ``natural_pack`` coded."""
-        d = out.size
-        bad = self._check(buf[packed_nbytes(d, 1) :], d, width, 2 * bias)
-        self._dense(d, "natural", f"natural_add_{bias}_{suffix(out)}", buf, out, d, float(scale), bad)
-        _, code, _ = self._noted()
-        if code:
-            raise code_too_large(code, bias)
+def add_natural(on: Launching, buf: Array, out: Array, values: str, scale: float) -> None:
+    """out += scale * what ``natural`` coded."""
+    d, width, bias = out.size, EXPONENT_BITS[values], exponent_bias(values)
+    bad = on.check(buf[packed_nbytes(d, 1) :], d, width, 2 * bias)
+    on.dense(d, "natural", f"natural_add_{bias}_{suffix(out)}", buf, out, d, float(scale), bad)
+    _, code, _ = on.noted()
+    if code:
+        raise code_too_large(code, bias)

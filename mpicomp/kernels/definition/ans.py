@@ -16,6 +16,7 @@ from bisect import bisect_right
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Frequencies, Words
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MessageError
 
@@ -23,9 +24,6 @@ TOTAL = 2**16
 START = 2**16  # the encoder's first state, and the decoder's last
 RUN = 2**12  # bytes
 ROOM = RUN // 2 + 2  # words that are enough for a run: a byte takes at most 16 bits, and a state two words
-
-Frequencies = NDArray[np.uint32]  # of the 256 bytes: at least 1 each, TOTAL together
-Words = NDArray[np.uint32]
 
 
 def ans_encode(symbols: Bytes, frequencies: Frequencies, nbytes: int) -> Bytes:

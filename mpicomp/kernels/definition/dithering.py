@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Float, StreamName
 from mpicomp.base.bits import Bytes, pack, pack_trits, unpack, unpack_trits
 from mpicomp.base.errors import MessageError
-from mpicomp.kernels.definition.philox import StreamName, words
-from mpicomp.kernels.definition.rounding import Float, lifted, powers_of_two, uniform_levels
+from mpicomp.kernels.definition.philox import words
+from mpicomp.kernels.definition.rounding import lifted, powers_of_two, uniform_levels
 
 
 def dither_pack(x: Float, scale: float, s: int, width: int, stream: StreamName) -> Bytes:

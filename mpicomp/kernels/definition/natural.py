@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicomp.base.arrays import Float, StreamName
 from mpicomp.base.bits import Bytes, expect_length, pack, packed_nbytes, unpack
 from mpicomp.base.errors import MessageError, not_finite
-from mpicomp.kernels.definition.philox import StreamName, words
-from mpicomp.kernels.definition.rounding import Float, powers_of_two
+from mpicomp.kernels.definition.philox import words
+from mpicomp.kernels.definition.rounding import powers_of_two
 
 
 def natural_pack(x: Float, bias: int, width: int, stream: StreamName) -> Bytes:

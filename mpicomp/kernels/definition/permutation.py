@@ -12,12 +12,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.kernels.definition.philox import StreamName, words
+from mpicomp.base.arrays import Indices, StreamName
+from mpicomp.kernels.definition.philox import words
 
 SMALL = 1024  # a Feistel half of five bits and more mixes; below, sorting is cheap and exact
 ROUNDS = 8
-
-Indices = NDArray[np.int64]
 
 
 def permute(stream: StreamName, d: int, start: int, stop: int) -> Indices:

@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import StreamName, Words
+
 _M0, _M1 = 0xD2511F53, 0xCD9E8D57  # multipliers
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85  # key schedule (golden ratio, sqrt(3) - 1)
 _LOW = 0xFFFFFFFF
 _MULTIPLIERS = np.array([[_M1], [_M0]], dtype=np.uint64)
 _MASK, _HALF = np.uint64(_LOW), np.uint64(32)
 _SCALAR_BLOCKS = 4  # below this many blocks plain integers beat array calls
-
-Words = NDArray[np.uint32]
-StreamName = tuple[tuple[int, int], tuple[int, int, int]]  # the key, and the upper lanes of the counter
 
 
 def _block(number: int, stream: StreamName) -> tuple[int, int, int, int]:

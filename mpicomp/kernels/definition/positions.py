@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicomp.base.arrays import Indices
 from mpicomp.base.bits import Bytes, expect_length, pack, packed_nbytes, unpack
 from mpicomp.base.errors import MessageError
-from mpicomp.kernels.definition.permutation import Indices
 
 
 def encode_raw(indices: Indices, width: int) -> Bytes:

@@ -10,11 +10,9 @@ from __future__ import annotations
 from math import frexp, inf
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Float
 from mpicomp.base.errors import MessageError
-
-Float = NDArray[np.floating]
 
 BLOCK = 1024
 

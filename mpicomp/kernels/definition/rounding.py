@@ -11,9 +11,8 @@ from math import ldexp
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.kernels.definition.philox import Words
+from mpicomp.base.arrays import Float, Words
 
-Float = NDArray[np.floating]
 Levels = NDArray[np.int64]
 
 _WORDS = 2.0**32

@@ -11,9 +11,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.kernels.definition.permutation import Indices
-
-Float = NDArray[np.floating]
+from mpicomp.base.arrays import Float, Indices
 
 
 def nonzero(x: Float) -> Indices:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicomp.base.arrays import Float
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
-from mpicomp.kernels.definition.reductions import Float, mean_magnitude
+from mpicomp.kernels.definition.reductions import mean_magnitude
 
 
 def sign_pack(x: Float) -> tuple[float, Bytes]:

@@ -10,11 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.kernels.definition.philox import StreamName, words
-from mpicomp.kernels.definition.rounding import Float, uniform_levels
-
-Reals = NDArray[np.float64]
-Symbols = NDArray[np.uint16]
+from mpicomp.base.arrays import Float, Reals, StreamName, Symbols
+from mpicomp.kernels.definition.philox import words
+from mpicomp.kernels.definition.rounding import uniform_levels
 
 
 def step_symbols(x: Float, norms: Reals, r: Reals, stream: StreamName) -> Symbols:

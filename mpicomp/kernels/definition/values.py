@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Float
 from mpicomp.kernels.definition.vectors import add_scaled
-
-Float = NDArray[np.floating]
 
 
 def to_wire(x: Float, values: str) -> tuple[NDArray[np.uint8], bool]:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mpicomp.kernels.definition.permutation import Indices
-
-Float = NDArray[np.floating]
+from mpicomp.base.arrays import Float, Indices
 
 
 def add_scaled(out: Float, x: Float, scale: float) -> None:

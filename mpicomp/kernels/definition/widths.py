@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Widths
 from mpicomp.base.bits import Bytes
-
-Widths = NDArray[np.uint8]
 
 
 def pack_widths(symbols: NDArray[np.unsignedinteger], widths: Widths, nbytes: int) -> Bytes:

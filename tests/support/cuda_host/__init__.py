@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import mpicomp
-from mpicomp.kernels.cuda import Kernels
+from mpicomp.kernels.cuda import Cuda
 from mpicomp.kernels.cuda.gpu import source
 from mpicomp.kernels.cuda.launch import NULL
 from tests.support.cuda_host.arrays import DeviceArray, Library, Stream, below, expit, put
@@ -62,7 +62,7 @@ def fits(argument: Any, parameter: str) -> bool:
 
 
 class Host:
-    """What ``Kernels`` asks of a device, by the emulation and arrays as strict as CuPy's."""
+    """What ``Cuda`` asks of a device, by the emulation and arrays as strict as CuPy's."""
 
     xp = Library()
     multiprocessors = 1
@@ -107,4 +107,4 @@ class Host:
 
 def play(host: Host) -> None:
     """Let ``host`` be what runs with ``device="cuda"`` open, from now on."""
-    mpicomp.run.__globals__["open_device"] = {"cpu": None, "cuda": Kernels(host)}.get
+    mpicomp.run.__globals__["open_device"] = {"cpu": None, "cuda": Cuda(host)}.get

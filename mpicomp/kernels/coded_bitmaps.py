@@ -1,6 +1,6 @@
 """A bitmap of d bits of which k are set, in close to log2 C(d, k) bits wherever they lie.
 
-Its bytes are coded by ``kernels.ans`` under the model that each bit is set with probability p = k/d, apart
+Its bytes are coded by ``definition.ans`` under the model that each bit is set with probability p = k/d, apart
 from the others.  Both ends know d and k, so no model is sent.  A byte with c bits set takes
 c log2(1/p) + (8 - c) log2(1/(1-p)) bits; all bytes take d times the entropy of p, whichever k bits are
 set, and so every set fits into the same number of bytes.
@@ -12,31 +12,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import comb
-from types import ModuleType
 
 import numpy as np
 
-from mpicomp import kernels
-from mpicomp.base.bits import Bytes
-from mpicomp.kernels.definition.ans import RUN, TOTAL, Frequencies, table_nbytes
+from mpicomp.base.arrays import Frequencies
+from mpicomp.kernels.definition.ans import RUN, TOTAL, table_nbytes
 
 _ONE = 2**32  # a bit, in sizes
 _ONES = np.bitwise_count(np.arange(256))  # the bits that each byte sets
-
-
-def encode(bitmap: Bytes, d: int, k: int) -> Bytes:
-    """Code the bytes of a bitmap in ``nbytes(d, k)`` bytes, 0 < k <= d/2."""
-    return _kernels(d).ans_encode(bitmap, frequencies(d, k), nbytes(d, k))
-
-
-def decode(buf: Bytes, d: int, k: int) -> Bytes:
-    """The bitmap's bytes, whatever bits they set.  Raises ``MessageError`` if ``buf`` holds none."""
-    return _kernels(d).ans_decode(buf, -(-d // 8), frequencies(d, k))
-
-
-def _kernels(d: int) -> ModuleType:
-    """The compiled ones from a quarter of the usual length on: the others take a step of Python a byte."""
-    return kernels.sized(4 * d)
 
 
 @lru_cache(maxsize=16)

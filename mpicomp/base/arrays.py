@@ -1,0 +1,16 @@
+"""The types of arrays, by the name of what they hold.  On a device, arrays of its library stand for them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float = NDArray[np.floating]  # float32 or float64
+Reals = NDArray[np.float64]
+Indices = NDArray[np.int64]  # coordinates
+Words = NDArray[np.uint32]  # random words, or those of the entropy coder
+Symbols = NDArray[np.uint16]  # levels, counted from the lowest one
+Widths = NDArray[np.uint8]  # bits of each symbol
+Frequencies = NDArray[np.uint32]  # of the 256 bytes
+
+StreamName = tuple[tuple[int, int], tuple[int, int, int]]  # Philox's key, and the upper lanes of its counter

@@ -1,0 +1,19 @@
+"""The formats in which real numbers travel: IEEE double, single and half precision, and bfloat16."""
+
+from __future__ import annotations
+
+from mpicomp.base.errors import unknown
+
+WIDTH = {"f8": 8, "f4": 4, "f2": 2, "bf16": 2}  # bytes a value
+EXPONENT_BITS = {"f4": 8, "f8": 11}
+
+
+def check_format(values: str) -> None:
+    """Raise ``ConfigError`` unless ``values`` names a format."""
+    if not isinstance(values, str) or values not in WIDTH:
+        raise unknown("value format", str(values), WIDTH)
+
+
+def exponent_bias(values: str) -> int:
+    """What the formats f4 and f8 add to an exponent: 127, 1023."""
+    return 2 ** (EXPONENT_BITS[values] - 1) - 1

@@ -1,0 +1,175 @@
+"""The backend of the host: messages put together from pieces, numpy's or the compiled ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.base.arrays import Float, Indices, Reals, StreamName, Symbols, Widths, Words
+from mpicomp.base.bits import Bytes, expect_length
+from mpicomp.base.errors import DivergedError, not_finite
+from mpicomp.base.formats import EXPONENT_BITS, WIDTH, exponent_bias
+from mpicomp.kernels import coded_bitmaps
+from mpicomp.kernels.definition.scales import decode_scale, encode_scale
+from mpicomp.kernels.index_layouts import BITMAP, CODED, RAW, index_nbytes, layout
+from mpicomp.kernels.interface import Kernels
+
+
+class Host(Kernels):
+    """``pieces`` is the package ``definition`` or ``compiled``, which have functions of the same names."""
+
+    def __init__(self, pieces: ModuleType) -> None:
+        self.pieces = pieces
+
+    def words(self, stream: StreamName, start: int, count: int) -> Words:
+        return self.pieces.words(stream, start, count)
+
+    def permute(self, stream: StreamName, d: int, start: int, stop: int) -> Indices:
+        return self.pieces.permute(stream, d, start, stop)
+
+    def heads(self, stream: StreamName, d: int, p: float | Reals) -> Indices:
+        return np.flatnonzero(self.pieces.words(stream, 0, d) < p * 2.0**32)
+
+    def top_k(self, x: Float, k: int) -> Indices:
+        return self.pieces.top_k(x, k)
+
+    def at_least(self, x: Float, lam: float) -> Indices:
+        return self.pieces.at_least(x, lam)
+
+    def nonzero(self, x: Float) -> Indices:
+        return self.pieces.nonzero(x)
+
+    def gather(self, x: Float, indices: Indices) -> Float:
+        return self.pieces.gather(x, indices)
+
+    def scatter_add(self, out: Float, indices: Indices, values: Float, scale: float) -> None:
+        self.pieces.scatter_add(out, indices, values, scale)
+
+    def add_scaled(self, out: Float, x: Float, scale: float) -> None:
+        self.pieces.add_scaled(out, x, scale)
+
+    def are_singles(self, x: Float) -> bool:
+        with np.errstate(over="ignore"):
+            return np.array_equal(x.astype(np.float32), x)
+
+    def encode_values(self, x: Float, values: str) -> Bytes:
+        wire, finite = self.pieces.to_wire(x, values)
+        if not finite:
+            if not np.isfinite(x).all():
+                raise not_finite()
+            raise DivergedError(
+                f"a value of magnitude {np.abs(x).max():.3g} does not fit the wire format {values!r} "
+                f"(allowed: {', '.join(WIDTH)})."
+            )
+        return wire
+
+    def decode_values(self, buf: Bytes, count: int, values: str) -> Float:
+        _expect_values(buf, count, values)
+        return self.pieces.from_wire(buf, values)
+
+    def add_values(self, buf: Bytes, out: Float, values: str, scale: float) -> None:
+        _expect_values(buf, out.size, values)
+        self.pieces.wire_add(buf, out, values, scale)
+
+    def encode_indices(self, indices: Indices, d: int) -> Bytes:
+        if 2 * indices.size > d:
+            indices = self.pieces.complement(indices, d)
+        low, nbytes = layout(d, indices.size)
+        if low == RAW:
+            return self.pieces.encode_raw(indices, (d - 1).bit_length())
+        if low == BITMAP:
+            return self.pieces.encode_bitmap(indices, d)
+        if low == CODED:
+            frequencies = coded_bitmaps.frequencies(d, indices.size)
+            return self.pieces.ans_encode(self.pieces.encode_bitmap(indices, d), frequencies, nbytes)
+        return self.pieces.encode_elias_fano(indices, d, low)
+
+    def decode_indices(self, buf: Bytes, d: int, k: int) -> Indices:
+        expect_length(buf, index_nbytes(d, k), f"{k} of {d} indices")
+        j = min(k, d - k)
+        low, _ = layout(d, j)
+        if low == RAW:
+            indices = self.pieces.decode_raw(buf, d, j, (d - 1).bit_length())
+        elif low == BITMAP:
+            indices = self.pieces.decode_bitmap(buf, d, j)
+        elif low == CODED:
+            bitmap = self.pieces.ans_decode(buf, -(-d // 8), coded_bitmaps.frequencies(d, j))
+            indices = self.pieces.decode_bitmap(bitmap, d, j)
+        else:
+            indices = self.pieces.decode_elias_fano(buf, d, j, low)
+        return self.pieces.complement(indices, d) if 2 * k > d else indices
+
+    def pack_widths(self, symbols: NDArray[np.unsignedinteger], widths: Widths, nbytes: int) -> Bytes:
+        return self.pieces.pack_widths(symbols, widths, nbytes)
+
+    def unpack_widths(
+        self, buf: Bytes, widths: Widths, dtype: type[np.unsignedinteger]
+    ) -> NDArray[np.unsignedinteger]:
+        return self.pieces.unpack_widths(buf, widths, dtype)
+
+    def encode_norms(self, blocks: Sequence[Float], values: str) -> tuple[Bytes, Reals]:
+        coded = [encode_scale(self.pieces.norm(block, "2"), values) for block in blocks]
+        return np.concatenate([head for head, _ in coded]), np.array([norm for _, norm in coded])
+
+    def sign(self, x: Float, values: str) -> Bytes:
+        mean, bits = self.pieces.sign_pack(x)
+        head, _ = encode_scale(mean, values)
+        return np.concatenate([head, bits])
+
+    def add_sign(self, message: Bytes, out: Float, values: str, scale: float) -> None:
+        mean, bits = _split(message, values)
+        self.pieces.sign_add(bits, out, mean * scale)
+
+    def natural(self, x: Float, values: str, stream: StreamName) -> Bytes:
+        return self.pieces.natural_pack(x, exponent_bias(values), EXPONENT_BITS[values], stream)
+
+    def add_natural(self, message: Bytes, out: Float, values: str, scale: float) -> None:
+        self.pieces.natural_add(message, out, exponent_bias(values), EXPONENT_BITS[values], scale)
+
+    def dither(self, x: Float, s: int, p: str, values: str, stream: StreamName) -> Bytes:
+        head, norm = encode_scale(self.pieces.norm(x, p), values)
+        return np.concatenate([head, self.pieces.dither_pack(x, norm, s, _width(s), stream)])
+
+    def add_dither(self, message: Bytes, out: Float, s: int, values: str, scale: float) -> None:
+        norm, symbols = _split(message, values)
+        self.pieces.dither_add(symbols, out, s, _width(s), norm / s * scale)
+
+    def natural_dither(self, x: Float, s: int, p: str, values: str, stream: StreamName) -> Bytes:
+        head, norm = encode_scale(self.pieces.norm(x, p), values)
+        return np.concatenate([head, self.pieces.natural_dither_pack(x, norm, s, _width(s), stream)])
+
+    def add_natural_dither(self, message: Bytes, out: Float, s: int, values: str, scale: float) -> None:
+        norm, symbols = _split(message, values)
+        self.pieces.natural_dither_add(symbols, out, s, _width(s), norm * scale)
+
+    def ternary(self, x: Float, values: str, stream: StreamName) -> Bytes:
+        head, norm = encode_scale(self.pieces.norm(x, "inf"), values)
+        return np.concatenate([head, self.pieces.ternary_pack(x, norm, stream)])
+
+    def add_ternary(self, message: Bytes, out: Float, values: str, scale: float) -> None:
+        norm, trits = _split(message, values)
+        self.pieces.ternary_add(trits, out, norm * scale)
+
+    def step_symbols(self, x: Float, norms: Reals, r: Reals, stream: StreamName) -> Symbols:
+        return self.pieces.step_symbols(x, norms, r, stream)
+
+    def add_steps(self, symbols: Symbols, out: Float, norms: Reals, r: Reals, scale: float) -> None:
+        self.pieces.step_add(symbols, out, norms, r, scale)
+
+
+def _split(message: Bytes, values: str) -> tuple[float, Bytes]:
+    """The norm at the head of a message, and what follows it."""
+    split = WIDTH[values]
+    return decode_scale(message[:split], values), message[split:]
+
+
+def _expect_values(buf: Bytes, count: int, values: str) -> None:
+    expect_length(buf, count * WIDTH[values], f"{count} values of format {values!r}")
+
+
+def _width(s: int) -> int:
+    """Bits of the symbols of 2 s + 1 levels."""
+    return (2 * s).bit_length()

@@ -1,0 +1,158 @@
+"""What every backend offers: whole messages, and what they are made of.
+
+Vectors are contiguous, one-dimensional, float32 or float64; on a device, arrays of its library.  A message is
+uint8.  ``stream`` names the random words that are drawn.  Whatever the backend, the bytes are the same.
+
+What adds to ``out`` adds nothing from a message that it refuses, with ``MessageError``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.base.arrays import Float, Indices, Reals, StreamName, Symbols, Widths, Words
+from mpicomp.base.bits import Bytes
+
+
+class Kernels(ABC):
+    """The kernels of one backend."""
+
+    # Draws.
+
+    @abstractmethod
+    def words(self, stream: StreamName, start: int, count: int) -> Words:
+        """Words start .. start + count of the stream."""
+
+    @abstractmethod
+    def permute(self, stream: StreamName, d: int, start: int, stop: int) -> Indices:
+        """pi(start), .., pi(stop - 1) for the permutation pi of {0, .., d-1} that the stream names."""
+
+    @abstractmethod
+    def heads(self, stream: StreamName, d: int, p: float | Reals) -> Indices:
+        """The indices of the d coins that fall heads, increasing: the words below p 2^32.
+
+        p: the probability of heads, one for all coins or of shape (d,).
+        """
+
+    # Coordinates of a vector.
+
+    @abstractmethod
+    def top_k(self, x: Float, k: int) -> Indices:
+        """The indices of the k largest magnitudes, increasing; ties go to the lowest index."""
+
+    @abstractmethod
+    def at_least(self, x: Float, lam: float) -> Indices:
+        """The indices where |x_j| >= lam and x_j != 0, increasing."""
+
+    @abstractmethod
+    def nonzero(self, x: Float) -> Indices:
+        """The indices where x_j is not 0, increasing."""
+
+    @abstractmethod
+    def gather(self, x: Float, indices: Indices) -> Float:
+        """x[indices]."""
+
+    @abstractmethod
+    def scatter_add(self, out: Float, indices: Indices, values: Float, scale: float) -> None:
+        """out[indices] += scale * values; no index comes twice."""
+
+    @abstractmethod
+    def add_scaled(self, out: Float, x: Float, scale: float) -> None:
+        """out += scale * x in float64, rounded to the type of ``out``."""
+
+    @abstractmethod
+    def are_singles(self, x: Float) -> bool:
+        """Whether every entry is a float32."""
+
+    # Numbers, positions and symbols on the wire.
+
+    @abstractmethod
+    def encode_values(self, x: Float, values: str) -> Bytes:
+        """x in the format ``values``.  Raises ``DivergedError`` where an entry overflows or is not finite."""
+
+    @abstractmethod
+    def decode_values(self, buf: Bytes, count: int, values: str) -> Float:
+        """The ``count`` numbers in ``buf``: float64 from f8, else float32."""
+
+    @abstractmethod
+    def add_values(self, buf: Bytes, out: Float, values: str, scale: float) -> None:
+        """out += scale times the numbers in ``buf``."""
+
+    @abstractmethod
+    def encode_indices(self, indices: Indices, d: int) -> Bytes:
+        """The index code of strictly increasing ``indices`` below d: see ``codecs.indices``."""
+
+    @abstractmethod
+    def decode_indices(self, buf: Bytes, d: int, k: int) -> Indices:
+        """The k increasing indices below d in ``buf``."""
+
+    @abstractmethod
+    def pack_widths(self, symbols: NDArray[np.unsignedinteger], widths: Widths, nbytes: int) -> Bytes:
+        """Symbol i, below 2^widths[i], for each of them, without gaps; ``nbytes`` in all."""
+
+    @abstractmethod
+    def unpack_widths(
+        self, buf: Bytes, widths: Widths, dtype: type[np.unsignedinteger]
+    ) -> NDArray[np.unsignedinteger]:
+        """The symbols in ``buf``, whose length is theirs."""
+
+    @abstractmethod
+    def encode_norms(self, blocks: Sequence[Float], values: str) -> tuple[Bytes, Reals]:
+        """The 2-norms of these vectors, each rounded up to the format ``values``, and what they stand for.
+
+        Raises ``DivergedError`` where a norm does not fit.
+        """
+
+    # Whole messages of quantisers: ``compressors`` describes each.
+
+    @abstractmethod
+    def sign(self, x: Float, values: str) -> Bytes:
+        """The message of ``Sign``."""
+
+    @abstractmethod
+    def add_sign(self, message: Bytes, out: Float, values: str, scale: float) -> None:
+        """out += scale * what ``sign`` coded."""
+
+    @abstractmethod
+    def natural(self, x: Float, values: str, stream: StreamName) -> Bytes:
+        """The message of ``Natural``."""
+
+    @abstractmethod
+    def add_natural(self, message: Bytes, out: Float, values: str, scale: float) -> None:
+        """out += scale * what ``natural`` coded."""
+
+    @abstractmethod
+    def dither(self, x: Float, s: int, p: str, values: str, stream: StreamName) -> Bytes:
+        """The message of ``Dithering`` with s levels of the p-norm."""
+
+    @abstractmethod
+    def add_dither(self, message: Bytes, out: Float, s: int, values: str, scale: float) -> None:
+        """out += scale * what ``dither`` coded."""
+
+    @abstractmethod
+    def natural_dither(self, x: Float, s: int, p: str, values: str, stream: StreamName) -> Bytes:
+        """The message of ``NaturalDithering`` with s levels of the p-norm."""
+
+    @abstractmethod
+    def add_natural_dither(self, message: Bytes, out: Float, s: int, values: str, scale: float) -> None:
+        """out += scale * what ``natural_dither`` coded."""
+
+    @abstractmethod
+    def ternary(self, x: Float, values: str, stream: StreamName) -> Bytes:
+        """The message of ``Ternary``."""
+
+    @abstractmethod
+    def add_ternary(self, message: Bytes, out: Float, values: str, scale: float) -> None:
+        """out += scale * what ``ternary`` coded."""
+
+    @abstractmethod
+    def step_symbols(self, x: Float, norms: Reals, r: Reals, stream: StreamName) -> Symbols:
+        """The symbols of r x / N, rounded without bias; N >= |x_j| in each block, r below 2^15."""
+
+    @abstractmethod
+    def add_steps(self, symbols: Symbols, out: Float, norms: Reals, r: Reals, scale: float) -> None:
+        """out += scale N/r times the levels; a level of 0 adds 0, whatever N/r is."""
