@@ -26,6 +26,9 @@ LAYERS = [
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 
+# Inside these packages too, from the bottom up; above it all the classes, and then ``__init__``.
+INSIDE = {"compressors": ["base", "support"], "methods": ["parameters", "base", "support"]}
+
 # Libraries that only these files may import.
 HOMES = {
     "mpi4py": {
@@ -78,6 +81,22 @@ def test_imports_point_down(path):
         parts = name.split(".")
         if parts[0] == "mpicomp" and len(parts) > 1 and parts[1] in LEVEL:
             assert LEVEL[parts[1]] <= LEVEL[top(path)], f"{path.name} imports {name}"
+
+
+def level_inside(package: str, module: str) -> int:
+    levels = INSIDE[package]
+    return levels.index(module) if module in levels else len(levels) + (module == "__init__")
+
+
+@pytest.mark.parametrize("package", INSIDE)
+def test_imports_inside_a_package_point_down(package):
+    """``base`` imports neither ``support`` nor a class, and ``support`` imports no class."""
+    for path in (PACKAGE / package).rglob("*.py"):
+        own = path.relative_to(PACKAGE / package).parts[0].removesuffix(".py")
+        for name in imports(path):
+            parts = name.split(".")
+            if parts[:2] == ["mpicomp", package]:
+                assert level_inside(package, parts[2]) <= level_inside(package, own), f"{path} imports {name}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

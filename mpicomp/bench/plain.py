@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp.base.bits import Bytes
+from mpicomp.base.checks import resolve_count
 from mpicomp.compressors import (
     Dithering,
     HardThreshold,
@@ -17,7 +18,7 @@ from mpicomp.compressors import (
     Sign,
     TopK,
 )
-from mpicomp.compressors.base import Array, resolve_count
+from mpicomp.compressors.base import Array
 
 Parts = tuple[np.ndarray, ...]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
+from mpicomp.base.checks import check_probability
 from mpicomp.base.formats import WIDTH, check_format
-from mpicomp.compressors.base import check_probability
 from mpicomp.compressors.support.sparsifier import Sparsifier, Support
 from mpicomp.keys import Key, Stream, cached_draw, odds
 

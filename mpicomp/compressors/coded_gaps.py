@@ -10,6 +10,7 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.arrays import Indices
 from mpicomp.base.bits import Bytes
+from mpicomp.base.checks import resolve_count
 from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.codecs import gaps
 from mpicomp.codecs.entropy import (
@@ -25,7 +26,7 @@ from mpicomp.codecs.entropy import (
 from mpicomp.codecs.indices import decode_indices, encode_indices
 from mpicomp.codecs.varint import read_varint, varint
 from mpicomp.codecs.widths import pack_widths, unpack_widths, widths_nbytes
-from mpicomp.compressors.base import Array, Contractive, resolve_count
+from mpicomp.compressors.base import Array, Contractive
 from mpicomp.compressors.quantized import QuantizedTopK
 from mpicomp.compressors.topk import TopK
 from mpicomp.kernels.index_layouts import index_nbytes

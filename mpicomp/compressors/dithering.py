@@ -9,9 +9,10 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length, pack_trits, unpack_trits
+from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.formats import WIDTH
-from mpicomp.compressors.base import Array, check_choice
+from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.quantizer import Leveled, Quantizer, Symbols
 from mpicomp.compressors.support.scale import check_scale_format
 from mpicomp.compressors.support.variances import of_cube, of_sphere

@@ -11,9 +11,10 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
+from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.codecs.values import decode_values, encode_values
-from mpicomp.compressors.base import Array, check_count, resolve_count
+from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.sparsifier import gather, scatter_add
 from mpicomp.compressors.support.weighted import Weighted, Weights, checked_weights, weights_in
 from mpicomp.kernels.definition.reductions import tree_sum
@@ -39,7 +40,7 @@ class Importance(Weighted):
     values: str = "f4"
 
     def __post_init__(self) -> None:
-        check_count(self.k)
+        check_count("k", self.k)
         object.__setattr__(self, "weights", checked_weights(self.weights))
         check_format(self.values)
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length, pack, packed_nbytes, unpack
+from mpicomp.base.checks import check_choice
 from mpicomp.base.formats import EXPONENT_BITS
-from mpicomp.compressors.base import Array, check_choice
+from mpicomp.compressors.base import Array
 from mpicomp.compressors.dithering import check_levels
 from mpicomp.compressors.support.quantizer import Leveled, Quantizer, Symbols
 from mpicomp.compressors.support.scale import check_scale_format

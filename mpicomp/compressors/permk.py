@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.formats import WIDTH, check_format
-from mpicomp.compressors.base import check_choice
 from mpicomp.compressors.support.sparsifier import Sparsifier, Support, window
 from mpicomp.keys import Key
 

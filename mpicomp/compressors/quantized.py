@@ -9,9 +9,10 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length
+from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.errors import ConfigError
 from mpicomp.codecs.indices import decode_indices, encode_indices
-from mpicomp.compressors.base import Array, Contractive, Unbiased, check_count, resolve_count
+from mpicomp.compressors.base import Array, Contractive, Unbiased
 from mpicomp.compressors.importance import Importance
 from mpicomp.compressors.support.sparsifier import Sparsifier, gather, scatter_add, size
 from mpicomp.compressors.support.weighted import Weighted
@@ -92,7 +93,7 @@ class QuantizedTopK(Contractive):
     Q: Unbiased
 
     def __post_init__(self) -> None:
-        check_count(self.k)
+        check_count("k", self.k)
         check_quantizer(self.Q)
 
     def compress(self, x: Array, key: Key) -> Bytes:

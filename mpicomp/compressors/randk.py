@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mpicomp.base.checks import check_choice, check_count, resolve_count
 from mpicomp.base.formats import WIDTH, check_format
-from mpicomp.compressors.base import check_choice, check_count, resolve_count
 from mpicomp.compressors.support.sparsifier import Sparsifier, Support, window
 from mpicomp.keys import Key, Stream, cached_draw
 
@@ -29,7 +29,7 @@ class RandK(Sparsifier):
     mask: str = "independent"
 
     def __post_init__(self) -> None:
-        check_count(self.k)
+        check_count("k", self.k)
         check_choice("layout", self.layout, ("uniform", "block"))
         check_choice("mask", self.mask, ("independent", "shared"))
         check_format(self.values)

@@ -9,10 +9,11 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length
+from mpicomp.base.checks import check_positive_integer
 from mpicomp.base.errors import ConfigError, DivergedError, not_finite
 from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.codecs.values import decode_values, encode_values
-from mpicomp.compressors.base import Array, Contractive, check_whole
+from mpicomp.compressors.base import Array, Contractive
 from mpicomp.kernels.definition.lowrank import orthonormal, outer, scaled, times
 from mpicomp.keys import Key
 
@@ -41,8 +42,8 @@ class RankR(Contractive):
     values: str = "f4"
 
     def __post_init__(self) -> None:
-        check_whole("r", self.r)
-        check_whole("rows", self.rows)
+        check_positive_integer("r", self.r)
+        check_positive_integer("rows", self.rows)
         check_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:

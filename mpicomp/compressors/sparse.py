@@ -9,12 +9,13 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
+from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import MessageError
 from mpicomp.base.formats import WIDTH
 from mpicomp.codecs.count import decode_count
 from mpicomp.codecs.sparse import decode_sparse, encode_sparse, sparse_nbytes
 from mpicomp.codecs.values import add_values, encode_values
-from mpicomp.compressors.base import Array, Contractive, Unbiased, check_choice
+from mpicomp.compressors.base import Array, Contractive, Unbiased
 from mpicomp.compressors.support.sparsifier import gather, scatter_add
 from mpicomp.kernels import join
 from mpicomp.keys import Key

@@ -12,6 +12,7 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.arrays import Reals
 from mpicomp.base.bits import Bytes
+from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.formats import WIDTH
 from mpicomp.codecs.count import count_nbytes, decode_count
@@ -25,7 +26,7 @@ from mpicomp.codecs.levels import (
     encode_fixed,
     encode_sparse,
 )
-from mpicomp.compressors.base import Array, check_choice
+from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.scale import check_scale_format, decode_norms
 from mpicomp.compressors.support.sparsifier import scatter_add
 from mpicomp.compressors.support.variances import of_blocks

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length
+from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.codecs.indices import decode_indices, encode_indices
 from mpicomp.codecs.values import decode_values, encode_values
-from mpicomp.compressors.base import Array, Contractive, check_count, resolve_count
+from mpicomp.compressors.base import Array, Contractive
 from mpicomp.compressors.support.sparsifier import gather, scatter_add
 from mpicomp.kernels import join
 from mpicomp.kernels.index_layouts import index_nbytes
@@ -30,7 +31,7 @@ class TopK(Contractive):
     values: str = "f4"
 
     def __post_init__(self) -> None:
-        check_count(self.k)
+        check_count("k", self.k)
         check_format(self.values)
 
     def compress(self, x: Array, key: Key) -> Bytes:

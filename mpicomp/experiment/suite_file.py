@@ -32,9 +32,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.compressors import Sparse
-from mpicomp.compressors.base import check_choice
 from mpicomp.config import parse_method, parse_problem, to_text
 from mpicomp.experiment.suite import AXES, Entry, Suite
 from mpicomp.methods import Method

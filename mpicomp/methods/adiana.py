@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from mpicomp.base.bits import Bytes
 from mpicomp.compressors import Sparse, Unbiased
-from mpicomp.compressors.base import Array, check_choice
+from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
+from mpicomp.methods.parameters import Choice, Curvature, ProbabilityOrDefault, RateOrDefault, StepSize
 from mpicomp.methods.support.adiana_parameters import PARAMETERS, Original, Refined, Weights
 from mpicomp.methods.support.averaging import means
-from mpicomp.methods.support.checks import Step
 from mpicomp.methods.support.convexity import curvature, require_convex
 from mpicomp.problems.base import Constants, Objective
 
@@ -45,19 +45,17 @@ class ADIANA(Method):
     """
 
     Q: Unbiased
-    eta: Step = "theory"
-    mu: Step = "theory"
-    p: Step = None
-    alpha: Step = None
-    parameters: str = "original"
-    sends: str = "means"
+    eta: StepSize = "theory"
+    mu: Curvature = "theory"
+    p: ProbabilityOrDefault = None
+    alpha: RateOrDefault = None
+    parameters: Annotated[str, Choice(tuple(PARAMETERS))] = "original"
+    sends: Annotated[str, Choice(("means", "gradient"))] = "means"
     down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Li, Kovalev, Qian, Richtárik (ICML 2020); He, Huang, Yuan, arXiv 2305.16297"
-    steps: ClassVar[tuple[str, ...]] = ("eta", "mu")
-    fractions: ClassVar[tuple[str, ...]] = ("p", "alpha")
     iterate: ClassVar[str] = "y"
-    at_x0: ClassVar[tuple[str, ...]] = ("x", "z", "w")
+    starts_at_x0: ClassVar[tuple[str, ...]] = ("x", "z", "w")
 
     @dataclass
     class Up:
@@ -86,11 +84,6 @@ class ADIANA(Method):
         h: Array
         gradient: Array  # ∇f_i(w), which changes only when w does
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("parameters", self.parameters, tuple(PARAMETERS))
-        check_choice("sends", self.sends, ("means", "gradient"))
-
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Up:
         if key.round == 0 or self._moves(key.before()):
             w.gradient = f.grad(r.w)
@@ -107,12 +100,12 @@ class ADIANA(Method):
         s.h += self.alpha * c
         return self.Down(self.down.compress(g, key), np.empty(0, np.uint8))
 
-    def follow(self, r: Replica, down: Down, key: Key) -> None:
+    def follow(self, r: Replica, broadcast: Down, key: Key) -> None:
         theta1, theta2, gamma, beta = self.weights(key.n, r.x.size)
         y = r.x - self.eta * r.h
-        self.down.decompress_add(down.m, y, key, -self.eta)  # y^{k+1} = x^k - η g
+        self.down.decompress_add(broadcast.m, y, key, -self.eta)  # y^{k+1} = x^k - η g
         if self.sends == "means":
-            self.down.decompress_add(down.c, r.h, key, self.alpha)  # h += α mean c_i
+            self.down.decompress_add(broadcast.c, r.h, key, self.alpha)  # h += α mean c_i
         r.z = beta * r.z + (1 - beta) * r.x + (gamma / self.eta) * (y - r.x)
         if self._moves(key):
             r.w = r.y
@@ -126,8 +119,8 @@ class ADIANA(Method):
         first, second = key.named("m"), key.named("c")
         return self.Q.paper_bits(up.m, d, first) + self.Q.paper_bits(up.c, d, second)
 
-    def paper_bits_down(self, down: Down, d: int, key: Key) -> int:
-        return sum(self.down.paper_bits(buf, d, key) for buf in (down.m, down.c) if len(buf))
+    def paper_bits_down(self, broadcast: Down, d: int, key: Key) -> int:
+        return sum(self.down.paper_bits(buf, d, key) for buf in (broadcast.m, broadcast.c) if len(buf))
 
     def weights(self, n: int, d: int) -> Weights:
         """θ1, θ2, γ and β for the step size eta."""

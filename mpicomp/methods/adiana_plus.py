@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from typing import ClassVar
 
+from mpicomp.base.checks import theory_factor
 from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.methods.adiana import ADIANA
-from mpicomp.methods.support.checks import Step, step_factor
+from mpicomp.methods.parameters import Curvature, ProbabilityOrTheory, RateOrTheory, StepSize
 from mpicomp.methods.support.convexity import curvature, require_convex
 from mpicomp.methods.support.whitening import WhitenedMethod
 from mpicomp.problems.base import Constants
@@ -36,19 +37,17 @@ class ADIANAPlus(WhitenedMethod):
     """
 
     Q: Unbiased
-    eta: Step = "theory"
-    mu: Step = "theory"
-    p: Step = "theory"
-    alpha: Step = "theory"
+    eta: StepSize = "theory"
+    mu: Curvature = "theory"
+    p: ProbabilityOrTheory = "theory"
+    alpha: RateOrTheory = "theory"
     down: Sparse = Sparse()
 
     paper: ClassVar[str] = (
         "Safaryan, Hanzely, Richtárik (NeurIPS 2021), ADIANA+; Li, Kovalev, Qian, Richtárik (ICML 2020)"
     )
-    steps: ClassVar[tuple[str, ...]] = ("eta", "mu", "p", "alpha")
-    fractions: ClassVar[tuple[str, ...]] = ("p", "alpha")
     iterate: ClassVar[str] = "y"
-    at_x0: ClassVar[tuple[str, ...]] = ADIANA.at_x0
+    starts_at_x0: ClassVar[tuple[str, ...]] = ADIANA.starts_at_x0
     Up: ClassVar[type] = ADIANA.Up
     Down: ClassVar[type] = ADIANA.Down
     Replica: ClassVar[type] = ADIANA.Replica
@@ -69,7 +68,7 @@ class ADIANAPlus(WhitenedMethod):
         curvature(self, self.mu, c, "take AGD, whose mu may be 0")
         spread, omega = self.spread(c, d, n)
         p = min(1.0, max(1.0, sqrt(c.L / (32 * spread)) - 1 if spread else inf) / (2 * (1 + omega)))
-        chosen = p * step_factor("p", self.p) if isinstance(self.p, str) else self.p
+        chosen = p * theory_factor("p", self.p) if isinstance(self.p, str) else self.p
         crowded = 64 * spread * (2 * chosen * (1 + omega) + 1) ** 2
         eta = min(1 / (2 * c.L), 1 / crowded if crowded else inf)
         return {"eta": eta, "mu": c.mu or 0.0, "p": p, "alpha": 1 / (1 + omega)}

@@ -10,8 +10,8 @@ from mpicomp.compressors import Identity
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Nothing
+from mpicomp.methods.parameters import CurvatureOrZero, StepSize, ValueFormat
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.checks import Step
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.problems.base import Constants, Objective
 
@@ -26,24 +26,18 @@ class AGD(AveragingMethod):
     theory: gamma = 1/L and mu that of the problem, 0 if f is merely convex.
     """
 
-    gamma: Step = "theory"
-    mu: Step = "theory"
-    values: str = "f4"
+    gamma: StepSize = "theory"
+    mu: CurvatureOrZero = "theory"
+    values: ValueFormat = "f4"
 
     paper: ClassVar[str] = "Nesterov, Lectures on convex optimization (2018), 2.2.20 and 2.2.22"
-    steps: ClassVar[tuple[str, ...]] = ("gamma", "mu")
-    zeros: ClassVar[tuple[str, ...]] = ("mu",)
-    at_x0: ClassVar[tuple[str, ...]] = ("y",)
+    starts_at_x0: ClassVar[tuple[str, ...]] = ("y",)
 
     @dataclass
     class Replica:
         x: Array
         y: Array
         t: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        Identity(self.values)
 
     def uplink(self, key: Key) -> Identity:
         return Identity(self.values)
@@ -55,9 +49,9 @@ class AGD(AveragingMethod):
     def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
         return Message(self.uplink(key).compress(f.grad(r.y), key))
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
         x = r.y.copy()
-        self.down.decompress_add(down.m, x, key, -self.gamma)  # x^{k+1}
+        self.down.decompress_add(broadcast.m, x, key, -self.gamma)  # x^{k+1}
         t, r.t = r.t, (1 + sqrt(1 + 4 * r.t**2)) / 2
         root = sqrt(self.gamma * self.mu)
         beta = (1 - root) / (1 + root) if self.mu > 0 else (t - 1) / r.t

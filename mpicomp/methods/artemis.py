@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
+from mpicomp.base.checks import check_probability
 from mpicomp.compressors import Compressor, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method
+from mpicomp.methods.parameters import BatchSize, Defaulted, RateOrZero, StepSize
 from mpicomp.methods.support.averaging import mean
-from mpicomp.methods.support.checks import Step
 from mpicomp.methods.support.convexity import require_convex
-from mpicomp.methods.support.starts import STARTS, begins, rate_from, uplink_from
+from mpicomp.methods.support.starts import Start, begins, rate_from, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -48,18 +49,14 @@ class Artemis(Method):
 
     Q: Unbiased
     down: Unbiased
-    gamma: Step = "theory"
-    alpha: Step = None
-    alpha_down: Step = 0.0
-    p: float = 1.0
-    batch: int | float | None = None
-    start: str = "gradient"
+    gamma: StepSize = "theory"
+    alpha: RateOrZero = None
+    alpha_down: RateOrZero = 0.0
+    p: Annotated[float, Defaulted(check_probability)] = 1.0  # None stands for 1
+    batch: BatchSize = None
+    start: Start = "gradient"
 
     paper: ClassVar[str] = "Philippenko, Dieuleveut, Artemis, arXiv 2006.14591, Algorithm 1"
-    fractions: ClassVar[tuple[str, ...]] = ("alpha", "alpha_down", "p")
-    zeros: ClassVar[tuple[str, ...]] = ("alpha", "alpha_down")
-    counts: ClassVar[tuple[str, ...]] = ("batch",)
-    starts: ClassVar[tuple[str, ...]] = STARTS
 
     @dataclass
     class Replica:
@@ -99,16 +96,16 @@ class Artemis(Method):
         s.h += rate_from(self._start, self.alpha, key) * m
         return Message(self.down.compress_difference(g, r.H, key))  # Ω
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
         r.x -= self.gamma * r.H
-        self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ (H + Ω)
-        self.down.decompress_add(down.m, r.H, key, self.alpha_down)  # H += α' Ω
+        self.down.decompress_add(broadcast.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ (H + Ω)
+        self.down.decompress_add(broadcast.m, r.H, key, self.alpha_down)  # H += α' Ω
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
         return self.uplink(key).paper_bits(up.m, d, key)
 
-    def paper_bits_down(self, down: Message, d: int, key: Key) -> int:
-        return self.down.paper_bits(down.m, d, key)
+    def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
+        return self.down.paper_bits(broadcast.m, d, key)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         omega, omega_down = self.Q.omega(d, n), self.down.omega(d, n)

@@ -2,9 +2,9 @@
 
 Theory of operation.  A round is one message up and one down::
 
-    up_i  =  worker_step(w_i, r, f_i)      worker i -> server
-    down  =  server_step(s, r, ups)        server -> every rank
-             follow(r, down)               every rank, the server's included
+    up_i       =  worker_step(w_i, r, f_i)      worker i -> server
+    broadcast  =  server_step(s, r, ups)        server -> every rank
+                  follow(r, broadcast)          every rank, the server's included
 
 ``Replica`` is what every rank holds, bit for bit: the iterate x, and whatever the averaged messages
 let everyone track (DIANA's h, EF21's g).  It changes in ``follow`` alone, from the decoded broadcast,
@@ -15,20 +15,18 @@ and numbers, so a checkpoint is the saved records.  Methods know no transport an
 
 from __future__ import annotations
 
-from abc import ABC, ABCMeta, abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from functools import cache
-from types import UnionType
-from typing import Any, ClassVar, Self, get_args, get_type_hints
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from mpicomp.base.bits import Bytes
-from mpicomp.compressors.base import Array, check_count, check_probability
+from mpicomp.base.checks import theory_factor
+from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.support.checks import Step, check_step, require, step_factor
-from mpicomp.methods.support.starts import check_start
+from mpicomp.methods.parameters import checks_of, step_size_of
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -48,21 +46,18 @@ class Nothing:
 class Method(ABC):
     """A frozen dataclass of hyper-parameters; nested ``Replica``, ``Server`` and ``Worker`` records.
 
-    ``Up`` and ``Down`` are the records on the wire.  Records start at zero, the iterate and ``at_x0`` at x0.
+    The types of the fields say what is allowed, see ``methods.parameters``; one field is the step size.
+    ``Up`` and ``Down`` are the records on the wire.  Records start at zero, but the iterate and the fields
+    in ``starts_at_x0`` at x0.
     """
 
     paper: ClassVar[str]
-    steps: ClassVar[tuple[str, ...]] = ("gamma",)  # what may say "theory"; first the step size
     inverse_step: ClassVar[bool] = False  # whether the step size is given as its inverse, as 2Direction's L̄
-    fractions: ClassVar[tuple[str, ...]] = ()  # what lies in (0, 1], or is None for its default
-    zeros: ClassVar[tuple[str, ...]] = ()  # of these two, what may be 0
-    counts: ClassVar[tuple[str, ...]] = ()  # what is a count, a fraction below 1 of all, or None for all
-    starts: ClassVar[tuple[str, ...]] = ()  # what ``start`` may be, in methods that have it
     iterate: ClassVar[str] = "x"  # the replica's field that a run hashes, measures and gives back
     model: ClassVar[str | None] = None  # the server's field that it measures and gives back instead, if any
-    at_x0: ClassVar[tuple[str, ...]] = ()  # fields of records that start where the iterate does
+    starts_at_x0: ClassVar[tuple[str, ...]] = ()  # fields of records that start where the iterate does
     on_device: ClassVar[bool] = True  # whether its vectors may be on a GPU
-    set_up: ClassVar[int] = 0  # rounds before the first step, whose uplink the ledger counts apart too
+    setup_rounds: ClassVar[int] = 0  # rounds before the first step, whose uplink the ledger counts apart too
     Replica: ClassVar[type]
     Server: ClassVar[type] = Nothing
     Worker: ClassVar[type] = Nothing
@@ -70,34 +65,22 @@ class Method(ABC):
     Down: ClassVar[type] = Message
 
     def __post_init__(self) -> None:
-        """Refuse compressors that are not of the kind a field is declared as, and numbers out of range."""
-        for name, kinds in _compressors(type(self)).items():
-            require(type(self).__name__, name, getattr(self, name), *kinds)
-        for name in self.steps:
-            if not (name in self.zeros and getattr(self, name) == 0):
-                check_step(name, getattr(self, name))
-        for name in self.fractions:
-            value = getattr(self, name)
-            theory = name in self.steps and isinstance(value, str)
-            if not (value is None or theory or (name in self.zeros and value == 0)):
-                check_probability(name, value)
-        for name in self.counts:
-            if getattr(self, name) is not None:
-                check_count(getattr(self, name), name)
-        if self.starts:
-            check_start(type(self).__name__, vars(self)["start"], self.starts)
+        """Raise ``ConfigError`` for a value that the type of its field does not allow."""
+        method = type(self)
+        for name, check in checks_of(method).items():
+            check(method.__name__, name, getattr(self, name))
 
     def replica(self, x0: Array) -> Any:
         """The state that every rank starts with."""
-        return start(self.Replica, x0, (self.iterate, *self.at_x0))
+        return start(self.Replica, x0, (self.iterate, *self.starts_at_x0))
 
     def server(self, x0: Array) -> Any:
         """The server's private state."""
-        return start(self.Server, x0, self.at_x0)
+        return start(self.Server, x0, self.starts_at_x0)
 
     def worker(self, x0: Array) -> Any:
         """A worker's private state."""
-        return start(self.Worker, x0, self.at_x0)
+        return start(self.Worker, x0, self.starts_at_x0)
 
     def senders(self, key: Key) -> Sequence[int]:
         """The workers that take part in the round of ``key``, increasing; every rank names the same."""
@@ -113,7 +96,7 @@ class Method(ABC):
         a message's bytes are valid only until the next one is asked for."""
 
     @abstractmethod
-    def follow(self, r: Any, down: Any, key: Key) -> None:
+    def follow(self, r: Any, broadcast: Any, key: Key) -> None:
         """Every rank's update of the replica from the broadcast."""
 
     def residual(self, w: Any) -> Array | None:
@@ -125,8 +108,8 @@ class Method(ABC):
         """What the paper charges for the message ``up``, of the worker of ``key``."""
 
     @abstractmethod
-    def paper_bits_down(self, down: Any, d: int, key: Key) -> int:
-        """What the paper charges for the broadcast ``down`` in the round of ``key``, to one worker."""
+    def paper_bits_down(self, broadcast: Any, d: int, key: Key) -> int:
+        """What the paper charges for the ``broadcast`` in the round of ``key``, to one worker."""
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         """Parameters that follow from the compressor alone, for fields left at None."""
@@ -137,37 +120,42 @@ class Method(ABC):
         """The parameters of the theorem that the class names, for fields that say "theory"."""
 
     @property
-    def step(self) -> Step:
-        """The step size, under whatever name the paper has for it: what tuning scales."""
-        return getattr(self, self.steps[0])
+    def step_name(self) -> str:
+        """The paper's name for the step size, which the field has too."""
+        return step_size_of(type(self))
 
-    def with_step(self, value: Step) -> Self:
+    @property
+    def step(self) -> Any:
+        """The step size, a number or a text such as "theory*8": what tuning scales."""
+        return getattr(self, self.step_name)
+
+    def with_step(self, value: float | str) -> Self:
         """The same method with another step size."""
-        return replace(self, **{self.steps[0]: value})
+        return replace(self, **{self.step_name: value})
+
+    @property
+    def theory_parameters(self) -> tuple[str, ...]:
+        """The parameters that may say "theory"."""
+        return tuple(name for name, check in checks_of(type(self)).items() if check.theory)
 
     def resolve(self, constants: Callable[[], Constants], d: int, n: int) -> Self:
         """The same method with every parameter a number; asks for the constants only if it must."""
-        open_fields = [f.name for f in fields(self) if getattr(self, f.name) is None]
-        defaults = self.defaults(d, n) if open_fields else {}
-        method = replace(self, **{name: defaults[name] for name in open_fields if name not in self.counts})
-        asked = {name: getattr(self, name) for name in self.steps}
+        checks = checks_of(type(self))
+        left_out = [name for name, check in checks.items() if check.default and getattr(self, name) is None]
+        defaults = self.defaults(d, n) if left_out else {}
+        method = replace(self, **{name: defaults[name] for name in left_out})
+        asked = {name: getattr(self, name) for name in self.theory_parameters}
         asked = {name: value for name, value in asked.items() if isinstance(value, str)}
         if not asked:
             return method
         numbers = method.theory(constants(), d, n)
-        return replace(method, **{k: step_factor(k, v) * numbers[k] for k, v in asked.items()})
+        return replace(method, **{k: theory_factor(k, v) * numbers[k] for k, v in asked.items()})
 
 
-def start(record: type, x0: Array, at_x0: tuple[str, ...] = ()) -> Any:
-    """A ``record`` whose arrays are zero, those named in ``at_x0`` x0; other fields have their defaults."""
+def start(record: type, x0: Array, starts_at_x0: tuple[str, ...] = ()) -> Any:
+    """A ``record`` whose arrays are x0 where ``starts_at_x0`` names them, else zero.
+
+    Fields with a default have that.
+    """
     names = [f.name for f in fields(record) if f.default is MISSING]
-    return record(**{name: x0.copy() if name in at_x0 else np.zeros_like(x0) for name in names})
-
-
-@cache
-def _compressors(method: type[Method]) -> dict[str, tuple[type, ...]]:
-    """The fields of ``method`` that are compressors, and the kinds that each is declared to take."""
-    hints = get_type_hints(method)
-    declared = {f.name: hints[f.name] for f in fields(method)}
-    kinds = {name: get_args(h) if isinstance(h, UnionType) else (h,) for name, h in declared.items()}
-    return {n: ks for n, ks in kinds.items() if all(isinstance(k, ABCMeta) for k in ks)}
+    return record(**{name: x0.copy() if name in starts_at_x0 else np.zeros_like(x0) for name in names})

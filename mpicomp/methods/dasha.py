@@ -11,9 +11,9 @@ from mpicomp.compressors.base import Array
 from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
+from mpicomp.methods.parameters import RateOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.checks import Step
-from mpicomp.methods.support.starts import STARTS, uplink_from
+from mpicomp.methods.support.starts import Start, uplink_from
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -35,14 +35,12 @@ class DASHA(AveragingMethod):
     """
 
     Q: Unbiased
-    gamma: Step = "theory"
-    a: Step = None
+    gamma: StepSize = "theory"
+    a: RateOrDefault = None
     down: Sparse = Sparse()
-    start: str = "gradient"
+    start: Start = "gradient"
 
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1"
-    fractions: ClassVar[tuple[str, ...]] = ("a",)
-    starts: ClassVar[tuple[str, ...]] = STARTS
 
     @dataclass
     class Replica:
@@ -67,8 +65,8 @@ class DASHA(AveragingMethod):
         C.decompress_add(m, w.g, key)  # g_i += m_i
         return Message(m)
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
-        self.down.decompress_add(down.m, r.g, key)  # g += mean m_i
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+        self.down.decompress_add(broadcast.m, r.g, key)  # g += mean m_i
         add_scaled(r.x, r.g, -self.gamma)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:

@@ -7,12 +7,12 @@ from math import sqrt
 from typing import ClassVar
 
 from mpicomp.compressors import Compressor, Sparse, Unbiased
-from mpicomp.compressors.base import Array, check_probability
+from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
+from mpicomp.methods.parameters import BatchSize, Rate, RateOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.checks import Step
-from mpicomp.methods.support.starts import STARTS, uplink_from
+from mpicomp.methods.support.starts import Start, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.methods.support.variance_theory import variance
 from mpicomp.problems.base import Constants, Objective
@@ -41,17 +41,14 @@ class DASHAMVR(AveragingMethod):
     """
 
     Q: Unbiased
-    batch: int | float | None
-    b: float
-    gamma: Step = "theory"
-    a: Step = None
+    batch: BatchSize
+    b: Rate
+    gamma: StepSize = "theory"
+    a: RateOrDefault = None
     down: Sparse = Sparse()
-    start: str = "gradient"
+    start: Start = "gradient"
 
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-MVR"
-    fractions: ClassVar[tuple[str, ...]] = ("a",)
-    counts: ClassVar[tuple[str, ...]] = ("batch",)
-    starts: ClassVar[tuple[str, ...]] = STARTS
 
     @dataclass
     class Replica:
@@ -63,10 +60,6 @@ class DASHAMVR(AveragingMethod):
     class Worker:
         g: Array
         h: Array
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_probability("b", self.b)
 
     def uplink(self, key: Key) -> Compressor:
         return uplink_from(self.start, self.Q, key)
@@ -83,8 +76,8 @@ class DASHAMVR(AveragingMethod):
         C.decompress_add(m, w.g, key)  # g_i += m_i
         return Message(m)
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
-        self.down.decompress_add(down.m, r.g, key)  # g += mean m_i
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+        self.down.decompress_add(broadcast.m, r.g, key)  # g += mean m_i
         r.previous[:] = r.x
         r.x -= self.gamma * r.g
 

@@ -10,11 +10,11 @@ from mpicomp.compressors import Compressor, Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
+from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, RateOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.checks import Step
-from mpicomp.methods.support.starts import STARTS, uplink_from
+from mpicomp.methods.support.starts import Start, uplink_from
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.methods.support.variance_theory import balance, probability, variance
+from mpicomp.methods.support.variance_theory import balanced_probability, probability, variance
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -41,18 +41,14 @@ class DASHAPAGE(AveragingMethod):
     """
 
     Q: Unbiased
-    batch: int | float | None
-    gamma: Step = "theory"
-    p: Step = "theory"
-    a: Step = None
+    batch: BatchSize
+    gamma: StepSize = "theory"
+    p: ProbabilityOrTheory = "theory"
+    a: RateOrDefault = None
     down: Sparse = Sparse()
-    start: str = "gradient"
+    start: Start = "gradient"
 
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-PAGE"
-    steps: ClassVar[tuple[str, ...]] = ("gamma", "p")
-    fractions: ClassVar[tuple[str, ...]] = ("p", "a")
-    counts: ClassVar[tuple[str, ...]] = ("batch",)
-    starts: ClassVar[tuple[str, ...]] = STARTS
 
     @dataclass
     class Replica:
@@ -82,8 +78,8 @@ class DASHAPAGE(AveragingMethod):
         C.decompress_add(m, w.g, key)  # g_i += m_i
         return Message(m)
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
-        self.down.decompress_add(down.m, r.g, key)  # g += mean m_i
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+        self.down.decompress_add(broadcast.m, r.g, key)  # g += mean m_i
         r.previous[:] = r.x
         r.x -= self.gamma * r.g
 
@@ -93,7 +89,7 @@ class DASHAPAGE(AveragingMethod):
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         found = {}
         if isinstance(self.p, str):
-            found["p"] = balance(self, c, self.batch)
+            found["p"] = balanced_probability(self, c, self.batch)
         if isinstance(self.gamma, str):
             p = probability("p", self.p, found)
             noise = (1 - p) * variance(self, c, self.batch)

@@ -9,8 +9,8 @@ from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Nothing
+from mpicomp.methods.parameters import BatchSize, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.checks import Step
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
@@ -30,12 +30,11 @@ class DCGD(AveragingMethod):
     """
 
     Q: Unbiased
-    gamma: Step = "theory"
-    batch: int | float | None = None
+    gamma: StepSize = "theory"
+    batch: BatchSize = None
     down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Alistarh et al., QSGD (2017); Khirirat et al. (2018)"
-    counts: ClassVar[tuple[str, ...]] = ("batch",)
 
     @dataclass
     class Replica:
@@ -47,8 +46,8 @@ class DCGD(AveragingMethod):
     def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
         return Message(self.Q.compress(gradient(f, r.x, self.batch, key), key))
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
-        self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ g^k
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+        self.down.decompress_add(broadcast.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ g^k
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         a, _ = self.Q.ab(d, n)

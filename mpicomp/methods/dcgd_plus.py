@@ -8,7 +8,7 @@ from typing import ClassVar
 from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.methods.dcgd import DCGD
-from mpicomp.methods.support.checks import Step
+from mpicomp.methods.parameters import StepSize
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.whitening import WhitenedMethod
 from mpicomp.problems.base import Constants
@@ -31,7 +31,7 @@ class DCGDPlus(WhitenedMethod):
     """
 
     Q: Unbiased
-    gamma: Step = "theory"
+    gamma: StepSize = "theory"
     down: Sparse = Sparse()
 
     paper: ClassVar[str] = (

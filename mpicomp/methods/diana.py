@@ -10,10 +10,10 @@ from mpicomp.compressors.base import Array
 from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
+from mpicomp.methods.parameters import BatchSize, RateOrDefault, StepSize
 from mpicomp.methods.support import shifts
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.checks import Step
-from mpicomp.methods.support.starts import STARTS, rate_from, uplink_from
+from mpicomp.methods.support.starts import Start, rate_from, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -40,16 +40,13 @@ class DIANA(AveragingMethod):
     """
 
     Q: Unbiased
-    gamma: Step = "theory"
-    alpha: Step = None
-    batch: int | float | None = None
+    gamma: StepSize = "theory"
+    alpha: RateOrDefault = None
+    batch: BatchSize = None
     down: Sparse = Sparse()
-    start: str = "zero"
+    start: Start = "zero"
 
     paper: ClassVar[str] = "Mishchenko, Gorbunov, Takáč, Richtárik, arXiv 1901.09269, Algorithm 1"
-    fractions: ClassVar[tuple[str, ...]] = ("alpha",)
-    counts: ClassVar[tuple[str, ...]] = ("batch",)
-    starts: ClassVar[tuple[str, ...]] = STARTS
 
     @dataclass
     class Replica:
@@ -72,10 +69,10 @@ class DIANA(AveragingMethod):
         C.decompress_add(m, w.h, key, self._rate(key))  # h_i^{k+1} = h_i^k + α m_i
         return Message(m)
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
         add_scaled(r.x, r.h, -self.gamma)
-        self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ (h^k + m)
-        self.down.decompress_add(down.m, r.h, key, self._rate(key))  # h^{k+1} = h^k + α m
+        self.down.decompress_add(broadcast.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ (h^k + m)
+        self.down.decompress_add(broadcast.m, r.h, key, self._rate(key))  # h^{k+1} = h^k + α m
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         return {"alpha": 1 / (1 + self.Q.omega(d, n))}

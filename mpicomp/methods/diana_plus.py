@@ -8,7 +8,7 @@ from typing import ClassVar
 from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.methods.diana import DIANA
-from mpicomp.methods.support.checks import Step
+from mpicomp.methods.parameters import RateOrTheory, StepSize
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.whitening import WhitenedMethod
 from mpicomp.problems.base import Constants
@@ -31,15 +31,13 @@ class DIANAPlus(WhitenedMethod):
     """
 
     Q: Unbiased
-    gamma: Step = "theory"
-    alpha: Step = "theory"
+    gamma: StepSize = "theory"
+    alpha: RateOrTheory = "theory"
     down: Sparse = Sparse()
 
     paper: ClassVar[str] = (
         "Safaryan, Hanzely, Richtárik (NeurIPS 2021); Wang, Safaryan, Richtárik (NeurIPS 2022), as recalled"
     )
-    steps: ClassVar[tuple[str, ...]] = ("gamma", "alpha")
-    fractions: ClassVar[tuple[str, ...]] = ("alpha",)
     Replica: ClassVar[type] = DIANA.Replica
 
     @dataclass

@@ -11,10 +11,10 @@ from mpicomp.compressors import Compressor, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method
+from mpicomp.methods.parameters import BatchSize, RateOrDefault, RateOrZero, StepSize
 from mpicomp.methods.support.averaging import mean
-from mpicomp.methods.support.checks import Step
 from mpicomp.methods.support.convexity import require_convex
-from mpicomp.methods.support.starts import STARTS, rate_from, uplink_from
+from mpicomp.methods.support.starts import Start, rate_from, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -40,18 +40,14 @@ class Dore(Method):
 
     Q: Unbiased
     down: Unbiased
-    gamma: Step = "theory"
-    alpha: Step = None
-    beta: Step = None
-    eta: Step = None
-    batch: int | float | None = None
-    start: str = "zero"
+    gamma: StepSize = "theory"
+    alpha: RateOrDefault = None
+    beta: RateOrDefault = None
+    eta: RateOrZero = None
+    batch: BatchSize = None
+    start: Start = "zero"
 
     paper: ClassVar[str] = "Liu, Li, Tang, Yan, Double residual compression (AISTATS 2020)"
-    fractions: ClassVar[tuple[str, ...]] = ("alpha", "beta", "eta")
-    zeros: ClassVar[tuple[str, ...]] = ("eta",)
-    counts: ClassVar[tuple[str, ...]] = ("batch",)
-    starts: ClassVar[tuple[str, ...]] = STARTS
 
     @dataclass
     class Replica:
@@ -86,14 +82,14 @@ class Dore(Method):
         self.down.decompress_add(q, s.e, key, -1.0)  # e = q - C(q)
         return Message(q)
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
-        self.down.decompress_add(down.m, r.x, key, self.beta)  # x^{k+1} = x^k + β C(q)
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+        self.down.decompress_add(broadcast.m, r.x, key, self.beta)  # x^{k+1} = x^k + β C(q)
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
         return self.uplink(key).paper_bits(up.m, d, key)
 
-    def paper_bits_down(self, down: Message, d: int, key: Key) -> int:
-        return self.down.paper_bits(down.m, d, key)
+    def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
+        return self.down.paper_bits(broadcast.m, d, key)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         shrink = 1 / (1 + self.down.omega(d, n))

@@ -11,8 +11,8 @@ from mpicomp.compressors import Absolute, Contractive
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method
+from mpicomp.methods.parameters import BatchSize, StepSize
 from mpicomp.methods.support.averaging import mean
-from mpicomp.methods.support.checks import Step
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -34,11 +34,10 @@ class DoubleSqueeze(Method):
 
     C: Contractive | Absolute
     down: Contractive | Absolute
-    gamma: Step = "theory"
-    batch: int | float | None = None
+    gamma: StepSize = "theory"
+    batch: BatchSize = None
 
     paper: ClassVar[str] = "Tang, Yu, Lian, Zhang, Liu, DoubleSqueeze (ICML 2019)"
-    counts: ClassVar[tuple[str, ...]] = ("batch",)
 
     @dataclass
     class Replica:
@@ -67,14 +66,14 @@ class DoubleSqueeze(Method):
         self.down.decompress_add(m, s.e, key, -1.0)  # δ = v - C'(v)
         return Message(m)
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
-        self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ C'(v)
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+        self.down.decompress_add(broadcast.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ C'(v)
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
         return self.C.paper_bits(up.m, d, key)
 
-    def paper_bits_down(self, down: Message, d: int, key: Key) -> int:
-        return self.down.paper_bits(down.m, d, key)
+    def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
+        return self.down.paper_bits(broadcast.m, d, key)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         gamma = 1 / (10 * c.L)

@@ -10,8 +10,8 @@ from mpicomp.compressors import Absolute, Contractive, Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
+from mpicomp.methods.parameters import BatchSize, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.checks import Step
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -29,12 +29,11 @@ class EF14(AveragingMethod):
     """
 
     C: Contractive | Absolute
-    gamma: Step = "theory"
-    batch: int | float | None = None
+    gamma: StepSize = "theory"
+    batch: BatchSize = None
     down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Seide et al. (2014); Stich, Cordonnier, Jaggi (2018); Karimireddy et al. (2019)"
-    counts: ClassVar[tuple[str, ...]] = ("batch",)
 
     @dataclass
     class Replica:
@@ -56,8 +55,8 @@ class EF14(AveragingMethod):
     def residual(self, w: Worker) -> Array:
         return w.e / self.gamma  # as a part of a gradient
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
-        self.down.decompress_add(down.m, r.x, key, -1.0)  # x^{k+1} = x^k - mean Δ_i
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+        self.down.decompress_add(broadcast.m, r.x, key, -1.0)  # x^{k+1} = x^k - mean Δ_i
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         if not isinstance(self.C, Contractive):

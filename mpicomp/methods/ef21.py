@@ -11,10 +11,10 @@ from mpicomp.compressors.base import Array
 from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
+from mpicomp.methods.parameters import BatchSize, CurvatureOrZero, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.checks import Step
 from mpicomp.methods.support.convexity import curvature
-from mpicomp.methods.support.starts import ESTIMATES, uplink_from
+from mpicomp.methods.support.starts import EstimateStart, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -40,17 +40,13 @@ class EF21(AveragingMethod):
     """
 
     C: Contractive
-    gamma: Step = "theory"
-    batch: int | float | None = None
+    gamma: StepSize = "theory"
+    batch: BatchSize = None
     down: Sparse = Sparse()
-    start: str = "compressed"
-    mu: Step = 0.0
+    start: EstimateStart = "compressed"
+    mu: CurvatureOrZero = 0.0
 
     paper: ClassVar[str] = "Richtárik, Sokolov, Fatkhullin, EF21 (NeurIPS 2021), Algorithm 2"
-    steps: ClassVar[tuple[str, ...]] = ("gamma", "mu")
-    zeros: ClassVar[tuple[str, ...]] = ("mu",)
-    counts: ClassVar[tuple[str, ...]] = ("batch",)
-    starts: ClassVar[tuple[str, ...]] = ESTIMATES
 
     @dataclass
     class Replica:
@@ -76,8 +72,8 @@ class EF21(AveragingMethod):
     def residual(self, w: Worker) -> Array:
         return w.e
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
-        self.down.decompress_add(down.m, r.g, key)  # g^k = g^{k-1} + mean c_i
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+        self.down.decompress_add(broadcast.m, r.g, key)  # g^k = g^{k-1} + mean c_i
         add_scaled(r.x, r.g, -self.gamma)  # x^{k+1} = x^k - γ g^k
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:

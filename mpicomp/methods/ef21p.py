@@ -11,10 +11,10 @@ from mpicomp.compressors import Compressor, Contractive, Identity, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method
+from mpicomp.methods.parameters import RateOrDefault, StepSize
 from mpicomp.methods.support.averaging import mean
-from mpicomp.methods.support.checks import Step
 from mpicomp.methods.support.convexity import require_convex
-from mpicomp.methods.support.starts import STARTS, rate_from, uplink_from
+from mpicomp.methods.support.starts import Start, rate_from, uplink_from
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -36,16 +36,14 @@ class EF21P(Method):
 
     C: Contractive
     Q: Unbiased = Identity()
-    gamma: Step = "theory"
-    beta: Step = None
-    start: str = "zero"
+    gamma: StepSize = "theory"
+    beta: RateOrDefault = None
+    start: Start = "zero"
 
     paper: ClassVar[str] = "Gruntkowska, Tyurin, Richtárik, EF21-P and friends (ICML 2023), Algorithm 1"
-    fractions: ClassVar[tuple[str, ...]] = ("beta",)
-    starts: ClassVar[tuple[str, ...]] = STARTS
     iterate: ClassVar[str] = "w"
     model: ClassVar[str | None] = "x"
-    at_x0: ClassVar[tuple[str, ...]] = ("x",)
+    starts_at_x0: ClassVar[tuple[str, ...]] = ("x",)
 
     @dataclass
     class Replica:
@@ -78,14 +76,14 @@ class EF21P(Method):
         s.h += self._rate(key) * m
         return Message(self.C.compress(s.x - r.w, key))  # P
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
-        self.C.decompress_add(down.m, r.w, key)  # w^{k+1} = w^k + P
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+        self.C.decompress_add(broadcast.m, r.w, key)  # w^{k+1} = w^k + P
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
         return self.uplink(key).paper_bits(up.m, d, key)
 
-    def paper_bits_down(self, down: Message, d: int, key: Key) -> int:
-        return self.C.paper_bits(down.m, d, key)
+    def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
+        return self.C.paper_bits(broadcast.m, d, key)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         return {"beta": 1 / (1 + self.Q.omega(d, n))}

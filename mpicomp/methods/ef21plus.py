@@ -14,8 +14,8 @@ from mpicomp.compressors import Compressor, Contractive, Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method
-from mpicomp.methods.support.checks import Step
-from mpicomp.methods.support.starts import ESTIMATES, uplink_from
+from mpicomp.methods.parameters import StepSize
+from mpicomp.methods.support.starts import EstimateStart, uplink_from
 from mpicomp.problems.base import Constants, Objective
 
 LOSSLESS = Sparse()
@@ -43,12 +43,11 @@ class EF21Plus(Method):
     """
 
     C: Contractive
-    gamma: Step = "theory"
+    gamma: StepSize = "theory"
     down: Sparse = Sparse()
-    start: str = "compressed"
+    start: EstimateStart = "compressed"
 
     paper: ClassVar[str] = "Richtárik, Sokolov, Fatkhullin, EF21 (NeurIPS 2021), Algorithm 3"
-    starts: ClassVar[tuple[str, ...]] = ESTIMATES
 
     @dataclass
     class Replica:
@@ -96,15 +95,15 @@ class EF21Plus(Method):
     def residual(self, w: Worker) -> Array:
         return w.e
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
-        self.down.decompress_add(down.m, r.g, key)  # g^k = g^{k-1} + the mean increment
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+        self.down.decompress_add(broadcast.m, r.g, key)  # g^k = g^{k-1} + the mean increment
         r.x -= self.gamma * r.g  # x^{k+1} = x^k - γ g^k
 
     def paper_bits(self, up: Up, d: int, key: Key) -> int:
         return self._uplink(key).paper_bits(up.m, d, key.named("fresh") if len(up.old) else key) + 1
 
-    def paper_bits_down(self, down: Message, d: int, key: Key) -> int:
-        return self.down.paper_bits(down.m, d, key)
+    def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
+        return self.down.paper_bits(broadcast.m, d, key)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         root = sqrt(1 - self.C.alpha(d, n))

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mpicomp.compressors import Compressor, Contractive, Sparse
-from mpicomp.compressors.base import Array, check_probability
+from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
+from mpicomp.methods.parameters import BatchSize, Rate, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.checks import Step
-from mpicomp.methods.support.starts import ESTIMATES, uplink_from
+from mpicomp.methods.support.starts import EstimateStart, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -37,15 +37,13 @@ class EF21SGDM(AveragingMethod):
     """
 
     C: Contractive
-    gamma: Step = "theory"
-    eta: float = 0.1
-    batch: int | float | None = None
+    gamma: StepSize = "theory"
+    eta: Rate = 0.1
+    batch: BatchSize = None
     down: Sparse = Sparse()
-    start: str = "gradient"
+    start: EstimateStart = "gradient"
 
     paper: ClassVar[str] = "Fatkhullin, Tyurin, Richtárik, Momentum provably improves EF (NeurIPS 2023)"
-    counts: ClassVar[tuple[str, ...]] = ("batch",)
-    starts: ClassVar[tuple[str, ...]] = ESTIMATES
 
     @dataclass
     class Replica:
@@ -56,10 +54,6 @@ class EF21SGDM(AveragingMethod):
     class Worker:
         v: Array
         g: Array
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_probability("eta", self.eta)
 
     def uplink(self, key: Key) -> Compressor:
         return uplink_from(self.start, self.C, key)
@@ -75,8 +69,8 @@ class EF21SGDM(AveragingMethod):
     def residual(self, w: Worker) -> Array:
         return w.v - w.g
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
-        self.down.decompress_add(down.m, r.g, key)  # g^k = g^{k-1} + mean c_i
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+        self.down.decompress_add(broadcast.m, r.g, key)  # g^k = g^{k-1} + mean c_i
         r.x -= self.gamma * r.g  # x^{k+1} = x^k - γ g^k
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:

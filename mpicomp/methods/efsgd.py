@@ -9,8 +9,8 @@ from mpicomp.compressors import Absolute, Contractive, Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
+from mpicomp.methods.parameters import BatchSize, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.checks import Step
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -31,12 +31,11 @@ class EFSGD(AveragingMethod):
     """
 
     C: Contractive | Absolute
-    gamma: Step = "theory"
-    batch: int | float | None = None
+    gamma: StepSize = "theory"
+    batch: BatchSize = None
     down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Sahu et al., Rethinking gradient sparsification (NeurIPS 2021)"
-    counts: ClassVar[tuple[str, ...]] = ("batch",)
 
     @dataclass
     class Replica:
@@ -58,8 +57,8 @@ class EFSGD(AveragingMethod):
     def residual(self, w: Worker) -> Array:
         return w.e
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
-        self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ mean Δ_i
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+        self.down.decompress_add(broadcast.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ mean Δ_i
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         if isinstance(self.C, Contractive):

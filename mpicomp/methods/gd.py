@@ -9,8 +9,8 @@ from mpicomp.compressors import Identity
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Nothing
+from mpicomp.methods.parameters import StepSize, ValueFormat
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.checks import Step
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -21,18 +21,14 @@ class GD(AveragingMethod):
     theory: gamma = 1/L.
     """
 
-    gamma: Step = "theory"
-    values: str = "f4"
+    gamma: StepSize = "theory"
+    values: ValueFormat = "f4"
 
     paper: ClassVar[str] = "Cauchy (1847); step size as in Nesterov, Lectures on convex optimization, 1.2.3"
 
     @dataclass
     class Replica:
         x: Array
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        Identity(self.values)
 
     def uplink(self, key: Key) -> Identity:
         return Identity(self.values)
@@ -44,8 +40,8 @@ class GD(AveragingMethod):
     def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
         return Message(self.uplink(key).compress(f.grad(r.x), key))
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
-        self.down.decompress_add(down.m, r.x, key, -self.gamma)
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+        self.down.decompress_add(broadcast.m, r.x, key, -self.gamma)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         return {"gamma": 1 / c.L}

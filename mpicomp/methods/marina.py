@@ -11,8 +11,8 @@ from mpicomp.compressors.base import Array
 from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
+from mpicomp.methods.parameters import CurvatureOrZero, ProbabilityOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.checks import Step
 from mpicomp.methods.support.convexity import curvature
 from mpicomp.problems.base import Constants, Objective
 
@@ -40,16 +40,13 @@ class MARINA(AveragingMethod):
     """
 
     Q: Unbiased
-    gamma: Step = "theory"
-    p: Step = None
+    gamma: StepSize = "theory"
+    p: ProbabilityOrDefault = None
     sync: Identity = Identity()
     down: Sparse = Sparse()
-    mu: Step = 0.0
+    mu: CurvatureOrZero = 0.0
 
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithm 1"
-    steps: ClassVar[tuple[str, ...]] = ("gamma", "mu")
-    zeros: ClassVar[tuple[str, ...]] = ("mu",)
-    fractions: ClassVar[tuple[str, ...]] = ("p",)
 
     @dataclass
     class Replica:
@@ -66,10 +63,10 @@ class MARINA(AveragingMethod):
             return Message(self.sync.compress(w.gradient, key))
         return Message(self.Q.compress_difference(w.gradient, before, key))  # 5-6
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
         if self._dense(key):
             r.g[:] = 0
-        self.down.decompress_add(down.m, r.g, key)  # 7
+        self.down.decompress_add(broadcast.m, r.g, key)  # 7
         add_scaled(r.x, r.g, -self.gamma)  # 4, of the next round
 
     def _dense(self, key: Key) -> bool:

@@ -11,10 +11,10 @@ from mpicomp.compressors import Compressor, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method
+from mpicomp.methods.parameters import BatchSize, RateOrDefault, StepSize
 from mpicomp.methods.support.averaging import mean
-from mpicomp.methods.support.checks import Step
 from mpicomp.methods.support.convexity import require_convex
-from mpicomp.methods.support.starts import STARTS, rate_from, uplink_from
+from mpicomp.methods.support.starts import Start, rate_from, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -41,19 +41,16 @@ class MCM(Method):
 
     Q: Unbiased
     down: Unbiased
-    gamma: Step = "theory"
-    alpha: Step = None
-    alpha_down: Step = None
-    batch: int | float | None = None
-    start: str = "gradient"
+    gamma: StepSize = "theory"
+    alpha: RateOrDefault = None
+    alpha_down: RateOrDefault = None
+    batch: BatchSize = None
+    start: Start = "gradient"
 
     paper: ClassVar[str] = "Philippenko, Dieuleveut, Preserved central model (NeurIPS 2021), Algorithm 1"
-    fractions: ClassVar[tuple[str, ...]] = ("alpha", "alpha_down")
-    counts: ClassVar[tuple[str, ...]] = ("batch",)
-    starts: ClassVar[tuple[str, ...]] = STARTS
     iterate: ClassVar[str] = "w"
     model: ClassVar[str | None] = "x"
-    at_x0: ClassVar[tuple[str, ...]] = ("H", "x")
+    starts_at_x0: ClassVar[tuple[str, ...]] = ("H", "x")
 
     @dataclass
     class Replica:
@@ -87,16 +84,16 @@ class MCM(Method):
         s.h += self._rate(key) * m
         return Message(self.down.compress_difference(s.x, r.H, key))  # Ω
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
         r.w = r.H.copy()
-        self.down.decompress_add(down.m, r.w, key)  # w^{k+1} = H + Ω
-        self.down.decompress_add(down.m, r.H, key, self.alpha_down)  # H += α' Ω
+        self.down.decompress_add(broadcast.m, r.w, key)  # w^{k+1} = H + Ω
+        self.down.decompress_add(broadcast.m, r.H, key, self.alpha_down)  # H += α' Ω
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
         return self.uplink(key).paper_bits(up.m, d, key)
 
-    def paper_bits_down(self, down: Message, d: int, key: Key) -> int:
-        return self.down.paper_bits(down.m, d, key)
+    def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
+        return self.down.paper_bits(broadcast.m, d, key)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         omega, omega_down = self.Q.omega(d, n), self.down.omega(d, n)

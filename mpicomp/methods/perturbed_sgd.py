@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
+from mpicomp.base.checks import check_positive_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Contractive, Identity, Sparse
-from mpicomp.compressors.base import Array, check_whole
+from mpicomp.compressors.base import Array
 from mpicomp.keys import Key, Stream, cached_draw
 from mpicomp.methods.base import Message, Method, Nothing
-from mpicomp.methods.support.checks import Step
+from mpicomp.methods.parameters import BatchSize, StepSize, Value
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
+
+
+def _check_noise(name: str, value: float) -> None:
+    if not isinstance(value, int | float) or not 0 <= value < inf:
+        raise ConfigError(f"{name}={value!r}; allowed: the size of the noise, a number from 0 up.")
+
+
+def _check_distance(name: str, value: float) -> None:
+    if not isinstance(value, int | float) or not 0 < value < inf:
+        raise ConfigError(f"{name}={value!r}; allowed: a distance above 0, or None for no such reset.")
 
 
 @dataclass(frozen=True)
@@ -42,20 +53,18 @@ class PerturbedSGD(Method):
     """
 
     C: Contractive
-    eta: Step
-    r: float
-    I_reset: int | None = None
-    R: float | None = None
-    batch: int | float | None = None
+    eta: StepSize
+    r: Annotated[float, Value(_check_noise)]
+    I_reset: Annotated[int | None, Value(check_positive_integer, also=(None,))] = None
+    R: Annotated[float | None, Value(_check_distance, also=(None,))] = None
+    batch: BatchSize = None
     dense: Identity = Identity()
     down: Sparse = Sparse()
 
     paper: ClassVar[str] = (
         "Avdiukhin, Yaroslavtsev, Escaping saddle points with compressed SGD (NeurIPS 2021), as recalled"
     )
-    steps: ClassVar[tuple[str, ...]] = ("eta",)
-    counts: ClassVar[tuple[str, ...]] = ("batch",)
-    at_x0: ClassVar[tuple[str, ...]] = ("anchor",)
+    starts_at_x0: ClassVar[tuple[str, ...]] = ("anchor",)
 
     @dataclass
     class Up:
@@ -71,15 +80,6 @@ class PerturbedSGD(Method):
     @dataclass
     class Worker:
         e: Array
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.r, int | float) or not 0 <= self.r < inf:
-            raise ConfigError(f"r={self.r!r}; allowed: the size of the noise, a number from 0 up.")
-        if self.I_reset is not None:
-            check_whole("I_reset", self.I_reset)
-        if self.R is not None and (not isinstance(self.R, int | float) or not 0 < self.R < inf):
-            raise ConfigError(f"R={self.R!r}; allowed: a distance above 0, or None for no such reset.")
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Up:
         nothing = np.empty(0, np.uint8)
@@ -103,9 +103,9 @@ class PerturbedSGD(Method):
                 self.C.decompress_add(up.m, mean, k, 1 / k.n)
         return Message(self.down.compress(mean, key))
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
         resets = self._resets(r)
-        self.down.decompress_add(down.m, r.x, key, -self.eta)
+        self.down.decompress_add(broadcast.m, r.x, key, -self.eta)
         r.age += 1
         if resets:
             r.anchor, r.age = r.x.copy(), 0
@@ -122,11 +122,8 @@ class PerturbedSGD(Method):
     def paper_bits(self, up: Up, d: int, key: Key) -> int:
         return self.dense.paper_bits(up.e, d, key) if len(up.e) else self.C.paper_bits(up.m, d, key)
 
-    def paper_bits_down(self, down: Message, d: int, key: Key) -> int:
-        return self.down.paper_bits(down.m, d, key)
-
-    def defaults(self, d: int, n: int) -> dict[str, Any]:
-        return {"I_reset": None, "R": None}  # for never
+    def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
+        return self.down.paper_bits(broadcast.m, d, key)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         raise ConfigError("PerturbedSGD's theorem gives no constant for its step size; give eta as a number.")

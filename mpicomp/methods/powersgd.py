@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -12,15 +12,20 @@ from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.formats import WIDTH
 from mpicomp.compressors import Identity, Sparse
-from mpicomp.compressors.base import Array, check_whole
+from mpicomp.compressors.base import Array
 from mpicomp.compressors.rankr import columns_of
 from mpicomp.kernels import add_scaled
 from mpicomp.kernels.definition.lowrank import orthonormal, outer, times
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method, Nothing
-from mpicomp.methods.support.checks import Step
+from mpicomp.methods.parameters import BatchSize, PositiveInteger, StepSize, Value, ValueFormat
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
+
+
+def _check_momentum(name: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ConfigError(f"{name}={value!r}; allowed: a number from 0 up to, but not, 1.")
 
 
 @dataclass(frozen=True)
@@ -47,16 +52,15 @@ class PowerSGD(Method):
     nothing is left uncompressed.  Of the algorithm, all is as recalled.
     """
 
-    r: int
-    rows: int
-    gamma: Step
-    batch: int | float | None = None
-    values: str = "f4"
+    r: PositiveInteger
+    rows: PositiveInteger
+    gamma: StepSize
+    batch: BatchSize = None
+    values: ValueFormat = "f4"
     down: Sparse = Sparse()
-    momentum: float = 0.0
+    momentum: Annotated[float, Value(_check_momentum)] = 0.0
 
     paper: ClassVar[str] = "Vogels, Karimireddy, Jaggi, PowerSGD (NeurIPS 2019), Algorithms 1 and 2"
-    counts: ClassVar[tuple[str, ...]] = ("batch",)
 
     @dataclass
     class Replica:
@@ -69,15 +73,6 @@ class PowerSGD(Method):
     class Worker:
         M: Array
         e: Array  # 0 between the two rounds: it is in M then
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole("r", self.r)
-        check_whole("rows", self.rows)
-        Identity(self.values)
-        given = self.momentum
-        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 1:
-            raise ConfigError(f"momentum={given!r}; allowed: a number from 0 up to, but not, 1.")
 
     @property
     def uplink(self) -> Identity:
@@ -106,11 +101,11 @@ class PowerSGD(Method):
             self.uplink.decompress_add(up.m, mean, k, 1 / k.n)
         return Message(self.down.compress(mean, key))
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
         if key.round % 2 == 0:
-            r.P = orthonormal(self.down.decompress(down.m, r.P.size, key).reshape(r.P.shape))
+            r.P = orthonormal(self.down.decompress(broadcast.m, r.P.size, key).reshape(r.P.shape))
         else:
-            r.Q = self.down.decompress(down.m, r.Q.size, key).reshape(r.Q.shape)
+            r.Q = self.down.decompress(broadcast.m, r.Q.size, key).reshape(r.Q.shape)
             step = outer(r.P, r.Q).ravel()  # Δ
             add_scaled(r.x, step, -self.gamma)
             if self.momentum:
@@ -124,10 +119,10 @@ class PowerSGD(Method):
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
         return 32 * (len(up.m) // WIDTH[self.values])
 
-    def paper_bits_down(self, down: Message, d: int, key: Key) -> int:
+    def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
         columns = columns_of(d, self.rows)
         side = columns if key.round % 2 else self.rows  # of Q and of P
-        return self.down.paper_bits(down.m, side * min(self.r, self.rows, columns), key)
+        return self.down.paper_bits(broadcast.m, side * min(self.r, self.rows, columns), key)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         raise ConfigError("PowerSGD has no theory step size; give gamma as a number.")

@@ -12,8 +12,8 @@ from mpicomp.compressors import Identity, Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
+from mpicomp.methods.parameters import Count, ProbabilityOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.checks import Step
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -42,15 +42,13 @@ class PPMARINA(AveragingMethod):
     """
 
     Q: Unbiased
-    r: int | float | None
-    gamma: Step = "theory"
-    p: Step = None
+    r: Count
+    gamma: StepSize = "theory"
+    p: ProbabilityOrDefault = None
     sync: Identity = Identity()
     down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithm 4"
-    fractions: ClassVar[tuple[str, ...]] = ("p",)
-    counts: ClassVar[tuple[str, ...]] = ("r",)
 
     @dataclass
     class Replica:
@@ -77,10 +75,10 @@ class PPMARINA(AveragingMethod):
         w.gradient = f.grad(r.x)
         return Message(self.Q.compress_difference(w.gradient, before, key))
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
         if self._dense(key):
             r.g[:] = 0
-        self.down.decompress_add(down.m, r.g, key)
+        self.down.decompress_add(broadcast.m, r.g, key)
         r.previous[:] = r.x
         r.x -= self.gamma * r.g
 

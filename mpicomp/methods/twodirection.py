@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -14,13 +14,18 @@ from mpicomp.compressors import Contractive, Identity, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
+from mpicomp.methods.parameters import CurvatureOrZero, ProbabilityOrDefault, RateOrDefault, StepSize, Value
 from mpicomp.methods.support.averaging import means
-from mpicomp.methods.support.checks import Step
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.twodirection_rates import Plan, plan, practical, rates, theory
 from mpicomp.problems.base import Constants, Objective
 
 _NOTHING = np.empty(0, np.uint8)
+
+
+def _check_weight(name: str, value: float) -> None:
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ConfigError(f"{name}={value!r}; allowed: the weight of the downlink, a number from 0 to 1.")
 
 
 @dataclass(frozen=True)
@@ -50,21 +55,18 @@ class TwoDirection(Method):
 
     C: Contractive
     Q: Unbiased
-    Lbar: Step = "theory"
-    mu: Step = "theory"
-    p: Step = None
-    tau: Step = None
-    beta: Step = None
-    r: float = 0.5
+    Lbar: StepSize = "theory"
+    mu: CurvatureOrZero = "theory"
+    p: ProbabilityOrDefault = None
+    tau: RateOrDefault = None
+    beta: RateOrDefault = None
+    r: Annotated[float, Value(_check_weight)] = 0.5
     dense: Identity = Identity()
 
     paper: ClassVar[str] = "Tyurin, Richtárik, 2Direction (NeurIPS 2023), Algorithm 1"
-    steps: ClassVar[tuple[str, ...]] = ("Lbar", "mu")
     inverse_step: ClassVar[bool] = True
-    zeros: ClassVar[tuple[str, ...]] = ("mu",)
-    fractions: ClassVar[tuple[str, ...]] = ("p", "tau", "beta")
     iterate: ClassVar[str] = "z"
-    at_x0: ClassVar[tuple[str, ...]] = ("w", "u")
+    starts_at_x0: ClassVar[tuple[str, ...]] = ("w", "u")
 
     @dataclass
     class Up:
@@ -93,11 +95,6 @@ class TwoDirection(Method):
     class Worker:
         h: Array
         gradient: Array  # ∇f_i(z), which changes only when z does
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.r, int | float) or not 0 <= self.r <= 1:
-            raise ConfigError(f"r={self.r!r}; allowed: the weight of the downlink, a number from 0 to 1.")
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Up:
         if key.round == 0:
@@ -133,14 +130,14 @@ class TwoDirection(Method):
         x = theta * s.u + (1 - theta) * r.z
         return self.Down(self.dense.compress(np.concatenate([x, s.v]), key), P)
 
-    def follow(self, r: Replica, down: Down, key: Key) -> None:
+    def follow(self, r: Replica, broadcast: Down, key: Key) -> None:
         if key.round == 0:
-            r.k = self.dense.decompress(down.sync, r.k.size, key)
+            r.k = self.dense.decompress(broadcast.sync, r.k.size, key)
             return
         _, _, _, r.w, r.Gamma = self._plan(r, key.n)
-        self.C.decompress_add(down.P, r.w, key)  # w = q + P
+        self.C.decompress_add(broadcast.P, r.w, key)  # w = q + P
         if self._syncs(key):
-            r.z, r.k = np.split(self.dense.decompress(down.sync, 2 * r.z.size, key), 2)
+            r.z, r.k = np.split(self.dense.decompress(broadcast.sync, 2 * r.z.size, key), 2)
 
     def _plan(self, r: Replica, n: int) -> Plan:
         slowest = min(self.C.alpha(r.z.size, n), self.tau, self.beta)
@@ -155,11 +152,11 @@ class TwoDirection(Method):
         z = self.Q.paper_bits(up.z, d, key.named("z")) if key.round > 1 else 0
         return self.Q.paper_bits(up.y, d, key.named("y")) + z
 
-    def paper_bits_down(self, down: Down, d: int, key: Key) -> int:
+    def paper_bits_down(self, broadcast: Down, d: int, key: Key) -> int:
         if key.round == 0:
-            return self.dense.paper_bits(down.sync, d, key)
-        sync = self.dense.paper_bits(down.sync, 2 * d, key) if len(down.sync) else 0
-        return sync + self.C.paper_bits(down.P, d, key)
+            return self.dense.paper_bits(broadcast.sync, d, key)
+        sync = self.dense.paper_bits(broadcast.sync, 2 * d, key) if len(broadcast.sync) else 0
+        return sync + self.C.paper_bits(broadcast.P, d, key)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         omega = self.Q.omega(d, n)

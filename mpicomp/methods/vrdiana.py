@@ -9,12 +9,12 @@ from mpicomp.compressors import Compressor, Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
+from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, RateOrDefault, StepSize
 from mpicomp.methods.support import shifts
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.checks import Step
-from mpicomp.methods.support.starts import STARTS, rate_from, uplink_from
+from mpicomp.methods.support.starts import Start, rate_from, uplink_from
 from mpicomp.methods.support.stochastic import batch_size, gradient
-from mpicomp.methods.support.variance_theory import known, probability, variance
+from mpicomp.methods.support.variance_theory import probability, require_constant, variance
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -44,19 +44,15 @@ class VRDIANA(AveragingMethod):
     """
 
     Q: Unbiased
-    batch: int | float | None
-    gamma: Step = "theory"
-    p: Step = "theory"
-    alpha: Step = None
+    batch: BatchSize
+    gamma: StepSize = "theory"
+    p: ProbabilityOrTheory = "theory"
+    alpha: RateOrDefault = None
     down: Sparse = Sparse()
-    start: str = "zero"
+    start: Start = "zero"
 
     paper: ClassVar[str] = "Horváth, Kovalev, Mishchenko, Stich, Richtárik, arXiv 1904.05115, VR-DIANA"
-    steps: ClassVar[tuple[str, ...]] = ("gamma", "p")
-    fractions: ClassVar[tuple[str, ...]] = ("p", "alpha")
-    counts: ClassVar[tuple[str, ...]] = ("batch",)
-    starts: ClassVar[tuple[str, ...]] = STARTS
-    at_x0: ClassVar[tuple[str, ...]] = ("w",)
+    starts_at_x0: ClassVar[tuple[str, ...]] = ("w",)
 
     @dataclass
     class Replica:
@@ -84,12 +80,12 @@ class VRDIANA(AveragingMethod):
         C.decompress_add(m, w.h, key, self._rate(key))  # h_i^{k+1} = h_i^k + α m_i
         return Message(m)
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
         if self._moves(key):
             r.w[:] = r.x
         r.x -= self.gamma * r.h
-        self.down.decompress_add(down.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ (h^k + m)
-        self.down.decompress_add(down.m, r.h, key, self._rate(key))  # h^{k+1} = h^k + α m
+        self.down.decompress_add(broadcast.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ (h^k + m)
+        self.down.decompress_add(broadcast.m, r.h, key, self._rate(key))  # h^{k+1} = h^k + α m
 
     def _moves(self, key: Key) -> bool:
         return key.shared("vrdiana/coin").coin(self.p)
@@ -104,7 +100,7 @@ class VRDIANA(AveragingMethod):
         if isinstance(self.gamma, str):
             a, _ = self.Q.ab(d, n)
             if c.mu is not None and c.convex:
-                L = c.L_max if self.batch is None else known(self, "gamma", c, "L_ij")
+                L = c.L_max if self.batch is None else require_constant(self, "gamma", c, "L_ij")
                 found["gamma"] = 1 / (L * (1 + 36 * (a + 1 / n)))
             elif self.batch is None:
                 found["gamma"] = shifts.step(c, a, self.Q.omega(d, n), self.alpha)
@@ -117,4 +113,4 @@ class VRDIANA(AveragingMethod):
         """m/b'."""
         if self.batch is None:
             return 1.0
-        return known(self, parameter, c, "samples") / batch_size(self.batch, c.samples)
+        return require_constant(self, parameter, c, "samples") / batch_size(self.batch, c.samples)

@@ -10,10 +10,10 @@ from mpicomp.compressors import Identity, Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Nothing
+from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.checks import Step
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.methods.support.variance_theory import balance, probability, variance
+from mpicomp.methods.support.variance_theory import balanced_probability, probability, variance
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -43,17 +43,14 @@ class VRMARINA(AveragingMethod):
     """
 
     Q: Unbiased
-    batch: int | float | None
-    gamma: Step = "theory"
-    p: Step = "theory"
-    sync_batch: int | float | None = None
+    batch: BatchSize
+    gamma: StepSize = "theory"
+    p: ProbabilityOrTheory = "theory"
+    sync_batch: BatchSize = None
     sync: Identity = Identity()
     down: Sparse = Sparse()
 
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithms 2 and 3"
-    steps: ClassVar[tuple[str, ...]] = ("gamma", "p")
-    fractions: ClassVar[tuple[str, ...]] = ("p",)
-    counts: ClassVar[tuple[str, ...]] = ("batch", "sync_batch")
 
     @dataclass
     class Replica:
@@ -67,10 +64,10 @@ class VRMARINA(AveragingMethod):
         after, before = (gradient(f, x, self.batch, key) for x in (r.x, r.previous))  # of the same J_i
         return Message(self.Q.compress_difference(after, before, key))
 
-    def follow(self, r: Replica, down: Message, key: Key) -> None:
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
         if self._dense(key):
             r.g[:] = 0
-        self.down.decompress_add(down.m, r.g, key)
+        self.down.decompress_add(broadcast.m, r.g, key)
         r.previous[:] = r.x
         r.x -= self.gamma * r.g
 
@@ -84,7 +81,7 @@ class VRMARINA(AveragingMethod):
         found = {}
         if isinstance(self.p, str):
             bytes_share = self.Q.mean_nbytes(d, n) / self.sync.mean_nbytes(d, n)
-            found["p"] = min(bytes_share, balance(self, c, self.batch, self.sync_batch))
+            found["p"] = min(bytes_share, balanced_probability(self, c, self.batch, self.sync_batch))
         if isinstance(self.gamma, str):
             p = probability("p", self.p, found)
             a, b = self.Q.ab(d, n)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.arrays import Indices
 from mpicomp.base.blas import one_thread_for_good
+from mpicomp.base.checks import check_at_least, check_nonnegative, check_seed
 from mpicomp.base.errors import ConfigError
 from mpicomp.data import load_images, rows_of
 from mpicomp.keys import Key
@@ -44,14 +45,11 @@ class Autoencoder(Problem):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.r < 1:
-            raise ConfigError(f"r = {self.r}: the code has at least 1 entry.")
+        check_at_least("r", self.r, 1, "the code has at least 1 entry")
         if not 0 <= self.p_hat <= 1:
             raise ConfigError(f"p_hat = {self.p_hat}: it is a probability, from 0 to 1.")
-        if not 0 <= self.lam < float("inf"):
-            raise ConfigError(f"lam = {self.lam}: the weight of the penalty is finite and at least 0.")
-        if not 0 <= self.seed < 2**64:
-            raise ConfigError(f"seed = {self.seed}; allowed: an integer from 0 to 2^64 - 1.")
+        check_nonnegative("lam", self.lam, "the weight of the penalty")
+        check_seed(self.seed)
 
     def dimension(self) -> int:
         return 2 * load_images(self.data).shape[1] * self.r

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
+from mpicomp.base.checks import check_nonnegative
 from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.data import SPLITS, load, rows_of
 from mpicomp.problems.base import Constants, Problem
@@ -32,8 +33,8 @@ class LinearProblem(Problem):
     convex: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.lam is not None and not 0 <= self.lam < float("inf"):
-            raise ConfigError(f"lam = {self.lam}: the weight of the penalty is finite and at least 0.")
+        if self.lam is not None:
+            check_nonnegative("lam", self.lam, "the weight of the penalty")
         if self.split not in SPLITS:
             raise unknown("split", self.split, SPLITS)
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from mpicomp.base.arrays import Indices
 from mpicomp.base.blas import one_thread_for_good
-from mpicomp.base.errors import ConfigError, unknown
+from mpicomp.base.checks import check_at_least, check_seed
+from mpicomp.base.errors import unknown
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, FiniteSum
 from mpicomp.problems.dense import Classification, Labels, cross_entropy
@@ -52,12 +53,10 @@ class MLP(Classification):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.hidden < 1:
-            raise ConfigError(f"hidden = {self.hidden}: the hidden layer has at least 1 unit.")
+        check_at_least("hidden", self.hidden, 1, "the hidden layer has at least 1 unit")
         if self.activation not in ACTIVATIONS:
             raise unknown("activation", self.activation, ACTIVATIONS)
-        if not 0 <= self.seed < 2**64:
-            raise ConfigError(f"seed = {self.seed}; allowed: an integer from 0 to 2^64 - 1.")
+        check_seed(self.seed)
 
     def dimension(self) -> int:
         images = self.images()

@@ -7,6 +7,7 @@ from math import sqrt
 from typing import ClassVar
 
 from mpicomp import kernels
+from mpicomp.base.checks import check_nonnegative
 from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Stream
 from mpicomp.problems.base import Array, Constants, Objective, Problem
@@ -29,8 +30,7 @@ class Noisy(Problem):
     def __post_init__(self) -> None:
         if not isinstance(self.problem, Problem):
             raise ConfigError(f"noisy takes a problem, such as noisy(quadratics, 1); not {self.problem!r}.")
-        if not 0 <= self.sigma < float("inf"):
-            raise ConfigError(f"sigma = {self.sigma}: the noise is finite and at least 0.")
+        check_nonnegative("sigma", self.sigma, "the noise")
 
     def dimension(self) -> int:
         return self.problem.dimension()

@@ -11,6 +11,7 @@ import scipy
 from numpy.typing import NDArray
 
 from mpicomp.base.blas import one_thread
+from mpicomp.base.checks import check_at_least, check_nonnegative, check_positive, check_seed
 from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, Constants, Objective, Problem
@@ -44,14 +45,10 @@ class Quadratics(Problem):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.d < 2:
-            raise ConfigError(f"d = {self.d}: the dimension is at least 2.")
-        if not 0 <= self.seed < 2**64:
-            raise ConfigError(f"seed = {self.seed}; allowed: an integer from 0 to 2^64 - 1.")
-        if not 0 <= self.noise < float("inf"):
-            raise ConfigError(f"noise = {self.noise}: it is finite and at least 0.")
-        if not 0 < self.lam < float("inf"):
-            raise ConfigError(f"lam = {self.lam}: the smallest eigenvalue is finite and above 0.")
+        check_at_least("d", self.d, 2, "the dimension is at least 2")
+        check_seed(self.seed)
+        check_nonnegative("noise", self.noise, "it")
+        check_positive("lam", self.lam, "the smallest eigenvalue")
 
     def dimension(self) -> int:
         return self.d

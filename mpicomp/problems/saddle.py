@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpicomp.base.checks import check_at_least, check_nonnegative, check_positive, check_seed
 from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, Constants, Objective, Problem
@@ -36,14 +37,10 @@ class Saddle(Problem):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.d < 2:
-            raise ConfigError(f"d = {self.d}: the dimension is at least 2.")
-        if not 0 < self.curvature < float("inf"):
-            raise ConfigError(f"curvature = {self.curvature}: it is finite and above 0.")
-        if not 0 <= self.noise < float("inf"):
-            raise ConfigError(f"noise = {self.noise}: it is finite and at least 0.")
-        if not 0 <= self.seed < 2**64:
-            raise ConfigError(f"seed = {self.seed}; allowed: an integer from 0 to 2^64 - 1.")
+        check_at_least("d", self.d, 2, "the dimension is at least 2")
+        check_positive("curvature", self.curvature, "it")
+        check_nonnegative("noise", self.noise, "it")
+        check_seed(self.seed)
 
     def dimension(self) -> int:
         return self.d

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from mpicomp.base.arrays import Indices
 from mpicomp.base.blas import one_thread_for_good
-from mpicomp.base.errors import ConfigError, unknown
+from mpicomp.base.checks import check_nonnegative
+from mpicomp.base.errors import unknown
 from mpicomp.data.cache import remember
 from mpicomp.problems.base import Array, Constants, FiniteSum
 from mpicomp.problems.dense import Classification, Labels, cross_entropy
@@ -42,8 +43,7 @@ class Softmax(Classification):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.lam < float("inf"):
-            raise ConfigError(f"lam = {self.lam}: the weight of the penalty is finite and at least 0.")
+        check_nonnegative("lam", self.lam, "the weight of the penalty")
         if self.penalty not in PENALTIES:
             raise unknown("penalty", self.penalty, PENALTIES)
 

@@ -152,7 +152,7 @@ class Loop:
             self._sender = i
             up: Any = messages.decode(self.method.Up, kernels.put(message))
             self.ledger.up[self.crew[i]] += len(message)
-            if key.round < self.method.set_up:
+            if key.round < self.method.setup_rounds:
                 self.ledger.set_up_bytes += len(message)
             self.ledger.paper_bits_up += self.method.paper_bits(up, self.x.size, key.of(i))
             yield key.of(i), up
@@ -197,7 +197,7 @@ class Loop:
 
 def advice(method: Method) -> str:
     """What to do about a run that diverges."""
-    return f"The step size may be too large: {method.steps[0]}={method.step}; try another."
+    return f"The step size may be too large: {method.step_name}={method.step}; try another."
 
 
 def _memory() -> float:

@@ -220,7 +220,7 @@ BAD_STEPS = [0, -1.0, float("nan"), True, "theroy", "theory*", "theory*0", "theo
 @pytest.mark.parametrize("gamma", BAD_STEPS, ids=repr)
 @pytest.mark.parametrize("method", ONE_OF_EACH, ids=lambda m: type(m).__name__)
 def test_a_step_that_is_none_is_refused(method, gamma):
-    step = method.steps[0]
+    step = method.step_name
     with pytest.raises(ConfigError, match=rf"{step}.*theory"):
         replace(method, **{step: gamma})
 

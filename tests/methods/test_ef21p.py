@@ -202,7 +202,7 @@ def test_a_downlink_of_the_wrong_kind_is_refused(make, C):
 def test_a_joint_compressor_cannot_serve_the_server(make):
     with pytest.raises(ConfigError, match=r"PermK"):
         problem, n = PLACES[0]
-        trajectory(start(replace(make(Shrunk(PermK())), **{make(TopK(2)).steps[0]: 1.0}), problem, n), 2)
+        trajectory(start(replace(make(Shrunk(PermK())), **{make(TopK(2)).step_name: 1.0}), problem, n), 2)
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ CONVEX = [
 @pytest.mark.parametrize("method", CONVEX, ids=repr)
 def test_theorems_for_convex_functions_are_refused_elsewhere(method, c, why):
     """The message says which fact is missing, which numbers would do, and which methods."""
-    with pytest.raises(ConfigError, match=rf"convex f_i.*{why}.*Give {method.steps[0]}.*MARINA"):
+    with pytest.raises(ConfigError, match=rf"convex f_i.*{why}.*Give {method.step_name}.*MARINA"):
         resolved(method, 12, 4, c)
     assert (
         resolved(method.with_step(0.25), 12, 4, replace(HAND, diagonals=lambda: np.ones((4, 12)))).step

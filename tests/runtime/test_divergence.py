@@ -82,7 +82,7 @@ class Far(Ball):
 
 def with_step(method, value, **more):
     """The method with its step size, whatever that is called, given as a number."""
-    return replace(method, **{method.steps[0]: value}, **more)
+    return replace(method, **{method.step_name: value}, **more)
 
 
 def test_a_problem_of_ones_own(tmp_path):
@@ -100,9 +100,9 @@ def test_a_gradient_that_is_not_finite_names_worker_and_round(method, bad, tmp_p
     """Refused before it is compressed, so no memory takes it in."""
     # Round 0 of TwoDirection and of PowerSGD does not move x, and worker 2 sits out PPMARINA's round 1.
     leaves = 2 if isinstance(method, TwoDirection | PowerSGD | PPMARINA) else 1
-    leaves += method.set_up
-    step = method.steps[0]
-    method = with_step(method, 0.1, **({"mu": 0.1} if "mu" in method.steps else {}))
+    leaves += method.setup_rounds
+    step = method.step_name
+    method = with_step(method, 0.1, **({"mu": 0.1} if "mu" in method.theory_parameters else {}))
     with pytest.raises(DivergedError, match=rf"^round {leaves}: worker 2: .*not finite.*{step}=0\.1"):
         run(method, Broken(bad), every=10, out=tmp_path / "run")
     assert [row.round for row in read_rows(tmp_path / "run" / "rows.csv")] == [0]
@@ -124,7 +124,7 @@ def test_leaving_a_stationary_start_is_no_divergence():
 @every_method
 def test_divergence_names_the_step_and_keeps_the_record(method, tmp_path):
     """Stopped at the first row whose squared gradient norm is 10^12 times the first one."""
-    step, value = method.steps[0], 50
+    step, value = method.step_name, 50
     method = with_step(method, value)
     if isinstance(method, TwoDirection):  # an inverse step; and mu > 0 would tame it
         value, method = 0.01, with_step(method, 0.01, mu=0)

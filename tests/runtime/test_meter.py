@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import HardThreshold, Identity, TopK
 from mpicomp.keys import Key
 from mpicomp.methods import EF14, EF21, GD
+from mpicomp.methods.parameters import BatchSize
 from mpicomp.methods.support.stochastic import batch_size, gradient
 from mpicomp.problems import Logistic, Objective, Problem, Quadratics
 from mpicomp.runtime.loop import Loop
@@ -26,9 +26,7 @@ QUADRATICS = Quadratics(d=12, noise=0.5, lam=0.1)
 class Batches(GD):
     """GD on batches: a method of the tests' own, in which worker 1 takes part in even rounds only."""
 
-    batch: int | float | None = None
-
-    counts: ClassVar[tuple[str, ...]] = ("batch",)
+    batch: BatchSize = None
 
     def senders(self, key):
         return range(key.n) if key.round % 2 == 0 else [i for i in range(key.n) if i != 1]

@@ -7,8 +7,8 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.arrays import Reals
 from mpicomp.base.bits import Bytes
+from mpicomp.base.checks import check_choice
 from mpicomp.codecs.values import decode_values
-from mpicomp.compressors.base import check_choice
 from mpicomp.kernels.definition.reductions import no_norm
 
 

@@ -1,1 +1,1 @@
-"""What several methods share: checks, steps of a theory, averaging, whitening."""
+"""What several methods share: steps of a theory, averaging, whitening."""

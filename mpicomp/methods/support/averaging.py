@@ -37,8 +37,8 @@ class AveragingMethod(Method):
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
         return self.uplink(key).paper_bits(up.m, d, key)
 
-    def paper_bits_down(self, down: Message, d: int, key: Key) -> int:
-        return self.down.paper_bits(down.m, d, key)
+    def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
+        return self.down.paper_bits(broadcast.m, d, key)
 
 
 def mean(ups: Iterable[tuple[Key, Message]], Q: Compressor, like: Array, weight: float) -> Array:

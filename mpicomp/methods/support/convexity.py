@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from mpicomp.base.checks import theory_factor
 from mpicomp.base.errors import ConfigError
 from mpicomp.methods.base import Method
-from mpicomp.methods.support.checks import step_factor
 from mpicomp.problems.base import Constants
 
 
@@ -18,7 +18,7 @@ def require_convex(method: Method, c: Constants, every: bool = True) -> None:
         found = "some f_i is not, though f is"
     else:
         return
-    asked = [name for name in method.steps if isinstance(getattr(method, name), str)]
+    asked = [name for name in method.theory_parameters if isinstance(getattr(method, name), str)]
     numbers = "numbers" if len(asked) > 1 else "a number"
     raise ConfigError(
         f"{type(method).__name__}'s theorem is for convex {'f_i' if every else 'f'}, and on this problem "
@@ -40,4 +40,4 @@ def curvature(method: Method, mu: float | str, c: Constants, otherwise: str) -> 
             f"{type(method).__name__} needs a mu above 0, and this problem's is {found}: give mu as a "
             f"number, take a problem with a quadratic penalty, or {otherwise}."
         )
-    return step_factor("mu", mu) * c.mu
+    return theory_factor("mu", mu) * c.mu

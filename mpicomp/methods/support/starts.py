@@ -13,24 +13,36 @@ C_i(0) = 0, but for the rounding, and left out here; from the compressed gradien
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Compressor, Identity
-from mpicomp.compressors.base import check_choice
 from mpicomp.keys import Key
+from mpicomp.methods.parameters import Check
 
-STARTS = ("zero", "gradient", "compressed")
-ESTIMATES = STARTS[1:]  # of what steps are taken along: from 0 the first leads nowhere
 WHOLE = Identity()  # what gradients travel in that are sent once
 
 
-def check_start(method: str, start: str, allowed: tuple[str, ...]) -> None:
-    """Raise ``ConfigError`` unless ``start`` is one of ``allowed``."""
-    if start == "zero" and start not in allowed:
-        raise ConfigError(
-            f"start='zero': {method} would stay at x0 for a round and then be what it is from 'compressed'; "
-            f"allowed: {', '.join(map(repr, allowed))}."
-        )
-    check_choice("start", start, allowed)
+@dataclass(frozen=True)
+class StartCheck(Check):
+    """One of the starts that are ``allowed``."""
+
+    allowed: tuple[str, ...]
+
+    def __call__(self, method: str, name: str, value: Any) -> None:
+        if value == "zero" and value not in self.allowed:
+            raise ConfigError(
+                f"{name}='zero': {method} would stay at x0 for a round and then be what it is from "
+                f"'compressed'; allowed: {', '.join(map(repr, self.allowed))}."
+            )
+        check_choice(name, value, self.allowed)
+
+
+Start = Annotated[str, StartCheck(("zero", "gradient", "compressed"))]
+# Of what steps are taken along: from 0 the first leads nowhere.
+EstimateStart = Annotated[str, StartCheck(("gradient", "compressed"))]
 
 
 def begins(start: str, key: Key) -> bool:

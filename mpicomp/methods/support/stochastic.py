@@ -5,10 +5,11 @@ from __future__ import annotations
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
+from mpicomp.methods.parameters import BatchSize
 from mpicomp.problems.base import Objective
 
 
-def gradient(f: Objective, x: Array, batch: int | float | None, key: Key) -> Array:
+def gradient(f: Objective, x: Array, batch: BatchSize, key: Key) -> Array:
     """The gradient of f_i at x, or its mean over a batch: a count of samples, or a fraction of them.
 
     The samples follow from ``key``: the same key, the same samples, at whatever x.

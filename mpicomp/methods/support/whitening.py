@@ -82,7 +82,7 @@ class WhitenedMethod(Method):
     """
 
     on_device: ClassVar[bool] = False  # d is small where d² numbers are sent
-    set_up: ClassVar[int] = 1
+    setup_rounds: ClassVar[int] = 1
 
     Q: Unbiased
     down: Sparse
@@ -114,23 +114,24 @@ class WhitenedMethod(Method):
         before = ((k.before(), up) for k, up in ups)
         return self.plain(Whitened(self.Q, s.roots)).server_step(s, r, before, key.before())
 
-    def follow(self, r: Any, down: Any, key: Key) -> None:
+    def follow(self, r: Any, broadcast: Any, key: Key) -> None:
         if key.round > 0:
-            self.plain(self.Q).follow(r, down, key.before())
+            self.plain(self.Q).follow(r, broadcast, key.before())
 
     def paper_bits(self, up: Any, d: int, key: Key) -> int:
         return 32 * d * (d + 1) // 2 if key.round == 0 else self.plain(self.Q).paper_bits(up, d, key.before())
 
-    def paper_bits_down(self, down: Any, d: int, key: Key) -> int:
-        return 0 if key.round == 0 else self.plain(self.Q).paper_bits_down(down, d, key.before())
+    def paper_bits_down(self, broadcast: Any, d: int, key: Key) -> int:
+        return 0 if key.round == 0 else self.plain(self.Q).paper_bits_down(broadcast, d, key.before())
 
     def spread(self, c: Constants, d: int, n: int) -> tuple[float, float]:
         """𝓛_max/n, or 𝓛_max where the workers' draws are not independent (Jensen); and ω_max."""
         check_size(type(self).__name__, d, n)
         if c.diagonals is None:
+            asked = " and ".join(self.theory_parameters)
             raise ConfigError(
                 f"{type(self).__name__} takes its step sizes from the smoothness matrices of the f_i, and of "
-                f"those this problem gives no diagonals: give {' and '.join(self.steps)} as numbers."
+                f"those this problem gives no diagonals: give {asked} as numbers."
             )
         pairs = list(zip(c.diagonals(), c.L_i, strict=True))
         largest = max(variance(self.Q, diagonal, top, n) for diagonal, top in pairs)

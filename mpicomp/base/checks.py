@@ -1,0 +1,93 @@
+"""Checks of parameters, for all layers; each raises ``ConfigError`` with the allowed values."""
+
+from __future__ import annotations
+
+from math import inf
+
+from mpicomp.base.errors import ConfigError
+
+
+def check_count(name: str, value: int | float) -> None:
+    """Raise ``ConfigError`` unless ``value`` is a positive count or a fraction in (0, 1)."""
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    if not (whole or (isinstance(value, float) and 0 < value < 1)):
+        raise ConfigError(
+            f"{name}={value!r}; allowed: a count, an integer from 1 to d, or a fraction, "
+            "a float between 0 and 1."
+        )
+
+
+def resolve_count(k: int | float, d: int) -> int:
+    """The count that k stands for in dimension d: k, or max(1, round(k d)) for a fraction k.
+
+    Raises ``ConfigError`` if it exceeds d.
+    """
+    count = k if isinstance(k, int) else max(1, round(k * d))
+    if count > d:
+        raise ConfigError(f"k={k} exceeds the dimension d={d}; allowed: 1 to {d}, or a fraction below 1.")
+    return count
+
+
+def check_positive_integer(name: str, value: int) -> None:
+    """Raise ``ConfigError`` unless ``value`` is a positive integer."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"{name}={value!r}; allowed: a positive integer.")
+
+
+def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Raise ``ConfigError`` unless ``value`` is one of ``allowed``."""
+    if value not in allowed:
+        raise ConfigError(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}.")
+
+
+def check_probability(name: str, value: float) -> None:
+    """Raise ``ConfigError`` unless 0 < value <= 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise ConfigError(f"{name}={value!r}; allowed: a probability above 0 and at most 1.")
+
+
+def check_step(name: str, value: float | str) -> None:
+    """Raise ``ConfigError`` unless ``value`` is a positive number, "theory" or "theory*NUMBER"."""
+    if isinstance(value, str):
+        theory_factor(name, value)
+    elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
+        raise ConfigError(_step_message(name, value))
+
+
+def theory_factor(name: str, value: str) -> float:
+    """The number in "theory*NUMBER", 1 for "theory".  Raises ``ConfigError`` for any other text."""
+    head, star, factor = value.partition("*")
+    try:
+        if head.strip() == "theory" and (not star or 0 < float(factor) < inf):
+            return float(factor) if star else 1.0
+    except ValueError:
+        pass
+    raise ConfigError(_step_message(name, value))
+
+
+def _step_message(name: str, value: object) -> str:
+    return f"{name}={value!r}; allowed: a positive number, 'theory', or a multiple such as 'theory*8'."
+
+
+def check_seed(seed: int) -> None:
+    """Raise ``ConfigError`` unless 0 <= seed < 2^64."""
+    if not 0 <= seed < 2**64:
+        raise ConfigError(f"seed = {seed}; allowed: an integer from 0 to 2^64 - 1.")
+
+
+def check_at_least(name: str, value: int, least: int, rule: str) -> None:
+    """Raise ``ConfigError`` unless ``value`` >= ``least``; its message ends with the text ``rule``."""
+    if value < least:
+        raise ConfigError(f"{name} = {value}: {rule}.")
+
+
+def check_nonnegative(name: str, value: float, meaning: str) -> None:
+    """Raise ``ConfigError`` unless 0 <= value < inf; ``meaning`` names the number in its message."""
+    if not 0 <= value < inf:
+        raise ConfigError(f"{name} = {value}: {meaning} is finite and at least 0.")
+
+
+def check_positive(name: str, value: float, meaning: str) -> None:
+    """Raise ``ConfigError`` unless 0 < value < inf; ``meaning`` names the number in its message."""
+    if not 0 < value < inf:
+        raise ConfigError(f"{name} = {value}: {meaning} is finite and above 0.")

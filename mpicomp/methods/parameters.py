@@ -1,0 +1,173 @@
+"""What the fields of a method may hold: the type of a field carries its check.
+
+A method declares ``gamma: StepSize = "theory"``, and ``Method.__post_init__`` has every field checked as its
+type says.  A compressor's type is the kind that the theorem covers, as in ``Q: Unbiased``; any other field
+has one of the types below, or ``Annotated`` with a ``Check`` of its own.
+
+Some fields are given as a number, as "theory" or "theory*8", or as None for their default.  In the method
+that ``Method.resolve`` returns, such a field is a number, and rounds run on that method alone.  No type is
+true of both, so a type checker sees ``Any``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, ClassVar, get_args, get_type_hints
+
+from mpicomp.base.checks import (
+    check_choice,
+    check_count,
+    check_positive_integer,
+    check_probability,
+    check_step,
+)
+from mpicomp.base.errors import ConfigError
+from mpicomp.base.formats import check_format
+from mpicomp.compressors import Absolute, Compressor, Contractive, Unbiased
+
+
+class Check(ABC):
+    """Tells whether a field may hold a value."""
+
+    theory: ClassVar[bool] = False  # whether a text stands for a number that ``Method.theory`` gives
+    default: ClassVar[bool] = False  # whether None stands for what ``Method.defaults`` gives
+
+    @abstractmethod
+    def __call__(self, method: str, name: str, value: Any) -> None:
+        """Raise ``ConfigError`` unless the field ``name`` of ``method`` may hold ``value``."""
+
+
+@dataclass(frozen=True)
+class Value(Check):
+    """What ``check`` accepts, given the field's name and value, and what is in ``also``."""
+
+    check: Callable[[str, Any], None]
+    also: tuple[float | None, ...] = ()
+
+    def __call__(self, method: str, name: str, value: Any) -> None:
+        if value not in self.also:
+            self.check(name, value)
+
+
+class FromTheory(Value):
+    """A value for which "theory" may stand."""
+
+    theory = True
+
+
+class Defaulted(Value):
+    """A value for which None stands: the default that follows from the compressors."""
+
+    default = True
+
+    def __call__(self, method: str, name: str, value: Any) -> None:
+        if value is not None:
+            super().__call__(method, name, value)
+
+
+@dataclass(frozen=True)
+class Choice(Check):
+    """One of the texts that are ``allowed``."""
+
+    allowed: tuple[str, ...]
+
+    def __call__(self, method: str, name: str, value: Any) -> None:
+        check_choice(name, value, self.allowed)
+
+
+@dataclass(frozen=True)
+class Kinds(Check):
+    """A compressor of one of the ``kinds`` that the theorem covers."""
+
+    kinds: tuple[type[Compressor], ...]
+
+    def __call__(self, method: str, name: str, value: Any) -> None:
+        if isinstance(value, self.kinds):
+            return
+        wanted = " or ".join(k.__name__.lower() for k in self.kinds)
+        kind = next(
+            (k.__name__.lower() for k in (Unbiased, Contractive, Absolute) if isinstance(value, k)), None
+        )
+        what = f"{value}, which is {kind}" if kind else repr(value)
+        raise ConfigError(f"{method} needs {name} to be {wanted}; it was given {what}. {self._remedy(value)}")
+
+    def _remedy(self, value: object) -> str:
+        if Unbiased in self.kinds:
+            return "RandK(k=0.01) and Natural() are unbiased; EF21 takes contractive compressors."
+        if Contractive in self.kinds:
+            shrunk = f"Shrunk({value}) and " if isinstance(value, Unbiased) else ""
+            return f"{shrunk}TopK(k=0.01) would do."
+        return f"{self.kinds[0].__name__}() would do."
+
+
+def _check_probability_or_theory(name: str, value: float | str) -> None:
+    check_step(name, value)
+    if not isinstance(value, str):
+        check_probability(name, value)
+
+
+def _check_format(name: str, value: str) -> None:
+    check_format(value)
+
+
+class _StepSize(FromTheory):
+    """Of its own class, so that the step size is told from other numbers with the same check."""
+
+
+# The step size, a number above 0: what tuning scales.  Every method has one.
+StepSize = Annotated[Any, _StepSize(check_step)]
+
+# μ: of f's strong convexity, or of the Polyak-Łojasiewicz condition.
+Curvature = Annotated[Any, FromTheory(check_step)]
+CurvatureOrZero = Annotated[Any, FromTheory(check_step, also=(0,))]
+
+# Numbers in (0, 1].
+Probability = Annotated[float, Value(check_probability)]
+ProbabilityOrDefault = Annotated[Any, Defaulted(check_probability)]
+ProbabilityOrTheory = Annotated[Any, FromTheory(_check_probability_or_theory)]
+
+# The rates at which shifts, estimates and averages move: numbers in (0, 1] too.
+Rate = Probability
+RateOrDefault = ProbabilityOrDefault
+RateOrTheory = ProbabilityOrTheory
+RateOrZero = Annotated[Any, Defaulted(check_probability, also=(0,))]  # or None for its default
+
+# A count, or a fraction below 1 of all; None for all.
+Count = Annotated[int | float | None, Value(check_count, also=(None,))]
+BatchSize = Count  # of a worker's samples
+
+PositiveInteger = Annotated[int, Value(check_positive_integer)]
+ValueFormat = Annotated[str, Value(_check_format)]  # of the numbers on the wire
+
+
+@cache
+def checks_of(method: type) -> dict[str, Check]:
+    """The check of each field of a method's class.
+
+    Raises ``TypeError`` where a field's type carries no check, or not exactly one field is a ``StepSize``.
+    """
+    hints = get_type_hints(method, include_extras=True)
+    checks = {f.name: _check_of(method, f.name, hints[f.name]) for f in fields(method)}
+    steps = [name for name, check in checks.items() if isinstance(check, _StepSize)]
+    if len(steps) != 1:
+        raise TypeError(f"{method.__name__}: {len(steps)} fields are a StepSize; expected one.")
+    return checks
+
+
+def step_size_of(method: type) -> str:
+    """The name of the field that is the step size, in a method's class."""
+    return next(name for name, check in checks_of(method).items() if isinstance(check, _StepSize))
+
+
+def _check_of(method: type, name: str, hint: Any) -> Check:
+    for note in getattr(hint, "__metadata__", ()):
+        if isinstance(note, Check):
+            return note
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    if all(isinstance(kind, type) and issubclass(kind, Compressor) for kind in kinds):
+        return Kinds(kinds)
+    raise TypeError(f"{method.__name__}.{name} is declared as {hint}, which carries no check.")

@@ -1,0 +1,133 @@
+"""The types of a method's fields: what each allows, and what a declaration without one meets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import inf, nan
+from typing import Annotated
+
+import numpy as np
+import pytest
+
+from mpicomp.base.errors import ConfigError
+from mpicomp.compressors import Absolute, Contractive, Natural, TopK
+from mpicomp.methods import METHODS, Method
+from mpicomp.methods import parameters as types
+from mpicomp.methods.parameters import StepSize, checks_of
+from mpicomp.methods.support.starts import EstimateStart, Start
+
+POSITIVE = "a positive number, 'theory', or a multiple"
+IN_0_1 = "a probability above 0 and at most 1"
+COUNT = "a count, an integer from 1 to d, or a fraction"
+
+# Of each type: what it allows; what it refuses, with what the refusal says.
+TYPES = {
+    "StepSize": (
+        [1e-300, 5, "theory", "theory*8"],
+        {POSITIVE: [0, -1.0, inf, nan, True, None, "theory*0", "x"]},
+    ),
+    "Curvature": ([0.5, 7, "theory", "theory*0.5"], {POSITIVE: [0, 0.0, -1.0, True, None, "theory+1"]}),
+    "CurvatureOrZero": ([0, 0.0, 7, "theory"], {POSITIVE: [-1.0, inf, True, None, ""]}),
+    "Probability": ([1, 1.0, 1e-9], {IN_0_1: [0, 0.0, 1.5, nan, True, None, "theory"]}),
+    "ProbabilityOrDefault": ([None, 1, 0.5], {IN_0_1: [0, 0.0, 2, nan, True, "theory"]}),
+    "ProbabilityOrTheory": (["theory", "theory*2", 1, 0.5], {POSITIVE: [0, -1, None, "p"], IN_0_1: [1.5, 2]}),
+    "Rate": ([1, 0.5], {IN_0_1: [0, 1.5, True, None, "theory"]}),
+    "RateOrDefault": ([None, 1, 0.5], {IN_0_1: [0, 1.5, True, "theory"]}),
+    "RateOrTheory": (["theory", "theory*2", 1, 0.5], {POSITIVE: [0, None], IN_0_1: [1.5]}),
+    "RateOrZero": ([None, 0, 0.0, 1, 0.5], {IN_0_1: [-0.1, 1.5, True, "theory"]}),
+    "Count": ([None, 1, 10**9, 0.5], {COUNT: [0, -1, 1.0, 0.0, 1.5, True, "all"]}),
+    "BatchSize": ([None, 1, 10**9, 0.5], {COUNT: [0, -1, 1.0, 0.0, 1.5, True, "all"]}),
+    "PositiveInteger": ([1, 10**9], {"a positive integer": [0, -1, 1.0, True, None, "1"]}),
+    "ValueFormat": (["f8", "f4", "bf16"], {"value format": ["f3", 4, None]}),
+}
+CASES = {name: getattr(types, name) for name in TYPES}
+
+
+def checked(hint, value):
+    """A method's field of the type ``hint``, given ``value``."""
+    (check,) = hint.__metadata__
+    check("EF21", "field", value)
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_what_a_type_allows_and_refuses(name):
+    allowed, refused = TYPES[name]
+    for value in allowed:
+        checked(CASES[name], value)
+    for said, values in refused.items():
+        for value in values:
+            with pytest.raises(ConfigError, match=said):
+                checked(CASES[name], value)
+
+
+def test_every_type_is_here():
+    public = {name for name, hint in vars(types).items() if hasattr(hint, "__metadata__")}
+    assert public == set(TYPES)
+
+
+def test_a_start_from_zero_is_refused_for_estimates_alone():
+    for value in ("zero", "gradient", "compressed"):
+        checked(Start, value)
+    for value in ("gradient", "compressed"):
+        checked(EstimateStart, value)
+    with pytest.raises(ConfigError, match=r"field='zero': EF21 would stay at x0.*'gradient', 'compressed'\."):
+        checked(EstimateStart, "zero")
+    for hint in (Start, EstimateStart):
+        with pytest.raises(ConfigError, match=r"field='one'; allowed: .*'gradient', 'compressed'\."):
+            checked(hint, "one")
+
+
+# --- every method's fields ---
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=lambda m: m.__name__)
+def test_every_field_of_every_method_is_checked(method):
+    assert list(checks_of(method)) == [f.name for f in fields(method)]
+
+
+# --- declarations ---
+
+
+def subclass(**declared):
+    """A method with fields of these types."""
+    base = {name: None for name in Method.__abstractmethods__}
+    return dataclass(frozen=True)(type("Own", (Method,), {**base, "__annotations__": declared}))
+
+
+def test_a_field_is_checked_as_its_type_says():
+    Own = subclass(C=Contractive | Absolute, gamma=StepSize, p=types.Probability)
+    method = Own(TopK(2), "theory*3", 0.5)
+    assert (method.step_name, method.step, method.theory_parameters) == ("gamma", "theory*3", ("gamma",))
+    assert method.with_step(0.25) == Own(TopK(2), 0.25, 0.5)
+    with pytest.raises(ConfigError, match="Own needs C to be contractive or absolute"):
+        Own(Natural(), 0.1, 0.5)
+    with pytest.raises(ConfigError, match="gamma=-1"):
+        Own(TopK(2), -1, 0.5)
+    with pytest.raises(ConfigError, match="p=2"):
+        Own(TopK(2), 0.1, 2)
+
+
+@pytest.mark.parametrize(
+    "hint", [float, float | None, str, np.ndarray, Contractive | None, Annotated[float, "in (0, 1]"]]
+)
+def test_a_type_that_carries_no_check_is_refused_when_the_class_is_first_used(hint):
+    Own = subclass(gamma=StepSize, p=hint)
+    with pytest.raises(TypeError, match=r"Own\.p is declared as .*, which carries no check"):
+        Own(0.1, 0.5)
+
+
+@pytest.mark.parametrize("count, declared", [(0, {}), (2, {"gamma": StepSize, "eta": StepSize})])
+def test_a_method_has_exactly_one_step_size(count, declared):
+    Own = subclass(p=types.Probability, **declared)
+    with pytest.raises(TypeError, match=f"Own: {count} fields are a StepSize; expected one"):
+        Own(0.5, *[0.1 for _ in declared])
+
+
+def test_a_default_of_none_is_filled_in_and_a_count_of_none_stays():
+    Own = subclass(
+        gamma=StepSize, p=types.ProbabilityOrDefault, alpha=types.RateOrZero, batch=types.BatchSize
+    )
+    Own.defaults = lambda self, d, n: {"p": 1 / d, "alpha": 1 / n}
+    Own.theory = lambda self, c, d, n: {"gamma": self.p + c}
+    assert Own(0.5, None, 0, None).resolve(None, 4, 8) == Own(0.5, 0.25, 0, None)
+    assert Own("theory*8", None, None, 3).resolve(lambda: 1.0, 4, 8) == Own(10.0, 0.25, 0.125, 3)
