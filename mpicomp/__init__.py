@@ -1,4 +1,4 @@
-"""Distributed optimisation with compressed communication: real ranks, packed bytes, one loop.
+"""Distributed optimisation with compressed communication over MPI: packed bytes, counted as sent.
 
 >>> import mpicomp
 >>> from mpicomp import MARINA, RandK, problems

@@ -1,10 +1,10 @@
 """Text to objects and back: ``marina(Q=randk(k=0.01), gamma=theory*8)``.
 
-The text is a Python call in appearance only: it is read from its syntax tree and nothing is executed.
+The text only looks like a Python call: its syntax tree is read, and nothing is executed.
 
-* A class is named as in its table or as in Python: ``quantized_topk`` and ``QuantizedTopK`` are one.
+* A class is named as in its table or as in Python: ``quantized_topk`` or ``QuantizedTopK``.
 * A class without parentheses takes its defaults: ``natural`` is ``natural()``.
-* Where a parameter is no compressor (and no problem), a bare name is a string: ``gamma=theory``, ``p=inf``.
+* A bare name is a string, ``gamma=theory`` or ``p=inf``, unless its parameter is a compressor or a problem.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from mpicomp.methods import METHODS, Method
 from mpicomp.problems import PROBLEMS, Problem
 
 TABLES: dict[str, Mapping[str, type]] = {"method": METHODS, "problem": PROBLEMS, "compressor": COMPRESSORS}
-NESTED: dict[str, type] = {"compressor": Compressor, "problem": Problem}  # what parameters may hold
+NESTED: dict[str, type] = {"compressor": Compressor, "problem": Problem}  # kinds that a parameter may have
 
-_SHOWN = 200  # characters of a text that cannot be read
+_SHOWN = 200  # characters of an unreadable text that its error message shows
 
-Source = TypeVar("Source")  # what a parameter's value is read from: a syntax tree, or a value from JSON
+Source = TypeVar("Source")  # the form of a parameter's value before it is read: a syntax tree, or JSON
 
 
 def parse_method(text: str) -> Method:
-    """The method that ``text`` names."""
+    """The method that ``text`` describes.  Raises ``ConfigError`` if it describes none."""
     return _parse("method", text)
 
 
 def parse_problem(text: str) -> Problem:
-    """The problem that ``text`` names."""
+    """The problem that ``text`` describes.  Raises ``ConfigError`` if it describes none."""
     return _parse("problem", text)
 
 
 def parse_compressor(text: str) -> Compressor:
-    """The compressor that ``text`` names."""
+    """The compressor that ``text`` describes.  Raises ``ConfigError`` if it describes none."""
     return _parse("compressor", text)
 
 
 def to_text(obj: object) -> str:
-    """The canonical text: the table's name, and the fields that differ from their defaults.
+    """The canonical text: the name in the table, and the fields that differ from their defaults.
 
-    ``parse_method(to_text(m)) == m``, and so for problems and compressors.  What is in no table, such as
-    a problem of the user's own, gives its ``repr``.
+    It reads back: ``parse_method(to_text(m)) == m``, also for problems and compressors.  An object of a class
+    in no table, such as a user's own problem, gives its ``repr``.
     """
     name = _name(type(obj))
     if name is None:
@@ -59,14 +59,17 @@ def to_text(obj: object) -> str:
 
 
 def to_json(obj: object) -> dict[str, Any]:
-    """``{"name": ..., field: value, ...}`` with every field, compressors and problems nested."""
+    """``{"name": ..., field: value, ...}`` with all fields; compressors and problems are nested objects."""
     values = {f.name: getattr(obj, f.name) for f in _fields(type(obj))}
     nested = {k: to_json(v) if isinstance(v, Compressor | Problem) else v for k, v in values.items()}
     return {"name": _name(type(obj)), **nested}
 
 
 def from_json(kind: str, content: Mapping[str, Any]) -> Any:
-    """What ``to_json`` was given; ``kind`` is "method", "problem" or "compressor"."""
+    """The object that ``to_json`` has written; ``kind`` is "method", "problem" or "compressor".
+
+    Raises ``ConfigError`` if ``content`` describes none.
+    """
     if not isinstance(content, Mapping) or not isinstance(content.get("name"), str):
         raise ConfigError(f"{content!r} is no {kind}; expected an object with a 'name'.")
     given = {k: v for k, v in content.items() if k != "name"}
@@ -74,13 +77,13 @@ def from_json(kind: str, content: Mapping[str, Any]) -> Any:
 
 
 def _from_list(value: Any) -> Any:
-    """JSON has no tuples."""
+    """``value``, as a tuple if it is a list: JSON has no tuples."""
     return tuple(value) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
 class Description:
-    """What ``mpicomp list`` says of a class."""
+    """The facts about a class that ``mpicomp list`` shows."""
 
     name: str
     parameters: dict[str, str | None]  # name -> default as text, None if it must be given
@@ -89,14 +92,14 @@ class Description:
 
     @property
     def signature(self) -> str:
-        """``marina(Q, gamma=theory)``."""
+        """The text ``marina(Q, gamma=theory)``: the name, and the parameters with their defaults."""
         return f"{self.name}({', '.join(p if v is None else f'{p}={v}' for p, v in self.parameters.items())})"
 
 
 def describe(cls: type) -> Description:
-    """The name, parameters, purpose and paper of a class in one of the tables."""
+    """The description of a class: its name in the tables, its parameters, a summary and the paper."""
     parameters = {f.name: None if f.default is MISSING else _value_text(f.default) for f in _fields(cls)}
-    # A method has a module to itself, whose first line says what it is; the class starts with the algorithm.
+    # The first line on a method is its module's; the class's docstring starts with the algorithm.
     doc = sys.modules[cls.__module__].__doc__ if issubclass(cls, Method) else cls.__doc__
     summary = (doc or "").strip().partition("\n")[0]  # none under python -OO
     return Description(_name(cls) or cls.__name__, parameters, summary, getattr(cls, "paper", ""))
@@ -111,7 +114,7 @@ def _parse(kind: str, text: str) -> Any:
         raise ConfigError(
             f"cannot read {shown}: {reason}. Expected NAME or NAME(PARAMETER=VALUE, ...)."
         ) from None
-    except (RecursionError, MemoryError):  # the parser's words for the same thing
+    except (RecursionError, MemoryError):  # the parser's errors for deep nesting
         raise ConfigError(f"cannot read {shown}: it is nested too deeply.") from None
     try:
         return _object(kind, node)
@@ -120,7 +123,7 @@ def _parse(kind: str, text: str) -> Any:
 
 
 def _object(kind: str, node: ast.expr) -> Any:
-    """The object that a name or a call stands for."""
+    """The object of the given kind that ``node``, a name or a call, describes."""
     text = ast.unparse(node)
     call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
     if not isinstance(call.func, ast.Name):
@@ -145,7 +148,11 @@ def _build(
     literal: Callable[[Source], Any],
     text: str,
 ) -> Any:
-    """The ``kind`` called ``name``, its parameters read by ``nested`` or ``literal`` as typed."""
+    """An object of the class ``name`` with the parameters ``given``.
+
+    ``nested`` reads a parameter whose type is a compressor or a problem, ``literal`` any other; ``text`` is
+    the object as written, for error messages.  Raises ``ConfigError``.
+    """
     cls = _lookup(kind, name)
     hints, known = get_type_hints(cls), {f.name: f for f in _fields(cls)}
     for parameter in given:
@@ -171,13 +178,13 @@ def _build(
 
 
 def _nested_kind(hint: Any) -> str | None:
-    """ "compressor" or "problem" if a parameter of that type hint holds one."""
+    """ "compressor" or "problem" if the type hint is one or allows one, else None."""
     types = [h for h in (hint, *get_args(hint)) if isinstance(h, type)]
     return next((kind for kind, base in NESTED.items() if any(issubclass(h, base) for h in types)), None)
 
 
 def _lookup(kind: str, name: str) -> type:
-    """The class of that name, whatever its case and with or without underscores."""
+    """The class ``name``; case and underscores are ignored.  Raises ``ConfigError`` if there is none."""
     for other in (kind, *TABLES):
         for known, cls in TABLES[other].items():
             if _plain(known) == _plain(name):
@@ -194,12 +201,15 @@ def _plain(name: str) -> str:
 
 
 def _name(cls: type) -> str | None:
-    """The table's name of a class, None if it is in no table."""
+    """The name of a class in the tables, None if it is in none."""
     return next((name for table in TABLES.values() for name, c in table.items() if c is cls), None)
 
 
 def _literal(node: ast.expr) -> Any:
-    """The number, string, True, False or None that ``node`` says; a name or theory*8 is a string."""
+    """The number, string, tuple, True, False or None that ``node`` is; a name or theory*8 is a string.
+
+    Raises ``ConfigError`` if it is anything else.
+    """
     match node:
         case ast.Constant(value=bool() | int() | float() | str() | None):
             return node.value
@@ -220,10 +230,10 @@ def _literal(node: ast.expr) -> Any:
 
 
 def _typed(text: str, parameter: str, value: Any, hint: Any) -> Any:
-    """``value``, if it is of the type that the parameter is declared with."""
+    """``value`` if it has the parameter's declared type ``hint``, else raise ``ConfigError``."""
     if hint is Any:
         return value
-    if hint is str and type(value) is int:  # p=2 is as good as p='2'
+    if hint is str and type(value) is int:  # p=2 is accepted for p='2'
         return str(value)
     members = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     kinds = tuple(get_origin(member) or member for member in members)  # a tuple[float, ...] is a tuple

@@ -1,10 +1,10 @@
 """Keys: the name of a random draw.
 
-Theory of operation.  There is no generator state anywhere.  A draw is a function of (seed, round,
-worker, tag), so neither placement on ranks, nor the order of evaluation, nor a restart can change
-it.  A *private* stream differs from worker to worker and serves roundings and independent masks.  A
-*shared* stream is the same on every rank: MARINA's coin, PermK's permutation.  Whoever holds the key
-of a message can recompute the support its sender drew, so that support costs no byte on the wire.
+Theory of operation.  There is no generator state anywhere.  A draw is a function of (seed, round, worker,
+tag), so it cannot be changed by the placement on ranks, the order of evaluation, or a restart.  A *private*
+stream differs from worker to worker: it serves roundings and independent masks.  A *shared* stream is equal
+on all ranks: it serves MARINA's coin and PermK's permutation.  The receiver of a message holds its key and
+recomputes the support that the sender drew, so the support costs no byte on the wire.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from mpicomp.kernels.definition.permutation import SMALL
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SHARED = 0xFFFFFFFF  # the worker lane of a stream that all ranks hold in common
+SHARED = 0xFFFFFFFF  # the worker lane of shared streams
 
 
-_kept: list[Callable[[], None]] = []  # each clears what one function keeps
+_kept: list[Callable[[], None]] = []  # each clears the cache of one draw
 
 
-def remembered(maxsize: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """A draw whose last ``maxsize`` results are kept, because several ask for the same one in turn."""
+def cached_draw(maxsize: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorator: cache the last ``maxsize`` results of a draw, which several callers need in turn."""
 
     def keeping(draw: Callable[P, T]) -> Callable[P, T]:
         cached: Any = lru_cache(maxsize)(draw)
@@ -44,30 +44,30 @@ def remembered(maxsize: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return keeping
 
 
-def forget() -> None:
-    """Drop the draws that are kept: whoever asks next draws anew."""
+def clear_cached_draws() -> None:
+    """Empty the caches of all draws decorated with ``cached_draw``."""
     for clear in _kept:
         clear()
 
 
 @dataclass(frozen=True)
 class Stream:
-    """One named sequence of random words; every method starts at its first word."""
+    """One named sequence of random words.  Each method of this class reads it from its first word."""
 
     seed: int
     lanes: tuple[int, int, int]  # counter lanes above the block number: worker, round, tag
 
     @property
     def name(self) -> StreamName:
-        """What kernels know it by."""
+        """The stream's name in the form that kernels take: the seed's two halves, and the lanes."""
         return (self.seed & 0xFFFFFFFF, self.seed >> 32), self.lanes
 
     def words(self, count: int, start: int = 0) -> Words:
-        """``count`` 32-bit words from number ``start`` on."""
+        """Words number ``start``, .., ``start + count - 1``, 32 bits each."""
         return kernels.backend_for_length(count).words(self.name, start, count)
 
     def uniform(self, count: int) -> NDArray[np.float64]:
-        """``count`` numbers in the open interval (0, 1), 52 random bits each."""
+        """``count`` numbers in the open interval (0, 1), made of 52 random bits each."""
         w = self.words(2 * count).astype(np.uint64)
         bits = (w[0::2] << np.uint64(20)) | (w[1::2] >> np.uint64(12))
         return (bits.astype(np.float64) + 0.5) * 2.0**-52
@@ -77,12 +77,12 @@ class Stream:
         return scipy.special.ndtri(self.uniform(count))
 
     def below(self, bound: int) -> int:
-        """An integer in {0, .., bound-1}; bias below bound / 2^64."""
+        """An integer in {0, .., bound-1}, uniform but for a bias below bound / 2^64."""
         lo, hi = (int(w) for w in self.words(2))
         return ((hi << 32 | lo) * bound) >> 64
 
     def coin(self, p: float) -> bool:
-        """True with probability p, rounded up to a multiple of 2^-32."""
+        """True with probability p, where p is rounded up to a multiple of 2^-32."""
         return _coin(self, p)
 
     def permutation(self, d: int, start: int, stop: int) -> Indices:
@@ -92,16 +92,17 @@ class Stream:
         return kernels.backend_for_length(d).permute(self.name, d, start, stop)
 
     def positions(self, d: int, start: int, stop: int) -> Any:
-        """The same where the vectors of a run are: on the device in use, if there is one."""
+        """``permutation`` on the run's device, or in host memory if the run uses none; read-only."""
         device = kernels.device()
         if device is not None:
             return device.permute(self.name, d, start, stop)
         return _fixed(self.permutation(d, start, stop))
 
     def heads(self, d: int, p: Any) -> Any:
-        """Which of d coins fall on heads, increasing; there likewise.
+        """Sorted indices of those of d coins that fall heads, on the run's device; read-only.
 
-        ``p``: the probability, rounded up to a multiple of 2^-32, a float or, there too, an array of them.
+        ``p`` is the probability of heads, rounded up to a multiple of 2^-32: a float for all coins, or an
+        array of shape (d,), which must be on the run's device too.
         """
         device = kernels.device()
         if device is not None:
@@ -110,25 +111,25 @@ class Stream:
 
 
 def odds(p: Any) -> Any:
-    """The nearest to p, a number or an array, that a coin can have: a multiple of 2^-32, 0 for 0 alone."""
+    """The probability of a coin nearest to p, a number or an array: a multiple of 2^-32, above 0 if p is."""
     return np.where(p > 0, np.maximum(np.rint(p * 2.0**32), 1.0), 0.0) / 2.0**32
 
 
 def _fixed(indices: Indices) -> Indices:
-    """The same, not to be written to: who asked for them may keep them for others."""
+    """``indices``, made read-only, because callers cache and share them."""
     indices.setflags(write=False)
     return indices
 
 
-@remembered(64)
+@cached_draw(64)
 def _coin(stream: Stream, p: float) -> bool:
-    """One toss, kept because every worker and the server ask for it."""
+    """``Stream.coin``, cached because every worker and the server ask for it."""
     return int(stream.words(1)[0]) < p * 2.0**32
 
 
-@remembered(64)
+@cached_draw(64)
 def _whole_permutation(stream: Stream, d: int) -> Indices:
-    """All of a small permutation, kept because sender, receiver and PermK's workers ask in turn."""
+    """A small permutation in full, cached because sender, receiver and PermK's workers need it in turn."""
     pi = kernels.backend_for_length(d).permute(stream.name, d, 0, d)
     pi.setflags(write=False)
     return pi
@@ -136,10 +137,11 @@ def _whole_permutation(stream: Stream, d: int) -> Indices:
 
 @dataclass(frozen=True)
 class Key:
-    """The common part of the names of one round's draws.
+    """The name of one message of one round; with a tag it names a stream.
 
-    ``worker`` is None where no worker is meant (the server's broadcast).  ``message`` tells apart
-    several messages of one worker in one round, whose draws must be independent.
+    n        number of workers
+    worker   the sender; None for the server's broadcast
+    message  distinguishes several messages of one worker in one round, whose draws must be independent
     """
 
     seed: int
@@ -149,19 +151,19 @@ class Key:
     message: str = ""
 
     def private(self, tag: str) -> Stream:
-        """A stream of this worker's own."""
+        """A stream of this worker alone, or of the server if ``worker`` is None."""
         return self._stream(SHARED - 1 if self.worker is None else self.worker, tag)
 
     def shared(self, tag: str) -> Stream:
-        """The stream that every rank draws alike."""
+        """A stream that is equal on all ranks."""
         return self._stream(SHARED, tag)
 
     def of(self, worker: int) -> Key:
-        """The same round's key as worker ``worker`` holds it."""
+        """The key of worker ``worker`` for this round and message."""
         return Key(self.seed, self.round, worker, self.n, self.message)
 
     def before(self) -> Key:
-        """The key of the round before."""
+        """This key in the previous round."""
         return Key(self.seed, self.round - 1, self.worker, self.n, self.message)
 
     def named(self, message: str) -> Key:

@@ -1,9 +1,9 @@
 """Records to bytes and back: the codec follows from a record's field types.
 
-A record is a dataclass whose fields are ``Bytes`` (a compressor's message) or ``float``.  Floats come
-first as 8 bytes each, then the messages one after the other.  The last message needs no length, it is
-what is left; each earlier one is preceded by its length (LEB128, seven bits a byte).  So the usual
-record, of a single message, is that message itself: not one byte more, and not a copy.
+A record is a dataclass whose fields are ``Bytes`` (a compressor's message) or ``float``.  The floats come
+first, 8 bytes each (little-endian), then the messages in order.  Each message but the last is preceded by its
+length (LEB128, seven bits a byte); the last one extends to the end.  So the usual record, a single message,
+is coded as that message itself: without an extra byte, and without a copy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ R = TypeVar("R")
 def encode(record: object) -> Bytes:
     """The bytes of ``record``.
 
-    Raises ``ConfigError`` if it is no record, or a message in it no vector of bytes, whose length is counted.
+    Raises ``ConfigError`` if ``record`` is no record, or if a message in it is no contiguous uint8 vector:
+    the ledger counts bytes by its length.
     """
     floats, messages = _layout(type(record))  # type: ignore[arg-type]  # mypy takes the class for its instances
     numbers = [getattr(record, name) for name in floats]
@@ -39,7 +40,10 @@ def encode(record: object) -> Bytes:
 
 
 def decode(record: type[R], buf: Bytes) -> R:
-    """The ``record`` in ``buf``; its messages are views.  Raises ``MessageError`` if there is none."""
+    """The record of type ``record`` in ``buf``; its messages are views of ``buf``.
+
+    Raises ``MessageError`` if ``buf`` is too short or too long.
+    """
     floats, messages = _layout(record)  # type: ignore[arg-type]
     start = 8 * len(floats)
     if len(buf) < start:
@@ -65,7 +69,10 @@ def decode(record: type[R], buf: Bytes) -> R:
 
 @lru_cache
 def _layout(record: type) -> tuple[list[str], list[str]]:
-    """The names of a record's floats and of its messages, each in the order of its fields."""
+    """The names of a record type's float fields and of its message fields, both in field order.
+
+    Raises ``ConfigError`` if the type is no record.
+    """
     hints = get_type_hints(record) if is_dataclass(record) else {}
     names = [f.name for f in fields(record)] if is_dataclass(record) else []
     if not names or any(hints[n] not in (float, Bytes) for n in names):
@@ -77,7 +84,7 @@ def _layout(record: type) -> tuple[list[str], list[str]]:
 
 
 def _expect_bytes(record: object, name: str) -> Bytes:
-    """The message in field ``name``."""
+    """The message in field ``name``.  Raises ``ConfigError`` if it is no contiguous uint8 vector."""
     m: Any = getattr(record, name)
     if getattr(m, "dtype", None) != np.uint8 or m.ndim != 1 or not m.flags.c_contiguous:
         shape = f" of shape {m.shape} and type {m.dtype}" if hasattr(m, "dtype") else ""

@@ -16,7 +16,7 @@ from scipy.stats import chi2, norm
 
 from mpicomp.kernels.definition.permutation import SMALL
 from mpicomp.kernels.definition.philox import words
-from mpicomp.keys import Key, Stream, forget, odds, remembered
+from mpicomp.keys import Key, Stream, cached_draw, clear_cached_draws, odds
 from tests.support.conformance import fuzz
 
 # Random123, kat_vectors, philox4x32-10: counter, key, result.
@@ -289,15 +289,15 @@ def test_inclusion_of_pairs_in_a_random_subset_is_uniform():
         assert abs(count - draws * share) < 6 * np.sqrt(draws * share * (1 - share))
 
 
-def test_what_is_remembered_is_forgotten():
+def test_a_cached_draw_is_cleared():
     drawn = []
 
-    @remembered(2)
+    @cached_draw(2)
     def draw(name: str) -> int:
         drawn.append(name)
         return len(drawn)
 
     assert [draw("a"), draw("b"), draw("a")] == [1, 2, 1]
-    forget()
+    clear_cached_draws()
     assert [draw("b"), draw("a")] == [3, 4]
     assert [draw("c"), draw("b")] == [5, 6]

@@ -40,7 +40,7 @@ HOMES = {
         "transports/waiting.py",
         "bench/round.py",
     },
-    "matplotlib": {"experiment/figure.py"},
+    "matplotlib": {"experiment/canvas.py", "experiment/figure.py", "bench/linkfigure.py"},
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
     "cupy": {"kernels/cuda/gpu.py"},
     "torch": {"bench/peers.py", "bench/cuda.py"},

@@ -1,1 +1,1 @@
-"""The ground floor: what every other room may use."""
+"""The lowest layer: every other folder may import it, and it imports none of them."""

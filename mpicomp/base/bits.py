@@ -1,7 +1,7 @@
 """Fixed-width symbols and trits packed without gaps.
 
-Bit layout: symbol i of width w occupies bits i w .. i w + w - 1 of the buffer, least significant bit
-first, bit b being bit ``b % 8`` of byte ``b // 8``.  The last byte is filled up with zeros.
+Bit layout: symbol i of width w occupies bits i w, .., i w + w - 1 of the buffer, least significant bit
+first.  Bit b of the buffer is bit ``b % 8`` of byte ``b // 8``.  The last byte is padded with zeros.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _POWERS_OF_3 = np.array([1, 3, 9, 27, 81], dtype=np.uint8)
 
 
 def packed_nbytes(count: int, width: int) -> int:
-    """Bytes that ``count`` symbols of ``width`` bits take."""
+    """The number of bytes that ``count`` symbols of ``width`` bits take."""
     return -(-count * width // 8)
 
 
@@ -33,7 +33,7 @@ def pack(symbols: NDArray[np.unsignedinteger], width: int) -> Bytes:
 
 
 def unpack(buf: Bytes, count: int, width: int) -> NDArray[np.unsignedinteger]:
-    """The ``count`` symbols in ``buf``.  Raises ``MessageError`` if the length is not theirs."""
+    """The ``count`` symbols in ``buf``.  Raises ``MessageError`` if ``buf`` has another length."""
     expect_length(buf, packed_nbytes(count, width), "packed symbols")
     size = _size(width)
     if width == 8 * size:
@@ -46,12 +46,12 @@ def unpack(buf: Bytes, count: int, width: int) -> NDArray[np.unsignedinteger]:
 
 
 def _size(width: int) -> int:
-    """The bytes of the smallest unsigned integers of ``width`` bits."""
+    """The size in bytes of the smallest unsigned integer type with at least ``width`` bits."""
     return 1 if width <= 8 else 2 if width <= 16 else 4 if width <= 32 else 8
 
 
 def pack_trits(trits: NDArray[np.uint8]) -> Bytes:
-    """Five symbols of {0, 1, 2} a byte, the first one least significant."""
+    """Pack symbols 0, 1, 2 as base-3 digits, five in a byte, the first one least significant."""
     padded = np.zeros((-(-trits.size // _TRITS_PER_BYTE), _TRITS_PER_BYTE), dtype=np.uint8)
     padded.ravel()[: trits.size] = trits
     return (padded * _POWERS_OF_3).sum(axis=1, dtype=np.uint8)
@@ -71,7 +71,7 @@ def check_trits(buf: Bytes) -> None:
 
 
 def expect_length(buf: Bytes, expected: int, what: object) -> None:
-    """Raise ``MessageError`` unless ``buf``, a message of or by ``what``, has exactly ``expected`` bytes."""
+    """Raise ``MessageError`` unless ``buf`` has ``expected`` bytes; ``what`` names it in the error."""
     if len(buf) != expected:
         kind = "truncated" if len(buf) < expected else "too long"
         raise MessageError(f"{what}: message {kind}, {len(buf)} bytes where {expected} are expected.")

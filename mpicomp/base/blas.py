@@ -1,4 +1,4 @@
-"""BLAS in one thread: how it adds up depends on the number of threads, and runs are compared by hashes."""
+"""BLAS in one thread: its rounding depends on the number of threads, and runs are compared by hashes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import Any
 
 
 def one_thread() -> Any:
-    """From now on numpy's and scipy's BLAS compute in one thread; as a context manager, until it is left."""
-    import scipy.linalg  # noqa: F401 - what is limited are libraries that are loaded, and scipy has its own
+    """Limit numpy's and scipy's BLAS to one thread, from the call on.
+
+    Used as a context manager, it restores the former number of threads at the end.
+    """
+    import scipy.linalg  # noqa: F401 - loads scipy's own BLAS: only loaded libraries are limited
     from threadpoolctl import threadpool_limits
 
     return threadpool_limits(1, user_api="blas")
 
 
-@cache  # looking through the loaded libraries takes a millisecond, and each worker asks
+@cache  # the search through the loaded libraries takes a millisecond; every worker calls
 def one_thread_for_good() -> None:
-    """The same until the process ends."""
+    """Limit numpy's and scipy's BLAS to one thread until the process ends."""
     one_thread()

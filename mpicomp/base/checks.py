@@ -1,4 +1,4 @@
-"""What parameters may be: checks that all layers share."""
+"""Checks of parameters, for all layers; each raises ``ConfigError`` with the allowed values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def check_count(name: str, value: int | float) -> None:
 
 
 def resolve_count(k: int | float, d: int) -> int:
-    """The count that k stands for in dimension d (fractions are rounded, at least 1)."""
+    """The count that k stands for in dimension d: k, or max(1, round(k d)) for a fraction k.
+
+    Raises ``ConfigError`` if it exceeds d.
+    """
     count = k if isinstance(k, int) else max(1, round(k * d))
     if count > d:
         raise ConfigError(f"k={k} exceeds the dimension d={d}; allowed: 1 to {d}, or a fraction below 1.")
@@ -73,18 +76,18 @@ def check_seed(seed: int) -> None:
 
 
 def check_at_least(name: str, value: int, least: int, rule: str) -> None:
-    """Raise ``ConfigError``, which ends with the ``rule``, unless ``value`` is ``least`` or more."""
+    """Raise ``ConfigError`` unless ``value`` >= ``least``; its message ends with the text ``rule``."""
     if value < least:
         raise ConfigError(f"{name} = {value}: {rule}.")
 
 
 def check_nonnegative(name: str, value: float, meaning: str) -> None:
-    """Raise ``ConfigError``, which says what the number is by its ``meaning``, unless 0 <= value < inf."""
+    """Raise ``ConfigError`` unless 0 <= value < inf; ``meaning`` names the number in its message."""
     if not 0 <= value < inf:
         raise ConfigError(f"{name} = {value}: {meaning} is finite and at least 0.")
 
 
 def check_positive(name: str, value: float, meaning: str) -> None:
-    """Raise ``ConfigError``, which says what the number is by its ``meaning``, unless 0 < value < inf."""
+    """Raise ``ConfigError`` unless 0 < value < inf; ``meaning`` names the number in its message."""
     if not 0 < value < inf:
         raise ConfigError(f"{name} = {value}: {meaning} is finite and above 0.")

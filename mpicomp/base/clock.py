@@ -1,4 +1,4 @@
-"""Where the seconds go: exclusive times of nested phases."""
+"""The time that each phase of a run takes; an inner phase's time is not counted in the outer one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PHASES = {
 
 
 class Clock:
-    """Seconds by phase.  A phase entered inside another stops the outer one's clock."""
+    """Seconds by phase.  While an inner phase runs, the outer phase's clock stands still."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)

@@ -1,7 +1,7 @@
-"""The errors a user can cause, and the wording they share.
+"""The errors that a user can cause, and the wording they share.
 
-Every message says what came, what is allowed, and the nearest remedy.  The command line prints
-them without a traceback; anything else that is raised is a defect of ours and keeps its traceback.
+Every message says what was given, what is allowed, and the nearest remedy.  The command line prints these
+errors without a traceback.  Any other exception is a defect of this library and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import inf
 
 
 class MpicompError(Exception):
-    """Something the user can put right: an argument, a file, a folder, a step size."""
+    """An error that the user can put right: an argument, a file, a folder, a step size."""
 
 
 class ConfigError(MpicompError):
@@ -32,7 +32,7 @@ class DivergedError(MpicompError):
 
 
 class CountError(MpicompError):
-    """Bytes that MPI was given and that are not in the ledger, or the reverse."""
+    """The bytes counted in the ledger and the bytes handed to MPI differ."""
 
 
 class RecordError(MpicompError):
@@ -40,7 +40,7 @@ class RecordError(MpicompError):
 
 
 def not_finite() -> DivergedError:
-    """The error of an encoder that is given an infinite number, or none."""
+    """The error of an encoder whose vector holds an infinity or a NaN."""
     return DivergedError("a vector to be compressed is not finite: it holds an infinity or no number (NaN).")
 
 
@@ -57,7 +57,7 @@ def norm_beyond(norm: float, values: str) -> DivergedError:
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> ConfigError:
-    """The error for a misspelt ``kind`` of name: lists what is allowed, nearest spelling first."""
+    """The error for an unknown ``name`` of the given kind: suggests the nearest name, lists the allowed."""
     allowed = list(allowed)
     near = get_close_matches(name.lower(), [a.lower() for a in allowed], n=1, cutoff=0.5)
     hint = next((f" Did you mean {a!r}?" for a in allowed if near and a.lower() == near[0]), "")

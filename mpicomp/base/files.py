@@ -1,4 +1,4 @@
-"""Files that are either there in full or not at all."""
+"""Files that exist either in full or not at all."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from mpicomp.base.errors import RecordError
 
 
 def cache_dir() -> Path:
-    """$MPICOMP_CACHE, which may be shared; else ``user_cache``."""
+    """The cache folder: $MPICOMP_CACHE, which several users may share; else ``user_cache``."""
     own = os.environ.get("MPICOMP_CACHE")
     return Path(own) if own else user_cache()
 
 
 def user_cache() -> Path:
-    """$XDG_CACHE_HOME/mpicomp, else ~/.cache/mpicomp."""
+    """The user's own cache folder: $XDG_CACHE_HOME/mpicomp, else ~/.cache/mpicomp."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "mpicomp"
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write ``content`` under a temporary name, flush it to the disk, and rename it into place.
 
-    Makes the folder if need be.  Raises ``RecordError`` naming the file if the disk is full, read-only
-    or gone.
+    Creates the folder if needed.  Raises ``RecordError``, naming the file, if it cannot be written.
     """
-    # No process number: processes on other hosts, or in other containers, have the same ones.
+    # Random, not the process number: processes on other hosts or in other containers may share it.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,7 +44,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def present(path: Path) -> bool:
-    """Whether there is such a file or folder.  Raises ``RecordError`` where one may not look."""
+    """Whether the file or folder exists.  Raises ``RecordError`` if access to its parent is denied."""
     try:
         return path.exists()
     except OSError as error:
@@ -63,7 +62,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, empty if there is no file.  Raises ``RecordError`` if it is damaged."""
+    """The object in a JSON file, {} if there is no file.  Raises ``RecordError`` if it cannot be read."""
     try:
         content = json.loads(path.read_text())
     except FileNotFoundError:

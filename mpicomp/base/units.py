@@ -1,4 +1,4 @@
-"""Rates and times as people write them: 100mbit, 10ms."""
+"""Rates, times and byte counts as people write them: 100mbit, 10ms, 12.3 KB."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def parse_rate(text: str) -> float:
-    """Bits a second."""
+    """Bits a second, from a text such as 100mbit.  Raises ``ConfigError``."""
     rate = _parse("rate", text, _RATES, "100mbit, 2.5gbit")
     if not rate:
         raise ConfigError(f"rate {text!r}; allowed: one above 0.")
@@ -19,12 +19,12 @@ def parse_rate(text: str) -> float:
 
 
 def parse_time(text: str) -> float:
-    """Seconds."""
+    """Seconds, from a text such as 10ms.  Raises ``ConfigError``."""
     return _parse("time", text, _TIMES, "50us, 10ms, 0s")
 
 
 def human_rate(rate: float) -> str:
-    """``2.5 Gbit/s``."""
+    """A rate in bits a second as text: ``2.5 Gbit/s``."""
     for name, unit in (("Gbit/s", 1e9), ("Mbit/s", 1e6)):
         if rate >= unit:
             return f"{rate / unit:.3g} {name}"
@@ -32,11 +32,20 @@ def human_rate(rate: float) -> str:
 
 
 def human_time(seconds: float) -> str:
-    """``12.3 ms``."""
+    """A time in seconds as text: ``12.3 ms``."""
     for name, unit in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= unit:
             return f"{seconds / unit:.3g} {name}"
     return f"{seconds / 1e-6:.3g} us"
+
+
+def human_bytes(count: float) -> str:
+    """A number of bytes as text: ``12.3 KB``; a KB is 1000 bytes."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
 
 
 def _parse(kind: str, text: str, units: dict[str, float], examples: str) -> float:

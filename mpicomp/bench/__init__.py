@@ -1,1 +1,1 @@
-"""Benchmarks, each beside the machine's own limit."""
+"""Benchmarks, each shown beside the limit that the machine sets."""

@@ -1,14 +1,15 @@
-"""Compressing on a CUDA device, beside a device-to-device copy, CuPy's array functions and torch.
+"""The time of compressing on a CUDA device, beside that of a copy, of plain CuPy, and of torch.
 
-What is timed is what a run calls: a compressor's ``compress`` and ``decompress_add``.  Each figure is the
-time of a call in a row of calls on the current stream, between two events, so it has in it whatever a
-call costs: launches, allocations from CuPy's pool, waiting where a function has to raise.  Calls
-alternate between two vectors, so that none finds its own in the cache.
+The benchmark times the calls of a run: a compressor's ``compress`` and ``decompress_add``.  A figure is the
+mean time of a call over consecutive calls on the current stream, measured between two events.  So it includes
+all costs of a call: launches, allocations from CuPy's pool, and the wait before a function can raise.  Calls
+alternate between two vectors, so that no call finds its vector in the cache.
 
-``fraction`` is (time of copying x) / (time of the call), the copy of the same float32 vector being
-timed in the same run right before: 1 means as fast as copying x, which reads 4 d bytes and writes 4 d.
-``gigabytes_per_second`` counts the bytes that a call must move at least: what it reads of x (twice
-where a norm comes first) and of the vector that is added to, and what it writes.
+``fraction`` is (time of copying x) / (time of the call); the copy of x, a float32 vector, is timed
+immediately before.  1 means as fast as copying x, which reads 4 d bytes and writes 4 d.
+``gigabytes_per_second`` is the least number of bytes that the call must move, over its time.  Those bytes are
+the part of x that it reads (twice if it needs a norm first), the part of the output vector that it reads, and
+all that it writes.
 """
 
 from __future__ import annotations
@@ -38,29 +39,29 @@ from mpicomp.compressors import (
 from mpicomp.compressors.base import Compressor
 from mpicomp.kernels.cuda import Cuda
 from mpicomp.kernels.cuda.gpu import Gpu
-from mpicomp.keys import Key, forget
+from mpicomp.keys import Key, clear_cached_draws
 
 SIZES = (25_000_000, 100_000_000, 1_000_000_000)
-_ONE_PERCENT = 2.5758293  # of normal entries exceed it in magnitude
+_ONE_PERCENT = 2.5758293  # 1 % of standard normal entries exceed it in magnitude
 _KEYS = (Key(0, round, 0, 100) for round in count())
 
 Row = dict[str, Any]
-Call = Callable[[int], Any]  # the argument says which of the two vectors
-Named = tuple[str, float, Call]  # its name, the least number of bytes moved, the call
+Call = Callable[[int], Any]  # the argument is the number of the vector, 0 or 1
+Named = tuple[str, float, Call]  # the name of a call, the least number of bytes it moves, the call
 
 
 def device_kernels(sizes: tuple[int, ...] = SIZES, repeats: int = 15) -> Iterator[Row]:
-    """A row for each call and d, as soon as it is measured.
+    """Yield a row for each call and each d in ``sizes``, as soon as it is measured.
 
-    ``call``, ``d``, ``seconds`` (median of ``repeats``), ``spread`` (interquartile range over median),
-    ``fraction``, ``gigabytes_per_second``, ``copy_seconds``.
-    Raises ``ConfigError`` where CuPy or a device is missing.
+    A row has ``call``, ``d``, ``seconds`` (median of ``repeats``), ``spread`` (interquartile range over
+    median), ``fraction``, ``gigabytes_per_second`` and ``copy_seconds``.  Raises ``ConfigError`` if CuPy or a
+    device is missing.
     """
     device = Cuda(Gpu())
     for d in sizes:
         vectors = [_normal(device.xp, d, seed) for seed in (1, 2)]
         for calls in (_compress, _add, _plain, _torch):
-            with kernels.using(device):  # anew, so that what compressors keep on the device is let go
+            with kernels.using(device):  # anew for each, which frees what compressors cache on the device
                 for call in calls(device, vectors):
                     yield _row(device.xp, d, vectors, repeats, *call)
 
@@ -83,7 +84,7 @@ def _row(xp: Any, d: int, x: list[Any], repeats: int, name: str, nbytes: float, 
 
 
 def machine() -> dict[str, str]:
-    """What the figures were taken on."""
+    """The device and the versions of the libraries that the figures were measured with."""
     xp = Gpu().xp
     found = {
         "device": xp.cuda.runtime.getDeviceProperties(xp.cuda.Device().id)["name"].decode(),
@@ -100,7 +101,7 @@ def machine() -> dict[str, str]:
 
 
 def _compress(K: Cuda, x: list[Any]) -> Iterator[Named]:
-    """Name, least number of bytes moved, call."""
+    """The calls of ``compress``, and of the selection in TopK; each as ``Named``."""
     d = x[0].size
     target = K.xp.empty_like(x[0])
     yield "copy", 8 * d, lambda i: K.xp.copyto(target, x[i])
@@ -110,6 +111,7 @@ def _compress(K: Cuda, x: list[Any]) -> Iterator[Named]:
 
 
 def _add(K: Cuda, x: list[Any]) -> Iterator[Named]:
+    """The calls of ``decompress_add``, each as ``Named``."""
     d = x[0].size
     outs = [K.xp.zeros_like(v) for v in x]
     yield "add_scaled", 12 * d, lambda i: K.add_scaled(outs[i], x[i], 0.5)
@@ -120,7 +122,7 @@ def _add(K: Cuda, x: list[Any]) -> Iterator[Named]:
 
 
 def _compressors(d: int) -> Iterator[tuple[str, Compressor, float, float]]:
-    """Name, compressor, and the least number of bytes that it reads of x, and reads and writes adding."""
+    """Name, compressor, the bytes of x that compressing reads, the bytes of ``out`` that adding moves."""
     sent = 8 * (d // 100)
     yield "sign", Sign(), 4 * d, 8 * d
     yield "natural", Natural(), 4 * d, 8 * d
@@ -135,25 +137,27 @@ def _compressors(d: int) -> Iterator[tuple[str, Compressor, float, float]]:
     yield "PermK uniform, 100 workers", PermK(), sent / 2, sent
     yield "Bernoulli 1%", Bernoulli(0.01), sent / 2, sent
     yield "values bf16", Identity("bf16"), 4 * d, 8 * d
-    # Last, for it keeps 11 bytes a coordinate.
+    # Last, because it caches 11 bytes a coordinate on the device.
     yield "varying steps beta=3000", VaryingSteps(3000.0), 16 * d, 16 * d
 
 
 def _compressing(C: Compressor, x: list[Any]) -> Call:
-    """Each time with a key of its own, so that what is drawn is drawn."""
+    """``C.compress`` with a new key in each call, so that no draw comes from a cache."""
     return lambda i: C.compress(x[i], next(_KEYS))
 
 
 def _adding(C: Compressor, message: Any, outs: list[Any], key: Key) -> Call:
+    """``C.decompress_add`` with the draws' caches emptied before each call."""
+
     def call(i: int) -> None:
-        forget()
+        clear_cached_draws()
         C.decompress_add(message, outs[i], key, 0.5)
 
     return call
 
 
 def _plain(K: Cuda, x: list[Any]) -> Iterator[Named]:
-    """The same by CuPy's array functions, as one would write it first (with CuPy's random numbers)."""
+    """Some of the compressors in CuPy's array functions and random numbers, written plainly."""
     xp, d = K.xp, x[0].size
     k = d // 100
 
@@ -180,12 +184,12 @@ def _plain(K: Cuda, x: list[Any]) -> Iterator[Named]:
     yield "plain CuPy, sign", 4 * d + d / 8, lambda i: sign(x[i])
     yield "plain CuPy, natural", 4 * d + 9 * d / 8, lambda i: natural(x[i])
     yield "plain CuPy, dithering s=7 p=inf", 8.5 * d, lambda i: dithering(x[i])
-    if d <= 10**8:  # it sorts: ten times the memory of x
+    if d <= 10**8:  # argpartition sorts: it takes ten times the memory of x
         yield "plain CuPy, TopK 1%: indices", 8 * d + 8 * k, lambda i: top(x[i])
 
 
 def _torch(K: Cuda, x: list[Any]) -> Iterator[Named]:
-    """torch's own selection, on CuPy's default stream, which is torch's too."""
+    """torch's selection of the largest entries, on the default stream, which CuPy and torch share."""
     if find_spec("torch") is None:
         return
     import torch
@@ -205,7 +209,10 @@ def _normal(xp: Any, d: int, seed: int) -> Any:
 
 
 def _time(xp: Any, call: Call, repeats: int) -> list[float]:
-    """Seconds a call, ``repeats`` times the mean over a row of calls that lasts 2 ms or more."""
+    """``repeats`` measurements of the seconds of a call.
+
+    Each is the mean over a row of 2 to 20 calls, as many as take 2 ms.
+    """
     start, stop = xp.cuda.Event(), xp.cuda.Event()
 
     def row(count: int) -> float:

@@ -1,20 +1,21 @@
-"""Hosts made of network namespaces, on one Linux machine, joined by links of a known speed.
+"""Virtual hosts on one Linux machine: network namespaces joined by links of a known speed.
 
-Theory of operation.  The lab is a process tree in namespaces of its own: one shell script builds it and
-then waits at a pipe whose other end we hold.  When the pipe closes, because the lab is left or because
-we die in whatever way, the script ends; it is process 1 of its PID namespace, so the kernel kills all
-that runs in the lab, and with the last process the hosts, their links and names are gone.  Mounts and
-names are the lab's own: two labs do not clash, and nothing outside is changed.
+Theory of operation.  The lab, the set of hosts, is a process tree in namespaces of its own.  A shell script
+builds it and then waits at a pipe whose other end this process holds.  The pipe closes when the lab is left
+or when this process dies, however it dies; then the script ends.  The script is process 1 of its PID
+namespace, so the kernel kills all processes in the lab.  With the last process the hosts, their links and
+their names disappear.  The lab has its own mounts and names: two labs do not clash, and nothing outside is
+changed.
 
 Host i, counted from 0, has two interfaces.  ``eth0``, 10.77.0.(i+1), carries the messages between ranks
-and nothing else; it sends no more than the rate, and so does the switch's port towards it (a token
-bucket each, ``tc tbf``, that lets through at once what the link carries in half a millisecond).
+and nothing else.  The interface and the switch's port towards it each send at most at the given rate: a token
+bucket (``tc tbf``) lets through at once what the link carries in half a millisecond.
 ``eth1``, 10.78.0.(i+1), has no limit: mpirun starts and controls the ranks there.  The switch is a bridge,
 or ``mpicomp.bench.relay`` where there is a delay.
 
-TCP is cubic, Linux's usual, and cuts its segments as late as it does for a network card, so that two
-cores can fill 10 Gbit/s.  The interfaces' own counters then know of uncut segments only; the queues at
-both ends of a link count the frames, headers included, that a wire would carry: ``traffic``.
+TCP is cubic, Linux's default.  It cuts its segments as late as it does for a network card, so that two cores
+can fill 10 Gbit/s.  The interfaces' own counters therefore count uncut segments.  ``traffic`` reads the
+queues at both ends of a link instead: they count the frames that a wire would carry, headers included.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from mpicomp.jobs.launch import Launcher, find_launcher
 
 MESSAGES, CONTROL = "10.77.0", "10.78.0"  # the first three bytes of the two networks' addresses
 
-AGENT, SCRATCH = "/run/netns/agent", "/run/netns/scratch"  # as the lab sees them: its own, in memory
+AGENT, SCRATCH = "/run/netns/agent", "/run/netns/scratch"  # paths inside the lab, in memory
 
-# $1 hosts, $2 bits a second or 0 for no limit, $3 bytes let through at once, $4 what joins the hosts,
-# $5 the agent.  A host's name is the address that mpirun knows it by.
+# $1 number of hosts, $2 bits a second or 0 for no limit, $3 bytes let through at once, $4 bridge or relay,
+# $5 the agent's text.  A host's name is its control address, by which mpirun knows it.
 _BUILD = f"""
 set -eu
 rate=$2 burst=$3
@@ -76,7 +77,7 @@ echo ready
 exec cat
 """
 
-# What mpirun calls in the place of ssh: with options, a host, and a command.
+# The script that mpirun calls in place of ssh, with options, a host, and a command.
 _AGENT = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
 host=$1; shift
@@ -86,8 +87,11 @@ exec ip netns exec "$host" unshare --uts /bin/sh -c "hostname host${host##*.}; $
 
 @dataclass(frozen=True)
 class Traffic:
-    """What has crossed a host's link of messages: frames, and their bytes, of 14 + 20 + 32 for headers
-    (Ethernet, IP, TCP) and of up to 1448 for the stream.  ``dropped`` found a queue full."""
+    """Frames that have crossed a host's message link, and their bytes.
+
+    A frame has 14 + 20 + 32 bytes of headers (Ethernet, IP, TCP) and up to 1448 bytes of payload.
+    ``dropped`` counts frames that found a queue full.
+    """
 
     sent: int
     received: int
@@ -96,13 +100,15 @@ class Traffic:
     dropped: int
 
     def __sub__(self, before: Traffic) -> Traffic:
-        """What came since."""
+        """The traffic since ``before``."""
         return Traffic(*(a - b for a, b in zip(astuple(self), astuple(before), strict=True)))
 
 
 class Hosts:
-    """n hosts whose links carry ``rate`` bits a second (None: as many as the machine can), in each
-    direction, and deliver after ``delay`` seconds.  A context manager::
+    """n hosts, as a context manager.
+
+    Their links carry ``rate`` bits a second in each direction (None: as fast as the machine can) and delay
+    each frame by ``delay`` seconds::
 
         with Hosts(4, rate=1e8) as hosts:
             before = hosts.traffic()
@@ -110,7 +116,7 @@ class Hosts:
             subprocess.run(command, env=hosts.environment())
             crossed = [now - then for now, then in zip(hosts.traffic(), before)]
 
-    Raises ``ConfigError`` on a machine that cannot have them.
+    Raises ``ConfigError`` on a machine that cannot make hosts.
     """
 
     def __init__(self, n: int, rate: float | None = None, delay: float = 0.0) -> None:
@@ -125,9 +131,9 @@ class Hosts:
         self.n, self.rate, self.delay = n, rate, delay
 
     def __enter__(self) -> Self:
-        self._members: list[subprocess.Popen] = []  # what ends with the lab
+        self._members: list[subprocess.Popen] = []  # processes that end with the lab
         rate = round(self.rate or 0)
-        burst = max(3028, rate // 8 // 2000)  # two frames, or what the link carries in half a millisecond
+        burst = max(3028, rate // 8 // 2000)  # half a millisecond of the link, at least two frames
         isolated = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         joint = "relay" if self.delay else "bridge"
         self._lab = subprocess.Popen(
@@ -136,7 +142,7 @@ class Hosts:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # a Ctrl-C is for us to answer
+            start_new_session=True,  # Ctrl-C reaches this process only
         )
         try:
             self._check()
@@ -156,22 +162,23 @@ class Hosts:
             raise ConfigError(f"this machine lets us make no hosts: {said[0]}")
 
     def __exit__(self, *error: object) -> None:
-        with self._lab:  # closes the pipe, which ends all that runs in the lab, and waits for it
+        with self._lab:  # closes the pipe, which ends the lab, and waits for its end
             pass
         for member in self._members:
             member.wait()
 
     def command(self, host: int | None, *command: str) -> list[str]:
-        """``command`` as it is started on host 0, .., n - 1, or, for None, where mpirun runs."""
+        """The command line that starts ``command`` on the given host; for None, where mpirun runs."""
         lab = self._lab.pid
         enter = ["nsenter", f"--target={lab}", "--net", "--uts", "--mount", f"--wd={os.getcwd()}"]
         enter.append(f"--pid=/proc/{lab}/ns/pid_for_children")
         return [*enter, *([] if host is None else ["ip", "netns", "exec", self._name(host)]), *command]
 
     def mpirun(self, ranks_per_host: int = 1) -> list[str]:
-        """mpirun such that rank r is on host r // ranks_per_host, and every message goes by TCP over eth0.
+        """The command line of an mpirun that puts rank r on host r // ranks_per_host.
 
-        Start it with ``environment``.  Raises ``ConfigError`` if there is none of Open MPI 5.
+        All messages go by TCP over eth0.  Start it with ``environment``.
+        Raises ``ConfigError`` without Open MPI 5.
         """
         launcher = open_mpi()
         hosts = ",".join(f"{self._name(i)}:{ranks_per_host}" for i in range(self.n))
@@ -188,14 +195,15 @@ class Hosts:
         return self.command(None, launcher.path, "--host", hosts, "-n", ranks, "--map-by", "slot", *options)
 
     def environment(self) -> dict[str, str]:
-        """The variables for ``mpirun``, this process's included.
+        """The environment for ``mpirun``: this process's variables, and Open MPI's.
 
-        Open MPI names its folders by process numbers, which come again in every lab: they lie in this one.
+        Open MPI names its temporary folders by process numbers, which repeat in every lab.  So the folders
+        are placed inside the lab.
         """
         return find_launcher().environment() | os.environ | {"PRTE_MCA_prte_tmpdir_base": SCRATCH}
 
     def traffic(self) -> list[Traffic]:
-        """What has crossed each host's link so far."""
+        """The traffic of each host's message link so far, by host."""
         outside = {queue["dev"]: queue for queue in self._queues(None)}
         return [self._traffic(self._queues(i), outside[f"messages{i + 1}"]) for i in range(self.n)]
 
@@ -219,7 +227,7 @@ class Hosts:
 
 
 def open_mpi() -> Launcher:
-    """The mpirun that crosses the hosts.  Raises ``ConfigError`` if it is not that of Open MPI 5."""
+    """The mpirun to use across hosts.  Raises ``ConfigError`` if it does not belong to Open MPI 5."""
     launcher = find_launcher()
     if launcher.vendor != "openmpi" or launcher.major < 5:
         raise ConfigError(
@@ -230,7 +238,7 @@ def open_mpi() -> Launcher:
 
 
 def why_not() -> str | None:
-    """Why this machine can have no hosts; None if it can, as far as one knows without trying."""
+    """The reason why this machine cannot make hosts; None if no reason is known before trying."""
     if sys.platform != "linux":
         return f"hosts are made of Linux's network namespaces; this is {sys.platform}."
     missing = [tool for tool in ("ip", "tc", "unshare", "nsenter") if shutil.which(tool) is None]

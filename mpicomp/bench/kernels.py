@@ -1,4 +1,4 @@
-"""What compressing costs: compress and pack, and unpack and add, in units of copying the same vector."""
+"""The time to compress and to decompress a vector, in units of the time to copy it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.formats import WIDTH
 from mpicomp.bench.plain import plain
-from mpicomp.bench.timing import fastest
+from mpicomp.bench.stopwatch import fastest
 from mpicomp.compressors import (
     Dithering,
     HardThreshold,
@@ -29,15 +29,15 @@ from mpicomp.compressors import (
     VaryingSteps,
 )
 from mpicomp.compressors.base import Array
-from mpicomp.keys import Key, forget
+from mpicomp.keys import Key, clear_cached_draws
 
-WORKERS = 100  # of PermK
-_ONE_PERCENT = 2.5758293035489004  # of normal entries exceed it in magnitude
+WORKERS = 100  # number of workers, for PermK
+_ONE_PERCENT = 2.5758293035489004  # 1 % of standard normal entries exceed it
 _VECTORS = 4
 
 
 class Timed(Protocol):
-    """A compressor of ours or of another library's; its messages know their ``nbytes``."""
+    """A compressor of this or another library; its messages have an attribute ``nbytes``."""
 
     def compress(self, x: Array, key: Key) -> Any: ...
 
@@ -46,7 +46,7 @@ class Timed(Protocol):
 
 @dataclass(frozen=True)
 class Case:
-    """A compressor, and whether the unit is a copy of the values that it sends, not of all d."""
+    """A compressor.  The unit is a copy of all d values or, if ``of_sent``, of the values that it sends."""
 
     C: Timed
     of_sent: bool = False
@@ -74,12 +74,12 @@ CASES = [
 
 
 def kernel_costs(d: int, dtype: str, repeats: int = 6) -> Iterator[dict[str, Any]]:
-    """The figures of each compressor, then of torch's where it is installed; ``dtype`` is "f4" or "f8".
+    """Yield the figures of each compressor, then of torch's compressors if torch is installed.
 
-    Normal entries.  A message is made with a key that was not used before, and decoded with its own after
-    what was drawn has been forgotten, so both draw; the vector, or the message, is not the last call's.
-    The least time counts, for the copy and for the compressor alike.
-    ``error`` is |C(x) - x|^2 / |x|^2 for one vector and one key.  Short vectors go by the compiled kernels,
+    Vectors have d standard normal entries of type ``dtype``, "f4" or "f8".  Compressing uses a new key in
+    each call, and the caches of draws are emptied before each decoding, so that both draw.  Consecutive calls
+    get different vectors or messages.  Times are the least of all calls, for the copy and for the compressor.
+    ``error`` is |C(x) - x|^2 / |x|^2 for one vector and one key.  Short vectors use the compiled kernels too,
     as in a run of many rounds.
     """
     kernels.expect(kernels.MANY)
@@ -90,9 +90,9 @@ def kernel_costs(d: int, dtype: str, repeats: int = 6) -> Iterator[dict[str, Any
 
 
 def _peers() -> Iterator[Case]:
-    """torch's; none where torch is not installed.  Importing it takes seconds, so it comes last."""
+    """torch's compressors, if torch is installed.  They come last: importing torch takes seconds."""
     if find_spec("torch"):
-        os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # pages as large as those numpy asks for
+        os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # pages as large as numpy's
         from mpicomp.bench.peers import PEERS
 
         yield from map(Case, PEERS)
@@ -105,12 +105,12 @@ def _cost(case: Case, vectors: list[Array], keys: Iterator[Key], repeats: int) -
     messages = [C.compress(x, key) for x, key in zip(vectors, own, strict=True)]
     copied = messages[0].nbytes // WIDTH["f4"] if case.of_sent else d
 
-    # Where a part is sent, it lies elsewhere each time, as a drawn one does.
+    # The part to copy lies elsewhere in each call, as a randomly drawn part does.
     parts = [x[start:][:copied] for start in range(0, d - copied + 1, copied) for x in vectors]
     copy = fastest(lambda x: np.copyto(out[:copied], x), (parts * 2 * repeats)[: 8 * repeats])
     packing = zip(vectors * repeats, keys, strict=False)
     compress = fastest(lambda call: C.compress(*call), packing)
-    adding = _forgetful(list(zip(messages, own, strict=True)) * repeats)
+    adding = _clearing_draws(list(zip(messages, own, strict=True)) * repeats)
     add = fastest(lambda call: C.decompress_add(call[0], out, call[1], 1e-3), adding)
     return {
         "compressor": str(C),
@@ -128,10 +128,10 @@ def _cost(case: Case, vectors: list[Array], keys: Iterator[Key], repeats: int) -
     }
 
 
-def _forgetful(calls: list[tuple[Any, Key]]) -> Iterator[tuple[Any, Key]]:
-    """The same calls, what was drawn before each forgotten."""
+def _clearing_draws(calls: list[tuple[Any, Key]]) -> Iterator[tuple[Any, Key]]:
+    """The items of ``calls``; the caches of draws are emptied before each."""
     for call in calls:
-        forget()
+        clear_cached_draws()
         yield call
 
 
@@ -142,7 +142,7 @@ def _error(C: Timed, x: Array, key: Key) -> float:
 
 
 def _plain_cost(C: Timed, vectors: list[Array], copy: float) -> dict[str, float | None]:
-    """The same compressor in plain numpy, compressing; None where there is no such version."""
+    """The figures of compressing by ``plain``; None where C has no plain version."""
     draw = np.random.default_rng(1)
     sent = plain(C, vectors[0], WORKERS, draw)
     if sent is None:

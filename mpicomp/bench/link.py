@@ -1,9 +1,10 @@
-"""Time to accuracy on links of several speeds, and the speed below which compressing wins.
+"""Time to accuracy on links of several speeds, and the speed below which compression wins.
 
-Each method of a suite runs once in this process, which gives the rounds it takes, its messages and what
-they cost to make and to decode; then at every rate on hosts joined by such links, to the same target.
-The iterates must be the same ones.  A method that compresses is also run without: with ``Identity`` for
-its compressors, float32 both ways, and the same step size.
+Each method of a suite first runs in this process.  That gives the number of rounds, the sizes of the
+messages, and the time to make and to decode them.  Then it runs at every rate on hosts joined by links of
+that rate, to the same target; the iterates must be bitwise equal.  A method that compresses is also run
+uncompressed: with ``Identity`` in place of its compressors, float32 in both directions, and the same step
+size.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import Any
 
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.units import human_rate
+from mpicomp.bench.cost_model import Costs, Link, break_even, crossing, latency_of, round_time
 from mpicomp.bench.hosts import Hosts, open_mpi
-from mpicomp.bench.model import Costs, Link, break_even, crossing, latency_of, round_time
-from mpicomp.bench.timed import costs, timed_run
+from mpicomp.bench.timed_run import costs, timed_run
 from mpicomp.compressors import Compressor, Identity, Sparse
 from mpicomp.config import to_text
 from mpicomp.experiment.suite import Entry, Suite
@@ -30,12 +31,12 @@ from mpicomp.experiment.tuning import tune
 from mpicomp.methods import Method
 from mpicomp.runtime.run import Run, run
 
-Say = Callable[[str], None]  # told what is being done
+Say = Callable[[str], None]  # shows a progress message
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A method, and the label of the same method uncompressed where it compresses."""
+    """A method to time.  ``plain`` is the label of its uncompressed version, None if it does not compress."""
 
     label: str
     method: Method
@@ -46,36 +47,37 @@ class Contender:
 class Timing:
     """A method at one rate: medians over the seeds.
 
-    ``seconds`` are those of the rounds until the target was seen to be reached; ``predicted`` are the
-    model's for as many rounds.  Bytes are those of all workers, as the ledger has them.
+    ``seconds`` is the time of the rounds up to the observation that the target is reached; ``predicted`` is
+    the time that the cost model gives for that many rounds.  Bytes are sums over all workers, from the
+    ledger.
     """
 
-    rate: float  # bits a second
+    rate: float  # bits a second, each way
     latency: float  # seconds that the links add, one way
     label: str
     method: str
     plain: str | None
     workers: int
     d: int
-    status: str  # "target" if it was reached, else what ended the run
+    status: str  # "target" if the runs reached it, else the status of a run that missed it
     rounds: int
     up_bytes: int
     down_bytes: int
     grad_norm_sq: float
     seconds: float
     predicted: float
-    alpha: float  # seconds of an empty message between the hosts, as measured beside the run
-    sharing: float  # hosts that share a core of this machine, at least 1
+    alpha: float  # seconds of an empty message between the hosts, measured after the run
+    sharing: float  # hosts for each core of this machine, at least 1
     costs: Costs
 
 
 @dataclass(frozen=True)
 class BreakEven:
-    """The rate below which ``label`` takes less time than ``against``.
+    """The rate, in bits a second, below which method ``label`` takes less time than ``against``.
 
-    ``low`` and ``high`` are equal where the measured times cross, else the bounds: 0 and the slowest
-    rate, or the fastest rate and infinity.  ``predicted`` is infinite where the model has it win at every
-    rate, 0 where at none.
+    The measured rate lies between ``low`` and ``high``.  They are equal where the measured times cross.
+    Otherwise they are 0 and the slowest rate, or the fastest rate and infinity.  ``predicted`` is the cost
+    model's rate: infinite if ``label`` wins at every rate, 0 if it wins at none.
     """
 
     label: str
@@ -89,14 +91,14 @@ class BreakEven:
 
 @dataclass(frozen=True)
 class Known:
-    """What a run in this process tells of a contender with one seed."""
+    """The run of a contender with one seed in this process, and its costs."""
 
     done: Run
     costs: Costs
 
 
 def uncompressed(method: Method) -> Method | None:
-    """The same method with dense float32 messages; None if it has nothing that compresses."""
+    """``method`` with dense float32 messages; None if no field of it compresses."""
     held = {f.name: getattr(method, f.name) for f in fields(method)}
     lossy = {k: v for k, v in held.items() if isinstance(v, Compressor) and not _lossless(v)}
     if not lossy:
@@ -111,7 +113,7 @@ def _lossless(C: Compressor) -> bool:
 
 
 def contenders(suite: Suite, say: Say) -> list[Contender]:
-    """The suite's methods, steps tuned in this process where it says so, and their plain counterparts."""
+    """The suite's methods, tuned in this process where the suite asks for it, and their plain versions."""
     methods = {entry.label: _tuned(suite, entry, say) for entry in suite.entries}
     added: list[Contender] = []
     for label, method in list(methods.items()):
@@ -144,15 +146,16 @@ def _tuned(suite: Suite, entry: Entry, say: Say) -> Method:
 
 
 def time_on_links(suite: Suite, rates: list[float], latency: float, say: Say) -> Iterator[Timing]:
-    """The timings, rate by rate.
+    """Yield the timings, rate by rate.  ``rates`` are in bits a second, ``latency`` in seconds.
 
-    Raises ``ConfigError`` where the suite has no target or the machine can have no hosts, and
-    ``MpicompError`` if a run across the hosts fails, does not cross them, or has other iterates.
+    Raises ``ConfigError`` if the suite has no target or the machine cannot make hosts, and ``MpicompError``
+    if a run across the hosts fails, does not use the links, or has other iterates than the run in this
+    process.
     """
     if suite.target_grad_norm_sq is None:
         raise ConfigError("time to accuracy needs an accuracy: give the suite a target_grad_norm_sq.")
-    n, suite = suite.workers, replace(suite, max_seconds=None)  # it would end runs at different rounds
-    Hosts(n, min(rates), latency)  # refuses now, not after minutes, what cannot be
+    n, suite = suite.workers, replace(suite, max_seconds=None)  # would end runs at different rounds
+    Hosts(n, min(rates), latency)  # raises now, not after minutes, if hosts cannot be made
     open_mpi()
     runners = contenders(suite, say)
     known: dict[tuple[str, int], Known] = {}
@@ -173,11 +176,11 @@ def time_on_links(suite: Suite, rates: list[float], latency: float, say: Say) ->
 
 
 def _across(hosts: Hosts, suite: Suite, c: Contender, seed: int) -> dict[str, Any]:
-    """The summary of a run on the hosts, one rank each."""
+    """The summary of a run on the hosts, one rank a host.  Raises ``MpicompError``."""
     asked = suite.limits() | {"seed": seed, "method": to_text(c.method), "problem": to_text(suite.problem)}
     before = hosts.traffic()[0].received
     done = subprocess.run(
-        [*hosts.mpirun(), sys.executable, "-m", "mpicomp.bench.timed", json.dumps(asked)],
+        [*hosts.mpirun(), sys.executable, "-m", "mpicomp.bench.timed_run", json.dumps(asked)],
         env=hosts.environment(),
         capture_output=True,
         text=True,
@@ -224,7 +227,7 @@ def _timing(hosts: Hosts, c: Contender, pairs: list[tuple[Known, dict[str, Any]]
 
 
 def break_evens(timings: list[Timing]) -> list[BreakEven]:
-    """Each method that compresses against itself uncompressed and against GD, if both reached the target."""
+    """Compare each compressing method with its uncompressed version and with GD, if both reach the target."""
     slowest = min(t.rate for t in timings)
     first = [t for t in timings if t.rate == slowest and t.status == "target"]
     reached = {t.label: [u for u in timings if u.label == t.label] for t in first}

@@ -1,4 +1,4 @@
-"""What ``mpicomp.bench.link`` found: tables, JSON, and the figure of time to accuracy against link speed."""
+"""The results of ``bench.link``: tables, JSON, and the figure of time to accuracy against link rate."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from mpicomp.base.files import write_text
-from mpicomp.base.units import human_rate, human_time
+from mpicomp.base.units import human_bytes, human_rate, human_time
+from mpicomp.bench.cost_model import Link, round_time
 from mpicomp.bench.link import BreakEven, Say, Timing, break_evens, time_on_links
-from mpicomp.bench.model import Link, round_time
 from mpicomp.experiment.suite import Suite
-from mpicomp.experiment.tables import human_bytes, markdown_table
+from mpicomp.experiment.tables import markdown_table
 
 
 @dataclass(frozen=True)
 class Results:
-    """The timings, rate by rate in the suite's order, and what follows from them."""
+    """The timings, by rate and then in the suite's order, and the break-even rates that follow."""
 
     suite: Suite
     timings: list[Timing]
@@ -38,8 +38,8 @@ class Results:
 
 
 def publish(suite: Suite, rates: list[float], latency: float, folder: Path, say: Say) -> Results:
-    """Run ``suite`` at these rates; write link.jsonl, link.md and link.png into ``folder``."""
-    from mpicomp.experiment.figure import save
+    """Time ``suite`` at ``rates`` (bits a second); write link.jsonl, link.md and link.png into ``folder``."""
+    from mpicomp.experiment.canvas import save
 
     timings = list(time_on_links(suite, rates, latency, say))
     results = Results(suite, timings, break_evens(timings))
@@ -51,14 +51,14 @@ def publish(suite: Suite, rates: list[float], latency: float, folder: Path, say:
 
 
 def tables(results: Results) -> str:
-    """Markdown: the times at each rate, then the break-evens."""
+    """Markdown: a table of times for each rate, then a table of break-even rates."""
     suite, first = results.suite, results.timings[0]
     target = f"|∇f|² ≤ {suite.target_grad_norm_sq:g}"
     said = [
         f"### {suite.title}",
-        f"d = {first.d}, {first.workers} hosts, one worker each; seconds to {target}. Bytes are those of all "
-        "workers. ×: how many times less time than GD, AGD, and the same method uncompressed. Predicted: "
-        "seconds of the model, and in brackets measured over predicted.",
+        f"d = {first.d}, {first.workers} hosts, one worker each; seconds to {target}. Bytes are sums over "
+        "all workers. ×: how many times less time than GD, AGD, and the same method uncompressed. Predicted: "
+        "seconds of the model; in brackets, measured over predicted.",
     ]
     for rate in sorted({t.rate for t in results.timings}):
         at = [t for t in results.timings if t.rate == rate]
@@ -113,8 +113,8 @@ def _rate(rate: float) -> str:
 
 
 def _figure(results: Results) -> Any:
-    """Measured points, and the model between them, of the suite's own methods."""
-    from mpicomp.experiment.figure import Times, draw_times
+    """The suite's methods: measured times as points, modelled times as lines between them."""
+    from mpicomp.bench.linkfigure import Times, draw_times
 
     suite = results.suite
     labels = [entry.label for entry in suite.entries]

@@ -1,8 +1,8 @@
-"""torch on the same vectors: its selection, and how its DDP communication hooks compress a gradient.
+"""torch's compressors: its selection of large entries, and the compression in its DDP communication hooks.
 
-Of a hook only what compresses and what decompresses runs here, by torch's own functions; the collectives
-between them need a process group.  A hook that casts also divides by the number of ranks, which is left out.
-torch packs no signs.  It gets our threads: ``MPICOMP_NUM_THREADS``.
+Only a hook's compression and decompression run here, by torch's own functions; the collectives between them
+need a process group.  Hooks that cast also divide by the number of ranks; that division is left out.  torch
+has no function that packs signs.  It uses as many threads as this library: ``MPICOMP_NUM_THREADS``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from mpicomp.kernels.threads import threads
 
 Tensors = tuple[Any, ...]
 
-CHANNEL = 512  # coordinates, by default
+CHANNEL = 512  # coordinates of a channel, the hook's default
 
 torch.set_num_threads(threads())
 
 
 class Message(Tensors):
-    """Tensors that would be sent together."""
+    """The tensors that a hook would send for one vector."""
 
     @property
     def nbytes(self) -> int:
@@ -36,7 +36,7 @@ class Message(Tensors):
 
 @dataclass(frozen=True)
 class Peer:
-    """A way of compressing, called as a ``Compressor`` is."""
+    """A compressor of torch's with the interface of ``Compressor``."""
 
     name: str
     encode: Callable[[Any], Tensors]
@@ -53,7 +53,7 @@ class Peer:
 
 
 def _top(x: Any) -> Tensors:
-    """Positions, as 32-bit integers, and values of the largest 1 % in magnitude."""
+    """The largest 1 % of x in magnitude: their positions, as 32-bit integers, and their values."""
     kept = torch.topk(x.abs(), resolve_count(0.01, x.numel()), sorted=False).indices
     return kept.to(torch.int32), x[kept]
 
@@ -64,7 +64,7 @@ def _add_top(message: Tensors, out: Any, scale: float) -> None:
 
 
 def _quantize(x: Any) -> Tensors:
-    """A byte a coordinate, between the least entry and the largest; scale and zero point."""
+    """x in 256 even steps between its extremes, a byte a coordinate; and the scale and zero point."""
     observer = MinMaxObserver()
     observer(x)
     affine = torch.cat(observer.calculate_qparams())
@@ -77,7 +77,7 @@ def _add_quantized(message: Tensors, out: Any, scale: float) -> None:
 
 
 def _quantize_channels(x: Any) -> Tensors:
-    """The same for each 512 coordinates; as in the hook, 1 to 512 zeros follow the last of them."""
+    """As ``_quantize``, for each channel of 512 coordinates; as in the hook, 1 to 512 zeros are appended."""
     channels = torch.nn.functional.pad(x, (0, CHANNEL - x.numel() % CHANNEL)).view(-1, CHANNEL)
     observer = PerChannelMinMaxObserver()
     observer(channels)

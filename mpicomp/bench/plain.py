@@ -1,6 +1,6 @@
-"""The same compressors in plain numpy, as one would write them down, to be timed beside ours.
+"""Compressors written plainly in numpy, as a baseline for the kernels.
 
-Randomness is numpy's own generator, indices are 32-bit integers; what each returns is what it would send.
+They use numpy's random generator and 32-bit integers for indices; each returns the arrays it would send.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ Parts = tuple[np.ndarray, ...]
 
 
 def plain(C: object, x: Array, n: int, draw: np.random.Generator) -> Parts | None:
-    """What ``C`` sends of x for a worker of n, if not in its layout; None where there is no plain version."""
+    """The arrays that C sends of x for one of n workers, in plain numpy; None without a plain version.
+
+    The layout of the bytes differs from that of C's messages.
+    """
     match C:
         case Sign():
             return np.array([np.abs(x).mean()]), np.packbits(x < 0)
@@ -53,6 +56,6 @@ def _sparse(x: Array, kept: np.ndarray) -> Parts:
 
 
 def _halves(symbols: Bytes) -> np.ndarray:
-    """Two symbols of 4 bits a byte."""
+    """Pack symbols of 4 bits, two in a byte."""
     even = np.append(symbols, np.uint8(0)) if symbols.size % 2 else symbols
     return even[::2] | even[1::2] << 4

@@ -1,13 +1,14 @@
-"""What a round takes at sizes that do not fit here: the model of ``mpicomp.bench.model`` on measured costs.
+"""The time of a round with more workers than fit here: ``cost_model`` on extrapolated costs.
 
-A method runs for some rounds in this process, with 4 and with 16 workers.  Assumed of n workers:
+A method runs for some rounds in this process, with 4 and with 16 workers.  The forecast for n workers
+assumes:
 
-* Each has as much data as one of the 16, and takes as long; every host has a core to itself.
-* Messages up have a + b/n bytes, fitted to the two runs (b is 0 but for PermK).
-* The broadcast's share of a dense float64 vector is 1 - (1 - q)^(n^theta), fitted to the two runs, where
-  it grows with the workers: theta = 1 are supports drawn independently, theta = 0 the same for all.
+* Each worker has as much data as one of the 16, and takes as long; every host has a core to itself.
+* A worker's message has a + b/n bytes, fitted to the two runs (b is 0 but for PermK).
+* A broadcast that grows with n has the share 1 - (1 - q)^(n^theta) of a dense float64 vector, fitted to the
+  two runs: theta = 1 if the workers draw their supports independently, theta = 0 if all draw one support.
 * The server's time is a + b n, fitted to the two runs.
-* The rounds are those asked for: how many a method needs with n workers is for its theory to say.
+* The number of rounds is given; how it depends on n is a question for the method's theory.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ from typing import Any
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
-from mpicomp.base.units import human_rate, human_time
-from mpicomp.bench.model import HEADERS, Costs, Link, RoundTime, copies, depth, round_time
-from mpicomp.bench.timed import costs, timed_run
+from mpicomp.base.units import human_bytes, human_rate, human_time
+from mpicomp.bench.cost_model import HEADERS, Costs, Link, RoundTime, copies, depth, round_time
+from mpicomp.bench.timed_run import costs, timed_run
 from mpicomp.config import to_text
-from mpicomp.experiment.tables import human_bytes, markdown_table
+from mpicomp.experiment.tables import markdown_table
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.transports.base import AHEAD
 
-FEW, MORE = 4, 16  # workers of the runs in this process
-ROUNDS = 20  # of each
+FEW, MORE = 4, 16  # numbers of workers of the two runs in this process
+ROUNDS = 20  # of each of the two runs
 WIDTH = 8  # bytes of an entry of a dense float64 broadcast
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """A method at n workers."""
+    """The costs of a method with the given number of workers, and the times that follow."""
 
     method: str
     workers: int
@@ -52,7 +53,7 @@ class Forecast:
 
     @property
     def received(self) -> float:
-        """Payload bytes into the server in a round."""
+        """Payload bytes that the server receives in a round."""
         return (self.ranks - 1) * self.costs.up
 
     @property
@@ -62,16 +63,16 @@ class Forecast:
 
     @property
     def link_load(self) -> float:
-        """The fraction of a round for which the server's link is busy, in its busier direction."""
+        """The fraction of a round during which the server's link is busy, in its busier direction."""
         return 8 * HEADERS * max(self.received, self.sent) / self.link.rate / (self.round.total or 1.0)
 
     @property
     def processor_load(self) -> float:
-        """The fraction of a round for which the server decodes and adds messages."""
+        """The fraction of a round during which the server decodes and adds messages."""
         return self.round.server / (self.round.total or 1.0)
 
     def to_json(self, rounds: int) -> dict[str, Any]:
-        """Everything, as plain data."""
+        """The forecast as a JSON object, with times for ``rounds`` rounds."""
         return asdict(self) | {
             "round_seconds": asdict(self.round) | {"total": self.round.total},
             "server_received_bytes": self.received,
@@ -84,7 +85,7 @@ class Forecast:
 
 
 def forecast(method: Method, problem: Problem, workers: int, link: Link, dedicated: bool = False) -> Forecast:
-    """``method`` on ``problem`` at that many workers, its costs measured in this process."""
+    """The forecast for ``method`` on ``problem``, from costs measured in this process."""
     kernels.expect(kernels.MANY)  # as in a run of many rounds
     few, more = (
         costs(timed_run(method, problem, workers=n, rounds=ROUNDS, every=ROUNDS)) for n in (FEW, MORE)
@@ -97,9 +98,9 @@ def forecast(method: Method, problem: Problem, workers: int, link: Link, dedicat
 
 
 def given(up: float, down: float, workers: int, link: Link, dedicated: bool = False) -> Forecast:
-    """Messages of these sizes at that many workers; computing takes no time.
+    """The forecast for messages of ``up`` and ``down`` bytes; computing takes no time.
 
-    Raises ``ConfigError`` unless they are finite.
+    Raises ``ConfigError`` unless the sizes are finite.
     """
     if not (isfinite(up) and isfinite(down)):
         raise ConfigError(f"messages of {up} and {down} bytes; allowed: finite numbers.")
@@ -107,19 +108,19 @@ def given(up: float, down: float, workers: int, link: Link, dedicated: bool = Fa
 
 
 def _up(few: float, more: float, n: int) -> float:
-    """a + b/n through both."""
+    """Bytes of a worker's message with n workers: a + b/n through the two measured sizes."""
     b = (few - more) / (1 / FEW - 1 / MORE)
     return more + b * (1 / n - 1 / MORE)
 
 
 def _server(few: float, more: float, n: int) -> float:
-    """The server's seconds for each message, where those for n are a + b n."""
+    """The server's seconds for each of n messages, if all n take a + b n; few, more are measured ones."""
     b = max(0.0, (MORE * more - FEW * few) / (MORE - FEW))
     return (MORE * more + b * (n - MORE)) / n
 
 
 def _down(few: float, more: float, d: int, n: int) -> float:
-    """The broadcast at n workers: constant, or growing towards a dense one."""
+    """Bytes of the broadcast with n workers: constant, or growing towards those of a dense vector."""
     dense = WIDTH * d
     if more <= 1.01 * few or more >= dense:
         return more
@@ -129,7 +130,7 @@ def _down(few: float, more: float, d: int, n: int) -> float:
 
 
 def report(found: list[Forecast], rounds: int) -> str:
-    """The forecasts as a table in Markdown, under what they assume."""
+    """The forecasts as a table in Markdown, below a paragraph on the assumptions."""
     one = found[0]
     head = ["method", "up", "down", "worker", "gather", "server", "broadcast", "follow", "round"]
     head += [f"{rounds} rounds", "server's link", "server's core"]
@@ -146,9 +147,9 @@ def report(found: list[Forecast], rounds: int) -> str:
         "server receives messages over its one link; those above 64 KiB are sent when it asks for them, "
         f"{AHEAD // 2**20} MiB at a time. The broadcast is Open MPI 5's: {copies(one.ranks)} messages' "
         f"lengths, {depth(one.ranks)} links deep.",
-        f"Sizes and times are those of {ROUNDS} rounds with {FEW} and with {MORE} workers in this process, "
-        f"continued to {one.workers}: each worker has as much data as one of {MORE} and a core to itself, "
-        "and what grows with the workers does so as from the one to the other.",
+        f"Sizes and times are extrapolated to {one.workers} workers from {ROUNDS} rounds with {FEW} and with "
+        f"{MORE} workers in this process. Each worker is taken to have as much data as one of {MORE}, and a "
+        "core to itself.",
     ]
     if one.costs.worker == 0:
         said[1:] = ["Sizes are as given, and nothing but messages takes time."]

@@ -1,11 +1,11 @@
-"""A switch that holds every frame for a while: the delay of the links between ``mpicomp.bench.hosts``.
+"""A network switch that delays every frame: it gives the links of ``bench.hosts`` their latency.
 
 ``python -m mpicomp.bench.relay SECONDS INTERFACE...`` forwards between the interfaces until it is killed.
 Linux has a queueing discipline for this, netem, but not every kernel is built with it.
 
-Frames are read and sent raw, with the header that says what is left to do of their checksum and
-segmentation (``PACKET_VNET_HDR``), so a bulk transfer comes in frames of up to 64 KB and the relay keeps
-pace with it.  What finds a full queue at its port is dropped, as by any switch.
+Frames are read and sent raw, with a header that says which part of their checksum and segmentation is still
+to be done (``PACKET_VNET_HDR``).  So a bulk transfer arrives in frames of up to 64 KB, and the relay keeps
+pace with it.  A frame that finds a full queue at its port is dropped, as by any switch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from collections import deque
 from contextlib import suppress
 
-# Of <linux/if_packet.h> and <asm/socket.h>, where Python has no names for them.
+# Constants of <linux/if_packet.h> and <asm/socket.h> that Python does not name.
 _SOL_PACKET, _VNET_HDR, _IGNORE_OUTGOING, _SNDBUFFORCE, _RCVBUFFORCE = 263, 15, 23, 32, 33
 _ALL_PROTOCOLS = 3
 _HEADER = 10  # bytes of struct virtio_net_hdr
@@ -25,9 +25,9 @@ _QUEUE = 32 * 2**20
 
 
 def relay(delay: float, interfaces: list[str]) -> None:
-    """Forward frames between the interfaces, each ``delay`` seconds after it came; for ever."""
+    """Forward each frame ``delay`` seconds after its arrival; never returns."""
     ports = [_port(name) for name in interfaces]
-    port_of: dict[bytes, socket.socket] = {}  # by the address of the machine behind it
+    port_of: dict[bytes, socket.socket] = {}  # the port of each Ethernet address seen
     waiting: deque[tuple[float, socket.socket, bytes]] = deque()
     while True:
         patience = max(0.0, waiting[0][0] - time.monotonic()) if waiting else None
@@ -46,7 +46,7 @@ def relay(delay: float, interfaces: list[str]) -> None:
 
 
 def _port(interface: str) -> socket.socket:
-    port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)  # of no protocol: it hears nothing yet
+    port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)  # no protocol: receives nothing before bind
     port.setsockopt(_SOL_PACKET, _VNET_HDR, 1)
     port.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
     port.setsockopt(socket.SOL_SOCKET, _RCVBUFFORCE, _QUEUE)

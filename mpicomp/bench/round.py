@@ -1,4 +1,4 @@
-"""What the loop costs on top of the gradients and the bytes themselves."""
+"""The overhead of the loop, beyond computing gradients and moving bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mpicomp.transports.mpi import Mpi
 
 @dataclass(frozen=True)
 class SyntheticLogistic(Problem):
-    """Logistic regression on random sparse rows, in the shape of a text data set."""
+    """Logistic regression on random sparse rows, of the size and sparsity of a text data set."""
 
     d: int
     rows: int  # of each worker
@@ -51,14 +51,14 @@ def _shard(p: SyntheticLogistic, i: int) -> LinearModel:
 
 
 def round_overhead(repeats: int = 5) -> list[dict[str, float]]:
-    """Rounds a second of MARINA + RandK and of two loops without a library; collective.
+    """Rounds a second of MARINA + RandK, and of two loops without this library; collective.
 
-    The bare loop visits the same iterates, so it asks for the same gradients, and moves the same number of
-    bytes by the same MPI calls.  What it receives it knows beforehand, from the run: it draws, compresses,
-    averages, encodes and hashes nothing, and only takes the step.  The still loop does not even that: it asks
-    for the gradient at one point again and again.  All three are timed in turn, ``repeats`` times, and a
-    ratio is the median of the rounds' own.  At d = 10^6 the gradient costs what the shard's non-zeros cost,
-    so two shards are shown: with 2 10^6 and with 10^7 of them.
+    The bare loop visits the iterates of the run, computes the same gradients and moves as many bytes by the
+    same MPI calls.  It knows the content of the broadcasts beforehand, from the run: it only takes the steps,
+    and does not draw, compress, average, encode or hash.  The still loop takes no steps either: it computes
+    the gradient at one point again and again.  The three loops are timed in turn, ``repeats`` times; a ratio
+    is the median of the ``repeats`` ratios.  At d = 10^6 the time of the gradient depends on the shard's
+    non-zeros, so two shards are timed, with 2 10^6 and with 10^7 non-zeros.
 
     Raises ``MpicompError`` if the bare loop's iterate differs from the run's in any bit.
     """
@@ -74,7 +74,7 @@ def round_overhead(repeats: int = 5) -> list[dict[str, float]]:
 def _compare(problem: SyntheticLogistic, k: int, rounds: int, repeats: int) -> dict[str, float]:
     comm = MPI.COMM_WORLD
     transport = _Recording(comm.size)
-    # p: no dense round falls into the timed ones.
+    # p is so small that no timed round is dense.
     loop = Loop(MARINA(Q=RandK(k=k), gamma=1e-3, p=1e-12), problem, transport, seed=0)
     transport.received = []
     loop.step(0)
@@ -110,7 +110,7 @@ def _time(comm: MPI.Comm, step: Callable[[int], object], rounds: range) -> float
 
 
 class _Recording(Mpi):
-    """Keeps the broadcasts."""
+    """An MPI transport that keeps the broadcasts it has received."""
 
     received: list[Bytes]
 
@@ -121,7 +121,7 @@ class _Recording(Mpi):
 
 
 class _Bare:
-    """The iterates of ``loop`` by hand: gradient, messages, step."""
+    """The bare loop, started at the iterate of ``loop``; ``up`` is the size of a worker's message."""
 
     def __init__(self, comm: MPI.Comm, loop: Loop, up: int) -> None:
         self.comm, self.f, self.gamma = comm, loop.objectives[comm.rank].f, loop.method.step
@@ -129,7 +129,7 @@ class _Bare:
         self.up, self.key = np.zeros(up, np.uint8), Key(loop.seed, 0, None, comm.size)
 
     def learn(self, received: list[Bytes]) -> None:
-        """What the broadcasts to come will say: which coordinates of g change, and by how much."""
+        """Decode the broadcasts of the coming rounds: which coordinates of g change, and by how much."""
         self.down, self.changes = received, []
         for message in received:
             mean = np.zeros_like(self.g)

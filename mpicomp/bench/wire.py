@@ -1,4 +1,4 @@
-"""What sets of positions cost on the wire and to code, beside the log2 C(d, k) bits that they need."""
+"""The size of coded index sets, beside the lower bound log2 C(d, k), and the speed of coding them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import lgamma, log
 
 import numpy as np
 
-from mpicomp.bench.timing import fastest
+from mpicomp.bench.stopwatch import fastest
 from mpicomp.codecs.indices import decode_indices, encode_indices
 
 SHARES = (1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
@@ -15,7 +15,10 @@ _SETS = 4
 
 
 def wire_costs(d: int, repeats: int = 6) -> Iterator[dict[str, float | int]]:
-    """Bits, and coordinates of the vector a second, for random sets of each share of d positions."""
+    """Yield bits and speed for random sets of k of d positions, k/d in ``SHARES``.
+
+    Speeds are in coordinates of the vector, d, a second.
+    """
     draw = np.random.default_rng(0)
     return (_cost(d, max(1, round(share * d)), draw, repeats) for share in SHARES)
 

@@ -108,7 +108,7 @@ def bench_wire(dimensions: tuple[int, ...], as_json: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_models(data: str, as_json: bool) -> int:
     """Bits a symbol with the model of another round, or layer, beside a message's own and the packed form."""
-    from mpicomp.bench.models import model_costs
+    from mpicomp.bench.entropy_models import model_costs
 
     for case in model_costs(data):
         by = ", ".join(f"{bits:.3f} by {name}" for name, bits in case["by_model_of"].items())
@@ -135,7 +135,7 @@ def bench_link(
     """
     from mpicomp.base.units import parse_rate
     from mpicomp.bench.linkreport import publish, tables
-    from mpicomp.experiment.suite import load_suite
+    from mpicomp.experiment.suite_file import load_suite
 
     loaded = load_suite(suite)
     folder = out or Path("runs") / suite.stem
@@ -181,7 +181,7 @@ def predict(
 
     From the model that `mpicomp bench link` checks; its assumptions are printed too.
     """
-    from mpicomp.bench.model import Link
+    from mpicomp.bench.cost_model import Link
     from mpicomp.bench.predict import forecast, given, report
     from mpicomp.config import parse_method, parse_problem
 

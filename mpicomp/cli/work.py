@@ -25,7 +25,8 @@ from mpicomp.cli.options import (
 )
 from mpicomp.cli.progress import rounds, stages
 from mpicomp.cli.root import INTERRUPTED, cli, complain, elsewhere, on_stderr, relaunch, show_tables, watched
-from mpicomp.experiment.tables import phases_table, summary_table, terminal
+from mpicomp.experiment.run_tables import phases_table, summary_table
+from mpicomp.experiment.tables import terminal
 from mpicomp.jobs.launch import launch
 from mpicomp.transports import ON_FAILURE
 from mpicomp.transports.launcher import launched_rank

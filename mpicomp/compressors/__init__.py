@@ -1,4 +1,4 @@
-"""Compressors, and the table by which the command line knows them.  A new one is one line here."""
+"""Compressors, and the table by which the command line knows them.  A new compressor needs a line here."""
 
 from mpicomp.compressors.base import Absolute, Compressor, Contractive, Unbiased
 from mpicomp.compressors.bernoulli import Bernoulli, Lazy

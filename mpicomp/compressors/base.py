@@ -1,9 +1,9 @@
-"""What a compressor promises.
+"""The interface of a compressor.
 
-A compressor is a frozen dataclass without state: its fields are its configuration and
-``eval(repr(c)) == c``.  ``compress`` turns a vector into the bytes that are sent and
-``decompress_add`` is the only way back, on every rank, the sender's own included: the decoded value
-is the truth.  Both ends hold the same ``Key``, so whatever follows from it is never transmitted.
+A compressor is a frozen dataclass without state: its fields are its configuration, and
+``eval(repr(c)) == c``.  ``compress`` turns a vector into the bytes that are sent.  ``decompress_add`` is the
+only way back on every rank, including the sender: all ranks compute with the decoded value.  Sender and
+receiver hold the same ``Key``, so whatever follows from the key is not sent.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ Array = NDArray[np.floating]
 class Compressor(ABC):
     """A map C from R^d to bytes, and back; d >= 1.
 
-    The constants of the classes below are those of exact arithmetic.  What rounding adds is told where it
-    happens: values and norms are rounded to the format that they are sent in, and odds to multiples of 2^-32.
+    The constants of the classes below hold in exact arithmetic.  Values and norms are rounded to the format
+    in which they are sent, and probabilities to multiples of 2^-32.  Each class documents what rounding adds.
     """
 
     @abstractmethod
     def compress(self, x: Array, key: Key) -> Bytes:
-        """The message for x, shape (d,): contiguous uint8, on the device if one is in use, where x is then.
+        """The message for x, shape (d,): contiguous uint8, on the device of x.
 
-        Raises ``DivergedError`` where a number that it sends, or a norm, is not finite or does not fit.
+        Raises ``DivergedError`` if a number or a norm to be sent is not finite or does not fit its format.
         """
 
     @abstractmethod
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        """out += scale * C(x); ``buf`` is where ``out`` is.
+        """out += scale * C(x), where ``buf`` is the message for x and lies on the device of ``out``.
 
         Raises ``MessageError`` if ``buf`` cannot be a message for this d.
         """
 
     def compress_difference(self, x: Array, y: Array, key: Key) -> Bytes:
-        """``compress(x - y, key)``; who looks at a few coordinates subtracts no others."""
+        """``compress(x - y, key)``.  Sparsifiers override this to subtract only the coordinates they send."""
         return self.compress(x - y, key)
 
     def decompress(self, buf: Bytes, d: int, key: Key) -> Array:
@@ -53,10 +53,13 @@ class Compressor(ABC):
 
     @abstractmethod
     def nbytes(self, d: int) -> int | None:
-        """Bytes of a message, or None where they depend on the data or the draw."""
+        """The size of a message in bytes; None if it depends on the data or the draw."""
 
     def mean_nbytes(self, d: int, n: int) -> float:
-        """Expected bytes of a message of one of n workers."""
+        """The expected size in bytes of a message of one of n workers.
+
+        Raises ``ConfigError`` if it depends on the data.
+        """
         size = self.nbytes(d)
         if size is None:
             raise ConfigError(f"{self} has no expected size: it depends on the vector that is sent.")
@@ -64,40 +67,40 @@ class Compressor(ABC):
 
     @abstractmethod
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """What the papers would charge for this message, of the vector's ``d`` and the sender's ``key``.
+        """The size in bits that the papers count for the message ``buf`` of a vector in R^d.
 
-        32 bits for each float, whatever format it is sent in; for a quantised value the bits that its
-        quantiser needs; nothing for indices.  What entropy coding saves or padding adds does not count.
+        It is 32 bits for each float, in whatever format it is sent; for a quantised value the bits that its
+        quantiser needs; nothing for indices.  Savings by entropy coding and padding are not counted.
         """
 
 
 class Unbiased(Compressor):
-    """E C(x) = x and E |C(x) - x|^2 <= omega |x|^2."""
+    """A compressor with E C(x) = x and E |C(x) - x|^2 <= omega |x|^2."""
 
     @abstractmethod
     def omega(self, d: int, n: int) -> float:
-        """The variance factor in dimension d (n, the number of workers, matters to PermK alone)."""
+        """The variance factor in dimension d; n, the number of workers, matters only to PermK."""
 
     def ab(self, d: int, n: int) -> tuple[float, float]:
         """(A, B) of the AB-inequality over n workers:
 
         E |mean C_i(a_i) - mean a_i|^2 <= A mean |a_i|^2 - B |mean a_i|^2.
 
-        Independent draws, the default, give (omega/n, 0).
+        The default, (omega/n, 0), holds for independent draws.
         """
         return self.omega(d, n) / n, 0.0
 
 
 class Contractive(Compressor):
-    """E |C(x) - x|^2 <= (1 - alpha) |x|^2."""
+    """A compressor with E |C(x) - x|^2 <= (1 - alpha) |x|^2."""
 
     @abstractmethod
     def alpha(self, d: int, n: int) -> float:
-        """The contraction factor in dimension d, in (0, 1] (n matters to a shrunk PermK alone)."""
+        """The contraction factor in dimension d, in (0, 1]; n matters only to a shrunk PermK."""
 
 
 class Absolute(Compressor):
-    """|C(x) - x|^2 <= delta, whatever x."""
+    """A compressor with |C(x) - x|^2 <= delta for all x."""
 
     @abstractmethod
     def delta(self, d: int) -> float:

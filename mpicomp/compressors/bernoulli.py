@@ -1,4 +1,4 @@
-"""Coin-flip sparsifiers: a coin for each coordinate, or one for the whole vector."""
+"""Coin-flip sparsifiers: a coin for each coordinate, or a single coin for the whole vector."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import ClassVar
 from mpicomp.base.checks import check_probability
 from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.compressors.support.sparsifier import Sparsifier, Support
-from mpicomp.keys import Key, Stream, odds, remembered
+from mpicomp.keys import Key, Stream, cached_draw, odds
 
 
 @dataclass(frozen=True)
 class Bernoulli(Sparsifier):
-    """Each coordinate is kept with probability q, times 1/q; omega = 1/q - 1."""
+    """C(x)_j = x_j / q with probability q, else 0, independently for each j; omega = 1/q - 1."""
 
     paper: ClassVar[str] = "Khirirat, Feyzmahdavian, Johansson, arXiv 1806.06573"
 
@@ -49,7 +49,7 @@ class Bernoulli(Sparsifier):
 
 @dataclass(frozen=True)
 class Lazy(Sparsifier):
-    """The whole vector with probability q, times 1/q, and otherwise nothing; omega = 1/q - 1."""
+    """C(x) = x / q with probability q, else 0; omega = 1/q - 1."""
 
     paper: ClassVar[str] = (
         "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), as one of its compressors"
@@ -86,11 +86,11 @@ class Lazy(Sparsifier):
 
 @lru_cache
 def _odds(q: float) -> float:
-    """Those of the coin; both ends ask for them twice a message."""
+    """The coin's probability; cached because sender and receiver need it twice a message."""
     return float(odds(q))
 
 
-@remembered(4)
+@cached_draw(4)
 def _kept(stream: Stream, d: int, q: float) -> Support:
-    """Kept because, where sender and receiver share a process, both ask for it in turn."""
+    """The support; cached because a sender and a receiver in one process both need it."""
     return (stream.heads(d, q),)

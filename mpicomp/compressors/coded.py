@@ -1,4 +1,4 @@
-"""Entropy coding after quantisation: symbols in the bits that their distribution asks for."""
+"""Entropy coding after quantisation: the more frequent a symbol, the fewer its bits."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from mpicomp.keys import Key
 
 @dataclass(frozen=True)
 class Coded(Unbiased):
-    """Q's own message in fewer bytes, without loss: C(x) = Q(x), bit for bit, and omega is Q's.
+    """Q's message, entropy-coded without loss: C(x) = Q(x), bit for bit, with Q's omega.
 
-    model  frequencies of Q's symbols that both ends know beforehand, summing to 2^16; ``learned``
-           gives them.  Without it, each message brings the model of its own symbols.
+    model  the frequencies of Q's symbols, summing to 2^16, which sender and receiver know beforehand;
+           ``learned`` computes them.  Without them, each message carries the model of its own symbols.
 
-    Wire: a byte that says which form was the smallest.  Packed: Q's message.  Fitted: Q's head, the
-    model and the words of ``codecs.entropy``.  Known: Q's head and the words.  So a message is never
-    longer than Q's, but for that byte.
+    Wire: a byte that names the form, the smallest of three.  Packed: Q's message.  Fitted: Q's head, the
+    model and the words of ``codecs.entropy``.  Known: Q's head and the words.  So a message is at most one
+    byte longer than Q's.
     """
 
     paper: ClassVar[str] = "Duda, Asymmetric numeral systems, arXiv 1311.2540"
@@ -51,7 +51,7 @@ class Coded(Unbiased):
             object.__setattr__(self, "model", checked_model(self.model, self.Q.alphabet, str(self.Q)))
 
     def learned(self, buf: Bytes, d: int) -> Self:
-        """The same, knowing the model of the symbols of ``buf``, a message of ours for a vector in R^d."""
+        """This compressor with the model of the symbols in ``buf``, one of its messages for x in R^d."""
         counts = np.bincount(self.Q.symbols(self._packed(kernels.host(buf), d), d), minlength=self.Q.alphabet)
         return replace(self, model=smoothed(counts))
 
@@ -69,7 +69,7 @@ class Coded(Unbiased):
         self.Q.decompress_add(self._packed(buf, out.size), out, key, scale)
 
     def _packed(self, buf: Bytes, d: int) -> Bytes:
-        """Q's message, where ``buf`` is."""
+        """Q's message that ``buf`` encodes, on the device of ``buf``."""
         if kernels.on_device(buf):
             return kernels.put(self._packed(kernels.host(buf), d))
         if len(buf) and buf[0] == PACKED:
@@ -85,7 +85,7 @@ class Coded(Unbiased):
         return None
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """Q's own count, of the message that is coded."""
+        """Q's count for its message, before coding."""
         return self.Q.paper_bits(self._packed(buf, d), d, key)
 
     def omega(self, d: int, n: int) -> float:

@@ -1,4 +1,4 @@
-"""Entropy coding of positions: for supports that are not spread evenly."""
+"""Entropy coding of positions, for supports that are not uniformly distributed."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from mpicomp.keys import Key
 
 @dataclass(frozen=True)
 class CodedGaps(Contractive):
-    """C's own message with the gaps between its positions entropy-coded: C(x) is unchanged, and so is alpha.
+    """C's message with the gaps between its positions entropy-coded; C(x) and alpha do not change.
 
-    C's index code takes about log2 C(d, k) bits, which is the least for supports that are spread evenly.
-    Those of real gradients seldom are: whole rows of a weight matrix are small, or large.
+    C's index code takes about log2 binom(d, k) bits, the least possible for uniformly distributed supports.
+    Supports of real gradients seldom are: whole rows of a weight matrix are small, or large.
 
-    model  frequencies of the symbols of ``codecs.gaps`` that both ends know beforehand, summing to 2^16;
-           ``learned`` gives them.  Without it, each message brings the model of its own symbols.
+    model  the frequencies of the symbols of ``codecs.gaps``, summing to 2^16, which sender and receiver know
+           beforehand; ``learned`` computes them.  Without them, a message carries the model of its symbols.
 
-    Wire: a byte that says which form was the smallest.  Packed: C's message.  Fitted: the model, the
-    number of words' bytes, the words of ``codecs.entropy``, the bits that symbols leave open, and C's message
-    without its index code.  Known: the same without the model.
+    Wire: a byte that names the form, the smallest of three.  Packed: C's message.  Fitted: the model, the
+    number of bytes of the words, the words of ``codecs.entropy``, the gaps' bits that symbols leave open, and
+    C's message without its index code.  Known: as fitted, without the model.
     """
 
     paper: ClassVar[str] = "Duda, Asymmetric numeral systems, arXiv 1311.2540"
@@ -60,7 +60,7 @@ class CodedGaps(Contractive):
             object.__setattr__(self, "model", checked_model(self.model, gaps.ALPHABET, "a gap"))
 
     def learned(self, buf: Bytes, d: int) -> Self:
-        """The same, knowing the model of the gaps in ``buf``, a message of ours for a vector in R^d."""
+        """This compressor with the model of the gaps in ``buf``, one of its messages for x in R^d."""
         symbols, _ = gaps.symbols_of(self._split(kernels.host(buf), d)[0])
         possible = smoothed(np.bincount(symbols, minlength=gaps.used(d)))
         return replace(self, model=possible + (0,) * (gaps.ALPHABET - len(possible)))
@@ -84,7 +84,7 @@ class CodedGaps(Contractive):
         self.C.decompress_add(self._packed(buf, out.size), out, key, scale)
 
     def _packed(self, buf: Bytes, d: int) -> Bytes:
-        """C's message, where ``buf`` is."""
+        """C's message that ``buf`` encodes, on the device of ``buf``."""
         if kernels.on_device(buf):
             return kernels.put(self._packed(kernels.host(buf), d))
         if len(buf) and buf[0] == PACKED:
@@ -93,7 +93,7 @@ class CodedGaps(Contractive):
         return np.concatenate([encode_indices(indices, d), rest])
 
     def _split(self, buf: Bytes, d: int) -> tuple[Indices, Bytes]:
-        """The positions, and what follows them."""
+        """The positions in ``buf``, and the bytes after them.  Raises ``MessageError``."""
         if len(buf) == 0:
             raise MessageError(f"{self}: message truncated, 0 bytes.")
         form = int(buf[0])
@@ -120,7 +120,7 @@ class CodedGaps(Contractive):
         return None
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """C's own count: the values alone, as the gaps are positions."""
+        """C's count, which includes the values only: gaps are positions, which are free."""
         return self.C.paper_bits(self._packed(buf, d), d, key)
 
     def alpha(self, d: int, n: int) -> float:

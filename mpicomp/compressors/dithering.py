@@ -23,10 +23,11 @@ from mpicomp.keys import Key
 class Dithering(Leveled):
     """C(x)_j = N sign(x_j) rho(s |x_j| / N) / s, N = |x|_p; QSGD (Alistarh et al., 2017) for p = 2.
 
-    p = 2: omega = sqrt(d)/s - 1 for s <= sqrt(d)/2, attained at equal |x_j|, and at most d/(4 s^2) beyond;
-    exactly, (d/4 - off^2)/s^2, off being the distance of s to the nearest |h| of an h in (Z + 1/2)^d.
+    rho rounds to one of the two nearest integers, without bias.
+    p = 2: omega = sqrt(d)/s - 1 for s <= sqrt(d)/2, attained at equal |x_j|.  For larger s omega is
+    (d/4 - off^2)/s^2 <= d/(4 s^2), where off is the least | |h| - s | over h in (Z + 1/2)^d.
     p = inf: omega = (sqrt(1 + (d - 1)/s^2) - 1)/2, attained at (1, t, .., t), t = 1/(s + sqrt(s^2 + d - 1)).
-    Proofs: ``compressors.support.variances``.
+    Proofs: ``support.variances``.
 
     Wire: N, rounded up in the format ``values``, then d symbols of ceil(log2(2 s + 1)) bits.
     """
@@ -58,7 +59,7 @@ class Dithering(Leveled):
 class Ternary(Quantizer):
     """TernGrad (Wen et al., 2017) without clipping: N sign(x_j) Bern(|x_j| / N), N = max |x_j|.
 
-    omega = (sqrt(d) - 1)/2, attained at x = (1, t, .., t), t = 1/(sqrt(d) + 1): Dithering(1, "inf")'s.
+    omega = (sqrt(d) - 1)/2, as for Dithering(1, "inf"), attained at x = (1, t, .., t), t = 1/(sqrt(d) + 1).
     Wire: N, rounded up in the format ``values``, then five trits a byte, 1.6 bits a coordinate.
     """
 
@@ -94,7 +95,7 @@ class Ternary(Quantizer):
         return WIDTH[self.values] + -(-d // 5)
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """32 for the norm and 2 for each coordinate."""
+        """32 bits for the norm and 2 for each coordinate."""
         return 32 + 2 * d
 
     def omega(self, d: int, n: int) -> float:

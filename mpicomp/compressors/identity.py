@@ -1,4 +1,4 @@
-"""The dense message: every coordinate, in the wire format of values."""
+"""The dense message: all coordinates, each in the same wire format."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Identity(Unbiased, Contractive):
         return d * WIDTH[self.values]
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """32 for each coordinate."""
+        """32 bits for each coordinate."""
         return 32 * d
 
     def omega(self, d: int, n: int) -> float:

@@ -1,4 +1,4 @@
-"""Importance sampling of coordinates: the sparsifier of smoothness-aware methods."""
+"""Importance sampling of coordinates: the sparsifier for smoothness-aware methods."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from mpicomp.keys import Key, odds
 
 @dataclass(frozen=True)
 class Importance(Weighted):
-    """Coordinate j is kept with probability p_j = w_j / (w_j + rho), times 1/p_j; k are kept on average.
+    """C(x)_j = x_j / p_j with probability p_j = w_j / (w_j + rho), else 0; rho is such that sum_j p_j = k.
 
     Coins are independent, so E |C(x) - x|^2_L = sum_j (1/p_j - 1) L_jj x_j^2 <= max_j (1/p_j - 1) L_jj |x|^2.
-    These p_j minimise that for w = diag(L), to rho.  Equal weights are ``Bernoulli(k/d)``.
-    Wire: the values kept, by position; which they are follows from the key and the weights.
+    For w = diag(L) these p_j minimise the bound; its factor is then rho.  Equal weights give
+    ``Bernoulli(k/d)``.
+    Wire: the kept values, by position; the positions follow from the key and the weights.
     """
 
     paper: ClassVar[str] = (
@@ -58,7 +59,7 @@ class Importance(Weighted):
         return float(self._probabilities(d).sum()) * WIDTH[self.values]
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """32 for each coordinate that is kept."""
+        """32 bits for each coordinate that is kept."""
         return 32 * (len(buf) // WIDTH[self.values])
 
     def variance(self, costs: Array) -> float:
@@ -69,7 +70,7 @@ class Importance(Weighted):
         return key.private("importance").heads(d, self._odds(d))
 
     def _odds(self, d: int) -> Array:
-        """Those of the coins, where the vectors of a run are."""
+        """The coins' probabilities, shape (d,), on the run's device."""
         return _odds_in_use(self.weights, resolve_count(self.k, d), d)
 
     def _probabilities(self, d: int) -> Array:
@@ -78,31 +79,31 @@ class Importance(Weighted):
 
 @lru_cache(maxsize=256)
 def _probabilities(weights: Weights, k: int, d: int) -> Array:
-    """Of shape (d,), summing to k, or all 1 where the weights are positive if those are no more than k.
+    """Inclusion probabilities, shape (d,), summing to k.  If at most k weights are positive, those get 1.
 
-    None is below 2^-32 but for a weight of 0, so that the sum may be a little more.
-
-    Kept because a round's message asks for them at both ends, and the next round's again.
+    A positive weight gives at least 2^-32, so that the sum may exceed k a little.  Cached because sender and
+    receiver need the probabilities in each round.
     """
     w = weights_in(weights, d)
     positive = w[w > 0]
     p = (w > 0).astype(np.float64)
     if positive.size > k:
-        # sum_j w_j / (w_j + rho) falls in rho, and is k between what it would be for equal weights.
+        # sum_j w_j / (w_j + rho) decreases in rho.  Weights all equal to the least or the largest weight
+        # would give the two ends of the interval in which it is k.
         high = positive.size / k - 1
         low = max(float(positive.min()), np.finfo(np.float64).tiny) * high
-        for _ in range(64):  # each halves log(high/low), which is below 710
+        for _ in range(64):  # bisection of log rho: log(high/low) is below 710
             rho = sqrt(low) * sqrt(high)
             above = tree_sum(positive / (positive + rho)) > k
             low, high = (rho, high) if above else (low, rho)
-        p[w > 0] = np.maximum(positive / (positive + high), 2.0**-32)  # no coin has smaller odds
+        p[w > 0] = np.maximum(positive / (positive + high), 2.0**-32)  # the least probability of a coin
     p.setflags(write=False)
     return p
 
 
 @lru_cache(maxsize=256)
 def _odds(weights: Weights, k: int, d: int) -> Array:
-    """The probabilities as coins have them, of which the gains are to be the inverses."""
+    """The probabilities rounded to multiples of 2^-32, as coins have them; gains are their inverses."""
     p: Array = odds(_probabilities(weights, k, d))
     p.setflags(write=False)
     return p
@@ -110,5 +111,5 @@ def _odds(weights: Weights, k: int, d: int) -> Array:
 
 @kernels.placed
 def _odds_in_use(weights: Weights, k: int, d: int) -> Array:
-    """The odds where the vectors of a run are."""
+    """``_odds`` on the run's device."""
     return kernels.put(_odds(weights, k, d))

@@ -24,11 +24,11 @@ from mpicomp.keys import Key
 class Natural(Quantizer):
     """Horváth et al., "Natural compression for distributed deep learning": omega = 1/8.
 
-    It is attained at |x_j| = 4/3 of a power of two: m in [1, 2] has the variance (m - 1)(2 - m).
-    Each |x_j| becomes one of the two powers of two around it; a power of two and 0 stay.  The range
-    of exponents is that of normal numbers in ``values``.  omega is for magnitudes within it: a smaller one
-    becomes the smallest of them or 0, without bias; one above the largest power of two saturates there.
-    Wire: d sign bits, then d exponents of 8 (f4) or 11 (f8) bits, 0 standing for x_j = 0.
+    Each |x_j| is rounded, without bias, to a power of two next to it; a power of two and 0 stay.
+    omega is attained if all |x_j| are 4/3 of a power of two: m in [1, 2] has the variance (m - 1)(2 - m).
+    Exponents have the range of normal numbers in ``values``, and omega holds for magnitudes in that range.
+    Smaller magnitudes become the least power of two in it or 0, without bias; larger ones saturate.
+    Wire: d sign bits, then d exponents of 8 (f4) or 11 (f8) bits, where 0 stands for x_j = 0.
     """
 
     paper: ClassVar[str] = (
@@ -56,7 +56,7 @@ class Natural(Quantizer):
         return 2 ** (1 + EXPONENT_BITS[self.values])
 
     def symbols(self, buf: Bytes, d: int) -> Symbols:
-        """Twice the exponent's code, plus the sign."""
+        """The symbols: twice the exponent's code, plus the sign bit."""
         split = packed_nbytes(d, 1)
         codes = unpack(buf[split:], d, EXPONENT_BITS[self.values]).astype(np.int32)
         return 2 * codes + np.unpackbits(buf[:split], count=d, bitorder="little")
@@ -69,7 +69,7 @@ class Natural(Quantizer):
         return packed_nbytes(d, 1) + packed_nbytes(d, EXPONENT_BITS[self.values])
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """1 for each sign and 8 (f4) or 11 (f8) for each exponent."""
+        """1 bit for each sign and 8 (f4) or 11 (f8) for each exponent."""
         return d * (1 + EXPONENT_BITS[self.values])
 
     def omega(self, d: int, n: int) -> float:
@@ -78,17 +78,18 @@ class Natural(Quantizer):
 
 @dataclass(frozen=True)
 class NaturalDithering(Leveled):
-    """Levels 0, l = 2^(1-s), .., 1/2, 1 times the norm N = |x|_p (same paper, section on dithering).
+    """|x_j| is rounded to 0, l, 2 l, .., 1/2 or 1 times N = |x|_p, without bias; l = 2^(1-s).
 
-    p = 2: omega = t - 1 where t = l sqrt(d) >= 9/4 or s = 1, attained at equal |x_j|; else it is at most
-    1/8 + 2 t^2 / 9.
-    p = inf: omega = (sqrt(1 + (d - 1) l^2) - 1)/2 where that is 1/8 or more or s = 1, attained at
-    (1, y, .., y), y = l / (1 + sqrt(1 + (d - 1) l^2)); else it is at most 1/8.
+    p = 2, with t = l sqrt(d): omega = t - 1 if t >= 9/4 or s = 1, attained at equal |x_j|; otherwise omega is
+    at most 1/8 + 2 t^2 / 9, the value returned.
+    p = inf, with r = sqrt(1 + (d - 1) l^2): omega = (r - 1)/2 if that is 1/8 or more or s = 1, attained at
+    (1, y, .., y), y = l / (1 + r); otherwise omega is at most 1/8, the value returned.
 
-    Proof.  Let N = 1.  The variance at y = |x_j| is y (l - y) up to l, and beyond at most y^2 / 8, as that of
-    natural compression; or 0, if s = 1.  So it is at most m y^2 + l^2 / (4 (1 + m)) for every m >= 1/8, or m
-    >= 0.  p = 2: sum with sum y^2 = 1, and take m = t/2 - 1, or 1/8 where that is too small.  p = inf: sum
-    over all but the largest, whose variance is 0; m is a bound if (d - 1) l^2 <= 4 m (1 + m).
+    Proof.  Let N = 1.  The variance at y = |x_j| is y (l - y) for y <= l.  For y > l it is at most y^2 / 8,
+    as for natural compression; if s = 1 there is no such y.  So it is at most m y^2 + l^2 / (4 (1 + m)) for
+    every m >= 1/8 (s = 1: m >= 0).  p = 2: sum over j, with sum y^2 = 1, and take m = t/2 - 1, or 1/8 if that
+    is larger.  p = inf: sum over all j but the largest, whose variance is 0; m is a bound if
+    (d - 1) l^2 <= 4 m (1 + m).
 
     Wire: N, rounded up in the format ``values``, then d symbols of ceil(log2(2 s + 1)) bits.
     """

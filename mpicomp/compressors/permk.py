@@ -14,20 +14,22 @@ from mpicomp.keys import Key
 
 @dataclass(frozen=True)
 class PermK(Sparsifier):
-    """The workers' supports are dealt from one random permutation of the coordinates, for any d and n.
+    """The workers' supports are blocks of one random permutation of the coordinates, for any d and n.
 
-    d >= n: worker i keeps its block of a shared random permutation of the coordinates, times n.
-    Blocks have floor(d/n) or ceil(d/n) coordinates and a second shared permutation deals them to the
-    workers, so that every coordinate's owner is uniform and A = B = 1 holds for uneven blocks too.
-    n > d: floor(n/d) = q copies of each coordinate and n - q d blanks are dealt out; whoever holds
-    coordinate j sends (n/q) x_j, blanks send nothing, and A = B = (n - q) / (q (n - 1)).
+    d >= n: worker i sends n x_j for the coordinates j in its block of a shared random permutation.  Blocks
+    have floor(d/n) or ceil(d/n) coordinates.  A second shared permutation assigns the blocks to the workers,
+    so that the owner of each coordinate is uniformly distributed, and A = B = 1 holds for uneven blocks too.
+    n > d: coordinate j, for each j, is assigned to q = floor(n/d) random workers, and n - q d workers get no
+    coordinate.  The owners of coordinate j send (n/q) x_j, the workers without a coordinate send nothing;
+    A = B = (n - q) / (q (n - 1)).
 
-    MARINA's theory rewards B by L_pm instead of L_plus.  On quadratics and least squares both are exact.  Of
-    logistic regression and the other GLMs L_pm has a bound alone, which is L_plus but for the penalty: there
-    theory gives PermK hardly a larger step than independent RandK(d/n).
+    For B > 0 MARINA's theory replaces L_plus by L_pm in part.  On quadratics and least squares both constants
+    are exact.  For logistic regression and the other GLMs only a bound on L_pm is known, which is the bound
+    on L_plus but for the penalty.  So there theory hardly gives PermK a larger step than independent
+    RandK(d/n).
 
-    layout  "uniform": as above.  "block" (d >= n): contiguous blocks of a random cyclic shift, the
-            same constants without index arithmetic.
+    layout  "uniform": as above.  "block" (d >= n): contiguous blocks after a random cyclic shift, with
+            equal constants, and without index arithmetic.
     """
 
     paper: ClassVar[str] = (
@@ -82,5 +84,5 @@ class PermK(Sparsifier):
 
 
 def _copies(d: int, n: int) -> int:
-    """On how many workers each coordinate is."""
+    """The number of workers that own each coordinate."""
     return max(1, n // d)

@@ -23,10 +23,10 @@ from mpicomp.keys import Key
 
 @dataclass(frozen=True)
 class Quantized(Unbiased):
-    """Q after S: 1 + omega = (1 + omega_S)(1 + omega_Q), omega_Q in the dimension of the largest support.
+    """C = Q after S: 1 + omega = (1 + omega_S)(1 + omega_Q), omega_Q in the dimension of the largest support.
 
-    It is attained where x attains omega_Q on every support that S draws and all are as large: by RandK with
-    Natural at |x_j| = 4/3, or with coarse Dithering at equal |x_j|.  Else, as for Bernoulli, it is a bound.
+    omega is attained if all supports are equally large and x attains omega_Q on each: for RandK with Natural
+    at |x_j| = 4/3, or with coarse Dithering at equal |x_j|.  Otherwise, as for Bernoulli, it is a bound.
     """
 
     paper: ClassVar[str] = "Horváth et al., arXiv 1905.10988, on compositions"
@@ -60,13 +60,13 @@ class Quantized(Unbiased):
         return None if self.S.nbytes(d) is None else self.Q.nbytes(self.S.max_count(d, 1))
 
     def mean_nbytes(self, d: int, n: int) -> float:
-        # The quantiser's bytes are affine in the count but for rounding up to a byte.
+        # The size of Q's message is affine in the count, up to rounding to bytes.
         sends = self.S.sends(d, n)
         count = max(1, round(d / (1 + self.S.omega(d, n)) / sends))
         return sends * self.Q.mean_nbytes(count, n)
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """Q's own count, of as many values as the support has; nothing where that is empty."""
+        """Q's count for the values on the support; 0 if the support is empty."""
         count = size(self.S.support(d, key))
         return self.Q.paper_bits(buf, count, key.named("quantized")) if count else 0
 
@@ -83,7 +83,7 @@ class Quantized(Unbiased):
 class QuantizedTopK(Contractive):
     """C(x) = Q(x on its k largest entries) / (1 + omega_Q); alpha = k / (d (1 + omega_Q)).
 
-    omega_Q is taken in dimension k; alpha is attained at equal |x_j| if omega_Q is.
+    omega_Q is taken in dimension k.  alpha is attained at equal |x_j| if omega_Q is attained there.
     Wire: the index code of (d, k), then Q's message.
     """
 
@@ -113,7 +113,7 @@ class QuantizedTopK(Contractive):
         return None if coded is None else index_nbytes(d, k) + coded
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """Q's own count, of k values."""
+        """Q's count for k values."""
         k = resolve_count(self.k, d)
         return self.Q.paper_bits(buf[index_nbytes(d, k) :], k, key.named("quantized"))
 
@@ -124,7 +124,7 @@ class QuantizedTopK(Contractive):
 
 @dataclass(frozen=True)
 class Shrunk(Contractive):
-    """C(x) = U(x) / (1 + omega) for an unbiased U: alpha = 1/(1 + omega), tight if omega is."""
+    """C(x) = U(x) / (1 + omega) for an unbiased U: alpha = 1/(1 + omega), tight if omega is tight."""
 
     paper: ClassVar[str] = "Beznosikov et al., On biased compression, arXiv 2002.12410"
 
@@ -148,7 +148,7 @@ class Shrunk(Contractive):
         return self.U.mean_nbytes(d, n)
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """U's own count."""
+        """U's count for its message."""
         return self.U.paper_bits(buf, d, key)
 
     def alpha(self, d: int, n: int) -> float:
@@ -156,14 +156,14 @@ class Shrunk(Contractive):
 
 
 def check_quantizer(Q: Unbiased) -> None:
-    """Raise ``ConfigError`` unless Q is unbiased and codes every coordinate it is given."""
+    """Raise ``ConfigError`` unless Q is unbiased and sends every coordinate of its input."""
     if not isinstance(Q, Unbiased) or isinstance(Q, Sparsifier | Importance | Quantized):
         raise ConfigError(f"Q={Q}; allowed: an unbiased quantiser, such as Natural() or Dithering(s=7).")
     _check_weights("Q", Q)
 
 
 def _check_weights(name: str, C: Unbiased) -> None:
-    """Raise ``ConfigError`` if C never sends some coordinate, and so is unbiased for some vectors only."""
+    """Raise ``ConfigError`` if C has a weight 0: it never sends that coordinate, so it is biased."""
     if isinstance(C, Weighted) and C.weights is not None and 0 in C.weights:
         raise ConfigError(
             f"{name}={type(C).__name__}(..) has weights of 0, and never sends those coordinates; allowed: "

@@ -8,17 +8,17 @@ from typing import ClassVar
 from mpicomp.base.checks import check_choice, check_count, resolve_count
 from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.compressors.support.sparsifier import Sparsifier, Support, window
-from mpicomp.keys import Key, Stream, remembered
+from mpicomp.keys import Key, Stream, cached_draw
 
 
 @dataclass(frozen=True)
 class RandK(Sparsifier):
     """C(x) = (d/k) x on k random coordinates; omega = d/k - 1, an equality.
 
-    layout  "uniform": all k-subsets alike, as in the papers.  "block": a cyclic window of k
-            coordinates at a random start; the same omega, and memory-copy speed.
-    mask    "independent" across workers, or "shared" by all of them: then (A, B) = (omega, 0),
-            the averaging over workers gains nothing.
+    layout  "uniform": all k-subsets are equally likely, as in the papers.  "block": a cyclic window of k
+            coordinates at a random start; omega is equal, and the speed is that of a memory copy.
+    mask    "independent" across workers, or "shared" by all workers; then (A, B) = (omega, 0), so that
+            averaging over workers gains nothing.
     """
 
     paper: ClassVar[str] = "Stich, Cordonnier, Jaggi, Sparsified SGD with memory (NeurIPS 2018)"
@@ -60,7 +60,7 @@ class RandK(Sparsifier):
         return (omega, 0.0) if self.mask == "shared" else (omega / n, 0.0)
 
 
-@remembered(4)
+@cached_draw(4)
 def _uniform(stream: Stream, d: int, k: int) -> Support:
-    """Kept because, where sender and receiver share a process, both ask for it in turn."""
+    """The support; cached because a sender and a receiver in one process both need it."""
     return (stream.positions(d, 0, k),)

@@ -1,4 +1,4 @@
-"""RankR: the vector as a matrix, of rank r."""
+"""RankR: an approximation of rank r to the vector, read as a matrix."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from mpicomp.keys import Key
 
 @dataclass(frozen=True)
 class RankR(Contractive):
-    """C(x) = P P'M, of rank r, for x read as a matrix M of ``rows`` rows; alpha = r / min(rows, d/rows).
+    """C(x) = P P'M, of rank r, for x read as a matrix M with ``rows`` rows; alpha = r / min(rows, d/rows).
 
-    x is taken row after row, and M is the transpose where that is the higher one.  P is an orthonormal
-    basis of the range of M G, one power iteration from a Gaussian G of r columns.
+    x holds the matrix row after row; if it has fewer rows than columns, M is its transpose.  P is an
+    orthonormal basis of the range of M G, where G is Gaussian with r columns: one power iteration.
 
-    Proof of alpha.  G = Q R with Q uniform among the matrices of r orthonormal columns, and P spans M Q as
-    it does M G.  So P P'M Q = M Q, hence |P P'M|^2 >= |P P'M Q|^2 = |M Q|^2 (Frobenius norms), whose mean is
-    r/columns |M|^2 because E Q Q' = (r/columns) I; and |M - P P'M|^2 = |M|^2 - |P P'M|^2.  There is equality
-    where M has orthonormal columns.  TopK with as many values has a larger alpha, r/rows + r/columns: what
-    RankR is for are matrices that are nearly of low rank.
+    Proof of alpha.  G = Q R with Q uniform among the matrices of r orthonormal columns, and P spans the
+    range of M Q = M G R^-1.  So P P'M Q = M Q, hence |P P'M|^2 >= |P P'M Q|^2 = |M Q|^2 (Frobenius norms),
+    whose mean is r/columns |M|^2 because E Q Q' = (r/columns) I; and |M - P P'M|^2 = |M|^2 - |P P'M|^2.
+    Equality holds if M has orthonormal columns.  TopK with as many values has a larger alpha, r/rows +
+    r/columns; RankR is meant for matrices that are nearly of low rank.
 
-    Where r (rows + columns) >= d the factors are no shorter than x, which is then sent itself: alpha = 1.
-    Wire: P, then M'P, row after row; or x.  All this is up to the rounding to ``values``.
+    If r (rows + columns) >= d, the factors are no shorter than x; then x itself is sent, and alpha = 1.
+    Wire: P, then M'P, row after row; or x.  The constants hold up to the rounding to ``values``.
     """
 
     paper: ClassVar[str] = "Vogels, Karimireddy, Jaggi, PowerSGD (NeurIPS 2019), without the warm start"
@@ -76,7 +76,7 @@ class RankR(Contractive):
         return min(self.r * sum(self._sides(d)), d) * WIDTH[self.values]
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """32 for each entry of the two factors, or of x where x itself is sent."""
+        """32 bits for each entry of the two factors, or of x if x itself is sent."""
         return 32 * (len(buf) // WIDTH[self.values])
 
     def alpha(self, d: int, n: int) -> float:
@@ -88,12 +88,12 @@ class RankR(Contractive):
         return max(self.rows, columns), min(self.rows, columns)
 
     def _whole(self, d: int) -> bool:
-        """Whether x itself is sent."""
+        """Whether x itself is sent, in place of the factors."""
         return self.r * sum(self._sides(d)) >= d
 
 
 def columns_of(d: int, rows: int) -> int:
-    """How many columns a vector of length d has in ``rows`` rows.  Raises ``ConfigError`` if none fit."""
+    """The number of columns, d / rows.  Raises ``ConfigError`` if ``rows`` does not divide d."""
     if d % rows:
         below = next(m for m in range(min(rows, d), 0, -1) if d % m == 0)
         above = next((m for m in range(rows, d) if d % m == 0), d)

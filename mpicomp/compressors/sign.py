@@ -17,10 +17,11 @@ from mpicomp.keys import Key
 class Sign(Contractive):
     """C(x) = (|x|_1 / d) sign(x), sign(0) = +1.
 
-    |C(x) - x|^2 = |x|^2 - |x|_1^2 / d exactly, for each x; alpha = 1/d in the worst case, a single entry.
-    Of that error z coordinates that are 0 have z (|x|_1 / d)^2, as one bit has no symbol for 0.  With such a
-    symbol it would be |x|^2 - (1 + z/d) |x|_1^2 / d, at log2(3) bits a coordinate for every vector.
-    Where most of x is 0, consider ``TopK``, which errs only in what it leaves out.
+    |C(x) - x|^2 = |x|^2 - |x|_1^2 / d exactly, for each x.  alpha = 1/d is attained if x has a single
+    non-zero entry.  One bit has no symbol for 0: if z coordinates are 0, they contribute z (|x|_1 / d)^2 to
+    the error.  With a symbol for 0 the error would be |x|^2 - (1 + z/d) |x|_1^2 / d, at log2(3) bits a
+    coordinate for every vector.  If most of x is 0, consider ``TopK``, whose only error is in the coordinates
+    that it omits.
     Wire: |x|_1 / d in the format ``values``, then d bits, 1 for a negative coordinate.
     """
 
@@ -42,7 +43,7 @@ class Sign(Contractive):
         return WIDTH[self.values] + packed_nbytes(d, 1)
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """32 for the mean and 1 for each sign."""
+        """32 bits for the mean and 1 for each sign."""
         return 32 + d
 
     def alpha(self, d: int, n: int) -> float:

@@ -1,4 +1,4 @@
-"""The lossless codec: what the server's averaged messages travel in."""
+"""The lossless compressor, by default that of the server's broadcasts."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from mpicomp.compressors.support.sparsifier import gather, scatter_add
 from mpicomp.kernels import join
 from mpicomp.keys import Key
 
-_WIRE = ("f8", "f4", "f2", "bf16")  # how a message is laid out: 2 i for sparse, 2 i + 1 for dense
+_WIRE = ("f8", "f4", "f2", "bf16")  # a message's first byte: 2 i sparse, 2 i + 1 dense, format number i
 
 
 @dataclass(frozen=True)
 class Sparse(Unbiased, Contractive):
-    """C(x) = x exactly: omega = 0, alpha = 1.  Small where x has few non-zeros (-0.0 counts as 0).
+    """C(x) = x exactly: omega = 0, alpha = 1.  Messages are short if x has few non-zeros; -0.0 counts as 0.
 
-    values  "exact": float32 where every entry is one, else float64.  A format of values rounds to
-            it; the server then goes on with the rounded vector, as everybody does.
+    values  "exact": the entries are sent as float32 if that is exact for all of them, else as float64.  With
+            "f8", "f4", "f2" or "bf16" they are rounded to that format; then all ranks, the server included,
+            go on with the rounded vector.
 
     Wire: one byte for the layout, then either the sparse form (count, index code, values) or all d
     values, whichever is smaller.
@@ -61,7 +62,7 @@ class Sparse(Unbiased, Contractive):
         return None
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """32 for each entry that is not 0, or for every one in the dense layout."""
+        """32 bits for each non-zero entry, or for every entry in the dense layout."""
         _, dense = _layout(buf)
         return 32 * (d if dense else decode_count(buf[1:], d))
 
@@ -73,7 +74,7 @@ class Sparse(Unbiased, Contractive):
 
 
 def _layout(buf: Bytes) -> tuple[str, bool]:
-    """The format of a message's values, and whether it holds all of them."""
+    """The format of a message's values, and whether its layout is dense.  Raises ``MessageError``."""
     if len(buf) == 0:
         raise MessageError("Sparse: message truncated, 0 bytes, without a layout.")
     if (layout := int(buf[0])) >= 2 * len(_WIRE):

@@ -1,4 +1,4 @@
-"""Random dithering with steps of different widths: the quantisers of smoothness-aware methods."""
+"""Random dithering with steps of different widths: the quantisers for smoothness-aware methods."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ from mpicomp.kernels.definition.steps import block_ends, step_values
 from mpicomp.kernels.index_layouts import index_nbytes
 from mpicomp.keys import Key
 
-_ROUNDING = 2.0**-48  # how far a resolution may be off, relatively
+_ROUNDING = 2.0**-48  # a resolution this close to an integer, relatively, counts as the integer
 
 
 class Grid(NamedTuple):
-    """What follows from the configuration and d: r = 1/h, of shape (d,), and levels up to s_j = ceil(r_j).
+    """The quantiser's grid in dimension d, on the run's device.
 
-    They are where the vectors of a run are: on the device in use, if there is one.
+    r       resolutions r_j = 1/h_j, shape (d,)
+    bounds  of the levels: coordinate j has levels up to ceil(r_j)
     """
 
     r: Reals
@@ -53,21 +54,21 @@ class Grid(NamedTuple):
 class Stepped(Weighted):
     """C(x)_j = N h_j sign(x_j) rho(|x_j| / (N h_j)), N the 2-norm of x on the block of j.
 
-    rho rounds to one of the two integers around without bias, but that its odds are multiples of 2^-32,
-    which leaves a mean up to 2^-32 N h_j off.  With L the costs of errors, as a matrix,
+    rho rounds to one of the two nearest integers without bias.  Its probabilities are multiples of 2^-32, so
+    the mean is off by up to 2^-32 N h_j.  If L is a matrix that weighs the errors,
 
         E |C(x) - x|^2_L <= max over blocks of min_{m >= 0} (m + sum_j L_jj^2 h_j^2 / (4 (L_jj + m))) |x|^2,
 
-    which is at most min{|Diag(L) h|, sum_j L_jj h_j^2 / 4}, the bound that the steps below are made for, and
-    tight where |h| >= 2; so omega is max over blocks of |h| - 1, or |h|^2 / 4 where |h| < 2, of which the
-    latter is a bound alone.  Proofs: ``compressors.support.variances``.
-    The budget beta bounds the expected number of non-zeros: it is |1/h| where there is one block, and the
-    sum over blocks of sqrt(d_l)/h_l where there are several.
+    which is tight if |h| >= 2.  It is at most min{|Diag(L) h|, sum_j L_jj h_j^2 / 4}; the subclasses choose h
+    to minimise the first of these.  With L = I, omega is the max over blocks of |h| - 1 if |h| >= 2, else of
+    |h|^2 / 4, which is only a bound.  Proofs: ``support.variances``.
+    The budget beta bounds the expected number of non-zeros: it is |1/h| if there is one block, and the sum
+    over blocks of sqrt(d_l)/h_l if there are several.
 
-    Wire: the blocks' norms, rounded up in the format ``values``, then the levels, bounded by ceil(1/h_j), in
-    ``code``: "fixed", the same number of bits in each message, or "sparse", which is shorter where beta is
-    well below d, as few levels are not 0 then.
-    Drawn as ``Dithering(s)`` is, which this is, bit for bit, where all steps are 1/s and there is one block.
+    Wire: the blocks' norms, rounded up in the format ``values``, then the levels, bounded by ceil(1/h_j).
+    With ``code`` "fixed" all messages have equally many bits; "sparse" codes the non-zero levels only, and is
+    shorter if beta is well below d.  With one block and all steps 1/s, C(x) equals that of
+    ``Dithering(s)`` bit for bit.
     """
 
     beta: float
@@ -84,15 +85,15 @@ class Stepped(Weighted):
         check_choice("code", self.code, CODES)
 
     @abstractmethod
-    def parts(self, d: int) -> int:
+    def block_count(self, d: int) -> int:
         """The number of blocks, contiguous runs of coordinates whose sizes differ by at most one."""
 
     @abstractmethod
     def resolution(self, w: Reals, blocks: list[Reals]) -> Reals:
-        """1/h of shape (d,), for weights ``w``, which ``blocks`` are views of."""
+        """1/h for the weights ``w``, both of shape (d,); ``blocks`` are views of w, one for each block."""
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        grid, parts = _grid_in_use(self, x.size), self.parts(x.size)
+        grid, parts = _grid_in_use(self, x.size), self.block_count(x.size)
         on, blocks = kernels.backend_for(x), np.split(x, block_ends(x.size, parts)[:-1].tolist())
         head, norms = on.encode_norms(blocks, self.values)
         symbols = on.step_symbols(x, norms, grid.r, key.private("dithering").name)
@@ -101,7 +102,7 @@ class Stepped(Weighted):
         return join(head, levels)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        grid, parts = _grid_in_use(self, out.size), self.parts(out.size)
+        grid, parts = _grid_in_use(self, out.size), self.block_count(out.size)
         split = WIDTH[self.values] * parts
         norms = decode_norms(buf[:split], parts, self.values)
         if self.code == "fixed":
@@ -113,20 +114,20 @@ class Stepped(Weighted):
             scatter_add(out, (kept,), step_values(symbols, norms[block], grid.r[kept], scale), 1.0)
 
     def nbytes(self, d: int) -> int | None:
-        head = WIDTH[self.values] * self.parts(d)
+        head = WIDTH[self.values] * self.block_count(d)
         return head + _grid(self, d).bounds.nbytes if self.code == "fixed" else None
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """32 for each norm; the levels' bits in whole bytes: of all, or of those not 0 in the sparse code."""
-        blocks = self.parts(d)
+        """32 bits for each norm; and the bits of the levels (sparse: the non-zero ones), in whole bytes."""
+        blocks = self.block_count(d)
         levels = buf[WIDTH[self.values] * blocks :]
-        nbytes = len(levels)  # which tells: the widths depend on weights that a method may have fitted
+        nbytes = len(levels)  # from the message: widths depend on weights, which a method may fit later
         if self.code == "sparse":
             nbytes -= count_nbytes(d) + index_nbytes(d, decode_count(levels, d))
         return 32 * blocks + 8 * nbytes
 
     def steps(self, d: int) -> Array:
-        """h, of shape (d,); infinite where a coordinate is never sent."""
+        """h, shape (d,); infinite for coordinates that are never sent."""
         r = _grid(self, d).r
         return np.divide(1.0, r, out=np.full(d, np.inf), where=r > 0)
 
@@ -139,19 +140,19 @@ class Stepped(Weighted):
         return longest - 1 if longest >= 2 else longest**2 / 4
 
     def _steps_sent(self, d: int) -> tuple[Array, list[int]]:
-        """h, but 0 where a coordinate is never sent, as nothing is lost there; and where the blocks begin."""
+        """h, with 0 for coordinates that are never sent, which lose nothing; and where the blocks begin."""
         h = self.steps(d)
         h[np.isinf(h)] = 0.0
-        return h, [0, *block_ends(d, self.parts(d))[:-1].tolist()]
+        return h, [0, *block_ends(d, self.block_count(d))[:-1].tolist()]
 
 
 @dataclass(frozen=True)
 class VaryingSteps(Stepped):
     """Varying-step quantisation Q_h of the budget beta = |1/h|: h_j = sqrt(sum_l w_l / w_j) / beta.
 
-    These steps minimise |Diag(w) h| at that budget, to tr(L)/beta for w = diag(L); equal ones have
-    sqrt(d) |diag(L)| / beta.  The other bound is d tr(L) / (4 beta^2) for both, so that nothing is gained
-    where it is the smallest of all, |h| <= 2: for equal steps from beta = d/2 on.
+    For w = diag(L), these steps minimise the bound |Diag(w) h| at that budget: it becomes tr(L)/beta.  Equal
+    steps have sqrt(d) |diag(L)| / beta.  The other bound, sum_j L_jj h_j^2 / 4, is d tr(L) / (4 beta^2) for
+    both.  So nothing is gained where that one is the smallest, |h| <= 2: for equal steps, if beta >= d/2.
     """
 
     paper: ClassVar[str] = (
@@ -163,7 +164,7 @@ class VaryingSteps(Stepped):
     values: str = "f4"
     code: str = "fixed"
 
-    def parts(self, d: int) -> int:
+    def block_count(self, d: int) -> int:
         return 1
 
     def resolution(self, w: Reals, blocks: list[Reals]) -> Reals:
@@ -172,12 +173,12 @@ class VaryingSteps(Stepped):
 
 @dataclass(frozen=True)
 class BlockSteps(Stepped):
-    """Block quantisation: each block has its own norm and one step, sum_l sqrt(d_l)/h_l = beta.
+    """Block quantisation: block l has its own norm and one step h_l, with sum_l sqrt(d_l)/h_l = beta.
 
-    Blocks are few: a norm takes some microseconds whatever its block's size.
-    h_l = sum_k sqrt(d_k) |w_k| / (beta |w_l|), w_l being the weights of block l and d_l their number.
-    These steps minimise max_l h_l |Diag(L_ll)| at that budget, for w = diag(L), to
-    sum_k sqrt(d_k) |diag(L_kk)| / beta.
+    h_l = sum_k sqrt(d_k) |w_k| / (beta |w_l|), where w_l are the weights of block l and d_l is their number.
+    For w = diag(L), these steps minimise max_l h_l |Diag(L_ll)| at that budget: it becomes
+    sum_k sqrt(d_k) |diag(L_kk)| / beta.  Use few blocks: a norm takes microseconds even if its block is
+    small.
     """
 
     paper: ClassVar[str] = (
@@ -195,7 +196,7 @@ class BlockSteps(Stepped):
         if isinstance(self.blocks, bool) or not isinstance(self.blocks, int) or self.blocks < 1:
             raise ConfigError(f"blocks={self.blocks!r}; allowed: a number of blocks, an integer from 1 to d.")
 
-    def parts(self, d: int) -> int:
+    def block_count(self, d: int) -> int:
         if self.blocks > d:
             raise ConfigError(f"blocks={self.blocks} exceeds the dimension d={d}; allowed: 1 to {d}.")
         return self.blocks
@@ -208,10 +209,10 @@ class BlockSteps(Stepped):
 
 @lru_cache(maxsize=256)
 def _grid(c: Stepped, d: int) -> Grid:
-    """Kept because a round's message asks for it at both ends, and the next round's again."""
+    """The grid in host memory; cached because sender and receiver need it in each round."""
     w = weights_in(c.weights, d)
-    r = c.resolution(w, np.split(w, block_ends(d, c.parts(d))[:-1]))
-    # An integer that rounding has missed by little would cost each message a level that never occurs.
+    r = c.resolution(w, np.split(w, block_ends(d, c.block_count(d))[:-1]))
+    # A value just above an integer, by rounding error, would cost a level that never occurs.
     whole = np.rint(r)
     r = np.where(np.abs(r - whole) <= _ROUNDING * r, whole, r)
     r.setflags(write=False)
@@ -220,6 +221,6 @@ def _grid(c: Stepped, d: int) -> Grid:
 
 @kernels.placed
 def _grid_in_use(c: Stepped, d: int) -> Grid:
-    """The grid where the vectors of a run are."""
+    """The grid on the run's device."""
     r, (most, widths, nbytes) = _grid(c, d)
     return Grid(kernels.put(r), Bounds(kernels.put(most), kernels.put(widths), nbytes))

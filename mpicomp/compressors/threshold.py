@@ -1,4 +1,4 @@
-"""Hard threshold: whatever is large enough is sent."""
+"""Hard threshold: entries of at least a given magnitude are sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mpicomp.keys import Key
 class HardThreshold(Absolute):
     """C(x)_j = x_j where |x_j| >= lam and x_j != 0, else 0; |C(x) - x|^2 <= d lam^2.
 
-    lam is in units of what is compressed; ``averaging(k)`` is the paper's choice for k coordinates a round.
+    lam has the units of x; ``averaging(k)`` is the paper's choice to send k coordinates a round on average.
     Sahu et al., "Rethinking gradient sparsification as total error minimization" (NeurIPS 2021).
     Wire: the number of kept coordinates, their index code, their values.
     """
@@ -47,10 +47,11 @@ class HardThreshold(Absolute):
 
     @classmethod
     def averaging(cls, k: float, values: str = "f4") -> HardThreshold:
-        """lam = 1/(2 sqrt(k)), which the paper takes where k coordinates a round are to be sent on average.
+        """lam = 1/(2 sqrt(k)), the paper's choice to send k coordinates a round on average.
 
-        As recalled; made for the gradients of networks in EF-SGD.  What is sent goes with the scale of the
-        gradients, so look at the bytes of a run and move lam.  Raises ``ConfigError`` unless k is above 0.
+        Written from memory.  The choice was made for gradients of networks in EF-SGD.  The number of
+        coordinates sent depends on the scale of the gradients, so check the bytes of a run and adjust lam.
+        Raises ``ConfigError`` unless k is above 0.
         """
         if not k > 0:
             raise ConfigError(f"k={k!r}; allowed: an average number of coordinates, above 0.")
@@ -68,7 +69,7 @@ class HardThreshold(Absolute):
         return None
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """32 for each coordinate that is kept."""
+        """32 bits for each coordinate that is kept."""
         return 32 * decode_count(buf, d)
 
     def delta(self, d: int) -> float:

@@ -1,4 +1,4 @@
-"""TopK: the k coordinates of largest magnitude, values and coded indices."""
+"""TopK: the k entries of largest magnitude, sent as coded indices and values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mpicomp.keys import Key
 
 @dataclass(frozen=True)
 class TopK(Contractive):
-    """C(x) = x on the k largest |x_j| (ties to the lowest index), 0 elsewhere; alpha = k/d.
+    """C(x) = x on the k largest |x_j| (at ties, the lowest indices), 0 elsewhere; alpha = k/d.
 
     Wire: the index code of (d, k), then k values.
     """
@@ -50,7 +50,7 @@ class TopK(Contractive):
         return index_nbytes(d, k) + k * WIDTH[self.values]
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """32 for each of the k values."""
+        """32 bits for each of the k values."""
         return 32 * resolve_count(self.k, d)
 
     def alpha(self, d: int, n: int) -> float:

@@ -1,4 +1,4 @@
-"""Data sets: LIBSVM files, images, bundled sets; parsed once, then memory-mapped, cut into shards."""
+"""Data sets: LIBSVM files, images and bundled sets, parsed once, memory-mapped, and cut into shards."""
 
 from mpicomp.data.bundled import BUNDLED, BUNDLED_IMAGES
 from mpicomp.data.cache import cache_dir

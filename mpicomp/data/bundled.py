@@ -18,7 +18,7 @@ def read_bundled(name: str) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]
     digits         1797 x 64  8 x 8 pixels in [0, 1]; label 1 for an odd digit, 0 for an even one
     =============  =========  ===================================================================
     """
-    # Imported here because it takes longer than everything else, and a cached set never needs it.
+    # Imported here because the import is slow, and a cached set does not need it.
     from sklearn import datasets
 
     if name == "digits":

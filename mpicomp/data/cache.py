@@ -1,7 +1,7 @@
 """The cache folder: parsed sets as memory-mappable arrays, computed constants as JSON.
 
-Everything is written aside and renamed into place, so that a reader never sees half of it and any
-number of ranks may write the same entry at once: the contents are equal, and one of them wins.
+Each entry is written under a temporary name and renamed into place, so that a reader never sees half an
+entry.  Several ranks may write one entry at once: their contents are equal, and one of them is kept.
 """
 
 from __future__ import annotations
@@ -27,42 +27,45 @@ from mpicomp.data.images import Images
 
 Entry = TypeVar("Entry")
 
-LARGE = 2**23  # bytes; the sum of fewer takes some hundredths of a second
-FORMAT = 1  # of both kinds of entry; a new number starts an empty cache
+LARGE = 2**23  # bytes; hashing a smaller set takes some hundredths of a second
+FORMAT = 1  # version of both kinds of entry; a new number starts an empty cache
 
 
 def set_folder(key: str) -> Path:
-    """Where the parsed set of that key is, or would be."""
+    """The folder of the parsed set ``key``, whether it exists or not."""
     return cache_dir() / f"sets-{FORMAT}" / key
 
 
 def images_key(name: str) -> str:
-    """The key of images: of one name, digits, there is a set of both kinds."""
+    """The key of a set of images; it differs from ``name`` because digits is also a set of rows."""
     return f"images-{name}"
 
 
 def read_set(key: str, name: str) -> Dataset | None:
-    """The cached set, its arrays memory-mapped; None if there is none.  ``DataError`` if it is damaged."""
+    """The cached set ``key``, memory-mapped, under the name ``name``; None if it is not cached.
+
+    Raises ``DataError`` if it is damaged or cannot be read.
+    """
 
     def build(arrays: list[Any], facts: dict[str, Any]) -> Dataset:
         data, indices, indptr, y = arrays
         _check(key, facts["sha256"], tuple(facts["shape"]), arrays)
         X = scipy.sparse.csr_array((data, indices, indptr), shape=tuple(facts["shape"]))
-        X.has_sorted_indices = True  # as written; else scipy would read all of it to find out
+        X.has_sorted_indices = True  # they were when written; scipy would read all of them to check
         return Dataset(name, X, y, facts["sha256"])
 
     return _read(key, ("data", "indices", "indptr", "y"), build)
 
 
 def write_set(key: str, dataset: Dataset) -> None:
-    """Store a set under a key.  Raises ``OSError`` where the cache folder cannot be written."""
+    """Cache a data set under ``key``.  Raises ``OSError`` if the cache folder cannot be written."""
     X = dataset.X
     arrays = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "y": dataset.y}
     _write(key, arrays, {"shape": X.shape, "sha256": dataset.sha256})
 
 
 def read_images(key: str, name: str) -> Images | None:
-    """``read_set`` for images."""
+    """As ``read_set``, for images."""
 
     def build(arrays: list[Any], facts: dict[str, Any]) -> Images:
         _check(key, facts["sha256"], (arrays[0].shape, facts["white"]), arrays)
@@ -72,7 +75,7 @@ def read_images(key: str, name: str) -> Images | None:
 
 
 def write_images(key: str, images: Images) -> None:
-    """``write_set`` for images."""
+    """As ``write_set``, for images."""
     arrays = {"pixels": images.pixels, "labels": images.labels}
     _write(key, arrays, {"white": images.white, "classes": images.classes, "sha256": images.sha256})
 
@@ -80,7 +83,7 @@ def write_images(key: str, images: Images) -> None:
 def _read(
     key: str, arrays: tuple[str, ...], build: Callable[[list[Any], dict[str, Any]], Entry]
 ) -> Entry | None:
-    """What ``build`` makes of an entry's arrays, memory-mapped, and its facts."""
+    """``build(arrays, facts)`` of an entry: its memory-mapped arrays and the JSON in meta.json."""
     folder = set_folder(key)
     if not os.path.isdir(folder):
         return None
@@ -99,9 +102,10 @@ def _read(
 
 
 def _check(key: str, sha256: str, head: tuple[object, ...], arrays: list[Any]) -> None:
-    """Refuse arrays that are not what was written: a wrong index would be read out of bounds.
+    """Raise ``ValueError`` if the arrays differ from those written: a wrong index reads out of bounds.
 
-    Of a large set the sum is taken once, and then only when its files' sizes or times have changed.
+    They are compared by ``sha256``.  A large set is hashed once, and again only if the size or the time of
+    one of its files has changed.
     """
     stamp = [[a.filename.name, a.filename.stat().st_size, a.filename.stat().st_mtime_ns] for a in arrays]
     large = sum(a.nbytes for a in arrays) > LARGE
@@ -133,10 +137,10 @@ def _write(key: str, arrays: dict[str, NDArray[Any]], facts: dict[str, Any]) -> 
 
 
 def remember(parts: tuple[str | int, ...], compute: Callable[[], Any]) -> Any:
-    """``compute()``, a JSON value, computed once for these ``parts``, which must name all it depends on.
+    """``compute()``, a JSON value, or its cached result.  ``parts`` must name all that it depends on.
 
-    The bits are the same either way: JSON keeps floats exactly.  A cache that cannot be read or
-    written costs the time of computing again, nothing else.
+    The cached value has the same bits, because JSON keeps floats exactly.  If the cache cannot be read or
+    written, the value is computed again.
     """
     text = json.dumps([FORMAT, *parts])
     path = cache_dir() / "constants" / f"{hashlib.sha256(text.encode()).hexdigest()}.json"

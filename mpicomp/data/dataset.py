@@ -14,7 +14,7 @@ from mpicomp.base.errors import DataError
 
 
 def content_sha256(head: tuple[object, ...], *arrays: NDArray[Any]) -> str:
-    """What names a set: the hash of some facts and of the bytes of its arrays."""
+    """The SHA-256 that names a data set: of ``repr(head)`` and of the bytes of its arrays."""
     digest = hashlib.sha256(repr(head).encode())
     for array in arrays:
         digest.update(array.data)
@@ -25,7 +25,7 @@ def content_sha256(head: tuple[object, ...], *arrays: NDArray[Any]) -> str:
 class Dataset:
     """``X`` is CSR float64 of shape (m, d) with sorted indices, ``y`` float64 of shape (m,); read-only.
 
-    ``sha256`` names the content: the bytes of the four arrays and the shape, whatever file they came from.
+    ``sha256`` names the content, the four arrays and the shape; it does not depend on the file.
     """
 
     name: str
@@ -35,9 +35,9 @@ class Dataset:
 
     @staticmethod
     def of(name: str, X: scipy.sparse.csr_array, labels: NDArray[np.float64]) -> Dataset:
-        """The set in memory, its two label classes mapped by order: smaller to -1, larger to +1.
+        """A data set from arrays in memory; the smaller label becomes -1, the larger one +1.
 
-        Raises ``DataError`` unless there are exactly two classes.
+        Raises ``DataError`` unless there are exactly two labels.
         """
         classes = np.unique(labels)
         if len(classes) != 2:
@@ -56,6 +56,6 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(m, d)."""
+        """(m, d): the numbers of rows and of features."""
         m, d = self.X.shape
         return m, d

@@ -16,11 +16,11 @@ UNSIGNED_BYTE = 0x08
 
 
 def read_idx(path: str | Path) -> NDArray[np.uint8]:
-    """The array in an IDX file, in its shape.
+    """The array in an IDX file, in the shape that the file gives.
 
-    The file is two bytes 0, the type of the values (8: unsigned bytes, the only one read), the number of
-    axes, the length of each as a big-endian 32-bit number, then the values, the last axis fastest.
-    Raises ``DataError`` naming the file and what is wrong with it.
+    The file holds two bytes 0, the type of the values (one byte; only 8, unsigned bytes, is read), the number
+    of axes (one byte), the length of each axis as a big-endian 32-bit number, then the values, last axis
+    fastest.  Raises ``DataError`` naming the file and what is wrong with it.
     """
     with opened(Path(path)) as file:
         content = file.read()

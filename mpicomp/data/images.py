@@ -1,4 +1,4 @@
-"""Sets of grey images with a class each, in memory."""
+"""Sets of grey images, each image with a class label."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rows = slice | NDArray[np.intp]
 class Images:
     """``pixels`` uint8 of shape (m, p) from 0, black, to ``white``; ``labels`` uint8 (m,) below ``classes``.
 
-    Both are read-only.  ``sha256`` names the content, whatever files it came from.
+    Both are read-only.  ``sha256`` names the content; it does not depend on the files.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Images:
 
     @staticmethod
     def of(name: str, pixels: NDArray[np.uint8], labels: NDArray[np.uint8], white: int) -> Images:
-        """The set in memory.  Raises ``DataError`` unless there is one label for each image."""
+        """A set from arrays in memory.  Raises ``DataError`` unless there is one label for each image."""
         if labels.shape != pixels.shape[:1]:
             raise DataError(f"{name} has {len(pixels)} images and {labels.size} labels. Get its files again.")
         pixels = pixels.reshape(len(pixels), -1)
@@ -40,10 +40,10 @@ class Images:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(m, p)."""
+        """(m, p): the numbers of images and of pixels in an image."""
         m, p = self.pixels.shape
         return m, p
 
     def intensities(self, rows: Rows) -> NDArray[np.float64]:
-        """The pixels of these rows as numbers from 0 to 1."""
+        """The pixels of the images ``rows`` as numbers from 0 to 1, shape (number of rows, p)."""
         return self.pixels[rows] / float(self.white)

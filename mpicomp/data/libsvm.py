@@ -23,7 +23,10 @@ OPENERS: dict[str, Any] = {".bz2": bz2.open, ".gz": gzip.open}
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The file's bytes, decompressed as its suffix says; what goes wrong while reading is a ``DataError``."""
+    """The file opened for reading, decompressed as its suffix says.
+
+    As a context manager; errors while reading are raised as ``DataError``.
+    """
     try:
         with OPENERS.get(path.suffix, open)(path, "rb") as file:
             yield file
@@ -40,10 +43,10 @@ def read_libsvm(
 ) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:
     """Rows and labels of a LIBSVM file: CSR float64 (m, d) with sorted indices, and float64 (m,).
 
-    ``features`` is d where it is known; the largest index in the file otherwise.
-    Raises ``DataError`` naming the file, and the line if one is at fault.
+    ``features`` is d; if it is None, d is the largest index in the file.  Raises ``DataError`` naming the
+    file and, if there is one, the faulty line.
     """
-    # Imported here because it takes longer than everything else, and a cached set never needs it.
+    # Imported here because the import is slow, and a cached set does not need it.
     from sklearn.datasets import load_svmlight_file
 
     path = Path(path)
@@ -61,7 +64,7 @@ def read_libsvm(
 
 
 def _first_fault(path: Path) -> DataError | None:
-    """Why the file cannot be parsed, found slowly, line by line; None if every line looks right."""
+    """The error for the first faulty line, found line by line, slowly; None if all lines are right."""
     with opened(path) as file:
         for number, line in enumerate(file, start=1):
             fault = _fault(line.split(b"#")[0].split())
@@ -71,7 +74,7 @@ def _first_fault(path: Path) -> DataError | None:
 
 
 def _fault(fields: list[bytes]) -> str | None:
-    """What is wrong with one line's fields, or None."""
+    """The fault of a line, given its fields; None if there is none."""
     if fields and not _is_finite(fields[0]):
         return f"label {_shown(fields[0])} is not a finite number"
     previous = 0

@@ -1,4 +1,4 @@
-"""From a name, or a path, to a data set."""
+"""Data sets by name or by path."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from mpicomp.data.images import Images
 from mpicomp.data.libsvm import read_libsvm
 from mpicomp.data.sets import KNOWN, KNOWN_IMAGES
 
-Stamp = tuple[Path, int, int]  # a file, its size, and when it was changed
+Stamp = tuple[Path, int, int]  # a file, its size, and the time of its last change
 
 
 def load(name: str) -> Dataset:
-    """The data set of that name: bundled, known and fetched before, or the path of a LIBSVM file.
+    """The data set ``name``: a bundled set, a known set that was fetched, or the path of a LIBSVM file.
 
-    Bundled sets and files are parsed on first use.  Raises ``ConfigError`` for a name that is none of
-    these, ``DataError`` for a known set not fetched yet and for a file that cannot be used.
+    Bundled sets and files are parsed on first use.  Raises ``ConfigError`` if ``name`` is none of these,
+    ``DataError`` for a known set that was not fetched and for a file that cannot be used.
     """
     stamp = None
     if name not in BUNDLED and name not in KNOWN:
@@ -38,14 +38,14 @@ def load(name: str) -> Dataset:
 
 
 def _stamp(name: str) -> Stamp | None:
-    """The file that ``name`` is the path of, with its size and time; None if there is none."""
+    """The file at the path ``name`` with its size and time; None if there is none."""
     try:
         path = Path(name)
         if not path.is_file():
             return None
         status = path.stat()
         return path.resolve(), status.st_size, status.st_mtime_ns
-    except OSError as error:  # one may not look, or no file can have that name
+    except OSError as error:  # access is denied, or the name is no valid path
         raise DataError(f"cannot read data {name!r}: {error.strerror}.") from None
 
 
@@ -64,7 +64,7 @@ def _no_set(name: str) -> MpicompError:
 
 @lru_cache(maxsize=8)
 def _load(name: str, cache: Path, stamp: Stamp | None) -> Dataset:
-    """``load``, once per process and state of the file: a process may host many workers."""
+    """As ``load``, once per process and state of the file, because a process may host many workers."""
     if stamp:
         try:
             with stamp[0].open("rb") as file:
@@ -83,7 +83,7 @@ def _load(name: str, cache: Path, stamp: Stamp | None) -> Dataset:
 def _cached(
     key: str, name: str, parse: Callable[[], tuple[scipy.sparse.csr_array, NDArray[np.float64]]]
 ) -> Dataset:
-    """The cached set, parsed and written first if need be; from memory if it cannot be written."""
+    """The cached set ``key``; if absent, it is parsed and cached, or kept in memory if caching fails."""
     dataset = read_set(key, name)
     if dataset is None:
         dataset = Dataset.of(name, *parse())
@@ -95,9 +95,9 @@ def _cached(
 
 
 def load_images(name: str) -> Images:
-    """The images of that name: bundled, or known and fetched before.
+    """The images ``name``: a bundled set, or a known set that was fetched.
 
-    Raises ``ConfigError`` for a name that is neither, ``DataError`` for a known set not fetched yet.
+    Raises ``ConfigError`` if ``name`` is neither, ``DataError`` for a known set that was not fetched.
     """
     if name not in BUNDLED_IMAGES and name not in KNOWN_IMAGES:
         raise unknown("set of images", name, (*BUNDLED_IMAGES, *KNOWN_IMAGES))
@@ -111,7 +111,7 @@ def _load_images(name: str, cache: Path) -> Images:
         raise _absent(name, cache)
     if images is None:
         images = Images.of(name, *read_bundled_images(name))
-        with suppress(OSError):  # a cache that cannot be written costs the time of parsing again
+        with suppress(OSError):  # without a cache the set is parsed again next time
             write_images(images_key(name), images)
     return images
 

@@ -1,7 +1,7 @@
-"""The sets this library knows by name, and how they get into the cache.
+"""The data sets that this library knows by name, and how they get into the cache.
 
-The LIBSVM sets are those of https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/ .  All are recognised
-by the SHA-256 of the plain files, so a mirror or a colleague's copy is as good as the official one.
+The LIBSVM sets come from https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/ .  Files are verified by
+the SHA-256 of their uncompressed content, so a mirror or a colleague's copy is as good as the official one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,12 @@ SUFFIXES = ("", ".bz2", ".gz")
 
 @dataclass(frozen=True)
 class Published:
-    """A file of a known set: its ``path`` in a folder or on a mirror, its official address, and the
-    SHA-256 of the plain file.  The path lacks the suffix of a compression, the address has it."""
+    """A file of a known set.
+
+    path    where it is in a folder or on a mirror, without a suffix for compression
+    url     its official address, suffix included
+    sha256  hash of the uncompressed file
+    """
 
     path: str
     url: str
@@ -38,7 +42,7 @@ class Published:
 
 @dataclass(frozen=True)
 class KnownSet:
-    """A LIBSVM file.  ``sha256`` is that of the plain file, ``suffix`` what the official name ends in."""
+    """A LIBSVM file; ``sha256`` of the uncompressed file, ``suffix`` of the compression on the site."""
 
     rows: int
     features: int
@@ -55,9 +59,10 @@ class KnownSet:
 
 @dataclass(frozen=True)
 class KnownImages:
-    """Images of 28 x 28 pixels and their labels: two IDX files, which many sets call by the same names.
+    """Images of 28 x 28 pixels and their labels, in two IDX files.
 
-    In a folder or on a mirror they are therefore looked for in a folder ``folder``.
+    Many sets use the same file names.  In a folder or on a mirror, the files are therefore expected in a
+    subfolder ``folder``.
     """
 
     rows: int
@@ -137,9 +142,9 @@ KNOWN_IMAGES: dict[str, KnownImages] = {
 def fetch(name: str, source: str | Path | None = None) -> Dataset | Images:
     """Put a known set into the cache, unless it is there, and return it.
 
-    ``source`` is a folder, or the base URL of a mirror, that holds the files plain, as .bz2 or as .gz;
-    by default the official site.  Raises ``ConfigError`` for an unknown name, and ``DataError`` if a
-    file cannot be had, has another SHA-256, or the cache cannot be written.
+    ``source`` is a folder, or the base URL of a mirror, that holds the files uncompressed, as .bz2 or as .gz;
+    by default it is the official site.  Raises ``ConfigError`` for an unknown name, and ``DataError`` if a
+    file cannot be obtained, has another SHA-256, or the cache cannot be written.
     """
     if name in BUNDLED:
         raise ConfigError(f"{name} comes with the library: there is nothing to fetch.")
@@ -171,7 +176,7 @@ def _read(name: str) -> Dataset | Images | None:
 
 
 def _obtain(name: str, file: Published, source: str | Path | None, folder: Path) -> Path:
-    """A local path of one of the set's files: in the source folder, or downloaded into ``folder``."""
+    """The local path of ``file``: in the source folder, or downloaded into ``folder``."""
     names = [f"{file.path}{suffix}" for suffix in SUFFIXES]
     if source is None:
         candidates = [file.url]
@@ -204,7 +209,7 @@ def _obtain(name: str, file: Published, source: str | Path | None, folder: Path)
 
 
 def _check(path: Path, name: str, file: Published) -> None:
-    """Refuse a file that is not, byte for byte, the published one."""
+    """Raise ``DataError`` unless the uncompressed file at ``path`` has the published SHA-256."""
     with opened(path) as content:
         got = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
     if got != file.sha256:

@@ -1,4 +1,4 @@
-"""Which rows belong to which worker."""
+"""How the rows of a data set are divided among workers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SPLITS = ("contiguous", "shuffled", "sorted")
 def rows_of(
     i: int, n: int, y: NDArray[np.float64] | NDArray[np.uint8], split: str, seed: int = 0
 ) -> slice | NDArray[np.intp]:
-    """The rows of worker i out of n, from the labels y of shape (m,) of all rows.
+    """The indices of the rows of worker i out of n; y, shape (m,), has the labels of all rows.
 
     The rows are put in an order and cut into n runs whose lengths differ by at most one, the longer
     runs first; no row is dropped.  The order is
 
-    * ``contiguous``: that of the file;
-    * ``shuffled``: one keyed permutation, the same for every n;
-    * ``sorted``: by label, stably, so that most workers see one class: heterogeneous.
+    * ``contiguous``: the order of the file;
+    * ``shuffled``: a random permutation drawn from ``seed``, which does not depend on n;
+    * ``sorted``: by label, stably; most workers then hold one class, so the f_i are heterogeneous.
 
     Raises ``ConfigError`` for an unknown split and for more workers than rows.
     """

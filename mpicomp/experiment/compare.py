@@ -1,4 +1,4 @@
-"""Running a suite: tune, then every method with every seed, each into a folder of its own; and a study."""
+"""Run a suite: tune the methods, then run each with every seed into a folder of its own.  Or run a study."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mpicomp.experiment.results import (
     write_tuning,
 )
 from mpicomp.experiment.study import Study
-from mpicomp.experiment.suite import Entry, Part, Piece, Suite
+from mpicomp.experiment.suite import Entry, Part, Suite, Task
 from mpicomp.experiment.tuning import Tuning, tune
 from mpicomp.methods import Method
 from mpicomp.runtime.record import Row
@@ -36,14 +36,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Stage:
-    """Run ``number`` out of ``of``, and what it is for."""
+    """Run number ``number`` of ``of`` runs; ``what`` names its method, step and seed."""
 
     number: int
     of: int
     what: str
 
 
-Progress = Callable[[Stage, int, Row | None], None]  # with the round, and the row if one was recorded
+Progress = Callable[[Stage, int, Row | None], None]  # called with the round, and its row if one was recorded
 
 WHOLE = Part(1, 1)
 
@@ -59,17 +59,20 @@ def compare(
     cuda_aware: str = "ask",
     progress: Progress | None = None,
 ) -> Comparison:
-    """Run ``suite`` into the folder ``out``, here or on the ranks of the MPI job we are in.
+    """Run ``suite`` into the folder ``out``, in this process or on the ranks of the MPI job around it.
 
-    Collective; every rank gets the comparison, the server alone writes.  A run that diverges is
-    recorded as such, any other error ends the comparison.  ``resume`` continues one that was
-    interrupted: finished runs are kept, the others start afresh; None does so if there is one.  Of a
-    comparison that is split into parts, each a job of its own, only ``part`` is run.  ``dedicated``,
-    ``device`` and ``cuda_aware`` are those of ``run``.  Raises ``ConfigError`` before anything is run if a
-    method is refused, and ``KeyboardInterrupt`` on all ranks if a signal asked to stop.
+    Collective.  The server writes the files; every rank returns the comparison.  A run that diverges is
+    recorded as diverged; any other error ends the comparison.
+
+    resume  True continues the interrupted comparison in ``out``: finished runs are kept, other runs start
+            afresh.  False starts a new one.  None continues if ``out`` holds a comparison, else starts.
+    part    the share of the comparison that this job runs, where several jobs share the work.
+
+    ``dedicated``, ``device`` and ``cuda_aware`` are passed to ``run``.  Raises ``ConfigError`` before the
+    first run if a method is refused, and ``KeyboardInterrupt`` on all ranks if a signal asked to stop.
     """
     where = {"dedicated": dedicated, "device": device, "cuda_aware": cuda_aware}
-    work = part.of_all(suite.pieces())
+    work = part.of_all(suite.tasks())
     with _control(suite, dedicated) as control:
         control.together(lambda: _check(suite, work) if control.is_server else None)
         return _Job(suite, work, Path(out), control, where, progress).run(resume)
@@ -88,32 +91,32 @@ def compare_all(
 ) -> None:
     """Run every case of ``study`` into its folder below ``out``; otherwise like ``compare``."""
     folder = Path(out)
-    share = part.of_all([(case, piece) for case in study.cases for piece in case.suite.pieces()])
-    work = [(case, [piece for of, piece in share if of is case]) for case in study.cases]
+    share = part.of_all([(case, task) for case in study.cases for task in case.suite.tasks()])
+    work = [(case, [task for of, task in share if of is case]) for case in study.cases]
     where = {"dedicated": dedicated, "device": device, "cuda_aware": cuda_aware}
 
     def check_and_open() -> None:
-        for case, pieces in work:
-            _check(case.suite, pieces, f"{case.label}: ")
+        for case, tasks in work:
+            _check(case.suite, tasks, f"{case.label}: ")
         open_study(folder, study, resume)
 
     with _control(study.cases[0].suite, dedicated) as control:
         control.together(lambda: check_and_open() if control.is_server else None)
-        for case, pieces in work:
+        for case, tasks in work:
             with _control(case.suite, dedicated) as own:
-                _Job(case.suite, pieces, folder / case.slug, own, where, progress).run(None)
+                _Job(case.suite, tasks, folder / case.slug, own, where, progress).run(None)
 
 
 @contextmanager
 def _control(suite: Suite, dedicated: bool) -> Iterator[Transport]:
-    """How the server tells the others what it finds on the disk.
+    """A transport by which the server shares with the other ranks the state of the folder.
 
-    Closed at the end, and after an error that all ranks have; after any other the job is aborted.
+    It is closed at the end, and after an error that all ranks raise.  Any other error aborts the job.
     """
     control = connect(suite.workers, dedicated)
     try:
         yield control
-    except (MpicompError, KeyboardInterrupt):  # the same on all ranks
+    except (MpicompError, KeyboardInterrupt):  # raised on all ranks
         control.close()
         raise
     except BaseException:
@@ -122,8 +125,8 @@ def _control(suite: Suite, dedicated: bool) -> Iterator[Transport]:
     control.close()
 
 
-def _check(suite: Suite, work: list[Piece], of: str = "") -> None:
-    """Raise what a method is refused for before any of them has run; ``of`` comes before its label."""
+def _check(suite: Suite, work: list[Task], of: str = "") -> None:
+    """Raise ``ConfigError`` if the problem refuses a method; the text ``of`` precedes its label."""
     problem, n = suite.problem, suite.workers
     d, constants = problem.dimension(), cache(lambda: problem.constants(n))
     for entry, _ in work:
@@ -134,12 +137,12 @@ def _check(suite: Suite, work: list[Piece], of: str = "") -> None:
 
 
 class _Job:
-    """A suite at work."""
+    """One call of ``compare``: the suite, its tasks, and how many runs are done."""
 
     def __init__(
         self,
         suite: Suite,
-        work: list[Piece],
+        work: list[Task],
         out: Path,
         control: Transport,
         where: dict[str, Any],
@@ -151,8 +154,8 @@ class _Job:
 
     def run(self, resume: bool | None) -> Comparison:
         tunings = self._on_server(lambda: open_comparison(self.out, self.suite, resume))
-        if self.where["device"] == "cpu":  # for the first run as for the last, and in every part
-            kernels.expect(_runs(self.suite, self.suite.pieces()) * self.suite.rounds * self.suite.workers)
+        if self.where["device"] == "cpu":  # the same kernels in every run and every part
+            kernels.expect(_runs(self.suite, self.suite.tasks()) * self.suite.rounds * self.suite.workers)
         for entry, seeds in self.work:
             method = entry.method
             if entry.tune is not None:
@@ -162,7 +165,7 @@ class _Job:
                 else:
                     tuning = self._tune(entry.label, method, entry.tune)
                     self._on_server(partial(write_tuning, self.out, self.suite, entry, tuning))
-                # Some were not needed, others were added at an end of the range.
+                # Tuning may skip planned runs, and add runs at an end of the range.
                 self.of += tuning.runs - entry.trials * len(self.suite.seeds_to_tune)
                 method = method.with_step(tuning.best.gamma)
             for seed in seeds:
@@ -177,7 +180,7 @@ class _Job:
         return tune(method, exponents, self.suite.seeds_to_tune, self.suite.max_bytes, attempt)
 
     def _record(self, entry: Entry, method: Method, seed: int) -> None:
-        """Run ``method`` into its folder, unless that has been done."""
+        """Run ``method`` into its folder, unless the folder holds that run already."""
         folder = run_folder(self.out, entry, seed)
         if not self._on_server(lambda: _cleared(folder, method, self.suite)):
             self.number += 1
@@ -203,22 +206,22 @@ class _Job:
         return result
 
     def _on_server(self, action: Callable[[], T]) -> T:
-        """What ``action`` gives on the server, on every rank."""
+        """Call ``action`` on the server; every rank gets its result, or the error that it raised."""
         result = self.control.together(lambda: action() if self.control.is_server else None)
         told = self.control.tell(pickle.dumps(result) if self.control.is_server else None)
         return pickle.loads(told)
 
 
-def _runs(suite: Suite, work: list[Piece]) -> int:
-    """How many runs that is, those of tuning included."""
+def _runs(suite: Suite, work: list[Task]) -> int:
+    """The number of runs in ``work``, tuning included."""
     trials = sum(entry.trials for entry, _ in work)
     return trials * len(suite.seeds_to_tune) + sum(len(seeds) for _, seeds in work)
 
 
 def _cleared(folder: Path, method: Method, suite: Suite) -> bool:
-    """Whether the run of ``method`` in ``folder`` is still to be done; what there is of it is cleared away.
+    """Whether the run of ``method`` in ``folder`` is still to be done; if so, an unfinished one is deleted.
 
-    Raises ``RecordError`` if a finished run is there of another method, step size or limit.
+    Raises ``RecordError`` if the folder holds a finished run of another method, step size or limit.
     """
     if finished(folder):
         held = read_json(folder / "run.json").get("asked", {})

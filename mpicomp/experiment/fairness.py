@@ -1,7 +1,8 @@
-"""What a reader of a comparison should not take for granted, a sentence each.
+"""The caveats of a comparison: what its reader should not take for granted, a sentence each.
 
-A difference between two methods is called resolved if it is larger than the seeds explain: by the two-sided
-test of Mann and Whitney, of each pair by itself, at the 5 % level.  With three seeds each it never is.
+A difference between two methods is called resolved if it is larger than the choice of seeds explains.  The
+criterion is the two-sided Mann-Whitney test, applied to each pair by itself, at the 5 % level.  With three
+seeds for each method no difference is resolved.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from mpicomp.experiment.lines import End, Line
 from mpicomp.experiment.suite import Suite
 from mpicomp.runtime.schedule import gap
 
-LEVEL = 0.05
-COARSE = 0.05  # the most that costs may be off by, for rounds that lie between observations
-ELSEWHERE = 0.1  # of the way from f(x⁰) to the least f at which a target was reached
+LEVEL = 0.05  # of the test
+COST_ERROR = 0.05  # largest accepted relative error of costs, due to the rounds between observations
+EXCESS = 0.1  # accepted excess of f at the target, as a fraction of f(x⁰) - (least f at a target)
 
 
 def caveats(lines: Sequence[Line], suite: Suite) -> list[str]:
-    """The sentences that the suite's table needs."""
-    checks = (_missing, _rose, _elsewhere, _precision, _budgets, _edges, _observation, _unresolved)
+    """The sentences to print below the suite's table; none where nothing needs saying."""
+    checks = (_missing, _rose, _far_from_least_f, _precision, _budgets, _edges, _observation, _unresolved)
     return [sentence for check in checks for sentence in check(lines, suite)]
 
 
@@ -37,14 +38,17 @@ def unresolved(lines: Sequence[Line], measure: str, suite: Suite) -> list[tuple[
 
 
 def _values(line: Line, measure: str, suite: Suite) -> list[float]:
-    """One value a seed; infinite for a run that diverged, and for the cost of a target it did not reach."""
+    """One value a seed; infinite for a run that diverged, and for a run that missed the target."""
     reached = {end.seed for end in line.ends if end.status == "target" or suite.target_grad_norm_sq is None}
     seen = [float(getattr(end, measure)) if end.seed in reached else inf for end in line.ends]
     return seen + [inf] * line.diverged
 
 
 def _resolved(a: Sequence[float], b: Sequence[float]) -> bool:
-    """Whether the seeds tell the two apart; where both are the same with every seed, whether they differ."""
+    """Whether the values a and b of two methods differ by more than the seeds explain.
+
+    Where neither method depends on its seed, whether they differ at all.
+    """
     if min(len(a), len(b)) < 2:  # a run of a comparison that is not finished
         return False
     if len({*a}) == 1 == len({*b}):
@@ -53,15 +57,16 @@ def _resolved(a: Sequence[float], b: Sequence[float]) -> bool:
 
 
 def _p_value(a: Sequence[float], b: Sequence[float]) -> float:
-    """The two-sided p-value of Mann and Whitney's test, exact, ties included.
+    """The two-sided p-value of the Mann-Whitney test, exact, ties included.
 
-    The share of the deals of all values to the two whose rank sum is as far out as that of ``a``, twice the
-    smaller tail.
+    All ways to choose ``len(a)`` of the values are equally likely under the null hypothesis.  The p-value is
+    twice the smaller of P(rank sum <= that of ``a``) and P(rank sum >= that of ``a``), at most 1.
     """
     from scipy.stats import rankdata
 
-    ranks = (2 * rankdata([*a, *b])).astype(int).tolist()  # whole numbers: ties have half ranks
-    ways: list[Counter[int]] = [Counter({0: 1}), *(Counter[int]() for _ in a)]  # by values dealt, and sum
+    ranks = (2 * rankdata([*a, *b])).astype(int).tolist()  # doubled: tied values have half-integer ranks
+    # ways[m][s]: the choices of m values whose doubled rank sum is s
+    ways: list[Counter[int]] = [Counter({0: 1}), *(Counter[int]() for _ in a)]
     for rank in ranks:
         for dealt in range(len(a), 0, -1):
             for total, count in ways[dealt - 1].items():
@@ -82,13 +87,13 @@ def _rose(lines: Sequence[Line], suite: Suite) -> list[str]:
     return [f"f ended above f(x⁰) with some seed of {_names(rose)}."] if rose else []
 
 
-def _elsewhere(lines: Sequence[Line], suite: Suite) -> list[str]:
-    """A gradient is small at a stationary point, and also where a loss that saturates is flat."""
+def _far_from_least_f(lines: Sequence[Line], suite: Suite) -> list[str]:
+    """Methods that met the target far above the least f: a saturating loss is flat there too."""
     at = {line.label: line.f for line in lines if line.f is not None and line.reached}
     if suite.target_grad_norm_sq is None or not at:
         return []
     least, start = min(at.values()), max(end.start_f for line in lines for end in line.ends)
-    far = [label for label, f in at.items() if f - least > ELSEWHERE * (start - least)]
+    far = [label for label, f in at.items() if f - least > EXCESS * (start - least)]
     where = ", ".join(f"{label} at f = {at[label]:.4g}" for label in far)
     return [f"The target was reached far from the least f, {least:.4g}: {where}."] if far else []
 
@@ -128,7 +133,7 @@ def _observation(lines: Sequence[Line], suite: Suite) -> list[str]:
         for line in lines
         if line.rounds and line.reached == line.finished
     }
-    coarse = [label for label, off in share.items() if off > COARSE]
+    coarse = [label for label, off in share.items() if off > COST_ERROR]
     if not coarse:
         return []
     return [
@@ -167,5 +172,5 @@ def _depends_on_seed(ends: Sequence[End]) -> bool:
 
 
 def _names(labels: Sequence[str]) -> str:
-    """``a, b or c``, as a sentence has it."""
+    """``a, b or c``: the labels as a sentence lists them."""
     return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} or {labels[-1]}"

@@ -1,59 +1,46 @@
-"""Drawing: what runs came to, against what they cost.  The only module that imports matplotlib."""
+"""The figure of a comparison or a study: convergence of the runs against their costs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.base.units import human_rate
-from mpicomp.experiment.tables import human_bytes
+from mpicomp.base.errors import RecordError
+from mpicomp.base.units import human_bytes
+from mpicomp.experiment.canvas import COLOURS, DASHES, MARKERS, blank_figure, finish, plain_label
 from mpicomp.runtime.record import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Wong's colours for every kind of sight, without the yellow; black and grey first, two of Tol's added.
-COLOURS = (
-    "#000000",
-    "#7f7f7f",
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#e69f00",
-    "#56b4e9",
-    "#882255",
-    "#999933",
-)
-DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-MARKERS = "osD^vPX*<>hd"
-ABREAST = 4  # panels beside each other
-Value = Callable[[Row], float]  # what an axis shows of a row
+ABREAST = 4  # panels in a row, at most
+Value = Callable[[Row], float]  # the number in a row that an axis shows
 
-WIDE = 12.0  # methods whose ends differ by this factor get a logarithmic axis
+WIDE = 12.0  # x axes are logarithmic where the curves' ends differ by more than this factor
 _BYTES = {"up", "both"}
 
 VERTICAL: dict[str, tuple[str, Value]] = {
     "gradient": (r"$\|\nabla f(x)\|^2$", lambda row: row.grad_norm_sq),
     "f": ("$f(x)$", lambda row: row.f),
-    "error": (r"total error $\sum_k\,\|e^k\|^2$", lambda row: row.error or np.nan),  # 0 before round 0
+    "error": (r"total error $\sum_k\,\|e^k\|^2$", lambda row: row.error or np.nan),  # 0 at the start
 }
 
 
 @dataclass(frozen=True)
 class Picture:
-    """What the panels of one problem show.  ``curves`` has the runs of each label, one a seed.
+    """What the panels of one problem show.
 
-    ``x`` and ``y`` are names out of ``suite.AXES``; there is a panel for each x.  ``missing`` says which runs
-    there were that cannot be drawn.
+    n        number of workers
+    curves   label -> the runs of that method, one for each seed, each a list of rows
+    target   the squared gradient norm to mark, if any
+    x, y     names out of ``suite.AXES``; each x gets a panel
+    missing  a text that names the runs that cannot be drawn
     """
 
     title: str
@@ -67,7 +54,7 @@ class Picture:
 
 
 def horizontal(n: int) -> dict[str, tuple[str, Value]]:
-    """The x axes: their labels and values, bytes being those of one of n workers."""
+    """The label and the value of each x axis; byte counts are divided by n, the number of workers."""
     return {
         "rounds": ("rounds", lambda row: row.round),
         "up": ("uplink bytes per worker", lambda row: row.up_bytes / n),
@@ -81,29 +68,30 @@ def horizontal(n: int) -> dict[str, tuple[str, Value]]:
 
 
 def draw(picture: Picture) -> Figure:
-    """The panels of one problem."""
+    """A figure with the panels of one problem."""
     rows = 1 if len(picture.x) < ABREAST else 2
     columns = -(-len(picture.x) // rows)
-    figure, panels = _figure(rows, columns, sharey=True)
+    figure, panels = blank_figure(rows, columns, sharey=True)
     _draw_problem(panels, picture, list(picture.curves))
     for axes in panels[::columns]:
         axes.set_ylabel(VERTICAL[picture.y][0])
     subtitle = _titled(picture.subtitle, picture.missing, 150 if columns > 1 else 70)
     panels[0].set_title(subtitle, loc="left", fontsize=9.5, color="#444444", pad=10)
-    return _finish(figure, panels, picture.title)
+    return finish(figure, panels, picture.title)
 
 
 def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
-    """The problems of a study side by side, a row for each x axis; one x axis alone fills several rows.
+    """A figure with the problems of a study side by side, and a row of panels for each x axis.
 
-    Of a problem without curves there is what is missing, and no axes.
+    If there is one x axis only, its panels may fill several rows.  A problem without curves gets a note of
+    the missing runs in place of axes.  Raises ``RecordError`` if no problem has curves.
     """
     if not any(picture.curves for picture in pictures):
         raise RecordError("there is nothing to draw: every run diverged.")
     x = len(pictures[0].x)
     rows = x if x > 1 else -(-len(pictures) // ABREAST)
     columns = -(-len(pictures) * x // rows)
-    figure, panels = _figure(rows, columns, sharey=False)
+    figure, panels = blank_figure(rows, columns, sharey=False)
     labels = list(dict.fromkeys(label for picture in pictures for label in picture.curves))
     for i, picture in enumerate(pictures):
         own = panels[i::columns] if x > 1 else panels[i : i + 1]
@@ -117,48 +105,18 @@ def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
         axes.set_ylabel(VERTICAL[pictures[0].y][0])
     for axes in panels[len(pictures) * x :]:
         axes.remove()
-    return _finish(figure, panels[: len(pictures) * x], title)
+    return finish(figure, panels[: len(pictures) * x], title)
 
 
 def _titled(above: str, missing: str, width: int) -> str:
-    return "\n".join([above, *map(_plain, wrap(missing, width))])
-
-
-def _plain(label: str) -> str:
-    """A label in which no formula is set."""
-    return label.replace("$", r"\$")
-
-
-def _figure(rows: int, columns: int, sharey: bool) -> tuple[Figure, list[Axes]]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(max(5.5 * columns, 7) if columns < 3 else 4.2 * columns, 1.4 + 3.4 * rows))
-    figure.set_layout_engine("constrained")
-    return figure, list(figure.subplots(rows, columns, sharey=sharey, squeeze=False).flat)
-
-
-def _finish(figure: Figure, panels: Sequence[Axes], title: str) -> Figure:
-    """The title, and one legend with every label that some panel has."""
-    figure.suptitle(title, fontsize=15, fontweight="bold")
-    shown: dict[str, Any] = {}
-    for axes in panels:
-        handles, labels = axes.get_legend_handles_labels()
-        shown |= {label: handle for handle, label in zip(handles, labels, strict=True) if label not in shown}
-    inches = 0.75 + 0.08 * max(map(len, shown))  # that the longest entry takes, its line included
-    columns = min(len(shown), max(1, int(figure.get_size_inches()[0] / inches)))
-    figure.legend(
-        list(shown.values()),
-        list(shown),
-        loc="outside lower center",
-        ncols=columns,
-        frameon=False,
-        fontsize=10,
-    )
-    return figure
+    return "\n".join([above, *map(plain_label, wrap(missing, width))])
 
 
 def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -> None:
-    """Fill the panels; a label's place in ``labels`` gives its colour, the same in all of a study."""
+    """Fill the panels of one problem; a label's place in ``labels`` gives its colour throughout a study.
+
+    Raises ``RecordError`` if no run has a row after its start.
+    """
     if not any(len(rows) > 1 for runs in picture.curves.values() for rows in runs):
         raise RecordError("there is nothing to draw: no run has recorded more than its start.")
     known = horizontal(picture.n)
@@ -168,7 +126,7 @@ def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -
     }
     wide = {name for name, ends in spans.items() if _wide(ends)}
     if wide & _BYTES:
-        wide |= _BYTES  # which the eye compares
+        wide |= _BYTES  # readers compare these two panels: same scale in both
     for axes, name in zip(panels, picture.x, strict=True):
         label, _ = known[name]
         _scale(axes, spans[name], name in wide)
@@ -178,7 +136,7 @@ def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -
 
 
 def _draw_panel(axes: Axes, picture: Picture, x: Value, labels: list[str]) -> list[tuple[float, float]]:
-    """Draw the curves; gives the x of the first observation after the start, and of the last, of each."""
+    """Draw the curves; returns, for each, x at the first observation after the start and x at the last."""
     spans, positive, zero = [], [np.inf], False
     logarithmic = picture.y != "f"  # a function value may be negative
     for label, runs in picture.curves.items():
@@ -192,7 +150,7 @@ def _draw_panel(axes: Axes, picture: Picture, x: Value, labels: list[str]) -> li
         axes.plot(
             across,
             middle,
-            label=_plain(label),
+            label=plain_label(label),
             color=colour,
             linestyle=DASHES[i % len(DASHES)],
             linewidth=1.8,
@@ -207,7 +165,7 @@ def _draw_panel(axes: Axes, picture: Picture, x: Value, labels: list[str]) -> li
     if logarithmic:
         axes.set_yscale("log", nonpositive="clip")
         if zero and min(positive) < np.inf:
-            axes.set_ylim(bottom=min(positive) / 10)  # what is exactly 0 leaves by the lower edge
+            axes.set_ylim(bottom=min(positive) / 10)  # where a value is exactly 0 the curve leaves below
     axes.grid(True, which="major", color="#e2e2e2", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -215,10 +173,10 @@ def _draw_panel(axes: Axes, picture: Picture, x: Value, labels: list[str]) -> li
 
 
 def _band(runs: Sequence[Sequence[Row]], x: Value, y: Value) -> tuple[NDArray[np.float64], ...]:
-    """Observation by observation over the seeds: median x; median, least and largest y.
+    """For each observation, over the seeds: median x; then median, least and largest y.
 
-    The curve ends where the median run does.  Until then a run that has ended holds its last y, while
-    x is that of the runs that go on.
+    Four arrays of one length, that of the median run.  A run that ended earlier counts with its last y; the
+    median x is taken over the runs that go on.
     """
     length = sorted(map(len, runs))[len(runs) // 2]
     runs = [rows[:length] for rows in runs]
@@ -227,18 +185,19 @@ def _band(runs: Sequence[Sequence[Row]], x: Value, y: Value) -> tuple[NDArray[np
     for i, rows in enumerate(runs):
         across[i, : len(rows)] = [x(row) for row in rows]
         metric[i] = [y(row) for row in rows] + [y(rows[-1])] * (length - len(rows))
-    along = np.maximum.accumulate(np.nanmedian(across, axis=0))  # the median of fewer runs may be less
+    # The median may fall when a run ends and leaves it to the others.
+    along = np.maximum.accumulate(np.nanmedian(across, axis=0))
     return along, np.median(metric, axis=0), metric.min(axis=0), metric.max(axis=0)
 
 
 def _wide(spans: Sequence[tuple[float, float]]) -> bool:
-    """Whether the methods' ends are far apart."""
+    """Whether the last x of the curves differ by more than the factor ``WIDE``."""
     ends = [end for _, end in spans]
     return max(ends) > WIDE * min(ends)
 
 
 def _scale(axes: Axes, spans: Sequence[tuple[float, float]], logarithmic: bool) -> None:
-    """The x axis."""
+    """Set the scale, the limits and the ticks of the x axis."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     if not logarithmic:
@@ -250,51 +209,3 @@ def _scale(axes: Axes, spans: Sequence[tuple[float, float]], logarithmic: bool) 
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
-
-
-@dataclass(frozen=True)
-class Times:
-    """Seconds that a method took on links of several rates (bits a second), and those of a model."""
-
-    label: str
-    rates: Sequence[float]
-    seconds: Sequence[float]
-    model_rates: Sequence[float]
-    model_seconds: Sequence[float]
-
-
-def draw_times(title: str, subtitle: str, ylabel: str, curves: Sequence[Times]) -> Figure:
-    """Time against link rate: points as measured, lines as modelled."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    figure, (axes,) = _figure(1, 1, sharey=False)
-    for i, curve in enumerate(curves):
-        style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "label": _plain(curve.label)}
-        axes.plot(curve.model_rates, curve.model_seconds, linewidth=1.2, alpha=0.6, color=style["color"])
-        axes.plot(curve.rates, curve.seconds, linestyle="none", marker=MARKERS[i % len(MARKERS)], **style)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.xaxis.set_major_locator(LogLocator())
-    axes.xaxis.set_major_formatter(lambda rate, _: human_rate(rate))
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(lambda seconds, _: f"{seconds:g}")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("link, each way")
-    axes.set_ylabel(ylabel)
-    axes.set_title(f"{subtitle}; points measured, lines modelled", loc="left", fontsize=9.5, color="#444444")
-    axes.grid(True, which="major", color="#e2e2e2", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    return _finish(figure, [axes], title)
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write the figure as a PNG, or in whatever format the path's ending names."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=200)
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror}.") from None
-    except ValueError as error:
-        raise ConfigError(f"cannot write {path}: {error}.") from None

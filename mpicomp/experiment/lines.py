@@ -1,4 +1,4 @@
-"""What a comparison comes to, one line a method."""
+"""The results of a comparison, one line for each method."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from mpicomp.experiment.tuning import rose, tail
 
 @dataclass(frozen=True)
 class End:
-    """How the run with one seed ended, and what it had spent until then; bytes are all workers'.
+    """The end of the run with one seed: its status, its costs, its quality.  Bytes are summed over workers.
 
-    Where the suite has no target, ``f`` and ``grad_norm_sq`` are means over the rows of the last tenth of the
-    rounds.
+    ``f`` and ``grad_norm_sq`` are those of the last row where the suite has a target, else means over the
+    rows of the last tenth of the rounds.
     """
 
     seed: int
@@ -30,20 +30,20 @@ class End:
     grad_norm_sq: float
     error: float
     start_f: float  # f(x⁰)
-    rose: bool  # whether f ended above it; see ``tuning.rose``
+    rose: bool  # whether f ended above f(x⁰); see ``tuning.rose``
 
 
 @dataclass(frozen=True)
 class Line:
-    """One method: medians over its seeds, each taken at the end of a run.
+    """One method: medians over its seeds, at the end of the runs.  None where no seed finished.
 
-    The costs are those of reaching the target if ``reached`` equals ``finished``, else what was spent.
-    ``gamma`` is the number, ``step`` what was asked for; both are None if every seed diverged.
+    The costs are the costs of reaching the target if ``reached`` equals ``finished``; otherwise they are
+    what the runs spent.  ``step`` is the step size as asked for, ``gamma`` its value.
     """
 
     label: str
     step: str
-    at_edge: bool  # a tuned step at an end of its range
+    at_edge: bool  # whether tuning chose a step at an end of its range
     seeds: int
     finished: int
     diverged: int
@@ -60,18 +60,18 @@ class Line:
     error: float | None = None
     f: float | None = None
     set_up_bytes_per_worker: float | None = None
-    trials: int = 0  # step sizes that the suite asks to try
-    formats: tuple[str, ...] = ()  # of the numbers that it sends, in both directions
-    ends: tuple[End, ...] = ()  # of the seeds that finished
+    trials: int = 0  # number of step sizes that the suite asks to try
+    formats: tuple[str, ...] = ()  # wire formats of the numbers it sends, both directions
+    ends: tuple[End, ...] = ()  # one for each seed that finished
 
     @property
     def missing(self) -> int:
-        """The seeds without a finished run, of those that did not diverge."""
+        """The number of seeds whose run neither finished nor diverged."""
         return self.seeds - self.finished - self.diverged
 
     @property
     def rose(self) -> int:
-        """The seeds with which f ended above f(x⁰)."""
+        """The number of seeds with which f ended above f(x⁰)."""
         return sum(end.rose for end in self.ends)
 
 
@@ -145,7 +145,7 @@ def _end(outcome: Outcome, suite: Suite) -> End:
 
 
 def _formats(held: Any) -> Iterator[str]:
-    """The formats of numbers that a method, or a compressor in it, is told to send."""
+    """The field ``values`` of a method and of all compressors in it, at any depth."""
     for f in fields(held):
         value = getattr(held, f.name)
         if f.name == "values":

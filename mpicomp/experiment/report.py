@@ -1,4 +1,4 @@
-"""Tables and figures of what was recorded, from the files alone.
+"""Tables and figures of recorded runs, made from their files alone.
 
 The folder of a comparison or a study gets ``table.md``, ``table.json`` and ``figure.png``.
 """
@@ -16,7 +16,8 @@ from typing import Any
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import read_json, write_json, write_text
 from mpicomp.config import parse_method, parse_problem, to_text
-from mpicomp.experiment.figure import Picture, draw, draw_all, save
+from mpicomp.experiment.canvas import save
+from mpicomp.experiment.figure import Picture, draw, draw_all
 from mpicomp.experiment.lines import Line, table
 from mpicomp.experiment.results import Comparison, Outcome, read_comparison, read_study
 from mpicomp.experiment.study import Study
@@ -25,7 +26,7 @@ from mpicomp.runtime.record import Row, read_rows
 
 
 def publish(folder: str | Path) -> list[Line]:
-    """Write the tables and the figure of the comparison in ``folder``; gives the table's lines."""
+    """Write the tables and the figure of the comparison in ``folder``; returns the table's lines."""
     folder = Path(folder)
     comparison = read_comparison(folder)
     lines = table(comparison)
@@ -37,7 +38,10 @@ def publish(folder: str | Path) -> list[Line]:
 
 
 def publish_study(folder: str | Path) -> dict[str, list[Line]]:
-    """The same for a study: each case's own, and all of them together; gives the lines by case."""
+    """Write the tables and figures of a study: of each case, and of all cases together.
+
+    Returns the lines of the tables by the cases' labels.
+    """
     folder = Path(folder)
     study = read_study(folder)
     lines = {case.label: publish(folder / case.slug) for case in study.cases}
@@ -49,7 +53,7 @@ def publish_study(folder: str | Path) -> dict[str, list[Line]]:
 
 
 def _draw_into(folder: Path, pictures: list[Picture], drawing: Callable[[list[Picture]], Any]) -> None:
-    """The folder's figure; none where everything diverged, which the table says."""
+    """Save the figure of ``pictures`` as figure.png; without curves, delete the file instead."""
     if any(picture.curves for picture in pictures):
         save(drawing(pictures), folder / "figure.png")
     else:
@@ -57,15 +61,17 @@ def _draw_into(folder: Path, pictures: list[Picture], drawing: Callable[[list[Pi
 
 
 def _pictures(folder: Path, study: Study) -> list[Picture]:
-    """Those of the cases."""
+    """The pictures of a study's cases, each titled with the case's label."""
     pictures = {case.label: picture_of(read_comparison(folder / case.slug)) for case in study.cases}
     return [replace(picture, title=label) for label, picture in pictures.items()]
 
 
 def plot(folders: Sequence[str | Path], path: str | Path | None = None) -> Path:
-    """Redraw from saved rows: of a comparison's or a study's folder, or of one or several runs' folders.
+    """Redraw a figure from saved rows; returns its path.
 
-    The figure goes to ``path``, else into the first folder as ``figure.png``; gives where it is.
+    ``folders`` is one folder, of a comparison or a study, or any number of folders of runs.  The figure is
+    written to ``path``, by default to ``figure.png`` in the first folder.  Raises ``ConfigError`` if there is
+    no folder or the runs differ in problem or workers, ``RecordError`` if a folder cannot be read.
     """
     places = [Path(f) for f in folders]
     if not places:
@@ -82,7 +88,7 @@ def plot(folders: Sequence[str | Path], path: str | Path | None = None) -> Path:
 
 
 def picture_of(comparison: Comparison) -> Picture:
-    """A curve for each method of which some seed did not diverge; what did is named."""
+    """The comparison as curves; ``missing`` counts the diverged runs of each method."""
     suite = comparison.suite
     curves: dict[str, list[list[Row]]] = {}
     diverged = Counter[str]()
@@ -108,7 +114,7 @@ def _ranks(outcomes: Sequence[Outcome]) -> str:
 
 
 def _picture_of_runs(folders: Sequence[Path]) -> Picture:
-    """The runs side by side, each called after its folder and its method."""
+    """The given runs in one picture, each labelled by its folder and its method."""
     curves: dict[str, list[list[Row]]] = {}
     names, facts = list[str](), []
     for folder in folders:

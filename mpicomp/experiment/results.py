@@ -2,17 +2,17 @@
 
 ========================  ===================================================
 suite.toml                the suite
-runs/<label>/tuning.json  every step size that was tried, and which was kept
-runs/<label>/seed-<s>     the run of that method with that seed; see ``record``
-tuning.json               what was tuned, by label
+runs/<label>/tuning.json  every step size that was tried for that method, and the best
+runs/<label>/seed-<s>     the run of that method with seed s; see ``runtime.record``
+tuning.json               the contents of all runs/<label>/tuning.json, by label
 rows.csv                  the rows of all runs, with label and seed
 ========================  ===================================================
 
-Jobs that share the work write below runs/ only, each into folders of its own, before one of them, or
-each with what it finds, gathers the two files at the end.
+Jobs that share the work write into different folders below runs/.  At its end each job gathers tuning.json
+and rows.csv from the runs that it finds, so that the last job's files are complete.
 
-A study's folder has study.toml and such a folder for each case.  ``experiment.report`` adds the tables
-and the figure.
+A study's folder has study.toml and a folder of this kind for each case.  ``experiment.report`` adds the
+tables and the figure.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from typing import Any
 from mpicomp.base.errors import RecordError
 from mpicomp.base.files import present, read_json, write_json, write_text
 from mpicomp.experiment.study import Study, load
-from mpicomp.experiment.suite import Entry, Suite, load_suite
+from mpicomp.experiment.suite import Entry, Suite
+from mpicomp.experiment.suite_file import load_suite
 from mpicomp.experiment.tuning import Tuning
 from mpicomp.runtime.record import Row, read_rows
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run, as its folder tells it.  ``summary`` is empty while the run is under way."""
+    """One run as recorded in its folder.  ``summary`` is empty while the run is under way."""
 
     label: str
     seed: int
@@ -44,7 +45,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All of it.  ``tunings`` has the methods that were tuned, by label."""
+    """A suite with its results so far.  ``tunings`` maps the labels of the tuned methods to their tunings."""
 
     suite: Suite
     tunings: dict[str, Tuning]
@@ -52,14 +53,17 @@ class Comparison:
 
 
 def run_folder(out: Path, entry: Entry, seed: int) -> Path:
-    """Where the run of that method with that seed is."""
+    """The folder of the run of ``entry`` with ``seed``."""
     return out / "runs" / entry.slug / f"seed-{seed}"
 
 
 def open_comparison(out: Path, suite: Suite, resume: bool | None) -> dict[str, Tuning]:
-    """Claim the folder, and give what was tuned.  Raises ``RecordError`` if it holds something else.
+    """Claim the folder ``out`` for ``suite``; returns the tunings recorded there, by label.
 
-    ``resume`` is whether there has to be something in it, or has not to be; None: either.
+    resume  True: the folder must hold this comparison.  False: it must not hold any.  None: either.
+
+    Raises ``RecordError`` if that is violated, if the folder holds a run or another comparison, or if its
+    results were computed on other data.
     """
     path = out / "suite.toml"
     if present(path):
@@ -84,7 +88,7 @@ def open_comparison(out: Path, suite: Suite, resume: bool | None) -> dict[str, T
 
 
 def _check_data(out: Path, suite: Suite) -> None:
-    """Raise ``RecordError`` if something in the folder was computed on other data than the problem's."""
+    """Raise ``RecordError`` if a result in the folder was computed on other data than the problem's."""
     data = suite.problem.fingerprint()
     tunings = [_tuning_file(out, entry) for entry in suite.entries]
     runs = [run_folder(out, entry, seed) for entry in suite.entries for seed in suite.seeds]
@@ -99,7 +103,7 @@ def _check_data(out: Path, suite: Suite) -> None:
 
 
 def open_study(out: Path, study: Study, resume: bool | None) -> None:
-    """Claim the folder for ``study``; its cases claim their own.  For ``resume`` see above."""
+    """Claim the folder ``out`` for ``study``, as ``open_comparison`` does; the cases claim theirs later."""
     path = out / "study.toml"
     if present(path):
         if resume is False:
@@ -114,7 +118,7 @@ def open_study(out: Path, study: Study, resume: bool | None) -> None:
 
 
 def read_study(out: Path) -> Study:
-    """The study whose results are in the folder."""
+    """The study whose results are in the folder.  Raises ``RecordError`` if it holds a comparison."""
     study = load(out / "study.toml")
     if not isinstance(study, Study):
         raise RecordError(f"{out}/study.toml has no [[case]].")
@@ -128,14 +132,14 @@ def read_comparison(out: Path) -> Comparison:
     for entry in suite.entries:
         for seed in suite.seeds:
             run = run_folder(out, entry, seed)
-            with suppress(FileNotFoundError):  # not begun, or begun again at this moment by another job
+            with suppress(FileNotFoundError):  # not started, or another job is just starting it afresh
                 rows = read_rows(run / "rows.csv")
                 outcomes.append(Outcome(entry.label, seed, rows, read_json(run / "summary.json")))
     return Comparison(suite, _read_tunings(out, suite), outcomes)
 
 
 def finish_comparison(out: Path) -> Comparison:
-    """Gather what was tuned, and the rows of all runs."""
+    """Write tuning.json and rows.csv from the folders of the runs; returns the comparison."""
     comparison = read_comparison(out)
     tuned = {label: tuning.to_json() for label, tuning in comparison.tunings.items()}
     write_json(out / "tuning.json", tuned)
@@ -149,7 +153,7 @@ def finish_comparison(out: Path) -> Comparison:
 
 
 def unfinished(out: Path) -> int:
-    """How many runs of the comparison or study in the folder are still missing."""
+    """The number of runs still missing from the comparison or study in the folder."""
     if present(out / "study.toml"):
         return sum(unfinished(out / case.slug) for case in read_study(out).cases)
     suite = load_suite(out / "suite.toml")
@@ -158,7 +162,7 @@ def unfinished(out: Path) -> int:
 
 
 def finished(run: Path) -> bool:
-    """Whether the run in that folder came to its end, and its rows are there."""
+    """Whether the run in folder ``run`` has ended without interruption and its rows are there."""
     ended = read_json(run / "summary.json").get("status", "interrupted") != "interrupted"
     return ended and present(run / "rows.csv")
 
@@ -176,7 +180,7 @@ def _read_tuning(path: Path) -> Tuning:
 
 
 def write_tuning(out: Path, suite: Suite, entry: Entry, tuning: Tuning) -> None:
-    """Record how a method was tuned, and on which data."""
+    """Record how a method was tuned, and the fingerprint of the data."""
     write_json(_tuning_file(out, entry), tuning.to_json() | {"data": suite.problem.fingerprint()})
 
 

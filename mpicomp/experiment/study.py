@@ -1,21 +1,21 @@
 """A study: the same methods on several problems, as one TOML file with a [[case]] for each.
 
 title = "PermK over the heterogeneity"
-rounds = 2000                    # whatever a suite has may stand here, for all cases, ..
+rounds = 2000                    # any setting of a suite may stand here, for all cases, ..
 x = ["up"]
 
 [[case]]
 label = "no noise"
 problem = "quadratics(d=100, noise=0)"
-workers = 10                     # .. or in a case, for that one
+workers = 10                     # .. or in a case, for that case alone
 
 [[method]]                       # for every case
 method = "marina(Q=permk)"
 
-[[case.method]]                  # for the case above it alone
+[[case.method]]                  # for the case above alone
 method = "marina(Q=randk(k=10))"
 
-Each case is a suite of its own (see ``mpicomp.experiment.suite``) in a folder called after its label.
+Each case is a suite of its own (see ``experiment.suite_file``) in a folder called after its label.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp.base.errors import ConfigError, unknown
-from mpicomp.experiment.suite import SETTINGS, Suite, parse_suite, read_toml, slug
+from mpicomp.experiment.suite import Suite, slug
+from mpicomp.experiment.suite_file import SETTINGS, parse_suite, read_toml
 
 
 @dataclass(frozen=True)
 class Case:
-    """One problem of a study."""
+    """One suite of a study, under its label."""
 
     label: str
     suite: Suite
@@ -44,7 +45,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Study:
-    """Several comparisons that belong together.  ``source`` is the text it was read from."""
+    """Several comparisons that belong together.  ``source`` is the TOML text of the study."""
 
     title: str
     cases: tuple[Case, ...]
@@ -62,7 +63,7 @@ def load(path: str | Path) -> Suite | Study:
 
 
 def parse(source: str) -> Suite | Study:
-    """The suite, or with any [[case]] the study, that ``source`` describes."""
+    """The study that ``source`` describes if it has a [[case]], else the suite.  Raises ``ConfigError``."""
     top = read_toml(source)
     if "case" not in top:
         return parse_suite(source)
@@ -78,7 +79,7 @@ def parse(source: str) -> Suite | Study:
 
 
 def _case(table: Any, top: dict[str, Any], methods: list[Any]) -> Case:
-    """The suite of one case: the study's own settings, overridden by the case's."""
+    """One case: its own settings override the study's; its methods are added to the study's."""
     if not isinstance(label := table.pop("label", None), str):
         raise ConfigError("each case is a table of its own, headed [[case]], with a label.")
     own = table.pop("method", [])
@@ -95,12 +96,12 @@ def _case(table: Any, top: dict[str, Any], methods: list[Any]) -> Case:
 
 
 def _are_tables(value: Any) -> bool:
-    """Whether this is what headers in double brackets give."""
+    """Whether ``value`` is a list of tables, as TOML's headers in double brackets give."""
     return isinstance(value, list) and all(isinstance(table, dict) for table in value)
 
 
 def _toml(settings: dict[str, Any], methods: list[Any]) -> str:
-    """TOML again, for the folder of the case; its strings, numbers and lists are those of JSON."""
+    """The settings and methods as TOML text; its strings, numbers and lists are written as in JSON."""
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
     for method in methods:
         lines += ["", "[[method]]"]

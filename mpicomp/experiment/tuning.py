@@ -1,15 +1,17 @@
-"""Choosing a step size: the one asked for times powers of two, the best kept.
+"""Choosing a step size: try the given step times powers of two, keep the best.
 
-Every step size is tried with the same seeds.  Best is the fewest bytes, both directions together, to the
-target if there is one and some step size reaches it with all seeds; else the most seeds that reach it, then
-the smallest f, the mean over the seeds and over the last tenth of the rounds, in which a stochastic method
-moves about.  The gradient's norm does not choose: on a loss that saturates it is small where a run has blown
-up.  For the same reason a step size is refused if f ends above f(x⁰) with any seed.
+Every step size is tried with the same seeds.  If some step size reaches the target with all seeds, the best
+one is the one that does so with the fewest bytes, both directions together.  Otherwise it is the one with
+which most seeds reach the target; ties, and suites without a target, are decided by the smallest f.  That f
+is the mean over the seeds and over the last tenth of the rounds, because a stochastic method fluctuates.
 
-Seeds that choose a step and are reported as well flatter a method whose costs vary much.
+The gradient's norm does not choose: on a loss that saturates, it is small where a run has blown up.  For
+the same reason a step size is refused if f ends above f(x⁰) with any seed.
 
-Larger steps are tried first.  Once one has reached the target, no other is given more bytes than it took.
-While the best step is the largest or the smallest tried, the range grows by one beyond it.
+A method whose costs vary much is flattered if the seeds that chose its step are reported as well.
+
+Larger steps are tried first.  Once a step has reached the target, later steps get no more bytes than the
+best one took.  While the best step is the largest or the smallest tried, the next one beyond it is tried.
 """
 
 from __future__ import annotations
@@ -24,20 +26,21 @@ from mpicomp.methods import Method
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.run import Run
 
-GROWTH = 8  # powers of two that a range may grow by at either end
-TAIL = 0.1  # the share of the rounds, the last ones, that what is left is averaged over
+GROWTH = 8  # the most powers of two that are added at either end of a range
+TAIL = 0.1  # the last share of the rounds, over which f is averaged
 
-Attempt = Callable[[Method, int, int | None], Run]  # runs a method with a seed, within so many bytes
+Attempt = Callable[[Method, int, int | None], Run]  # (method, seed, byte limit or None) -> run
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of one step size, over ``seeds`` runs, ``reached`` of which reached the target.
+    """The outcome of one step size, the given one times 2^exponent.
 
-    Bytes and f are means over the runs.
+    seeds    the number of runs; ``reached`` of them reached the target
+    status   "target" if all runs reached it, "diverged" if one diverged, "rose" if f ended above f(x⁰) in
+             one; else the status of the first run that missed the target
 
-    ``status`` is "target" if all seeds reached it; "diverged" if one did; "rose" if f ended above f(x⁰) with
-    one; else the reason for which the runs ended.
+    ``total_bytes`` and ``f`` are means over the runs.
     """
 
     exponent: int
@@ -50,11 +53,11 @@ class Trial:
 
     @property
     def refused(self) -> bool:
-        """Whether it is no candidate."""
+        """Whether this step size cannot be chosen."""
         return self.status in ("diverged", "rose")
 
     def rank(self) -> tuple[bool, bool, int, float]:
-        """What the best trial has the least of."""
+        """The sort key of trials: the best trial has the smallest."""
         all_did = self.status == "target"
         return self.refused, not all_did, -self.reached, self.total_bytes if all_did else self.f
 
@@ -72,22 +75,22 @@ class Tuning:
 
     @property
     def at_edge(self) -> bool:
-        """Whether the best step is the largest or smallest tried, so that one beyond may be better."""
+        """Whether the best step is the largest or smallest tried, so that a step beyond may be better."""
         return self.best in (self.trials[0], self.trials[-1])
 
     @property
     def runs(self) -> int:
-        """How many runs it took."""
+        """The number of runs that tuning took."""
         return sum(trial.seeds for trial in self.trials)
 
     def to_json(self) -> dict[str, Any]:
-        """For people; ``trials`` is all that ``from_json`` needs."""
+        """The trials, and the best step for human readers; ``from_json`` reads ``trials`` alone."""
         trials = [asdict(t) | ({"f": None} if t.f == inf else {}) for t in self.trials]
         return {"gamma": self.best.gamma, "at_edge": self.at_edge, "trials": trials}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Tuning:
-        """What ``to_json`` was given."""
+        """The tuning that ``to_json`` has written."""
         known = [{k: v for k, v in trial.items() if v is not None} for trial in content["trials"]]
         return cls(tuple(Trial(**trial) for trial in known))
 
@@ -99,7 +102,10 @@ def tune(
     max_bytes: int | None,
     attempt: Attempt,
 ) -> Tuning:
-    """Try ``method`` with its step size times 2^lo .. 2^hi, and beyond while the best lies at an end."""
+    """Try ``method`` with its step size times 2^lo, .., 2^hi, and beyond while the best is at an end.
+
+    ``exponents`` is (lo, hi); ``attempt`` runs a method with a seed and a limit of bytes.
+    """
     lo, hi = exponents
     tried: dict[int, Trial] = {}
 
@@ -127,7 +133,10 @@ def _try(
     within: float | None,
     attempt: Attempt,
 ) -> Trial:
-    """One step size, with all seeds within so many bytes together; it ends with the seed that refuses it."""
+    """Try one step size with each seed in turn, up to the first seed that refuses it.
+
+    ``max_bytes`` limits each run, ``within`` all runs together; None is no limit.
+    """
     spent, f, statuses = 0, 0.0, []
     for done, seed in enumerate(seeds, 1):
         left = None if within is None else max(1, int(within) - spent)

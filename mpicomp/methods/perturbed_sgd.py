@@ -15,7 +15,7 @@ from mpicomp.base.checks import check_positive_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Contractive, Identity, Sparse
 from mpicomp.compressors.base import Array
-from mpicomp.keys import Key, Stream, remembered
+from mpicomp.keys import Key, Stream, cached_draw
 from mpicomp.methods.base import Message, Method, Nothing
 from mpicomp.methods.parameters import BatchSize, StepSize, Value
 from mpicomp.methods.support.stochastic import gradient
@@ -129,7 +129,7 @@ class PerturbedSGD(Method):
         raise ConfigError("PerturbedSGD's theorem gives no constant for its step size; give eta as a number.")
 
 
-@remembered(2)
+@cached_draw(2)
 def _direction(stream: Stream, d: int) -> Array:
     """A draw of N(0, I/d), shape (d,); E |ξ|² = 1.  Cached because every worker of a rank asks for it."""
     xi = stream.normals(d) / sqrt(d)

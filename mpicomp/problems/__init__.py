@@ -1,4 +1,4 @@
-"""The problems min f = (1/n) sum_i f_i, each with its constants.  A new one needs a line in the table."""
+"""The problems min f = (1/n) sum_i f_i, and the table by which the command line knows them."""
 
 from mpicomp.problems.autoencoder import Autoencoder
 from mpicomp.problems.base import Constants, FiniteSum, Objective, Problem

@@ -1,4 +1,4 @@
-"""A linear autoencoder whose workers' data are as alike as one likes: the image problem of PermK."""
+"""A linear autoencoder with adjustable heterogeneity between workers: PermK's problem on images."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ class Autoencoder(Problem):
     """f_i(D, E) = (1/m_i) sum_j ||D E a_j - a_j||^2 + lam/2 (||D||^2 + ||E||^2), D of shape (p, r), E (r, p).
 
     x = (D, E), row by row, d = 2 p r.  The images a_j, pixels from 0 to 1, are shuffled and cut into n + 1
-    parts; worker i holds part 0, common to all, with probability ``p_hat``, and else part i + 1, its own;
-    drawn from ``seed``.  p_hat = 1 makes all f_i equal, p_hat = 0 all data disjoint.
+    parts.  With probability ``p_hat``, drawn from ``seed``, worker i holds part 0, which is common; else it
+    holds part i + 1, its own.  p_hat = 1 makes all f_i equal, p_hat = 0 makes all data disjoint.
 
-    x0 is drawn from ``seed`` too: normal entries of variance 1/p, so that the columns of D and the rows of
+    x0 is drawn from ``seed`` too.  Its entries are normal with variance 1/p: the columns of D and the rows of
     E have length 1, about, as at the minima with D = E'.  (At 0, a saddle, the gradient vanishes.)
-    Constants are not known: step sizes are given as numbers.
+
+    The constants are not known: give step sizes as numbers.
 
     Source: Szlendak, Tyurin, Richtarik, "Permutation compressors for provably faster distributed
-    nonconvex optimization", ICLR 2022, experiments on MNIST, as recalled; x0 is this library's.
+    nonconvex optimization", ICLR 2022, experiments on MNIST, written from memory; x0 is this
+    library's.
     """
 
     paper: ClassVar[str] = "Szlendak, Tyurin, Richtárik, Permutation compressors (ICLR 2022), experiments"
@@ -61,7 +63,7 @@ class Autoencoder(Problem):
         return stream.normals(self.dimension()) / sqrt(p)
 
     def part_of(self, i: int, n: int) -> int:
-        """Which of the parts 0, .., n worker i out of n holds."""
+        """The number, from 0 to n, of the part that worker i out of n holds."""
         key = Key(seed=self.seed, round=0, worker=i, n=n)
         return 0 if key.private("autoencoder/part").coin(self.p_hat) else i + 1
 
@@ -77,14 +79,15 @@ class Autoencoder(Problem):
 class AutoencoderObjective(FiniteSum):
     """The f_i of ``Autoencoder`` over rows a_j of A, shape (m, p).
 
-    They enter only through S = A'A / m:  f_i = tr D'D E S E' - 2 tr D'S E' + tr S without the penalty, of
-    gradients 2 (D E S E' - S E') in D and 2 (D'D E S - D'S) in E.  S is given where it is smaller than A.
+    The images enter only through S = A'A / m.  Without the penalty f_i = tr D'D E S E' - 2 tr D'S E' + tr S,
+    with the gradients 2 (D E S E' - S E') in D and 2 (D'D E S - D'S) in E.  S is given if it is smaller than
+    A, else None.
     """
 
     def __init__(self, A: NDArray[np.float64], S: NDArray[np.float64] | None, r: int, lam: float) -> None:
         self.A, self.S, self.r, self.lam = A, S, r, lam
         self.samples = len(A)
-        self.trace = np.sum(A * A) / len(A)  # of A'A / m
+        self.trace = np.sum(A * A) / len(A)  # tr S
 
     def part(self, rows: Indices) -> AutoencoderObjective:
         return AutoencoderObjective(self.A[rows], None, self.r, self.lam)
@@ -104,7 +107,7 @@ class AutoencoderObjective(FiniteSum):
         return g
 
     def _factors(self, x: Array) -> tuple[Array, Array]:
-        """D and E."""
+        """D, shape (p, r), and E, shape (r, p), as views of x."""
         half = x.size // 2
         return x[:half].reshape(-1, self.r), x[half:].reshape(self.r, -1)
 

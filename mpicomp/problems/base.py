@@ -1,4 +1,4 @@
-"""What a problem is: min over x in R^d of f(x) = (1/n) sum_i f_i(x), worker i owning f_i."""
+"""The interface of a problem: min over x in R^d of f(x) = (1/n) sum_i f_i(x), where worker i owns f_i."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ Array = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Constants:
-    """The smoothness constants that step sizes are made of.  ``None`` means not known.
+    """The constants of f and the f_i from which theory computes step sizes.  ``None`` means not known.
 
     =========  ============================================================================
     L          ||grad f(x) - grad f(y)|| <= L ||x - y||
-    L_i        the same for each f_i; ``L_max`` and ``L_tilde`` (root mean square) follow
+    L_i        the constant L of each f_i; ``L_max`` is the largest, ``L_tilde`` the root mean square
     L_plus     mean_i ||D_i||^2 <= L_plus^2 ||x-y||^2,  D_i = grad f_i(x) - grad f_i(y)
     L_pm       mean_i ||D_i||^2 - ||mean_i D_i||^2 <= L_pm^2 ||x-y||^2   (Hessian variance)
     mu         strong convexity of f (0 if merely convex, None if f is not convex)
-    convex     whether every f_i is convex, and with samples every f_ij; None where that is not known
+    convex     whether every f_i, and every sample loss f_ij, is convex; None where not known
     f_star     min f
-    L_sample   mean_i mean_j ||D_ij||^2 <= L_sample^2 ||x-y||^2,  D_ij = grad f_ij(x) - grad f_ij(y) of
-               the sample j of worker i
-    L_sigma    mean_i mean_j ||D_ij - D_i||^2 <= L_sigma^2 ||x-y||^2, the variance of these: script L of
-               VR-MARINA, L_sigma of DASHA-MVR (as recalled); where it is None, L_sample bounds it
-    L_ij       the smoothness constant of each f_ij, the largest
-    samples    the number of samples of a worker, the largest; None where they are drawn afresh
+    L_sample   mean_i mean_j ||D_ij||^2 <= L_sample^2 ||x-y||^2,  D_ij = grad f_ij(x) - grad f_ij(y) for
+               sample j of worker i
+    L_sigma    mean_i mean_j ||D_ij - D_i||^2 <= L_sigma^2 ||x-y||^2: script L of VR-MARINA, L_sigma of
+               DASHA-MVR (from memory); where it is None, L_sample is an upper bound
+    L_ij       the largest smoothness constant of an f_ij
+    samples    the largest number of samples of a worker; None where samples are drawn afresh
     sigma      E ||batch_grad(x, 1, stream) - grad f_i(x)||^2 <= sigma^2 for every x and i
-    diagonals  asked for, the diagonals of the f_i's smoothness matrices, shape (n, d)
+    diagonals  a function that returns the diagonals of the f_i's smoothness matrices, shape (n, d)
     =========  ============================================================================
     """
 
@@ -67,12 +67,12 @@ class Constants:
 
 
 class Objective(ABC):
-    """One worker's f_i, holding that worker's shard and nothing else.
+    """One worker's f_i; it holds that worker's data only.
 
-    The x that it is given is the run's, to be read and not written into; so is a gradient once returned.
+    Its methods must not write into x, which belongs to the run, nor into a gradient after returning it.
 
-    ``samples`` is m_i where f_i is the mean of m_i sample losses f_ij, and None where there are none or
-    where every sample is drawn afresh.
+    ``samples`` is m_i where f_i is the mean of m_i sample losses f_ij.  It is None where f_i has no samples
+    or draws them afresh.
     """
 
     samples: int | None = None
@@ -83,13 +83,13 @@ class Objective(ABC):
 
     @abstractmethod
     def grad(self, x: Array) -> Array:
-        """The gradient of f_i at x: a new array of floats of shape (d,), the caller's to keep."""
+        """The gradient of f_i at x: a new array of shape (d,), which the caller may keep."""
 
     def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
         """The mean gradient at x of the b samples that ``stream`` names, shape (d,).
 
-        The same stream names the same samples, at whatever x; over the streams the mean is ``grad(x)``.
-        Raises ``ConfigError`` where there are no samples, or fewer than b.
+        The samples depend on ``stream`` alone, not on x; the mean over streams is ``grad(x)``.
+        Raises ``ConfigError`` if f_i has no samples, or fewer than b.
         """
         raise ConfigError(
             f"{type(self).__name__} has no stochastic gradients. The problems on data sets have them, and "
@@ -97,9 +97,9 @@ class Objective(ABC):
         )
 
     def on_device(self) -> Self:
-        """This objective where the run's vectors are: its arrays, and those of objectives in it, moved.
+        """This objective with its arrays, and those of objectives in its fields, on the run's device.
 
-        Whatever else it does has to work on the device's arrays as on numpy's.
+        Its methods must accept the device's arrays as well as numpy's.  Without a device, it is itself.
         """
         if kernels.device() is None:
             return self
@@ -112,7 +112,7 @@ class Objective(ABC):
     def smoothness_matrix(self) -> Array:
         """L_i, symmetric, shape (d, d), with f_i(y) <= f_i(x) + <grad f_i(x), y - x> + ||y - x||^2_{L_i} / 2.
 
-        Gradients lie in its range.  Raises ``ConfigError`` where it is not known.
+        The gradients of f_i lie in the range of L_i.  Raises ``ConfigError`` if L_i is not known.
         """
         raise ConfigError(
             f"{type(self).__name__} has no smoothness matrix. The problems on data sets and quadratics have "
@@ -125,16 +125,16 @@ def _put(value: Any) -> Any:
 
 
 class FiniteSum(Objective):
-    """f_i as the mean over ``samples`` rows; a batch is b of them, drawn without replacement."""
+    """An f_i that is a mean over ``samples`` rows; a batch is b rows, drawn without replacement."""
 
     samples: int
 
     @abstractmethod
     def part(self, rows: Indices) -> Objective:
-        """The same mean over these rows alone, penalty included."""
+        """The objective whose mean is over the given rows alone; its penalty is that of f_i."""
 
     def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
-        """See ``Objective``; the rows are taken in increasing order, so b = samples is ``grad(x)`` itself."""
+        """See ``Objective``.  The rows are taken in increasing order; b = ``samples`` gives ``grad(x)``."""
         if not 1 <= b <= self.samples:
             raise ConfigError(
                 f"a batch of b = {b} of a worker's {self.samples} samples; allowed: 1 to {self.samples}. "
@@ -146,22 +146,25 @@ class FiniteSum(Objective):
 
 
 class Problem(ABC):
-    """A frozen dataclass whose fields are its configuration; ``eval(repr(p)) == p``."""
+    """An objective f = (1/n) sum_i f_i for any n: a frozen dataclass whose fields are its configuration.
+
+    ``eval(repr(p)) == p``.
+    """
 
     @abstractmethod
     def dimension(self) -> int:
-        """d."""
+        """The dimension d."""
 
     @abstractmethod
     def objective(self, i: int, n: int) -> Objective:
-        """f_i of worker i out of n.  Reads that worker's rows only."""
+        """The f_i of worker i out of n; only that worker's rows are read."""
 
     def fingerprint(self) -> str:
-        """What names the data behind f, such as a hash; a run is not resumed on other data."""
+        """A text that identifies the data, such as a hash: a run cannot be resumed on other data."""
         return ""
 
     def x0(self) -> Array:
-        """Where every method starts: shape (d,); the server's is taken."""
+        """The starting point of all methods, shape (d,); a run uses the server's."""
         return np.zeros(self.dimension())
 
     def diagonals(self, n: int) -> Array:

@@ -1,4 +1,4 @@
-"""What the problems on dense images share: a shard of images, the cross-entropy."""
+"""Classification of dense images: the workers' shards, and the cross-entropy."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ Labels = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Classification(Problem):
-    """What the classification problems share: images for ``load_images``, and a split for ``rows_of``.
+    """Base of the classification problems.
 
-    f is the plain mean of the f_i, whatever the sizes of the shards.
+    ``data`` is a name for ``load_images``, ``split`` one for ``rows_of``.  f is the unweighted mean of the
+    f_i, even if shards differ in size.
     """
 
     data: str
@@ -43,9 +44,10 @@ class Classification(Problem):
 
 
 def cross_entropy(Z: Array, labels: Labels) -> tuple[float, Array]:
-    """The mean over rows of log sum_c exp(z_c) - z_label, and its gradient in Z: softmax - one-hot, over m.
+    """The mean over rows z of Z of log sum_c exp(z_c) - z_label, and its gradient (softmax - one-hot)/m in Z.
 
-    Z has a row of logits for each sample.  The largest logit is subtracted first: nothing overflows.
+    Z, shape (m, classes), has a row of logits for each sample.  The largest logit of each row is subtracted
+    first, so that nothing overflows.
     """
     m = kernels.put(np.arange(len(labels)))
     Z = Z - Z.max(axis=1, keepdims=True)

@@ -18,9 +18,10 @@ from mpicomp.problems.smoothness import bounds, row_squares, spectrum
 
 @dataclass(frozen=True)
 class LinearProblem(Problem):
-    """What the problems below share: a set for ``load``, a penalty weight, and a split for ``rows_of``.
+    """Base of the linear models: f_i is a ``LinearModel`` with the loss ``phi`` and the penalty ``rho``.
 
-    f is the plain mean of the f_i, whatever the sizes of the shards.
+    ``data`` is a name for ``load``, ``lam`` the penalty's weight, ``split`` a name for ``rows_of``.  f is the
+    unweighted mean of the f_i, even if shards differ in size.
     """
 
     data: str
@@ -56,7 +57,7 @@ class LinearProblem(Problem):
         lam, data = self.weight(n), load(self.data)
         c, r = self.phi.curvature, lam * self.rho.curvature
         found = bounds(spectrum(data, self.split, n), c, r)
-        L_ij = c * float(row_squares(data.X).max()) + r  # B_ij of ``bounds``, and the penalty
+        L_ij = c * float(row_squares(data.X).max()) + r  # max_ij lambda_max(B_ij) of ``bounds``, and r
         return replace(
             found,
             mu=lam if self.convex else None,
@@ -69,11 +70,11 @@ class LinearProblem(Problem):
 
 @dataclass(frozen=True)
 class RidgeProblem(LinearProblem):
-    """A convex loss with the penalty lam/2 ||x||^2: strongly convex with mu = lam at least.
+    """A convex loss with the penalty lam/2 ||x||^2; f is strongly convex with mu >= lam.
 
-    The penalty is given by ``lam``, or by ``cond``, the condition number (L0 + lam)/lam that it is to
-    give, L0 being the smoothness constant of the losses alone.  Exactly one of them, else ``ConfigError``.
-    With ``cond`` a rank reads all rows once, to know L0; the cache keeps it.
+    Give either ``lam``, or ``cond``, the condition number (L0 + lam)/lam, where L0 is the smoothness constant
+    of the losses alone.  Raises ``ConfigError`` unless exactly one is given.  With ``cond`` a rank reads all
+    rows once to compute L0; the cache keeps it.
     """
 
     lam: float | None = None
@@ -102,7 +103,7 @@ class RidgeProblem(LinearProblem):
 
 @dataclass(frozen=True)
 class Logistic(RidgeProblem):
-    """Logistic regression: log(1 + exp(-y a'x)) + lam/2 ||x||^2; lam, or cond = (L0 + lam)/lam, is given."""
+    """Logistic regression: log(1 + exp(-y a'x)) + lam/2 ||x||^2; give lam, or cond = (L0 + lam)/lam."""
 
     paper: ClassVar[str] = "none: ridge-regularised logistic regression"
 
@@ -129,7 +130,7 @@ class NonconvexLogistic(LinearProblem):
 
 @dataclass(frozen=True)
 class NonconvexGLM(LinearProblem):
-    """The nonconvex loss (1 - sigma(y a'x))^2, with lam/2 ||x||^2 if wanted.
+    """The nonconvex loss (1 - sigma(y a'x))^2 + lam/2 ||x||^2, sigma the logistic function.
 
     The test problem of MARINA (Gorbunov, Burlachenko, Li, Richtarik 2021).
     """

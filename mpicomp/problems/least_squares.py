@@ -15,16 +15,16 @@ from mpicomp.problems.base import Constants
 from mpicomp.problems.glm import RidgeProblem
 from mpicomp.problems.scalars import SQUARED_MARGIN
 
-EXACT = 500  # up to this dimension Gram matrices are formed
+EXACT = 500  # the largest dimension in which Gram matrices are formed
 
 
 @dataclass(frozen=True)
 class LeastSquares(RidgeProblem):
-    """f_i(x) = (1/2m_i) ||A_i x - b_i||^2 + lam/2 ||x||^2, b_i the labels -1, 1; lam or cond is given.
+    """f_i(x) = (1/2m_i) ||A_i x - b_i||^2 + lam/2 ||x||^2, b_i the labels -1, 1; give lam or cond.
 
-    L and L_i are exact.  So are L_plus, L_pm, L_sample, L_sigma and f_star up to d = 500; above, the first
-    four are the upper bounds of ``bounds`` and f_star is not known.  mu = lam, as ``cond`` has it: f is more
-    strongly convex than that by the least eigenvalue of the mean Gram matrix.
+    L and L_i are exact.  L_plus, L_pm, L_sample, L_sigma and f_star are exact up to d = 500; above, the first
+    four are the upper bounds of ``bounds``, and f_star is not known.  mu = lam is a lower bound: the exact
+    constant of strong convexity is larger by the least eigenvalue of the mean Gram matrix.
     """
 
     paper: ClassVar[str] = "none: ridge regression"
@@ -43,14 +43,16 @@ class LeastSquares(RidgeProblem):
 def _exact(data: Dataset, split: str, n: int, lam: float) -> dict[str, float]:
     """L_plus, L_pm, L_sample, L_sigma and f_star from the Hessians H_i = G_i + lam I, G_i = A_i'A_i / m_i.
 
-    A gradient difference is H_i v.  So L_plus^2 is the largest eigenvalue of mean_i H_i^2, L_pm^2 that of
-    mean_i (G_i - G)^2 with G = mean_i G_i, and L_sample^2 that of the mean of
-    (a_j a_j' + lam I)^2 = ||a_j||^2 a_j a_j' + 2 lam a_j a_j' + lam^2 I.  L_sigma^2 is that of the mean of
-    (a_j a_j' - G_i)^2, which is the mean of ||a_j||^2 a_j a_j' less that of G_i^2.
+    A gradient difference is H_i v, where v = x - y.  So each squared constant is a largest eigenvalue::
+
+        L_plus^2    of mean_i H_i^2
+        L_pm^2      of mean_i (G_i - G)^2,  G = mean_i G_i
+        L_sample^2  of mean_ij (a_j a_j' + lam I)^2 = mean_ij ||a_j||^2 a_j a_j' + 2 lam G + lam^2 I
+        L_sigma^2   of mean_ij (a_j a_j' - G_i)^2 = mean_ij ||a_j||^2 a_j a_j' - mean_i G_i^2
     """
     m, d = data.X.shape
     with one_thread():
-        weights = np.empty(m)  # of row j in G
+        weights = np.empty(m)  # weights[j]: of row j in G
         grams = []
         for i in range(n):
             rows = rows_of(i, n, data.y, split)

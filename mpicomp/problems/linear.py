@@ -14,8 +14,8 @@ from mpicomp.problems.scalars import Scalar
 class LinearModel(FiniteSum):
     """f_i(x) = (1/m) sum_j phi(y_j a_j'x) + lam sum_k rho(x_k), over rows a_j of X, shape (m, d).
 
-    Only sparse products and ``np.sum`` touch the data: a BLAS product or norm may change its last bits
-    with the number of threads, and runs are compared by hashes of their iterates.
+    It computes with sparse products and ``np.sum`` only.  The last bits of a BLAS product or norm may depend
+    on the number of threads, and runs are compared by hashes of their iterates.
     """
 
     def __init__(
@@ -23,7 +23,7 @@ class LinearModel(FiniteSum):
     ) -> None:
         self.X, self.y, self.phi, self.lam, self.rho = X, y, phi, lam, rho
         self.samples = len(y)
-        self.XT = X.T  # the same arrays read as CSC: nothing is copied
+        self.XT = X.T  # shares the arrays of X, read as CSC
 
     def part(self, rows: Indices) -> LinearModel:
         return LinearModel(self.X[rows], self.y[rows], self.phi, self.lam, self.rho)
@@ -39,7 +39,7 @@ class LinearModel(FiniteSum):
         return g
 
     def smoothness_matrix(self) -> Array:
-        """X'X times a bound on |phi''| over m, plus that on the penalty; formed densely."""
+        """(c/m) X'X + lam r I, with c and r bounds on |phi''| and |rho''|; a dense matrix."""
         L = (self.XT @ self.X).toarray() * (self.phi.curvature / len(self.y))
         L[np.diag_indices_from(L)] += self.lam * self.rho.curvature
         return L

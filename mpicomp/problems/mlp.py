@@ -21,7 +21,7 @@ from mpicomp.problems.dense import Classification, Labels, cross_entropy
 
 @dataclass(frozen=True)
 class Activation:
-    """``value`` h(z), ``slope`` h'(z) as a function of h, both elementwise; ``gain`` of the first weights."""
+    """``value`` is h(z), ``slope`` is h'(z) as a function of h, elementwise; ``gain`` scales ``MLP.x0``."""
 
     value: Callable[[Array], Array]
     slope: Callable[[Array], Array]
@@ -42,7 +42,7 @@ class MLP(Classification):
     (classes,); h is tanh or relu.  x0, drawn from ``seed``: biases 0, weights normal with variance
     gain / (columns of the matrix), gain 1 for tanh and 2 for relu.
 
-    Constants are not known: step sizes are given as numbers.
+    The constants are not known: give step sizes as numbers.
     """
 
     paper: ClassVar[str] = "none: a network with one hidden layer"

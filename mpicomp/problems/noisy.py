@@ -17,10 +17,9 @@ from mpicomp.problems.base import Array, Constants, Objective, Problem
 class Noisy(Problem):
     """Another problem with stochastic gradients: b samples give grad f_i(x) + sigma/sqrt(b d) N(0, I).
 
-    The noise of one sample has mean square norm sigma^2, that of b samples sigma^2/b.  It is a function
-    of the stream alone: with one stream, as VR-MARINA asks, it is the same at two points and cancels from
-    their difference, so L_sigma = 0, L_sample = L_plus and L_ij = L_max.  Values and full gradients are those
-    of ``problem``.
+    The noise has mean square norm sigma^2 for one sample and sigma^2/b for b samples.  It is a function of
+    the stream alone.  So at two points with one stream, as in VR-MARINA, it cancels from the gradients'
+    difference: L_sigma = 0, L_sample = L_plus and L_ij = L_max.  Values and full gradients have no noise.
     """
 
     problem: Problem
@@ -53,7 +52,7 @@ class Noisy(Problem):
 
 @dataclass(frozen=True)
 class NoisyObjective(Objective):
-    """f and its gradient, and the gradient with noise; the samples of ``f`` itself play no part."""
+    """The objective ``f`` with noise in ``batch_grad``; the samples of ``f`` itself, if any, are not used."""
 
     f: Objective
     sigma: float

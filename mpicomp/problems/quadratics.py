@@ -1,4 +1,4 @@
-"""Random quadratics whose heterogeneity is set by one number: the test problem of PermK."""
+"""Random quadratics whose heterogeneity is set by one number: PermK's test problem."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Quadratics(Problem):
     ===========  ==============================================================================
     T            tridiag(-1, 2, -1) of order d, eigenvalues 2 - 2 cos(pi j / (d+1))
     nu_i, beta_i 1 + noise xi_i and noise zeta_i, xi_i and zeta_i standard normal, drawn from ``seed``
-    A_i          (nu_i/4) T + c I, with the one c for which lambda_min(mean A_i) = lam
+    A_i          (nu_i/4) T + c I, where c is such that lambda_min(mean A_i) = lam
     b_i          (nu_i/4) (-1 + beta_i, 0, .., 0)
     x0           sqrt(d) e_1
     ===========  ==============================================================================
@@ -33,7 +33,8 @@ class Quadratics(Problem):
     constant is exact and known in closed form.
 
     Source: Szlendak, Tyurin, Richtarik, "Permutation compressors for provably faster distributed
-    nonconvex optimization", ICLR 2022, experiments on quadratics; the generator as recalled from it.
+    nonconvex optimization", ICLR 2022, experiments on quadratics; the generator is written from
+    memory.
     """
 
     paper: ClassVar[str] = "Szlendak, Tyurin, Richtárik, Permutation compressors (ICLR 2022), experiments"
@@ -61,10 +62,10 @@ class Quadratics(Problem):
         q, b = self._coefficients(n)
         return Tridiagonal(float(q[i]), self._shift(n), float(b[i]), self.d)
 
-    @np.errstate(over="ignore", invalid="ignore")  # refused by name: there is no minimum to compute
+    @np.errstate(over="ignore", invalid="ignore")  # overflow is refused below, by a ``ConfigError``
     def constants(self, n: int) -> Constants:
-        # An eigenvector of T with eigenvalue t is one of A_i, with eigenvalue q_i t + c.  What is wanted
-        # of these is convex in t, hence greatest at one of T's two extreme eigenvalues.
+        # An eigenvector of T with eigenvalue t is an eigenvector of A_i with eigenvalue q_i t + c.  Each
+        # constant is the maximum of a convex function of t, hence attained at an extreme eigenvalue of T.
         q, b = self._coefficients(n)
         t, c = self._extremes(), self._shift(n)
         eigenvalues = np.outer(q, t) + c
@@ -102,12 +103,12 @@ class Quadratics(Problem):
         return q, q * (-1 + self.noise * zeta)
 
     def _extremes(self) -> NDArray[np.float64]:
-        """The least and the greatest eigenvalue of T."""
-        # 2 - 2 cos(s) as 4 sin(s/2)^2: at d = 10^6 the former has no correct digit left.
+        """The least and the greatest eigenvalue of T, shape (2,)."""
+        # 4 sin(s/2)^2 in place of 2 - 2 cos(s), which at d = 10^6 has no correct digit left.
         return 4 * np.sin(np.pi * np.array([1, self.d]) / (2 * (self.d + 1))) ** 2
 
     def _shift(self, n: int) -> float:
-        """c."""
+        """The multiple c of I in each A_i."""
         q, _ = self._coefficients(n)
         return float(self.lam - (q.mean() * self._extremes()).min())
 
@@ -116,7 +117,7 @@ class Quadratics(Problem):
 def _normals(seed: int, n: int) -> NDArray[np.float64]:
     """(xi_i, zeta_i) for all workers, shape (n, 2).
 
-    Kept, because c needs them all: without it n workers in one process would take n^2 draws.
+    Cached, because every A_i needs all of them for c: n workers in one process would draw n^2 times.
     """
     keys = (Key(seed=seed, round=0, worker=i, n=n) for i in range(n))
     draws = np.array([key.private("quadratics").normals(2) for key in keys])
@@ -126,7 +127,7 @@ def _normals(seed: int, n: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Tridiagonal(Objective):
-    """x'Ax/2 - b x_1 with A = q tridiag(-1, 2, -1) + c I, in a few passes over x and no matrix."""
+    """The f_i of ``Quadratics``: x'Ax/2 - b x_1 with A = q tridiag(-1, 2, -1) + c I, without a matrix."""
 
     q: float
     c: float
@@ -142,7 +143,7 @@ class Tridiagonal(Objective):
         return g
 
     def smoothness_matrix(self) -> Array:
-        """|A|, which is A where that has no negative eigenvalue."""
+        """|A| = (A^2)^(1/2), which is A if A has no negative eigenvalue."""
         d = self.d
         A = (2 * self.q + self.c) * np.eye(d) - self.q * (np.eye(d, k=1) + np.eye(d, k=-1))
         with one_thread():
@@ -150,7 +151,7 @@ class Tridiagonal(Objective):
             return A if values[0] >= 0 else V * np.abs(values) @ V.T
 
     def _times(self, x: Array) -> Array:
-        """A x."""
+        """A x, in a few passes over x."""
         out = x * (2 * self.q + self.c)
         scaled = x * self.q
         out[1:] -= scaled[:-1]

@@ -1,4 +1,4 @@
-"""A strict saddle, where a method without noise that starts there stays for ever."""
+"""A strict saddle as the starting point: a method without noise never leaves it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from mpicomp.problems.base import Array, Constants, Objective, Problem
 class Saddle(Problem):
     """f(x) = x_1^2/2 - x_2^2/2 + x_2^4/4 + curvature/2 (x_3^2 + .. + x_d^2), and f_i(x) = f(x) + h_i'x.
 
-    The start x0 = 0 is a strict saddle, the Hessian having the eigenvalue -1 along x_2; f = -1/4 at the
-    two minima x_2 = -1, 1.  The h_i come in pairs noise z_j, -noise z_j with z_j standard normal in R^d,
-    drawn from ``seed``; the last of an odd number of workers has h_i = 0.  So they cancel exactly, and
-    the mean gradient at x0 is exactly 0 though no worker's is.
+    The start x0 = 0 is a strict saddle: the Hessian has the eigenvalue -1 along x_2.  At the two minima,
+    x_2 = -1 and 1, f is -1/4.  The h_i come in pairs noise z_j, -noise z_j, where z_j is standard normal in
+    R^d and drawn from ``seed``; the last of an odd number of workers has h_i = 0.  So the h_i cancel exactly:
+    the mean gradient at x0 is exactly 0, although the paired workers' gradients are not.
 
-    The constants hold where |x_2| <= 2, the second derivative along x_2 being 3 x_2^2 - 1 <= 11 there;
-    it is unbounded over R^d.  Leaving that region is the sign of too large a step.
+    The constants hold where |x_2| <= 2: there the second derivative along x_2 is 3 x_2^2 - 1 <= 11; over R^d
+    it is unbounded.  Iterates that leave this region show that the step is too large.
 
-    Source: the two-dimensional function of the theory of perturbed gradient descent, as recalled; more
+    Source: the two-dimensional example of the theory of perturbed gradient descent, from memory; the further
     dimensions and the h_i are this library's.
     """
 
@@ -61,7 +61,7 @@ class Saddle(Problem):
 
 @dataclass(frozen=True)
 class TiltedSaddle(Objective):
-    """The saddle with the linear term h'x."""
+    """The f_i of ``Saddle``: f plus the linear term h'x."""
 
     curvature: float
     h: Array

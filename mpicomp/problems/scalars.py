@@ -20,14 +20,17 @@ def expit(t: Array) -> Array:
 
 @dataclass(frozen=True)
 class Scalar:
-    """phi, applied elementwise: ``value`` phi, ``slope`` phi', and ``curvature`` >= sup |phi''|."""
+    """A function phi of one variable: phi and phi', applied elementwise, and a bound on |phi''|.
+
+    ``value`` is phi, ``slope`` is phi', ``curvature`` >= sup |phi''|.
+    """
 
     value: Callable[[Array], Array]
     slope: Callable[[Array], Array]
     curvature: float
 
 
-# log(1 + exp(-t)); sigma(-t) is used throughout for 1 - sigma(t), which cancels where t is large.
+# log(1 + exp(-t)).  The code writes sigma(-t) for 1 - sigma(t), which loses its digits where t is large.
 LOGISTIC = Scalar(
     value=lambda t: np.logaddexp(0.0, -t),
     slope=lambda t: -expit(-t),
@@ -35,7 +38,7 @@ LOGISTIC = Scalar(
 )
 
 # (1 - sigma(t))^2.  phi'' = -2 s (1-s)^2 (1-3s) with s = sigma(t); its derivative vanishes where
-# 12 s^2 - 9 s + 1 = 0, and |phi''| is the greater, 0.15405, at the greater root.
+# 12 s^2 - 9 s + 1 = 0.  |phi''| is larger at the larger root: 0.15405.
 _S = (9 + np.sqrt(33)) / 24
 SIGMOID_SQUARED = Scalar(
     value=lambda t: expit(-t) ** 2,
@@ -43,7 +46,7 @@ SIGMOID_SQUARED = Scalar(
     curvature=float(2 * _S * (1 - _S) ** 2 * (3 * _S - 1)),
 )
 
-# (1 - t)^2 / 2: with labels y = -1, 1 that is (a'x - y)^2 / 2.
+# (1 - t)^2 / 2; for t = y a'x with labels y = -1, 1 it is (a'x - y)^2 / 2.
 SQUARED_MARGIN = Scalar(value=lambda t: (1 - t) ** 2 / 2, slope=lambda t: t - 1, curvature=1.0)
 
 # t^2 / 2: ridge.

@@ -16,15 +16,17 @@ from mpicomp.data import Dataset, rows_of
 from mpicomp.data.cache import remember
 from mpicomp.problems.base import Constants
 
-DENSE = 1000  # up to this order a symmetric matrix is diagonalised; above, Lanczos finds its top
+DENSE = 1000  # matrices up to this order are diagonalised; Lanczos finds the top eigenvalue of larger ones
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """What smoothness needs of the data: largest eigenvalues, with G_i = X_i'X_i / m_i.
+    """The largest eigenvalues from which smoothness constants follow, with G_i = X_i'X_i / m_i.
 
-    ``workers`` s_i of G_i;  ``mean`` s of (1/n) sum_i G_i;  ``weighted`` p of (1/n) sum_i s_i G_i;
-    ``samples`` q of (1/n) sum_i (1/m_i) sum_j ||a_j||^2 a_j a_j', which is p with every row a worker.
+    workers   s_i of G_i
+    mean      s of (1/n) sum_i G_i
+    weighted  p of (1/n) sum_i s_i G_i
+    samples   q of (1/n) sum_i (1/m_i) sum_j ||a_j||^2 a_j a_j'; equal to p if every row were a worker
     """
 
     workers: tuple[float, ...]
@@ -35,21 +37,21 @@ class Spectrum:
 
 @lru_cache(maxsize=8)
 def spectrum(data: Dataset, split: str, n: int) -> Spectrum:
-    """The spectrum of a set shared among n workers; computed once, then kept in the cache."""
+    """The spectrum of a data set divided among n workers; computed once, then kept in the cache."""
     saved = remember(("gram spectra", data.sha256, split, n), lambda: asdict(_spectrum(data, split, n)))
     return Spectrum(tuple(saved["workers"]), saved["mean"], saved["weighted"], saved["samples"])
 
 
 def _spectrum(data: Dataset, split: str, n: int) -> Spectrum:
     largest = float(np.abs(data.X.data).max())
-    if not largest < np.finfo(float).max ** 0.25 / data.X.nnz:  # sums of fourth powers are taken
+    if not largest < np.finfo(float).max ** 0.25 / data.X.nnz:  # sums of fourth powers must not overflow
         raise DataError(
             f"{data.name} has features as large as {largest:.3g}, for which smoothness constants exceed "
             "double precision. Scale the features, to at most 1 say."
         )
     with one_thread():
-        weights = np.empty(len(data.y))  # of row j in (1/n) sum_i G_i
-        tops = np.empty(len(data.y))  # s_i of the worker that owns row j
+        weights = np.empty(len(data.y))  # weights[j]: of row j in (1/n) sum_i G_i
+        tops = np.empty(len(data.y))  # tops[j]: s_i of the worker that owns row j
         workers = []
         for i in range(n):
             rows = rows_of(i, n, data.y, split)
@@ -64,10 +66,10 @@ def _spectrum(data: Dataset, split: str, n: int) -> Spectrum:
 
 
 def dense_spectrum(shards: Iterable[NDArray[np.float64]], n: int, p: int) -> Spectrum:
-    """The spectrum of n shards A_i, dense and of p columns, given in worker order."""
+    """The spectrum of n dense shards A_i, shapes (m_i, p), given in worker order."""
     with one_thread():
         workers = []
-        sums = np.zeros((3, p, p))  # whose tops are mean, weighted and samples
+        sums = np.zeros((3, p, p))  # matrices whose largest eigenvalues are mean, weighted and samples
         for A in shards:
             G = A.T @ A / len(A)
             workers.append(float(np.linalg.eigvalsh(G)[-1]))
@@ -77,7 +79,7 @@ def dense_spectrum(shards: Iterable[NDArray[np.float64]], n: int, p: int) -> Spe
 
 
 def row_squares(X: scipy.sparse.csr_array) -> np.ndarray:
-    """||a_j||^2 of every row."""
+    """||a_j||^2 of every row a_j of X, shape (m,)."""
     return np.asarray(X.multiply(X).sum(axis=1))
 
 
@@ -88,7 +90,7 @@ def scale_rows(X: scipy.sparse.csr_array, factors: np.ndarray) -> scipy.sparse.c
 
 
 def top_eigenvalue(X: scipy.sparse.csr_array) -> float:
-    """The largest eigenvalue of X'X, which is also that of XX'; the smaller of the two is used."""
+    """The largest eigenvalue of X'X, computed from the smaller one of X'X and XX'."""
     if X.shape[0] < X.shape[1]:
         X = X.T
     if X.shape[1] <= DENSE:
@@ -96,29 +98,31 @@ def top_eigenvalue(X: scipy.sparse.csr_array) -> float:
     gram = scipy.sparse.linalg.LinearOperator(
         (X.shape[1],) * 2, matvec=lambda v: X.T @ (X @ v), dtype=np.float64
     )
-    start = np.linspace(1, 2, X.shape[1])  # fixed, and not orthogonal to the top for any reason of symmetry
+    start = np.linspace(1, 2, X.shape[1])  # deterministic, and not symmetric: hardly orthogonal to the top
     return float(
         scipy.sparse.linalg.eigsh(gram, k=1, which="LA", v0=start, tol=0, return_eigenvectors=False)[0]
     )
 
 
 def bounds(spectrum: Spectrum, c: float, r: float) -> Constants:
-    """L, L_i, L_plus, L_pm, L_sample, L_sigma where |phi''| <= c and the penalty, common to all, is r-smooth.
+    """L, L_i, L_plus, L_pm, L_sample, L_sigma, where |phi''| <= c and the common penalty is r-smooth.
 
-    Lemma.  If -B_i <= Hess <= B_i for the data part of each f_i, with B_i = c G_i, then its smoothness
-    constant is at most lambda_max(B_i), that of the mean at most lambda_max(mean B_i), and
+    Lemma.  Let -B_i <= Hess <= B_i for the data part of each f_i, with B_i = c G_i.  Then its smoothness
+    constant is at most lambda_max(B_i), the mean's constant is at most lambda_max(mean B_i), and
     L_plus^2 <= lambda_max(mean_i lambda_max(B_i) B_i) = c^2 p.
-    Proof.  A gradient difference is D_i = S v, where v = x - y and S, the Hessian's mean over [x, y], obeys
-    the same bounds.  So S = B^(1/2) K B^(1/2) with ||K|| <= 1: ||S|| <= ||B||, and ||S v||^2 <= ||B|| v'Bv.
+    Proof.  A gradient difference is D_i = S v, where v = x - y and S is the Hessian's mean over [x, y], so
+    that -B <= S <= B.  So S = B^(1/2) K B^(1/2) with ||K|| <= 1: ||S|| <= ||B||, and ||S v||^2 <= ||B|| v'Bv.
 
     The penalty adds one common vector u, ||u|| <= r ||v||, to all D_i.  It drops out of the variance, so
-    L_pm^2 <= c^2 p; and mean ||D_i + u||^2 <= mean ||D_i||^2 + 2 r ||v|| ||mean D_i|| + r^2 ||v||^2.
+    L_pm^2 <= c^2 p.  And mean ||D_i + u||^2 <= mean ||D_i||^2 + 2 r ||v|| ||mean D_i|| + r^2 ||v||^2.
 
-    L_sample is the L_plus of the samples f_ij, the mean being that over i and j.  There B_ij = c a_j a_j'
-    and lambda_max(B_ij) = c ||a_j||^2, so q takes the place of p; mean D_ij is mean D_i, and the rest stays.
-    The penalty drops out of the variance of the D_ij as well, so L_sigma^2 <= c^2 q.
-    These are bounds: the best constants may be smaller.  L_pm above all: but for the penalty it is L_plus,
-    and does not fall where the shards are alike.  So in theory PermK gains next to nothing on these problems.
+    L_sample is L_plus for the samples f_ij, with means over i and j.  Here B_ij = c a_j a_j' and
+    lambda_max(B_ij) = c ||a_j||^2, so q takes the place of p.  The mean of the D_ij is the mean of the D_i,
+    so the penalty's terms are unchanged.  It drops out of the variance of the D_ij: L_sigma^2 <= c^2 q.
+
+    The best constants may be smaller than these bounds, L_pm in particular: its bound is that on L_plus but
+    for the penalty, and does not decrease if the shards are alike.  So by this theory PermK gains next to
+    nothing on these problems.
     """
     L_i = tuple(c * s + r for s in spectrum.workers)
     L_plus = np.sqrt(c**2 * spectrum.weighted + 2 * r * c * spectrum.mean + r**2)

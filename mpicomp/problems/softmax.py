@@ -25,13 +25,13 @@ PENALTIES = {"ridge": SQUARE, "bounded": BOUNDED}
 class Softmax(Classification):
     """f_i(W) = mean_j [log sum_c exp(w_c'a_j) - w_{y_j}'a_j] + lam sum rho(W), x = W row by row.
 
-    a_j is an image and a last entry 1, so W is of shape (classes, p + 1), for MNIST d = 7850.  rho(t) is
-    t^2/2 ("ridge": convex, mu = lam) or t^2/(1 + t^2) ("bounded": nonconvex).
+    a_j is an image with an entry 1 appended, so W has the shape (classes, p + 1); d = 7850 for MNIST.  rho(t)
+    is t^2/2 ("ridge": convex, mu = lam) or t^2/(1 + t^2) ("bounded": nonconvex).
 
-    The constants are those of ``bounds`` with c = 1/2: the Hessian of log-sum-exp is diag(p) - pp', of
-    which u'(diag(p) - pp')u, the variance of u_c, c drawn from p, is at most (max u - min u)^2/4 <= |u|^2/2.
-    So 0 <= Hess f_i <= (1/2) I (x) G_i without the penalty, whose eigenvalues are those of G_i / 2.  The f_i
-    of a sample alone has G_i = a_j a_j', so L_ij = max ||a_j||^2 / 2 and the penalty's constant.
+    The constants are those of ``bounds`` with c = 1/2.  Proof: the Hessian of log-sum-exp is diag(p) - pp',
+    and u'(diag(p) - pp')u is the variance of u_c for c drawn from p: at most (max u - min u)^2/4 <= |u|^2/2.
+    So, without the penalty, 0 <= Hess f_i <= (1/2) I (x) G_i, which has the eigenvalues of G_i / 2.  For a
+    single sample G_i = a_j a_j', so L_ij is max ||a_j||^2 / 2 plus the penalty's constant.
     """
 
     paper: ClassVar[str] = (
@@ -73,14 +73,14 @@ class Softmax(Classification):
         )
 
     def _largest_square(self, n: int) -> float:
-        """max ||a_j||^2 over all images; read shard by shard, it does not depend on n."""
+        """max ||a_j||^2 over all images, read shard by shard; it does not depend on n."""
         shards = (self._rows(i, n)[0] for i in range(n))
         parts = ("largest square of images", self.fingerprint())
         largest: float = remember(parts, lambda: max(float(np.sum(A * A, axis=1).max()) for A in shards))
         return largest
 
     def _rows(self, i: int, n: int) -> tuple[NDArray[np.float64], Labels]:
-        """The images with the entry 1, and the labels."""
+        """The a_j of worker i, images with an entry 1 appended, shape (m_i, p + 1), and the labels."""
         X, labels = self.shard(i, n)
         return np.hstack([X, np.ones((len(X), 1))]), labels
 

@@ -16,7 +16,7 @@ from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, MpicompError, unknown
 from mpicomp.compressors.base import Array
 from mpicomp.kernels.threads import threads
-from mpicomp.keys import forget
+from mpicomp.keys import clear_cached_draws
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
 from mpicomp.runtime.audit import Audit, Verified
@@ -183,7 +183,7 @@ def run(
                 t.together(lambda: session.conclude(result.summary()))
             finally:
                 session.recorder.close()
-                forget()  # draws that lie on a device
+                clear_cached_draws()  # draws that lie on a device
     except MpicompError:  # the same on all ranks
         if transport is None:
             t.close()

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from mpicomp import kernels
+from mpicomp.bench.entropy_models import Message, model_costs
 from mpicomp.bench.kernels import CASES, WORKERS, Case, _cost, kernel_costs
-from mpicomp.bench.models import Message, model_costs
 from mpicomp.bench.plain import plain
 from mpicomp.bench.wire import SHARES, wire_costs
 from mpicomp.cli import cli
@@ -73,7 +73,7 @@ def test_the_kernels_figures_where_messages_differ_in_length(no_torch):
 def test_each_call_that_is_timed_draws(C, draws, monkeypatch):
     """PermK draws a slot, too.  Only the message that the error is taken of is decoded by memory."""
     drawn, permute = [], kernels.definition.permute
-    monkeypatch.setattr(kernels, "sized", lambda length: kernels.definition)
+    monkeypatch.setattr(kernels, "backend_for_length", lambda length, a=None: kernels._NUMPY)
     monkeypatch.setattr(kernels.definition, "permute", lambda *names: drawn.append(names) or permute(*names))
     vectors = list(np.random.default_rng(5).standard_normal((4, 1000)))
     keys = (Key(1, round, 0, WORKERS) for round in count())

@@ -11,9 +11,7 @@ import pytest
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import human_rate, human_time, parse_rate, parse_time
 from mpicomp.bench import hosts
-from mpicomp.bench.link import Timing, break_evens, contenders, uncompressed
-from mpicomp.bench.linkreport import Results, tables
-from mpicomp.bench.model import (
+from mpicomp.bench.cost_model import (
     EAGER,
     HEADERS,
     Costs,
@@ -25,9 +23,11 @@ from mpicomp.bench.model import (
     latency_of,
     round_time,
 )
+from mpicomp.bench.link import Timing, break_evens, contenders, uncompressed
+from mpicomp.bench.linkreport import Results, tables
 from mpicomp.bench.predict import FEW, MORE, _down, _server, _up, forecast, given
 from mpicomp.config import parse_method
-from mpicomp.experiment.suite import parse_suite
+from mpicomp.experiment.suite_file import parse_suite
 from mpicomp.methods import EF21, MARINA
 from mpicomp.problems import Quadratics
 from tests.support.launching import mpicomp

@@ -14,7 +14,7 @@ from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.config import parse_method, parse_problem
 from mpicomp.experiment.report import plot
 from mpicomp.experiment.study import parse
-from mpicomp.experiment.suite import parse_suite
+from mpicomp.experiment.suite_file import parse_suite
 from mpicomp.problems import Logistic, Quadratics
 from tests.support.launching import LIMIT
 from tests.support.launching import mpicomp as command

@@ -18,7 +18,7 @@ from mpicomp.data import cache as data_cache
 from mpicomp.data import fetch, load, load_images, loading
 from mpicomp.data.cache import set_folder
 from mpicomp.experiment.compare import compare
-from mpicomp.experiment.suite import parse_suite
+from mpicomp.experiment.suite_file import parse_suite
 from mpicomp.problems import Logistic, Quadratics
 from tests.support.launching import mpirun
 

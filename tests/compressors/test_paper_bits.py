@@ -27,6 +27,7 @@ from mpicomp import (
     PowerSGD,
 )
 from mpicomp.base.errors import RecordError
+from mpicomp.base.units import human_bytes
 from mpicomp.compressors import (
     Bernoulli,
     BlockSteps,
@@ -47,7 +48,7 @@ from mpicomp.compressors import (
     TopK,
     VaryingSteps,
 )
-from mpicomp.experiment.tables import human_bytes, summary_table
+from mpicomp.experiment.run_tables import summary_table
 from mpicomp.keys import Key
 from mpicomp.runtime.record import read_rows
 from tests.support.running import N, run

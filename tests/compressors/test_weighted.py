@@ -240,7 +240,9 @@ def test_a_norm_that_is_none_is_refused(bits):
     """A NaN of either kind, infinity, -1."""
     for c in (VaryingSteps(6.0), BlockSteps(6.0, 3)):
         message = c.compress(np.ones(9), KEY)
-        message[c.parts(9) * 4 - 4 : c.parts(9) * 4] = np.array([bits], dtype="<u4").view(np.uint8)
+        message[c.block_count(9) * 4 - 4 : c.block_count(9) * 4] = np.array([bits], dtype="<u4").view(
+            np.uint8
+        )
         with pytest.raises(MessageError, match="a norm of"):
             c.decompress(message, 9, KEY)
 

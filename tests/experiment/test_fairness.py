@@ -17,7 +17,8 @@ from mpicomp.compressors import Sparse
 from mpicomp.experiment.compare import compare
 from mpicomp.experiment.fairness import _p_value, caveats, unresolved
 from mpicomp.experiment.lines import End, Line, table
-from mpicomp.experiment.suite import Suite, parse_suite
+from mpicomp.experiment.suite import Suite
+from mpicomp.experiment.suite_file import parse_suite
 from mpicomp.experiment.tables import cells, header, markdown
 from mpicomp.experiment.tuning import Tuning, tail, tune
 from mpicomp.problems import NonconvexGLM, Quadratics

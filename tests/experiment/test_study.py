@@ -15,7 +15,8 @@ from mpicomp.experiment.figure import draw, draw_all
 from mpicomp.experiment.report import picture_of, plot, publish_study
 from mpicomp.experiment.results import read_comparison, unfinished
 from mpicomp.experiment.study import Study, load, parse
-from mpicomp.experiment.suite import Part, Suite, parse_suite
+from mpicomp.experiment.suite import Part, Suite
+from mpicomp.experiment.suite_file import parse_suite
 from mpicomp.experiment.tables import cells, header
 
 STUDY = """

@@ -13,15 +13,19 @@ from statistics import median
 import pytest
 
 from mpicomp.base.errors import ConfigError, DivergedError, RecordError
+from mpicomp.base.units import human_bytes
 from mpicomp.compressors import RandK, Sparse
 from mpicomp.experiment import compare as comparing
+from mpicomp.experiment.canvas import save
 from mpicomp.experiment.compare import Stage, compare
-from mpicomp.experiment.figure import draw, draw_all, save
+from mpicomp.experiment.figure import draw, draw_all
 from mpicomp.experiment.lines import table
 from mpicomp.experiment.report import _picture_of_runs, picture_of, plot, publish
 from mpicomp.experiment.results import Comparison, read_comparison, unfinished
-from mpicomp.experiment.suite import Entry, Part, load_suite, parse_part, parse_suite
-from mpicomp.experiment.tables import cells, human_bytes, markdown, phases_table, terminal
+from mpicomp.experiment.run_tables import phases_table
+from mpicomp.experiment.suite import Entry, Part, parse_part
+from mpicomp.experiment.suite_file import load_suite, parse_suite
+from mpicomp.experiment.tables import cells, markdown, terminal
 from mpicomp.experiment.tuning import Trial, Tuning, scale_step, tune
 from mpicomp.methods import DIANA, GD
 from mpicomp.problems import Quadratics
@@ -355,8 +359,8 @@ def test_parts_make_the_whole(done, tmp_path, of):
 
 
 def test_the_seeds_of_a_tuned_method_are_in_one_part():
-    pieces = parse_suite(SUITE).pieces()
-    assert [(entry.label, seeds) for entry, seeds in pieces[:5]] == [
+    tasks = parse_suite(SUITE).tasks()
+    assert [(entry.label, seeds) for entry, seeds in tasks[:5]] == [
         ("GD", (0,)),
         ("GD", (1,)),
         ("GD", (2,)),

@@ -185,7 +185,7 @@ method = "gd(gamma=0.1)"
 import mpicomp
 from mpicomp import kernels
 from mpicomp.experiment.compare import compare
-from mpicomp.experiment.suite import load_suite
+from mpicomp.experiment.suite_file import load_suite
 seen = []
 suite = load_suite({str(tmp_path / "suite.toml")!r})
 compare(suite, {str(tmp_path / "out")!r}, progress=lambda stage, k, row: seen.append(kernels.loaded()))

@@ -23,7 +23,7 @@ from mpicomp.compressors import (
     VaryingSteps,
 )
 from mpicomp.experiment.lines import Line
-from mpicomp.experiment.suite import parse_suite
+from mpicomp.experiment.suite_file import parse_suite
 from mpicomp.experiment.tables import notes
 from mpicomp.keys import Key
 from mpicomp.methods import DIANA, ADIANAPlus, DCGDPlus, DIANAPlus

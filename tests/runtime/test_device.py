@@ -18,9 +18,9 @@ from mpicomp import DCGD, EF21, BlockSteps, Importance, RandK, RankR, TopK, Vary
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.compressors.randk import _uniform
 from mpicomp.experiment.compare import compare
-from mpicomp.experiment.suite import load_suite
+from mpicomp.experiment.suite_file import load_suite
 from mpicomp.kernels.cuda.gpu import Gpu
-from mpicomp.keys import Key, forget
+from mpicomp.keys import Key, clear_cached_draws
 from mpicomp.methods.support.whitening import WhitenedMethod
 from mpicomp.problems import (
     MLP,
@@ -98,7 +98,7 @@ def test_what_follows_from_weights_is_put_there_once(device, c, monkeypatch):
             x = put(np.ones(1000))
             for t in range(3):
                 c.decompress_add(c.compress(x, Key(0, t, 0, 1)), x, Key(0, t, 0, 1))
-                forget()
+                clear_cached_draws()
         parts = 1 if isinstance(c, Importance) else 3  # odds; or resolutions, bounds and widths
         assert moved.count(1000) == parts
 

@@ -13,7 +13,7 @@ import mpicomp
 from mpicomp import PPMARINA, RandK
 from mpicomp.base.errors import ConfigError
 from mpicomp.config import parse_method, parse_problem
-from mpicomp.experiment.tables import summary_table
+from mpicomp.experiment.run_tables import summary_table
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, Problem
 from mpicomp.transports import header

@@ -14,7 +14,7 @@ import pytest
 from mpicomp import GD
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.compressors import PermK
-from mpicomp.experiment.tables import phases_table, summary_table
+from mpicomp.experiment.run_tables import phases_table, summary_table
 from mpicomp.runtime.record import read_rows
 from mpicomp.transports.local import Local
 from tests.support.running import METHOD, PROBLEM, N, every_method, interrupted, outcome, run

@@ -1,1 +1,1 @@
-"""What several compressors share: the families, scales, variances."""
+"""Parts of several compressors: their base classes, scales and variances."""

@@ -1,4 +1,4 @@
-"""Quantisers: a short head, and one symbol of a small alphabet for each coordinate."""
+"""Quantisers: their message is a short head, and a symbol of a small alphabet for each coordinate."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Symbols = NDArray[np.int32]
 
 
 class Quantizer(Unbiased):
-    """An unbiased compressor whose message is a head and d symbols, which ``Coded`` can code."""
+    """An unbiased compressor whose message is a head and d symbols; ``Coded`` entropy-codes the symbols."""
 
     @property
     @abstractmethod
     def head(self) -> int:
-        """The bytes before the symbols."""
+        """The number of bytes before the symbols."""
 
     @property
     @abstractmethod
     def alphabet(self) -> int:
-        """The symbols are 0, .., alphabet - 1."""
+        """The number of symbols: they are 0, .., alphabet - 1."""
 
     @abstractmethod
     def symbols(self, buf: Bytes, d: int) -> Symbols:
@@ -34,11 +34,13 @@ class Quantizer(Unbiased):
 
     @abstractmethod
     def message(self, head: Bytes, symbols: Symbols) -> Bytes:
-        """The message with that head and those symbols: the inverse of ``symbols``."""
+        """The message that consists of ``head`` and ``symbols``: the inverse of ``symbols``."""
 
 
 class Leveled(Quantizer):
-    """A norm, and for each coordinate one of 2 s + 1 levels; ``s`` and ``values`` are dataclass fields.
+    """A quantiser that sends a norm, and for each coordinate one of 2 s + 1 levels.
+
+    Subclasses are dataclasses with the fields ``s`` and ``values``.
 
     Wire: the norm in the format ``values``, then d symbols of ceil(log2(2 s + 1)) bits.
     """
@@ -69,5 +71,5 @@ class Leveled(Quantizer):
         return self.head + packed_nbytes(d, self.width)
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """32 for the norm and ceil(log2(2 s + 1)), which is 1 + ceil(log2(s + 1)), for each coordinate."""
+        """32 bits for the norm and ceil(log2(2 s + 1)) = 1 + ceil(log2(s + 1)) for each coordinate."""
         return 32 + d * self.width

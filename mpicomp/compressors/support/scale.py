@@ -1,4 +1,4 @@
-"""The norms that travel in front of quantised coordinates."""
+"""The coding of norms, which precede quantised coordinates in a message."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mpicomp.kernels.definition.reductions import no_norm
 
 
 def check_scale_format(values: str) -> None:
-    """A norm is sent in single or double precision."""
+    """Raise ``ConfigError`` unless ``values`` is "f4" or "f8": norms are sent in these formats only."""
     check_choice("values", values, ("f4", "f8"))
 
 
 def decode_norms(buf: Bytes, count: int, values: str) -> Reals:
-    """The ``count`` norms in ``buf``, float64.  Raises ``MessageError`` as ``decode_scale`` does."""
+    """The ``count`` norms in ``buf``, as float64.  Raises ``MessageError`` as ``decode_scale`` does."""
     norms = kernels.promoted(decode_values(buf, count, values))
     fit = (norms >= 0) & (norms < np.inf)
     if not fit.all():

@@ -1,4 +1,4 @@
-"""Sparsifiers whose support follows from the key: only values cross the wire, no index ever."""
+"""Sparsifiers whose support follows from the key: messages have values only, no indices."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from mpicomp.codecs.values import decode_values, encode_values
 from mpicomp.compressors.base import Array, Unbiased
 from mpicomp.keys import Key
 
-# A support is a few pieces, each a slice, as contiguous blocks need no index arithmetic, or an index array,
-# which is where the vectors of a run are.
-Piece = NDArray[np.int64] | slice
-Support = tuple[Piece, ...]
+# Coordinates are a slice, which needs no index arithmetic, or an array of indices on the run's device.
+Coordinates = NDArray[np.int64] | slice
+Support = tuple[Coordinates, ...]
 
 
 class Sparsifier(Unbiased):
     """C(x)_j = gain * x_j on a random support and 0 elsewhere.
 
-    x_j is sent as it is and the receiver applies the gain, so that gain 1 is exact.  Only the coordinates
-    that are sent are looked at, so ``DivergedError`` is raised where one of those is not finite, and an
-    infinity elsewhere goes unseen until it is drawn.  Subclasses are dataclasses with a field
-    ``values``, the wire format.
+    The sender sends x_j and the receiver applies the gain, so that gain 1 is exact.  Only the coordinates to
+    be sent are read: ``DivergedError`` is raised if one of them is not finite, and an infinity in another
+    coordinate is not noticed before it is drawn.  Subclasses are dataclasses with a field ``values``, the
+    wire format.
     """
 
     values: str
@@ -37,11 +36,11 @@ class Sparsifier(Unbiased):
 
     @abstractmethod
     def gain(self, d: int, key: Key) -> float:
-        """What makes C unbiased: 1 / P(j in support)."""
+        """The factor that makes C unbiased: 1 / P(j in support)."""
 
     @abstractmethod
     def max_count(self, d: int, n: int) -> int:
-        """The largest support one message can have."""
+        """The largest number of coordinates in a support."""
 
     def sends(self, d: int, n: int) -> float:
         """The probability that the support is not empty."""
@@ -60,7 +59,7 @@ class Sparsifier(Unbiased):
         scatter_add(out, support, values, scale * self.gain(out.size, key))
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """32 for each coordinate that is kept."""
+        """32 bits for each coordinate that is kept."""
         return 32 * (len(buf) // WIDTH[self.values])
 
 
@@ -77,13 +76,13 @@ def size(support: Support) -> int:
 
 
 def gather(x: Array, support: Support) -> Array:
-    """The values of x on ``support``, piece after piece."""
+    """The values of x on ``support``, in the order of the support."""
     parts = [x[p] if isinstance(p, slice) else kernels.backend_for(x).gather(x, p) for p in support]
     return parts[0] if len(parts) == 1 else np.concatenate([x[:0], *parts])
 
 
 def scatter_add(out: Array, support: Support, values: Array, scale: float) -> None:
-    """out[support] += scale * values.  A support names no coordinate twice."""
+    """out[support] += scale * values.  A support must not contain a coordinate twice."""
     on, start = kernels.backend_for(out, values), 0
     for p in support:
         stop = start + (p.stop - p.start if isinstance(p, slice) else p.size)

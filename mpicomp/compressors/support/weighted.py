@@ -1,4 +1,4 @@
-"""Compressors that err less where an error costs more."""
+"""Compressors with smaller errors in coordinates where errors cost more."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Weights = tuple[float, ...] | None
 
 
 class Weighted(Unbiased):
-    """An unbiased compressor that spends its budget by weights of the coordinates.
+    """An unbiased compressor that divides its budget among the coordinates by their weights.
 
-    weights  w_j >= 0: what a unit of squared error in coordinate j costs, such as the diagonal of a
-             smoothness matrix; only their ratios matter.  None: all the same.  A coordinate of weight 0
-             is never sent: unbiased are these compressors for vectors that are 0 there.
+    weights  w_j >= 0: the cost of a unit of squared error in coordinate j, such as the diagonal entry of a
+             smoothness matrix; only their ratios matter.  None: all equal.  A coordinate of weight 0 is
+             never sent, so C is unbiased only on vectors that vanish there.
 
     Subclasses are dataclasses with a field ``weights``.
     """
@@ -32,25 +32,25 @@ class Weighted(Unbiased):
 
     @abstractmethod
     def variance(self, costs: Array) -> float:
-        """Some c with E |C(x) - x|^2_L <= c |x|^2 for all L >= 0 with the diagonal ``costs``, shape (d,)."""
+        """A c with E |C(x) - x|^2_L <= c |x|^2 for every L >= 0 with the diagonal ``costs``, shape (d,)."""
 
     def omega(self, d: int, n: int) -> float:
         return self.variance(np.ones(d))
 
     def fitted(self, costs: Array) -> Self:
-        """The same with weights ``costs``, unless it has weights already."""
+        """This compressor with the weights ``costs``, unless it has weights already."""
         weights = tuple(costs.tolist()) if self.weights is None else self.weights
         return replace(self, weights=weights)  # type: ignore[type-var]  # subclasses are dataclasses
 
 
 class _HashedOnce(tuple[float, ...]):
-    """A tuple that keeps its hash: what follows from a compressor is looked up in each round."""
+    """A tuple that caches its hash, because caches look up a compressor in each round."""
 
     def __hash__(self) -> int:
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (tuple(self),)  # a hash is of one Python only
+        return type(self), (tuple(self),)  # pickles no hash: it may differ in another Python
 
     @cached_property
     def _hash(self) -> int:
@@ -58,7 +58,7 @@ class _HashedOnce(tuple[float, ...]):
 
 
 def checked_weights(weights: Weights) -> Weights:
-    """The weights, which are hashed but once.
+    """The weights as a tuple that caches its hash, or None.
 
     Raises ``ConfigError`` unless they are None, or finite, not negative and not all 0.
     """
@@ -78,9 +78,9 @@ def checked_weights(weights: Weights) -> Weights:
 
 
 def weights_in(weights: Weights, d: int) -> Reals:
-    """The weights over the largest, shape (d,), 0 only where they are.
+    """The weights divided by the largest, shape (d,); a positive weight stays positive.
 
-    Raises ``ConfigError`` if they are of another dimension.
+    Raises ``ConfigError`` if there are not d weights.
     """
     if weights is None:
         return np.ones(d)
@@ -91,5 +91,5 @@ def weights_in(weights: Weights, d: int) -> Reals:
             "coordinate, or none."
         )
     w = np.array(weights)
-    # However small a ratio is, what weighs something is sent.
+    # A coordinate of positive weight is sent, however small the ratio.
     return np.maximum(w / w.max(), np.where(w > 0, ulp(0.0), 0.0))

@@ -1,4 +1,4 @@
-"""Symbols of different widths, as ``kernels.widths``."""
+"""Symbols of different widths, as ``kernels.definition.widths``."""
 
 from __future__ import annotations
 

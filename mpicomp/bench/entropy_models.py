@@ -1,7 +1,8 @@
-"""What a model learned from one message costs on another: from later in the run, or of another layer.
+"""The cost of entropy-coding a message with a symbol model learned from another message.
 
-A small network is trained, and the messages of worker 0 in a few rounds are taken apart into symbols:
-levels, exponents, gaps between positions.  Each message is coded with the model of each of the others.
+The other message comes from another round of the run, or from another layer.  A small network is trained, and
+the messages of worker 0 in a few rounds are split into symbols: levels, exponents, gaps between positions.
+Each message is coded with the model of every other one.
 """
 
 from __future__ import annotations
@@ -34,18 +35,23 @@ WORKERS, GAMMA, K = 4, 0.3, 0.05
 
 @dataclass(frozen=True)
 class Message:
-    """What there is to code: how often each symbol comes, and bits that follow symbols as they are."""
+    """The statistics of a message that determine its coded length.
+
+    counts       how often each symbol occurs
+    packed_bits  length of the message without entropy coding
+    open_bits    further bits that follow the symbols uncoded
+    """
 
     counts: NDArray[np.int64]
-    packed_bits: float  # of the message as it is without entropy coding
+    packed_bits: float
     open_bits: int = 0
 
     def bits_by(self, other: Message) -> float:
-        """Per symbol, by the model of another message, which the receiver knows."""
+        """Bits per symbol with the model of another message, which the receiver knows already."""
         return (bits(self.counts, smoothed(other.counts)) + self.open_bits) / self.counts.sum()
 
     def figures(self) -> dict[str, float]:
-        """Per symbol: packed; by the message's own model, which is sent with it; the least possible."""
+        """Bits per symbol: packed; fitted, with its own model sent along; entropy, the lower bound."""
         model, count = fit(self.counts), int(self.counts.sum())
         own = bits(self.counts, model) + 8 * len(encode_model(model))
         return {
@@ -57,7 +63,7 @@ class Message:
 
 
 def model_costs(data: str, rounds: tuple[int, ...] = ROUNDS) -> Iterator[dict[str, Any]]:
-    """Bits a symbol of messages of those rounds, and of the layers' parts of them, on the images ``data``."""
+    """Bits per symbol for the messages of ``rounds`` and for their parts by layer; MLP on images ``data``."""
     for Q in (Dithering(7, "inf"), Natural()):
         for method in (DIANA(Q, gamma=GAMMA), EF21(Shrunk(Q), gamma=GAMMA)):
             yield from _compared(method, data, rounds, partial(_quantized, Q))
@@ -86,7 +92,7 @@ def _crossed(method: str, messages: dict[str, Message]) -> Iterator[dict[str, An
 
 
 def _messages(method: DIANA | EF21, data: str, rounds: tuple[int, ...]) -> Iterator[tuple[int, Bytes, int]]:
-    """The messages of worker 0 in those rounds, and the dimension."""
+    """For each of ``rounds``: the round, the message of worker 0, and the dimension."""
     transport = _Listening(WORKERS)
     loop = Loop(method, MLP(data=data), transport, seed=0)
     for k in range(max(rounds) + 1):
@@ -96,7 +102,7 @@ def _messages(method: DIANA | EF21, data: str, rounds: tuple[int, ...]) -> Itera
 
 
 class _Listening(Local):
-    """Keeps what worker 0 sent last."""
+    """A local transport that keeps the last message of worker 0."""
 
     heard: Bytes
 
@@ -108,7 +114,7 @@ class _Listening(Local):
 
 
 def _quantized(Q: Quantizer, buf: Bytes, d: int) -> dict[str, Message]:
-    """Of all coordinates, and of those of the first and of the last layer's weights."""
+    """The symbol statistics of a quantised message: of all coordinates, and of two layers' weights."""
     symbols, width = Q.symbols(buf, d), (8 * len(buf) - 8 * Q.head) / d
     first, _, last, _ = layers(np.arange(float(d)), MLP.hidden, 10)
     parts: dict[str, Any] = {
@@ -121,7 +127,7 @@ def _quantized(Q: Quantizer, buf: Bytes, d: int) -> dict[str, Message]:
 
 
 def _positioned(buf: Bytes, d: int) -> dict[str, Message]:
-    """Of all positions."""
+    """The symbol statistics of a TopK message's positions."""
     k = max(1, round(K * d))
     split = index_nbytes(d, k)
     symbols, _ = gaps.symbols_of(decode_indices(buf[:split], d, k))

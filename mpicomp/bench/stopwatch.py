@@ -1,4 +1,4 @@
-"""Timing a call on several inputs in turn."""
+"""The least time of a call over several inputs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 def fastest(call: Callable[[T], object], inputs: Iterable[T]) -> float:
-    """The least time of a call, in seconds: the processor's for one thread, the wall clock's for several.
+    """The least time of a call, in seconds: CPU time if kernels use one thread, else wall-clock time.
 
-    The inputs should differ: on one and the same the processor learns each branch by heart.  With one thread,
-    what other processes take of the core does not count; what they take of the memory's bandwidth does.
+    The inputs should differ: on one input the processor learns to predict every branch.  CPU time excludes
+    the time in which other processes have the core, but not delays from their use of memory bandwidth.
     """
     now = thread_time if threads() == 1 else perf_counter
     times = []

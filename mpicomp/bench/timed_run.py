@@ -1,6 +1,7 @@
-"""A run whose seconds are those of its rounds alone, and what these consist of.
+"""A run timed after a warm-up, so that its seconds are those of its rounds; and the costs of a round.
 
-``python -m mpicomp.bench.timed JSON`` is that on the ranks of an MPI job; ``timed_run`` in this process.
+``timed_run`` runs in this process; ``python -m mpicomp.bench.timed_run JSON`` runs on the ranks of an MPI
+job.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
-from mpicomp.bench.model import Costs
+from mpicomp.bench.cost_model import Costs
 from mpicomp.config import parse_method, parse_problem
 from mpicomp.jobs.launch import leave
 from mpicomp.methods import Method
@@ -25,13 +26,13 @@ from mpicomp.runtime.run import Run, run
 from mpicomp.transports import connect
 from mpicomp.transports.launcher import launched_rank
 
-_WARMING = 3  # rounds, in which kernels are loaded and connections made
-_EMPTY = 50
+_WARM_UP = 3  # rounds of warm-up, in which kernels are loaded and connections made
+_EMPTY_ROUNDS = 50  # empty rounds, for warm-up and again for timing
 
 
 def timed_run(method: Method, problem: Problem, **options: Any) -> Run:
-    """``run(method, problem, **options)``, after a few rounds that are not counted."""
-    run(method, problem, **options | {"rounds": _WARMING, "every": _WARMING})
+    """``run(method, problem, **options)`` after a warm-up; ``KeyboardInterrupt`` if interrupted."""
+    run(method, problem, **options | {"rounds": _WARM_UP, "every": _WARM_UP})
     done = run(method, problem, **options)
     if done.status == "interrupted":
         raise KeyboardInterrupt
@@ -39,7 +40,7 @@ def timed_run(method: Method, problem: Problem, **options: Any) -> Run:
 
 
 def costs(done: Run) -> Costs:
-    """What a round of a run in one process has cost, on average."""
+    """The mean costs of a round of ``done``, a run in one process."""
     last, spent, n = done.rows[-1], done.phases[0], done.workers
     return Costs(
         up=last.up_bytes / n / last.round,
@@ -51,7 +52,7 @@ def costs(done: Run) -> Costs:
 
 
 def empty_round(workers: int) -> float:
-    """Seconds of a round of messages of one byte; collective, the server's number counts."""
+    """Mean seconds of a round with messages of one byte; collective.  Use the server's number."""
     t = connect(workers)
     byte = np.zeros(1, dtype=np.uint8)
 
@@ -64,18 +65,18 @@ def empty_round(workers: int) -> float:
                 pass
         t.broadcast(byte if t.is_server else None)
 
-    for _ in range(_EMPTY):
+    for _ in range(_EMPTY_ROUNDS):
         step()
     started = perf_counter()
-    for _ in range(_EMPTY):
+    for _ in range(_EMPTY_ROUNDS):
         step()
-    seconds = (perf_counter() - started) / _EMPTY
+    seconds = (perf_counter() - started) / _EMPTY_ROUNDS
     t.close()
     return seconds
 
 
 def main(text: str) -> None:
-    """Run what ``text`` says and print the summary, as JSON, on rank 0."""
+    """Do the run that the JSON ``text`` describes; rank 0 prints its summary as JSON."""
     asked = json.loads(text)
     method, problem = parse_method(asked.pop("method")), parse_problem(asked.pop("problem"))
     done = timed_run(method, problem, **asked)
@@ -87,7 +88,7 @@ def main(text: str) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1])
-    except MpicompError as error:  # the same on all ranks
+    except MpicompError as error:  # raised on all ranks
         if launched_rank() == 0:
             print(f"mpicomp: {error}", file=sys.stderr)
         leave(1)

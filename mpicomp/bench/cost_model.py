@@ -1,28 +1,32 @@
-"""What a round takes on links of a given speed: an alpha-beta model of this library's own transport.
+"""The time of a round on links of a given speed: an alpha-beta model of this library's transport.
 
-n workers, one a rank and a host; rank 0 is the server and hosts worker 0 too (``dedicated``: no worker).
-s = n - 1 workers (dedicated: n) are not on the server's host, R = s + 1 ranks take part.  A link sends
-``rate`` bits a second each way, alpha is the time of an empty message, and a payload byte takes
+There are n workers, each on its own rank and host.  Rank 0 is the server; it hosts worker 0 too, unless it is
+``dedicated``.  So s = n - 1 workers (dedicated: s = n) are away from the server, and R = s + 1 ranks take
+part.  A link sends ``rate`` bits a second each way, alpha is the time of an empty message, and a payload byte
+takes
 
-    beta = 8 h / rate,  h = (1448 + 66) / 1448:  headers of Ethernet, IP and TCP around 1448 bytes.
+    beta = 8 h / rate,  h = (1448 + 66) / 1448,  for the headers of Ethernet, IP and TCP around 1448 bytes.
 
 A round is the sum of five times; nothing overlaps:
 
     worker   c w               gradient and compression, all workers at the same time
     up       alpha + s u beta  all messages of u bytes into the server's one link;
-                               + 2 ceil(s / ceil(4 MiB / u)) alpha if u > 64 KiB: such messages are
-                               sent when they are asked for, as many at a time as make up 4 MiB
-    server   s' v              decoding the s' = n messages and averaging them
+                               + 2 ceil(s / ceil(4 MiB / u)) alpha if u > 64 KiB: the server asks for
+                               such messages, for as many at a time as make up 4 MiB
+    server   n v               decoding the n messages and averaging them
     down     t alpha + k m beta   Bcast of m bytes as Open MPI 5 does it (below)
     follow   c e               decoding the broadcast and the step, on all ranks at the same time
 
 c = max(1, ranks on a machine / its cores) is 1 where every host has a core to itself.
 
-Broadcast.  For lengths from 8 KiB to 512 KiB Open MPI 5 takes: below 16 ranks, one copy after the other
-from the root, so k = R - 1 and t = 1; below 64, a binomial tree, k = t = ceil(log2 R); from there on a
-tree in which everyone sends three copies at a time, k = 3 t, t = ceil(log4 R).  None of them is pipelined.
-If m > 64 KiB each of the t steps takes 3 alpha.  t is at least the depth of the tree that
-carries the 16 bytes announcing the message.
+Broadcast.  For lengths from 8 KiB to 512 KiB the algorithm of Open MPI 5 depends on the number of ranks:
+
+    R < 16   one copy after the other from the root: k = R - 1, t = 1
+    R < 64   a binomial tree: k = t = ceil(log2 R)
+    else     a tree in which each rank sends three copies at a time: t = ceil(log4 R), k = 3 t
+
+None of them is pipelined.  If m > 64 KiB, each of the t steps takes 3 alpha.  t is at least the depth of the
+tree that carries the 16 bytes announcing the message.
 
 So a round takes a + b / rate seconds, and two methods that need K and K' rounds take the same time at
 
@@ -37,17 +41,17 @@ from math import ceil, inf, log
 from mpicomp.transports.base import AHEAD
 
 HEADERS = (1448 + 66) / 1448
-EAGER = 64 * 1024  # bytes: the longest message that TCP transport of Open MPI sends unasked
+EAGER = 64 * 1024  # bytes; Open MPI's TCP transport sends longer messages only when asked
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What a round costs apart from the link: bytes of a message, and seconds.
+    """The costs of a round that do not depend on the link.
 
-    up, down  bytes of a worker's message, and of the broadcast
-    worker    gradient, differences and compression of one worker
-    server    decoding and adding one worker's message
-    follow    decoding the broadcast and updating the replica
+    up, down  bytes of a worker's message, bytes of the broadcast
+    worker    seconds for gradient, differences and compression of one worker
+    server    seconds to decode and add one worker's message
+    follow    seconds to decode the broadcast and to update the replica
     """
 
     up: float
@@ -59,7 +63,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Link:
-    """``rate`` in bits a second; ``latency``, alpha, in seconds: one way, software included."""
+    """``rate`` in bits a second, each way; ``latency`` is alpha, in seconds one way, software included."""
 
     rate: float
     latency: float
@@ -67,7 +71,7 @@ class Link:
 
 @dataclass(frozen=True)
 class RoundTime:
-    """Seconds of a round, by what takes them."""
+    """Seconds of a round, by the five parts of the model."""
 
     worker: float
     up: float
@@ -81,12 +85,12 @@ class RoundTime:
 
 
 def depth(ranks: int) -> int:
-    """t: the links from the root to the last rank, for a message of which the length does not matter."""
+    """The number of links from the root to the farthest rank in the tree of a short broadcast."""
     return ceil(log(ranks, 2) - 1e-9) if ranks < 64 else ceil(log(ranks, 4) - 1e-9)
 
 
 def copies(ranks: int) -> int:
-    """k: how many times its length a broadcast takes."""
+    """k: a broadcast takes the time of sending its message k times, one after the other."""
     if ranks < 16:
         return ranks - 1
     return depth(ranks) if ranks < 64 else 3 * depth(ranks)
@@ -95,7 +99,7 @@ def copies(ranks: int) -> int:
 def round_time(
     costs: Costs, link: Link, workers: int, dedicated: bool = False, sharing: float = 1.0
 ) -> RoundTime:
-    """The five times; ``sharing`` is c."""
+    """The five times of a round; ``sharing`` is c, the number of ranks for each core, at least 1."""
     away = workers if dedicated else workers - 1
     ranks = away + 1
     beta, alpha = 8 * HEADERS / link.rate, link.latency
@@ -112,16 +116,16 @@ def round_time(
 
 
 def latency_of(empty_round: float, ranks: int) -> float:
-    """The alpha with which a round of empty messages takes ``empty_round`` seconds."""
+    """The alpha for which the model's round of empty messages takes ``empty_round`` seconds."""
     return empty_round / (1 + depth(ranks))
 
 
 def break_even(
     compressed: tuple[int, Costs], plain: tuple[int, Costs], latency: float, workers: int, sharing: float
 ) -> float:
-    """The rate below which ``compressed`` takes less time than ``plain``, each (rounds, costs).
+    """The rate, in bits a second, below which ``compressed`` takes less time than ``plain``.
 
-    inf if it does at every rate, 0 if it does not however slow the link.
+    Each method is given as (rounds, costs).  inf if ``compressed`` is faster at every rate, 0 if at none.
     """
     a, b = _affine(*compressed, latency, workers, sharing)
     a_plain, b_plain = _affine(*plain, latency, workers, sharing)
@@ -131,17 +135,17 @@ def break_even(
 
 
 def _affine(rounds: int, costs: Costs, latency: float, workers: int, sharing: float) -> tuple[float, float]:
-    """a and b of the a + b / rate seconds that all rounds take."""
+    """(a, b) such that all rounds together take a + b / rate seconds."""
     fixed = rounds * round_time(costs, Link(inf, latency), workers, sharing=sharing).total
     at_one = rounds * round_time(costs, Link(1.0, latency), workers, sharing=sharing).total
     return fixed, at_one - fixed
 
 
 def crossing(rates: list[float], compressed: list[float], plain: list[float]) -> tuple[float, float]:
-    """The bounds between which the measured times say that the break-even lies, equal where they cross.
+    """Bounds (low, high) on the break-even rate from times measured at increasing ``rates``.
 
-    Between two rates the logarithm of the ratio of times is taken to be linear in that of the rate.
-    (0, r) is: below the slowest rate, r; (r, inf): above the fastest.  ``rates`` increase.
+    low = high where the times cross.  Between two rates, log(compressed/plain) is interpolated linearly in
+    log(rate).  (0, slowest rate) if ``compressed`` never wins, (fastest rate, inf) if it always does.
     """
     ratios = [log(c / p) for c, p in zip(compressed, plain, strict=True)]
     if ratios[0] >= 0:

@@ -1,0 +1,77 @@
+"""A blank figure, its colours, its legend, and the file it is saved in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mpicomp.base.errors import ConfigError, RecordError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Wong's palette for colour-blind readers, without its yellow: black and grey first; two of Tol's at the end.
+COLOURS = (
+    "#000000",
+    "#7f7f7f",
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#882255",
+    "#999933",
+)
+DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+MARKERS = "osD^vPX*<>hd"
+
+
+def plain_label(label: str) -> str:
+    """``label`` with its dollar signs escaped, so that matplotlib sets no formula."""
+    return label.replace("$", r"\$")
+
+
+def blank_figure(rows: int, columns: int, sharey: bool) -> tuple[Figure, list[Axes]]:
+    """An empty figure, and its rows x columns panels, row by row."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(max(5.5 * columns, 7) if columns < 3 else 4.2 * columns, 1.4 + 3.4 * rows))
+    figure.set_layout_engine("constrained")
+    return figure, list(figure.subplots(rows, columns, sharey=sharey, squeeze=False).flat)
+
+
+def finish(figure: Figure, panels: Sequence[Axes], title: str) -> Figure:
+    """Add the title, and one legend for all panels; returns the figure."""
+    figure.suptitle(title, fontsize=15, fontweight="bold")
+    shown: dict[str, Any] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        shown |= {label: handle for handle, label in zip(handles, labels, strict=True) if label not in shown}
+    inches = 0.75 + 0.08 * max(map(len, shown))  # width of the longest legend entry, its line sample included
+    columns = min(len(shown), max(1, int(figure.get_size_inches()[0] / inches)))
+    figure.legend(
+        list(shown.values()),
+        list(shown),
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=10,
+    )
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write the figure in the format that the path's suffix names.
+
+    Raises ``RecordError`` if the file cannot be written, ``ConfigError`` if the format is unknown.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=200)
+    except OSError as error:
+        raise RecordError(f"cannot write {path}: {error.strerror}.") from None
+    except ValueError as error:
+        raise ConfigError(f"cannot write {path}: {error}.") from None
