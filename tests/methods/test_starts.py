@@ -9,7 +9,7 @@ import pytest
 
 import mpicomp
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Identity, Natural, RandK, Shrunk, Sparse, TopK
+from mpicomp.compressors import Compressor, Identity, Natural, RandK, Shrunk, Sparse, TopK
 from mpicomp.methods import (
     DASHA,
     DASHAMVR,
@@ -21,11 +21,11 @@ from mpicomp.methods import (
     EF21SGDM,
     GD,
     MCM,
-    METHODS,
     VRDIANA,
     Artemis,
     Dore,
     EF21Plus,
+    Method,
 )
 from tests.reference.artemis import artemis
 from tests.reference.dasha import dasha
@@ -44,6 +44,7 @@ from tests.support.bidirectional import devices, in_rounds
 from tests.support.error_feedback import NOISY, sampler
 from tests.support.finite_sums import PLACES as SUMS
 from tests.support.finite_sums import batches, coins, workers
+from tests.support.method_cases import METHOD_CASES
 from tests.support.trajectories import (
     EIGHTH,
     EXACT,
@@ -73,23 +74,16 @@ unbiased = pytest.mark.parametrize("Q", [RandK(3, values="f8"), Natural()], ids=
 shrinking = pytest.mark.parametrize("C", [TopK(2, values="f8"), Shrunk(RandK(3))], ids=repr)
 in_places = pytest.mark.parametrize(("problem", "n"), PLACES[:2], ids=["d12-n4", "d13-n5"])
 DOWN = RandK(6, values="f8")
+COMPRESSORS = {"Q": RandK(3), "C": TopK(3), "down": DOWN}
 
-# The default that the paper has, or that its authors' code has; 0 where the paper leaves it open.
-DEFAULTS = {
-    DIANA(RandK(3)): "zero",
-    VRDIANA(RandK(3), batch=None): "zero",
-    Dore(RandK(3), DOWN): "zero",
-    EF21P(TopK(3), RandK(3)): "zero",
-    Artemis(RandK(3), DOWN): "gradient",
-    MCM(RandK(3), DOWN): "gradient",
-    DASHA(RandK(3)): "gradient",
-    DASHAPAGE(RandK(3), batch=None): "gradient",
-    DASHAMVR(RandK(3), batch=None, b=0.5): "gradient",
-    EF21SGDM(TopK(3)): "gradient",
-    EF21SGD2M(TopK(3)): "gradient",
-    EF21(TopK(3)): "compressed",
-    EF21Plus(TopK(3)): "compressed",
-}
+
+def compressed_alike(method: Method) -> Method:
+    """The method with ``COMPRESSORS`` in place of its own; a broadcast without loss stays one."""
+    own = {name for name, C in vars(method).items() if isinstance(C, Compressor) and C != Sparse()}
+    return replace(method, **{name: C for name, C in COMPRESSORS.items() if name in own})
+
+
+DEFAULTS = {compressed_alike(case.method): case.start for case in METHOD_CASES if case.method.starts}
 STARTED = [replace(method, start=begin) for method in DEFAULTS for begin in method.starts]
 every_start = pytest.mark.parametrize("method", STARTED, ids=lambda m: f"{type(m).__name__}-{m.start}")
 
@@ -227,10 +221,6 @@ def test_mcm_dore_and_ef21p(problem, n, Q, begin):
 # --- which there are ---
 
 
-def test_every_method_with_a_start_is_here():
-    assert {type(m) for m in DEFAULTS} == {m for m in METHODS.values() if m.starts}
-
-
 @pytest.mark.parametrize("method", DEFAULTS, ids=lambda m: type(m).__name__)
 def test_the_default(method):
     assert method.start == DEFAULTS[method]
@@ -337,12 +327,9 @@ def test_without_compression_every_start_is_gd(method):
     """Exact: float32 holds the first gradients.  DASHA from 0 sends all of it too, as a = 1."""
     ways = {"Q": WHOLE, "C": WHOLE, "down": WHOLE}
     given = {name: C for name, C in ways.items() if hasattr(method, name)}
-    if isinstance(given.get("down"), Identity) and not isinstance(method, Artemis | MCM | Dore):
-        given["down"] = Sparse()
-    if hasattr(method, "eta"):
-        given["eta"] = 1.0
-    if isinstance(method, Artemis | MCM | Dore | DIANA | VRDIANA):
-        given["alpha"] = 1.0
+    if vars(method).get("down") == Sparse():  # which is without loss, and stays
+        del given["down"]
+    given |= {rate: 1.0 for rate in ("eta", "alpha") if hasattr(method, rate)}
     if isinstance(method, EF21P):
         given["beta"] = 1.0
     problem = integers(4, 8)
