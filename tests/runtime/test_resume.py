@@ -6,7 +6,7 @@ import json
 import resource
 import shutil
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from mpicomp import GD
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.compressors import PermK
 from mpicomp.experiment.tables import phases_table, summary_table
+from mpicomp.problems import Objective, Problem
 from mpicomp.runtime.record import read_rows
 from mpicomp.transports.local import Local
 from tests.support.running import METHOD, PROBLEM, N, every_method, interrupted, outcome, run
@@ -46,6 +47,39 @@ def test_a_finished_run_resumed_is_as_it_was(tmp_path):
         assert read_rows(tmp_path / str(rounds) / "rows.csv") == whole.rows
         # Of where its time went and what it sent the run before knows, not this one.
         assert json.loads((tmp_path / str(rounds) / "summary.json").read_text()) == whole.summary()
+
+
+@dataclass(frozen=True)
+class Flat(Problem):
+    """f_i(x) = 1 - exp(-x²), begun at 1/2: where a step has thrown x far away, f is 1 and f' is 0."""
+
+    def dimension(self):
+        return 1
+
+    def objective(self, i, n):
+        return Pit()
+
+    def x0(self):
+        return np.array([0.5])
+
+
+class Pit(Objective):
+    def value(self, x):
+        return float(1 - np.exp(-x @ x))
+
+    def grad(self, x):
+        return 2 * x * np.exp(-x @ x)
+
+
+@pytest.mark.parametrize("rounds", [20, 25])
+def test_a_target_of_a_resumed_run_is_none_above_the_f_at_which_the_run_began(rounds, tmp_path):
+    """Whether the last row is looked at again, or was dropped and is recorded anew, or others follow."""
+    options = {"problem": Flat(), "out": tmp_path / "run"}
+    first = run(GD(gamma=100.0), rounds=rounds, **options)
+    assert first.rows[-1].grad_norm_sq == 0 and first.rows[-1].f == 1 > first.rows[0].f
+    for more in (0, 3, 20):
+        again = run(GD(gamma=100.0), rounds=rounds + more, resume=True, target_grad_norm_sq=1e-6, **options)
+        assert (again.status, again.rows[-1].round) == ("rounds", rounds + more)
 
 
 def test_a_finished_run_can_be_prolonged_and_says_since_when_it_has_counted(tmp_path):
