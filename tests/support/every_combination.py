@@ -62,6 +62,7 @@ from mpicomp import (
 )
 from mpicomp.config import parse_method
 from mpicomp.problems import Noisy, Quadratics
+from mpicomp.transports import Transport, connect
 from mpicomp.transports.launcher import launched_rank
 from mpicomp.transports.observers import prepare
 from tests.support.conformance import CASES
@@ -113,31 +114,34 @@ def methods() -> list[Method]:
     return [*dict.fromkeys(chosen)]
 
 
+def transport(how: str) -> Transport:
+    """One for all the runs: what one leaves behind in it, the next would receive."""
+    dedicated, observed = "dedicated" in how, "observed" in how
+    if "chunked" not in how:
+        return connect(WORKERS, dedicated, observed=observed)
+    from mpicomp.transports.mpi import Mpi
+
+    return Mpi(WORKERS, dedicated=dedicated, chunk=7, observed=observed)
+
+
 def main(how: str) -> None:
     if "observed" in how:
         prepare()
     if "crowded" in how:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    found = {}
+    found, ranks = {}, transport(how)
     for method in methods():
-        transport = None
-        if "chunked" in how:
-            from mpicomp.transports.mpi import Mpi
-
-            transport = Mpi(WORKERS, chunk=7, observed="observed" in how)
         run = mpicomp.run(
             method,
             PROBLEM,
             workers=WORKERS,
             rounds=ROUNDS,
             every=ROUNDS,
-            transport=transport,
-            dedicated="dedicated" in how,
+            transport=ranks,
             verify_bytes="observed" in how,
         )
         found[repr(method)] = [run.iterates_sha256, run.ledger.up_bytes, run.ledger.down_bytes]
-        if transport is not None:
-            transport.close()
+    ranks.close()
     if launched_rank() == 0:
         print(json.dumps(found))
 
