@@ -154,7 +154,10 @@ def test_the_draws_have_the_largest_variance(c, x):
 
 def attained(costs, h):
     """The largest cost of a block with |h| >= 2, by its vector: t = c h / (2 (c + m)) with |t| = 1."""
-    norm = lambda m: np.sum((costs * h / (2 * (costs + m))) ** 2) - 1  # noqa: E731
+
+    def norm(m):
+        return np.sum((costs * h / (2 * (costs + m))) ** 2) - 1
+
     m = brentq(norm, 0, np.linalg.norm(costs * h), xtol=1e-14) if norm(0) > 0 else 0.0
     t = costs * h / (2 * (costs + m))
     a = t / np.linalg.norm(t) / h

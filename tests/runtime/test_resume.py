@@ -1,12 +1,14 @@
-"""A run's record on disk: resuming from it, whole or damaged, and disks that refuse."""
+"""A run's record on disk: resuming from it, whole, damaged or of an older version, and disks that refuse."""
 
 from __future__ import annotations
 
+import csv
 import json
 import resource
 import shutil
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -393,3 +395,44 @@ def test_a_table_cut_off_anywhere_is_read_up_to_its_last_whole_line(tmp_path):
     for end in range(last, len(content)):
         path.write_bytes(content[:end])
         assert read_rows(path) == rows[:-1], content[last:end]
+
+
+# --- what older versions have written ---
+
+
+def _without(path, column):
+    """Take a column out of a table."""
+    with open(path, newline="") as file:
+        table = list(csv.DictReader(file))
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, [name for name in table[0] if name != column], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({k: v for k, v in row.items() if k != column} for row in table)
+
+
+def test_rows_without_the_column_are_refused_by_name(tmp_path):
+    """And not taken for a table without rows."""
+    run(out=tmp_path / "run", checkpoint_every=10)
+    rows = tmp_path / "run" / "rows.csv"
+    _without(rows, "paper_bits_down")
+    with pytest.raises(RecordError, match=r"rows.csv has no column paper_bits_down: another version"):
+        read_rows(rows)
+    kept = rows.read_bytes()
+    with pytest.raises(RecordError, match=r"no column paper_bits_down|checkpoint format"):
+        run(out=tmp_path / "run", resume=True, rounds=60)
+    assert rows.read_bytes() == kept
+
+
+def test_a_checkpoint_of_the_format_before_is_refused_by_name(tmp_path):
+    run(out=tmp_path / "run", checkpoint_every=10)
+    for path in (tmp_path / "run" / "checkpoint").glob("round-*/manifest.json"):
+        content = json.loads(path.read_bytes().splitlines()[0]) | {"format": 4}
+        text = json.dumps(content)
+        path.write_text(f"{text}\n{sha256(text.encode()).hexdigest()}\n")
+    with pytest.raises(RecordError, match="checkpoint format 4; this version reads"):
+        run(out=tmp_path / "run", resume=True, rounds=60)
+
+
+def test_an_empty_table_has_no_rows(tmp_path):
+    (tmp_path / "rows.csv").write_text("")
+    assert read_rows(tmp_path / "rows.csv") == []

@@ -68,6 +68,7 @@ class Case:
         return f"{self.c} d={self.d} n={self.n}".replace("'", "")
 
     def key(self, t: int = 0, worker: int = 0, seed: int = 20240229) -> Key:
+        """The key of a worker in round t."""
         return Key(seed, t, worker, self.n)
 
     def vectors(self) -> np.ndarray:

@@ -125,6 +125,7 @@ def transport(how: str) -> Transport:
 
 
 def main(how: str) -> None:
+    """Run all methods as HOW says, and print what they gave."""
     if "observed" in how:
         prepare()
     if "crowded" in how:

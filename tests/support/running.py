@@ -21,6 +21,7 @@ every_method = pytest.mark.parametrize(
 
 
 def run(method=METHOD, problem=PROBLEM, workers=N, transport=None, **options):
+    """A run of 40 rounds in one process with a row every 10, or with other options of ``mpicomp.run``."""
     options = {"rounds": 40, "every": 10, "seed": 3} | options
     return mpicomp.run(method, problem, workers=workers, transport=transport or Local(workers), **options)
 
