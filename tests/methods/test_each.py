@@ -90,7 +90,7 @@ def chained(iterates: list) -> bytes:
 
 
 def test_the_hash_of_long_iterates_is_the_same_chain():
-    """They are hashed beside the next round, which changes them in place."""
+    """A long iterate is hashed while the next round runs, which changes it in place."""
     loop = start(GD(), Quadratics(d=30_000), 2)
     assert loop.digest.value == chained([loop.replica.x])
     iterates = trajectory(loop, 5)

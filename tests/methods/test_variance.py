@@ -244,7 +244,7 @@ def path_lengths(points):
 
 @pytest.mark.parametrize("make", [Logistic, NonconvexLogistic, NonconvexGLM])
 def test_l_ij_bounds_every_sample(make):
-    """It is that of the longest row, and nearly attained along it, around the margin of greatest |phi''|."""
+    """L_ij is the longest row's constant, nearly attained along that row where |phi''| is greatest."""
     problem = make("breast_cancer", lam=0.02)
     found, data = problem.constants(3), problem.objective(0, 1)
     rows = data.X.toarray()

@@ -122,7 +122,7 @@ def test_no_rank_outlives_a_killed_command(running, tmp_path):
 
 
 def test_neither_rank_nor_file_outlives_a_killed_mpirun(running, tmp_path):
-    """A folder that it left would stop a later mpirun of the same process number."""
+    """A folder that mpirun left behind would stop a later mpirun with the same process number."""
     (mpirun_of_it,) = children(running.pid)
     shared = set().union(*map(segments, children(mpirun_of_it)))
     os.kill(mpirun_of_it, signal.SIGKILL)

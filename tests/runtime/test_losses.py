@@ -51,7 +51,7 @@ class Left(Problem):
 @pytest.mark.parametrize("heard", [0, 1, 8])
 @pytest.mark.parametrize("method", METHODS.values())
 def test_after_a_loss_the_method_begins_anew_for_those_that_are_left(method, heard):
-    """Whatever had arrived of the round in which the workers were lost, or been done with it."""
+    """However many messages of the round had arrived, or the server had made its step, when the loss came."""
     n, seed = OPTIONS["workers"], 3
     before = lose(method, {}, rounds=11, seed=seed)
     after = lose(method, {11: [2, 5]}, heard, seed=seed)
@@ -167,7 +167,7 @@ def test_the_record_says_when_and_who_and_a_resumed_run_has_everybody_back(tmp_p
 
 
 def test_a_loss_after_the_last_checkpoint_is_in_the_one_at_the_end(tmp_path):
-    """Which is of the same round."""
+    """The last checkpoint and the one at the end are of the same round."""
     transport, asked = Losing(8, {}), []
 
     def collect(value):

@@ -305,7 +305,7 @@ def test_a_resume_that_is_refused_leaves_no_trace(tmp_path):
 
 @contextmanager
 def largest_file(nbytes):
-    """No file may grow beyond ``nbytes``: to who writes, a disk that is full."""
+    """No file may grow beyond ``nbytes``: a process that writes more sees a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
     try:
@@ -350,7 +350,7 @@ def test_rows_written_before_the_disk_was_full_are_kept(tmp_path):
 
 
 def test_resuming_on_a_full_disk_loses_nothing(stopped):
-    """Neither the rows nor the checkpoints of before."""
+    """The rows and the checkpoints of the run before are still there."""
     rows = read_rows(stopped / "rows.csv")
     with largest_file(100), pytest.raises(RecordError, match="cannot write"):
         run(out=stopped, resume=True)
@@ -387,7 +387,7 @@ def test_a_checkpoint_folder_that_cannot_be_made_is_named(tmp_path):
 
 
 def test_a_table_cut_off_anywhere_is_read_up_to_its_last_whole_line(tmp_path):
-    """Cut inside the last number too, which then still looks like one."""
+    """Also where it is cut inside the last number, and what is left looks like a number."""
     run(out=tmp_path / "run")
     path = tmp_path / "run" / "rows.csv"
     content, rows = path.read_bytes(), read_rows(path)

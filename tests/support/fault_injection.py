@@ -97,7 +97,7 @@ def started(*arguments: str, **environment: str) -> subprocess.Popen[str]:
 
 
 def alive(word: str) -> list[int]:
-    """The processes with ``word`` in their command, which for a job is its folder.  This one aside."""
+    """The processes but this one that have ``word`` in their command; a job has its folder there."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -121,7 +121,7 @@ def expect_gone(word: str, seconds: float) -> None:
 
 
 def check(strike: Strike, outcome: Outcome) -> None:
-    """The job has failed, and said once why: the traceback, or which rank is gone."""
+    """Assert that the job has failed and said once why: by a traceback, or by the rank that is gone."""
     assert outcome.status != 0, outcome.said
     text = {"raise": "ZeroDivisionError: struck", "exit": "SystemExit: 0"}.get(strike.how)
     if text is not None:
@@ -133,7 +133,7 @@ def check(strike: Strike, outcome: Outcome) -> None:
 
 
 def check_resumed(strike: Strike, folder: Path) -> None:
-    """No finished checkpoint is lost, and the run resumed is the run that was never struck."""
+    """Assert that no finished checkpoint is lost, and that the resumed run is the one never struck."""
     saved = Path(f"{folder}.saved")
     rounds = [int(line) for line in saved.read_text().split()] if saved.exists() else []
     first: list[int] = []

@@ -363,7 +363,7 @@ every_pair = pytest.mark.parametrize(("Q", "C"), PAIRS, ids=repr)
 
 
 def everywhere(name: str, cases: list):
-    """Every compressor in the first place, those of full precision in all of them."""
+    """Every case on the first place's problem; on the other problems the cases whose values are all f8."""
     chosen = [(*PLACES[0], C) for C in cases]
     chosen += [(*place, C) for place in PLACES[1:] for C in cases if rounding(C) == 1e-12]
     return pytest.mark.parametrize(
