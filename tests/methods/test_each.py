@@ -71,6 +71,7 @@ def test_the_list_has_every_method_of_the_table_once():
     for case in METHOD_CASES:
         for method in (case.method, case.other, parse_method(case.text)):
             assert type(method) is METHODS[case.name]
+        assert bool(case.start) == bool(case.method.starts)
 
 
 @pytest.mark.parametrize("method", ONE_OF_EACH, ids=repr)

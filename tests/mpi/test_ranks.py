@@ -50,7 +50,7 @@ def everywhere(t, value):
     return MPI.COMM_WORLD.allgather(value)
 
 
-REPLICATED = [(case.method, case.replica) for case in METHOD_CASES]
+REPLICATED = [(m, case.replica) for case in METHOD_CASES for m in dict.fromkeys([case.method, case.other])]
 REPLICATED += [  # by other ways through a round
     (ADIANA(PermK(), p=0.5, parameters="refined"), "x y z w h"),
     (ADIANA(RandK(k=3), p=0.5, sends="gradient"), "x y z w h"),
