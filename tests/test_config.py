@@ -23,6 +23,8 @@ from mpicomp.config import (
 )
 from mpicomp.methods import AGD, EF14, EF21, GD, MARINA, METHODS
 from mpicomp.problems import Logistic, Quadratics
+from tests.support.conformance import CASES
+from tests.support.method_cases import METHOD_CASES
 
 COMPRESSOR_TEXTS = [
     "identity",
@@ -113,12 +115,14 @@ PROBLEM_TEXTS = [
     "noisy(problem=quadratics(d=20), sigma=2.0)",
     "noisy(problem=noisy(problem=logistic(data=digits, cond=10.0), sigma=1.0), sigma=0.5)",
 ]
+COMPRESSOR_TEXTS = [*dict.fromkeys([*COMPRESSOR_TEXTS, *(to_text(case.c) for case in CASES)])]
+METHOD_TEXTS = [*dict.fromkeys([*METHOD_TEXTS, *(case.text for case in METHOD_CASES)])]
 ALL = [("compressor", t) for t in COMPRESSOR_TEXTS]
 ALL += [("method", t) for t in METHOD_TEXTS] + [("problem", t) for t in PROBLEM_TEXTS]
 PARSE = {"compressor": parse_compressor, "method": parse_method, "problem": parse_problem}
 
 
-def test_the_texts_below_cover_every_class():
+def test_the_texts_above_cover_every_class():
     for kind, table in TABLES.items():
         tried = {type(PARSE[kind](text)) for k, text in ALL if k == kind}
         assert tried == set(table.values())

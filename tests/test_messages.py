@@ -155,7 +155,7 @@ def test_a_record_of_something_else_is_refused():
     "method", [GD(0.1), DCGD(RandK(5), 0.1), EF21(TopK(3), 0.1)], ids=lambda m: type(m).__name__
 )
 def test_a_message_damaged_on_its_way_is_refused(method, damage):
-    """The last payload's length is checked by who decodes it."""
+    """The compressor that decodes the last payload checks its length."""
 
     class Noisy(Local):
         def gather(self, messages, senders):

@@ -65,7 +65,7 @@ def test_limits_of_the_rate():
 
 
 def test_messages_above_the_eager_limit_are_asked_for():
-    """64 at a time of 64 KiB and a byte, which make up 4 MiB; of more than 4 MiB one."""
+    """Messages of 64 KiB and a byte are asked for 64 at a time, 4 MiB in all; longer ones one by one."""
     link = Link(inf, 1.0)
     below, above, long = (replace(SMALL, up=size, down=0) for size in (EAGER, EAGER + 1, 1e8))
     for workers, trips in [(5, 1), (65, 1), (66, 2), (1000, 16)]:

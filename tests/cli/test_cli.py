@@ -144,7 +144,7 @@ def test_a_submitted_run_gets_its_gpus_and_resumes_once():
 
 
 def test_a_status_that_the_launcher_cannot_be_told_is_left_with(tmp_path):
-    """As on a host where the launcher's folder is not: then mpirun has to hear of it."""
+    """On a host without the launcher's folder the command ends with its status, for mpirun to hear of it."""
     wrong = ("run", "--problem", "nosuch", "--method", "gd")
     told = tmp_path / "status"
     assert mpicomp(*wrong, MPICOMP_STATUS=str(told)).returncode == 0 and told.read_text() == "1"

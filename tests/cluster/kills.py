@@ -46,7 +46,7 @@ def draws(count: int, seed: int) -> list[Strike]:
         rank = draw.randrange(RANKS)
         strikes.append(
             Strike(
-                method=draw.choice(METHODS),
+                method=draw.choice([*METHODS.values()]),
                 phase=phase,
                 how=draw.choice(HOWS),
                 rank=0 if phase in SERVER else rank,

@@ -65,7 +65,7 @@ def crossing(hosts: Hosts, rounds: int) -> np.ndarray:
 
 @with_hosts
 def test_the_wire_carries_the_payload_and_its_headers():
-    """A long run less a short one is so many rounds: their beginnings and ends cost the same."""
+    """A long run less a short one has the bytes of 200 rounds: both begin and end alike."""
     with Hosts(2) as hosts:
         (down, up), frames, interfaces = (crossing(hosts, 210) - crossing(hosts, 10)).tolist()
     assert min(down, up) > 10**6

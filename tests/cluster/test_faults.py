@@ -33,7 +33,7 @@ from tests.support.launching import LIMIT
     ],
 )
 def test_silence_is_noticed_wherever_ranks_wait(phase, how, rank, said, tmp_path):
-    strike = Strike(METHODS[6], phase, how, rank, round=13)
+    strike = Strike(METHODS["ef21"], phase, how, rank, round=13)
     outcome = struck(strike, tmp_path / "run", stall_timeout=2.0)
     assert outcome.status != 0
     assert len(re.findall(f"mpicomp: {said}", outcome.said)) == 1, outcome.said
@@ -47,7 +47,7 @@ PROBLEM = "quadratics(d=20000, lam=0.1)"
 
 def start_across(hosts: Hosts, folder: Path, launched: bool) -> subprocess.Popen:
     """A long run, a rank a host, with rows and checkpoints in ``folder``; by mpirun or `mpicomp run`."""
-    arguments = ["-m", "mpicomp", "run", "--problem", PROBLEM, "--method", METHODS[6]]
+    arguments = ["-m", "mpicomp", "run", "--problem", PROBLEM, "--method", METHODS["ef21"]]
     arguments += ["--workers", "8", "--rounds", "1000000", "--every", "5", "--checkpoint-every", "5"]
     arguments += ["--out", str(folder), "--stall-timeout", "2"]
     environment = hosts.environment()
@@ -104,7 +104,7 @@ def test_a_cut_link_ends_the_job_and_names_who_is_behind_it(launched, links, ran
     assert job.returncode != 0
     assert re.search(rf"mpicomp: .*round \d+: {named} been silent for", said), said
     expect_gone(str(folder), LIMIT)
-    method, problem = parse_method(METHODS[6]), parse_problem(PROBLEM)
+    method, problem = parse_method(METHODS["ef21"]), parse_problem(PROBLEM)
     rounds = read_rows(folder / "rows.csv")[-1].round + 10
     begun = []
     options = {"workers": 8, "rounds": rounds, "every": 5}

@@ -64,7 +64,7 @@ def kills(count: int, seed: int) -> list[Kill]:
     draw = random.Random(seed)
     drawn = []
     for number in range(count):
-        ranks, method, when = draw.choice((3, 4)), draw.choice(METHODS), WINDOW * draw.random()
+        ranks, method, when = draw.choice((3, 4)), draw.choice([*METHODS.values()]), WINDOW * draw.random()
         method = method.replace("r=3", "r=0.5")  # clients of a round: 3 may be more than are left
         d = 24 if "importance" in method else draw.choice(DIMENSIONS)
         first, second = draw.sample(range(1, ranks), 2)

@@ -201,7 +201,7 @@ NOT_FINITE = pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 @NOT_FINITE
 @each
 def test_a_vector_of_what_is_not_finite_is_refused(case, value):
-    """By whoever sends something of it; an empty message says nothing of any vector."""
+    """Every message that has something of the vector is refused; an empty message has nothing of it."""
     for dtype in (np.float64, np.float32):
         for t in range(5):
             if len(case.c.compress(case.vectors()[0], case.key(t))) or isinstance(case.c, HardThreshold):

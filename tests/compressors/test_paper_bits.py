@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from hashlib import sha256
 from math import sqrt
 
 import numpy as np
@@ -26,7 +24,6 @@ from mpicomp import (
     PerturbedSGD,
     PowerSGD,
 )
-from mpicomp.base.errors import RecordError
 from mpicomp.base.units import human_bytes
 from mpicomp.compressors import (
     Bernoulli,
@@ -131,6 +128,15 @@ def test_the_sparse_code_of_levels_is_charged_without_its_positions():
 # --- broadcasts ---
 
 
+def charged_down(method, rounds: int) -> list[int]:
+    """The papers' count of bits in each round's broadcasts, for d = 12 and n = 4."""
+    loop, charged = start(method, *PLACES[0]), [0]
+    for k in range(rounds):
+        loop.step(k)
+        charged.append(loop.ledger.paper_bits_down)
+    return np.diff(charged).tolist()
+
+
 @pytest.mark.parametrize(
     ("method", "bits"),
     [
@@ -155,23 +161,12 @@ def test_the_sparse_code_of_levels_is_charged_without_its_positions():
 )
 def test_what_the_paper_charges_for_a_broadcast(method, bits):
     """From the second round on, and once for each worker; d = 12, and nothing is 0 but by compression."""
-    problem, n = PLACES[0]
-    loop = start(method, problem, n)
-    loop.step(0)
-    for k in range(1, 16):
-        before = loop.ledger.paper_bits_down
-        loop.step(k)
-        assert loop.ledger.paper_bits_down - before == n * bits
+    assert charged_down(method, 16)[1:] == [4 * bits] * 15
 
 
 def test_what_the_paper_charges_for_powersgd_s_broadcasts():
     """Of a matrix of 3 by 4 and r = 2, mean P of 3 by 2 and mean Q of 4 by 2 in turn."""
-    problem, n = PLACES[0]
-    loop, before = start(PowerSGD(2, rows=3, gamma=0.01), problem, n), 0
-    for k in range(12):
-        loop.step(k)
-        assert loop.ledger.paper_bits_down - before == n * 32 * 2 * (4 if k % 2 else 3)
-        before = loop.ledger.paper_bits_down
+    assert charged_down(PowerSGD(2, rows=3, gamma=0.01), 12) == [4 * 32 * 2 * 3, 4 * 32 * 2 * 4] * 6
 
 
 def test_the_x_from_which_a_run_begins_anew_is_charged():
@@ -198,43 +193,3 @@ def test_the_report_of_a_run_has_both_counts(capsys):
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "paper's count" in line)
     up, down = (human_bytes(10 * N * 4 * floats) for floats in (5, 3))
     assert line.split(maxsplit=2)[2].strip() == f"{up} up, by all, {down} down, to all"
-
-
-# --- what older versions have written ---
-
-
-def _without(path, column):
-    with open(path, newline="") as file:
-        table = list(csv.DictReader(file))
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, [name for name in table[0] if name != column], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: v for k, v in row.items() if k != column} for row in table)
-
-
-def test_rows_without_the_column_are_refused_by_name(tmp_path):
-    """And not taken for a table without rows."""
-    run(out=tmp_path / "run", checkpoint_every=10)
-    rows = tmp_path / "run" / "rows.csv"
-    _without(rows, "paper_bits_down")
-    with pytest.raises(RecordError, match=r"rows.csv has no column paper_bits_down: another version"):
-        read_rows(rows)
-    kept = rows.read_bytes()
-    with pytest.raises(RecordError, match=r"no column paper_bits_down|checkpoint format"):
-        run(out=tmp_path / "run", resume=True, rounds=60)
-    assert rows.read_bytes() == kept
-
-
-def test_a_checkpoint_of_the_format_before_is_refused_by_name(tmp_path):
-    run(out=tmp_path / "run", checkpoint_every=10)
-    for path in (tmp_path / "run" / "checkpoint").glob("round-*/manifest.json"):
-        content = json.loads(path.read_bytes().splitlines()[0]) | {"format": 4}
-        text = json.dumps(content)
-        path.write_text(f"{text}\n{sha256(text.encode()).hexdigest()}\n")
-    with pytest.raises(RecordError, match="checkpoint format 4; this version reads"):
-        run(out=tmp_path / "run", resume=True, rounds=60)
-
-
-def test_an_empty_table_has_no_rows(tmp_path):
-    (tmp_path / "rows.csv").write_text("")
-    assert read_rows(tmp_path / "rows.csv") == []

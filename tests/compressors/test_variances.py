@@ -46,7 +46,7 @@ def triangular_numbers(T):
 
 
 def adversaries(c, d):
-    """Vectors at which ``c`` errs much: where its constant is said to be attained, and near."""
+    """Vectors with large errors of ``c``: said to attain its constant, or near such vectors."""
     yield np.ones(d)
     s, t = getattr(c, "s", 1), np.ones(d)
     if isinstance(c, NaturalDithering):
@@ -145,7 +145,7 @@ def test_ternary_is_dithering_of_one_level(d):
     ids=repr,
 )
 def test_the_draws_have_the_largest_variance(c, x):
-    """The closed form is that of what is sent: six standard deviations of 4000 rounds."""
+    """The messages have the variance of the closed form: six standard deviations of 4000 rounds."""
     assert_mean(mean_error(c, x), c.omega(x.size, 1), equality=True)
 
 
@@ -154,7 +154,10 @@ def test_the_draws_have_the_largest_variance(c, x):
 
 def attained(costs, h):
     """The largest cost of a block with |h| >= 2, by its vector: t = c h / (2 (c + m)) with |t| = 1."""
-    norm = lambda m: np.sum((costs * h / (2 * (costs + m))) ** 2) - 1  # noqa: E731
+
+    def norm(m):
+        return np.sum((costs * h / (2 * (costs + m))) ** 2) - 1
+
     m = brentq(norm, 0, np.linalg.norm(costs * h), xtol=1e-14) if norm(0) > 0 else 0.0
     t = costs * h / (2 * (costs + m))
     a = t / np.linalg.norm(t) / h
@@ -176,7 +179,7 @@ def test_the_cost_of_coarse_steps_is_attained(seed):
 
 @pytest.mark.parametrize("size", [0.1, 1.0, 2.0])
 def test_the_cost_of_fine_steps(size):
-    """Up to |h| = 2 it is sum c h^2 / 4, which |x_j| = h_j/2 attains at 2 exactly."""
+    """For |h| <= 2 the cost is sum c h^2 / 4; at |h| = 2 the vector |x_j| = h_j/2 attains it exactly."""
     costs, h = rng(1).uniform(1, 2, 9), rng(2).uniform(1, 2, 9)
     h *= size / np.linalg.norm(h)
     assert of_blocks(costs, h, [0])[0] == pytest.approx(np.sum(costs * h**2) / 4, rel=1e-12)

@@ -76,7 +76,7 @@ def test_block_steps_have_the_closed_form_and_spend_the_budget(d, blocks):
 
 
 def test_no_other_steps_of_the_budget_have_a_smaller_bound():
-    """|Diag(L) h| is least, over |1/h| = beta, at the closed form; the blocks' bound likewise."""
+    """At |1/h| = beta the closed form has the least |Diag(L) h|; that of the blocks has their least bound."""
     L = matrix(12, seed=3)
     w, beta = np.diagonal(L), 5.0
     best = np.trace(L) / beta
@@ -228,7 +228,7 @@ def test_a_block_that_weighs_nothing_is_never_sent():
 
 @pytest.mark.parametrize("code", CODES)
 def test_what_weighs_next_to_nothing_is_not_sent_and_adds_nothing(code):
-    """1/h is 1e-310 of that of the others, and N h not a number any more."""
+    """Two coordinates have a 1/h that is 1e-310 of the other two's, so that N h is not a number there."""
     c = BlockSteps(2.0, 2, (1.0, 1.0, 1e-310, 1e-310), code=code)
     out = np.full(4, 0.5, dtype=np.float32)
     c.decompress_add(c.compress(np.array([1.0, 1.0, 7.0, 7.0]), KEY), out, KEY, -2.0)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from math import comb
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from scipy.stats import PermutationMethod, mannwhitneyu
 import mpicomp
 from mpicomp import DIANA, EF21, GD, RandK, TopK, TwoDirection
 from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.units import human_bytes
 from mpicomp.compressors import Sparse
 from mpicomp.experiment.compare import compare
 from mpicomp.experiment.fairness import _p_value, caveats, unresolved
@@ -20,8 +23,9 @@ from mpicomp.experiment.lines import End, Line, table
 from mpicomp.experiment.suite import Suite
 from mpicomp.experiment.suite_file import parse_suite
 from mpicomp.experiment.tables import cells, header, markdown
-from mpicomp.experiment.tuning import Tuning, tail, tune
+from mpicomp.experiment.tuning import Tuning, rose, tail, tune
 from mpicomp.problems import NonconvexGLM, Quadratics
+from mpicomp.runtime.record import Row
 from mpicomp.runtime.schedule import gap, is_observed
 from mpicomp.runtime.session import Limits
 
@@ -277,6 +281,82 @@ def test_every_step_is_tried_with_the_same_seeds_until_one_refuses_it():
     assert tried[0].f == pytest.approx(np.mean(means), rel=1e-12)
 
 
+def ended(status: str, *f: float, sent: int = 100) -> SimpleNamespace:
+    """A run of which ``tune`` sees f in the rounds 0, 1, .., and ``sent`` bytes in each direction."""
+    rows = [Row(k, value, 1.0, sent, sent, 0, 0, 0.0, 0.0, 0.0) for k, value in enumerate(f)]
+    return SimpleNamespace(status=status, rows=rows)
+
+
+def test_once_a_step_has_reached_the_target_no_other_is_given_more_bytes_than_it_took():
+    """Over all its seeds; and a step that has spent them, or missed with one seed, is tried no further."""
+    sent = {4: 150, 2: 50, 1: 40, 0.5: 45}  # by step size, in each direction, where the target is reached
+    asked: list[tuple[float, int, int | None]] = []
+
+    def attempt(method, seed, max_bytes):
+        asked.append((method.gamma, seed, max_bytes))
+        if method.gamma == 8:
+            return ended("rounds", 9.0, 2.0, sent=200)
+        if max_bytes is not None and 2 * sent[method.gamma] >= max_bytes:
+            return ended("max_bytes", 9.0, 2.0, sent=max_bytes // 2)
+        return ended("target", 9.0, 1.0, sent=sent[method.gamma])
+
+    tuning = tune(GD(gamma=1.0), (0, 3), (5, 6), 1000, attempt)
+    assert asked == [
+        (8, 5, 1000),  # no limit but the suite's while no step has reached the target with all seeds
+        (8, 6, 1000),
+        (4, 5, 1000),
+        (4, 6, 1000),
+        (2, 5, 600),  # two runs of 300 bytes were enough
+        (2, 6, 500),
+        (1, 5, 200),
+        (1, 6, 120),
+        (0.5, 5, 160),  # beyond the best, which was the smallest
+        (0.5, 6, 70),
+    ]
+    found = [(t.gamma, t.status, t.seeds, t.reached, t.total_bytes) for t in tuning.trials]
+    assert found == [
+        (8, "rounds", 2, 0, 400),
+        (4, "target", 2, 2, 300),
+        (2, "target", 2, 2, 100),
+        (1, "target", 2, 2, 80),
+        (0.5, "max_bytes", 2, 1, 80),
+    ]
+    assert tuning.best.gamma == 1
+
+    asked.clear()
+    sent[2] = 400  # which the first seed may not spend
+    tune(GD(gamma=1.0), (1, 2), (5, 6), None, attempt)
+    assert [(gamma, seed) for gamma, seed, _ in asked if gamma == 2] == [(2, 5)]
+
+
+@pytest.mark.parametrize(
+    ("f", "above"),
+    [
+        ([1.0, *[0.5] * 17, 2, 2, 2], True),  # whatever f was before the last tenth
+        ([1.0, *[5.0] * 17, 2, 2, 0.5], False),
+        ([1.0, *[5.0] * 17, 0.5, 2, 2], False),  # once below is enough: stochastic methods move about
+        ([1.0, *[5.0] * 17, 1, 2, 2], False),
+    ],
+)
+def test_f_rose_if_it_is_above_its_start_throughout_the_last_tenth_of_the_rounds(f, above):
+    run = ended("rounds", *f)
+    assert [row.round for row in tail(run.rows)] == [18, 19, 20]
+    assert rose(run.rows) == above
+    tuning = tune(GD(gamma=1.0), (0, 0), (0,), None, lambda *_: run)
+    assert (tuning.best.status == "rose") == above
+
+
+def test_in_brackets_the_first_quartile_comes_before_the_third():
+    """Of 1, .., 9 MB these are 3 and 7 MB; of a target all seeds reach it."""
+    suite = parse_suite(FAIR)
+    sizes = [1e6 * i for i in (4, 1, 9, 2, 8, 3, 7, 5, 6)]
+    nine = line("nine", sizes)
+    nine = replace(nine, gamma=0.2, grad_norm_sq=0.0, rounds=1.0, up_bytes_per_worker=1.0, total_bytes=5e6)
+    nine = replace(nine, seconds=0.0, epochs=0.0, error=0.0, f=0.0, paper_bytes_up_per_worker=1.0)
+    shown = dict(zip(header(suite), cells(nine, suite), strict=True))
+    assert shown["up + down"] == f"{human_bytes(5e6)} [{human_bytes(3e6)} .. {human_bytes(7e6)}]"
+
+
 def test_a_range_grows_until_the_best_lies_inside(tmp_path):
     text = FAIR.replace('gamma=0.2)"', 'gamma=0.8)"\ntune = [-3, -3]')
     comparison = compare(parse_suite(text), tmp_path)
@@ -304,23 +384,38 @@ def test_a_run_observed_finely_resumes_as_if_it_had_not_stopped(tmp_path):
         mpicomp.run(GD(), Quadratics(d=5), workers=2, every="2%")
 
 
+def write_data(path, modulus: int) -> None:
+    """40 samples of 8 features, which differ with ``modulus``."""
+    rows = [" ".join(f"{j}:{(i * j) % modulus}" for j in range(1, 9)) for i in range(40)]
+    path.write_text("".join(f"{i % 2} {row}\n" for i, row in enumerate(rows)))
+
+
 def test_a_comparison_is_not_continued_on_other_data(tmp_path):
     """Neither where a run is missing, nor where nothing but a tuning is there."""
-    data = tmp_path / "data.svm"
-    data.write_text(
-        "".join(f"{i % 2} " + " ".join(f"{j}:{(i * j) % 7}" for j in range(1, 9)) + "\n" for i in range(40))
-    )
+    data, out = tmp_path / "data.svm", tmp_path / "out"
+    write_data(data, modulus=7)
     text = FAIR.replace("quadratics(d=20, noise=0.5, lam=0.05)", f"logistic(data='{data}', lam=0.1)")
-    suite, out = parse_suite(text), tmp_path / "out"
-    compare(suite, out)
+    text = text.replace('gamma=0.2)"', 'gamma=0.2)"\ntune = [0, 1]')
+    compare(parse_suite(text), out)
     (out / "runs" / "gd" / "seed-3" / "summary.json").unlink()
     before = json.loads((out / "tuning.json").read_text())
-    data.write_text(
-        "".join(f"{i % 2} " + " ".join(f"{j}:{(i * j) % 5}" for j in range(1, 9)) + "\n" for i in range(40))
-    )
-    with pytest.raises(RecordError, match=r"is of other data: their fingerprint is .*Put the data back"):
-        compare(parse_suite(text), out, resume=True)
-    assert json.loads((out / "tuning.json").read_text()) == before
+    write_data(data, modulus=5)
+
+    def refused(by: str) -> None:
+        said = rf"{by} is of other data: their fingerprint is .*Put the data back"
+        with pytest.raises(RecordError, match=said):
+            compare(parse_suite(text), out, resume=True)
+        assert json.loads((out / "tuning.json").read_text()) == before
+
+    refused(by=r"tuning\.json")
+    tuning = out / "runs" / "gd" / "tuning.json"
+    kept = tuning.read_text()
+    tuning.unlink()
+    refused(by="seed-0")
+    for run in (out / "runs").glob("*/seed-*"):
+        shutil.rmtree(run)
+    tuning.write_text(kept)
+    refused(by=r"tuning\.json")
 
 
 def test_a_run_whose_rows_are_gone_is_missing(tmp_path):

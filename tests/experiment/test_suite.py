@@ -417,7 +417,7 @@ def test_the_figure_has_four_panels(done):
 
 
 def test_the_figure_says_what_diverged(done, tmp_path):
-    """Of all seeds, and of some, whose curve is that of the others; in a study, of a whole case too."""
+    """Some seeds, and the curve is that of the other seeds; all seeds; and in a study a whole case."""
     _, comparison = done
     *others, one = [o for o in comparison.outcomes if o.label == "DIANA RandK"]
     lost = replace(one, summary=one.summary | {"status": "diverged"})

@@ -125,7 +125,7 @@ def test_the_defaults_stand_for_none():
 
 
 def test_artemis_keeps_h_the_mean_of_h_i_whoever_takes_part():
-    """Exact: those who are absent keep theirs."""
+    """Exact: absent workers keep their h_i."""
     problem = integers(4, 8)
     loop = start(Artemis(RandK(4, values="f8"), Sparse(), EIGHTH, alpha=0.5, p=0.5), problem, 4, seed=1)
     for k in range(7):

@@ -14,51 +14,28 @@ from mpicomp import compressors
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import (
     Bernoulli,
-    BlockSteps,
     HardThreshold,
-    Importance,
     Natural,
     PermK,
-    QuantizedTopK,
     RandK,
     Shrunk,
     Sign,
     TopK,
-    VaryingSteps,
 )
+from mpicomp.config import parse_method
 from mpicomp.methods import (
-    ADIANA,
     AGD,
-    DASHA,
-    DASHAMVR,
-    DASHAPAGE,
     DCGD,
     DIANA,
     EF14,
     EF21,
-    EF21P,
-    EF21SGD2M,
-    EF21SGDM,
-    EFSGD,
     GD,
     MARINA,
-    MCM,
     METHODS,
-    PPMARINA,
-    VRDIANA,
-    VRMARINA,
-    ADIANAPlus,
-    Artemis,
-    DCGDPlus,
-    DIANAPlus,
-    Dore,
-    DoubleSqueeze,
-    EF21Plus,
-    PerturbedSGD,
-    PowerSGD,
-    TwoDirection,
 )
+from mpicomp.methods.parameters import checks_of
 from mpicomp.problems import Quadratics
+from tests.support.method_cases import METHOD_CASES
 from tests.support.trajectories import Entropy, start, trajectory
 
 REFERENCES = Path(__file__).parents[1] / "reference"
@@ -85,42 +62,17 @@ def test_every_method_has_a_transcription():
 
 # --- the hash over the iterates ---
 
-ONE_OF_EACH = [
-    GD(),
-    AGD(),
-    DCGD(RandK(3)),
-    DIANA(Natural()),
-    MARINA(PermK()),
-    EF14(QuantizedTopK(3, Natural())),
-    EF21(Shrunk(RandK(3))),
-    DASHA(RandK(3)),
-    ADIANA(Natural()),
-    EF21P(TopK(3), RandK(3)),
-    TwoDirection(TopK(3), RandK(3)),
-    Artemis(RandK(3), Natural(), p=0.6),
-    MCM(RandK(3), Natural()),
-    Dore(RandK(3), Natural()),
-    DoubleSqueeze(QuantizedTopK(3, Natural()), TopK(3)),
-    EF21Plus(Shrunk(RandK(3))),
-    EF21SGDM(QuantizedTopK(3, Natural())),
-    EF21SGD2M(Shrunk(RandK(3)), eta=0.3),
-    EFSGD(Shrunk(Natural())),
-    PerturbedSGD(TopK(3), eta=0.1, r=0.2, I_reset=4),
-    PowerSGD(2, rows=3, gamma=0.1),
-    VRMARINA(RandK(3), batch=None),
-    PPMARINA(RandK(3), r=2),
-    VRDIANA(RandK(3), batch=None),
-    DASHAPAGE(RandK(3), batch=None),
-    DASHAMVR(RandK(3), batch=None, b=0.5),
-    DCGDPlus(Importance(0.3)),
-    DIANAPlus(VaryingSteps(6.0)),
-    ADIANAPlus(BlockSteps(6.0, 3)),
-]
-SEEDED = ONE_OF_EACH[2:]
+ONE_OF_EACH = [case.other for case in METHOD_CASES]
+DRAWING = [case.other for case in METHOD_CASES if case.draws]
 
 
-def test_one_of_each_is_complete():
-    assert {type(m) for m in ONE_OF_EACH} == set(METHODS.values())
+def test_the_list_has_every_method_of_the_table_once():
+    """And what is given of a method, as an object or as text, is that method."""
+    assert sorted(case.name for case in METHOD_CASES) == sorted(METHODS)
+    for case in METHOD_CASES:
+        for method in (case.method, case.other, parse_method(case.text)):
+            assert type(method) is METHODS[case.name]
+        assert bool(case.start) == ("start" in checks_of(type(case.method)))
 
 
 @pytest.mark.parametrize("method", ONE_OF_EACH, ids=repr)
@@ -140,7 +92,7 @@ def chained(iterates: list) -> bytes:
 
 
 def test_the_hash_of_long_iterates_is_the_same_chain():
-    """They are hashed beside the next round, which changes them in place."""
+    """A long iterate is hashed while the next round runs, which changes it in place."""
     loop = start(GD(), Quadratics(d=30_000), 2)
     assert loop.digest.value == chained([loop.replica.x])
     iterates = trajectory(loop, 5)
@@ -152,7 +104,7 @@ def test_the_hash_changes_with_the_seed_where_there_are_draws(method):
     loops = [start(method, Entropy(), 4, seed=seed) for seed in (1, 2)]
     for loop in loops:
         trajectory(loop, 5)
-    assert (loops[0].digest.value != loops[1].digest.value) == (method in SEEDED)
+    assert (loops[0].digest.value != loops[1].digest.value) == (method in DRAWING)
 
 
 def test_a_deterministic_compressor_needs_no_seed():

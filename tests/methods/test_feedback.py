@@ -50,7 +50,7 @@ STOCHASTIC = [
 
 @pytest.mark.parametrize("method", STOCHASTIC, ids=repr)
 def test_batches_are_drawn_again_when_a_run_is_resumed(method, tmp_path):
-    """Bit for bit, and with the same totals, the error's among them."""
+    """The resumed run has the same bits and the same totals, of the error too."""
 
     def run(rounds, **options):
         return mpicomp.run(method, NOISY, workers=5, rounds=rounds, every=5, seed=4, **options)

@@ -34,7 +34,7 @@ class Samples:
         return self.A @ x - (self.s * np.sin(self.a @ x))[..., None] * self.a
 
     def constants(self):
-        """Those of the quadratics, exact, and those of the waves, |s| |a|² bounding a Hessian, added."""
+        """The exact constants of the quadratics, plus those of the waves, whose Hessians |s| |a|² bounds."""
         waves = np.abs(self.s) * np.sum(self.a**2, axis=-1)
         mean, f_i = self.A.mean(axis=(0, 1)), self.A.mean(axis=1)
         spread = (self.A @ self.A).mean(axis=(0, 1)) - (f_i @ f_i).mean(axis=0)

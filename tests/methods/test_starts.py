@@ -9,7 +9,7 @@ import pytest
 
 import mpicomp
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Identity, Natural, RandK, Shrunk, Sparse, TopK
+from mpicomp.compressors import Compressor, Identity, Natural, RandK, Shrunk, Sparse, TopK
 from mpicomp.methods import (
     DASHA,
     DASHAMVR,
@@ -21,11 +21,11 @@ from mpicomp.methods import (
     EF21SGDM,
     GD,
     MCM,
-    METHODS,
     VRDIANA,
     Artemis,
     Dore,
     EF21Plus,
+    Method,
 )
 from mpicomp.methods.parameters import checks_of
 from tests.reference.artemis import artemis
@@ -45,6 +45,7 @@ from tests.support.bidirectional import devices, in_rounds
 from tests.support.error_feedback import NOISY, sampler
 from tests.support.finite_sums import PLACES as SUMS
 from tests.support.finite_sums import batches, coins, workers
+from tests.support.method_cases import METHOD_CASES
 from tests.support.trajectories import (
     EIGHTH,
     EXACT,
@@ -74,31 +75,23 @@ unbiased = pytest.mark.parametrize("Q", [RandK(3, values="f8"), Natural()], ids=
 shrinking = pytest.mark.parametrize("C", [TopK(2, values="f8"), Shrunk(RandK(3))], ids=repr)
 in_places = pytest.mark.parametrize(("problem", "n"), PLACES[:2], ids=["d12-n4", "d13-n5"])
 DOWN = RandK(6, values="f8")
-
-# The default that the paper has, or that its authors' code has; 0 where the paper leaves it open.
-DEFAULTS = {
-    DIANA(RandK(3)): "zero",
-    VRDIANA(RandK(3), batch=None): "zero",
-    Dore(RandK(3), DOWN): "zero",
-    EF21P(TopK(3), RandK(3)): "zero",
-    Artemis(RandK(3), DOWN): "gradient",
-    MCM(RandK(3), DOWN): "gradient",
-    DASHA(RandK(3)): "gradient",
-    DASHAPAGE(RandK(3), batch=None): "gradient",
-    DASHAMVR(RandK(3), batch=None, b=0.5): "gradient",
-    EF21SGDM(TopK(3)): "gradient",
-    EF21SGD2M(TopK(3)): "gradient",
-    EF21(TopK(3)): "compressed",
-    EF21Plus(TopK(3)): "compressed",
-}
+COMPRESSORS = {"Q": RandK(3), "C": TopK(3), "down": DOWN}
 
 
-def starts(method):
+def compressed_alike(method: Method) -> Method:
+    """The method with ``COMPRESSORS`` in place of its own; a broadcast without loss stays one."""
+    own = {name for name, C in vars(method).items() if isinstance(C, Compressor) and C != Sparse()}
+    return replace(method, **{name: C for name, C in COMPRESSORS.items() if name in own})
+
+
+def starts(method: Method) -> tuple[str, ...]:
     """The starts that a method's class offers."""
-    return checks_of(method)["start"].allowed if "start" in checks_of(method) else ()
+    checks = checks_of(type(method))
+    return checks["start"].allowed if "start" in checks else ()
 
 
-STARTED = [replace(method, start=begin) for method in DEFAULTS for begin in starts(type(method))]
+DEFAULTS = {compressed_alike(case.method): case.start for case in METHOD_CASES if starts(case.method)}
+STARTED = [replace(method, start=begin) for method in DEFAULTS for begin in starts(method)]
 every_start = pytest.mark.parametrize("method", STARTED, ids=lambda m: f"{type(m).__name__}-{m.start}")
 
 
@@ -108,17 +101,27 @@ every_start = pytest.mark.parametrize("method", STARTED, ids=lambda m: f"{type(m
 # its kin leave out the paper's first step, which goes nowhere.
 
 
+def iterates_of(method, problem, n):
+    """The iterates of a method, and the method with the numbers that theory gives it."""
+    loop = start(method, problem, n, SEED)
+    return trajectory(loop, ROUNDS), loop.method
+
+
+def uplink(C, n, begin):
+    """What the server makes of round k's messages, and of the start's (see ``trajectories.beginning``)."""
+    return codec(C, SEED, n), beginning(begin, C, SEED, n)
+
+
 @in_places
 @unbiased
 @all_starts
 def test_dasha(problem, n, Q, begin):
-    loop = start(DASHA(Q, gamma="theory*4", a=0.3, start=begin), problem, n, SEED)
+    got, m = iterates_of(DASHA(Q, gamma="theory*4", a=0.3, start=begin), problem, n)
     skipped = begin == "zero"
-    first, compress = beginning(begin, Q, SEED, n), codec(Q, SEED, n)
-    grads, gamma = gradients(problem, n), loop.method.gamma
-    wanted = dasha(grads, problem.x0(), gamma, 0.3, compress, ROUNDS + skipped, first)
+    compress, first = uplink(Q, n, begin)
+    wanted = dasha(gradients(problem, n), problem.x0(), m.gamma, 0.3, compress, ROUNDS + skipped, first)
     assert np.array_equal(wanted[0], wanted[1]) == skipped
-    assert_close(trajectory(loop, ROUNDS), wanted[skipped:], rounding(loop.method))
+    assert_close(got, wanted[skipped:], rounding(m))
 
 
 @pytest.mark.parametrize(("problem", "batch"), [(SUMS[0], 2), (SUMS[1], 1)], ids=["d12-n4", "d13-n5"])
@@ -127,17 +130,16 @@ def test_dasha(problem, n, Q, begin):
 def test_dasha_on_batches(problem, batch, Q, begin):
     n, x0, s = workers(problem), problem.x0(), batches(problem, SEED, batch)
     skipped = begin == "zero"
-    first, compress, rounds = beginning(begin, Q, SEED, n), codec(Q, SEED, n), ROUNDS + skipped
+    rounds, (compress, first) = ROUNDS + skipped, uplink(Q, n, begin)
 
-    loop = start(DASHAPAGE(Q, batch, gamma="theory*8", p=0.2, start=begin), problem, n, SEED)
-    coin, m = coins("dasha/coin", SEED, n, 0.2), loop.method
+    got, m = iterates_of(DASHAPAGE(Q, batch, gamma="theory*8", p=0.2, start=begin), problem, n)
+    coin = coins("dasha/coin", SEED, n, 0.2)
     wanted = dashapage(gradients(problem, n), s, x0, m.gamma, m.a, compress, coin, rounds, first)
-    assert_close(trajectory(loop, ROUNDS), wanted[skipped:], rounding(m))
+    assert_close(got, wanted[skipped:], rounding(m))
 
-    loop = start(DASHAMVR(Q, batch, b=0.4, gamma="theory*8", start=begin), problem, n, SEED)
-    m = loop.method
+    got, m = iterates_of(DASHAMVR(Q, batch, b=0.4, gamma="theory*8", start=begin), problem, n)
     wanted = dashamvr(n, s, x0, m.gamma, m.a, 0.4, compress, rounds, first)
-    assert_close(trajectory(loop, ROUNDS), wanted[skipped:], rounding(m))
+    assert_close(got, wanted[skipped:], rounding(m))
 
 
 @in_places
@@ -145,20 +147,19 @@ def test_dasha_on_batches(problem, batch, Q, begin):
 @estimates
 def test_ef21_and_ef21plus(problem, n, C, begin):
     gamma, x0, grads = 0.3 / problem.constants(n).L_max, problem.x0(), gradients(problem, n)
-    first, compress = beginning(begin, C, SEED, n), codec(C, SEED, n)
+    compress, first = uplink(C, n, begin)
 
-    loop = start(EF21(C, gamma=gamma, start=begin), problem, n, SEED)
-    wanted = ef21(grads, x0, gamma, compress, ROUNDS, first)
-    assert_close(trajectory(loop, ROUNDS), wanted, rounding(loop.method))
+    got, m = iterates_of(EF21(C, gamma=gamma, start=begin), problem, n)
+    assert_close(got, ef21(grads, x0, gamma, compress, ROUNDS, first), rounding(m))
 
     def fresh(i, k, v):
         key = mpicomp.Key(SEED, k, i, n).named("fresh")
         return C.decompress(C.compress(v, key), v.size, key)
 
-    loop = start(EF21Plus(C, gamma=gamma, start=begin), problem, n, SEED)
+    got, m = iterates_of(EF21Plus(C, gamma=gamma, start=begin), problem, n)
     whole = first if begin == "gradient" else None
     wanted, _ = ef21plus(grads, x0, gamma, compress, fresh, ROUNDS, whole)
-    assert_close(trajectory(loop, ROUNDS), wanted, rounding(loop.method))
+    assert_close(got, wanted, rounding(m))
 
 
 @pytest.mark.parametrize(("method", "reference"), [(EF21SGDM, ef21sgdm), (EF21SGD2M, ef21sgd2m)])
@@ -167,32 +168,33 @@ def test_ef21_and_ef21plus(problem, n, C, begin):
 @estimates
 def test_ef21_with_momentum(method, reference, batch, C, begin):
     n, gamma = 5, 0.1 / NOISY.constants(5).L_max
-    loop = start(method(C, gamma=gamma, eta=0.3, batch=batch, start=begin), NOISY, n, SEED)
-    sample, first = sampler(NOISY, n, batch, SEED), beginning(begin, C, SEED, n)
-    wanted = reference(n, sample, NOISY.x0(), gamma, 0.3, codec(C, SEED, n), ROUNDS, first)
-    assert_close(trajectory(loop, ROUNDS), wanted, rounding(loop.method))
+    got, m = iterates_of(method(C, gamma=gamma, eta=0.3, batch=batch, start=begin), NOISY, n)
+    sample = sampler(NOISY, n, batch, SEED)
+    compress, first = uplink(C, n, begin)
+    wanted = reference(n, sample, NOISY.x0(), gamma, 0.3, compress, ROUNDS, first)
+    assert_close(got, wanted, rounding(m))
 
 
 @in_places
 @unbiased
 @all_starts
 def test_diana(problem, n, Q, begin):
-    loop = start(DIANA(Q, gamma="theory*2", start=begin), problem, n, SEED)
-    first, compress, m = beginning(begin, Q, SEED, n), codec(Q, SEED, n), loop.method
+    got, m = iterates_of(DIANA(Q, gamma="theory*2", start=begin), problem, n)
+    compress, first = uplink(Q, n, begin)
     wanted = diana(gradients(problem, n), problem.x0(), m.gamma, m.alpha, compress, ROUNDS, first)
-    assert_close(trajectory(loop, ROUNDS), wanted, rounding(m))
+    assert_close(got, wanted, rounding(m))
 
 
 @unbiased
 @all_starts
 def test_vrdiana(Q, begin):
     problem, n = SUMS[0], 4
-    loop = start(VRDIANA(Q, 2, gamma="theory*4", p=0.2, start=begin), problem, n, SEED)
-    first, compress, m = beginning(begin, Q, SEED, n), codec(Q, SEED, n), loop.method
+    got, m = iterates_of(VRDIANA(Q, 2, gamma="theory*4", p=0.2, start=begin), problem, n)
+    compress, first = uplink(Q, n, begin)
     coin, s = coins("vrdiana/coin", SEED, n, 0.2), batches(problem, SEED, 2)
     grads, x0 = gradients(problem, n), problem.x0()
-    iterates, _ = vrdiana(grads, s, x0, m.gamma, m.alpha, compress, coin, ROUNDS, first)
-    assert_close(trajectory(loop, ROUNDS), iterates, rounding(m))
+    wanted, _ = vrdiana(grads, s, x0, m.gamma, m.alpha, compress, coin, ROUNDS, first)
+    assert_close(got, wanted, rounding(m))
 
 
 @in_places
@@ -200,43 +202,37 @@ def test_vrdiana(Q, begin):
 @all_starts
 @pytest.mark.parametrize("p", [1.0, 0.6])
 def test_artemis(problem, n, Q, begin, p):
-    loop = start(Artemis(Q, DOWN, alpha_down=0.2, p=p, start=begin), problem, n, SEED)
-    m, first = loop.method, beginning(begin, Q, SEED, n)
-    way = codec(Q, SEED, n), server_codec(DOWN, SEED, n), devices(SEED, n, p)
+    got, m = iterates_of(Artemis(Q, DOWN, alpha_down=0.2, p=p, start=begin), problem, n)
+    compress, first = uplink(Q, n, begin)
+    way = compress, server_codec(DOWN, SEED, n), devices(SEED, n, p)
     grad, x0 = in_rounds(problem, n), problem.x0()
-    iterates, _ = artemis(grad, n, x0, m.gamma, m.alpha, 0.2, p, *way, ROUNDS, first)
-    assert_close(trajectory(loop, ROUNDS), iterates, rounding(Q))
+    wanted, _ = artemis(grad, n, x0, m.gamma, m.alpha, 0.2, p, *way, ROUNDS, first)
+    assert_close(got, wanted, rounding(Q))
 
 
 @in_places
 @unbiased
 @all_starts
 def test_mcm_dore_and_ef21p(problem, n, Q, begin):
-    grad, x0, first = in_rounds(problem, n), problem.x0(), beginning(begin, Q, SEED, n)
-    way = codec(Q, SEED, n), server_codec(DOWN, SEED, n)
+    grad, x0, (compress, first) = in_rounds(problem, n), problem.x0(), uplink(Q, n, begin)
+    way = compress, server_codec(DOWN, SEED, n)
 
-    loop = start(MCM(Q, DOWN, gamma="theory*4", start=begin), problem, n, SEED)
-    m = loop.method
-    models, _ = mcm(grad, n, x0, m.gamma, m.alpha, m.alpha_down, *way, ROUNDS, first)
-    assert_close(trajectory(loop, ROUNDS), models, rounding(Q))
+    got, m = iterates_of(MCM(Q, DOWN, gamma="theory*4", start=begin), problem, n)
+    wanted, _ = mcm(grad, n, x0, m.gamma, m.alpha, m.alpha_down, *way, ROUNDS, first)
+    assert_close(got, wanted, rounding(Q))
 
-    loop = start(Dore(Q, DOWN, gamma="theory*2", start=begin), problem, n, SEED)
-    m = loop.method
-    iterates, _ = dore(grad, n, x0, m.gamma, m.alpha, m.beta, m.eta, *way, ROUNDS, first)
-    assert_close(trajectory(loop, ROUNDS), iterates, rounding(Q))
+    got, m = iterates_of(Dore(Q, DOWN, gamma="theory*2", start=begin), problem, n)
+    wanted, _ = dore(grad, n, x0, m.gamma, m.alpha, m.beta, m.eta, *way, ROUNDS, first)
+    assert_close(got, wanted, rounding(Q))
 
     C, gamma = TopK(4, values="f8"), 0.1 / problem.constants(n).L_max
-    loop = start(EF21P(C, Q, gamma=gamma, start=begin), problem, n, SEED)
-    way = codec(Q, SEED, n), server_codec(C, SEED, n)
-    shifted, _ = ef21p(gradients(problem, n), x0, gamma, loop.method.beta, *way, ROUNDS, first)
-    assert_close(trajectory(loop, ROUNDS), shifted, rounding(Q))
+    got, m = iterates_of(EF21P(C, Q, gamma=gamma, start=begin), problem, n)
+    way = compress, server_codec(C, SEED, n)
+    wanted, _ = ef21p(gradients(problem, n), x0, gamma, m.beta, *way, ROUNDS, first)
+    assert_close(got, wanted, rounding(Q))
 
 
 # --- which there are ---
-
-
-def test_every_method_with_a_start_is_here():
-    assert {type(m) for m in DEFAULTS} == {m for m in METHODS.values() if starts(m)}
 
 
 @pytest.mark.parametrize("method", DEFAULTS, ids=lambda m: type(m).__name__)
@@ -347,12 +343,9 @@ def test_without_compression_every_start_is_gd(method):
     """Exact: float32 holds the first gradients.  DASHA from 0 sends all of it too, as a = 1."""
     ways = {"Q": WHOLE, "C": WHOLE, "down": WHOLE}
     given = {name: C for name, C in ways.items() if hasattr(method, name)}
-    if isinstance(given.get("down"), Identity) and not isinstance(method, Artemis | MCM | Dore):
-        given["down"] = Sparse()
-    if hasattr(method, "eta"):
-        given["eta"] = 1.0
-    if isinstance(method, Artemis | MCM | Dore | DIANA | VRDIANA):
-        given["alpha"] = 1.0
+    if vars(method).get("down") == Sparse():  # which is without loss, and stays
+        del given["down"]
+    given |= {rate: 1.0 for rate in ("eta", "alpha") if hasattr(method, rate)}
     if isinstance(method, EF21P):
         given["beta"] = 1.0
     problem = integers(4, 8)

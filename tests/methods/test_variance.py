@@ -239,9 +239,14 @@ def test_methods_on_batches_that_reduce_variance_reach_the_optimum_and_others_do
 # --- the constant of every sample ---
 
 
+def path_lengths(points):
+    """The distance from each point to the next."""
+    return np.sqrt(np.sum(np.diff(points, axis=0) ** 2, axis=1))
+
+
 @pytest.mark.parametrize("make", [Logistic, NonconvexLogistic, NonconvexGLM])
 def test_l_ij_bounds_every_sample(make):
-    """It is that of the longest row, and nearly attained along it, around the margin of greatest |phi''|."""
+    """L_ij is the longest row's constant, nearly attained along that row where |phi''| is greatest."""
     problem = make("breast_cancer", lam=0.02)
     found, data = problem.constants(3), problem.objective(0, 1)
     rows = data.X.toarray()
@@ -252,6 +257,5 @@ def test_l_ij_bounds_every_sample(make):
     single, direction = data.part(np.array([j])), rows[j] / np.sqrt(np.sum(rows[j] ** 2))
     points = direction * np.linspace(-1, 1, 1001)[:, None]
     slopes = np.array([single.grad(x) for x in points])
-    length = lambda v: np.sqrt(np.sum(np.diff(v, axis=0) ** 2, axis=1))  # noqa: E731
-    steps = length(slopes) / length(points)
+    steps = path_lengths(slopes) / path_lengths(points)
     assert 0.9 * found.L_ij < steps.max() <= found.L_ij * (1 + 1e-9)

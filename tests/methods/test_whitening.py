@@ -37,7 +37,7 @@ from tests.support.trajectories import PLACES, rng, start, trajectory
 
 
 def deficient() -> tuple[np.ndarray, np.ndarray]:
-    """L of rank 4 in 7 dimensions, one of which it does not know, and a vector in its range."""
+    """L of rank 4 in 7 dimensions, with a row and a column of zeros, and a vector in its range."""
     rows = rng(51).normal(size=(4, 7)) * np.geomspace(0.1, 3, 7)
     rows[:, 2] = 0
     return rows.T @ rows, rows.T @ rng(52).normal(size=4)

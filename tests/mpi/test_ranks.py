@@ -10,42 +10,24 @@ import pytest
 import mpicomp
 from mpicomp import (
     ADIANA,
-    AGD,
     DASHA,
-    DASHAMVR,
-    DASHAPAGE,
-    DIANA,
-    EF21,
     EF21P,
-    EF21SGD2M,
-    EF21SGDM,
     MARINA,
     MCM,
-    PPMARINA,
-    VRDIANA,
-    VRMARINA,
-    ADIANAPlus,
     Artemis,
-    BlockSteps,
-    DCGDPlus,
-    DIANAPlus,
     EF21Plus,
-    Importance,
-    Method,
     PermK,
-    PerturbedSGD,
     PowerSGD,
     RandK,
     Sign,
     TopK,
-    TwoDirection,
-    VaryingSteps,
 )
 from mpicomp.base.errors import DataError
 from mpicomp.problems import Quadratics
 from mpicomp.runtime.loop import Loop
 from mpicomp.transports.launcher import launched_rank, launched_ranks
 from mpicomp.transports.local import Local
+from tests.support.method_cases import METHOD_CASES
 
 pytestmark = pytest.mark.mpi(min_size=2)
 
@@ -68,31 +50,13 @@ def everywhere(t, value):
     return MPI.COMM_WORLD.allgather(value)
 
 
-REPLICATED: list[tuple[Method, str]] = [
-    (AGD(), "x y t"),
-    (DIANA(RandK(k=3)), "x h"),
-    (MARINA(PermK()), "x g"),
-    (EF21(TopK(k=3)), "x g"),
-    (ADIANA(RandK(k=3), p=0.5), "x y z w h"),
+REPLICATED = [(m, case.replica) for case in METHOD_CASES for m in dict.fromkeys([case.method, case.other])]
+REPLICATED += [  # by other ways through a round
     (ADIANA(PermK(), p=0.5, parameters="refined"), "x y z w h"),
     (ADIANA(RandK(k=3), p=0.5, sends="gradient"), "x y z w h"),
     (Artemis(RandK(k=3), RandK(k=9), p=0.1, alpha_down=None), "x H"),
-    (MCM(RandK(k=3), RandK(k=9)), "w H"),
-    (EF21P(TopK(k=3), RandK(k=3)), "w"),
     (EF21Plus(Sign(), gamma="theory*16"), "x g"),
-    (EF21SGDM(TopK(k=3)), "x g"),
-    (EF21SGD2M(TopK(k=3)), "x g"),
-    (TwoDirection(TopK(k=3), RandK(k=3), p=0.5), "w z k Gamma"),
-    (PerturbedSGD(TopK(k=3), eta=0.1, r=0.1, I_reset=4), "x anchor age"),
     (PowerSGD(2, rows=5, gamma=0.1), "x P Q m"),
-    (VRMARINA(RandK(k=3), batch=None), "x g previous"),
-    (PPMARINA(RandK(k=3), r=3), "x g previous"),
-    (VRDIANA(RandK(k=3), batch=None, p=0.5), "x h w"),
-    (DASHAPAGE(RandK(k=3), batch=None), "x g previous"),
-    (DASHAMVR(RandK(k=3), batch=None, b=0.5), "x g previous"),
-    (DCGDPlus(Importance(0.3)), "x"),
-    (DIANAPlus(VaryingSteps(6.0)), "x h"),
-    (ADIANAPlus(BlockSteps(6.0, 3), p=0.5), "x y z w h"),
 ]
 
 

@@ -154,7 +154,7 @@ def test_l_sample_equals_the_dense_formula(small, make, n):
 
 @pytest.mark.parametrize("make", PROBLEMS)
 def test_l_sample_and_l_sigma_bound_every_gradient_difference(small, make):
-    """The mean square of a sample's difference, and its variance about that of the worker."""
+    """L_sample bounds the mean square of the samples' gradient differences, L_sigma their variance."""
     n, problem = 3, make(small)
     found = problem.constants(n)
     fs = [problem.objective(i, n) for i in range(n)]

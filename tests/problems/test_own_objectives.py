@@ -87,7 +87,7 @@ class TakesTurns(Bowl):
 
 
 class TakesTurnsInRows(TakesTurns):
-    """The same in the rows of one array, which others than the run may see: each is copied."""
+    """Like ``TakesTurns``, in the rows of one array, which others than the run may see: each is copied."""
 
     def __init__(self, a):
         super().__init__(a)

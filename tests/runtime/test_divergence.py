@@ -71,7 +71,7 @@ class BrokenBowl(Bowl):
 
 @dataclass(frozen=True)
 class Far(Ball):
-    """Gradients that fit float32, which twice of them do not."""
+    """Gradients that fit float32; twice such a gradient does not."""
 
     def objective(self, i, n):
         return Bowl(3e38)

@@ -38,18 +38,18 @@ def openmpi() -> bool:
 # --- a rank fails or dies ---
 
 STRIKES = [  # the rest of them in tests/cluster/kills.py
-    ("data", "raise", 1),
-    ("gradient", "kill", 2),
-    ("compress", "exit", 1),
-    ("server", "kill", 0),
-    ("follow", "leave", 2),
-    ("part", "kill", 1),
+    ("data", "raise", 1, "diana"),
+    ("gradient", "kill", 2, "marina"),
+    ("compress", "exit", 1, "ef21sgdm"),
+    ("server", "kill", 0, "ef21"),
+    ("follow", "leave", 2, "ef21"),
+    ("part", "kill", 1, "diana"),
 ]
 
 
-@pytest.mark.parametrize(("phase", "how", "rank"), STRIKES)
-def test_a_struck_rank_ends_the_job_which_can_be_resumed(phase, how, rank, tmp_path):
-    strike = Strike(METHODS[len(phase)], phase, how, rank, round=13)
+@pytest.mark.parametrize(("phase", "how", "rank", "method"), STRIKES)
+def test_a_struck_rank_ends_the_job_which_can_be_resumed(phase, how, rank, method, tmp_path):
+    strike = Strike(METHODS[method], phase, how, rank, round=13)
     check(strike, struck(strike, tmp_path / "run"))
     check_resumed(strike, tmp_path / "run")
 
@@ -66,7 +66,7 @@ def test_a_struck_rank_ends_the_job_which_can_be_resumed(phase, how, rank, tmp_p
 )
 def test_a_silent_rank_is_named_and_the_job_ended(phase, how, rank, said, tmp_path):
     """Under `mpicomp launch`, and with nothing left of it: not the stopped rank either."""
-    strike = Strike(METHODS[6], phase, how, rank, round=13)
+    strike = Strike(METHODS["ef21"], phase, how, rank, round=13)
     outcome = struck(strike, tmp_path / "run", stall_timeout=3.0, launched=True)
     assert outcome.status == 1, outcome.said
     lines = [line for line in outcome.said.splitlines() if line.startswith("mpicomp: ")]
@@ -96,7 +96,7 @@ def running(tmp_path):
     """`mpicomp run --ranks 3` with some rows; all its processes have ``tmp_path`` in their command."""
     folder = tmp_path / "run"
     options = ("--rounds", "100000000", "--every", "5", "--checkpoint-every", "5", "--out", str(folder))
-    problem = ("--problem", "quadratics(d=40, lam=0.1)", "--method", METHODS[6])
+    problem = ("--problem", "quadratics(d=40, lam=0.1)", "--method", METHODS["ef21"])
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     job = subprocess.Popen(
@@ -122,7 +122,7 @@ def test_no_rank_outlives_a_killed_command(running, tmp_path):
 
 
 def test_neither_rank_nor_file_outlives_a_killed_mpirun(running, tmp_path):
-    """A folder that it left would stop a later mpirun of the same process number."""
+    """A folder that mpirun left behind would stop a later mpirun with the same process number."""
     (mpirun_of_it,) = children(running.pid)
     shared = set().union(*map(segments, children(mpirun_of_it)))
     os.kill(mpirun_of_it, signal.SIGKILL)

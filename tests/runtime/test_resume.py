@@ -1,12 +1,14 @@
-"""A run's record on disk: resuming from it, whole or damaged, and disks that refuse."""
+"""A run's record on disk: resuming from it, whole, damaged or of an older version, and disks that refuse."""
 
 from __future__ import annotations
 
+import csv
 import json
 import resource
 import shutil
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from mpicomp import GD
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.compressors import PermK
 from mpicomp.experiment.run_tables import phases_table, summary_table
+from mpicomp.problems import Objective, Problem
 from mpicomp.runtime.record import read_rows
 from mpicomp.transports.local import Local
 from tests.support.running import METHOD, PROBLEM, N, every_method, interrupted, outcome, run
@@ -46,6 +49,39 @@ def test_a_finished_run_resumed_is_as_it_was(tmp_path):
         assert read_rows(tmp_path / str(rounds) / "rows.csv") == whole.rows
         # Of where its time went and what it sent the run before knows, not this one.
         assert json.loads((tmp_path / str(rounds) / "summary.json").read_text()) == whole.summary()
+
+
+@dataclass(frozen=True)
+class Flat(Problem):
+    """f_i(x) = 1 - exp(-x²), begun at 1/2: where a step has thrown x far away, f is 1 and f' is 0."""
+
+    def dimension(self):
+        return 1
+
+    def objective(self, i, n):
+        return Pit()
+
+    def x0(self):
+        return np.array([0.5])
+
+
+class Pit(Objective):
+    def value(self, x):
+        return float(1 - np.exp(-x @ x))
+
+    def grad(self, x):
+        return 2 * x * np.exp(-x @ x)
+
+
+@pytest.mark.parametrize("rounds", [20, 25])
+def test_a_target_of_a_resumed_run_is_none_above_the_f_at_which_the_run_began(rounds, tmp_path):
+    """Whether the last row is looked at again, or was dropped and is recorded anew, or others follow."""
+    options = {"problem": Flat(), "out": tmp_path / "run"}
+    first = run(GD(gamma=100.0), rounds=rounds, **options)
+    assert first.rows[-1].grad_norm_sq == 0 and first.rows[-1].f == 1 > first.rows[0].f
+    for more in (0, 3, 20):
+        again = run(GD(gamma=100.0), rounds=rounds + more, resume=True, target_grad_norm_sq=1e-6, **options)
+        assert (again.status, again.rows[-1].round) == ("rounds", rounds + more)
 
 
 def test_a_finished_run_can_be_prolonged_and_says_since_when_it_has_counted(tmp_path):
@@ -269,7 +305,7 @@ def test_a_resume_that_is_refused_leaves_no_trace(tmp_path):
 
 @contextmanager
 def largest_file(nbytes):
-    """No file may grow beyond ``nbytes``: to who writes, a disk that is full."""
+    """No file may grow beyond ``nbytes``: a process that writes more sees a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
     try:
@@ -314,7 +350,7 @@ def test_rows_written_before_the_disk_was_full_are_kept(tmp_path):
 
 
 def test_resuming_on_a_full_disk_loses_nothing(stopped):
-    """Neither the rows nor the checkpoints of before."""
+    """The rows and the checkpoints of the run before are still there."""
     rows = read_rows(stopped / "rows.csv")
     with largest_file(100), pytest.raises(RecordError, match="cannot write"):
         run(out=stopped, resume=True)
@@ -351,7 +387,7 @@ def test_a_checkpoint_folder_that_cannot_be_made_is_named(tmp_path):
 
 
 def test_a_table_cut_off_anywhere_is_read_up_to_its_last_whole_line(tmp_path):
-    """Cut inside the last number too, which then still looks like one."""
+    """Also where it is cut inside the last number, and what is left looks like a number."""
     run(out=tmp_path / "run")
     path = tmp_path / "run" / "rows.csv"
     content, rows = path.read_bytes(), read_rows(path)
@@ -359,3 +395,44 @@ def test_a_table_cut_off_anywhere_is_read_up_to_its_last_whole_line(tmp_path):
     for end in range(last, len(content)):
         path.write_bytes(content[:end])
         assert read_rows(path) == rows[:-1], content[last:end]
+
+
+# --- what older versions have written ---
+
+
+def _without(path, column):
+    """Take a column out of a table."""
+    with open(path, newline="") as file:
+        table = list(csv.DictReader(file))
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, [name for name in table[0] if name != column], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({k: v for k, v in row.items() if k != column} for row in table)
+
+
+def test_rows_without_the_column_are_refused_by_name(tmp_path):
+    """And not taken for a table without rows."""
+    run(out=tmp_path / "run", checkpoint_every=10)
+    rows = tmp_path / "run" / "rows.csv"
+    _without(rows, "paper_bits_down")
+    with pytest.raises(RecordError, match=r"rows.csv has no column paper_bits_down: another version"):
+        read_rows(rows)
+    kept = rows.read_bytes()
+    with pytest.raises(RecordError, match=r"no column paper_bits_down|checkpoint format"):
+        run(out=tmp_path / "run", resume=True, rounds=60)
+    assert rows.read_bytes() == kept
+
+
+def test_a_checkpoint_of_the_format_before_is_refused_by_name(tmp_path):
+    run(out=tmp_path / "run", checkpoint_every=10)
+    for path in (tmp_path / "run" / "checkpoint").glob("round-*/manifest.json"):
+        content = json.loads(path.read_bytes().splitlines()[0]) | {"format": 4}
+        text = json.dumps(content)
+        path.write_text(f"{text}\n{sha256(text.encode()).hexdigest()}\n")
+    with pytest.raises(RecordError, match="checkpoint format 4; this version reads"):
+        run(out=tmp_path / "run", resume=True, rounds=60)
+
+
+def test_an_empty_table_has_no_rows(tmp_path):
+    (tmp_path / "rows.csv").write_text("")
+    assert read_rows(tmp_path / "rows.csv") == []

@@ -166,7 +166,7 @@ def test_a_request_ends_a_benchmark():
 
 
 def test_a_request_ends_what_prepares_a_comparison(tmp_path):
-    """Which waits for its file: a pipe into which nobody writes."""
+    """The command waits for its suite: the file is a pipe into which nobody writes."""
     os.mkfifo(tmp_path / "suite.toml")
     job = started("compare", str(tmp_path / "suite.toml"))
     wait_for(job, lambda: catches(job.pid, signal.SIGUSR1))

@@ -62,5 +62,6 @@ def damaged(data, buf):
 
 
 def assert_same(a, b) -> None:
+    """The same type of numbers, and the same bits; so 0.0 differs from -0.0, and one NaN is not another."""
     assert a.dtype == b.dtype
     assert a.tobytes() == b.tobytes()

@@ -25,4 +25,5 @@ def in_rounds(problem, n):
 
 
 def devices(seed, n, p):
+    """The workers that take part in round k, each with probability p, as Artemis draws them."""
     return lambda k: np.flatnonzero(Key(seed, k, None, n).shared("artemis/devices").uniform(n) < p).tolist()

@@ -25,6 +25,7 @@ class Flipping(Local):
         self.left = draw.randrange(n * ROUNDS // 2 if self.up else ROUNDS)  # messages before that one
 
     def flip(self, message):
+        """The message, or if it is the chosen one a copy with another byte."""
         self.left -= 1
         if self.left != -1 or len(message) == 0:
             return message
@@ -56,6 +57,7 @@ def outcome(method: mpicomp.Method, draw: random.Random) -> str:
 @click.option("--each", default=14, show_default=True, help="Runs with each method.")
 @click.option("--seed", default=0, show_default=True)
 def main(each: int, seed: int) -> None:
+    """Run each method ``each`` times, and print how often the runs went on, diverged and were refused."""
     draw = random.Random(seed)
     seen = Counter(outcome(method, draw) for method in methods() for _ in range(each))
     print(f"{seen.total()} runs, each with one wrong byte: {dict(seen)}")

@@ -1,4 +1,4 @@
-"""Every method with every compressor that it takes, on a small heterogeneous problem.
+"""Every method, and every compressor with the methods that take its kind, on a small heterogeneous problem.
 
 As a script, `every_combination.py HOW` prints one JSON object, name -> [sha256, up, down].  HOW is "plain",
 or names some of
@@ -60,10 +60,13 @@ from mpicomp import (
     Unbiased,
     VaryingSteps,
 )
+from mpicomp.config import parse_method
 from mpicomp.problems import Noisy, Quadratics
+from mpicomp.transports import Transport, connect
 from mpicomp.transports.launcher import launched_rank
 from mpicomp.transports.observers import prepare
 from tests.support.conformance import CASES
+from tests.support.method_cases import METHOD_CASES
 
 WORKERS, ROUNDS = 8, 8
 PROBLEM = Noisy(Quadratics(d=24, noise=0.5, lam=0.1), sigma=0.5)
@@ -107,34 +110,39 @@ def methods() -> list[Method]:
         chosen += [EF21P(TopK(5), RandK(5), gamma=1e-3, start=begin)]
     for Q in (RandK(5), Importance(5), VaryingSteps(10.0), BlockSteps(10.0, 4)):
         chosen += [DCGDPlus(Q, gamma=1e-3), DIANAPlus(Q, gamma=1e-3), ADIANAPlus(Q, eta=1e-3, p=0.3)]
-    return chosen
+    chosen += [parse_method(case.text) for case in METHOD_CASES]
+    return [*dict.fromkeys(chosen)]
+
+
+def transport(how: str) -> Transport:
+    """One for all the runs: what one leaves behind in it, the next would receive."""
+    dedicated, observed = "dedicated" in how, "observed" in how
+    if "chunked" not in how:
+        return connect(WORKERS, dedicated, observed=observed)
+    from mpicomp.transports.mpi import Mpi
+
+    return Mpi(WORKERS, dedicated=dedicated, chunk=7, observed=observed)
 
 
 def main(how: str) -> None:
+    """Run all methods as HOW says, and print what they gave."""
     if "observed" in how:
         prepare()
     if "crowded" in how:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    found = {}
+    found, ranks = {}, transport(how)
     for method in methods():
-        transport = None
-        if "chunked" in how:
-            from mpicomp.transports.mpi import Mpi
-
-            transport = Mpi(WORKERS, chunk=7, observed="observed" in how)
         run = mpicomp.run(
             method,
             PROBLEM,
             workers=WORKERS,
             rounds=ROUNDS,
             every=ROUNDS,
-            transport=transport,
-            dedicated="dedicated" in how,
+            transport=ranks,
             verify_bytes="observed" in how,
         )
         found[repr(method)] = [run.iterates_sha256, run.ledger.up_bytes, run.ledger.down_bytes]
-        if transport is not None:
-            transport.close()
+    ranks.close()
     if launched_rank() == 0:
         print(json.dumps(found))
 

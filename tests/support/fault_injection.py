@@ -19,6 +19,7 @@ from mpicomp.base.errors import RecordError
 from mpicomp.config import parse_method, parse_problem
 from tests.support.launching import TESTS, finish
 from tests.support.launching import start as mpirun
+from tests.support.method_cases import METHOD_CASES
 
 # What a rank may be in the middle of; a name with "part" or more in it is that of a file being written.
 ANY_RANK = ("data", "gradient", "compress", "follow", "observe", "part")
@@ -26,39 +27,7 @@ SERVER = ("server", "row", "manifest", "summary")
 HOWS = ("raise", "kill", "exit", "leave")  # a bug, SIGKILL, sys.exit(0), os._exit(0)
 
 PROBLEM = "noisy(quadratics(d=24, noise=0.5, lam=0.1), sigma=0.5)"
-METHODS = [
-    "gd(gamma=0.1)",
-    "agd(gamma=0.1, mu=0.1)",
-    "powersgd(r=2, rows=4, gamma=0.001)",
-    "dcgd(Q=natural, gamma=0.001, batch=2)",
-    "diana(Q=randk(k=5), gamma=0.001)",
-    "marina(Q=permk, gamma=0.001, p=0.3)",
-    "ef21(C=topk(k=5), gamma=0.001)",
-    "ef21plus(C=sign, gamma=1.0)",
-    "ef21sgdm(C=topk(k=5), gamma=0.001)",
-    "ef21sgd2m(C=topk(k=5), gamma=0.001)",
-    "perturbed_sgd(C=topk(k=5), eta=0.001, r=0.1, I_reset=3, R=1.0)",
-    "ef14(C=topk(k=5), gamma=0.001)",
-    "doublesqueeze(C=sign, down=topk(k=5), gamma=0.001)",
-    "efsgd(C=hard_threshold(lam=0.1), gamma=0.001)",
-    "dasha(Q=randk(k=5), gamma=0.001)",
-    "dashapage(Q=randk(k=5), batch=2, gamma=0.001, p=0.3)",
-    "dashamvr(Q=randk(k=5), batch=2, b=0.3, gamma=0.001)",
-    "vrmarina(Q=randk(k=5), batch=2, gamma=0.001, p=0.3)",
-    "ppmarina(Q=randk(k=5), r=3, gamma=0.001, p=0.2)",
-    "vrdiana(Q=randk(k=5), batch=2, gamma=0.001, p=0.3)",
-    "adiana(Q=randk(k=5), eta=0.001, mu=0.1, p=0.3)",
-    "artemis(Q=randk(k=5), down=randk(k=5), gamma=0.001, p=0.5)",
-    "dore(Q=randk(k=5), down=randk(k=5), gamma=0.001)",
-    "mcm(Q=randk(k=5), down=randk(k=5), gamma=0.001)",
-    "ef21p(C=topk(k=5), Q=randk(k=5), gamma=0.001)",
-    "twodirection(C=topk(k=5), Q=randk(k=5), Lbar=100.0, mu=0.1, p=0.3)",
-    "dcgd_plus(Q=importance(k=5), gamma=0.001)",
-    "diana_plus(Q=importance(k=5), gamma=0.001)",
-    "adiana_plus(Q=importance(k=5), eta=0.001, p=0.3)",
-]
-
-
+METHODS = {case.name: case.text for case in METHOD_CASES}
 OPTIONS: dict[str, Any] = {"workers": 8, "rounds": 30, "every": 4}
 SAVED: dict[str, Any] = {"checkpoint_every": 5}
 
@@ -128,7 +97,7 @@ def started(*arguments: str, **environment: str) -> subprocess.Popen[str]:
 
 
 def alive(word: str) -> list[int]:
-    """The processes with ``word`` in their command, which for a job is its folder.  This one aside."""
+    """The processes but this one that have ``word`` in their command; a job has its folder there."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -152,7 +121,7 @@ def expect_gone(word: str, seconds: float) -> None:
 
 
 def check(strike: Strike, outcome: Outcome) -> None:
-    """The job has failed, and said once why: the traceback, or which rank is gone."""
+    """Assert that the job has failed and said once why: by a traceback, or by the rank that is gone."""
     assert outcome.status != 0, outcome.said
     text = {"raise": "ZeroDivisionError: struck", "exit": "SystemExit: 0"}.get(strike.how)
     if text is not None:
@@ -164,7 +133,7 @@ def check(strike: Strike, outcome: Outcome) -> None:
 
 
 def check_resumed(strike: Strike, folder: Path) -> None:
-    """No finished checkpoint is lost, and the run resumed is the run that was never struck."""
+    """Assert that no finished checkpoint is lost, and that the resumed run is the one never struck."""
     saved = Path(f"{folder}.saved")
     rounds = [int(line) for line in saved.read_text().split()] if saved.exists() else []
     first: list[int] = []

@@ -112,6 +112,7 @@ def integer_sums(n: int, m: int, d: int) -> SquareSums:
 
 
 def workers(problem: SquareSums) -> int:
+    """How many workers the problem is made for."""
     return len(problem.A)
 
 
@@ -131,6 +132,8 @@ def batches(problem: SquareSums, seed: int, b: int | float):
 
 
 def coins(tag: str, seed: int, n: int, p: float):
+    """The coin that falls in round k with probability p, as the method named in ``tag`` draws it."""
+
     def coin(k):
         return Key(seed, k, None, n).shared(tag).coin(p)
 
@@ -149,6 +152,7 @@ CASES += [(place, Q, b) for place, b in zip(PLACES[1:], (1, 0.5), strict=True) f
 
 
 def shown(v):
+    """The name of a parameter in a test's name."""
     return f"n{len(v.A)}" if isinstance(v, SquareSums) else repr(v)
 
 
@@ -166,6 +170,7 @@ def same_run(a, b, problem: Problem, n: int, rounds: int = 12) -> bool:
 
 
 def gap(problem: Problem, n: int) -> float:
+    """f(x⁰) - f*."""
     return objective_value(problem, n, problem.x0()) - problem.constants(n).f_star
 
 
@@ -179,6 +184,7 @@ def mean_grad_norm_sq(method, problem: Problem, n: int, rounds: int, seeds: int 
 
 
 def gamma_of(method, problem: Problem, n: int) -> float:
+    """The step size of the method on n workers, as a number."""
     return start(method, problem, n).method.gamma
 
 

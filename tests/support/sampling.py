@@ -24,6 +24,7 @@ KEY = Key(seed=5, round=2, worker=0, n=3)
 
 
 def of(*kinds: type) -> pytest.MarkDecorator:
+    """A test for each case whose compressor is of one of these kinds."""
     return pytest.mark.parametrize("case", [c for c in CASES if isinstance(c.c, kinds)], ids=str)
 
 
@@ -39,6 +40,7 @@ def errors(c, x: np.ndarray, draws: int) -> np.ndarray:
 
 
 def square(x) -> float:
+    """|x|²."""
     return float(np.sum(np.square(x)))
 
 
@@ -69,6 +71,7 @@ class Simulation:
 
 @cache
 def simulation(case: Case) -> Simulation:
+    """The simulation of a case, made once for all tests."""
     return Simulation(case)
 
 

@@ -190,11 +190,12 @@ class Margins(Objective):
 
 
 def gradients(problem: Problem, n: int) -> list:
+    """The workers' gradients, as functions of x."""
     return [problem.objective(i, n).grad for i in range(n)]
 
 
 def trajectory(loop: Loop, rounds: int) -> list[np.ndarray]:
-    """x^0, .., x^rounds of a loop."""
+    """The iterates x^0, .., x^rounds of a loop."""
     iterates = [loop.x.copy()]
     for k in range(rounds):
         loop.step(k)
@@ -203,11 +204,12 @@ def trajectory(loop: Loop, rounds: int) -> list[np.ndarray]:
 
 
 def start(method, problem: Problem, n: int, seed: int = 0) -> Loop:
+    """A loop of the method in one process, before its first round."""
     return Loop(method, problem, Local(n), seed)
 
 
 def codec(C, seed: int, n: int):
-    """What the server makes of v: through the bytes, with the key of the run."""
+    """The function (i, k, v) -> C_i(v) of round k, by way of the bytes and with the keys of a run."""
 
     def compress(i, k, v):
         key = Key(seed, k, i, n)
@@ -217,7 +219,7 @@ def codec(C, seed: int, n: int):
 
 
 def named_codec(C, seed: int, n: int, shifts: dict[str, int]):
-    """What the server makes of the named message of round k, which travels ``shifts[name]`` rounds later."""
+    """Like ``codec``, for one of several messages of round k, which travels ``shifts[name]`` rounds later."""
 
     def compress(i, k, name, v):
         key = Key(seed, k + shifts[name], i, n).named(name)
@@ -227,12 +229,12 @@ def named_codec(C, seed: int, n: int, shifts: dict[str, int]):
 
 
 def beginning(name: str, C, seed: int, n: int):
-    """What the server makes of a start, by its name; None where nothing is sent."""
+    """The ``codec`` of what is sent for the start of that name; None where nothing is sent."""
     return {"zero": None, "gradient": codec(Identity(), seed, n), "compressed": codec(C, seed, n)}[name]
 
 
 def server_codec(C, seed: int, n: int, shift: int = 0):
-    """What every rank makes of the server's message."""
+    """(k, v) -> C(v) for the server's message of round k, which travels ``shift`` rounds later."""
 
     def compress(k, v):
         key = Key(seed, k + shift, None, n)
@@ -242,11 +244,12 @@ def server_codec(C, seed: int, n: int, shift: int = 0):
 
 
 def coin_of(tag: str, seed: int, n: int, p: float, shift: int = 0):
+    """The coin that falls in round k with probability p, drawn in round k + ``shift``."""
     return lambda k: Key(seed, k + shift, None, n).shared(tag).coin(p)
 
 
 def rounding(method) -> float:
-    """The tolerance for a method: whether some of its values travel in less than f8."""
+    """The tolerance for a method or compressor: 1e-12, or 1e-8 if some values travel in less than f8."""
     return 1e-8 if any(repr(short) in repr(method) for short in ("f4", "f2", "bf16")) else 1e-12
 
 
@@ -259,29 +262,34 @@ def assert_close(got: list, wanted: list, tolerance: float) -> None:
 
 
 def assert_equal(got: list, wanted: list) -> None:
+    """All iterates are equal bit for bit; and they went somewhere."""
     assert np.array_equal(got, wanted)
     assert not np.array_equal(wanted[0], wanted[-1])
 
 
 def mean_of(loop, name: str) -> np.ndarray:
+    """The mean of the workers' records of that name."""
     return np.mean([getattr(w, name) for w in loop.workers.values()], axis=0)
 
 
 def assert_mean(got: np.ndarray, loop, name: str) -> None:
-    """To rounding, relative to the workers' own."""
+    """``got`` is the mean of the workers' records of that name, to rounding relative to the largest."""
     scale = max(np.abs(getattr(w, name)).max() for w in loop.workers.values())
     assert np.abs(got - mean_of(loop, name)).max() <= 1e-14 * scale
 
 
 def mean_gradient(problem: Problem, n: int, x: np.ndarray) -> np.ndarray:
+    """grad f(x)."""
     return np.mean([grad(x) for grad in gradients(problem, n)], axis=0)
 
 
 def grad_norm_sq(problem: Problem, n: int, x: np.ndarray) -> float:
+    """|grad f(x)|²."""
     return float(np.sum(mean_gradient(problem, n, x) ** 2))
 
 
 def objective_value(problem: Problem, n: int, x: np.ndarray) -> float:
+    """f(x)."""
     return float(np.mean([problem.objective(i, n).value(x) for i in range(n)]))
 
 
@@ -289,6 +297,7 @@ def objective_value(problem: Problem, n: int, x: np.ndarray) -> float:
 
 
 def unbiased(values: str) -> list:
+    """Unbiased compressors of every kind, whose numbers are sent in that format."""
     scaled = {"values": values}
     return [
         RandK(3, **scaled),
@@ -310,6 +319,7 @@ def unbiased(values: str) -> list:
 
 
 def contractive(values: str) -> list:
+    """Contractive compressors of every kind, whose numbers are sent in that format."""
     scaled = {"values": values}
     return [
         TopK(2, **scaled),
@@ -353,7 +363,7 @@ every_pair = pytest.mark.parametrize(("Q", "C"), PAIRS, ids=repr)
 
 
 def everywhere(name: str, cases: list):
-    """Every compressor in the first place, those of full precision in all of them."""
+    """Every case on the first place's problem; on the other problems the cases whose values are all f8."""
     chosen = [(*PLACES[0], C) for C in cases]
     chosen += [(*place, C) for place in PLACES[1:] for C in cases if rounding(C) == 1e-12]
     return pytest.mark.parametrize(
@@ -368,6 +378,7 @@ L_TILDE = sqrt((4 + 16 + 25 + 1) / 4)
 
 
 def resolved(method, d: int, n: int, c: Constants = HAND):
+    """The method with step sizes as numbers, for a problem with the constants c."""
     return method.resolve(lambda: c, d, n)
 
 

@@ -205,7 +205,7 @@ def test_ranks_that_each_believe_they_are_alone_are_refused(variables, remedy):
 
 
 def test_a_batch_script_of_slurm_is_no_rank():
-    """It knows of the job's tasks, but is not one step of it."""
+    """Slurm tells the script how many tasks the job has, but the script is none of its steps."""
     done = mpicomp("run", *QUADRATIC, *EF21, "--rounds", "5", SLURM_NTASKS="4", SLURM_PROCID="0")
     assert done.returncode == 0, done.stderr
 

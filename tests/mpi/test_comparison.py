@@ -1,0 +1,79 @@
+"""A comparison on all ranks at once: `mpicomp launch --ranks 4 -m pytest --only-mpi tests/mpi`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from hashlib import sha256
+
+import pytest
+
+import mpicomp
+from mpicomp.experiment import compare as comparing
+from mpicomp.experiment.compare import compare
+from mpicomp.experiment.results import Comparison
+from mpicomp.experiment.suite_file import parse_suite
+from mpicomp.transports.launcher import launched_rank, launched_ranks
+from mpicomp.transports.local import Local
+
+pytestmark = pytest.mark.mpi(min_size=2)
+
+SUITE = """
+problem = "quadratics(d=20, noise=0.5, lam=0.05)"
+workers = 5
+rounds = 60
+every = 10
+seeds = [0, 1]
+tuning_seeds = 1
+target_grad_norm_sq = 1e-3
+
+[[method]]
+label = "GD"
+method = "gd(gamma=0.2)"
+
+[[method]]
+label = "MARINA"
+method = "marina(Q=randk(k=5), gamma=0.4)"
+tune = [-1, 0]
+
+[[method]]
+label = "too far"
+method = "gd(gamma=1000)"
+"""
+# Of a run's summary, the items that depend on the clock or on the number of ranks.
+ELSEWHERE = {"ranks", "seconds", "mpi_bytes_sent", "observation_bytes_sent", "phases"}
+
+
+def content(comparison: Comparison) -> str:
+    """The SHA-256 of all of a comparison that depends neither on the clock nor on the ranks."""
+    runs = [
+        {
+            "label": outcome.label,
+            "seed": outcome.seed,
+            "rows": [asdict(row) | {"seconds": 0} for row in outcome.rows],
+            "summary": {k: v for k, v in outcome.summary.items() if k not in ELSEWHERE},
+        }
+        for outcome in comparison.outcomes
+    ]
+    tunings = {label: tuning.to_json() for label, tuning in comparison.tunings.items()}
+    return sha256(json.dumps([runs, tunings], sort_keys=True).encode()).hexdigest()
+
+
+def test_a_comparison_is_the_same_here_and_in_one_process(tmp_path, monkeypatch):
+    """On every rank; and once more when it is resumed, which runs nothing again."""
+    from mpi4py import MPI
+
+    suite, asked = parse_suite(SUITE), []
+    here = compare(suite, tmp_path / "here")
+    again = compare(suite, tmp_path / "here", resume=True, progress=lambda *seen: asked.append(seen))
+    assert not asked
+    digests = {content(here), content(again)}
+    assert {o.summary["ranks"] for o in here.outcomes if o.label == "GD"} == {launched_ranks()}
+    assert [o.summary["status"] for o in here.outcomes if o.label == "too far"] == ["diverged"] * 2
+    if launched_rank() == 0:
+        for module in (vars(comparing), mpicomp.run.__globals__):
+            monkeypatch.setitem(module, "connect", lambda n, *_, **__: Local(n))
+        alone = compare(suite, tmp_path / "alone")
+        assert {o.summary["ranks"] for o in alone.outcomes if o.label == "GD"} == {1}
+        digests.add(content(alone))
+    assert len(set().union(*MPI.COMM_WORLD.allgather(digests))) == 1
