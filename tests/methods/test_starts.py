@@ -244,7 +244,7 @@ def test_the_default(method):
 def test_the_starts_differ(method):
     """Each start that is offered is a run of its own."""
     runs = [
-        trajectory(start(replace(method, start=begin), Entropy(), 4), 5) for begin in starts(type(method))
+        trajectory(start(replace(method, start=begin), Entropy(), 4), 5) for begin in starts(method)
     ]
     for i, one in enumerate(runs):
         assert not any(np.array_equal(one, other) for other in runs[:i])
