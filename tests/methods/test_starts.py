@@ -243,9 +243,7 @@ def test_the_default(method):
 @pytest.mark.parametrize("method", DEFAULTS, ids=lambda m: type(m).__name__)
 def test_the_starts_differ(method):
     """Each start that is offered is a run of its own."""
-    runs = [
-        trajectory(start(replace(method, start=begin), Entropy(), 4), 5) for begin in starts(method)
-    ]
+    runs = [trajectory(start(replace(method, start=begin), Entropy(), 4), 5) for begin in starts(method)]
     for i, one in enumerate(runs):
         assert not any(np.array_equal(one, other) for other in runs[:i])
 
