@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
@@ -30,8 +29,6 @@ from mpicomp.methods import Method
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.run import Run, run
 from mpicomp.transports import Transport, connect
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ def compare(
     where = {"dedicated": dedicated, "device": device, "cuda_aware": cuda_aware}
     work = part.of_all(suite.pieces())
     with _control(suite, dedicated) as control:
-        control.together(lambda: _check(suite, work) if control.is_server else None)
+        control.ask_server(lambda: _check(suite, work))
         return _Job(suite, work, Path(out), control, where, progress).run(resume)
 
 
@@ -98,7 +95,7 @@ def compare_all(
         open_study(folder, study, resume)
 
     with _control(study.cases[0].suite, dedicated) as control:
-        control.together(lambda: check_and_open() if control.is_server else None)
+        control.ask_server(check_and_open)
         for case, pieces in work:
             with _control(case.suite, dedicated) as own:
                 _Job(case.suite, pieces, folder / case.slug, own, where, progress).run(None)
@@ -150,7 +147,7 @@ class _Job:
         self.number, self.of = 0, _runs(suite, work)
 
     def run(self, resume: bool | None) -> Comparison:
-        tunings = self._on_server(lambda: open_comparison(self.out, self.suite, resume))
+        tunings = self.control.ask_server(lambda: open_comparison(self.out, self.suite, resume))
         if self.where["device"] == "cpu":  # for the first run as for the last, and in every part
             kernels.expect(_runs(self.suite, self.suite.pieces()) * self.suite.rounds * self.suite.workers)
         for entry, seeds in self.work:
@@ -161,13 +158,13 @@ class _Job:
                     self.number += tuning.runs
                 else:
                     tuning = self._tune(entry.label, method, entry.tune)
-                    self._on_server(partial(write_tuning, self.out, self.suite, entry, tuning))
+                    self.control.ask_server(partial(write_tuning, self.out, self.suite, entry, tuning))
                 # Some were not needed, others were added at an end of the range.
                 self.of += tuning.runs - entry.trials * len(self.suite.seeds_to_tune)
                 method = method.with_step(tuning.best.gamma)
             for seed in seeds:
                 self._record(entry, method, seed)
-        return self._on_server(lambda: finish_comparison(self.out))
+        return self.control.ask_server(lambda: finish_comparison(self.out))
 
     def _tune(self, label: str, method: Method, exponents: tuple[int, int]) -> Tuning:
         def attempt(scaled: Method, seed: int, max_bytes: int | None) -> Run:
@@ -179,14 +176,14 @@ class _Job:
     def _record(self, entry: Entry, method: Method, seed: int) -> None:
         """Run ``method`` into its folder, unless that has been done."""
         folder = run_folder(self.out, entry, seed)
-        if not self._on_server(lambda: _cleared(folder, method, self.suite)):
+        if not self.control.ask_server(lambda: _cleared(folder, method, self.suite)):
             self.number += 1
             return
         try:
             self._run(method, seed, f"{entry.label}, seed {seed}", out=folder)
         except DivergedError as error:
             summary = {"status": "diverged", "error": str(error)}
-            self._on_server(lambda: write_json(folder / "summary.json", summary))
+            self.control.ask_server(lambda: write_json(folder / "summary.json", summary))
 
     def _run(self, method: Method, seed: int, what: str, **options: Any) -> Run:
         self.number += 1
@@ -201,12 +198,6 @@ class _Job:
         if result.status == "interrupted":
             raise KeyboardInterrupt
         return result
-
-    def _on_server(self, action: Callable[[], T]) -> T:
-        """What ``action`` gives on the server, on every rank."""
-        result = self.control.together(lambda: action() if self.control.is_server else None)
-        told = self.control.tell(pickle.dumps(result) if self.control.is_server else None)
-        return pickle.loads(told)
 
 
 def _runs(suite: Suite, work: list[Piece]) -> int:

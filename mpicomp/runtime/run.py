@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -170,8 +169,8 @@ def run(
     if t.is_server and t.ranks > workers + dedicated:
         _mention_idle_ranks(t.ranks, workers, dedicated)
     try:
-        t.together(threads)  # refused now, whether or not kernels are compiled later
-        with stop_on_signals(t), kernels.using(t.together(lambda: open_device(device))):
+        t.raise_on_all(threads)  # refused now, whether or not kernels are compiled later
+        with stop_on_signals(t), kernels.using(t.raise_on_all(lambda: open_device(device))):
             loop = Loop(method, problem, t, seed)
             _load_kernels(t, rounds * workers, loop.x.size)
             session = Session(loop, method, problem, limits, folder, resume)
@@ -180,7 +179,7 @@ def run(
                 status = session.run(checkpoint_every, progress)
                 result = _result(session, problem, status, audit.check() if audit else None)
                 session.save()
-                t.together(lambda: session.conclude(result.summary()))
+                t.raise_on_all(lambda: session.conclude(result.summary()))
             finally:
                 session.recorder.close()
                 forget()  # draws that lie on a device
@@ -198,9 +197,9 @@ def run(
 
 def _load_kernels(t: Transport, count: int, length: int) -> None:
     """Load the compiled kernels on all ranks or, where they wait for one that cannot, on none."""
-    reasons = t.collect(t.together(lambda: kernels.expect(count, length)))
+    reasons = t.collect(t.raise_on_all(lambda: kernels.expect(count, length)))
     missing = {rank: why for rank, why in enumerate(reasons or []) if why is not None}
-    if pickle.loads(t.tell(pickle.dumps(bool(missing)) if t.is_server else None)):
+    if t.ask_server(lambda: bool(missing)):
         kernels.forgo()
     if missing:
         rank, why = next(iter(missing.items()))
@@ -232,9 +231,9 @@ def _count(name: str, value: Any, least: int = 1, most: int = 2**63 - 1) -> int:
 def _result(session: Session, problem: Problem, status: str, verified: Verified | None) -> Run:
     """The run as every rank sees it; the server's rows and ledger are told to the others."""
     loop, t = session.loop, session.loop.transport
-    phases, sent = t.collect(dict(t.clock.seconds)), t.collect(t.sent)
-    known = (session.recorder.rows, loop.ledger, loop.digest.value.hex(), phases, sent)
-    rows, ledger, digest, phases, sent = pickle.loads(t.tell(pickle.dumps(known) if t.is_server else None))
+    collected: Any = t.collect(dict(t.clock.seconds)), t.collect(t.sent)
+    known = (session.recorder.rows, loop.ledger, loop.digest.value.hex(), *collected)
+    rows, ledger, digest, phases, sent = t.ask_server(lambda: known)
     return Run(
         method=loop.method,
         problem=problem,
@@ -246,7 +245,7 @@ def _result(session: Session, problem: Problem, status: str, verified: Verified 
         ledger=ledger,
         x=kernels.host(loop.model()),
         iterates_sha256=digest,
-        resumed_after=session.began,
+        resumed_after=session.resumed_from,
         phases=phases,
         sent=sent,
         lost=session.lost,

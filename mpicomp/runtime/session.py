@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
@@ -21,9 +20,7 @@ from mpicomp.runtime.loop import Loop, advice
 from mpicomp.runtime.record import Recorder, Row, describe_machine
 from mpicomp.runtime.schedule import is_observed
 
-GROWTH = (
-    1e12  # a squared gradient norm this many times the first local ones, or 1 if they are less, is divergence
-)
+GROWTH = 1e12  # diverged if |∇f|² > GROWTH * max(1, mean |∇f_i(x⁰)|²)
 
 Progress = Callable[[int, Row | None], None]
 
@@ -54,7 +51,7 @@ class Limits:
 
 
 class Session:
-    """``round`` rounds done in ``seconds``, ``began`` of them before a resume.
+    """``round`` rounds done in ``seconds``, ``resumed_from`` of them before a resume.
 
     The server knows ``scale``, which is mean |∇f_i(x⁰)|², and ``start_f``, which is f at x⁰, or where the
     method began anew for the workers that were left.
@@ -76,8 +73,8 @@ class Session:
         self.loop, self.limits, self.folder = loop, limits, folder
         if resume is not False and folder is None:
             raise ConfigError("resume needs the folder of the run to continue: give out.")
-        self.resumed = self._told(self._has_checkpoint) if resume is None else resume
-        self.round, self.began, self.seconds, self.scale = 0, 0, 0.0, 0.0
+        self.resumed = t.ask_server(self._has_checkpoint) if resume is None else resume
+        self.round, self.resumed_from, self.seconds, self.scale = 0, 0, 0.0, 0.0
         self.start_f: float | None = None
         self.saved: int | None = None  # the round of the newest checkpoint
         self.lost: list[dict[str, Any]] = []
@@ -98,7 +95,7 @@ class Session:
             **describe_machine(),
         }
         afresh = resume is None and not self.resumed
-        self.recorder = t.together(
+        self.recorder = t.raise_on_all(
             lambda: Recorder(self.folder if t.is_server else None, facts, self.resumed, afresh)
         )
         if self.resumed:
@@ -107,7 +104,7 @@ class Session:
     def run(self, checkpoint_every: int | None, progress: Progress | None) -> str:
         """Go on until a limit is reached or a signal asks to stop; gives which."""
         t = self.loop.transport
-        t.together(self._open_record)
+        t.raise_on_all(self._open_record)
         begin = self._look_back if self.resumed else self._record
         while True:
             try:
@@ -136,7 +133,7 @@ class Session:
                 self.save()
             if progress is not None and t.is_server:
                 progress(self.round, row)
-        if self.resumed and self._told(lambda: self.recorder.rows[-1].round < self.round):
+        if self.resumed and t.ask_server(lambda: self.recorder.rows[-1].round < self.round):
             self._record()  # an irregular last row of the run before was dropped, and no round followed
         self._compare_replicas()
         return status or "rounds"
@@ -144,25 +141,28 @@ class Session:
     def save(self) -> None:
         """Write a checkpoint, if there is a folder."""
         if self.folder is not None and self.round != self.saved:
-            self.loop.transport.doing = f"checkpoint after round {self.round}"
+            self.loop.transport.activity = f"checkpoint after round {self.round}"
             header = {
                 "config": self.config,
                 "seconds": self.seconds,
                 "scale": self.scale,
                 "digest": self.loop.digest.value.hex(),
-                "begun": self.loop.begun,
-                "crew": self.loop.crew.tolist(),
+                "begun": self.loop.method_start_round,
+                "crew": self.loop.original_ids.tolist(),
                 "lost": self.lost,
             }
-            self.loop.transport.together(self._check)
+            self.loop.transport.raise_on_all(self._check)
             states = self.loop.states()
             checkpoint.save(self.folder / "checkpoint", self.loop.transport, self.round, states, header)
             self.saved = self.round
 
     def conclude(self, summary: dict[str, Any]) -> None:
-        """Write the summary, unless this resume had nothing to do: that of before knows what its run cost."""
+        """Write the summary.
+
+        Skipped if the resume ran no rounds: the earlier summary holds the real costs.
+        """
         before = {} if self.recorder.folder is None else read_json(self.recorder.folder / "summary.json")
-        idle = self.resumed and self.round == self.began
+        idle = self.resumed and self.round == self.resumed_from
         if not idle or before.get("status") != summary["status"]:
             self.recorder.write_json("summary.json", summary)
 
@@ -179,7 +179,7 @@ class Session:
         assert self.folder is not None
         states = self.loop.states() | {"replica": self.loop.replica}
         manifest = checkpoint.load(self.folder / "checkpoint", self.loop.transport, states, self.config)
-        self.round = self.began = manifest["round"]
+        self.round = self.resumed_from = manifest["round"]
         if self.round > self.limits.rounds:
             raise RecordError(
                 f"rounds={self.limits.rounds}, and the run in {self.folder} has done {self.round}: "
@@ -187,7 +187,7 @@ class Session:
             )
         self.seconds, self.scale = manifest["seconds"], manifest["scale"]
         self.loop.digest.value = bytes.fromhex(manifest["digest"])
-        self.loop.begun, self.lost, self.saved = manifest["begun"], manifest["lost"], self.round
+        self.loop.method_start_round, self.lost, self.saved = manifest["begun"], manifest["lost"], self.round
         if len(manifest["crew"]) < self.loop.transport.n:  # those that were lost are here again
             self.loop.restart(self.round)
             self.lost = [{"back": self.round} | one for one in self.lost]
@@ -203,12 +203,12 @@ class Session:
         gone = t.shrink()
         # All that are left know these before anything in which another may die.
         for rank in gone:
-            workers = loop.crew[rank.workers].tolist()
+            workers = loop.original_ids[rank.workers].tolist()
             self.lost.append({"round": None, "rank": rank.rank, "host": rank.host, "workers": workers})
         loop.dismiss([i for rank in gone for i in rank.workers])
         self.saved = self.start_f = None
 
-        self.round = self._told(lambda: self.round)
+        self.round = t.ask_server(lambda: self.round)
         new = [one for one in self.lost if one["round"] is None]
         for one in new:
             one["round"] = self.round
@@ -216,36 +216,24 @@ class Session:
             sys.stderr.write(f"mpicomp: after round {self.round}: {_obituary(new, t.n)}\n")
         loop.restart(self.round)
         self.seconds += perf_counter() - started
-        t.together(lambda: self.recorder.amend({"lost": self.lost}))
+        t.raise_on_all(lambda: self.recorder.amend({"lost": self.lost}))
         return self._record()
-
-    def _told(self, ask: Callable[[], Any]) -> Any:
-        """What ``ask`` gives on the server, on every rank; an error of it is raised on every rank."""
-        t = self.loop.transport
-        answer: object = None
-        if t.is_server:
-            try:
-                answer = ask()
-            except MpicompError as error:
-                answer = error
-        answer = pickle.loads(t.tell(pickle.dumps(answer) if t.is_server else None))
-        if isinstance(answer, MpicompError):
-            raise answer
-        return answer
 
     def _look_back(self) -> str | None:
         """The limit that the last row of the run before has reached, if any."""
         rows = self.recorder.rows
         if rows:
             self.start_f = rows[0].f
-        return self._told(lambda: self.limits.reached(rows[-1], rows[0].f) if rows else None)
+        return self.loop.transport.ask_server(
+            lambda: self.limits.reached(rows[-1], rows[0].f) if rows else None
+        )
 
     def _record(self) -> str | None:
         """Observe, add a row, and hear from the server whether the run ends here."""
-        self.loop.transport.doing = f"observation after round {self.round}"
+        self.loop.transport.activity = f"observation after round {self.round}"
         if not self.loop.transport.is_server:
             self.loop.observe()  # if it fails here, the server is told, and tells
-        return self._told(self._add_row)
+        return self.loop.transport.ask_server(self._add_row)
 
     def _add_row(self) -> str | None:
         try:
@@ -292,7 +280,7 @@ class Session:
                     "or the hosts do not compute alike. Nothing of this run can be trusted."
                 )
 
-        t.together(check)
+        t.raise_on_all(check)
 
 
 def _obituary(lost: list[dict[str, Any]], left: int) -> str:

@@ -17,7 +17,7 @@ from mpi4py import MPI
 
 from mpicomp.base.bits import Bytes
 from mpicomp.transports.base import AHEAD
-from mpicomp.transports.inbox import Inbox, handed
+from mpicomp.transports.inbox import Inbox, mpi_buffer
 from mpicomp.transports.waiting import Patience
 
 _MOST = 64  # messages under way: of those too short to make up AHEAD, which are sent unasked
@@ -108,7 +108,7 @@ class Arrivals:
             rank, tag, length = self._awaited.popleft(), status.tag, status.Get_count(MPI.BYTE)
             device = self._device(tag)
             buffer = self._inbox.take(length, device)
-            request = piece.Irecv(handed(buffer[:length]))
+            request = piece.Irecv(mpi_buffer(buffer[:length]))
             self._under_way.append(_Arrival(rank, tag, device, length, buffer, request))
             self._bytes += length
 
@@ -124,4 +124,4 @@ class Arrivals:
                 grown = self._inbox.take(max(message.length, 2 * filled), message.device)
                 grown[:filled] = message.buffer[:filled]
                 message.buffer = grown  # which the next such message begins with
-            piece.Recv(handed(message.buffer[filled : message.length]))
+            piece.Recv(mpi_buffer(message.buffer[filled : message.length]))

@@ -43,7 +43,7 @@ from mpicomp.transports import header, ulfm
 from mpicomp.transports.arrivals import Arrivals
 from mpicomp.transports.base import Lost, Received, T, Transport, placement
 from mpicomp.transports.ending import end_now
-from mpicomp.transports.inbox import Inbox, empty, handed
+from mpicomp.transports.inbox import Inbox, empty, mpi_buffer
 from mpicomp.transports.observers.base import MESSAGES, Library, Observer
 from mpicomp.transports.observers.monitoring import Monitoring
 from mpicomp.transports.observers.shim import Shim
@@ -97,7 +97,7 @@ class Mpi(Transport):
         self.device_buffers = self._agree(says_cuda_aware() if cuda_aware is None else cuda_aware)
         if observed and self.ranks > 1:  # else nothing crosses
             try:
-                self.observer = self.together(self._observe)
+                self.observer = self.raise_on_all(self._observe)
                 self._try(self.observer)
             except MpicompError:  # the same on all ranks
                 self.close()
@@ -128,7 +128,7 @@ class Mpi(Transport):
         return Monitoring(ctypes.CDLL(MPI.__file__), world, messages, self.ranks)
 
     def _try(self, observer: Observer) -> None:
-        """Send one byte to this very rank and broadcast one: who does not see them is no observer."""
+        """Self-test: the observer must count one sent byte and one broadcast byte."""
         byte, before = np.zeros(1, np.uint8), observer.counted()
         request = self._messages.Isend([byte, MPI.BYTE], dest=self.rank)
         self._messages.Recv([byte.copy(), MPI.BYTE], source=self.rank)
@@ -143,11 +143,11 @@ class Mpi(Transport):
                     f"{observer.name} does not see what {banner()} sends: it cannot be used here."
                 )
 
-        self.together(refuse)
+        self.raise_on_all(refuse)
 
     def _watched(self, comm: MPI.Comm, timeout: float) -> Watchdog:
         hosts = comm.allgather(MPI.Get_processor_name())
-        return Watchdog(comm, timeout, hosts, lambda: self.doing, end_now)
+        return Watchdog(comm, timeout, hosts, lambda: self.activity, end_now)
 
     def gather(self, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int]) -> Received:
         return self._gather(self._messages, messages, senders, 0)
@@ -157,7 +157,7 @@ class Mpi(Transport):
             return self._gather(self._measurements, measurements, range(self.n), 1)
 
     def _unobserved(self) -> AbstractContextManager[None]:
-        return self.observer.looking_away() if self.observer else nullcontext()
+        return self.observer.paused() if self.observer else nullcontext()
 
     def _gather(
         self, comm: MPI.Comm, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int], account: int
@@ -185,7 +185,7 @@ class Mpi(Transport):
 
     def _post(self, comm: MPI.Comm, message: Bytes, tag: int) -> None:
         for i in range(0, len(message) + 1, self._chunk):
-            piece = handed(message[i : i + self._chunk])
+            piece = mpi_buffer(message[i : i + self._chunk])
             self._requests.append(comm.Isend(piece, dest=0, tag=tag))
 
     def _wait_for_sends(self, comm: MPI.Comm) -> None:
@@ -260,7 +260,7 @@ class Mpi(Transport):
             if message is None:
                 message = empty(length, self._device(comm, status))
             for i in range(0, length, self._chunk):
-                comm.Bcast(handed(message[i : i + self._chunk]), root=0)
+                comm.Bcast(mpi_buffer(message[i : i + self._chunk]), root=0)
         header.check(head, message)
         return message, status
 
@@ -274,18 +274,18 @@ class Mpi(Transport):
         text = np.frombuffer(pickle.dumps(error), dtype=np.uint8)
         self._broadcast(self._messages, text, _ERROR)
 
-    def tell(self, message: bytes | None) -> bytes:
+    def broadcast_control(self, message: bytes | None) -> bytes:
         buf = None if message is None else np.frombuffer(message, dtype=np.uint8).copy()
         return self._broadcast(self._measurements, buf, _DATA)[0].tobytes()
 
-    def together(self, action: Callable[[], T]) -> T:
+    def raise_on_all(self, action: Callable[[], T]) -> T:
         try:
             result, error = action(), None
         except MpicompError as raised:
             result, error = None, raised
         errors = self.collect(error)
         first = None if errors is None else next((e for e in errors if e is not None), None)
-        first = pickle.loads(self.tell(pickle.dumps(first) if self.is_server else None))
+        first = pickle.loads(self.broadcast_control(pickle.dumps(first) if self.is_server else None))
         if first is not None:
             raise first
         return result  # type: ignore[return-value]
@@ -328,7 +328,7 @@ class Mpi(Transport):
         """Say which ranks have died, unless another is first to, and end the job."""
         time.sleep(0.5 * patience)
         names = [f"rank {number} on {host}" for number, host in (self._names[rank] for rank in gone)]
-        sys.stderr.write(f"mpicomp: {self.doing}: {', '.join(names) or 'a rank'} died. The job ends.\n")
+        sys.stderr.write(f"mpicomp: {self.activity}: {', '.join(names) or 'a rank'} died. The job ends.\n")
         sys.stderr.flush()
         end_now()
 
