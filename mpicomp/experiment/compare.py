@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from mpicomp.experiment.study import Study
 from mpicomp.experiment.suite import Entry, Part, Piece, Suite
 from mpicomp.experiment.tuning import Tuning, tune
 from mpicomp.methods import Method
+from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.run import Run, run
 from mpicomp.transports import Transport, connect
@@ -65,11 +66,11 @@ def compare(
     ``device`` and ``cuda_aware`` are those of ``run``.  Raises ``ConfigError`` before anything is run if a
     method is refused, and ``KeyboardInterrupt`` on all ranks if a signal asked to stop.
     """
-    where = {"dedicated": dedicated, "device": device, "cuda_aware": cuda_aware}
+    placement = Placement(dedicated, device, cuda_aware)
     work = part.of_all(suite.pieces())
     with _control(suite, dedicated) as control:
         control.ask_server(lambda: _check(suite, work))
-        return _Job(suite, work, Path(out), control, where, progress).run(resume)
+        return _Job(suite, work, Path(out), control, placement, progress).run(resume)
 
 
 def compare_all(
@@ -87,7 +88,7 @@ def compare_all(
     folder = Path(out)
     share = part.of_all([(case, piece) for case in study.cases for piece in case.suite.pieces()])
     work = [(case, [piece for of, piece in share if of is case]) for case in study.cases]
-    where = {"dedicated": dedicated, "device": device, "cuda_aware": cuda_aware}
+    placement = Placement(dedicated, device, cuda_aware)
 
     def check_and_open() -> None:
         for case, pieces in work:
@@ -98,7 +99,7 @@ def compare_all(
         control.ask_server(check_and_open)
         for case, pieces in work:
             with _control(case.suite, dedicated) as own:
-                _Job(case.suite, pieces, folder / case.slug, own, where, progress).run(None)
+                _Job(case.suite, pieces, folder / case.slug, own, placement, progress).run(None)
 
 
 @contextmanager
@@ -139,16 +140,16 @@ class _Job:
         work: list[Piece],
         out: Path,
         control: Transport,
-        where: dict[str, Any],
+        placement: Placement,
         progress: Progress | None,
     ) -> None:
         self.suite, self.work, self.out = suite, work, out
-        self.control, self.where, self.progress = control, where, progress
+        self.control, self.placement, self.progress = control, placement, progress
         self.number, self.of = 0, _runs(suite, work)
 
     def run(self, resume: bool | None) -> Comparison:
         tunings = self.control.ask_server(lambda: open_comparison(self.out, self.suite, resume))
-        if self.where["device"] == "cpu":  # for the first run as for the last, and in every part
+        if self.placement.device == "cpu":  # for the first run as for the last, and in every part
             kernels.expect(_runs(self.suite, self.suite.pieces()) * self.suite.rounds * self.suite.workers)
         for entry, seeds in self.work:
             method = entry.method
@@ -193,7 +194,7 @@ class _Job:
             if self.progress is not None:
                 self.progress(stage, round, row)
 
-        options = self.suite.limits() | self.where | options
+        options = self.suite.limits() | asdict(self.placement) | options
         result = run(method, self.suite.problem, seed=seed, progress=report, **options)
         if result.status == "interrupted":
             raise KeyboardInterrupt

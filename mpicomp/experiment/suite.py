@@ -39,6 +39,7 @@ from mpicomp.compressors.base import check_choice
 from mpicomp.config import parse_method, parse_problem, to_text
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
+from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.schedule import FINE, check_every
 
 T = TypeVar("T")
@@ -121,7 +122,7 @@ class Suite:
 
     def limits(self) -> dict[str, Any]:
         """What ``run`` is told about how long to go on and how often to look."""
-        names = ("workers", "rounds", "every", "target_grad_norm_sq", "max_bytes", "max_seconds")
+        names = ("workers", *(f.name for f in fields(Limits)))
         return {name: getattr(self, name) for name in names}
 
     @property

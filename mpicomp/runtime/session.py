@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
@@ -16,38 +16,15 @@ from mpicomp.base.files import read_json
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
 from mpicomp.runtime import checkpoint
+from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.loop import Loop, advice
 from mpicomp.runtime.record import Recorder, Row, describe_machine
+from mpicomp.runtime.resume import Resume
 from mpicomp.runtime.schedule import is_observed
 
 GROWTH = 1e12  # diverged if |∇f|² > GROWTH * max(1, mean |∇f_i(x⁰)|²)
 
 Progress = Callable[[int, Row | None], None]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a run ends.  All but ``rounds`` are looked at where rows are recorded."""
-
-    rounds: int
-    every: int | str  # rounds between rows; see ``schedule``
-    target_grad_norm_sq: float | None = None
-    max_bytes: int | None = None  # both directions, all workers
-    max_seconds: float | None = None
-
-    def reached(self, row: Row, start_f: float) -> str | None:
-        """The name of the limit that ``row`` of a run begun at f = ``start_f`` has reached, if any.
-
-        The target is reached only where f is not above ``start_f``: on a loss that saturates, the gradient
-        of a run that has blown up is small too.
-        """
-        small = self.target_grad_norm_sq is not None and row.grad_norm_sq <= self.target_grad_norm_sq
-        hits = {
-            "target": small and row.f <= start_f,
-            "max_bytes": self.max_bytes is not None and row.up_bytes + row.down_bytes >= self.max_bytes,
-            "max_seconds": self.max_seconds is not None and row.seconds >= self.max_seconds,
-        }
-        return next((name for name, hit in hits.items() if hit), None)
 
 
 class Session:
@@ -67,13 +44,15 @@ class Session:
         problem: Problem,
         limits: Limits,
         folder: Path | None,
-        resume: bool | None,
+        resume: Resume,
     ) -> None:
         t = loop.transport
         self.loop, self.limits, self.folder = loop, limits, folder
-        if resume is not False and folder is None:
+        if resume is not Resume.NO and folder is None:
             raise ConfigError("resume needs the folder of the run to continue: give out.")
-        self.resumed = t.ask_server(self._has_checkpoint) if resume is None else resume
+        self.resumed = resume is Resume.YES or (
+            resume is Resume.IF_BEGUN and t.ask_server(self._has_checkpoint)
+        )
         self.round, self.resumed_from, self.seconds, self.scale = 0, 0, 0.0, 0.0
         self.start_f: float | None = None
         self.saved: int | None = None  # the round of the newest checkpoint
@@ -94,7 +73,7 @@ class Session:
             "lost": self.lost,
             **describe_machine(),
         }
-        afresh = resume is None and not self.resumed
+        afresh = resume is Resume.IF_BEGUN and not self.resumed
         self.recorder = t.raise_on_all(
             lambda: Recorder(self.folder if t.is_server else None, facts, self.resumed, afresh)
         )

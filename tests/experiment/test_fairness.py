@@ -21,8 +21,8 @@ from mpicomp.experiment.suite import Suite, parse_suite
 from mpicomp.experiment.tables import cells, header, markdown
 from mpicomp.experiment.tuning import Tuning, tail, tune
 from mpicomp.problems import NonconvexGLM, Quadratics
+from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.schedule import gap, is_observed
-from mpicomp.runtime.session import Limits
 
 FAIR = """
 problem = "quadratics(d=20, noise=0.5, lam=0.05)"
