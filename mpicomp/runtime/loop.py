@@ -41,19 +41,19 @@ class Loop:
         self.method: Method = resolved
         self.ledger = Ledger(n)
         self.digest = Digest(kernels.host(x0))
-        self.original_ids = np.arange(n)  # the workers at work, by the numbers that they have in the problem
+        self.original_ids = np.arange(n)  # index of a worker here -> its number in the problem
         self._begin(0, x0)
 
     def _begin(self, k: int, x: Array) -> None:
-        """Let the method begin at x in round k of the run."""
+        """Start the method at x in round k of the run."""
         t, method = self.transport, self.method
         self.method_start_round = k
         self.replica = method.replica(x)
         self.server = method.server(x) if t.is_server else None
         self._before: Array | None = None  # the server's own model at the start of a round under way
         self.workers = {i: method.worker(x) for i in t.hosted}
-        self._sender: int | None = None  # whose message the server is at
-        self._failed: MpicompError | None = None  # met in a broadcast, perhaps by this rank alone
+        self._sender: int | None = None  # the worker whose message the server is processing
+        self._failed: MpicompError | None = None  # raised by the last broadcast, perhaps on this rank alone
 
     @np.errstate(over="ignore", invalid="ignore")  # refused by name: as a gradient that is not finite
     def step(self, k: int) -> bool:
@@ -105,15 +105,15 @@ class Loop:
         return Key(seed, k - self.method_start_round, None, self.transport.n)
 
     def dismiss(self, lost: Collection[int]) -> None:
-        """Number the workers anew, from 0 and in their order, without those that are ``lost``."""
+        """Drop the workers ``lost`` and renumber the others from 0, in their order."""
         left = [i for i in range(len(self.original_ids)) if i not in lost]
         self.original_ids = self.original_ids[left]
         self.objectives = {j: self.objectives[i] for j, i in enumerate(left) if i in self.objectives}
 
     def restart(self, k: int) -> None:
-        """Let the method begin anew in round k at the server's model, as it was before that round."""
+        """Restart the method in round k, at the server's model as it was before that round."""
         t = self.transport
-        message: Bytes | None = None  # ranks may differ by the round in which one was lost
+        message: Bytes | None = None  # ranks may hold iterates of different rounds
         if t.is_server:
             model = self._own_model() if self._before is None else self._before
             message = self._for_transport(model.view(np.uint8))
@@ -140,11 +140,11 @@ class Loop:
             yield i, message
 
     def _for_transport(self, message: Bytes) -> Bytes:
-        """``message`` where the transport takes it: on the device in use, or on the host."""
+        """``message`` in the memory that the transport takes: the device in use, or the host."""
         return message if self.transport.device_buffers else kernels.host(message)
 
     def _decoded(self, received: Iterator[tuple[int, Bytes]], key: Key) -> Iterator[tuple[Key, Any]]:
-        """What arrived, decoded and entered in the ledger."""
+        """The received messages, decoded and entered in the ledger."""
         for i, message in received:
             self._sender = i
             up: Any = messages.decode(self.method.Up, kernels.put(message))
@@ -156,7 +156,7 @@ class Loop:
 
     @np.errstate(over="ignore", invalid="ignore")
     def observe(self) -> Measurement | None:
-        """f and its gradient at the current model; None but on the server."""
+        """f and its gradient at the current model on the server; None on the other ranks."""
         return measure(self.transport, self.objectives, self.model(), self.check)
 
     def check(self) -> None:
@@ -173,9 +173,9 @@ class Loop:
         return getattr(self.replica, self.method.iterate)
 
     def model(self) -> Array:
-        """What the run is measured at and gives back, on every rank: the iterate, or the server's own model.
+        """The model that the run measures and returns, on every rank: the iterate, or the server's own model.
 
-        Collective.  The model is told as observations are: outside the method, and counted nowhere.
+        Collective.  Sending the model is no part of the method and is counted nowhere.
         """
         if self.method.model is None:
             return self.x

@@ -28,7 +28,7 @@ Progress = Callable[[int, Row | None], None]
 
 
 class Session:
-    """``round`` rounds done in ``seconds``, ``resumed_from`` of them before a resume.
+    """A run in progress: ``round`` rounds took ``seconds``; ``resumed_from`` rounds came before a resume.
 
     The server knows ``scale``, which is mean |∇f_i(x⁰)|², and ``start_f``, which is f at x⁰, or where the
     method began anew for the workers that were left.
@@ -57,7 +57,7 @@ class Session:
         self.start_f: float | None = None
         self.saved: int | None = None  # the round of the newest checkpoint
         self.lost: list[dict[str, Any]] = []
-        # What a resumed run must have in common with the one before, first what the rest follows from.
+        # A resumed run must agree with the earlier run in these; the first ones determine the rest.
         self.config = {"method": type(loop.method).__name__, "problem": repr(problem)}
         self.config |= {"data": problem.fingerprint(), "workers": str(t.n), "seed": str(loop.seed)}
         self.config |= {"device": "cpu" if kernels.device() is None else "cuda"}
@@ -81,7 +81,7 @@ class Session:
             self._load()
 
     def run(self, checkpoint_every: int | None, progress: Progress | None) -> str:
-        """Go on until a limit is reached or a signal asks to stop; gives which."""
+        """Run until a limit is reached or a signal asks to stop; return the name of the reason."""
         t = self.loop.transport
         t.raise_on_all(self._open_record)
         begin = self._look_back if self.resumed else self._record
@@ -113,7 +113,7 @@ class Session:
             if progress is not None and t.is_server:
                 progress(self.round, row)
         if self.resumed and t.ask_server(lambda: self.recorder.rows[-1].round < self.round):
-            self._record()  # an irregular last row of the run before was dropped, and no round followed
+            self._record()  # the resume dropped an irregular last row, and no round followed
         self._compare_replicas()
         return status or "rounds"
 
@@ -146,7 +146,7 @@ class Session:
             self.recorder.write_json("summary.json", summary)
 
     def _check(self) -> None:
-        """Raise what stands in the way of a checkpoint: no sound state here, or no folder any more."""
+        """Raise the error that prevents a checkpoint: this rank's state is unsound, or the folder is gone."""
         self.loop.check()
         self.recorder.check()
 
@@ -167,7 +167,7 @@ class Session:
         self.seconds, self.scale = manifest["seconds"], manifest["scale"]
         self.loop.digest.value = bytes.fromhex(manifest["digest"])
         self.loop.method_start_round, self.lost, self.saved = manifest["begun"], manifest["lost"], self.round
-        if len(manifest["crew"]) < self.loop.transport.n:  # those that were lost are here again
+        if len(manifest["crew"]) < self.loop.transport.n:  # the lost workers are here again
             self.loop.restart(self.round)
             self.lost = [{"back": self.round} | one for one in self.lost]
 
@@ -177,10 +177,10 @@ class Session:
             self.recorder.amend({"lost": self.lost})
 
     def _begin_without_the_lost(self) -> str | None:
-        """Let the ranks that are left begin anew, at the server's x; a row says where that is."""
+        """Restart the method on the remaining ranks at the server's model, and record a row there."""
         loop, t, started = self.loop, self.loop.transport, perf_counter()
         gone = t.shrink()
-        # All that are left know these before anything in which another may die.
+        # Every remaining rank stores the losses before the next operation in which a rank may die.
         for rank in gone:
             workers = loop.original_ids[rank.workers].tolist()
             self.lost.append({"round": None, "rank": rank.rank, "host": rank.host, "workers": workers})
@@ -199,7 +199,7 @@ class Session:
         return self._record()
 
     def _look_back(self) -> str | None:
-        """The limit that the last row of the run before has reached, if any."""
+        """The limit that the last row of the resumed run has reached, if any."""
         rows = self.recorder.rows
         if rows:
             self.start_f = rows[0].f
@@ -208,10 +208,10 @@ class Session:
         )
 
     def _record(self) -> str | None:
-        """Observe, add a row, and hear from the server whether the run ends here."""
+        """Observe and add a row; return the limit reached, if any, on every rank."""
         self.loop.transport.activity = f"observation after round {self.round}"
         if not self.loop.transport.is_server:
-            self.loop.observe()  # if it fails here, the server is told, and tells
+            self.loop.observe()  # an error here reaches the server, which raises it on all ranks
         return self.loop.transport.ask_server(self._add_row)
 
     def _add_row(self) -> str | None:
@@ -246,7 +246,7 @@ class Session:
         return self.limits.reached(row, self.start_f)
 
     def _compare_replicas(self) -> None:
-        """Every rank holds the same iterate, bit for bit, or the run is worth nothing."""
+        """Raise ``MpicompError`` on all ranks unless they all hold the same iterate, bit for bit."""
         t = self.loop.transport
         digests = t.collect(sha256(self.loop.x.tobytes()).hexdigest())
 
@@ -263,7 +263,7 @@ class Session:
 
 
 def _obituary(lost: list[dict[str, Any]], left: int) -> str:
-    """What to say of ranks that have died."""
+    """The line printed about ranks that have died; ``left`` workers remain."""
     names = ", ".join(f"rank {one['rank']} on {one['host']}" for one in lost)
     workers = ", ".join(str(i) for one in lost for i in one["workers"])
     theirs = f", with workers {workers}" if workers else ""

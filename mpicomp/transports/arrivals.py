@@ -2,8 +2,8 @@
 
 A message above a limit of MPI's own (64 KiB between hosts, for Open MPI) is only announced; it is sent
 when the receiver asks for it, and there a round trip later.  Asked for one after the other, n messages
-take n round trips.  So who waits for one asks for those after it too, as they are announced, until ``AHEAD``
-bytes are on their way.
+take n round trips.  So a rank that waits for one message also asks for the next ones, as they are announced,
+until ``AHEAD`` bytes are on their way.
 """
 
 from __future__ import annotations

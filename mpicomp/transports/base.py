@@ -1,4 +1,4 @@
-"""What a transport is: it moves bytes between n workers and a server, and knows no method.
+"""The interface of transports.  A transport moves bytes between n workers and a server; it knows no method.
 
 Every operation is collective: all ranks call it, in the same order.  Errors are collective too: one
 that a rank meets inside ``gather``, ``raise_on_all`` or ``ask_server`` is raised on all ranks, so that a
@@ -39,8 +39,8 @@ class Transport(ABC):
     stop            set it to ask, from any rank, that the run end after a common round
     sent            payload bytes this rank is the origin of: [messages, observations], a broadcast once a
                     rank
-    observer        somebody else's count of what this rank hands to MPI, if one was asked for and bytes cross
-    activity           what the run is at, for whoever has to say so
+    observer        an independent count of this rank's MPI traffic, if requested and there are several ranks
+    activity           what the run is doing, for error messages
     device_buffers  whether messages are taken and given in the memory of the device in use; else the host's
     """
 
@@ -76,7 +76,7 @@ class Transport(ABC):
 
     @abstractmethod
     def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Received:
-        """``gather`` for what a run is measured by.  Never counted, and invisible to methods."""
+        """``gather`` for measurements of a run.  Never counted, and invisible to methods."""
 
     @abstractmethod
     def broadcast_control(self, message: bytes | None) -> bytes:
@@ -130,7 +130,7 @@ class Transport(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what the transport holds; collective, at the end of a run that is over everywhere."""
+        """Release the transport's resources; collective, once the run is over on every rank."""
 
 
 def placement(n: int, ranks: int, dedicated: bool) -> list[range]:

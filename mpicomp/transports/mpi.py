@@ -6,7 +6,8 @@ memory does not grow with the workers.  Downlink: a broadcast of 16 bytes (see `
 message.  A message longer than ``chunk`` bytes travels in pieces: a piece of exactly ``chunk`` bytes
 says that another follows, so the usual message needs no header and counts above 2^31 never reach MPI.
 Headers, measurements and all else that is no part of a method have a communicator of their own, so that
-an ``observer`` can count exactly the messages.  Where ranks share cores, who waits naps (see ``waiting``).
+an ``observer`` can count exactly the messages.  Where ranks share cores, waiting ranks sleep (see
+``waiting``).
 
 Device buffers.  Where every rank's MPI library is known to take them, messages are sent from and received
 in the memory of the device in use; all else is in the host's.  MPI knows nothing of streams: before it is
@@ -197,7 +198,7 @@ class Mpi(Transport):
     def _receive_all(
         self, comm: MPI.Comm, own: Iterable[tuple[int, Bytes]], senders: Sequence[int]
     ) -> Received:
-        """All messages in worker order.  Those of other ranks are received even if one has failed."""
+        """All messages in worker order.  After a failure the other ranks' messages are still received."""
         if not self.is_server:
             return
         error: MpicompError | None = None

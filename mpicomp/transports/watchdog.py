@@ -40,7 +40,7 @@ class Watchdog:
     comm     a communicator of the watchdogs' own (mpi4py's, in an MPI that threads may call)
     timeout  seconds that the server may wait in one call
     hosts    where each rank is
-    activity what the run is at, such as "in round 7"
+    activity the current step of the run, such as "in round 7"
     end      ends the job, from any thread
     """
 
@@ -91,7 +91,7 @@ class Watchdog:
             self._say(self._verdict(answers))
 
     def _ask(self) -> dict[int, int]:
-        """What each rank that answers is doing."""
+        """The state of each rank that answers."""
         others = range(1, self._comm.size)
         for rank, tag in product(others, (_WAITING, _COMPUTING, _BUSY)):
             while self._comm.Iprobe(rank, tag):  # too late for the question before
