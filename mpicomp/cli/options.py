@@ -9,7 +9,10 @@ from typing import Any
 
 import click
 
-from mpicomp.transports import CUDA_AWARE, ON_FAILURE
+from mpicomp.runtime.devices import DEVICES
+from mpicomp.runtime.limits import Limits
+from mpicomp.runtime.placement import CUDA_AWARE, ON_FAILURE, Placement
+from mpicomp.runtime.resume import Resume
 
 
 class Place(click.Path):
@@ -63,22 +66,22 @@ server_option = click.option(
 )
 device_option = click.option(
     "--device",
-    type=click.Choice(["cpu", "cuda"]),
-    default="cpu",
+    type=click.Choice(DEVICES),
+    default=Placement.device,
     show_default=True,
     help="Where vectors, gradients and compression are; ranks on a host share its GPUs.",
 )
 failure_option = click.option(
     "--on-failure",
     type=click.Choice(list(ON_FAILURE)),
-    default="end",
+    default=Placement.on_failure,
     show_default=True,
     help="Whether the job ends when a rank dies, or goes on without it (Open MPI's ULFM).",
 )
 cuda_aware_option = click.option(
     "--cuda-aware",
     type=click.Choice(list(CUDA_AWARE)),
-    default="ask",
+    default=Placement.cuda_aware,
     show_default=True,
     help="With --device cuda, hand MPI the GPU's buffers: yes, no, or as the MPI library says of itself.",
 )
@@ -91,13 +94,13 @@ resume_options = (
         "--resume-or-start", "resume", flag_value="if begun", help="Continue what --out holds, if anything."
     ),
 )
-RESUME = {None: False, "yes": True, "if begun": None}  # as ``run`` and ``compare`` take it
+RESUME = {None: Resume.NO, "yes": Resume.YES, "if begun": Resume.IF_BEGUN}
 
 run_options = (
     click.option("--problem", required=True, help="Such as \"logistic(data='digits', lam=1e-3)\"."),
     click.option("--method", required=True, help='Such as "marina(Q=randk(k=0.01), gamma=theory)".'),
     click.option("--workers", type=click.IntRange(1), default=8, show_default=True),
-    click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True),
+    click.option("--rounds", type=click.IntRange(1), default=Limits.rounds, show_default=True),
     click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
     ranks_option,
     server_option,
@@ -106,7 +109,7 @@ run_options = (
     click.option(
         "--every",
         type=Every(),
-        default=10,
+        default=Limits.every,
         show_default=True,
         help="Rounds between rows, or 1%, as a fraction of those before.",
     ),

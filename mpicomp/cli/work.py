@@ -28,7 +28,8 @@ from mpicomp.cli.root import INTERRUPTED, cli, complain, elsewhere, on_stderr, r
 from mpicomp.experiment.run_tables import phases_table, summary_table
 from mpicomp.experiment.tables import terminal
 from mpicomp.jobs.launch import launch
-from mpicomp.transports import ON_FAILURE
+from mpicomp.runtime.placement import ON_FAILURE
+from mpicomp.runtime.resume import Resume
 from mpicomp.transports.launcher import launched_rank
 
 
@@ -43,7 +44,7 @@ def run(ranks: int | None, server: str, resume: str | None, as_json: bool, **opt
     if elsewhere(ranks):
         return relaunch(ranks, survive=ON_FAILURE[options["on_failure"]])
     with rounds(options["rounds"], watched()) as progress:
-        options |= {"resume": RESUME[resume], "dedicated": server == "dedicated"}
+        options |= {"resume": RESUME[resume].value, "dedicated": server == "dedicated"}
         outcome = run_method(method, problem, progress=progress, **options)
     if launched_rank() == 0:
         summary = outcome.summary() | {"method": to_text(outcome.method), "problem": to_text(outcome.problem)}
@@ -154,10 +155,10 @@ def compare(
     folder = out or Path("runs") / suite.stem
     with stages(watched()) as progress:
         try:
-            options: Any = {"part": share, "dedicated": server == "dedicated"}
-            options |= {"device": device, "cuda_aware": cuda_aware}
             # The parts of one comparison share its folder.
-            options |= {"progress": progress, "resume": None if part else RESUME[resume]}
+            how = Resume.IF_BEGUN if part else RESUME[resume]
+            options: Any = {"part": share, "progress": progress, "resume": how.value}
+            options |= {"dedicated": server == "dedicated", "device": device, "cuda_aware": cuda_aware}
             if isinstance(loaded, Study):
                 compare_all(loaded, folder, **options)
             else:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
@@ -27,11 +26,10 @@ from mpicomp.experiment.study import Study
 from mpicomp.experiment.suite import Entry, Part, Suite, Task
 from mpicomp.experiment.tuning import Tuning, tune
 from mpicomp.methods import Method
+from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.run import Run, run
 from mpicomp.transports import Transport, connect
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -71,11 +69,11 @@ def compare(
     ``dedicated``, ``device`` and ``cuda_aware`` are passed to ``run``.  Raises ``ConfigError`` before the
     first run if a method is refused, and ``KeyboardInterrupt`` on all ranks if a signal asked to stop.
     """
-    where = {"dedicated": dedicated, "device": device, "cuda_aware": cuda_aware}
+    placement = Placement(dedicated, device, cuda_aware)
     work = part.of_all(suite.tasks())
     with _control(suite, dedicated) as control:
-        control.together(lambda: _check(suite, work) if control.is_server else None)
-        return _Job(suite, work, Path(out), control, where, progress).run(resume)
+        control.ask_server(lambda: _check(suite, work))
+        return _Job(suite, work, Path(out), control, placement, progress).run(resume)
 
 
 def compare_all(
@@ -93,7 +91,7 @@ def compare_all(
     folder = Path(out)
     share = part.of_all([(case, task) for case in study.cases for task in case.suite.tasks()])
     work = [(case, [task for of, task in share if of is case]) for case in study.cases]
-    where = {"dedicated": dedicated, "device": device, "cuda_aware": cuda_aware}
+    placement = Placement(dedicated, device, cuda_aware)
 
     def check_and_open() -> None:
         for case, tasks in work:
@@ -101,10 +99,10 @@ def compare_all(
         open_study(folder, study, resume)
 
     with _control(study.cases[0].suite, dedicated) as control:
-        control.together(lambda: check_and_open() if control.is_server else None)
+        control.ask_server(check_and_open)
         for case, tasks in work:
             with _control(case.suite, dedicated) as own:
-                _Job(case.suite, tasks, folder / case.slug, own, where, progress).run(None)
+                _Job(case.suite, tasks, folder / case.slug, own, placement, progress).run(None)
 
 
 @contextmanager
@@ -145,16 +143,16 @@ class _Job:
         work: list[Task],
         out: Path,
         control: Transport,
-        where: dict[str, Any],
+        placement: Placement,
         progress: Progress | None,
     ) -> None:
         self.suite, self.work, self.out = suite, work, out
-        self.control, self.where, self.progress = control, where, progress
+        self.control, self.placement, self.progress = control, placement, progress
         self.number, self.of = 0, _runs(suite, work)
 
     def run(self, resume: bool | None) -> Comparison:
-        tunings = self._on_server(lambda: open_comparison(self.out, self.suite, resume))
-        if self.where["device"] == "cpu":  # the same kernels in every run and every part
+        tunings = self.control.ask_server(lambda: open_comparison(self.out, self.suite, resume))
+        if self.placement.device == "cpu":  # the same kernels in every run and every part
             kernels.expect(_runs(self.suite, self.suite.tasks()) * self.suite.rounds * self.suite.workers)
         for entry, seeds in self.work:
             method = entry.method
@@ -164,13 +162,13 @@ class _Job:
                     self.number += tuning.runs
                 else:
                     tuning = self._tune(entry.label, method, entry.tune)
-                    self._on_server(partial(write_tuning, self.out, self.suite, entry, tuning))
+                    self.control.ask_server(partial(write_tuning, self.out, self.suite, entry, tuning))
                 # Tuning may skip planned runs, and add runs at an end of the range.
                 self.of += tuning.runs - entry.trials * len(self.suite.seeds_to_tune)
                 method = method.with_step(tuning.best.gamma)
             for seed in seeds:
                 self._record(entry, method, seed)
-        return self._on_server(lambda: finish_comparison(self.out))
+        return self.control.ask_server(lambda: finish_comparison(self.out))
 
     def _tune(self, label: str, method: Method, exponents: tuple[int, int]) -> Tuning:
         def attempt(scaled: Method, seed: int, max_bytes: int | None) -> Run:
@@ -182,14 +180,14 @@ class _Job:
     def _record(self, entry: Entry, method: Method, seed: int) -> None:
         """Run ``method`` into its folder, unless the folder holds that run already."""
         folder = run_folder(self.out, entry, seed)
-        if not self._on_server(lambda: _cleared(folder, method, self.suite)):
+        if not self.control.ask_server(lambda: _cleared(folder, method, self.suite)):
             self.number += 1
             return
         try:
             self._run(method, seed, f"{entry.label}, seed {seed}", out=folder)
         except DivergedError as error:
             summary = {"status": "diverged", "error": str(error)}
-            self._on_server(lambda: write_json(folder / "summary.json", summary))
+            self.control.ask_server(lambda: write_json(folder / "summary.json", summary))
 
     def _run(self, method: Method, seed: int, what: str, **options: Any) -> Run:
         self.number += 1
@@ -199,17 +197,11 @@ class _Job:
             if self.progress is not None:
                 self.progress(stage, round, row)
 
-        options = self.suite.limits() | self.where | options
+        options = self.suite.limits() | asdict(self.placement) | options
         result = run(method, self.suite.problem, seed=seed, progress=report, **options)
         if result.status == "interrupted":
             raise KeyboardInterrupt
         return result
-
-    def _on_server(self, action: Callable[[], T]) -> T:
-        """Call ``action`` on the server; every rank gets its result, or the error that it raised."""
-        result = self.control.together(lambda: action() if self.control.is_server else None)
-        told = self.control.tell(pickle.dumps(result) if self.control.is_server else None)
-        return pickle.loads(told)
 
 
 def _runs(suite: Suite, work: list[Task]) -> int:

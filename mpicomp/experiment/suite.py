@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
+from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.schedule import FINE
 
 T = TypeVar("T")
@@ -89,7 +90,7 @@ class Suite:
 
     def limits(self) -> dict[str, Any]:
         """The arguments of ``run`` that say with how many workers, how long, and how often observed."""
-        names = ("workers", "rounds", "every", "target_grad_norm_sq", "max_bytes", "max_seconds")
+        names = ("workers", *(f.name for f in fields(Limits)))
         return {name: getattr(self, name) for name in names}
 
     @property

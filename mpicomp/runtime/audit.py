@@ -9,7 +9,6 @@ From the audit's making to its check, that is a run or what was added to it sinc
 
 from __future__ import annotations
 
-import pickle
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -72,9 +71,8 @@ class Audit:
         crossed = None if wire is None or self._wire is None else wire - self._wire
         seen = t.collect((t.hosted, now.since(self._counted), socket.gethostname(), crossed))
 
-        def compare() -> Verified | None:
-            if seen is None:
-                return None
+        def compare() -> Verified:
+            assert seen is not None
             hosted, counted, hosts, wires = zip(*seen, strict=True)
             if found := list(self._differences(hosted, counted)):
                 more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
@@ -86,8 +84,7 @@ class Audit:
             by_host = {host: n for host, n in zip(hosts, wires, strict=True) if n is not None}
             return Verified(observer.name, list(counted), by_host if len(by_host) > 1 else {})
 
-        result = t.together(compare)
-        return pickle.loads(t.tell(pickle.dumps(result) if t.is_server else None))
+        return t.ask_server(compare)
 
     def _differences(self, hosted: list[range], counted: list[Counted]) -> Iterator[str]:
         """A line for each rank and peer for which the two counts differ; on the server."""

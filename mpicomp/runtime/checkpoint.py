@@ -46,7 +46,7 @@ def save(folder: Path, transport: Transport, round: int, states: States, header:
         write_atomically(place / name, buffer.getvalue())
         return name, sha256(buffer.getbuffer()).hexdigest(), list(states)
 
-    parts = transport.collect(transport.together(write_part))
+    parts = transport.collect(transport.raise_on_all(write_part))
 
     def write_manifest() -> None:
         if parts is not None:
@@ -59,7 +59,7 @@ def save(folder: Path, transport: Transport, round: int, states: States, header:
                 if other.name not in kept:
                     shutil.rmtree(other, ignore_errors=True)
 
-    transport.together(write_manifest)
+    transport.raise_on_all(write_manifest)
 
 
 def exists(folder: Path) -> bool:
@@ -73,13 +73,12 @@ def load(folder: Path, transport: Transport, states: States, config: dict[str, s
     Raises ``RecordError`` if there is none, or if it belongs to another configuration.
     """
     damage: list[str] = []
-    found = transport.together(lambda: _generations(folder) if transport.is_server else [])
-    for round in json.loads(transport.tell(json.dumps(found).encode() if transport.is_server else None)):
+    for round in transport.ask_server(lambda: _generations(folder)):
         place = folder / f"round-{round}"
         try:
-            manifest = transport.together(partial(_read_manifest, place))
-            transport.together(partial(_refuse_other, place, manifest["config"], config))
-            transport.together(partial(_read_states, place, manifest, states))
+            manifest = transport.raise_on_all(partial(_read_manifest, place))
+            transport.raise_on_all(partial(_refuse_other, place, manifest["config"], config))
+            transport.raise_on_all(partial(_read_states, place, manifest, states))
             return manifest
         except DamageError as error:
             damage.append(str(error))

@@ -21,8 +21,8 @@ class Ledger:
     up: NDArray[np.int64] = field(init=False)  # bytes from each worker
     down: NDArray[np.int64] = field(init=False)  # bytes to each worker
     paper_bits_up: int = 0  # what the papers would charge: 32 bits a float, indices free
-    paper_bits_down: int = 0  # likewise, a broadcast once for each worker that gets it
-    set_up_bytes: int = 0  # of the bytes up, what is sent once, before the first step
+    paper_bits_down: int = 0  # the same count for broadcasts, once for each receiving worker
+    set_up_bytes: int = 0  # the part of the uplink bytes sent once, before the first step
 
     def __post_init__(self) -> None:
         self.up = np.zeros(self.n, dtype=np.int64)

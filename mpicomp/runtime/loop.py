@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import pickle
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from typing import Any, TypeVar
 
@@ -34,38 +33,33 @@ class Loop:
         if kernels.device() is not None and not method.on_device:
             raise ConfigError(f"{type(method).__name__} runs on the CPU only: use --device cpu.")
         self.transport, self.seed = t, seed
-        objectives = t.together(lambda: {i: problem.objective(i, n) for i in t.hosted})
+        objectives = t.raise_on_all(lambda: {i: problem.objective(i, n) for i in t.hosted})
         self.objectives = {i: Measured(f.on_device(), t.clock, i) for i, f in objectives.items()}
-        x0 = kernels.put(self._from_server(lambda: _start(problem)))
-        resolved = self._from_server(lambda: method.resolve(lambda: problem.constants(n), x0.size, n))
+        # From the server, for ranks that started at different points would stay apart.
+        x0 = kernels.put(t.ask_server(lambda: _start(problem)))
+        resolved = t.ask_server(lambda: method.resolve(lambda: problem.constants(n), x0.size, n))
         self.method: Method = resolved
         self.ledger = Ledger(n)
         self.digest = Digest(kernels.host(x0))
-        self.crew = np.arange(n)  # the workers at work, by the numbers that they have in the problem
+        self.original_ids = np.arange(n)  # index of a worker here -> its number in the problem
         self._begin(0, x0)
 
     def _begin(self, k: int, x: Array) -> None:
-        """Let the method begin at x in round k of the run."""
+        """Start the method at x in round k of the run."""
         t, method = self.transport, self.method
-        self.begun = k
+        self.method_start_round = k
         self.replica = method.replica(x)
         self.server = method.server(x) if t.is_server else None
         self._before: Array | None = None  # the server's own model at the start of a round under way
         self.workers = {i: method.worker(x) for i in t.hosted}
-        self._sender: int | None = None  # whose message the server is at
-        self._failed: MpicompError | None = None  # met in a broadcast, perhaps by this rank alone
-
-    def _from_server(self, compute: Callable[[], T]) -> T:
-        """What ``compute`` gives on the server, on every rank: ranks that start apart stay apart."""
-        t = self.transport
-        result = t.together(lambda: compute() if t.is_server else None)
-        return pickle.loads(t.tell(pickle.dumps(result) if t.is_server else None))
+        self._sender: int | None = None  # the worker whose message the server is processing
+        self._failed: MpicompError | None = None  # raised by the last broadcast, perhaps on this rank alone
 
     @np.errstate(over="ignore", invalid="ignore")  # refused by name: as a gradient that is not finite
     def step(self, k: int) -> bool:
         """Round k.  Returns whether some rank has asked to stop after it."""
         t, method, key = self.transport, self.method, self._key(k)
-        t.doing = f"round {k}"
+        t.activity = f"round {k}"
         senders = method.senders(key)
         down: Bytes | None = None
         if t.is_server and method.model is not None:
@@ -78,12 +72,12 @@ class Loop:
                         ups = self._decoded(received, key)
                         mean = method.server_step(self.server, self.replica, ups, key)
                         charged = method.paper_bits_down(mean, self.x.size, key)
-                        down = self._handed(messages.encode(mean))
+                        down = self._for_transport(messages.encode(mean))
         except MpicompError as error:
             if isinstance(error, DivergedError):
                 error = DivergedError(f"round {k}: {error} {advice(method)}")
             elif isinstance(error, MessageError):
-                error = MessageError(f"round {k}: worker {self.crew[self._sender]}: {error}")
+                error = MessageError(f"round {k}: worker {self.original_ids[self._sender]}: {error}")
             t.fail(error)
             raise error from None
         down, stop = t.broadcast(down)
@@ -94,36 +88,39 @@ class Loop:
             except MessageError as error:
                 self._failed = MpicompError(f"round {k}: the broadcast, on rank {t.rank}: {error}")
         if t.is_server:
-            self.ledger.down[self.crew] += len(down)
-            self.ledger.paper_bits_down += charged * len(self.crew)
+            self.ledger.down[self.original_ids] += len(down)
+            self.ledger.paper_bits_down += charged * len(self.original_ids)
             self.digest.update(kernels.host(self.x))
             self._before = None
         return stop
 
     def _key(self, k: int) -> Key:
-        """The key of round k of the run.  A method that began later is in its own, with draws of its own."""
+        """The key of round k.
+
+        After a restart the method counts rounds from 0, under a seed derived for that restart.
+        """
         seed = self.seed
-        if self.begun:
-            seed = Key(seed, self.begun, None, 0).shared("loop/begun").below(2**64)
-        return Key(seed, k - self.begun, None, self.transport.n)
+        if self.method_start_round:
+            seed = Key(seed, self.method_start_round, None, 0).shared("loop/begun").below(2**64)
+        return Key(seed, k - self.method_start_round, None, self.transport.n)
 
     def dismiss(self, lost: Collection[int]) -> None:
-        """Number the workers anew, from 0 and in their order, without those that are ``lost``."""
-        left = [i for i in range(len(self.crew)) if i not in lost]
-        self.crew = self.crew[left]
+        """Drop the workers ``lost`` and renumber the others from 0, in their order."""
+        left = [i for i in range(len(self.original_ids)) if i not in lost]
+        self.original_ids = self.original_ids[left]
         self.objectives = {j: self.objectives[i] for j, i in enumerate(left) if i in self.objectives}
 
     def restart(self, k: int) -> None:
-        """Let the method begin anew in round k at the server's model, as it was before that round."""
+        """Restart the method in round k, at the server's model as it was before that round."""
         t = self.transport
-        message: Bytes | None = None  # ranks may differ by the round in which one was lost
+        message: Bytes | None = None  # ranks may hold iterates of different rounds
         if t.is_server:
             model = self._own_model() if self._before is None else self._before
-            message = self._handed(model.view(np.uint8))
+            message = self._for_transport(model.view(np.uint8))
         message, _ = t.broadcast(message)
         if t.is_server:
-            self.ledger.down[self.crew] += len(message)
-            self.ledger.paper_bits_down += 32 * self.x.size * len(self.crew)
+            self.ledger.down[self.original_ids] += len(message)
+            self.ledger.paper_bits_down += 32 * self.x.size * len(self.original_ids)
         self._begin(k, kernels.put(message).view(self.x.dtype))
 
     def _uplink(self, senders: Sequence[int], key: Key) -> Iterator[tuple[int, Bytes]]:
@@ -136,22 +133,22 @@ class Loop:
             try:
                 with self.transport.clock.phase("compress"):
                     up = self.method.worker_step(w, self.replica, f, key.of(i))
-                    message = self._handed(messages.encode(up))
+                    message = self._for_transport(messages.encode(up))
             except DivergedError as error:
                 raise DivergedError(f"worker {f.worker}: {error}") from None
             f.meter.owe(self.method.residual(w))
             yield i, message
 
-    def _handed(self, message: Bytes) -> Bytes:
-        """``message`` where the transport takes it: on the device in use, or on the host."""
+    def _for_transport(self, message: Bytes) -> Bytes:
+        """``message`` in the memory that the transport takes: the device in use, or the host."""
         return message if self.transport.device_buffers else kernels.host(message)
 
     def _decoded(self, received: Iterator[tuple[int, Bytes]], key: Key) -> Iterator[tuple[Key, Any]]:
-        """What arrived, decoded and entered in the ledger."""
+        """The received messages, decoded and entered in the ledger."""
         for i, message in received:
             self._sender = i
             up: Any = messages.decode(self.method.Up, kernels.put(message))
-            self.ledger.up[self.crew[i]] += len(message)
+            self.ledger.up[self.original_ids[i]] += len(message)
             if key.round < self.method.setup_rounds:
                 self.ledger.set_up_bytes += len(message)
             self.ledger.paper_bits_up += self.method.paper_bits(up, self.x.size, key.of(i))
@@ -159,11 +156,14 @@ class Loop:
 
     @np.errstate(over="ignore", invalid="ignore")
     def observe(self) -> Measurement | None:
-        """f and its gradient at the current model; None but on the server."""
+        """f and its gradient at the current model on the server; None on the other ranks."""
         return measure(self.transport, self.objectives, self.model(), self.check)
 
     def check(self) -> None:
-        """Raise what this rank met in the last broadcast: from where the others hear of it."""
+        """Raise the error saved from the last broadcast.
+
+        Call it only where the transport reports errors to all ranks.
+        """
         if self._failed is not None:
             raise self._failed
 
@@ -173,23 +173,23 @@ class Loop:
         return getattr(self.replica, self.method.iterate)
 
     def model(self) -> Array:
-        """What the run is measured at and gives back, on every rank: the iterate, or the server's own model.
+        """The model that the run measures and returns, on every rank: the iterate, or the server's own model.
 
-        Collective.  The model is told as observations are: outside the method, and counted nowhere.
+        Collective.  Sending the model is no part of the method and is counted nowhere.
         """
         if self.method.model is None:
             return self.x
-        return kernels.put(self._from_server(lambda: kernels.host(self._own_model())))
+        return kernels.put(self.transport.ask_server(lambda: kernels.host(self._own_model())))
 
     def _own_model(self) -> Array:
-        """The same, on the server."""
+        """The model that ``model`` gives, on the server without a copy."""
         name = self.method.model
         return self.x if name is None else getattr(self.server, name)
 
     def states(self) -> checkpoint.States:
         """The records that this rank answers for in a checkpoint; the replica is the server's."""
-        own: checkpoint.States = {f"worker-{self.crew[i]}": w for i, w in self.workers.items()}
-        own |= {f"meter-{self.crew[i]}": f.meter for i, f in self.objectives.items()}
+        own: checkpoint.States = {f"worker-{self.original_ids[i]}": w for i, w in self.workers.items()}
+        own |= {f"meter-{self.original_ids[i]}": f.meter for i, f in self.objectives.items()}
         if self.transport.is_server:
             own |= {"replica": self.replica, "server": self.server, "ledger": self.ledger}
         return own

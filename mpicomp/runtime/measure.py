@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass
 class Meter:
-    """What one worker has spent and still owes, summed over the rounds.
+    """One worker's gradient cost and compression error, summed over the rounds.
 
     epochs  passes over its samples; where they are drawn afresh, the number drawn
     error   |e|² of what error feedback holds back after each round, where the method has it
@@ -123,7 +123,7 @@ def _taken(g: Array) -> Array:
 
 
 class Measurement(NamedTuple):
-    """What is seen at an iterate x, and the workers' mean meter."""
+    """f and its gradient's norms at an iterate x, and the mean of the workers' meters."""
 
     f: float
     grad_norm_sq: float  # |∇f(x)|²

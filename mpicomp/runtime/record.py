@@ -133,7 +133,7 @@ class Recorder:
             before = read_json(self.folder / "run.json").get("resumed", [])
             self.amend({"resumed": [*before, self._config]})
         table = ",".join(_TYPES) + "\n" + "".join(_line(row) for row in self.rows)
-        write_atomically(path, table.encode())  # the rows of before are there until the new table is
+        write_atomically(path, table.encode())  # atomic: the old rows stay until the new file is complete
         try:
             self._file = open(path, "a", newline="", buffering=1)  # noqa: SIM115 (open while the run lasts)
         except OSError as error:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import operator
-import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from mpicomp import kernels
-from mpicomp.base.errors import ConfigError, MpicompError, unknown
+from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.compressors.base import Array
 from mpicomp.kernels.threads import threads
 from mpicomp.keys import clear_cached_draws
@@ -22,12 +19,14 @@ from mpicomp.problems.base import Problem
 from mpicomp.runtime.audit import Audit, Verified
 from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.ledger import Ledger
+from mpicomp.runtime.limits import Limits, check_count
 from mpicomp.runtime.loop import Loop
+from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row
-from mpicomp.runtime.schedule import check_every
-from mpicomp.runtime.session import Limits, Session
+from mpicomp.runtime.resume import Resume
+from mpicomp.runtime.session import Session
 from mpicomp.runtime.signals import stop_on_signals
-from mpicomp.transports import ON_FAILURE, Transport, connect
+from mpicomp.transports import Transport
 
 
 @dataclass(frozen=True)
@@ -89,21 +88,21 @@ def run(
     problem: Problem,
     *,
     workers: int,
-    rounds: int = 1000,
+    rounds: int = Limits.rounds,
     seed: int = 0,
-    every: int | str = 10,
-    target_grad_norm_sq: float | None = None,
-    max_bytes: int | None = None,
-    max_seconds: float | None = None,
+    every: int | str = Limits.every,
+    target_grad_norm_sq: float | None = Limits.target_grad_norm_sq,
+    max_bytes: int | None = Limits.max_bytes,
+    max_seconds: float | None = Limits.max_seconds,
     out: str | Path | None = None,
     resume: bool | None = False,
     checkpoint_every: int | None = None,
-    dedicated: bool = False,
-    device: str = "cpu",
-    cuda_aware: str = "ask",
-    stall_timeout: float | None = None,
-    verify_bytes: bool = False,
-    on_failure: str = "end",
+    dedicated: bool = Placement.dedicated,
+    device: str = Placement.device,
+    cuda_aware: str = Placement.cuda_aware,
+    stall_timeout: float | None = Placement.stall_timeout,
+    verify_bytes: bool = Placement.verify_bytes,
+    on_failure: str = Placement.on_failure,
     transport: Transport | None = None,
     progress: Callable[[int, Row | None], None] | None = None,
 ) -> Run:
@@ -111,8 +110,8 @@ def run(
 
     every             rounds between rows; or "1%": a row after each round up to 256, then at most 1 % of the
                       rounds apart.  f and ∇f are computed for a row, outside the run's seconds
-    target_..., max_  further ends of the run, looked at with each row; a target counts as reached where f is
-                      at most f(x⁰)
+    target_..., max_  extra stopping conditions, checked whenever a row is recorded; a target counts as
+                      reached where f is at most f(x⁰)
     out               a folder for the record; ``resume`` continues the run that it holds, and None does
                       so if there is a checkpoint to continue from, else starts it
     checkpoint_every  rounds between checkpoints in ``out``; one is always written at the end
@@ -135,52 +134,36 @@ def run(
     """
     if not isinstance(method, Method) or not isinstance(problem, Problem):
         raise ConfigError(f"run takes a Method and a Problem; it was given {method!r} and {problem!r}.")
-    workers, rounds = _count("workers", workers), _count("rounds", rounds)
-    every = every if isinstance(every, str) else _count("every", every)
-    check_every(every)
-    seed = _count("seed", seed, least=0, most=2**64 - 1)
+    workers = check_count("workers", workers)
+    limits = Limits(rounds, every, target_grad_norm_sq, max_bytes, max_seconds)
+    seed = check_count("seed", seed, least=0, most=2**64 - 1)
     if checkpoint_every is not None:
-        checkpoint_every = _count("checkpoint_every", checkpoint_every)
+        checkpoint_every = check_count("checkpoint_every", checkpoint_every)
         if out is None:
             raise ConfigError("checkpoint_every needs a folder to write to: give out.")
-    if stall_timeout is not None and not (isinstance(stall_timeout, Real) and stall_timeout > 0):
-        raise ConfigError(f"stall_timeout={stall_timeout!r}; allowed: a number of seconds above 0.")
-    if on_failure not in ON_FAILURE:
-        raise unknown("on_failure", str(on_failure), ON_FAILURE)
-    if ON_FAILURE[on_failure] and (verify_bytes or stall_timeout is not None):
-        raise ConfigError(
-            "on_failure='shrink' cannot be combined with stall_timeout, which ends the job, nor with "
-            "verify_bytes: what was under way to a rank that dies is counted on one side only."
-        )
-    ends = {"target_grad_norm_sq": target_grad_norm_sq, "max_bytes": max_bytes, "max_seconds": max_seconds}
-    for name, value in ends.items():
-        if value is not None and not (isinstance(value, Real) and value >= 0):
-            raise ConfigError(f"{name}={value!r}; allowed: a number that is not negative.")
+    placement = Placement(dedicated, device, cuda_aware, stall_timeout, verify_bytes, on_failure)
     if isinstance(out, str) and not out:
         raise ConfigError("out='' names no folder; allowed: a path, '.' for the current folder, or None.")
     if transport is not None and transport.n != workers:
         raise ConfigError(f"workers={workers}, but the transport given is for {transport.n}.")
-    limits = Limits(rounds, every, target_grad_norm_sq, max_bytes, max_seconds)
     folder = None if out is None else Path(out)
     import scipy.special  # noqa: F401 - normal draws load it otherwise, in a round whose seconds count
 
-    t = transport or connect(
-        workers, dedicated, stall_timeout, verify_bytes, ON_FAILURE[on_failure], cuda_aware
-    )
+    t = transport or placement.connect(workers)
     if t.is_server and t.ranks > workers + dedicated:
         _mention_idle_ranks(t.ranks, workers, dedicated)
     try:
-        t.together(threads)  # refused now, whether or not kernels are compiled later
-        with stop_on_signals(t), kernels.using(t.together(lambda: open_device(device))):
+        t.raise_on_all(threads)  # refused now, whether or not kernels are compiled later
+        with stop_on_signals(t), kernels.using(t.raise_on_all(lambda: open_device(device))):
             loop = Loop(method, problem, t, seed)
-            _load_kernels(t, rounds * workers, loop.x.size)
-            session = Session(loop, method, problem, limits, folder, resume)
+            _load_kernels(t, limits.rounds * workers, loop.x.size)
+            session = Session(loop, method, problem, limits, folder, Resume(resume))
             try:
                 audit = Audit(t, loop.ledger) if verify_bytes else None
                 status = session.run(checkpoint_every, progress)
                 result = _result(session, problem, status, audit.check() if audit else None)
                 session.save()
-                t.together(lambda: session.conclude(result.summary()))
+                t.raise_on_all(lambda: session.conclude(result.summary()))
             finally:
                 session.recorder.close()
                 clear_cached_draws()  # draws that lie on a device
@@ -198,9 +181,9 @@ def run(
 
 def _load_kernels(t: Transport, count: int, length: int) -> None:
     """Load the compiled kernels on all ranks or, where they wait for one that cannot, on none."""
-    reasons = t.collect(t.together(lambda: kernels.expect(count, length)))
+    reasons = t.collect(t.raise_on_all(lambda: kernels.expect(count, length)))
     missing = {rank: why for rank, why in enumerate(reasons or []) if why is not None}
-    if pickle.loads(t.tell(pickle.dumps(bool(missing)) if t.is_server else None)):
+    if t.ask_server(lambda: bool(missing)):
         kernels.forgo()
     if missing:
         rank, why = next(iter(missing.items()))
@@ -219,22 +202,12 @@ def _mention_idle_ranks(ranks: int, workers: int, dedicated: bool) -> None:
     )
 
 
-def _count(name: str, value: Any, least: int = 1, most: int = 2**63 - 1) -> int:
-    try:
-        count = operator.index(value)
-    except TypeError:
-        count = -1
-    if isinstance(value, bool) or not least <= count <= most:
-        raise ConfigError(f"{name}={value!r}; allowed: an integer from {least} to {most}.")
-    return count
-
-
 def _result(session: Session, problem: Problem, status: str, verified: Verified | None) -> Run:
     """The run as every rank sees it; the server's rows and ledger are told to the others."""
     loop, t = session.loop, session.loop.transport
-    phases, sent = t.collect(dict(t.clock.seconds)), t.collect(t.sent)
-    known = (session.recorder.rows, loop.ledger, loop.digest.value.hex(), phases, sent)
-    rows, ledger, digest, phases, sent = pickle.loads(t.tell(pickle.dumps(known) if t.is_server else None))
+    collected: Any = t.collect(dict(t.clock.seconds)), t.collect(t.sent)
+    known = (session.recorder.rows, loop.ledger, loop.digest.value.hex(), *collected)
+    rows, ledger, digest, phases, sent = t.ask_server(lambda: known)
     return Run(
         method=loop.method,
         problem=problem,
@@ -246,7 +219,7 @@ def _result(session: Session, problem: Problem, status: str, verified: Verified 
         ledger=ledger,
         x=kernels.host(loop.model()),
         iterates_sha256=digest,
-        resumed_after=session.began,
+        resumed_after=session.resumed_from,
         phases=phases,
         sent=sent,
         lost=session.lost,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
@@ -17,44 +16,19 @@ from mpicomp.base.files import read_json
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
 from mpicomp.runtime import checkpoint
+from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.loop import Loop, advice
 from mpicomp.runtime.record import Recorder, Row, describe_machine
+from mpicomp.runtime.resume import Resume
 from mpicomp.runtime.schedule import is_observed
 
-GROWTH = (
-    1e12  # a squared gradient norm this many times the first local ones, or 1 if they are less, is divergence
-)
+GROWTH = 1e12  # diverged if |∇f|² > GROWTH * max(1, mean |∇f_i(x⁰)|²)
 
 Progress = Callable[[int, Row | None], None]
 
 
-@dataclass(frozen=True)
-class Limits:
-    """When a run ends.  All but ``rounds`` are looked at where rows are recorded."""
-
-    rounds: int
-    every: int | str  # rounds between rows; see ``schedule``
-    target_grad_norm_sq: float | None = None
-    max_bytes: int | None = None  # both directions, all workers
-    max_seconds: float | None = None
-
-    def reached(self, row: Row, start_f: float) -> str | None:
-        """The name of the limit that ``row`` of a run begun at f = ``start_f`` has reached, if any.
-
-        The target is reached only where f is not above ``start_f``: on a loss that saturates, the gradient
-        of a run that has blown up is small too.
-        """
-        small = self.target_grad_norm_sq is not None and row.grad_norm_sq <= self.target_grad_norm_sq
-        hits = {
-            "target": small and row.f <= start_f,
-            "max_bytes": self.max_bytes is not None and row.up_bytes + row.down_bytes >= self.max_bytes,
-            "max_seconds": self.max_seconds is not None and row.seconds >= self.max_seconds,
-        }
-        return next((name for name, hit in hits.items() if hit), None)
-
-
 class Session:
-    """``round`` rounds done in ``seconds``, ``began`` of them before a resume.
+    """A run in progress: ``round`` rounds took ``seconds``; ``resumed_from`` rounds came before a resume.
 
     The server knows ``scale``, which is mean |∇f_i(x⁰)|², and ``start_f``, which is f at x⁰, or where the
     method began anew for the workers that were left.
@@ -70,18 +44,20 @@ class Session:
         problem: Problem,
         limits: Limits,
         folder: Path | None,
-        resume: bool | None,
+        resume: Resume,
     ) -> None:
         t = loop.transport
         self.loop, self.limits, self.folder = loop, limits, folder
-        if resume is not False and folder is None:
+        if resume is not Resume.NO and folder is None:
             raise ConfigError("resume needs the folder of the run to continue: give out.")
-        self.resumed = self._told(self._has_checkpoint) if resume is None else resume
-        self.round, self.began, self.seconds, self.scale = 0, 0, 0.0, 0.0
+        self.resumed = resume is Resume.YES or (
+            resume is Resume.IF_BEGUN and t.ask_server(self._has_checkpoint)
+        )
+        self.round, self.resumed_from, self.seconds, self.scale = 0, 0, 0.0, 0.0
         self.start_f: float | None = None
         self.saved: int | None = None  # the round of the newest checkpoint
         self.lost: list[dict[str, Any]] = []
-        # What a resumed run must have in common with the one before, first what the rest follows from.
+        # A resumed run must agree with the earlier run in these; the first ones determine the rest.
         self.config = {"method": type(loop.method).__name__, "problem": repr(problem)}
         self.config |= {"data": problem.fingerprint(), "workers": str(t.n), "seed": str(loop.seed)}
         self.config |= {"device": "cpu" if kernels.device() is None else "cuda"}
@@ -97,17 +73,17 @@ class Session:
             "lost": self.lost,
             **describe_machine(),
         }
-        afresh = resume is None and not self.resumed
-        self.recorder = t.together(
+        afresh = resume is Resume.IF_BEGUN and not self.resumed
+        self.recorder = t.raise_on_all(
             lambda: Recorder(self.folder if t.is_server else None, facts, self.resumed, afresh)
         )
         if self.resumed:
             self._load()
 
     def run(self, checkpoint_every: int | None, progress: Progress | None) -> str:
-        """Go on until a limit is reached or a signal asks to stop; gives which."""
+        """Run until a limit is reached or a signal asks to stop; return the name of the reason."""
         t = self.loop.transport
-        t.together(self._open_record)
+        t.raise_on_all(self._open_record)
         begin = self._look_back if self.resumed else self._record
         while True:
             try:
@@ -136,38 +112,41 @@ class Session:
                 self.save()
             if progress is not None and t.is_server:
                 progress(self.round, row)
-        if self.resumed and self._told(lambda: self.recorder.rows[-1].round < self.round):
-            self._record()  # an irregular last row of the run before was dropped, and no round followed
+        if self.resumed and t.ask_server(lambda: self.recorder.rows[-1].round < self.round):
+            self._record()  # the resume dropped an irregular last row, and no round followed
         self._compare_replicas()
         return status or "rounds"
 
     def save(self) -> None:
         """Write a checkpoint, if there is a folder."""
         if self.folder is not None and self.round != self.saved:
-            self.loop.transport.doing = f"checkpoint after round {self.round}"
+            self.loop.transport.activity = f"checkpoint after round {self.round}"
             header = {
                 "config": self.config,
                 "seconds": self.seconds,
                 "scale": self.scale,
                 "digest": self.loop.digest.value.hex(),
-                "begun": self.loop.begun,
-                "crew": self.loop.crew.tolist(),
+                "begun": self.loop.method_start_round,
+                "crew": self.loop.original_ids.tolist(),
                 "lost": self.lost,
             }
-            self.loop.transport.together(self._check)
+            self.loop.transport.raise_on_all(self._check)
             states = self.loop.states()
             checkpoint.save(self.folder / "checkpoint", self.loop.transport, self.round, states, header)
             self.saved = self.round
 
     def conclude(self, summary: dict[str, Any]) -> None:
-        """Write the summary, unless this resume had nothing to do: that of before knows what its run cost."""
+        """Write the summary.
+
+        Skipped if the resume ran no rounds: the earlier summary holds the real costs.
+        """
         before = {} if self.recorder.folder is None else read_json(self.recorder.folder / "summary.json")
-        idle = self.resumed and self.round == self.began
+        idle = self.resumed and self.round == self.resumed_from
         if not idle or before.get("status") != summary["status"]:
             self.recorder.write_json("summary.json", summary)
 
     def _check(self) -> None:
-        """Raise what stands in the way of a checkpoint: no sound state here, or no folder any more."""
+        """Raise the error that prevents a checkpoint: this rank's state is unsound, or the folder is gone."""
         self.loop.check()
         self.recorder.check()
 
@@ -179,7 +158,7 @@ class Session:
         assert self.folder is not None
         states = self.loop.states() | {"replica": self.loop.replica}
         manifest = checkpoint.load(self.folder / "checkpoint", self.loop.transport, states, self.config)
-        self.round = self.began = manifest["round"]
+        self.round = self.resumed_from = manifest["round"]
         if self.round > self.limits.rounds:
             raise RecordError(
                 f"rounds={self.limits.rounds}, and the run in {self.folder} has done {self.round}: "
@@ -187,8 +166,8 @@ class Session:
             )
         self.seconds, self.scale = manifest["seconds"], manifest["scale"]
         self.loop.digest.value = bytes.fromhex(manifest["digest"])
-        self.loop.begun, self.lost, self.saved = manifest["begun"], manifest["lost"], self.round
-        if len(manifest["crew"]) < self.loop.transport.n:  # those that were lost are here again
+        self.loop.method_start_round, self.lost, self.saved = manifest["begun"], manifest["lost"], self.round
+        if len(manifest["crew"]) < self.loop.transport.n:  # the lost workers are here again
             self.loop.restart(self.round)
             self.lost = [{"back": self.round} | one for one in self.lost]
 
@@ -198,17 +177,17 @@ class Session:
             self.recorder.amend({"lost": self.lost})
 
     def _begin_without_the_lost(self) -> str | None:
-        """Let the ranks that are left begin anew, at the server's x; a row says where that is."""
+        """Restart the method on the remaining ranks at the server's model, and record a row there."""
         loop, t, started = self.loop, self.loop.transport, perf_counter()
         gone = t.shrink()
-        # All that are left know these before anything in which another may die.
+        # Every remaining rank stores the losses before the next operation in which a rank may die.
         for rank in gone:
-            workers = loop.crew[rank.workers].tolist()
+            workers = loop.original_ids[rank.workers].tolist()
             self.lost.append({"round": None, "rank": rank.rank, "host": rank.host, "workers": workers})
         loop.dismiss([i for rank in gone for i in rank.workers])
         self.saved = self.start_f = None
 
-        self.round = self._told(lambda: self.round)
+        self.round = t.ask_server(lambda: self.round)
         new = [one for one in self.lost if one["round"] is None]
         for one in new:
             one["round"] = self.round
@@ -216,36 +195,24 @@ class Session:
             sys.stderr.write(f"mpicomp: after round {self.round}: {_obituary(new, t.n)}\n")
         loop.restart(self.round)
         self.seconds += perf_counter() - started
-        t.together(lambda: self.recorder.amend({"lost": self.lost}))
+        t.raise_on_all(lambda: self.recorder.amend({"lost": self.lost}))
         return self._record()
 
-    def _told(self, ask: Callable[[], Any]) -> Any:
-        """What ``ask`` gives on the server, on every rank; an error of it is raised on every rank."""
-        t = self.loop.transport
-        answer: object = None
-        if t.is_server:
-            try:
-                answer = ask()
-            except MpicompError as error:
-                answer = error
-        answer = pickle.loads(t.tell(pickle.dumps(answer) if t.is_server else None))
-        if isinstance(answer, MpicompError):
-            raise answer
-        return answer
-
     def _look_back(self) -> str | None:
-        """The limit that the last row of the run before has reached, if any."""
+        """The limit that the last row of the resumed run has reached, if any."""
         rows = self.recorder.rows
         if rows:
             self.start_f = rows[0].f
-        return self._told(lambda: self.limits.reached(rows[-1], rows[0].f) if rows else None)
+        return self.loop.transport.ask_server(
+            lambda: self.limits.reached(rows[-1], rows[0].f) if rows else None
+        )
 
     def _record(self) -> str | None:
-        """Observe, add a row, and hear from the server whether the run ends here."""
-        self.loop.transport.doing = f"observation after round {self.round}"
+        """Observe and add a row; return the limit reached, if any, on every rank."""
+        self.loop.transport.activity = f"observation after round {self.round}"
         if not self.loop.transport.is_server:
-            self.loop.observe()  # if it fails here, the server is told, and tells
-        return self._told(self._add_row)
+            self.loop.observe()  # an error here reaches the server, which raises it on all ranks
+        return self.loop.transport.ask_server(self._add_row)
 
     def _add_row(self) -> str | None:
         try:
@@ -279,7 +246,7 @@ class Session:
         return self.limits.reached(row, self.start_f)
 
     def _compare_replicas(self) -> None:
-        """Every rank holds the same iterate, bit for bit, or the run is worth nothing."""
+        """Raise ``MpicompError`` on all ranks unless they all hold the same iterate, bit for bit."""
         t = self.loop.transport
         digests = t.collect(sha256(self.loop.x.tobytes()).hexdigest())
 
@@ -292,11 +259,11 @@ class Session:
                     "or the hosts do not compute alike. Nothing of this run can be trusted."
                 )
 
-        t.together(check)
+        t.raise_on_all(check)
 
 
 def _obituary(lost: list[dict[str, Any]], left: int) -> str:
-    """What to say of ranks that have died."""
+    """The line printed about ranks that have died; ``left`` workers remain."""
     names = ", ".join(f"rank {one['rank']} on {one['host']}" for one in lost)
     workers = ", ".join(str(i) for one in lost for i in one["workers"])
     theirs = f", with workers {workers}" if workers else ""

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 
-from mpicomp.base.errors import ConfigError, unknown
+from mpicomp.base.errors import ConfigError
 from mpicomp.transports.base import Transport
 from mpicomp.transports.launcher import SURVIVING, launched_ranks, remedy
 from mpicomp.transports.local import Local
 from mpicomp.transports.observers import prepare
-
-# What the user says of the MPI library: that it takes buffers on a GPU, or not, or that it is to be asked.
-CUDA_AWARE = {"ask": None, "yes": True, "no": False}
-ON_FAILURE = {"end": False, "shrink": True}  # whether the others survive a rank's death
 
 
 def connect(
@@ -21,19 +17,17 @@ def connect(
     stall_timeout: float | None = None,
     observed: bool = False,
     survive: bool = False,
-    cuda_aware: str = "ask",
+    cuda_aware: bool | None = None,
 ) -> Transport:
     """The transport for n workers: MPI inside a job of several ranks, else Local.
 
     observed    have an ``observer`` count the bytes as well; asked for before MPI is loaded, or never
     survive     let the ranks that are left go on when others die
-    cuda_aware  one of ``CUDA_AWARE``
+    cuda_aware  whether the MPI library takes buffers on a GPU; None: the library is asked
 
-    Raises ``ConfigError`` if ``cuda_aware`` is none of these, or if the launcher started several ranks but
-    MPI knows of one: then every rank would run the whole job alone.
+    Raises ``ConfigError`` if the launcher started several ranks but MPI knows of one: then every rank would
+    run the whole job alone.
     """
-    if cuda_aware not in CUDA_AWARE:
-        raise unknown("answer for cuda_aware", str(cuda_aware), CUDA_AWARE)
     launched = launched_ranks()
     if launched is None:
         if dedicated:
@@ -64,5 +58,5 @@ def connect(
         stall_timeout=stall_timeout,
         observed=observed,
         survive=survive,
-        cuda_aware=CUDA_AWARE[cuda_aware],
+        cuda_aware=cuda_aware,
     )

@@ -2,8 +2,8 @@
 
 A message above a limit of MPI's own (64 KiB between hosts, for Open MPI) is only announced; it is sent
 when the receiver asks for it, and there a round trip later.  Asked for one after the other, n messages
-take n round trips.  So who waits for one asks for those after it too, as they are announced, until ``AHEAD``
-bytes are on their way.
+take n round trips.  So a rank that waits for one message also asks for the next ones, as they are announced,
+until ``AHEAD`` bytes are on their way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mpi4py import MPI
 
 from mpicomp.base.bits import Bytes
 from mpicomp.transports.base import AHEAD
-from mpicomp.transports.inbox import Inbox, handed
+from mpicomp.transports.inbox import Inbox, mpi_buffer
 from mpicomp.transports.waiting import Patience
 
 _MOST = 64  # messages under way: of those too short to make up AHEAD, which are sent unasked
@@ -108,7 +108,7 @@ class Arrivals:
             rank, tag, length = self._awaited.popleft(), status.tag, status.Get_count(MPI.BYTE)
             device = self._device(tag)
             buffer = self._inbox.take(length, device)
-            request = piece.Irecv(handed(buffer[:length]))
+            request = piece.Irecv(mpi_buffer(buffer[:length]))
             self._under_way.append(_Arrival(rank, tag, device, length, buffer, request))
             self._bytes += length
 
@@ -124,4 +124,4 @@ class Arrivals:
                 grown = self._inbox.take(max(message.length, 2 * filled), message.device)
                 grown[:filled] = message.buffer[:filled]
                 message.buffer = grown  # which the next such message begins with
-            piece.Recv(handed(message.buffer[filled : message.length]))
+            piece.Recv(mpi_buffer(message.buffer[filled : message.length]))

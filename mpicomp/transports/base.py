@@ -1,12 +1,13 @@
-"""What a transport is: it moves bytes between n workers and a server, and knows no method.
+"""The interface of transports.  A transport moves bytes between n workers and a server; it knows no method.
 
 Every operation is collective: all ranks call it, in the same order.  Errors are collective too: one
-that a rank meets inside ``gather`` or ``together`` is raised on all of them, so that a run ends
-everywhere at the same point and can be reported once.
+that a rank meets inside ``gather``, ``raise_on_all`` or ``ask_server`` is raised on all ranks, so that a
+run ends everywhere at the same point and can be reported once.
 """
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
@@ -38,8 +39,8 @@ class Transport(ABC):
     stop            set it to ask, from any rank, that the run end after a common round
     sent            payload bytes this rank is the origin of: [messages, observations], a broadcast once a
                     rank
-    observer        somebody else's count of what this rank hands to MPI, if one was asked for and bytes cross
-    doing           what the run is at, for whoever has to say so
+    observer        an independent count of this rank's MPI traffic, if requested and there are several ranks
+    activity           what the run is doing, for error messages
     device_buffers  whether messages are taken and given in the memory of the device in use; else the host's
     """
 
@@ -49,7 +50,7 @@ class Transport(ABC):
     hosted: range  # the workers that live in this process
     is_server: bool
     stop: bool = False
-    doing: str = "at the start of the run"
+    activity: str = "at the start of the run"
     sent: list[int]
     observer: Observer | None = None
     device_buffers: bool = False
@@ -75,15 +76,33 @@ class Transport(ABC):
 
     @abstractmethod
     def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Received:
-        """``gather`` for what a run is measured by.  Never counted, and invisible to methods."""
+        """``gather`` for measurements of a run.  Never counted, and invisible to methods."""
 
     @abstractmethod
-    def tell(self, message: bytes | None) -> bytes:
-        """The server's ``message`` on every rank: control, not part of any method, never counted."""
+    def broadcast_control(self, message: bytes | None) -> bytes:
+        """The server's ``message`` on every rank.  Control: no part of a method, counted nowhere."""
 
     @abstractmethod
-    def together(self, action: Callable[[], T]) -> T:
+    def raise_on_all(self, action: Callable[[], T]) -> T:
         """Run ``action`` here.  If it failed on some rank, raise the lowest such rank's error on all."""
+
+    def ask_server(self, action: Callable[[], T]) -> T:
+        """Run ``action`` on the server only; every rank gets its result, which must be picklable.
+
+        An ``MpicompError`` of ``action`` is raised on every rank.  Any other error leaves this call on the
+        server alone and ends the job there (``abort``).
+        """
+        answer: tuple[T | None, MpicompError | None] = None, None
+        if self.is_server:
+            try:
+                answer = action(), None
+            except MpicompError as error:
+                answer = None, error
+        message = self.broadcast_control(pickle.dumps(answer) if self.is_server else None)
+        result, failure = pickle.loads(message)
+        if failure is not None:
+            raise failure
+        return result
 
     @abstractmethod
     def host(self) -> str:
@@ -111,7 +130,7 @@ class Transport(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what the transport holds; collective, at the end of a run that is over everywhere."""
+        """Release the transport's resources; collective, once the run is over on every rank."""
 
 
 def placement(n: int, ranks: int, dedicated: bool) -> list[range]:

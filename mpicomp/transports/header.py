@@ -1,7 +1,7 @@
-"""What goes ahead of a broadcast: its length and status, and where ranks may die, two checksums.
+"""The header of a broadcast: its length and status and, where ranks may die, two checksums.
 
 A collective operation of Open MPI that loses a rank under way may tell another rank of success and give it
-bytes that nobody sent.  Nothing may be made of them: no memory of such a length, no object, no iterate.  So a
+bytes that nobody sent.  Such bytes must not set a length, become an object or change an iterate.  So a
 header ends with the CRC-32 of the message and then its own, and a rank that finds another looks for a death
 (see ``ulfm``).  Messages from one rank to another need none: they arrive, or the operation fails.
 """

@@ -18,7 +18,7 @@ def empty(size: int, device: Any) -> Bytes:
     return np.empty(size, np.uint8) if device is None else device.xp.empty(size, dtype=np.uint8)
 
 
-def handed(buffer: Bytes) -> list[Any]:
+def mpi_buffer(buffer: Bytes) -> list[Any]:
     """``buffer`` as MPI takes it; one on the device once everything launched there is done."""
     if (device := kernels.device_of(buffer)) is not None:
         device.wait()

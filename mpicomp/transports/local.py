@@ -35,11 +35,11 @@ class Local(Transport):
     def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Received:
         yield from measurements
 
-    def tell(self, message: bytes | None) -> bytes:
+    def broadcast_control(self, message: bytes | None) -> bytes:
         assert message is not None
         return message
 
-    def together(self, action: Callable[[], T]) -> T:
+    def raise_on_all(self, action: Callable[[], T]) -> T:
         return action()
 
     def host(self) -> str:

@@ -6,7 +6,8 @@ memory does not grow with the workers.  Downlink: a broadcast of 16 bytes (see `
 message.  A message longer than ``chunk`` bytes travels in pieces: a piece of exactly ``chunk`` bytes
 says that another follows, so the usual message needs no header and counts above 2^31 never reach MPI.
 Headers, measurements and all else that is no part of a method have a communicator of their own, so that
-an ``observer`` can count exactly the messages.  Where ranks share cores, who waits naps (see ``waiting``).
+an ``observer`` can count exactly the messages.  Where ranks share cores, waiting ranks sleep (see
+``waiting``).
 
 Device buffers.  Where every rank's MPI library is known to take them, messages are sent from and received
 in the memory of the device in use; all else is in the host's.  MPI knows nothing of streams: before it is
@@ -43,7 +44,7 @@ from mpicomp.transports import header, ulfm
 from mpicomp.transports.arrivals import Arrivals
 from mpicomp.transports.base import Lost, Received, T, Transport, placement
 from mpicomp.transports.ending import end_now
-from mpicomp.transports.inbox import Inbox, empty, handed
+from mpicomp.transports.inbox import Inbox, empty, mpi_buffer
 from mpicomp.transports.observers.base import MESSAGES, Library, Observer
 from mpicomp.transports.observers.monitoring import Monitoring
 from mpicomp.transports.observers.shim import Shim
@@ -97,7 +98,7 @@ class Mpi(Transport):
         self.device_buffers = self._agree(says_cuda_aware() if cuda_aware is None else cuda_aware)
         if observed and self.ranks > 1:  # else nothing crosses
             try:
-                self.observer = self.together(self._observe)
+                self.observer = self.raise_on_all(self._observe)
                 self._try(self.observer)
             except MpicompError:  # the same on all ranks
                 self.close()
@@ -128,7 +129,7 @@ class Mpi(Transport):
         return Monitoring(ctypes.CDLL(MPI.__file__), world, messages, self.ranks)
 
     def _try(self, observer: Observer) -> None:
-        """Send one byte to this very rank and broadcast one: who does not see them is no observer."""
+        """Self-test: the observer must count one sent byte and one broadcast byte."""
         byte, before = np.zeros(1, np.uint8), observer.counted()
         request = self._messages.Isend([byte, MPI.BYTE], dest=self.rank)
         self._messages.Recv([byte.copy(), MPI.BYTE], source=self.rank)
@@ -143,11 +144,11 @@ class Mpi(Transport):
                     f"{observer.name} does not see what {banner()} sends: it cannot be used here."
                 )
 
-        self.together(refuse)
+        self.raise_on_all(refuse)
 
     def _watched(self, comm: MPI.Comm, timeout: float) -> Watchdog:
         hosts = comm.allgather(MPI.Get_processor_name())
-        return Watchdog(comm, timeout, hosts, lambda: self.doing, end_now)
+        return Watchdog(comm, timeout, hosts, lambda: self.activity, end_now)
 
     def gather(self, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int]) -> Received:
         return self._gather(self._messages, messages, senders, 0)
@@ -157,7 +158,7 @@ class Mpi(Transport):
             return self._gather(self._measurements, measurements, range(self.n), 1)
 
     def _unobserved(self) -> AbstractContextManager[None]:
-        return self.observer.looking_away() if self.observer else nullcontext()
+        return self.observer.paused() if self.observer else nullcontext()
 
     def _gather(
         self, comm: MPI.Comm, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int], account: int
@@ -185,7 +186,7 @@ class Mpi(Transport):
 
     def _post(self, comm: MPI.Comm, message: Bytes, tag: int) -> None:
         for i in range(0, len(message) + 1, self._chunk):
-            piece = handed(message[i : i + self._chunk])
+            piece = mpi_buffer(message[i : i + self._chunk])
             self._requests.append(comm.Isend(piece, dest=0, tag=tag))
 
     def _wait_for_sends(self, comm: MPI.Comm) -> None:
@@ -197,7 +198,7 @@ class Mpi(Transport):
     def _receive_all(
         self, comm: MPI.Comm, own: Iterable[tuple[int, Bytes]], senders: Sequence[int]
     ) -> Received:
-        """All messages in worker order.  Those of other ranks are received even if one has failed."""
+        """All messages in worker order.  After a failure the other ranks' messages are still received."""
         if not self.is_server:
             return
         error: MpicompError | None = None
@@ -260,7 +261,7 @@ class Mpi(Transport):
             if message is None:
                 message = empty(length, self._device(comm, status))
             for i in range(0, length, self._chunk):
-                comm.Bcast(handed(message[i : i + self._chunk]), root=0)
+                comm.Bcast(mpi_buffer(message[i : i + self._chunk]), root=0)
         header.check(head, message)
         return message, status
 
@@ -274,18 +275,18 @@ class Mpi(Transport):
         text = np.frombuffer(pickle.dumps(error), dtype=np.uint8)
         self._broadcast(self._messages, text, _ERROR)
 
-    def tell(self, message: bytes | None) -> bytes:
+    def broadcast_control(self, message: bytes | None) -> bytes:
         buf = None if message is None else np.frombuffer(message, dtype=np.uint8).copy()
         return self._broadcast(self._measurements, buf, _DATA)[0].tobytes()
 
-    def together(self, action: Callable[[], T]) -> T:
+    def raise_on_all(self, action: Callable[[], T]) -> T:
         try:
             result, error = action(), None
         except MpicompError as raised:
             result, error = None, raised
         errors = self.collect(error)
         first = None if errors is None else next((e for e in errors if e is not None), None)
-        first = pickle.loads(self.tell(pickle.dumps(first) if self.is_server else None))
+        first = pickle.loads(self.broadcast_control(pickle.dumps(first) if self.is_server else None))
         if first is not None:
             raise first
         return result  # type: ignore[return-value]
@@ -328,7 +329,7 @@ class Mpi(Transport):
         """Say which ranks have died, unless another is first to, and end the job."""
         time.sleep(0.5 * patience)
         names = [f"rank {number} on {host}" for number, host in (self._names[rank] for rank in gone)]
-        sys.stderr.write(f"mpicomp: {self.doing}: {', '.join(names) or 'a rank'} died. The job ends.\n")
+        sys.stderr.write(f"mpicomp: {self.activity}: {', '.join(names) or 'a rank'} died. The job ends.\n")
         sys.stderr.flush()
         end_now()
 

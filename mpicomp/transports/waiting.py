@@ -1,7 +1,7 @@
 """Waiting where ranks share cores.
 
 An MPI library waits by asking, without end, whether something has come.  Nothing is faster where every rank
-has a core of its own; where it has not, who waits so takes time from those whom it waits for.
+has a core of its own.  Where ranks share cores, a waiting rank takes time from the ranks it waits for.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Patience:
         self._crowded = _crowded(comm)
 
     def until(self, come: Callable[[], object]) -> None:
-        """Ask ``come`` until it says yes; where ranks share cores, after a while with naps in between."""
+        """Call ``come`` until it is true.  Where ranks share cores, sleep between calls after a while."""
         begun = time.monotonic()
         while not come():
             if self._crowded:

@@ -40,7 +40,7 @@ class Watchdog:
     comm     a communicator of the watchdogs' own (mpi4py's, in an MPI that threads may call)
     timeout  seconds that the server may wait in one call
     hosts    where each rank is
-    doing    what the run is at, such as "in round 7"
+    activity the current step of the run, such as "in round 7"
     end      ends the job, from any thread
     """
 
@@ -49,10 +49,10 @@ class Watchdog:
         comm: Any,
         timeout: float,
         hosts: Sequence[str],
-        doing: Callable[[], str],
+        activity: Callable[[], str],
         end: Callable[[], NoReturn],
     ) -> None:
-        self._comm, self._hosts, self._doing, self._end = comm, hosts, doing, end
+        self._comm, self._hosts, self._activity, self._end = comm, hosts, activity, end
         self._timeout, self._patience = timeout, max(timeout / 2, _LEAST_PATIENCE)
         self._waiting_since: float | None = None
         self._busy_since = monotonic()
@@ -91,7 +91,7 @@ class Watchdog:
             self._say(self._verdict(answers))
 
     def _ask(self) -> dict[int, int]:
-        """What each rank that answers is doing."""
+        """The state of each rank that answers."""
         others = range(1, self._comm.size)
         for rank, tag in product(others, (_WAITING, _COMPUTING, _BUSY)):
             while self._comm.Iprobe(rank, tag):  # too late for the question before
@@ -110,7 +110,7 @@ class Watchdog:
         seconds = f"{self._timeout + self._patience:.3g} s"
         if silent := [rank for rank in range(1, self._comm.size) if rank not in answers]:
             return f"{self._names(silent)} silent for {seconds}"
-        if busy := [rank for rank, doing in answers.items() if doing == _BUSY]:
+        if busy := [rank for rank, state in answers.items() if state == _BUSY]:
             return f"{self._names(busy)} computing for more than {self._timeout:g} s without a message"
         return f"every rank has been waiting for another for {seconds}"
 
@@ -119,8 +119,8 @@ class Watchdog:
         if self._comm.Iprobe(0, _QUESTION):
             self._comm.Recv(_NOTHING, 0, _QUESTION)
             long = monotonic() - self._busy_since > self._timeout
-            doing = _WAITING if since is not None else _BUSY if long else _COMPUTING
-            self._sent.append(self._comm.Isend(_NOTHING, 0, doing))
+            state = _WAITING if since is not None else _BUSY if long else _COMPUTING
+            self._sent.append(self._comm.Isend(_NOTHING, 0, state))
         # The server speaks first if it can, and then the ranks one after the other.
         limit = 2 * self._timeout + 2 * self._patience + 0.5 * self._comm.rank
         if since is None or monotonic() - since < limit:
@@ -148,6 +148,6 @@ class Watchdog:
         return f"{names}{more} {'has' if len(ranks) == 1 else 'have'} been"
 
     def _say(self, what: str) -> NoReturn:
-        line = f"mpicomp: {self._doing()}: {what}. The job ends; --resume goes on from a checkpoint.\n"
+        line = f"mpicomp: {self._activity()}: {what}. The job ends; --resume goes on from a checkpoint.\n"
         os.write(2, line.encode())  # not through sys.stderr, whose lock the main thread may hold
         self._end()

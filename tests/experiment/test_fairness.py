@@ -25,9 +25,9 @@ from mpicomp.experiment.suite_file import parse_suite
 from mpicomp.experiment.tables import cells, header, markdown
 from mpicomp.experiment.tuning import Tuning, rose, tail, tune
 from mpicomp.problems import NonconvexGLM, Quadratics
+from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.schedule import gap, is_observed
-from mpicomp.runtime.session import Limits
 
 FAIR = """
 problem = "quadratics(d=20, noise=0.5, lam=0.05)"

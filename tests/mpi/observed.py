@@ -53,7 +53,7 @@ class Cheating(Mpi):
     def observe(self, measurements):
         received = super().observe(measurements)
         if self.rounds == 0 and WHAT == "observing":
-            with self.observer.looking_away():
+            with self.observer.paused():
                 self._pass_a_note()
         return received
 

@@ -115,8 +115,30 @@ def test_an_error_of_one_rank_is_raised_on_all(transport):
         return transport.rank
 
     with pytest.raises(DataError, match="only here"):
-        transport.together(action)
-    assert transport.together(lambda: 7) == 7  # and the transport is still good
+        transport.raise_on_all(action)
+    assert transport.raise_on_all(lambda: 7) == 7  # and the transport is still good
+
+
+def test_what_the_server_is_asked_every_rank_knows(transport):
+    ran = []
+
+    def action():
+        ran.append(transport.rank)
+        return {"rank": transport.rank, "rows": [1, 2]}
+
+    assert transport.ask_server(action) == {"rank": 0, "rows": [1, 2]}
+    assert ran == ([0] if transport.is_server else [])
+
+
+def test_an_error_of_the_servers_answer_is_raised_on_all(transport):
+    def action():
+        raise DataError(f"on rank {transport.rank}")
+
+    before = list(transport.sent)
+    with pytest.raises(DataError, match="on rank 0"):
+        transport.ask_server(action)
+    assert transport.ask_server(lambda: 7) == 7  # and the transport is still good
+    assert transport.sent == before
 
 
 def test_a_failed_worker_fails_the_round_everywhere_and_leaves_nothing_behind(transport):

@@ -23,7 +23,7 @@ class Scripted(Observer):
     def counted(self) -> Counted:
         return self.now
 
-    def look(self, away: bool) -> None:
+    def set_paused(self, paused: bool) -> None:
         """It has no eyes."""
 
     def close(self) -> None:

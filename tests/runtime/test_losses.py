@@ -171,7 +171,7 @@ def test_a_loss_after_the_last_checkpoint_is_in_the_one_at_the_end(tmp_path):
     transport, asked = Losing(8, {}), []
 
     def collect(value):
-        if transport.doing == "checkpoint after round 10":
+        if transport.activity == "checkpoint after round 10":
             asked.append(value)
             if len(asked) == 2:  # the first is for the checkpoint, this one compares the replicas
                 transport.dying = [2]

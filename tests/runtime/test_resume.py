@@ -330,8 +330,8 @@ def test_a_table_that_cannot_be_written_is_named(tmp_path):
     with ExitStack() as until_later:
 
         class Full(Local):
-            def together(self, action):
-                result = super().together(action)
+            def raise_on_all(self, action):
+                result = super().raise_on_all(action)
                 if (folder / "run.json").exists():
                     until_later.enter_context(largest_file(10))
                 return result

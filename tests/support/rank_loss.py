@@ -44,16 +44,16 @@ class Losing(Local):
         return super().broadcast(message)
 
     def _lose_now(self) -> None:
-        if self.doing in self.losses:
-            self.dying = self.losses.pop(self.doing)
+        if self.activity in self.losses:
+            self.dying = self.losses.pop(self.activity)
             raise Died
 
-    def tell(self, message: bytes | None) -> bytes:
+    def broadcast_control(self, message: bytes | None) -> bytes:
         if self.dying and self.later:
             self.dying, self.later = self.later, []
             raise Died
         self.dying = []
-        return super().tell(message)
+        return super().broadcast_control(message)
 
     def outlives(self, error: BaseException) -> bool:
         return isinstance(error, Died)

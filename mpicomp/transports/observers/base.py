@@ -66,17 +66,17 @@ class Observer(ABC):
         """Everything so far."""
 
     @abstractmethod
-    def look(self, away: bool) -> None:
-        """Stop counting messages from point to point, or go on."""
+    def set_paused(self, paused: bool) -> None:
+        """Stop counting point-to-point messages, or go on counting them."""
 
     @contextmanager
-    def looking_away(self) -> Iterator[None]:
-        """Nothing sent from point to point in this block is counted."""
-        self.look(away=True)
+    def paused(self) -> Iterator[None]:
+        """Point-to-point messages sent inside this block are not counted."""
+        self.set_paused(True)
         try:
             yield
         finally:
-            self.look(away=False)
+            self.set_paused(False)
 
     @abstractmethod
     def close(self) -> None:

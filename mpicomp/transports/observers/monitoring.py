@@ -54,9 +54,9 @@ class Monitoring(Observer):
         (size,), (count,) = (self._read(variable, 1) for variable in self._as_root)
         return Counted(sizes, counts, size // max(self._ranks - 1, 1), count)
 
-    def look(self, away: bool) -> None:
+    def set_paused(self, paused: bool) -> None:
         for variable in self._to_each:
-            self._do("pvar_stop" if away else "pvar_start", self._session, variable)
+            self._do("pvar_stop" if paused else "pvar_start", self._session, variable)
 
     def close(self) -> None:
         for variable in [*self._to_each, *self._as_root]:

@@ -73,8 +73,8 @@ class Shim(Observer):
         bytes, messages = ([self._shim.mpicomp_count(r, what) for r in range(self._ranks)] for what in (0, 1))
         return Counted(bytes, messages, *(self._shim.mpicomp_count(-1, what) for what in (0, 1)))
 
-    def look(self, away: bool) -> None:
-        self._shim.mpicomp_look_away(int(away))
+    def set_paused(self, paused: bool) -> None:
+        self._shim.mpicomp_look_away(int(paused))
 
     def close(self) -> None:
         """Nothing: the shim stays loaded, and counts on."""
