@@ -113,7 +113,8 @@ class Session:
             if progress is not None and t.is_server:
                 progress(self.round, row)
         if self.resumed and t.ask_server(lambda: self.recorder.rows[-1].round < self.round):
-            self._record()  # the resume dropped an irregular last row, and no round followed
+            # The resume dropped an irregular last row, and no round followed.
+            status = self._record()
         self._compare_replicas()
         return status or "rounds"
 

@@ -436,3 +436,14 @@ def test_a_checkpoint_of_the_format_before_is_refused_by_name(tmp_path):
 def test_an_empty_table_has_no_rows(tmp_path):
     (tmp_path / "rows.csv").write_text("")
     assert read_rows(tmp_path / "rows.csv") == []
+
+
+def test_a_target_met_in_an_irregular_last_round_is_met_when_that_run_is_resumed(tmp_path):
+    """The row of round 35 is dropped, because a longer run has none; recorded anew, it ends the run again."""
+    whole = run(rounds=35)
+    target = {"target_grad_norm_sq": whole.rows[-1].grad_norm_sq}
+    assert all(row.grad_norm_sq > whole.rows[-1].grad_norm_sq for row in whole.rows[:-1])
+    first = run(rounds=35, out=tmp_path / "run", **target)
+    again = run(rounds=35, out=tmp_path / "run", resume=True, **target)
+    assert first.status == again.status == "target"
+    assert json.loads((tmp_path / "run" / "summary.json").read_text()) == first.summary()
