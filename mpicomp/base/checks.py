@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from math import inf
+from typing import Any
 
 from mpicomp.base.errors import ConfigError
 
@@ -32,6 +34,17 @@ def check_positive_integer(name: str, value: int) -> None:
     """Raise ``ConfigError`` unless ``value`` is a positive integer."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigError(f"{name}={value!r}; allowed: a positive integer.")
+
+
+def as_integer(name: str, value: Any, least: int = 1, most: int = 2**63 - 1) -> int:
+    """``value`` as an int.  Raises ``ConfigError`` unless it is an integer from ``least`` to ``most``."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = -1
+    if isinstance(value, bool) or not least <= count <= most:
+        raise ConfigError(f"{name}={value!r}; allowed: an integer from {least} to {most}.")
+    return count
 
 
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
 
+from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.schedule import check_every
@@ -33,9 +32,9 @@ class Limits:
     max_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rounds", check_count("rounds", self.rounds))
+        object.__setattr__(self, "rounds", as_integer("rounds", self.rounds))
         if not isinstance(self.every, str):
-            object.__setattr__(self, "every", check_count("every", self.every))
+            object.__setattr__(self, "every", as_integer("every", self.every))
         check_every(self.every)
         for name in ("target_grad_norm_sq", "max_bytes", "max_seconds"):
             value: float | None = getattr(self, name)
@@ -55,14 +54,3 @@ class Limits:
             "max_seconds": self.max_seconds is not None and row.seconds >= self.max_seconds,
         }
         return next((name for name, hit in hits.items() if hit), None)
-
-
-def check_count(name: str, value: Any, least: int = 1, most: int = 2**63 - 1) -> int:
-    """``value`` as an int.  Raises ``ConfigError`` unless it is an integer from ``least`` to ``most``."""
-    try:
-        count = operator.index(value)
-    except TypeError:
-        count = -1
-    if isinstance(value, bool) or not least <= count <= most:
-        raise ConfigError(f"{name}={value!r}; allowed: an integer from {least} to {most}.")
-    return count

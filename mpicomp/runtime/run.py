@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp import kernels
+from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.compressors.base import Array
 from mpicomp.kernels.threads import threads
@@ -19,7 +20,7 @@ from mpicomp.problems.base import Problem
 from mpicomp.runtime.audit import Audit, Verified
 from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.ledger import Ledger
-from mpicomp.runtime.limits import Limits, check_count
+from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.loop import Loop
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row
@@ -134,11 +135,11 @@ def run(
     """
     if not isinstance(method, Method) or not isinstance(problem, Problem):
         raise ConfigError(f"run takes a Method and a Problem; it was given {method!r} and {problem!r}.")
-    workers = check_count("workers", workers)
+    workers = as_integer("workers", workers)
     limits = Limits(rounds, every, target_grad_norm_sq, max_bytes, max_seconds)
-    seed = check_count("seed", seed, least=0, most=2**64 - 1)
+    seed = as_integer("seed", seed, least=0, most=2**64 - 1)
     if checkpoint_every is not None:
-        checkpoint_every = check_count("checkpoint_every", checkpoint_every)
+        checkpoint_every = as_integer("checkpoint_every", checkpoint_every)
         if out is None:
             raise ConfigError("checkpoint_every needs a folder to write to: give out.")
     placement = Placement(dedicated, device, cuda_aware, stall_timeout, verify_bytes, on_failure)
