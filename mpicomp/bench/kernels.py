@@ -82,7 +82,7 @@ def kernel_costs(d: int, dtype: str, repeats: int = 6) -> Iterator[dict[str, Any
     ``error`` is |C(x) - x|^2 / |x|^2 for one vector and one key.  Short vectors use the compiled kernels too,
     as in a run of many rounds.
     """
-    kernels.expect(kernels.MANY)
+    kernels.preload(kernels.MANY)
     draw = np.random.default_rng(0)
     vectors = [draw.standard_normal(d, dtype=np.dtype(dtype).type) for _ in range(_VECTORS)]
     keys = (Key(0, round, 0, WORKERS) for round in count())

@@ -86,7 +86,7 @@ class Forecast:
 
 def forecast(method: Method, problem: Problem, workers: int, link: Link, dedicated: bool = False) -> Forecast:
     """The forecast for ``method`` on ``problem``, from costs measured in this process."""
-    kernels.expect(kernels.MANY)  # as in a run of many rounds
+    kernels.preload(kernels.MANY)  # as in a run of many rounds
     few, more = (
         costs(timed_run(method, problem, workers=n, rounds=ROUNDS, every=ROUNDS)) for n in (FEW, MORE)
     )

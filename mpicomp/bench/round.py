@@ -62,7 +62,7 @@ def round_overhead(repeats: int = 5) -> list[dict[str, float]]:
 
     Raises ``MpicompError`` if the bare loop's iterate differs from the run's in any bit.
     """
-    kernels.expect(kernels.MANY)  # as in a run of many rounds
+    kernels.preload(kernels.MANY)  # as in a run of many rounds
     cases = [
         (SyntheticLogistic(112, rows=1000, nonzeros=22), 10, 300),
         (SyntheticLogistic(10**6, rows=20_000, nonzeros=100), 10**4, 10),

@@ -22,7 +22,7 @@ def encode_count(k: int, d: int) -> Bytes:
 def decode_count(buf: Bytes, d: int) -> int:
     """The number that ``buf`` starts with.  Raises ``MessageError`` if it exceeds d."""
     head = count_nbytes(d)
-    k = int.from_bytes(kernels.host(buf[:head]).tobytes(), "little")
+    k = int.from_bytes(kernels.to_host(buf[:head]).tobytes(), "little")
     if len(buf) < head or k > d:
         raise MessageError(f"a message of {len(buf)} bytes announces {k} entries of a vector in R^{d}.")
     return k

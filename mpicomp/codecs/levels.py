@@ -43,7 +43,7 @@ def bounds_of(s: NDArray[np.floating] | NDArray[np.integer]) -> Bounds:
 
 
 def encode_fixed(symbols: Symbols, bounds: Bounds) -> Bytes:
-    """``bounds.nbytes`` bytes."""
+    """Pack the symbols of all coordinates into ``bounds.nbytes`` bytes."""
     return pack_widths(symbols, bounds.widths, bounds.nbytes)
 
 
@@ -55,7 +55,7 @@ def decode_fixed(buf: Bytes, bounds: Bounds) -> Symbols:
 
 
 def encode_sparse(symbols: Symbols, bounds: Bounds) -> Bytes:
-    """The bytes of the levels that are not 0, the fewer the fewer these are."""
+    """Code the non-zero levels only; the message shrinks with their number."""
     d = symbols.size
     kept = np.flatnonzero(symbols != bounds.most >> 1)
     most = bounds.most[kept].astype(np.int32)
@@ -69,7 +69,10 @@ def encode_sparse(symbols: Symbols, bounds: Bounds) -> Bytes:
 
 
 def decode_sparse(buf: Bytes, bounds: Bounds) -> tuple[Indices, Symbols]:
-    """The coordinates that ``buf`` tells of and their symbols.  Raises ``MessageError`` likewise."""
+    """The coordinates of the non-zero levels in ``buf``, and their symbols.
+
+    Raises ``MessageError`` if ``buf`` holds none, or one beyond its bound.
+    """
     d = bounds.most.size
     head, k = count_nbytes(d), decode_count(buf, d)
     split = head + index_nbytes(d, k)
@@ -83,7 +86,7 @@ def decode_sparse(buf: Bytes, bounds: Bounds) -> tuple[Indices, Symbols]:
 
 
 def _bits(most: NDArray[np.integer]) -> Widths:
-    """The number of bits of each of these, which are below 2^16: 0 for 0."""
+    """The bit length of each number in ``most``, all below 2^16; 0 for 0."""
     return np.frexp(most.astype(np.float32))[1].astype(np.uint8)
 
 

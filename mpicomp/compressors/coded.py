@@ -52,18 +52,20 @@ class Coded(Unbiased):
 
     def learned(self, buf: Bytes, d: int) -> Self:
         """This compressor with the model of the symbols in ``buf``, one of its messages for x in R^d."""
-        counts = np.bincount(self.Q.symbols(self._packed(kernels.host(buf), d), d), minlength=self.Q.alphabet)
+        counts = np.bincount(
+            self.Q.symbols(self._packed(kernels.to_host(buf), d), d), minlength=self.Q.alphabet
+        )
         return replace(self, model=smoothed(counts))
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        packed = kernels.host(self.Q.compress(x, key))
+        packed = kernels.to_host(self.Q.compress(x, key))
         symbols = self.Q.symbols(packed, x.size)
         counts = np.bincount(symbols, minlength=self.Q.alphabet)
         form, model, header = choose(counts, self.model)
         coded = np.concatenate([packed[: self.Q.head], header, encode_symbols(symbols, model)])
         if len(coded) >= len(packed):
             form, coded = PACKED, packed
-        return kernels.beside(x, np.concatenate([np.array([form], dtype=np.uint8), coded]))
+        return kernels.to_same_place(x, np.concatenate([np.array([form], dtype=np.uint8), coded]))
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         self.Q.decompress_add(self._packed(buf, out.size), out, key, scale)
@@ -71,7 +73,7 @@ class Coded(Unbiased):
     def _packed(self, buf: Bytes, d: int) -> Bytes:
         """Q's message that ``buf`` encodes, on the device of ``buf``."""
         if kernels.on_device(buf):
-            return kernels.put(self._packed(kernels.host(buf), d))
+            return kernels.to_device(self._packed(kernels.to_host(buf), d))
         if len(buf) and buf[0] == PACKED:
             return buf[1:]
         start = 1 + self.Q.head

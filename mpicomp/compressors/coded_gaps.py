@@ -61,12 +61,12 @@ class CodedGaps(Contractive):
 
     def learned(self, buf: Bytes, d: int) -> Self:
         """This compressor with the model of the gaps in ``buf``, one of its messages for x in R^d."""
-        symbols, _ = gaps.symbols_of(self._split(kernels.host(buf), d)[0])
+        symbols, _ = gaps.symbols_of(self._split(kernels.to_host(buf), d)[0])
         possible = smoothed(np.bincount(symbols, minlength=gaps.used(d)))
         return replace(self, model=possible + (0,) * (gaps.ALPHABET - len(possible)))
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        packed = kernels.host(self.C.compress(x, key))
+        packed = kernels.to_host(self.C.compress(x, key))
         split = self._index_nbytes(x.size)
         symbols, remainders = gaps.symbols_of(decode_indices(packed[:split], x.size, self._count(x.size)))
         counts = np.bincount(symbols, minlength=gaps.ALPHABET)
@@ -78,7 +78,9 @@ class CodedGaps(Contractive):
         coded = np.concatenate([header, length, words, open_bits])
         if len(coded) >= split:
             form, coded = PACKED, packed[:split]
-        return kernels.beside(x, np.concatenate([np.array([form], dtype=np.uint8), coded, packed[split:]]))
+        return kernels.to_same_place(
+            x, np.concatenate([np.array([form], dtype=np.uint8), coded, packed[split:]])
+        )
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         self.C.decompress_add(self._packed(buf, out.size), out, key, scale)
@@ -86,7 +88,7 @@ class CodedGaps(Contractive):
     def _packed(self, buf: Bytes, d: int) -> Bytes:
         """C's message that ``buf`` encodes, on the device of ``buf``."""
         if kernels.on_device(buf):
-            return kernels.put(self._packed(kernels.host(buf), d))
+            return kernels.to_device(self._packed(kernels.to_host(buf), d))
         if len(buf) and buf[0] == PACKED:
             return buf[1:]
         indices, rest = self._split(buf, d)

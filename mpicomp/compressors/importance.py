@@ -109,7 +109,7 @@ def _odds(weights: Weights, k: int, d: int) -> Array:
     return p
 
 
-@kernels.placed
+@kernels.cached_on_device
 def _odds_in_use(weights: Weights, k: int, d: int) -> Array:
     """``_odds`` on the run's device."""
-    return kernels.put(_odds(weights, k, d))
+    return kernels.to_device(_odds(weights, k, d))

@@ -54,7 +54,7 @@ class RankR(Contractive):
             raise not_finite()
         M = kernels.promoted(x).reshape(self.rows, -1)
         M = M if self.rows == long else M.T
-        G = kernels.put(key.private("rankr").normals(short * self.r).reshape(short, self.r))
+        G = kernels.to_device(key.private("rankr").normals(short * self.r).reshape(short, self.r))
         P = orthonormal(times(scaled(M), G))
         with np.errstate(over="ignore", invalid="ignore"):
             Q = times(M.T, P)

@@ -110,7 +110,7 @@ class Stepped(Weighted):
             kernels.backend_for(out).add_steps(symbols, out, norms, grid.r, scale)
         else:
             kept, symbols = decode_sparse(buf[split:], grid.bounds)
-            block = np.searchsorted(kernels.put(block_ends(out.size, parts)), kept, side="right")
+            block = np.searchsorted(kernels.to_device(block_ends(out.size, parts)), kept, side="right")
             scatter_add(out, (kept,), step_values(symbols, norms[block], grid.r[kept], scale), 1.0)
 
     def nbytes(self, d: int) -> int | None:
@@ -219,8 +219,8 @@ def _grid(c: Stepped, d: int) -> Grid:
     return Grid(r, bounds_of(np.ceil(r)))
 
 
-@kernels.placed
+@kernels.cached_on_device
 def _grid_in_use(c: Stepped, d: int) -> Grid:
     """The grid on the run's device."""
     r, (most, widths, nbytes) = _grid(c, d)
-    return Grid(kernels.put(r), Bounds(kernels.put(most), kernels.put(widths), nbytes))
+    return Grid(kernels.to_device(r), Bounds(kernels.to_device(most), kernels.to_device(widths), nbytes))

@@ -153,7 +153,7 @@ class _Job:
     def run(self, resume: bool | None) -> Comparison:
         tunings = self.control.ask_server(lambda: open_comparison(self.out, self.suite, resume))
         if self.placement.device == "cpu":  # the same kernels in every run and every part
-            kernels.expect(_runs(self.suite, self.suite.tasks()) * self.suite.rounds * self.suite.workers)
+            kernels.preload(_runs(self.suite, self.suite.tasks()) * self.suite.rounds * self.suite.workers)
         for entry, seeds in self.work:
             method = entry.method
             if entry.tune is not None:

@@ -42,7 +42,7 @@ _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
 
 
 def backend_for(x: Float, *others: Float) -> Kernels:
-    """The kernels for these vectors, whose length is that of x or less."""
+    """The kernels for the vectors x and ``others``, none of which is longer than x."""
     if (there := device_of(x)) is not None:
         return there
     backend = _host(x.size)
@@ -50,17 +50,20 @@ def backend_for(x: Float, *others: Float) -> Kernels:
 
 
 def backend_for_length(length: int, a: NDArray[Any] | None = None) -> Kernels:
-    """The kernels for draws, index sets and messages of vectors of that length; those of the device if ``a``
-    lies there."""
+    """The kernels for draws, index sets and messages that belong to vectors of this length.
+
+    These are the device's kernels if the array ``a`` lies there.
+    """
     return device_of(a) or _host(length)
 
 
-def expect(count: int, length: int = 1) -> str | None:
-    """``count`` vectors of that length are to come: load the compiled kernels now if that will have paid.
+def preload(count: int, length: int = 1) -> str | None:
+    """Load the compiled kernels now if they will pay for ``count`` vectors of this length.
 
-    So that they are not loaded in the midst of what is timed, nor compiled while other ranks wait; an index
-    set may need them from ``LONG_BITMAP`` positions on.  Ranks that wait for each other have to expect the
-    same.  Gives why numpy's have to serve, if so; such ranks then ``forgo`` them together.
+    Otherwise they would be loaded in the midst of rounds that are timed, or even compiled while other ranks
+    wait.  An index set may need them from ``LONG_BITMAP`` positions on.  Ranks that wait for each other call
+    this with equal arguments.  Returns None, or the reason why the compiled kernels cannot be had; all ranks
+    then ``forgo`` them together.
     """
     if _device is None and (length >= LONG_BITMAP or count >= MANY):
         load()
@@ -68,7 +71,7 @@ def expect(count: int, length: int = 1) -> str | None:
 
 
 def forgo() -> None:
-    """Let numpy's kernels serve in this process from here on."""
+    """From now on use numpy's kernels in this process."""
     global _forgone
     _forgone = True
 
@@ -88,7 +91,7 @@ def promoted(x: NDArray[np.floating]) -> NDArray[np.float64]:
 
 @contextmanager
 def using(device: Cuda | None) -> Iterator[None]:
-    """Within, what ``put`` is given goes to ``device``; None: it stays."""
+    """Within the block ``device`` is the device in use; with None there is no device in use."""
     before = _device
     _use(device)
     try:
@@ -97,8 +100,8 @@ def using(device: Cuda | None) -> Iterator[None]:
         _use(before)
 
 
-def placed(make: Callable[P, T]) -> Callable[P, T]:
-    """``make``, which puts its result on the device in use; its last results are kept there meanwhile."""
+def cached_on_device(make: Callable[P, T]) -> Callable[P, T]:
+    """Decorator: cache the last results of ``make``, which puts them on the device, while that is in use."""
     cached: Any = lru_cache(4)(make)
     clear_with_device(cached.cache_clear)
 
@@ -110,46 +113,46 @@ def placed(make: Callable[P, T]) -> Callable[P, T]:
 
 
 def clear_with_device(clear: Callable[[], None]) -> None:
-    """From now on call ``clear`` whenever another device, or none, comes into use."""
+    """Register ``clear``, to be called whenever the device in use changes."""
     _clears.append(clear)
 
 
 def device() -> Cuda | None:
-    """The kernels of the device in use, None where there is none."""
+    """The device in use, or None."""
     return _device
 
 
 def device_of(x: object) -> Cuda | None:
-    """The device in use, if x is an array there."""
+    """The device in use if x is an array on it, else None."""
     return _device if on_device(x) else None
 
 
 def on_device(x: object) -> bool:
-    """Whether x is an array of the device in use."""
+    """Whether x is an array on the device in use."""
     return _device is not None and isinstance(x, _device.xp.ndarray)
 
 
-def put(a: Any) -> Any:
-    """An array of numpy's or a sparse one of scipy's on the device in use; itself where there is none."""
+def to_device(a: Any) -> Any:
+    """Copy a numpy array or a scipy sparse array to the device in use; without one, return it as it is."""
     return a if _device is None else _device.put(a)
 
 
-def beside(x: Any, a: Any) -> Any:
-    """An array of numpy's where x is."""
-    return put(a) if on_device(x) else a
+def to_same_place(x: Any, a: Any) -> Any:
+    """Copy a numpy array to the device if x lies there; otherwise return it as it is."""
+    return to_device(a) if on_device(x) else a
 
 
-def host(a: Any) -> Any:
-    """An array of the device as one of numpy's; anything else as it is."""
+def to_host(a: Any) -> Any:
+    """Copy an array of the device to a numpy array; return anything else as it is."""
     there = device_of(a)
     return a if there is None else there.host(a)
 
 
 def join(*parts: Bytes) -> Bytes:
-    """One message of these parts, one after the other; on the device if one of them is there."""
+    """Concatenate the parts of a message; the message is on the device if one of its parts is."""
     if not any(map(on_device, parts)):
         return np.concatenate(parts)
-    parts = tuple(map(put, parts))
+    parts = tuple(map(to_device, parts))
     message = np.empty_like(parts[0], shape=sum(map(len, parts)))
     stop = 0
     for part in parts:  # CuPy copies contiguous bytes as such, and concatenates them one by one
@@ -172,7 +175,7 @@ def _host(length: int) -> Host:
 
 @cache
 def _compiled() -> Host:
-    """The compiled kernels; numpy's if they cannot be kept."""
+    """The compiled kernels, or numpy's if there is no place to keep compiled ones."""
     pieces = load()
     return _NUMPY if pieces is definition else Host(pieces)
 

@@ -88,7 +88,7 @@ class PerturbedSGD(Method):
             self.dense.decompress_add(e, w.e, key, -1.0)  # e_i = 0
             return self.Up(e, nothing)
         w.e += gradient(f, r.x, self.batch, key)  # e_i + s_i
-        xi = kernels.put(_direction(key.shared("perturbed_sgd"), w.e.size))
+        xi = kernels.to_device(_direction(key.shared("perturbed_sgd"), w.e.size))
         kernels.add_scaled(w.e, xi, self.r)  # u_i = e_i + s_i + ξ
         m = self.C.compress(w.e, key)  # C(u_i)
         self.C.decompress_add(m, w.e, key, -1.0)  # e_i = u_i - C(u_i)

@@ -136,4 +136,4 @@ def _start(Q: Array, key: Key) -> Array:
     lost = ~Q.any(axis=0)
     if not lost.any():
         return Q
-    return np.where(lost, kernels.put(key.shared("powersgd").normals(Q.size).reshape(Q.shape)), Q)
+    return np.where(lost, kernels.to_device(key.shared("powersgd").normals(Q.size).reshape(Q.shape)), Q)

@@ -121,7 +121,9 @@ class Objective(ABC):
 
 
 def _put(value: Any) -> Any:
-    return kernels.put(value) if isinstance(value, np.ndarray) or scipy.sparse.issparse(value) else value
+    return (
+        kernels.to_device(value) if isinstance(value, np.ndarray) or scipy.sparse.issparse(value) else value
+    )
 
 
 class FiniteSum(Objective):
@@ -142,7 +144,7 @@ class FiniteSum(Objective):
             )
         if b == self.samples:
             return self.grad(x)
-        return self.part(kernels.put(np.sort(stream.permutation(self.samples, 0, b)))).grad(x)
+        return self.part(kernels.to_device(np.sort(stream.permutation(self.samples, 0, b)))).grad(x)
 
 
 class Problem(ABC):

@@ -49,7 +49,7 @@ def cross_entropy(Z: Array, labels: Labels) -> tuple[float, Array]:
     Z, shape (m, classes), has a row of logits for each sample.  The largest logit of each row is subtracted
     first, so that nothing overflows.
     """
-    m = kernels.put(np.arange(len(labels)))
+    m = kernels.to_device(np.arange(len(labels)))
     Z = Z - Z.max(axis=1, keepdims=True)
     E = np.exp(Z)
     S = E.sum(axis=1, keepdims=True)

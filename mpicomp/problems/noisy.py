@@ -70,4 +70,4 @@ class NoisyObjective(Objective):
         if b < 1:
             raise ConfigError(f"a batch of b = {b} samples; allowed: 1 and more.")
         g = self.f.grad(x)
-        return g + (self.sigma / sqrt(b * x.size) * kernels.put(stream.normals(x.size))).astype(g.dtype)
+        return g + (self.sigma / sqrt(b * x.size) * kernels.to_device(stream.normals(x.size))).astype(g.dtype)

@@ -41,7 +41,7 @@ def save(folder: Path, transport: Transport, round: int, states: States, header:
     def write_part() -> tuple[str, str, list[str]]:
         arrays = {f"{name}.{f.name}": getattr(s, f.name) for name, s in states.items() for f in fields(s)}
         buffer = io.BytesIO()
-        np.savez(buffer, **{name: kernels.host(value) for name, value in arrays.items()})
+        np.savez(buffer, **{name: kernels.to_host(value) for name, value in arrays.items()})
         name = f"part-{transport.rank}.npz"
         write_atomically(place / name, buffer.getvalue())
         return name, sha256(buffer.getbuffer()).hexdigest(), list(states)
@@ -138,7 +138,7 @@ def _read_states(place: Path, manifest: dict[str, Any], states: States) -> None:
                     value = arrays[f"{state}.{f.name}"]
                     fresh = getattr(states[state], f.name)
                     if kernels.on_device(fresh):
-                        value = kernels.put(value)
+                        value = kernels.to_device(value)
                     elif not isinstance(fresh, np.ndarray):
                         value = type(fresh)(value)
                     setattr(states[state], f.name, value)

@@ -36,11 +36,11 @@ class Loop:
         objectives = t.raise_on_all(lambda: {i: problem.objective(i, n) for i in t.hosted})
         self.objectives = {i: Measured(f.on_device(), t.clock, i) for i, f in objectives.items()}
         # From the server, for ranks that started at different points would stay apart.
-        x0 = kernels.put(t.ask_server(lambda: _start(problem)))
+        x0 = kernels.to_device(t.ask_server(lambda: _start(problem)))
         resolved = t.ask_server(lambda: method.resolve(lambda: problem.constants(n), x0.size, n))
         self.method: Method = resolved
         self.ledger = Ledger(n)
-        self.digest = Digest(kernels.host(x0))
+        self.digest = Digest(kernels.to_host(x0))
         self.original_ids = np.arange(n)  # index of a worker here -> its number in the problem
         self._begin(0, x0)
 
@@ -84,13 +84,13 @@ class Loop:
         with t.clock.phase("decode"):
             _ = self.digest.value  # the iterate before is hashed: it may change
             try:
-                method.follow(self.replica, messages.decode(method.Down, kernels.put(down)), key)
+                method.follow(self.replica, messages.decode(method.Down, kernels.to_device(down)), key)
             except MessageError as error:
                 self._failed = MpicompError(f"round {k}: the broadcast, on rank {t.rank}: {error}")
         if t.is_server:
             self.ledger.down[self.original_ids] += len(down)
             self.ledger.paper_bits_down += charged * len(self.original_ids)
-            self.digest.update(kernels.host(self.x))
+            self.digest.update(kernels.to_host(self.x))
             self._before = None
         return stop
 
@@ -121,7 +121,7 @@ class Loop:
         if t.is_server:
             self.ledger.down[self.original_ids] += len(message)
             self.ledger.paper_bits_down += 32 * self.x.size * len(self.original_ids)
-        self._begin(k, kernels.put(message).view(self.x.dtype))
+        self._begin(k, kernels.to_device(message).view(self.x.dtype))
 
     def _uplink(self, senders: Sequence[int], key: Key) -> Iterator[tuple[int, Bytes]]:
         """The hosted senders' messages, each computed when it is asked for."""
@@ -141,13 +141,13 @@ class Loop:
 
     def _for_transport(self, message: Bytes) -> Bytes:
         """``message`` in the memory that the transport takes: the device in use, or the host."""
-        return message if self.transport.device_buffers else kernels.host(message)
+        return message if self.transport.device_buffers else kernels.to_host(message)
 
     def _decoded(self, received: Iterator[tuple[int, Bytes]], key: Key) -> Iterator[tuple[Key, Any]]:
         """The received messages, decoded and entered in the ledger."""
         for i, message in received:
             self._sender = i
-            up: Any = messages.decode(self.method.Up, kernels.put(message))
+            up: Any = messages.decode(self.method.Up, kernels.to_device(message))
             self.ledger.up[self.original_ids[i]] += len(message)
             if key.round < self.method.setup_rounds:
                 self.ledger.set_up_bytes += len(message)
@@ -179,7 +179,7 @@ class Loop:
         """
         if self.method.model is None:
             return self.x
-        return kernels.put(self.transport.ask_server(lambda: kernels.host(self._own_model())))
+        return kernels.to_device(self.transport.ask_server(lambda: kernels.to_host(self._own_model())))
 
     def _own_model(self) -> Array:
         """The model that ``model`` gives, on the server without a copy."""

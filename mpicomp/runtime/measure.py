@@ -148,7 +148,7 @@ def measure(
                 if not isfinite(value):
                     raise DivergedError(f"f is {value} at |x| = {sqrt(np.sum(x * x)):.3g}.")
                 seen = [value, f.meter.epochs, f.meter.error]
-                message = np.concatenate([seen, kernels.host(f.observed_grad(x))]).view(np.uint8)
+                message = np.concatenate([seen, kernels.to_host(f.observed_grad(x))]).view(np.uint8)
             except DivergedError as error:
                 raise DivergedError(f"worker {f.worker}: {error}") from None
             yield i, message

@@ -182,7 +182,7 @@ def run(
 
 def _load_kernels(t: Transport, count: int, length: int) -> None:
     """Load the compiled kernels on all ranks or, where they wait for one that cannot, on none."""
-    reasons = t.collect(t.raise_on_all(lambda: kernels.expect(count, length)))
+    reasons = t.collect(t.raise_on_all(lambda: kernels.preload(count, length)))
     missing = {rank: why for rank, why in enumerate(reasons or []) if why is not None}
     if t.ask_server(lambda: bool(missing)):
         kernels.forgo()
@@ -218,7 +218,7 @@ def _result(session: Session, problem: Problem, status: str, verified: Verified 
         status=status,
         rows=rows,
         ledger=ledger,
-        x=kernels.host(loop.model()),
+        x=kernels.to_host(loop.model()),
         iterates_sha256=digest,
         resumed_after=session.resumed_from,
         phases=phases,

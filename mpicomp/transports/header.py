@@ -49,4 +49,4 @@ def check(head: Header, message: Bytes) -> None:
 
 
 def _checksum(message: Bytes) -> int:
-    return crc32(kernels.host(message))
+    return crc32(kernels.to_host(message))

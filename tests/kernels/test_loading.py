@@ -118,9 +118,13 @@ def state():
     return kernels.loaded(), *(on.pieces is kernels.definition for on in backends)
 {}
 """
-    wakes = f"kernels.expect({MANY})", f"kernels.expect(1, {LONG_BITMAP})", "kernels.backend_for(long)"
+    wakes = (
+        f"kernels.preload({MANY})",
+        f"kernels.preload(1, {LONG_BITMAP})",
+        "kernels.backend_for(long)",
+    )
     for waking in wakes:
-        lines = f"kernels.expect({MANY - 1}, {LONG_BITMAP - 1}); print(state()); {waking}; print(state())"
+        lines = f"kernels.preload({MANY - 1}, {LONG_BITMAP - 1}); print(state()); {waking}; print(state())"
         assert run_python(code.format(lines)) == "(False, True, True)\n(True, False, False)"
 
 

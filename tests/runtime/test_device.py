@@ -128,19 +128,19 @@ def test_every_compressor_has_on_the_device_the_bytes_of_the_host(device, case, 
                 kernels.using(device),
                 pytest.raises(ConfigError, match=f"{type(case.c).__name__}.*CPU only"),
             ):
-                case.c.compress(kernels.put(x), key)
+                case.c.compress(kernels.to_device(x), key)
             continue
         here = case.c.compress(x, key)
         expected = case.c.decompress(here, case.d, key)
         with kernels.using(device):
-            there = case.c.compress(kernels.put(x), key)
+            there = case.c.compress(kernels.to_device(x), key)
             assert kernels.on_device(there)
-            decoded, out = case.c.decompress(there, case.d, key), kernels.put(x)
+            decoded, out = case.c.decompress(there, case.d, key), kernels.to_device(x)
             case.c.decompress_add(there, out, key, 0.25)
             bits = case.c.paper_bits(there, case.d, key)
             if hasattr(case.c, "learned"):
                 assert case.c.learned(there, case.d) == case.c.learned(here, case.d)
-            there, decoded, out = map(kernels.host, (there, decoded, out))
+            there, decoded, out = map(kernels.to_host, (there, decoded, out))
         if exact(device) or not isinstance(case.c, RankR):  # whose sums are CuPy's there
             case.c.decompress_add(here, x, key, 0.25)
             assert np.array_equal(there, here)
@@ -171,11 +171,11 @@ def test_values_and_gradients_of_every_problem_are_those_of_the_host(device, pro
         found = [np.array(f.value(x)), f.grad(x)]
         if f.samples or isinstance(problem, Noisy):
             found.append(f.batch_grad(x, 5, Key(0, 2, 1, 3).private("batch")))
-        return [kernels.host(a) for a in found]
+        return [kernels.to_host(a) for a in found]
 
     here = seen(f, x)
     with kernels.using(device):
-        there = seen(f.on_device(), kernels.put(x))
+        there = seen(f.on_device(), kernels.to_device(x))
     for a, b in zip(here, there, strict=True):
         assert a.dtype == b.dtype
         assert np.array_equal(a, b) if exact(device) else np.allclose(a, b, rtol=1e-4, atol=1e-6)
@@ -232,9 +232,9 @@ def test_an_objective_of_a_users_own_is_moved_with_the_arrays_it_holds(device):
 
     f = Distance(np.arange(4.0))
     with kernels.using(device):
-        x = kernels.put(np.ones(4))
+        x = kernels.to_device(np.ones(4))
         assert f.on_device().value(x) == f.value(np.ones(4)) == 3.0
-        assert (kernels.host(f.on_device().grad(x)) == f.grad(np.ones(4))).all()
+        assert (kernels.to_host(f.on_device().grad(x)) == f.grad(np.ones(4))).all()
     assert f.on_device() is f and isinstance(f.to, np.ndarray)
 
 
