@@ -8,11 +8,11 @@ from hashlib import sha256
 
 import pytest
 
-import mpicomp
 from mpicomp.experiment import compare as comparing
 from mpicomp.experiment.compare import compare
 from mpicomp.experiment.results import Comparison
 from mpicomp.experiment.suite_file import parse_suite
+from mpicomp.runtime import placement
 from mpicomp.transports.launcher import launched_rank, launched_ranks
 from mpicomp.transports.local import Local
 
@@ -71,8 +71,8 @@ def test_a_comparison_is_the_same_here_and_in_one_process(tmp_path, monkeypatch)
     assert {o.summary["ranks"] for o in here.outcomes if o.label == "GD"} == {launched_ranks()}
     assert [o.summary["status"] for o in here.outcomes if o.label == "too far"] == ["diverged"] * 2
     if launched_rank() == 0:
-        for module in (vars(comparing), mpicomp.run.__globals__):
-            monkeypatch.setitem(module, "connect", lambda n, *_, **__: Local(n))
+        for module in (comparing, placement):
+            monkeypatch.setattr(module, "connect", lambda n, *_, **__: Local(n))
         alone = compare(suite, tmp_path / "alone")
         assert {o.summary["ranks"] for o in alone.outcomes if o.label == "GD"} == {1}
         digests.add(content(alone))
