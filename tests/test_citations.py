@@ -144,16 +144,21 @@ def test_the_design_has_the_levels_of_the_layers():
 
 def test_every_class_has_its_heading_and_every_heading_its_class():
     for kind, table in (("Methods", METHODS), ("Compressors", COMPRESSORS)):
-        assert list(sections(kind)) == [cls.__name__ for cls in table.values()]
+        found, wanted = list(sections(kind)), [cls.__name__ for cls in table.values()]
+        missing = [name for name in wanted if name not in found]
+        assert not missing, f"docs/methods.md has no section '### {missing[0]}'"
+        assert found == wanted, f"the sections of docs/methods.md stand in the order of {kind.upper()}"
 
 
 @pytest.mark.parametrize(("kind", "cls"), CLASSES, ids=lambda value: getattr(value, "__name__", value))
 def test_the_page_has_signature_paper_and_what_is_recalled(kind, cls):
     text, about = sections(kind)[cls.__name__], describe(cls)
-    assert f"\n`{about.signature}`\n" in text
-    assert f"\n*Paper:* {about.paper}.\n" in text
     recalled = getattr(cls, "recalled", "")
-    assert re.findall(r"^\*From memory:\* (.+)\.$", text, re.MULTILINE) == ([recalled] if recalled else [])
+    lines = [f"`{about.signature}`", f"*Paper:* {about.paper}."]
+    lines += [f"*From memory:* {recalled}."] if recalled else []
+    for line in lines:
+        assert line in text.split("\n"), f"expected this line in the section {cls.__name__}:\n{line}"
+    assert text.count("*From memory:*") == bool(recalled)
 
 
 @pytest.mark.parametrize("cls", METHODS.values(), ids=lambda cls: cls.__name__)

@@ -59,6 +59,12 @@ def check_probability(name: str, value: float) -> None:
         raise ConfigError(f"{name}={value!r}; allowed: a probability above 0 and at most 1.")
 
 
+def check_momentum(name: str, value: float) -> None:
+    """Raise ``ConfigError`` unless 0 <= value < 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ConfigError(f"{name}={value!r}; allowed: a number from 0 up to, but not, 1.")
+
+
 def check_step(name: str, value: float | str) -> None:
     """Raise ``ConfigError`` unless ``value`` is a positive number, "theory" or "theory*NUMBER"."""
     if isinstance(value, str):

@@ -58,7 +58,7 @@ def smoothed(counts: NDArray[np.int64]) -> Model:
 
 
 def checked_model(model: Sequence[int], alphabet: int, of: str) -> Model:
-    """``model`` as a tuple.  Raises ``ConfigError`` unless it is one of the symbols ``of`` something."""
+    """``model`` as a tuple.  Raises ``ConfigError`` unless it is a model of ``of`` symbols."""
     whole = isinstance(model, Sequence) and all(type(f) is int and f >= 0 for f in model)
     if not whole or len(model) != alphabet or sum(model) != TOTAL:
         came = f"{len(model)} frequencies that sum to {sum(model)}" if whole else repr(model)[:80]
@@ -145,7 +145,7 @@ def encode_symbols(symbols: Symbols, model: Model) -> Bytes:
 
 
 def decode_symbols(buf: Bytes, count: int, model: Model) -> Symbols:
-    """The ``count`` symbols in ``buf``.  Raises ``MessageError`` unless it holds just so many."""
+    """The ``count`` symbols in ``buf``.  Raises ``MessageError`` unless it holds exactly that many."""
     if len(model) - model.count(0) == 1:
         if len(buf):
             raise MessageError(f"{len(buf)} bytes where a single possible symbol takes none.")

@@ -30,7 +30,7 @@ def symbols_of(indices: Indices) -> tuple[Symbols, Remainders]:
 
 
 def widths_of(symbols: Symbols) -> Widths:
-    """How many bits each symbol leaves open."""
+    """The number of bits that each symbol leaves open, uint8."""
     return np.where(symbols < _EXACT, 0, (symbols - _EXACT) // 4 + _FIRST_OCTAVE - 2).astype(np.uint8)
 
 

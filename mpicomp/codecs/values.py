@@ -10,7 +10,7 @@ from mpicomp.base.bits import Bytes
 
 
 def encode_values(x: NDArray[np.floating], values: str) -> Bytes:
-    """x rounded to nearest even and laid out.
+    """The bytes of x, rounded to nearest even, in the format ``values``.
 
     Raises ``DivergedError`` where a value is not finite, or overflows.
     """
@@ -26,7 +26,7 @@ def decode_values(buf: Bytes, count: int, values: str) -> NDArray[np.floating]:
 
 
 def add_values(buf: Bytes, out: NDArray[np.floating], values: str, scale: float) -> None:
-    """out += scale times the numbers in ``buf``, without a vector between if long.
+    """out += scale times the numbers in ``buf``, without a temporary vector if ``out`` is long.
 
     Raises ``MessageError``, and adds nothing, on a wrong length.
     """

@@ -15,14 +15,17 @@ from mpicomp.base.bits import Bytes, expect_length
 
 
 def pack_widths(symbols: NDArray[np.unsignedinteger], widths: Widths, nbytes: int) -> Bytes:
-    """Pack symbol i, uint16 or uint64 and below 2^widths[i], into ``nbytes``, those of ``widths``."""
+    """Pack symbol i, below 2^widths[i], for all i; ``symbols`` are uint16 or uint64.
+
+    ``nbytes`` is ``widths_nbytes(widths)``.
+    """
     return kernels.backend_for_length(widths.size, widths).pack_widths(symbols, widths, nbytes)
 
 
 def unpack_widths(
     buf: Bytes, widths: Widths, nbytes: int, dtype: type[np.unsignedinteger]
 ) -> NDArray[np.unsignedinteger]:
-    """The symbols in ``buf``.  Raises ``MessageError`` if the length is not theirs."""
+    """The symbols in ``buf``.  Raises ``MessageError`` unless ``buf`` has ``nbytes`` bytes."""
     expect_length(buf, nbytes, "packed symbols")
     return kernels.backend_for_length(widths.size, widths).unpack_widths(buf, widths, dtype)
 

@@ -53,7 +53,7 @@ def nbytes(d: int, k: int) -> int:
 
 
 def _log2(a: int, b: int) -> int:
-    """log2(a/b) for a >= b > 0 in units of 2^-32, by a little too much."""
+    """log2(a/b) for a >= b > 0 in units of 2^-32, rounded up a little."""
     whole = (a // b).bit_length() - 1
     x = -(-(a << 64) // (b << whole))  # the fraction, from 1 to 2, in units of 2^-64
     log = whole

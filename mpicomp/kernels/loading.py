@@ -33,7 +33,7 @@ _refused: dict[Path, OSError] = {}  # why a place does not serve, in the order i
 
 @cache
 def load() -> ModuleType:
-    """The compiled kernels; numpy's if they can be kept nowhere, and ``refusal`` says why."""
+    """The compiled kernels; numpy's if there is no place to keep compiled ones (``refusal`` says why)."""
     name = f"kernels-{_source()}-{_machine()}-{os.geteuid()}"
     for place in dict.fromkeys((_BESIDE, cache_dir(), user_cache())):
         try:
@@ -46,7 +46,7 @@ def load() -> ModuleType:
 
 
 def loaded() -> bool:
-    """Whether the compiled kernels are there to be called."""
+    """Whether this process has loaded the compiled kernels."""
     return _PACKAGE in sys.modules
 
 
@@ -111,7 +111,7 @@ def _import(folder: Path) -> ModuleType:
 
 
 def _remove_superseded(folder: Path) -> None:
-    """What the package's source made before it was changed, on a machine like this one.
+    """Remove kernels compiled for this kind of machine from an earlier version of the package's source.
 
     Only beside the package, whose source is this one: in the user's cache there may be those of other
     installations.  Nobody still reads them, because kernels are read when a process starts.
@@ -130,7 +130,7 @@ def _source() -> str:
 
 
 def _machine() -> str:
-    """All that the machine code depends on, the source apart."""
+    """A hash of all that the machine code depends on, except the source."""
     import numba
     from llvmlite import binding
 

@@ -28,7 +28,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class NotOurs(OSError):
-    """A folder that is not used because others have, or had, a hand in it."""
+    """A folder is refused because other users may write to it, or could."""
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def clear(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Alone among the machine's processes, where the file system has locks."""
+    """Hold the folder's lock, where the file system has locks: one process of the machine at a time."""
     import fcntl
 
     with open(folder / LOCK, "w", opener=partial(os.open, mode=0o600)) as file:

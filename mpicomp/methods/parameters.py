@@ -21,6 +21,7 @@ from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 from mpicomp.base.checks import (
     check_choice,
     check_count,
+    check_momentum,
     check_positive_integer,
     check_probability,
     check_step,
@@ -142,6 +143,8 @@ Rate = Probability
 RateOrDefault = ProbabilityOrDefault
 RateOrTheory = ProbabilityOrTheory
 RateOrZero = Annotated[Any, Defaulted(check_probability, also=(0,))]  # or None for its default
+
+Momentum = Annotated[float, Value(check_momentum)]  # in [0, 1)
 
 # A count, or a fraction below 1 of all; None for all.
 Count = Annotated[int | float | None, Value(check_count, also=(None,))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,14 +18,9 @@ from mpicomp.kernels import add_scaled
 from mpicomp.kernels.definition.lowrank import orthonormal, outer, times
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method, Nothing
-from mpicomp.methods.parameters import BatchSize, PositiveInteger, StepSize, Value, ValueFormat
+from mpicomp.methods.parameters import BatchSize, Momentum, PositiveInteger, StepSize, ValueFormat
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
-
-
-def _check_momentum(name: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise ConfigError(f"{name}={value!r}; allowed: a number from 0 up to, but not, 1.")
 
 
 @dataclass(frozen=True)
@@ -59,7 +54,7 @@ class PowerSGD(Method):
     batch: BatchSize = None
     values: ValueFormat = "f4"
     down: Sparse = Sparse()
-    momentum: Annotated[float, Value(_check_momentum)] = 0.0
+    momentum: Momentum = 0.0
 
     recalled: ClassVar[str] = "the algorithm"
     paper: ClassVar[str] = "Vogels, Karimireddy, Jaggi, PowerSGD (NeurIPS 2019), Algorithms 1 and 2"

@@ -32,6 +32,7 @@ TYPES = {
     "ProbabilityOrDefault": ([None, 1, 0.5], {IN_0_1: [0, 0.0, 2, nan, True, "theory"]}),
     "ProbabilityOrTheory": (["theory", "theory*2", 1, 0.5], {POSITIVE: [0, -1, None, "p"], IN_0_1: [1.5, 2]}),
     "Rate": ([1, 0.5], {IN_0_1: [0, 1.5, True, None, "theory"]}),
+    "Momentum": ([0, 0.0, 0.9], {r"from 0 up to, but not, 1": [1, 1.5, -0.1, nan, True, None, "x"]}),
     "RateOrDefault": ([None, 1, 0.5], {IN_0_1: [0, 1.5, True, "theory"]}),
     "RateOrTheory": (["theory", "theory*2", 1, 0.5], {POSITIVE: [0, None], IN_0_1: [1.5]}),
     "RateOrZero": ([None, 0, 0.0, 1, 0.5], {IN_0_1: [-0.1, 1.5, True, "theory"]}),

@@ -27,16 +27,16 @@ ROOM = RUN // 2 + 2  # words that are enough for a run: a byte takes at most 16 
 
 
 def ans_encode(symbols: Bytes, frequencies: Frequencies, nbytes: int) -> Bytes:
-    """The message for ``symbols``, and zeros after it to fill ``nbytes``.
+    """Code the bytes ``symbols``; zeros fill the message up to ``nbytes``.
 
-    Raises ``ValueError`` if they are not enough.
+    Raises ``ValueError`` if ``nbytes`` are not enough.
     """
     runs = [_encode(symbols[a : a + RUN], frequencies) for a in range(0, symbols.size, RUN)]
     return laid_out(np.concatenate(runs), [run.size for run in runs], nbytes)
 
 
 def ans_decode(buf: Bytes, count: int, frequencies: Frequencies) -> Bytes:
-    """The ``count`` bytes that ``buf`` holds.  Raises ``MessageError`` unless it holds just so many."""
+    """Decode ``count`` bytes.  Raises ``MessageError`` unless ``buf`` holds exactly that many."""
     words, ends = words_of_runs(buf, count)
     symbols = np.empty(count, dtype=np.uint8)
     for n, run in enumerate(np.split(words, ends[:-1])):
@@ -75,7 +75,7 @@ def _decode(words: Words, count: int, frequencies: Frequencies) -> Bytes:
 
 
 def table_nbytes(count: int) -> int:
-    """Bytes in front of the words of ``count`` bytes."""
+    """The size of the table of runs in front of the words, when ``count`` bytes are coded."""
     runs = -(-count // RUN)
     return 4 * -(-runs // 2) if runs > 1 else 0
 
@@ -97,7 +97,7 @@ def laid_out(words: Words, counts: list[int], nbytes: int) -> Bytes:
 
 
 def words_of_runs(buf: Bytes, count: int) -> tuple[Words, NDArray[np.int64]]:
-    """The words of the runs of ``count`` bytes, and where each run's end.
+    """The words of all runs of ``count`` bytes, and the position where the words of each run end.
 
     A last word may lack zeros; those after the words of several runs are ignored, whatever they are.
     Raises ``MessageError`` if there are fewer words than the message tells of.
@@ -116,10 +116,10 @@ def words_of_runs(buf: Bytes, count: int) -> tuple[Words, NDArray[np.int64]]:
 
 
 def unended() -> MessageError:
-    """What a decoder raises."""
+    """The error of a message whose words end too early or too late."""
     return MessageError("a coded bitmap that does not end as it should.")
 
 
 def _below(frequencies: Frequencies) -> list[int]:
-    """The sum of the frequencies before each byte's."""
+    """For each byte, the sum of the frequencies of the smaller bytes."""
     return (np.cumsum(frequencies) - frequencies).tolist()

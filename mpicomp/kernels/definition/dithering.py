@@ -13,29 +13,41 @@ from mpicomp.kernels.definition.rounding import lifted, powers_of_two, uniform_l
 
 
 def dither_pack(x: Float, scale: float, s: int, width: int, stream: StreamName) -> Bytes:
-    """Symbols of ``width`` bits: x_j / scale rounded to the multiples of 1/s; scale >= max |x_j|."""
+    """Round x_j / scale to multiples of 1/s, without bias, and pack symbols of ``width`` bits.
+
+    ``scale`` is at least max |x_j|.
+    """
     levels = uniform_levels(x, scale, s, words(stream, 0, x.size))
     return pack((levels + s).astype(np.uint64), width)
 
 
 def dither_add(buf: Bytes, out: Float, s: int, width: int, step: float) -> None:
-    """out += step times the levels.  ``MessageError``, and nothing added, on a wrong length or symbol."""
+    """out += step * level, for all levels in ``buf``.
+
+    Raises ``MessageError``, and adds nothing, on a wrong length or symbol.
+    """
     out += _levels(unpack(buf, out.size, width), s) * step
 
 
 def ternary_pack(x: Float, scale: float, stream: StreamName) -> Bytes:
-    """The levels -1, 0, 1 as trits; scale >= max |x_j|."""
+    """Round x_j / scale to -1, 0 or 1, without bias, and pack trits; ``scale`` is at least max |x_j|."""
     levels = uniform_levels(x, scale, 1, words(stream, 0, x.size))
     return pack_trits((levels + 1).astype(np.uint8))
 
 
 def ternary_add(buf: Bytes, out: Float, step: float) -> None:
-    """out += step times the levels.  ``MessageError``, and nothing added, on a wrong length or byte."""
+    """out += step * level, for all levels in ``buf``.
+
+    Raises ``MessageError``, and adds nothing, on a wrong length or byte.
+    """
     out += _levels(unpack_trits(buf, out.size), 1) * step
 
 
 def natural_dither_pack(x: Float, scale: float, s: int, width: int, stream: StreamName) -> Bytes:
-    """Symbols of ``width`` bits: level l stands for scale 2^(l - s), 0 for 0; scale >= max |x_j|."""
+    """Round |x_j| to 0 or scale 2^(l - s), l = 1, .., s, without bias, and pack symbols of ``width`` bits.
+
+    ``scale`` is at least max |x_j|.
+    """
     y, norm = lifted(x, scale)
     relative = np.multiply(np.abs(y), 1.0 / norm if norm else 0.0, dtype=np.float64)
     level = np.minimum(powers_of_two(relative, 1 - s, words(stream, 0, x.size)) + s, s)
@@ -43,7 +55,10 @@ def natural_dither_pack(x: Float, scale: float, s: int, width: int, stream: Stre
 
 
 def natural_dither_add(buf: Bytes, out: Float, s: int, width: int, step: float) -> None:
-    """out += step 2^(|l| - s) sign l.  ``MessageError``, and nothing added, on a wrong length or symbol."""
+    """out += step 2^(|l| - s) sign l, for all levels l in ``buf``.
+
+    Raises ``MessageError``, and adds nothing, on a wrong length or symbol.
+    """
     out += natural_levels(_levels(unpack(buf, out.size, width), s), s) * step
 
 
@@ -60,5 +75,5 @@ def _levels(symbols: NDArray[np.unsignedinteger], s: int) -> NDArray[np.float64]
 
 
 def symbol_too_large(symbol: int, s: int) -> MessageError:
-    """What is raised for a symbol that stands for no level."""
+    """The error of a symbol that stands for no level."""
     return MessageError(f"symbol {symbol} where {s} levels allow 0 to {2 * s}.")

@@ -12,7 +12,9 @@ from mpicomp.kernels.definition.rounding import powers_of_two
 
 
 def natural_pack(x: Float, bias: int, width: int, stream: StreamName) -> Bytes:
-    """Sign bits, then codes of ``width`` bits: 0 for 0, else exponent + bias, at most 2 bias.
+    """Round |x_j| to a power of two, without bias; pack d sign bits, then d codes of ``width`` bits.
+
+    The code is 0 for 0, else exponent + bias, at most 2 bias.
 
     Raises ``DivergedError`` unless x is finite.
     """
@@ -24,7 +26,7 @@ def natural_pack(x: Float, bias: int, width: int, stream: StreamName) -> Bytes:
 
 
 def natural_add(buf: Bytes, out: Float, bias: int, width: int, scale: float) -> None:
-    """out += scale times the powers of two in ``buf``.
+    """out += scale * y, y the signed powers of two in ``buf``.
 
     Raises ``MessageError``, and adds nothing, on a wrong length or a code that is too large.
     """
@@ -39,5 +41,5 @@ def natural_add(buf: Bytes, out: Float, bias: int, width: int, scale: float) -> 
 
 
 def code_too_large(code: int, bias: int) -> MessageError:
-    """What is raised for a code that stands for no power of two."""
+    """The error of a code that stands for no power of two."""
     return MessageError(f"exponent code {code} where at most {2 * bias} is allowed.")

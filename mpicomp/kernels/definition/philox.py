@@ -59,7 +59,7 @@ def _round_keys(key: tuple[int, int]) -> list[tuple[int, int]]:
 
 @lru_cache
 def _columns(key: tuple[int, int]) -> NDArray[np.uint64]:
-    """The same, each as a column."""
+    """The round keys as an array of shape (10, 2, 1)."""
     return np.array(_round_keys(key), dtype=np.uint64)[:, :, None]
 
 

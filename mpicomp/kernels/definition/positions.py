@@ -24,7 +24,7 @@ def decode_raw(buf: Bytes, d: int, k: int, width: int) -> Indices:
 
 
 def encode_bitmap(indices: Indices, d: int) -> Bytes:
-    """d bits."""
+    """d bits, of which those at ``indices`` are 1."""
     bits = np.zeros(d, dtype=bool)
     bits[indices] = True
     return np.packbits(bits, bitorder="little")
@@ -61,12 +61,12 @@ def complement(indices: Indices, d: int) -> Indices:
 
 
 def refused(d: int, k: int) -> MessageError:
-    """What a decoder raises."""
+    """The error of bytes that hold no set of k out of d positions."""
     return MessageError(f"the message does not hold {k} increasing indices below {d}.")
 
 
 def checked(indices: Indices, d: int, k: int) -> Indices:
-    """``indices``, if they are a set of k below d."""
+    """Return ``indices``.  Raises ``MessageError`` unless they are k increasing numbers below d."""
     if indices.size != k or (k and (indices[-1] >= d or (np.diff(indices) <= 0).any())):
         raise refused(d, k)
     return indices

@@ -18,7 +18,7 @@ BLOCK = 1024
 
 
 def tree_sum(x: Float) -> float:
-    """The sum of numbers that are not negative."""
+    """The sum of x, whose entries are not negative."""
     while True:
         # Zeros above the next power of two change no such sum, so a short vector needs none of them.
         width = min(BLOCK, 1 << max(x.size - 1, 0).bit_length())
@@ -58,15 +58,15 @@ def mean_magnitude(x: Float) -> float:
 
 
 def no_norm(value: float) -> MessageError:
-    """What is raised for a message whose norm is none."""
+    """The error of a message at whose head is no norm."""
     return MessageError(f"a norm of {value} at the head of a message; it must be finite and not negative.")
 
 
 def square_exponent(top: float) -> int:
-    """Before squaring, x is divided by 2 to this: 0 unless squares could over- or underflow."""
+    """The e such that x / 2^e is squared: 0 unless squares of x could overflow or underflow."""
     return 0 if top == 0.0 or 2.0**-400 <= top < 2.0**400 else frexp(top)[1]
 
 
 def sum_exponent(top: float) -> int:
-    """Before summing, x is divided by 2 to this: 0 unless the sum could overflow."""
+    """The e such that x / 2^e is summed: 0 unless the sum could overflow."""
     return 0 if top < 2.0**900 else frexp(top)[1]

@@ -32,13 +32,13 @@ def uniform_levels(x: Float, scale: float, r: float | NDArray[np.float64], words
 
 
 def lifted(x: Float, scale: float) -> tuple[Float, float]:
-    """x and its norm, times a power of two where the norm is so small that its inverse would overflow."""
+    """x and its norm; both times a power of two if the inverse of the norm would overflow."""
     exponent = lift(scale)
     return (np.ldexp(x, exponent), ldexp(scale, exponent)) if exponent else (x, scale)
 
 
 def lift(scale: float) -> int:
-    """The exponent of that power."""
+    """The exponent of the power of two that ``lifted`` multiplies by."""
     return 600 if 0.0 < scale < 2.0**-900 else 0
 
 

@@ -37,7 +37,7 @@ def top_k(x: Float, k: int) -> Indices:
 
 @lru_cache  # a run asks for one in each round
 def least_bits(lam: float, dtype: np.dtype) -> int:
-    """The bits of the least positive number of that type which is not below lam >= 0."""
+    """The bits of the least positive number of type ``dtype`` that is at least lam >= 0."""
     with np.errstate(over="ignore"):
         bound = np.array([lam]).astype(dtype)
     if float(bound[0]) < lam:  # as doubles: numpy would round a bare float to single precision first

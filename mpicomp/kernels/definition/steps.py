@@ -42,6 +42,6 @@ def step_values(symbols: Symbols, N: Float, r: Float, scale: float) -> Reals:
 
 
 def block_ends(d: int, blocks: int) -> NDArray[np.int64]:
-    """Where the blocks of d coordinates end."""
+    """The end of each block of d coordinates, shape (blocks,)."""
     short, longer = divmod(d, blocks)
     return np.cumsum(short + (np.arange(blocks) < longer))

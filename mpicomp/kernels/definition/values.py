@@ -10,7 +10,9 @@ from mpicomp.kernels.definition.vectors import add_scaled
 
 
 def to_wire(x: Float, values: str) -> tuple[NDArray[np.uint8], bool]:
-    """x rounded to nearest even in the format ``values``, never an alias of x; whether all of it is finite.
+    """(bytes of x rounded to nearest even in the format ``values``, whether all of them are finite).
+
+    The bytes are never an alias of x.
 
     bf16 has eight significant bits, fewer below 2^-126, and is rounded once, also from float64.
     """

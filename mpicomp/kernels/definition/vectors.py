@@ -20,5 +20,5 @@ def gather(x: Float, indices: Indices) -> Float:
 
 def scatter_add(out: Float, indices: Indices, values: Float, scale: float) -> None:
     """out[indices] += scale * values; no index comes twice."""
-    with np.errstate(invalid="ignore"):  # likewise
+    with np.errstate(invalid="ignore"):  # a signalling NaN
         out[indices] += np.multiply(values, scale, dtype=np.float64)
