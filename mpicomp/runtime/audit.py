@@ -1,10 +1,11 @@
 """The ledger beside an independent observer's count: equal byte for byte, or the run has failed.
 
-From the audit's making to its check, that is a run or what was added to it since it was resumed:
+The audit covers the traffic between its construction and its check.  It demands that in that time
 
-* each rank has sent to the server, from point to point, what the ledger says of the workers it hosts,
-  and nothing to any other rank; those on the server's own rank have no message to send;
-* the server has broadcast what the ledger says a worker has received; nobody else has.
+* each rank sent the server, point to point, the bytes that the ledger charges to the workers it hosts;
+  workers on the server's own rank send no MPI message;
+* no rank sent a point-to-point message to any rank but the server;
+* the server broadcast the bytes that the ledger says each worker received; no other rank broadcast.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from mpicomp.transports import Transport
 from mpicomp.transports.observers.base import Counted
 from mpicomp.transports.observers.interfaces import sent_bytes
 
-_SHOWN = 4  # differences told in an error
+_SHOWN = 4  # differences listed in an error
 
 
 @dataclass(frozen=True)
 class Verified:
     """A count that agreed.
 
-    observer  who counted
-    counted   what, by rank
+    observer  the name of the observer that counted
+    counted   its counts, by rank
     wire      bytes that the interfaces of each host sent meanwhile, by host; empty if there is only one
     """
 
@@ -48,7 +49,7 @@ class Verified:
 
 
 class Audit:
-    """Compares from its making on; collective."""
+    """Compares the ledger with the observer, from construction on.  ``check`` is collective."""
 
     def __init__(self, transport: Transport, ledger: Ledger) -> None:
         """Raises ``ConfigError`` if bytes cross between ranks and the transport has no observer."""

@@ -51,9 +51,9 @@ def save(folder: Path, transport: Transport, round: int, states: States, header:
     def write_manifest() -> None:
         if parts is not None:
             manifest = json.dumps({"format": FORMAT, "round": round, "parts": parts, **header})
-            seal = sha256(manifest.encode()).hexdigest()  # a second line, for the first
+            seal = sha256(manifest.encode()).hexdigest()  # the second line is the SHA-256 of the first
             write_atomically(place / "manifest.json", f"{manifest}\n{seal}\n".encode())
-            # A later one is damaged, or this run would have gone on from it; one without manifest is torn.
+            # Later ones are damaged, or this run had resumed there; without a manifest: torn.
             kept = [f"round-{k}" for k in _generations(folder) if k <= round][:_KEPT]
             for other in folder.glob("round-*"):
                 if other.name not in kept:
@@ -86,7 +86,7 @@ def load(folder: Path, transport: Transport, states: States, config: dict[str, s
 
 
 def _generations(folder: Path) -> list[int]:
-    """The rounds of the complete generations, newest first.  ``RecordError`` if one may not look."""
+    """The rounds of the complete generations, newest first.  Raises ``RecordError`` if unreadable."""
     try:
         names = [place.name for place in folder.iterdir() if (place / "manifest.json").exists()]
     except FileNotFoundError:

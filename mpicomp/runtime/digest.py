@@ -15,8 +15,8 @@ _INLINE = 1 << 16  # bytes: below, handing the work to a thread costs more than 
 class Digest:
     """A chain h_k = SHA-256(h_{k-1}, x^k), h_0 = SHA-256(x^0): unlike a running hash it can be saved.
 
-    Long iterates are hashed beside the next round's gradients, which they would otherwise delay by more
-    than all else the server does; they are not copied.
+    Long iterates are hashed in a thread while the next gradients are computed: hashing them first would
+    delay the round by more than all the server's other work.  Iterates are not copied.
     """
 
     def __init__(self, x0: Array) -> None:
@@ -35,7 +35,7 @@ class Digest:
 
     @property
     def value(self) -> bytes:
-        """The hash of what has been appended so far."""
+        """The 32-byte hash of all iterates appended so far; waits for the thread."""
         if self._pending is not None:
             self._value, self._pending = self._pending.result(), None
         return self._value

@@ -1,6 +1,6 @@
 """The ledger: bytes by direction and worker, as they were handed to the transport.
 
-Only ``len(message)`` is ever written here, never a formula, but for the papers' counts beside it.  A worker
+Bytes are always ``len(message)``, never a formula.  Only the papers' counts come from formulas.  A worker
 that shares the server's process is charged like any other, so totals do not depend on how workers are placed
 on ranks; what crossed between processes is counted by the transport itself (``Transport.sent``).
 """

@@ -79,7 +79,7 @@ class Measured(Objective):
         return g if kernels.on_device(g) else _taken(g)
 
     def _call(self, function: Callable[[Array], T], x: Array) -> T:
-        """What the objective's ``function`` gives at x, which it can read and not change."""
+        """``function(x)``, x read-only.  Raises ``ConfigError`` if the objective writes into it."""
         if not kernels.on_device(x):
             x = x.view()
             x.flags.writeable = False
@@ -96,7 +96,7 @@ class Measured(Objective):
 
     @staticmethod
     def check(g: Array, x: Array) -> Array:
-        """g, if it can be the gradient at x."""
+        """Return g.  Raises ``ConfigError`` for a wrong type or shape, ``DivergedError`` if not finite."""
         if not isinstance(g, type(x)) or g.shape != x.shape or not is_float(g):
             what = f"shape {g.shape}, type {g.dtype}" if isinstance(g, type(x)) else type(g).__name__
             raise ConfigError(

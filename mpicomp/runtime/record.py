@@ -57,7 +57,7 @@ _TYPES = {f.name: {"int": int, "float": float}[str(f.type)] for f in fields(Row)
 def read_rows(path: Path) -> list[Row]:
     """The rows of a rows.csv.  A last line that was cut off is left out.
 
-    Raises ``RecordError`` if the table lacks a column, as that of a version before the column does.
+    Raises ``RecordError`` if the table lacks a column, as tables of older versions may.
     """
     rows = []
     with open(path, newline="") as file:
@@ -85,7 +85,7 @@ class Recorder:
     ) -> None:
         """Open ``folder``.  Raises ``RecordError`` if it holds another run, or cannot be written.
 
-        ``resume`` continues the run that it holds; ``afresh`` takes the place of one that got nowhere.
+        ``resume`` continues the run that it holds; ``afresh`` replaces a run that made no progress.
         """
         self.folder = folder
         self.rows: list[Row] = []
@@ -114,7 +114,7 @@ class Recorder:
     def start(self, round: int | None, every: int | str) -> None:
         """Open the table; with a ``round`` to resume from, keep the rows up to it, and note the resume.
 
-        Not the last one if it is irregular: a run that was not interrupted there would not have it.
+        The last row is dropped if ``every`` does not ask for it: an uninterrupted run would not have it.
         """
         if self.folder is None:
             return
@@ -129,7 +129,7 @@ class Recorder:
         self.rows = [row for row in saved if row.round <= (round or 0)]
         if self.rows and not is_observed(self.rows[-1].round, every):
             self.rows.pop()
-        if round is not None:  # not before: a resume that is refused has changed nothing
+        if round is not None:  # only here: a refused resume must change no file
             before = read_json(self.folder / "run.json").get("resumed", [])
             self.amend({"resumed": [*before, self._config]})
         table = ",".join(_TYPES) + "\n" + "".join(_line(row) for row in self.rows)

@@ -23,5 +23,5 @@ def gap(round: int, every: int | str) -> int:
 
 
 def is_observed(round: int, every: int | str) -> bool:
-    """Whether there is a row after so many rounds, whatever happens."""
+    """Whether a row is always recorded after ``round`` rounds, even in an uninterrupted run."""
     return round % gap(round, every) == 0

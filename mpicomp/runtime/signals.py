@@ -1,4 +1,4 @@
-"""Ctrl-C and its relatives: a first signal asks for an orderly end of a run, a second one insists.
+"""Signals that end a run: the first asks for an orderly end, the second ends the process at once.
 
 Only a run has something to save.  Outside of one, SIGTERM and SIGHUP end the process as they do by default.
 """
@@ -21,7 +21,7 @@ _early: list[int] = []  # requests to save that came while there was no run
 
 
 class Requests:
-    """Tells the requests to end apart: signals that come together are one."""
+    """Tells separate requests to end from each other: signals within 0.2 s count as one request."""
 
     def __init__(self) -> None:
         self._last = -inf
@@ -32,14 +32,14 @@ class Requests:
         return self._last - before > _TOGETHER
 
     def outlast(self) -> None:
-        """Wait until a signal that comes together with the last one has come."""
+        """Sleep until a further signal would count as a new request."""
         sleep(max(self._last + _TOGETHER - monotonic(), 0.0))
 
 
 def ending() -> list[signal.Signals]:
-    """The signals that ask for an end: Ctrl-C, a batch system's, and that of a terminal that closes.
+    """The signals that ask for an end: SIGINT (Ctrl-C), SIGTERM (batch systems), SIGHUP (terminal closed).
 
-    The last is left out where `nohup` has this process ignore it.
+    SIGHUP is left out where `nohup` has this process ignore it.
     """
     ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [signal.SIGINT, signal.SIGTERM, *([] if ignored else [signal.SIGHUP])]

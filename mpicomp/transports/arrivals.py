@@ -20,17 +20,17 @@ from mpicomp.transports.base import AHEAD
 from mpicomp.transports.inbox import Inbox, mpi_buffer
 from mpicomp.transports.waiting import Patience
 
-_MOST = 64  # messages under way: of those too short to make up AHEAD, which are sent unasked
+_MOST = 64  # messages under way: short messages reach this limit before their bytes reach AHEAD
 
 
 @dataclass
 class _Arrival:
-    """A message of which the first piece is under way, or here."""
+    """A message whose first piece is under way or has arrived."""
 
     rank: int
     tag: int
     device: Any
-    length: int  # of what has been asked for
+    length: int  # bytes asked for so far
     buffer: Bytes
     request: MPI.Request
 
@@ -59,7 +59,7 @@ class Arrivals:
         self._taken: _Arrival | None = None
 
     def __len__(self) -> int:
-        """How many have not been taken."""
+        """The number of messages not yet taken."""
         return len(self._awaited) + len(self._under_way)
 
     def take(self) -> tuple[Bytes, int]:
@@ -97,7 +97,7 @@ class Arrivals:
         return bool(self._under_way) and self._under_way[0].request.Test()
 
     def _ask(self) -> None:
-        """Ask for what has been announced; for nothing after a message of which more pieces are to come."""
+        """Ask for announced messages, but for none behind a message that has more pieces to come."""
         while self._awaited and self._bytes < AHEAD and len(self._under_way) < _MOST:
             if self._under_way and self._under_way[-1].length == self._chunk:
                 return
@@ -123,5 +123,5 @@ class Arrivals:
             if message.length > message.buffer.size:
                 grown = self._inbox.take(max(message.length, 2 * filled), message.device)
                 grown[:filled] = message.buffer[:filled]
-                message.buffer = grown  # which the next such message begins with
+                message.buffer = grown  # the inbox gives this longer buffer to the next long message
             piece.Recv(mpi_buffer(message.buffer[filled : message.length]))

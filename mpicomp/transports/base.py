@@ -40,7 +40,7 @@ class Transport(ABC):
     sent            payload bytes this rank is the origin of: [messages, observations], a broadcast once a
                     rank
     observer        an independent count of this rank's MPI traffic, if requested and there are several ranks
-    activity           what the run is doing, for error messages
+    activity        what the run is doing, for error messages
     device_buffers  whether messages are taken and given in the memory of the device in use; else the host's
     """
 
@@ -118,11 +118,11 @@ class Transport(ABC):
 
     @abstractmethod
     def outlives(self, error: BaseException) -> bool:
-        """Whether ``error``, raised by an operation, is the death of a rank that the others survive."""
+        """Whether ``error``, raised by an operation, is a rank's death that the others can survive."""
 
     @abstractmethod
     def shrink(self) -> list[Lost]:
-        """After an error that it ``outlives``: go on without the ranks that have died; gives which they are.
+        """After an error that it ``outlives``: go on without the dead ranks, and return them.
 
         The workers that are left are numbered anew, from 0 and in their order.  What was under way is lost.
         Where the server has died, or nobody is left to work, the job ends.

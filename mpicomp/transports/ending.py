@@ -1,6 +1,6 @@
-"""How a job ends before its time: on all ranks, whoever has met what ends it.
+"""Ending a job early, on all ranks, whichever rank met the error.
 
-The others would wait for ever for a rank that only left.
+If only that rank left, the others would wait for it for ever.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def end_now() -> NoReturn:
 
 
 def _end_the_job(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """What nobody caught, anywhere in a script: the other ranks would wait for this one for ever.
+    """The ``sys.excepthook`` of a job: print an uncaught exception and end every rank.
 
     An ``MpicompError`` is raised on all ranks alike, so the server speaks for all.
     """

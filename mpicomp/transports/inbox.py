@@ -48,5 +48,5 @@ class Inbox:
             free.pop(min(range(len(free)), key=lambda i: free[i].size))
 
     def abandon(self, buffer: Bytes) -> None:
-        """Neither use ``buffer`` again nor free it: somebody may write to it at any time."""
+        """Neither use ``buffer`` again nor free it: MPI may still write to it."""
         self._abandoned.append(buffer)

@@ -266,7 +266,7 @@ class Mpi(Transport):
         return message, status
 
     def _waiting(self, comm: MPI.Comm) -> AbstractContextManager[None]:
-        """Waiting for messages is part of a run; waiting for what it is measured by is not."""
+        """Time the wait if ``comm`` carries messages; waiting for measurements is not part of a run."""
         wait = self.clock.phase("wait") if comm is self._messages else nullcontext()
         return wait if self._watchdog is None else self._watchdog.during(wait)
 
@@ -374,14 +374,14 @@ def _meet(comm: MPI.Comm, timeout: float) -> None:
 
 
 def _numbers(comm: MPI.Comm, own: int) -> list[int]:
-    """Each rank's own, on all of them: no matter which, if a rank dies meanwhile."""
+    """All ranks' ``own`` numbers, on every rank; arbitrary if a rank dies meanwhile."""
     numbers = np.empty(comm.size, np.int64)
     comm.Allgather(np.array([own]), numbers)
     return numbers.tolist()
 
 
 def says_cuda_aware(library: str = MPI.__file__) -> bool:
-    """Whether the MPI library says that it takes buffers on a GPU; one that cannot be asked says no.
+    """Whether the MPI library says that it takes buffers on a GPU; False if it lacks the query.
 
     library  a file that is linked to it
     """

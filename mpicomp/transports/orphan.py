@@ -44,7 +44,7 @@ def segments(process: int) -> set[Path]:
 
 
 def remove(files: set[Path]) -> None:
-    """Remove those that are there yet."""
+    """Remove the files that still exist."""
     for file in files:
         with suppress(OSError):
             file.unlink()

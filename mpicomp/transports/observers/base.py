@@ -1,4 +1,4 @@
-"""Somebody else's count of the bytes that a rank hands to MPI.
+"""An independent count of the bytes that a rank hands to MPI.
 
 An observer is the MPI library, or sits between us and it, and knows nothing of the ledger.  It counts
 
