@@ -1,4 +1,4 @@
-"""Commands that measure this machine, and predict others: bench, predict."""
+"""Commands that measure this machine and predict larger ones: bench, predict."""
 
 from __future__ import annotations
 

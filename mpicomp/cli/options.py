@@ -16,7 +16,7 @@ from mpicomp.runtime.resume import Resume
 
 
 class Place(click.Path):
-    """A path, and not the empty one: as of a shell's variable that is not set, which would be this folder."""
+    """A path that is not empty.  An unset shell variable gives an empty one, which would mean this folder."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)

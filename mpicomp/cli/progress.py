@@ -1,4 +1,4 @@
-"""Progress bars for long work, where a person is watching."""
+"""Progress bars for long work, shown only if standard error is a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def rounds(total: int, watching: bool) -> Iterator[Any]:
-    """A callback for ``run`` that shows the round and the last |∇f|², or None if nobody watches."""
+    """A callback for ``run`` that shows the round and the last |∇f|², or None if ``watching`` is false."""
     if not watching:
         yield None
         return
@@ -30,7 +30,7 @@ def rounds(total: int, watching: bool) -> Iterator[Any]:
 
 @contextmanager
 def stages(watching: bool) -> Iterator[Any]:
-    """A callback for ``compare`` that shows which of its runs is under way, or None if nobody watches."""
+    """A callback for ``compare`` that shows the run under way, or None if ``watching`` is false."""
     if not watching:
         yield None
         return
@@ -44,7 +44,7 @@ def stages(watching: bool) -> Iterator[Any]:
 
 
 def _display() -> Any:
-    """On standard error, and gone when the work is done."""
+    """A progress display on standard error, removed when the work is done."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -33,7 +33,7 @@ def complain(show: Any, status: int) -> int:
 
 
 def elsewhere(ranks: int | None) -> bool:
-    """Whether this process is to start ``ranks`` ranks, and not to be one of them."""
+    """Whether this process starts ``ranks`` ranks and is not one of them."""
     started = launched_ranks()
     if ranks is None or ranks == started:
         return False
@@ -43,13 +43,13 @@ def elsewhere(ranks: int | None) -> bool:
 
 
 def relaunch(ranks: int | None, survive: bool = False) -> int:
-    """This very command on ``ranks`` ranks."""
+    """Run this command line again, on ``ranks`` ranks."""
     assert ranks is not None
     return launch(ranks, ["-m", "mpicomp", *sys.argv[1:]], survive)
 
 
 def watched() -> bool:
-    """Whether a person is watching this rank's standard error, through mpirun's pipes perhaps."""
+    """Whether this rank's standard error ends in a terminal, directly or through mpirun's pipes."""
     return launched_rank() == 0 and (sys.stderr.isatty() or "MPICOMP_TERMINAL" in os.environ)
 
 

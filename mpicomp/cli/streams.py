@@ -1,4 +1,4 @@
-"""Standard output and error as a command finds them: closed, full, or without the letters it writes."""
+"""Standard output and error may be closed, full, or unable to encode the letters that a command writes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 def prepare_streams() -> None:
-    """Make both usable: a closed one leads nowhere, a letter that one lacks is a question mark."""
+    """Make both streams usable: a closed one discards its text, a letter it cannot encode becomes "?"."""
     # Else the next file that is opened, a record or MPI's, would be what C libraries take for the stream.
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
@@ -20,5 +20,5 @@ def prepare_streams() -> None:
 
 
 def abandon_stdout() -> None:
-    """Write nothing more to a stream that refuses, not even what is left when the process ends."""
+    """Discard all further output, including the text that is buffered when the process ends."""
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115

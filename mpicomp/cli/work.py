@@ -108,7 +108,7 @@ def submit(
 
 
 def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[str]:
-    """Those of ``options`` that the command line has, as it would be written."""
+    """The ``options`` that were given on the command line, as arguments of a command line."""
     words: list[str] = []
     for option in options:
         value = context.params[str(option.name)]

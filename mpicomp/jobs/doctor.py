@@ -28,7 +28,7 @@ os.write(1, line.encode())
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report; ``good`` is whether it is as it should be."""
+    """One line of the report; ``good`` is false if it names a problem."""
 
     good: bool
     text: str
@@ -102,7 +102,7 @@ def _two_ranks(launcher: Launcher) -> Iterator[Finding]:
 
 
 def _cuda_aware(says: bool) -> Finding:
-    """How messages leave a GPU, by what the MPI library says of itself."""
+    """Whether the MPI library says that it takes buffers on a GPU."""
     if says:
         return Finding(
             True, "MPI says that it is CUDA-aware: with --device cuda it is given the GPU's buffers"

@@ -48,7 +48,7 @@ OPENMPI_4 = {"OMPI_MCA_mtl_ofi_provider_exclude": "shm,sockets,tcp,udp,rstream,u
 
 @dataclass(frozen=True)
 class Launcher:
-    """An mpirun or srun: where it is, whose, what it says of itself, and options that the user gives it."""
+    """An mpirun or srun: its path, vendor, version line, and the options that the user gives it."""
 
     path: str
     vendor: str  # "openmpi", "mpich", "slurm" or "unknown"
@@ -57,7 +57,10 @@ class Launcher:
     options: tuple[str, ...] = ()
 
     def surviving(self) -> Launcher:
-        """The same, letting a job go on when a rank of it dies.  Raises ``ConfigError`` where it cannot."""
+        """This launcher with the option to let a job go on when a rank dies.
+
+        Raises ``ConfigError`` if it has no such option.
+        """
         if self.vendor != "openmpi" or self.major < 5:
             raise ConfigError(
                 f"going on without lost ranks needs Open MPI 5 or later, with ULFM; {self.path} says "
@@ -66,11 +69,11 @@ class Launcher:
         return replace(self, options=(*self.options, "--with-ft", "ulfm"))
 
     def command(self, ranks: int, *program: str) -> list[str]:
-        """What starts ``program`` on that many ranks."""
+        """The command that starts ``program`` on ``ranks`` ranks."""
         return [self.path, *self.options, "-n", str(ranks), *program]
 
     def environment(self) -> dict[str, str]:
-        """What makes this launcher work as root, with more ranks than cores, and start fast."""
+        """Variables with which this launcher runs as root, with more ranks than cores, and starts fast."""
         if self.vendor == "mpich":  # without it, waiting ranks keep the others from the cores they share
             return _THREADS | {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
         if self.vendor == "slurm":  # without it, the other ranks wait for one that has died
@@ -173,19 +176,22 @@ def launch(ranks: int, arguments: Sequence[str], survive: bool = False) -> int:
 
 
 def _remove_files_of(mpirun: int) -> None:
-    """What Open MPI 5 keeps by process number and leaves when killed; it stops the next of that number."""
+    """Remove the files that a killed mpirun of Open MPI 5 leaves.
+
+    Their names hold its process number; they would stop a later mpirun with that number.
+    """
     bases = (os.environ.get(f"PRTE_MCA_prte_{which}tmpdir_base") for which in ("", "local_"))
     base = next((base for base in bases if base), gettempdir())
     shutil.rmtree(Path(base) / f"ompi.{mpirun}", ignore_errors=True)
 
 
 def _patience(ranks: int) -> float:
-    """Seconds that mpirun has to end once a rank has said that the job is over."""
+    """The seconds that mpirun may take to end after a rank has said that the job is over."""
     return _ENDING + _SHARING * ranks / (os.cpu_count() or 1)
 
 
 def _wait(job: subprocess.Popen[bytes], status: Path, patience: float) -> bool:
-    """Wait for mpirun to end.  Gives whether it had to be killed: its ranks were done, and it was not."""
+    """Wait for mpirun to end.  Returns True if it had to be killed because it did not end after its ranks."""
     over = 0.0
     while over < patience:
         try:
@@ -202,7 +208,7 @@ def _wait(job: subprocess.Popen[bytes], status: Path, patience: float) -> bool:
 
 
 def _kill_session(leader: int) -> None:
-    """Kill what is left of a job on this host, and does not end: ranks that are stopped, for one."""
+    """Kill the processes of the job that are left on this host, for example stopped ranks."""
     deadline = time.monotonic() + _LEAVING
     while (left := _members(leader)) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -224,13 +230,13 @@ def _members(session: int) -> list[int]:
 
 
 def _when_we_die(end: signal.Signals) -> None:
-    """In mpirun's process, before it begins: let it get the signal ``end`` if we are killed.  Linux only."""
+    """Called in mpirun's process before exec: it gets the signal ``end`` if its parent dies.  Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, end)
 
 
 def leave(status: int) -> NoReturn:
-    """End this process in good order with that exit status.
+    """End this process in good order with this exit status.
 
     Under ``launch`` the status goes the quiet way: mpirun would announce a rank that exits with another
     than 0 in many lines, after the one that says what is wrong.

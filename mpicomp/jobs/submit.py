@@ -18,9 +18,9 @@ _NOT_TEXT = {"Cc", "Cs", "Zl", "Zp"}  # controls, undecodable bytes, separators 
 
 
 def fill(script: str, request: Mapping[str, object], arguments: Sequence[str]) -> str:
-    """``script`` with the two lines that a user would edit: what is asked of Slurm, and what is run.
+    """``script`` with the two lines filled in that a user would edit: the Slurm options and the command.
 
-    request    options of sbatch by name; those that are None are left out
+    request    options of sbatch by name; options that are None are left out
     arguments  of ``mpicomp run``
 
     Raises ``ConfigError`` for a value that is not one line of text: its second line would be the script's.
@@ -48,7 +48,7 @@ def job_script(requeue: bool, request: Mapping[str, object], arguments: Sequence
 
 
 def submit(script: str) -> int:
-    """Hand ``script`` to sbatch, which says the job's number; gives its exit status.
+    """Hand ``script`` to sbatch, which prints the job's number; returns the exit status of sbatch.
 
     The job finds this Python environment's commands.  Raises ``ConfigError`` if there is no sbatch.
     """

@@ -11,7 +11,7 @@ DEVICES = ("cpu", "cuda")
 
 
 def open_device(name: str) -> Any:
-    """The kernels of the device, for ``kernels.using``; None for the CPU.
+    """Open the device called ``name``, for ``kernels.using``; returns None for the CPU.
 
     Ranks on a host take its GPUs in turn and share them.  Raises ``ConfigError`` where there is none.
     """

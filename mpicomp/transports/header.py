@@ -24,7 +24,7 @@ class GarbledError(Exception):
 
 
 def write(message: Bytes | None, status: int, checked: bool) -> Header:
-    """The server's header, or room for it where there is no message yet; that is no valid header."""
+    """The server's header; on other ranks, room for one, which is no valid header."""
     if message is None:
         return np.zeros(4 if checked else 2, np.int64)
     numbers = [len(message), status]
@@ -35,7 +35,7 @@ def write(message: Bytes | None, status: int, checked: bool) -> Header:
 
 
 def read(head: Header) -> tuple[int, int]:
-    """The length and the status.  Raises ``GarbledError`` if it is not as it was sent."""
+    """The message's length and the status.  Raises ``GarbledError`` if the header's checksum is wrong."""
     length, status, *checksums = head.tolist()
     if checksums and crc32(head[:-1].data) != checksums[-1]:
         raise GarbledError("the header of a broadcast has come garbled, and no rank is known to have died")

@@ -43,9 +43,9 @@ def local_rank() -> int:
 
 
 def note_status(status: int) -> bool:
-    """Tell ``mpicomp launch``, if it started this rank here, the job's exit status: it is about to end.
+    """Tell ``mpicomp launch`` the exit status of the job, which is about to end.
 
-    Gives whether it was told; on another host it cannot be.
+    Returns whether it was told: only ranks that it started on its own host can tell it.
     """
     if STATUS in os.environ:
         with suppress(OSError):
@@ -55,7 +55,7 @@ def note_status(status: int) -> bool:
 
 
 def remedy() -> str:
-    """What to do about a launcher and an MPI library that do not belong together."""
+    """Advice for a launcher and an MPI library that do not belong together."""
     if "SLURM_STEP_ID" in os.environ:
         return (
             "`srun --mpi=pmix` suits most builds of Open MPI, `srun --mpi=pmi2` those of MPICH, and `srun "

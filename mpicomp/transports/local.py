@@ -30,7 +30,7 @@ class Local(Transport):
         return message, self.stop
 
     def fail(self, error: MpicompError) -> None:
-        """Nobody else waits."""
+        """Nothing to do: no other rank waits."""
 
     def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Received:
         yield from measurements
@@ -55,8 +55,8 @@ class Local(Transport):
         return False
 
     def shrink(self) -> list[Lost]:
-        """Nobody can be lost."""
+        """No rank can be lost."""
         return []
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""

@@ -1,8 +1,8 @@
 """Going on after a rank has died: user-level failure mitigation (ULFM), of MPI 5 and Open MPI 5.
 
 An operation that needs the dead rank raises an error that is a ``death``.  The rank that meets it revokes the
-communicators, so that one is raised on all others too, wherever they wait; then the ranks that are left agree
-on new ones.
+communicators, so that all other ranks get an error too, wherever they wait.  Then the ranks that are left
+agree on new communicators.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ENABLED = "OMPI_MCA_mpi_ft_enable"  # which mpirun sets
 
 
 def require() -> None:
-    """Raise ``ConfigError`` where the death of a rank ends the job, or is not told to the others."""
+    """Raise ``ConfigError`` if the death of a rank ends this job, or is not told to the other ranks."""
     vendor, version = MPI.get_vendor()
     if vendor != "Open MPI" or version[0] < 5:
         raise ConfigError(
@@ -50,8 +50,8 @@ def death(error: BaseException, comm: MPI.Comm) -> bool:
     """Whether ``error``, met in an operation among the ranks of ``comm``, comes from the death of one.
 
     The class of the error does not decide it.  A collective operation of Open MPI that loses a rank under way
-    may fail with MPI_ERR_OTHER, or give bytes that nobody sent, which cannot be read.  So MPI is asked for
-    deaths, of which it may hear a little later.
+    may fail with MPI_ERR_OTHER, or give bytes that nobody sent, which cannot be read.  So MPI is asked which
+    ranks have died; it may know a little later than the error.
     """
     if isinstance(error, MpicompError):
         return False  # all ranks have met it
@@ -68,13 +68,15 @@ def death(error: BaseException, comm: MPI.Comm) -> bool:
 
 
 def dead(comm: MPI.Comm) -> list[int]:
-    """The ranks of ``comm`` of which this one knows that they have died; local."""
+    """The ranks of ``comm`` that this rank knows to have died; local."""
     gone = comm.Get_failed()
     return gone.Translate_ranks(list(range(gone.size)), comm.Get_group())
 
 
 def shrink(comms: Sequence[MPI.Comm], join: Callable[[MPI.Comm], T]) -> tuple[T, list[int]]:
-    """What ``join`` gives on the ranks of ``comms`` that are left, in their order, and who is not left.
+    """Call ``join`` with a communicator of the ranks that are left, in their order.
+
+    Returns the result of ``join``, and the ranks that are not left.
 
     ``join`` is tried again where yet another rank dies in it, so that all that are left have joined the same.
     Collective.  The old communicators are of no use any more; they are not freed, which takes all ranks.
@@ -95,7 +97,7 @@ def shrink(comms: Sequence[MPI.Comm], join: Callable[[MPI.Comm], T]) -> tuple[T,
 
 
 def _all_of(comm: MPI.Comm, joined: bool) -> bool:
-    """Whether every rank of ``comm`` has joined, and lives; the same answer on all that are left."""
+    """Whether every rank of ``comm`` lives and has joined; all ranks that are left get one answer."""
     try:
         return bool(comm.Agree(int(joined)))
     except MPI.Exception:

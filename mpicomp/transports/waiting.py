@@ -34,7 +34,7 @@ class Patience:
 
 
 def _crowded(comm: MPI.Comm) -> bool:
-    """Whether the ranks of ``comm`` on this host are more than the cores that they may use."""
+    """Whether this host has more ranks of ``comm`` than cores that they may use."""
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
     cores = set().union(*host.allgather(_cores()))
     ranks = host.size

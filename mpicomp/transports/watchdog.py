@@ -2,11 +2,11 @@
 
 Theory of operation.  A rank that waits in MPI cannot look at the clock, so a thread of its own does.
 When the server has waited for ``timeout`` seconds in one and the same call, its thread asks every other
-rank's thread what that rank is doing.  Who does not answer is silent, whoever the server happens to be
-waiting for: in a broadcast that may be any rank further down the tree.  The others wait more than twice as
-long before they conclude that it is the server itself that is silent.  One of them says so: a rank that is
-about to tells the others, and leaves it to the lowest of those that have told the same.  As long as nobody
-waits too long nothing is sent, and a wait costs three microseconds more.
+rank's thread what that rank is doing.  A rank that does not answer is silent, whichever rank the server
+happens to wait for: in a broadcast that may be any rank further down the tree.  The other ranks wait more
+than twice as long before they conclude that the server itself is silent.  One of them says so: a rank that is
+about to say it announces that to the others, and the lowest rank that has announced it speaks.  As long as no
+rank waits too long nothing is sent, and a wait costs three microseconds more.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Watchdog:
 
     @contextmanager
     def during(self, wait: AbstractContextManager[None]) -> Iterator[None]:
-        """``wait``, watched."""
+        """Call ``wait`` and watch how long it takes."""
         self._waiting_since = monotonic()
         try:
             with wait:
@@ -91,7 +91,7 @@ class Watchdog:
             self._say(self._verdict(answers))
 
     def _ask(self) -> dict[int, int]:
-        """The state of each rank that answers."""
+        """Ask the other ranks for their states; returns the states of those ranks that answer."""
         others = range(1, self._comm.size)
         for rank, tag in product(others, (_WAITING, _COMPUTING, _BUSY)):
             while self._comm.Iprobe(rank, tag):  # too late for the question before
@@ -129,7 +129,7 @@ class Watchdog:
             self._say(f"{self._names([0])} silent, or computing, for {limit:.3g} s")
 
     def _is_to_speak(self) -> bool:
-        """Whether no other rank does; if one was to, it has not ended the job."""
+        """Whether this rank names the silent one: no other rank that was to do so has ended the job."""
         if self._heard(range(1, self._comm.size)):
             self._over.wait(_ENDING)
             return True
@@ -139,7 +139,7 @@ class Watchdog:
         return not self._heard(range(1, self._comm.rank))
 
     def _heard(self, ranks: Iterable[int]) -> bool:
-        """Whether one of ``ranks`` has said that it is about to speak."""
+        """Whether one of ``ranks`` has announced that it will name the silent rank."""
         return any([self._comm.Iprobe(rank, _SPEAKING) for rank in ranks])
 
     def _names(self, ranks: list[int]) -> str:

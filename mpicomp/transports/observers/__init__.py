@@ -1,4 +1,4 @@
-"""Who counts the bytes that a rank hands to MPI, other than we.
+"""Observers: independent counts of the bytes that a rank hands to MPI.
 
 ========================  ============================================================================
 ``monitoring``            from Open MPI 5 on, its own component: no compiler needed
@@ -32,18 +32,18 @@ print(json.dumps([vendor, version[0], ctypes.string_at(found[0]).decode()]))
 
 
 def find_library() -> Library | None:
-    """The library that would be loaded here, or None if none can be.
+    """The MPI library that mpi4py would load here, or None if it can load none.
 
-    Another process finds out: this one could not look and then still put something in front of it.
+    Another process loads it: in this process an observer could no longer be put in front of it.
     """
     probe = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True)
     return None if probe.returncode else Library(*json.loads(probe.stdout.splitlines()[-1]))
 
 
 def prepare() -> None:
-    """Put the observer in place, before MPI is loaded; where MPI is, it is too late and nothing happens.
+    """Put the observer in place before MPI is loaded; after that, do nothing.
 
-    What goes wrong is told later, when the ranks can agree on it.
+    Errors are raised later, when the ranks can agree on them.
     """
     library = None if "mpi4py.MPI" in sys.modules else find_library()
     if library is None:

@@ -2,8 +2,8 @@
 
 An observer is the MPI library, or sits between us and it, and knows nothing of the ledger.  It counts
 
-* point-to-point messages of this process to each rank, on whatever communicator, except while it is
-  told to look away: that is how what a run is measured by is kept out;
+* point-to-point messages of this process to each rank, on any communicator, except while it is
+  paused: measurements of a run are not counted;
 * broadcasts of which this process is the root, on the communicator named ``MESSAGES``.
 """
 
@@ -27,7 +27,7 @@ class Library(NamedTuple):
 
     @property
     def has_monitoring(self) -> bool:
-        """Whether its own count can be read.
+        """Whether the library's own count can be read.
 
         Open MPI 4 has the component as well, but forgets its variables when it unloads what it wraps.
         """
@@ -36,9 +36,9 @@ class Library(NamedTuple):
 
 @dataclass(frozen=True)
 class Counted:
-    """What one rank has handed to MPI: to each rank, and as the root of broadcasts.
+    """The bytes that one rank has handed to MPI: to each rank, and as the root of broadcasts.
 
-    ``broadcast`` is in bytes to one receiver; every other rank is one.
+    ``broadcast`` is in bytes to one receiver; all other ranks receive.
     """
 
     bytes: Sequence[int]
@@ -47,7 +47,7 @@ class Counted:
     broadcasts: int
 
     def since(self, before: Counted) -> Counted:
-        """What came on top of ``before``."""
+        """The counts since ``before``: differences, element by element."""
         return Counted(
             [now - then for now, then in zip(self.bytes, before.bytes, strict=True)],
             [now - then for now, then in zip(self.messages, before.messages, strict=True)],
@@ -57,13 +57,13 @@ class Counted:
 
 
 class Observer(ABC):
-    """Counts from its making on, in this process."""
+    """Counts the bytes that this process sends, from the observer's construction on."""
 
     name: str
 
     @abstractmethod
     def counted(self) -> Counted:
-        """Everything so far."""
+        """The counts since construction."""
 
     @abstractmethod
     def set_paused(self, paused: bool) -> None:
@@ -80,4 +80,4 @@ class Observer(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what the observer holds."""
+        """Release the observer's resources."""

@@ -1,4 +1,4 @@
-"""What this host's network interfaces have sent, whoever sent it: the kernel's count."""
+"""The bytes that all processes of this host have sent through its network interfaces: the kernel's count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SENT = 8  # the column of bytes sent, after eight of what was received
 
 
 def sent_bytes() -> int | None:
-    """Bytes sent by all interfaces but the loopback one, headers included; None where no kernel says so."""
+    """Bytes sent by all interfaces but the loopback, headers included; None if the kernel does not say."""
     try:
         return parsed(_TABLE.read_text())
     except OSError:

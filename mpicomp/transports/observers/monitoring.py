@@ -2,9 +2,9 @@
 
 It wraps the layer through which every message goes (pml) and the collectives (coll), and shows its
 counters as performance variables of MPI's tools interface, MPI_T, which mpi4py does not cover: hence
-ctypes.  Those of the pml layer are bound to MPI_COMM_WORLD and count all communicators together, by
-rank in it; those of the collectives are bound to the communicator they are asked for, and count a
-broadcast at its root, once for each receiver.
+ctypes.  The counters of the pml layer are bound to MPI_COMM_WORLD: they count all communicators
+together, by rank in MPI_COMM_WORLD.  The counters of the collectives are bound to one communicator each, and
+count a broadcast at its root, once for each receiver.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def switch_on() -> None:
 
 
 class Monitoring(Observer):
-    """Counts of the library ``mpi``; ``world`` and ``messages`` are addresses of communicator handles.
+    """The counts of the library ``mpi``; ``world`` and ``messages`` are addresses of communicator handles.
 
     Raises ``ConfigError`` if the library has no such counters, or has not switched them on.
     """

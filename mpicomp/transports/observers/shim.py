@@ -1,7 +1,7 @@
-"""A layer of our own in front of MPI's functions as the observer: ``shim.c``, by way of PMPI.
+"""The observer ``shim.c``: functions in front of MPI's own, which MPI's profiling interface (PMPI) allows.
 
-Every MPI function has a second name that begins with PMPI, so that a library loaded earlier may take
-the first.  Handles and calling conventions differ from one MPI to the next, hence a C compiler: the
+Every MPI function has a second name that begins with PMPI, so a library that is loaded earlier may
+define the first.  Handles and calling conventions differ from one MPI to the next, hence a C compiler: the
 shim is compiled with the library's own mpicc, afresh by each process, which takes a tenth of a second.
 """
 
@@ -20,7 +20,7 @@ _loaded: ctypes.CDLL | ConfigError | None = None
 
 
 def load(library: Library) -> None:
-    """Compile the shim, once a process, and load it so that MPI's functions are first looked for in it."""
+    """Compile the shim, once a process, and load it so that the linker finds MPI's functions in it first."""
     global _loaded
     if _loaded is None:
         try:
@@ -55,7 +55,7 @@ def compiled(library: Library, folder: Path) -> Path:
 
 
 class Shim(Observer):
-    """Counts of the shim for ``ranks`` ranks.  Raises ``ConfigError`` if it could not be loaded."""
+    """The counts of the shim for ``ranks`` ranks.  Raises ``ConfigError`` if it could not be loaded."""
 
     name = "a PMPI shim"
 
@@ -77,4 +77,4 @@ class Shim(Observer):
         self._shim.mpicomp_look_away(int(paused))
 
     def close(self) -> None:
-        """Nothing: the shim stays loaded, and counts on."""
+        """Nothing to release: the shim stays loaded and goes on counting."""
