@@ -1,9 +1,9 @@
-"""A folder of machine code, which is executed when it is read: nobody else's, and whole.
+"""A folder of machine code, which is executed when it is read: it must be ours alone, and whole.
 
-Whoever may write to such a folder runs code as its readers.  So it is made for its owner alone, and refused
-where it, or an entry, belongs to somebody else or may be written by others.  While it is in use it is held
-open and reached by its descriptor (Linux): whoever may write to the folder around it can rename it, but
-cannot put another in its place between check and use.
+A user who may write to such a folder can run code as its readers.  So it is made for its owner alone, and is
+refused if it, or an entry, belongs to somebody else or may be written by others.  While it is in use it is
+held open and reached by its descriptor (Linux): a user who may write to the folder around it can rename it,
+but cannot put another in its place between check and use.
 
 ``complete``, written last, has the SHA-256 of every entry: one that was cut off is found before it is read.
 """

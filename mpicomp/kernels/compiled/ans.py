@@ -41,7 +41,7 @@ def ans_decode(buf: Bytes, count: int, frequencies: Frequencies) -> Bytes:
 
 @kernel(void(read(uint8), read(uint32), read(uint64), int64, write(uint32), write(int64)))
 def _encode_runs(symbols, frequencies, below, run, words, counts):
-    """The runs from number ``run`` on, as many as are coded at once."""
+    """Code the runs from number ``run`` on, as many as are coded at once."""
     states, ends = np.empty(_AT_ONCE, dtype=np.uint64), np.empty(_AT_ONCE, dtype=np.int64)
     lengths = np.empty(_AT_ONCE, dtype=np.int64)
     for lane in range(_AT_ONCE):
@@ -85,7 +85,7 @@ def _encode(symbols, frequencies, words, counts):
     boolean(read(uint32), read(int64), read(uint32), read(uint64), read(uint8), int64, write(uint8)),
 )
 def _decode_runs(words, ends, frequencies, below, at_slot, run, symbols):
-    """The runs from number ``run`` on, as many as are coded at once; whether they end as they should."""
+    """Decode the runs from number ``run`` on, as many as are decoded at once; whether all end rightly."""
     states, first = np.zeros(_AT_ONCE, dtype=np.uint64), np.zeros(_AT_ONCE, dtype=np.int64)
     left, lengths = np.zeros(_AT_ONCE, dtype=np.int64), np.zeros(_AT_ONCE, dtype=np.int64)
     for lane in range(min(_AT_ONCE, ends.size - run)):

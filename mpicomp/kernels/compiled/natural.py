@@ -89,13 +89,13 @@ def natural_add(buf: Bytes, out: Float, bias: int, width: int, scale: float) -> 
 
 
 def _words(start: int, stop: int) -> slice:
-    """The words of sign bits of whole chunks."""
+    """Room for the sign bits of whole chunks, in 64-bit words."""
     return slice(start // 64, -(-stop // CHUNK) * (CHUNK // 64))
 
 
 @kernel(void(read(uint32), write(uint64)), void(read(uint64), write(uint64)))
 def _signs(bits, words):
-    """The sign bits of a chunk, that of negative zero left out."""
+    """The sign bits of a chunk; negative zero counts as positive."""
     one = bits.dtype.type(1)
     negative = (one << bits.dtype.type(8 * bits.itemsize - 1)) + one
     for w in range(CHUNK // 64):

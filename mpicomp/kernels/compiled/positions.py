@@ -104,7 +104,7 @@ def _outside(indices: Indices) -> IndexError:
 
 @kernel(void(read(int64), uint64, write(uint64)))
 def _pack(indices, width, words):
-    """The lowest ``width`` < 64 bits of each index; there is a word to spare."""
+    """Pack the lowest ``width`` < 64 bits of each index; the output has a word to spare."""
     mask = (np.uint64(1) << width) - np.uint64(1)
     for j in range(indices.size):
         bit = np.uint64(j) * width
@@ -116,7 +116,7 @@ def _pack(indices, width, words):
 
 @kernel(uint64(read(uint64), uint64, uint64))
 def _symbol(words, width, j):
-    """Symbol j of ``width`` < 64 bits; there is a word to spare."""
+    """Symbol j of ``width`` < 64 bits; the input has a word to spare."""
     bit = j * width
     at, shift = bit >> np.uint64(6), bit & np.uint64(63)
     word = words[at] >> shift

@@ -76,7 +76,7 @@ def mask_of(bits: Bits) -> int:
 
 
 def _guess(bits: Bits, k: int) -> tuple[int, int]:
-    """Bits that a little more than k magnitudes should reach, and how many more are too many."""
+    """A threshold that slightly more than k magnitudes should reach, and the most that may be collected."""
     sample = bits[:: -(-bits.size // _SAMPLE)] & bits.dtype.type(mask_of(bits))
     rank = _above(k * sample.size / bits.size)
     most = _above(rank) * bits.size // sample.size
@@ -85,12 +85,12 @@ def _guess(bits: Bits, k: int) -> tuple[int, int]:
 
 
 def _above(count: float) -> int:
-    """What a count of that expectation seldom exceeds: four standard deviations more."""
+    """A bound that a count of this expectation seldom exceeds: four standard deviations more."""
     return int(count + 4 * np.sqrt(count) + 4)
 
 
 def _threshold(bits: Bits, k: int) -> int:
-    """The k-th largest magnitude."""
+    """The bits of the k-th largest magnitude."""
     magnitude = bits & bits.dtype.type(mask_of(bits))
     return int(np.partition(magnitude, bits.size - k)[bits.size - k])
 
@@ -112,7 +112,10 @@ def _collected(bits: Bits, least: int, most: int) -> Indices | None:
 
 
 def _first(bits: Bits, threshold: int, k: int) -> Indices:
-    """The first k indices of the magnitudes from ``threshold`` on that has k of them, ties last."""
+    """The k indices with the largest magnitudes, increasing; ``threshold`` is the k-th largest.
+
+    Of magnitudes equal to the threshold, the lowest indices are taken.
+    """
     out = np.empty(k + 1, dtype=np.int64)
     _merge(bits, threshold, mask_of(bits), _count(bits, threshold + 1, mask_of(bits)), out)
     return out[:k]
@@ -122,8 +125,8 @@ def _first(bits: Bits, threshold: int, k: int) -> Indices:
 def _collect(bits, first, least, mask, out):
     """Fill ``out``, which has _SPARE entries more than may be found, and return how many were found.
 
-    ``bits`` are those from index ``first`` on.  Four indices are written at a time, whether there are as many
-    or not: what an index is cannot be predicted, so a branch for each would cost more than the rest.
+    ``bits`` are those of the numbers from index ``first`` on.  Four indices are written at a time, also where
+    fewer are found: a branch for each index could not be predicted, and would cost more than the rest.
     """
     count, most = 0, out.size - _SPARE
     for start in range(0, bits.size, 64):

@@ -102,7 +102,7 @@ def bf16_of_single(x, out):
 
 @kernel(float32(uint16))
 def _from_half(code):
-    """Normal numbers get another bias; a subnormal fraction is put behind 2^-14, which is taken off."""
+    """Normal numbers get another bias; a subnormal fraction is added to 2^-14, which is then subtracted."""
     magnitude = np.uint32((code & np.uint16(0x7FFF)) << _U13)
     rebias = np.uint32((224 if magnitude >= np.uint32(31 << 23) else 112) << 23)
     subnormal = single_of(np.uint32(magnitude + single_bits_of(_LEAST))) - _LEAST

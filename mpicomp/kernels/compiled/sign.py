@@ -53,7 +53,7 @@ def sign_add(buf: Bytes, out: Float, step: float) -> None:
     void(read(float64), read(uint64), write(float64), write(uint64)),
 )
 def _pack(x, numbers, sums, words):
-    """``numbers`` are the bits of x; of what is no NaN, those above the bits of -0.0 are below 0."""
+    """``numbers`` are the bits of x.  Unless x_j is NaN, x_j < 0 means bits above those of -0.0."""
     lanes, last = np.empty(128), np.zeros(BLOCK, dtype=x.dtype)
     one = numbers.dtype.type(1)
     negative = (one << numbers.dtype.type(8 * numbers.itemsize - 1)) + one

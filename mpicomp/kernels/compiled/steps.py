@@ -47,7 +47,7 @@ def step_add(symbols: Symbols, out: Float, norms: Reals, r: Reals, scale: float)
     )
 )
 def _symbols(x, r, lifts, gains, ends, first, stream, out):
-    """For coordinates from ``first`` on."""
+    """The symbols of the coordinates from number ``first`` on."""
     draws, block = np.empty(CHUNK, dtype=np.uint32), 0
     for start in range(0, x.size, CHUNK):
         fill(stream, (first + start) // 4, draws)
@@ -70,7 +70,7 @@ def _symbols(x, r, lifts, gains, ends, first, stream, out):
     *(void(read(uint16), write(x), read(float64), read(float64), read(int64), int64, float64) for x in FLOATS)
 )
 def _add(symbols, out, r, norms, ends, first, scale):
-    """To coordinates from ``first`` on."""
+    """Add to the coordinates from number ``first`` on."""
     a, block = 0, 0
     while a < out.size:
         while ends[block] <= first + a:

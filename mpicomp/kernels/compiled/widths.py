@@ -1,6 +1,7 @@
 """Symbols of different widths, compiled: a word of 64 bits is filled and stored, or read, at a time.
 
-Bits that follow others wait for them; so four symbols of up to 16 bits are first made one of up to 64.
+The place of a symbol depends on those before it; so four symbols of up to 16 bits are first joined to one
+of up to 64 bits.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def unpack_widths(buf: Bytes, widths: Widths, dtype: type[np.unsignedinteger]) -
 
 @kernel(uint64(read(uint64), read(uint8), uint64, write(uint64)))
 def _append(symbols, widths, bit, words):
-    """Put the symbols behind the first ``bit`` bits of ``words``; gives how many there are then."""
+    """Append the symbols to the first ``bit`` bits of ``words``; returns the new number of bits."""
     n, filled = np.int64(bit >> _U6), bit & _U63
     word = words[n] if filled else np.uint64(0)
     for i in range(symbols.size):
@@ -60,7 +61,7 @@ def _append(symbols, widths, bit, words):
 
 @kernel(uint64(read(uint64), read(uint8), uint64, write(uint64)))
 def _take(words, widths, bit, symbols):
-    """The symbols from bit number ``bit`` on; gives where they end."""
+    """Read the symbols from bit number ``bit`` on; returns the bit after them."""
     for i in range(symbols.size):
         width, at, shift = np.uint64(widths[i]), np.int64(bit >> _U6), bit & _U63
         both = (words[at] >> shift) | ((words[at + 1] << _U1) << (_U63 - shift))
@@ -71,7 +72,7 @@ def _take(words, widths, bit, symbols):
 
 @kernel(void(read(uint16), read(uint8), write(uint64), write(uint8)))
 def _join(symbols, widths, fours, of_four):
-    """One number of four, the first one lowest, and its width."""
+    """Four symbols joined to one number, the first one lowest, and its width."""
     four = symbols.view(np.uint64)
     for i in range(four.size):
         a = np.uint64(widths[4 * i])

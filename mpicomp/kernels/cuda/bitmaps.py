@@ -28,7 +28,7 @@ def encode_coded_bitmap(on: Launching, bitmap: Array, d: int, k: int) -> Array:
 
 
 def decode_coded_bitmap(on: Launching, buf: Array, d: int, k: int) -> Array:
-    """The bitmap's bytes, whatever bits they set.  Raises ``MessageError`` if ``buf`` holds none."""
+    """The bitmap's bytes, any number of bits set.  Raises ``MessageError`` if ``buf`` holds no bitmap."""
     bitmap = on.empty(-(-d // 8), np.uint8)
     runs, head = -(-bitmap.size // RUN), table_nbytes(bitmap.size)
     nbytes = buf.size - head

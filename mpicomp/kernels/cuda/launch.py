@@ -7,8 +7,7 @@ Streams.  Every launch, allocation and copy goes to the current CUDA stream of t
 function that may raise, or that returns a number or an array whose size depends on the data, ends by
 waiting for that stream, and for no other; what only moves or selects (``words``, ``permute``, ``top_k``,
 ``encode_indices`` of no more than half, ``gather``, ``scatter_add``, ``add_scaled``, ``decode_values``,
-``wire_add``) does not wait.
-Bytes that are handed to MPI or to another stream have to be waited for by whoever hands them over.
+``add_values``) does not wait.  A caller that hands bytes to MPI or to another stream has to wait first.
 
 Nothing is added from a message that is refused; its length is the caller's to check.  Indices are not checked
 against the length of x.
@@ -48,13 +47,13 @@ class Device(Protocol):
         """1/(1 + exp(-x)), elementwise: the library's, which has scipy.special's name for it."""
 
     def wait(self) -> None:
-        """Until everything launched so far is done."""
+        """Wait until everything launched so far is done."""
 
     def put(self, a: Any) -> Array:
-        """An array of the host's on the device; what lies there stays."""
+        """Copy an array of the host to the device; an array that lies there is returned as it is."""
 
     def host(self, a: Array) -> Any:
-        """A device array as one of numpy's, once everything launched so far is done."""
+        """Copy a device array to a numpy array, once everything launched so far is done."""
 
 
 class Launching:
@@ -71,14 +70,14 @@ class Launching:
         return bad
 
     def expect_norm(self, head: Array) -> int:
-        """Wait; raise ``MessageError`` if the norm in ``head`` is none.  A symbol that is too large, or 0."""
+        """Wait.  Raises ``MessageError`` if ``head`` holds no norm; returns a bad symbol, or 0."""
         norm, symbol, _ = self.noted()
         if norm:
             raise no_norm(self.device.host(head).view(f"<f{head.size}")[0])
         return symbol
 
     def noted(self) -> tuple[int, int, int]:
-        """What kernels have noted (something is refused or infinite, a bad symbol, a count), once."""
+        """Read and clear the kernels' notes: (is anything refused or infinite?, a bad symbol, a count)."""
         self.device.wait()
         bad, symbol, count, _ = self.device.notes.tolist()
         self.device.notes.fill(0)
@@ -95,7 +94,7 @@ class Launching:
 
 
 def suffix(x: Array) -> str:
-    """The type in a kernel's name."""
+    """The type of x as it stands in a kernel's name: f32 or f64."""
     if x.ndim != 1 or not x.flags.c_contiguous or x.dtype not in (np.float32, np.float64):
         raise ConfigError(
             f"an array of shape {x.shape} and type {x.dtype}; allowed: contiguous, one-dimensional, "

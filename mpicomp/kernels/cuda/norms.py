@@ -25,7 +25,9 @@ def encode_norms(on: Launching, blocks: Sequence[Array], values: str) -> tuple[A
 
 
 def scale_of(on: Launching, x: Array, kind: int, head: Array) -> Array:
-    """[what is in ``head``, the exact norm], without waiting; ``head``: the first bytes of a message.
+    """Write a norm of x into ``head``, the first bytes of a message, without waiting.
+
+    Returns [the norm in ``head``, the exact norm].
 
     ``kind`` is ROOT, of the sum of squares, or MAX.
     """

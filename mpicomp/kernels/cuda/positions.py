@@ -13,7 +13,7 @@ from mpicomp.kernels.index_layouts import BITMAP, CODED, RAW, index_nbytes, layo
 
 
 def encode_indices(on: Launching, indices: Array, d: int) -> Array:
-    """The bytes of ``codecs.indices.encode_indices``."""
+    """Code strictly increasing ``indices`` below d."""
     out = on.empty(index_nbytes(d, indices.size), np.uint8)
     if 2 * indices.size > d:
         indices = _complement(on, indices, d)

@@ -48,7 +48,7 @@ def nonzero(on: Launching, x: Array) -> Array:
 
 
 def heads(on: Launching, stream: StreamName, d: int, p: float | Array) -> Array:
-    """The indices whose words are below p 2^32, increasing; p is a number or, float64, one for each."""
+    """The indices whose words are below p 2^32, increasing; p is a number or a float64 array, shape (d,)."""
     marks = on.empty(words_of(d), np.uint32)
     each, all_ = (NULL, p) if isinstance(p, float) else (p, 0.0)
     on.dense(d, "selection", "mark_heads", d, each, all_, *flat(stream), marks)
@@ -62,7 +62,7 @@ def _marked(on: Launching, x: Array, least: int) -> Array:
 
 
 def positions_of(on: Launching, marks: Array, expected: int | None) -> Array:
-    """Where marks are; if their number is not the expected one, what comes back has another size."""
+    """The positions of marks; their number need not be the ``expected`` one."""
     tiles = -(-marks.size // _TILE)
     counts = on.empty(tiles + 1, np.uint64)
     arrived = on.xp.zeros(1, dtype=np.uint32)
@@ -89,5 +89,5 @@ def positions_of(on: Launching, marks: Array, expected: int | None) -> Array:
 
 
 def words_of(bits: int) -> int:
-    """Words of marks for that many coordinates."""
+    """The number of 32-bit words of marks for ``bits`` coordinates."""
     return 32 * -(-bits // 1024)
