@@ -55,6 +55,7 @@ class ADIANA(Method):
 
     recalled: ClassVar[str] = "the constants of both sets of parameters"
     paper: ClassVar[str] = "Li, Kovalev, Qian, Richtárik (ICML 2020); He, Huang, Yuan, arXiv 2305.16297"
+    needs_function: ClassVar[bool] = True  # at two points
     iterate: ClassVar[str] = "y"
     starts_at_x0: ClassVar[tuple[str, ...]] = ("x", "z", "w")
 

@@ -53,6 +53,9 @@ class AGD(AveragingMethod):
     def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
         return Message(self.uplink(key).compress(f.grad(r.y), key))
 
+    def point(self, r: Replica, key: Key) -> Array:
+        return r.y
+
     def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
         x = r.y.copy()
         self.down.decompress_add(broadcast.m, x, key, -self.gamma)  # x^{k+1} = y^k - γ g

@@ -12,17 +12,18 @@ from mpicomp.base.checks import check_probability
 from mpicomp.compressors import Compressor, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Method
+from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Defaulted, RateOrZero, StepSize
 from mpicomp.methods.support.averaging import mean
 from mpicomp.methods.support.convexity import require_convex
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.starts import Start, begins, rate_from, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class Artemis(Method):
+class Artemis(EstimatingMethod):
     """Each worker is in S^k with probability p, independently; absent workers compute and send nothing::
 
         i in S     m_i = Q_i(g_i(x^k) - h_i);   h_i += α m_i
@@ -62,6 +63,7 @@ class Artemis(Method):
     @dataclass
     class Replica:
         x: Array
+        g: Array
         H: Array
 
     @dataclass
@@ -97,9 +99,9 @@ class Artemis(Method):
         s.h += rate_from(self._start, self.alpha, key) * m  # h += (α/n) Σ_S m_i
         return Message(self.down.compress_difference(g, r.H, key))  # Ω = C(g - H)
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
-        r.x -= self.gamma * r.H  # H, the old one
-        self.down.decompress_add(broadcast.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ (H + Ω)
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+        r.g[:] = r.H
+        self.down.decompress_add(broadcast.m, r.g, key)  # g^k = H + Ω
         self.down.decompress_add(broadcast.m, r.H, key, self.alpha_down)  # H += α' Ω
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:

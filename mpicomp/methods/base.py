@@ -58,6 +58,7 @@ class Method(ABC):
     model: ClassVar[str | None] = None  # the server's field that a run measures and returns instead
     starts_at_x0: ClassVar[tuple[str, ...]] = ()  # fields of records that start at x0
     on_device: ClassVar[bool] = True  # whether its vectors may be on a GPU
+    needs_function: ClassVar[bool] = False  # whether a gradient at one point, of any samples, is not enough
     setup_rounds: ClassVar[int] = 0  # rounds before the first step; the ledger also counts their uplink apart
     Replica: ClassVar[type]
     Server: ClassVar[type] = Nothing
@@ -102,6 +103,17 @@ class Method(ABC):
     @abstractmethod
     def follow(self, r: Any, broadcast: Any, key: Key) -> None:
         """Update the replica ``r`` from the broadcast; every rank does the same."""
+
+    def ends_step(self, r: Any, key: Key) -> bool:
+        """Whether the round of ``key`` ends a step, so that the next round asks for new gradients.
+
+        ``r`` is the replica after that round.
+        """
+        return True
+
+    def point(self, r: Any, key: Key) -> Array:
+        """The point at which workers ask for a gradient in the round of ``key``, shape (d,)."""
+        return getattr(r, self.iterate)
 
     def residual(self, w: Any) -> Array | None:
         """The part of the last vector that compression left out, as a gradient; None if it is not kept."""

@@ -8,17 +8,17 @@ from typing import ClassVar
 
 from mpicomp.compressors import Compressor, Sparse, Unbiased
 from mpicomp.compressors.base import Array
-from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import RateOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.starts import Start, uplink_from
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class DASHA(AveragingMethod):
+class DASHA(AveragingMethod, EstimatingMethod):
     """Algorithm 1, with full gradients::
 
         worker i   m_i = C_i(∇f_i(x^{k+1}) - ∇f_i(x^k) - a (g_i - ∇f_i(x^k)));   g_i += m_i
@@ -68,9 +68,8 @@ class DASHA(AveragingMethod):
         C.decompress_add(m, w.g, key)  # g_i += m_i
         return Message(m)
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         self.down.decompress_add(broadcast.m, r.g, key)  # g += mean m_i
-        add_scaled(r.x, r.g, -self.gamma)  # x^{k+2} = x^{k+1} - γ g
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         return {"a": 1 / (2 * self.Q.omega(d, n) + 1)}

@@ -12,6 +12,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Rate, RateOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.starts import Start, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.methods.support.variance_theory import variance
@@ -19,7 +20,7 @@ from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class DASHAMVR(AveragingMethod):
+class DASHAMVR(AveragingMethod, EstimatingMethod):
     """Algorithm 1 with the MVR estimator; s_i(x) is the gradient of f_i at x on a batch::
 
         worker i   h_i^+ = s_i(x^{k+1}) + (1 - b) (h_i - s_i(x^k))                 (h_i^0 = s_i(x^0))
@@ -49,6 +50,7 @@ class DASHAMVR(AveragingMethod):
 
     recalled: ClassVar[str] = "the constants of gamma, and the order of b"
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-MVR"
+    needs_function: ClassVar[bool] = True  # at two points
 
     @dataclass
     class Replica:
@@ -76,10 +78,9 @@ class DASHAMVR(AveragingMethod):
         C.decompress_add(m, w.g, key)  # g_i += m_i
         return Message(m)
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         self.down.decompress_add(broadcast.m, r.g, key)  # g += mean m_i
         r.previous[:] = r.x
-        r.x -= self.gamma * r.g  # x^{k+2} = x^{k+1} - γ g
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         return {"a": 1 / (2 * self.Q.omega(d, n) + 1)}

@@ -12,6 +12,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, RateOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.starts import Start, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.methods.support.variance_theory import balanced_probability, probability, variance
@@ -19,7 +20,7 @@ from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class DASHAPAGE(AveragingMethod):
+class DASHAPAGE(AveragingMethod, EstimatingMethod):
     """Algorithm 1 with the PAGE estimator.  The coin c ~ Bern(p) is the same on all ranks, and c^0 = 1::
 
         worker i   h_i^+ = ∇f_i(x^{k+1})                                                   if c = 1
@@ -50,6 +51,7 @@ class DASHAPAGE(AveragingMethod):
 
     recalled: ClassVar[str] = "the constants of theory"
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-PAGE"
+    needs_function: ClassVar[bool] = True  # at two points
 
     @dataclass
     class Replica:
@@ -79,10 +81,9 @@ class DASHAPAGE(AveragingMethod):
         C.decompress_add(m, w.g, key)  # g_i += m_i
         return Message(m)
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         self.down.decompress_add(broadcast.m, r.g, key)  # g += mean m_i
         r.previous[:] = r.x
-        r.x -= self.gamma * r.g  # x^{k+2} = x^{k+1} - γ g
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         return {"a": 1 / (2 * self.Q.omega(d, n) + 1)}

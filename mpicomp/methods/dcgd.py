@@ -12,12 +12,13 @@ from mpicomp.methods.base import Message, Nothing
 from mpicomp.methods.parameters import BatchSize, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.convexity import require_convex
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class DCGD(AveragingMethod):
+class DCGD(AveragingMethod, EstimatingMethod):
     """Compressed gradient descent::
 
         worker i   sends m_i = C_i(∇f_i(x^k))
@@ -43,6 +44,7 @@ class DCGD(AveragingMethod):
     @dataclass
     class Replica:
         x: Array
+        g: Array
 
     def uplink(self, key: Key) -> Unbiased:
         return self.Q
@@ -50,8 +52,9 @@ class DCGD(AveragingMethod):
     def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
         return Message(self.Q.compress(gradient(f, r.x, self.batch, key), key))  # m_i
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
-        self.down.decompress_add(broadcast.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ mean m_i
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+        r.g[:] = 0
+        self.down.decompress_add(broadcast.m, r.g, key)  # g^k = mean m_i
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         a, _ = self.Q.ab(d, n)

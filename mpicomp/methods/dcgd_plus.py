@@ -10,12 +10,12 @@ from mpicomp.compressors.base import Array
 from mpicomp.methods.dcgd import DCGD
 from mpicomp.methods.parameters import StepSize
 from mpicomp.methods.support.convexity import require_convex
-from mpicomp.methods.support.whitening import WhitenedMethod
+from mpicomp.methods.support.whitening import WhitenedEstimate
 from mpicomp.problems.base import Constants
 
 
 @dataclass(frozen=True)
-class DCGDPlus(WhitenedMethod):
+class DCGDPlus(WhitenedEstimate):
     """L_i is the smoothness matrix of f_i, which worker i computes from its own shard::
 
         round 0    worker i sends L_i^{1/2}

@@ -7,19 +7,19 @@ from typing import ClassVar
 
 from mpicomp.compressors import Compressor, Sparse, Unbiased
 from mpicomp.compressors.base import Array
-from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, RateOrDefault, StepSize
 from mpicomp.methods.support import shifts
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.starts import Start, rate_from, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class DIANA(AveragingMethod):
+class DIANA(AveragingMethod, EstimatingMethod):
     """Algorithm 1.  The shifts h_i tend to ∇f_i(x*), so the compressed vectors tend to 0::
 
         worker i   m_i = C_i(∇f_i(x^k) - h_i^k);   h_i^{k+1} = h_i^k + α m_i
@@ -52,6 +52,7 @@ class DIANA(AveragingMethod):
     @dataclass
     class Replica:
         x: Array
+        g: Array
         h: Array
 
     @dataclass
@@ -70,9 +71,9 @@ class DIANA(AveragingMethod):
         C.decompress_add(m, w.h, key, self._rate(key))  # h_i^{k+1} = h_i^k + α m_i
         return Message(m)
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
-        add_scaled(r.x, r.h, -self.gamma)  # h^k, the old one
-        self.down.decompress_add(broadcast.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ (h^k + m)
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+        r.g[:] = r.h
+        self.down.decompress_add(broadcast.m, r.g, key)  # g^k = h^k + m
         self.down.decompress_add(broadcast.m, r.h, key, self._rate(key))  # h^{k+1} = h^k + α m
 
     def defaults(self, d: int, n: int) -> dict[str, float]:

@@ -10,12 +10,12 @@ from mpicomp.compressors.base import Array
 from mpicomp.methods.diana import DIANA
 from mpicomp.methods.parameters import RateOrTheory, StepSize
 from mpicomp.methods.support.convexity import require_convex
-from mpicomp.methods.support.whitening import WhitenedMethod
+from mpicomp.methods.support.whitening import WhitenedEstimate
 from mpicomp.problems.base import Constants
 
 
 @dataclass(frozen=True)
-class DIANAPlus(WhitenedMethod):
+class DIANAPlus(WhitenedEstimate):
     """L_i is the smoothness matrix of f_i, which worker i computes from its own shard::
 
         round 0    worker i sends L_i^{1/2}

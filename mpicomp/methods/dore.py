@@ -10,17 +10,18 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Compressor, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Method
+from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, RateOrDefault, RateOrZero, StepSize
 from mpicomp.methods.support.averaging import mean
 from mpicomp.methods.support.convexity import require_convex
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.starts import Start, rate_from, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class Dore(Method):
+class Dore(EstimatingMethod):
     """Algorithm 1 without a prox::
 
         worker i   m_i = Q_i(g_i(x^k) - h_i);   h_i += α m_i
@@ -53,6 +54,7 @@ class Dore(Method):
     @dataclass
     class Replica:
         x: Array
+        g: Array
 
     @dataclass
     class Server:
@@ -83,8 +85,9 @@ class Dore(Method):
         self.down.decompress_add(q, s.e, key, -1.0)  # e = q - C(q)
         return Message(q)
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
-        self.down.decompress_add(broadcast.m, r.x, key, self.beta)  # x^{k+1} = x^k + β C(q)
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+        r.g[:] = 0
+        self.down.decompress_add(broadcast.m, r.g, key, -self.beta / self.gamma)  # g^k = -β C(q)/γ
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
         return self.uplink(key).paper_bits(up.m, d, key)

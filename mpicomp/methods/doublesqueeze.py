@@ -10,15 +10,16 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Absolute, Contractive
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Method
+from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, StepSize
 from mpicomp.methods.support.averaging import mean
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class DoubleSqueeze(Method):
+class DoubleSqueeze(EstimatingMethod):
     """Workers and server each add what they dropped to their next message::
 
         worker i   v_i = g_i(x^k) + δ_i;        δ_i = v_i - C(v_i)
@@ -44,6 +45,7 @@ class DoubleSqueeze(Method):
     @dataclass
     class Replica:
         x: Array
+        g: Array
 
     @dataclass
     class Server:
@@ -68,8 +70,9 @@ class DoubleSqueeze(Method):
         self.down.decompress_add(m, s.e, key, -1.0)  # δ = v - C'(v)
         return Message(m)
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
-        self.down.decompress_add(broadcast.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ C'(v)
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+        r.g[:] = 0
+        self.down.decompress_add(broadcast.m, r.g, key)  # g^k = C'(v)
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
         return self.C.paper_bits(up.m, d, key)

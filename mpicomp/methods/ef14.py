@@ -12,12 +12,13 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class EF14(AveragingMethod):
+class EF14(AveragingMethod, EstimatingMethod):
     """Each worker remembers what compression dropped, and adds it to its next message::
 
         worker i   p_i = e_i + γ s_i;   Δ_i = C(p_i);   e_i = p_i - Δ_i
@@ -39,6 +40,7 @@ class EF14(AveragingMethod):
     @dataclass
     class Replica:
         x: Array
+        g: Array
 
     @dataclass
     class Worker:
@@ -56,8 +58,9 @@ class EF14(AveragingMethod):
     def residual(self, w: Worker) -> Array:
         return w.e / self.gamma  # in units of the gradient
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
-        self.down.decompress_add(broadcast.m, r.x, key, -1.0)  # x^{k+1} = x^k - mean Δ_i
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+        r.g[:] = 0
+        self.down.decompress_add(broadcast.m, r.g, key, 1 / self.gamma)  # g^k = mean Δ_i/γ
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         if not isinstance(self.C, Contractive):

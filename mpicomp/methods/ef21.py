@@ -8,19 +8,19 @@ from typing import ClassVar
 
 from mpicomp.compressors import Compressor, Contractive, Sparse
 from mpicomp.compressors.base import Array
-from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, CurvatureOrZero, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.convexity import curvature
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.starts import EstimateStart, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class EF21(AveragingMethod):
+class EF21(AveragingMethod, EstimatingMethod):
     """Algorithm 2::
 
         worker i   c_i = C(∇f_i(x^k) - g_i^{k-1});   g_i^k = g_i^{k-1} + c_i
@@ -73,9 +73,8 @@ class EF21(AveragingMethod):
     def residual(self, w: Worker) -> Array:
         return w.e
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = g^{k-1} + mean c_i
-        add_scaled(r.x, r.g, -self.gamma)  # x^{k+1} = x^k - γ g^k
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         root = sqrt(1 - self.C.alpha(d, n))

@@ -13,8 +13,9 @@ from mpicomp.base.bits import Bytes
 from mpicomp.compressors import Compressor, Contractive, Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Method
+from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import StepSize
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.starts import EstimateStart, uplink_from
 from mpicomp.problems.base import Constants, Objective
 
@@ -22,7 +23,7 @@ LOSSLESS = Sparse()
 
 
 @dataclass(frozen=True)
-class EF21Plus(Method):
+class EF21Plus(EstimatingMethod):
     """Algorithm 3::
 
         worker i   c_i = C(∇f_i(x^k) - g_i^{k-1}),   b_i = C(∇f_i(x^k))
@@ -97,9 +98,8 @@ class EF21Plus(Method):
     def residual(self, w: Worker) -> Array:
         return w.e
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = g^{k-1} + the mean increment
-        r.x -= self.gamma * r.g  # x^{k+1} = x^k - γ g^k
 
     def paper_bits(self, up: Up, d: int, key: Key) -> int:
         return self._uplink(key).paper_bits(up.m, d, key.named("fresh") if len(up.old) else key) + 1

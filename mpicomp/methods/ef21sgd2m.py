@@ -11,13 +11,14 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Rate, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.starts import EstimateStart, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class EF21SGD2M(AveragingMethod):
+class EF21SGD2M(AveragingMethod, EstimatingMethod):
     """The method with double momentum; s_i^k is the gradient of f_i at x^k on a batch::
 
         worker i   v_i^k = (1 - η) v_i^{k-1} + η s_i^k                       (v_i^0 = u_i^0 = s_i^0)
@@ -72,9 +73,8 @@ class EF21SGD2M(AveragingMethod):
     def residual(self, w: Worker) -> Array:
         return w.u - w.g
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = g^{k-1} + mean c_i
-        r.x -= self.gamma * r.g  # x^{k+1} = x^k - γ g^k
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         return {"gamma": min(self.C.alpha(d, n) / (60 * c.L_tilde), self.eta / (16 * c.L))}

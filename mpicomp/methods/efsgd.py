@@ -11,12 +11,13 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class EFSGD(AveragingMethod):
+class EFSGD(AveragingMethod, EstimatingMethod):
     """Error feedback whose memory is not scaled by the step size; s_i is the gradient of f_i on a batch::
 
         worker i   p_i = e_i + s_i;   Δ_i = C(p_i);   e_i = p_i - Δ_i
@@ -41,6 +42,7 @@ class EFSGD(AveragingMethod):
     @dataclass
     class Replica:
         x: Array
+        g: Array
 
     @dataclass
     class Worker:
@@ -58,8 +60,9 @@ class EFSGD(AveragingMethod):
     def residual(self, w: Worker) -> Array:
         return w.e
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
-        self.down.decompress_add(broadcast.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ mean Δ_i
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+        r.g[:] = 0
+        self.down.decompress_add(broadcast.m, r.g, key)  # g^k = mean Δ_i
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         if isinstance(self.C, Contractive):

@@ -11,11 +11,12 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Nothing
 from mpicomp.methods.parameters import StepSize, ValueFormat
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class GD(AveragingMethod):
+class GD(AveragingMethod, EstimatingMethod):
     """Gradient descent; the vectors are dense in both directions, in the format ``values``::
 
         worker i   sends ∇f_i(x^k)
@@ -32,6 +33,7 @@ class GD(AveragingMethod):
     @dataclass
     class Replica:
         x: Array
+        g: Array
 
     def uplink(self, key: Key) -> Identity:
         return Identity(self.values)
@@ -43,8 +45,9 @@ class GD(AveragingMethod):
     def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
         return Message(self.uplink(key).compress(f.grad(r.x), key))
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
-        self.down.decompress_add(broadcast.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ mean ∇f_i(x^k)
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+        r.g[:] = 0
+        self.down.decompress_add(broadcast.m, r.g, key)  # g^k = mean ∇f_i(x^k)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         return {"gamma": 1 / c.L}

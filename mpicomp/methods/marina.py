@@ -8,17 +8,17 @@ from typing import ClassVar
 
 from mpicomp.compressors import Identity, Sparse, Unbiased
 from mpicomp.compressors.base import Array
-from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import CurvatureOrZero, ProbabilityOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.convexity import curvature
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class MARINA(AveragingMethod):
+class MARINA(AveragingMethod, EstimatingMethod):
     """Algorithm 1.  The coin c^k ~ Bern(p) is the same on all ranks, and c^0 = 1::
 
         4    x^{k+1} = x^k - γ g^k
@@ -49,6 +49,7 @@ class MARINA(AveragingMethod):
 
     recalled: ClassVar[str] = "gamma under the Polyak-Łojasiewicz condition"
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithm 1"
+    needs_function: ClassVar[bool] = True  # one f_i in all rounds
 
     @dataclass
     class Replica:
@@ -65,11 +66,10 @@ class MARINA(AveragingMethod):
             return Message(self.sync.compress(w.gradient, key))  # 5-6, c^k = 1
         return Message(self.Q.compress_difference(w.gradient, before, key))  # 5-6, c^k = 0
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         if self._dense(key):
             r.g[:] = 0  # 7, c^k = 1: the mean replaces g
         self.down.decompress_add(broadcast.m, r.g, key)  # 7
-        add_scaled(r.x, r.g, -self.gamma)  # 4, of the next round
 
     def _dense(self, key: Key) -> bool:
         return key.round == 0 or key.shared("marina/coin").coin(self.p)

@@ -110,6 +110,9 @@ class PerturbedSGD(Method):
         if resets:
             r.anchor, r.age = r.x.copy(), 0  # t' = t
 
+    def ends_step(self, r: Replica, key: Key) -> bool:
+        return not self._resets(r)
+
     def _resets(self, r: Replica) -> bool:
         """Whether the round that starts from ``r`` is a reset."""
         if self.I_reset is not None and r.age >= self.I_reset:

@@ -14,11 +14,12 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import Count, ProbabilityOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class PPMARINA(AveragingMethod):
+class PPMARINA(AveragingMethod, EstimatingMethod):
     """Algorithm 4.  The coin c^k ~ Bern(p) is the same on all ranks, and c^0 = 1::
 
         all        x^{k+1} = x^k - γ g^k
@@ -50,6 +51,7 @@ class PPMARINA(AveragingMethod):
 
     recalled: ClassVar[str] = "Theorem 4.1"
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithm 4"
+    needs_function: ClassVar[bool] = True  # at two points
 
     @dataclass
     class Replica:
@@ -76,12 +78,11 @@ class PPMARINA(AveragingMethod):
         w.gradient = f.grad(r.x)
         return Message(self.Q.compress_difference(w.gradient, before, key))  # c^k = 0
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         if self._dense(key):
             r.g[:] = 0  # c^k = 1: the mean replaces g
         self.down.decompress_add(broadcast.m, r.g, key)  # g^{k+1}
         r.previous[:] = r.x
-        r.x -= self.gamma * r.g  # the step of the next round
 
     def _dense(self, key: Key) -> bool:
         return key.round == 0 or key.shared("marina/coin").coin(self.p)

@@ -66,6 +66,7 @@ class TwoDirection(Method):
 
     recalled: ClassVar[str] = "the algorithm and the constants of Lbar"
     paper: ClassVar[str] = "Tyurin, Richtárik, 2Direction (NeurIPS 2023), Algorithm 1"
+    needs_function: ClassVar[bool] = True  # at two points
     inverse_step: ClassVar[bool] = True
     iterate: ClassVar[str] = "z"
     starts_at_x0: ClassVar[tuple[str, ...]] = ("w", "u")

@@ -12,6 +12,7 @@ from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, RateOrDefault, StepSize
 from mpicomp.methods.support import shifts
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.starts import Start, rate_from, uplink_from
 from mpicomp.methods.support.stochastic import batch_size, gradient
 from mpicomp.methods.support.variance_theory import probability, require_constant, variance
@@ -19,7 +20,7 @@ from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class VRDIANA(AveragingMethod):
+class VRDIANA(AveragingMethod, EstimatingMethod):
     """DIANA with the loopless estimator L-SVRG.  The coin u^k ~ Bern(p) is the same on all ranks::
 
         worker i   s_i = 1/b' Σ_{j ∈ J_i} (∇f_ij(x^k) - ∇f_ij(w^k)) + ∇f_i(w^k)
@@ -53,11 +54,13 @@ class VRDIANA(AveragingMethod):
 
     recalled: ClassVar[str] = "the constant 36 of gamma for convex f_ij; Theorem 4"
     paper: ClassVar[str] = "Horváth, Kovalev, Mishchenko, Stich, Richtárik, arXiv 1904.05115, VR-DIANA"
+    needs_function: ClassVar[bool] = True  # at two points
     starts_at_x0: ClassVar[tuple[str, ...]] = ("w",)
 
     @dataclass
     class Replica:
         x: Array
+        g: Array
         h: Array
         w: Array
 
@@ -81,11 +84,11 @@ class VRDIANA(AveragingMethod):
         C.decompress_add(m, w.h, key, self._rate(key))  # h_i^{k+1} = h_i^k + α m_i
         return Message(m)
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         if self._moves(key):
             r.w[:] = r.x  # w^{k+1} = x^k
-        r.x -= self.gamma * r.h
-        self.down.decompress_add(broadcast.m, r.x, key, -self.gamma)  # x^{k+1} = x^k - γ (h^k + m)
+        r.g[:] = r.h
+        self.down.decompress_add(broadcast.m, r.g, key)  # g^k = h^k + m
         self.down.decompress_add(broadcast.m, r.h, key, self._rate(key))  # h^{k+1} = h^k + α m
 
     def _moves(self, key: Key) -> bool:

@@ -12,13 +12,14 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Nothing
 from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.methods.support.variance_theory import balanced_probability, probability, variance
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class VRMARINA(AveragingMethod):
+class VRMARINA(AveragingMethod, EstimatingMethod):
     """Algorithms 2 and 3.  The coin c^k ~ Bern(p) is the same on all ranks, and c^0 = 1::
 
         all        x^{k+1} = x^k - γ g^k
@@ -52,6 +53,7 @@ class VRMARINA(AveragingMethod):
 
     recalled: ClassVar[str] = "p and gamma of theory"
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithms 2 and 3"
+    needs_function: ClassVar[bool] = True  # at two points
 
     @dataclass
     class Replica:
@@ -65,12 +67,11 @@ class VRMARINA(AveragingMethod):
         after, before = (gradient(f, x, self.batch, key) for x in (r.x, r.previous))  # on the same J_i
         return Message(self.Q.compress_difference(after, before, key))  # c^k = 0
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         if self._dense(key):
             r.g[:] = 0  # c^k = 1: the mean replaces g
         self.down.decompress_add(broadcast.m, r.g, key)  # g^{k+1}
         r.previous[:] = r.x
-        r.x -= self.gamma * r.g  # the step of the next round
 
     def _dense(self, key: Key) -> bool:
         return key.round == 0 or key.shared("marina/coin").coin(self.p)

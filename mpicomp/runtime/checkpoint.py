@@ -24,7 +24,7 @@ from mpicomp.base.errors import RecordError
 from mpicomp.base.files import write_atomically
 from mpicomp.transports import Transport
 
-FORMAT = 5
+FORMAT = 6
 _KEPT = 2
 
 States = dict[str, Any]  # a name such as "worker-3" -> a record of arrays and numbers

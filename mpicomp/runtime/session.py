@@ -17,9 +17,10 @@ from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.limits import Limits
-from mpicomp.runtime.loop import Loop, advice
+from mpicomp.runtime.loop import Loop
 from mpicomp.runtime.record import Recorder, Row, describe_machine
 from mpicomp.runtime.resume import Resume
+from mpicomp.runtime.rounds import advice
 from mpicomp.runtime.schedule import is_observed
 
 GROWTH = 1e12  # diverged if |∇f|² > GROWTH * max(1, mean |∇f_i(x⁰)|²)

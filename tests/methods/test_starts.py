@@ -288,7 +288,7 @@ def test_artemis_without_memory_has_none_to_start():
 def test_the_mean_is_kept_from_round_0(method):
     """g = mean g_i, or h = mean h_i, where the ranks or the server have it."""
     loop = start(method, Entropy(), 4)
-    name = "g" if hasattr(loop.replica, "g") else "h"
+    name = "g" if hasattr(loop.workers[0], "g") else "h"
     held = loop.replica if hasattr(loop.replica, name) else loop.server
     for k in range(12):
         loop.step(k)

@@ -25,6 +25,7 @@ from mpicomp.compressors.support.variances import of_blocks
 from mpicomp.compressors.support.weighted import Weighted
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.roots import decode_symmetric, encode_symmetric, roots, times
 from mpicomp.problems.base import Constants, Objective
 
@@ -84,6 +85,7 @@ class WhitenedMethod(Method):
     """
 
     on_device: ClassVar[bool] = False  # d is small where d² numbers are sent
+    needs_function: ClassVar[bool] = True  # smoothness matrices too
     setup_rounds: ClassVar[int] = 1
 
     Q: Unbiased
@@ -120,6 +122,9 @@ class WhitenedMethod(Method):
         if key.round > 0:
             self.plain(self.Q).follow(r, broadcast, key.before())
 
+    def ends_step(self, r: Any, key: Key) -> bool:
+        return key.round > 0
+
     def paper_bits(self, up: Any, d: int, key: Key) -> int:
         return 32 * d * (d + 1) // 2 if key.round == 0 else self.plain(self.Q).paper_bits(up, d, key.before())
 
@@ -146,6 +151,17 @@ class WhitenedMethod(Method):
         a, b = self.Q.ab(d, n)
         independent = isclose(a * n, self.Q.omega(d, n)) and b == 0
         return largest / n if independent else largest, max(Q.omega(d, n) for Q in fitted)
+
+
+class WhitenedEstimate(WhitenedMethod, EstimatingMethod):
+    """A ``WhitenedMethod`` whose plain method is an ``EstimatingMethod``."""
+
+    def estimate(self, r: Any, broadcast: Any, key: Key) -> None:
+        if key.round > 0:
+            self.plain(self.Q).estimate(r, broadcast, key.before())
+
+    @abstractmethod
+    def plain(self, Q: Unbiased) -> EstimatingMethod: ...
 
 
 def variance(Q: Unbiased, diagonal: Array, top: float, n: int) -> float:
