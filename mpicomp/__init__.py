@@ -11,6 +11,8 @@ from mpicomp import problems
 from mpicomp.base.errors import MpicompError
 from mpicomp.compressors import *  # noqa: F403
 from mpicomp.compressors import __all__ as _compressors
+from mpicomp.embedded.aggregator import Aggregator
+from mpicomp.embedded.descent import Descent
 from mpicomp.keys import Key
 from mpicomp.methods import *  # noqa: F403
 from mpicomp.methods import __all__ as _methods
@@ -21,7 +23,9 @@ from mpicomp.version import __version__
 __all__ = [
     *_compressors,
     *_methods,
+    "Aggregator",
     "Constants",
+    "Descent",
     "Key",
     "MpicompError",
     "Objective",

@@ -19,6 +19,7 @@ LAYERS = [
     ["methods"],
     ["transports"],
     ["runtime"],
+    ["embedded"],
     ["config"],
     ["experiment", "jobs"],
     ["bench"],

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.units import human_bytes
+
 
 @dataclass
 class Ledger:
@@ -27,6 +29,10 @@ class Ledger:
     def __post_init__(self) -> None:
         self.up = np.zeros(self.n, dtype=np.int64)
         self.down = np.zeros(self.n, dtype=np.int64)
+
+    def __str__(self) -> str:
+        """The totals of both directions, in words."""
+        return f"{self.n} workers: {human_bytes(self.up_bytes)} up, {human_bytes(self.down_bytes)} down"
 
     @property
     def up_bytes(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Real
+from typing import Any
 
 from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.runtime.devices import DEVICES
@@ -58,8 +59,8 @@ class Placement:
         """Whether the other ranks go on when one dies."""
         return ON_FAILURE[self.on_failure]
 
-    def connect(self, workers: int) -> Transport:
-        """The transport of a run with this many workers; collective."""
+    def connect(self, workers: int, comm: Any = None) -> Transport:
+        """The transport for this many workers, on the ranks of ``comm`` or on all; collective."""
         return connect(
             workers,
             dedicated=self.dedicated,
@@ -67,4 +68,5 @@ class Placement:
             observed=self.verify_bytes,
             survive=self.survive,
             cuda_aware=CUDA_AWARE[self.cuda_aware],
+            comm=comm,
         )

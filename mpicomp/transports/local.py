@@ -58,5 +58,8 @@ class Local(Transport):
         """No rank can be lost."""
         return []
 
+    def leave(self) -> None:
+        """No other rank could go on."""
+
     def close(self) -> None:
         """Nothing to release."""

@@ -1,0 +1,67 @@
+"""The mean of the workers' gradients, compressed: one call in a user's own loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpicomp.base.errors import ConfigError
+from mpicomp.embedded.embedding import Embedding
+from mpicomp.embedded.packing import Packing
+from mpicomp.methods.base import Method
+from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.runtime.rounds import Follow
+
+
+class Aggregator(Embedding):
+    """An estimate g of the mean gradient, by a method of the form x - γ g::
+
+        agg = Aggregator(EF21SGDM(TopK(k=0.01), eta=0.1), like=x)
+        for batch in batches:
+            g = agg(gradient(x, batch))  # the same bits on every rank
+            x -= lr * g
+
+    The step is the caller's: any learning rate, schedule or optimiser.  With ``x -= γ * g`` in float64 the x
+    are those of ``mpicomp.run``, bit for bit.  The method's own step size is not used, and may be left at
+    "theory"; EF14 and Dore have it in their memories, and take 1 for "theory".
+
+    For the other arguments see ``Embedding``.
+    """
+
+    def __init__(self, method: Method, like: Any, **options: Any) -> None:
+        if not isinstance(method, EstimatingMethod):
+            name = type(method).__name__ if isinstance(method, Method) else repr(method)
+            also = " chooses the points where gradients are taken" if isinstance(method, Method) else ""
+            raise ConfigError(
+                f"{name}{also or ' is no method'}; allowed: a method of the form x - γ g, such as EF21SGDM. "
+                "For the others: mpicomp.Descent(method, x0)."
+            )
+        super().__init__(method, like, **options)
+
+    def __call__(self, gradient: Any, at: Any = None) -> Any:
+        """The estimate of the mean gradient, new arrays like ``like``; collective.
+
+        gradient  this rank's gradient, arrays like ``like``; or a function that takes a point and returns the
+                  gradient there, or an ``Objective``.  With ``workers=``: a dict of them, for each worker in
+                  ``hosted``
+        at        the point x of this step, the same on all ranks; needed for functions
+
+        Returns None where on_nonfinite="skip" leaves the step out.
+        Raises ``ConfigError`` for wrong names, shapes or types, and ``DivergedError`` if a gradient is not
+        finite: on every rank, before any state changes.
+        """
+        return self._packing.unpack(self._rounds.replica.g) if self._step(gradient, at) else None
+
+    def _place(self, at: Any, functions: bool) -> None:
+        if at is not None:
+            self._rounds.replica.x[:] = self._packing.pack(at, "at")
+        elif functions:
+            raise ConfigError("a function of x needs the point of this step: agg(function, at=x).")
+
+    def _resolve(self, method: Method, packing: Packing, n: int) -> Method:
+        if isinstance(method.step, str):
+            method = method.with_step(1.0)
+        return super()._resolve(method, packing, n)
+
+    def _follow(self, method: Method) -> Follow | None:
+        assert isinstance(method, EstimatingMethod)
+        return method.estimate

@@ -1,0 +1,67 @@
+"""A method in a user's own loop, which says where it wants gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpicomp import kernels
+from mpicomp.base.errors import ConfigError
+from mpicomp.compressors.base import Array
+from mpicomp.embedded.embedding import Embedding
+from mpicomp.methods.base import Method
+
+
+class Descent(Embedding):
+    """Any method, step by step; it chooses the points at which gradients are taken::
+
+        descent = Descent(AGD(gamma=0.1, mu=0), x0)
+        for _ in range(100):
+            descent.step(gradient(descent.point))
+        x = descent.x
+
+    The iterates are those of ``mpicomp.run`` from the same x0, bit for bit.  Step sizes are numbers, for
+    "theory" has no constants here.  ADIANA and 2Direction, which take gradients at two points in one step,
+    and the methods that compare gradients of one f_i need a function: ``descent.step(gradient)``.
+
+    x0 is rank 0's.  For the other arguments see ``Embedding``.
+    """
+
+    def __init__(self, method: Method, x0: Any, **options: Any) -> None:
+        if not isinstance(method, Method):
+            raise ConfigError(f"{method!r} is no method; allowed: one such as AGD(gamma=0.1).")
+        super().__init__(method, x0, **options)
+
+    @property
+    def point(self) -> Any:
+        """Where the next step asks for a gradient, new arrays like ``x0``."""
+        return self._packing.unpack(self._point())
+
+    @property
+    def x(self) -> Any:
+        """The iterate, as every rank holds it; new arrays like ``x0``."""
+        return self._packing.unpack(self._rounds.x)
+
+    def model(self) -> Any:
+        """The server's own model, for the methods that keep one (EF21-P, MCM), else ``x``; collective."""
+        name = self.method.model
+        if name is None:
+            return self.x
+        return self._packing.unpack(
+            self._transport.ask_server(lambda: kernels.to_host(getattr(self._rounds.server, name)))
+        )
+
+    def step(self, gradient: Any) -> bool:
+        """One step; collective.
+
+        gradient  this rank's gradient at ``point``; or a function that takes a point and returns the
+                  gradient there, or an ``Objective``.  With ``workers=``: a dict of them, for each worker in
+                  ``hosted``
+
+        Returns False where on_nonfinite="skip" leaves the step out.
+        Raises ``ConfigError`` for wrong names, shapes or types, and ``DivergedError`` if a gradient is not
+        finite: on every rank, before any state changes.
+        """
+        return self._step(gradient)
+
+    def _start(self, like: Any) -> Array:
+        return self._packing.pack(like, "x0")

@@ -1,0 +1,262 @@
+"""The rounds of a method in a loop that is the user's: what ``Aggregator`` and ``Descent`` share."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from mpicomp import kernels
+from mpicomp.base.checks import as_integer, check_choice
+from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
+from mpicomp.compressors.base import Array
+from mpicomp.embedded.given import Given
+from mpicomp.embedded.packing import Packing
+from mpicomp.keys import Key
+from mpicomp.methods.base import Method
+from mpicomp.problems.base import Constants, Objective
+from mpicomp.runtime import checkpoint
+from mpicomp.runtime.audit import Audit, Verified
+from mpicomp.runtime.ledger import Ledger
+from mpicomp.runtime.placement import Placement
+from mpicomp.runtime.preparation import load_kernels
+from mpicomp.runtime.rounds import Follow, Rounds
+
+ON_NONFINITE = ("raise", "skip")
+_ALIKE = ("method", "like", "workers", "seed", "on_nonfinite")
+
+
+class Embedding:
+    """A method at work on gradients that are brought to it, step by step.
+
+    like           arrays as the gradients are: ``packing.Packing`` says which
+    workers        the number of workers n, fixed whatever the number of ranks; None: one for each rank
+    seed           of the draws
+    comm           mpi4py's communicator of the ranks; None: all ranks of the job, or this process alone
+    dedicated      rank 0 is the server only
+    stall_timeout  seconds of waiting after which the silent rank is named and the job ended, or None
+    verify_bytes   have the MPI library count the bytes too, for ``verify``
+    on_nonfinite   "raise": a gradient that is not finite is a ``DivergedError``, on all ranks; "skip": the
+                   step is left out, on all ranks, and the method's state stays as it is
+
+    Making one is collective, and so are its methods, but for attributes.  All ranks give the same arguments.
+    Raises ``ConfigError``, on every rank alike, where one does not.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        like: Any,
+        *,
+        workers: int | None = None,
+        seed: int = 0,
+        comm: Any = None,
+        dedicated: bool = False,
+        stall_timeout: float | None = None,
+        verify_bytes: bool = False,
+        on_nonfinite: str = "raise",
+    ) -> None:
+        check_choice("on_nonfinite", on_nonfinite, ON_NONFINITE)
+        seed = as_integer("seed", seed, least=0, most=2**64 - 1)
+        comm = comm if comm is not None else _world()
+        own = workers is None
+        n = max(1, (1 if comm is None else comm.size) - dedicated) if own else as_integer("workers", workers)
+        placement = Placement(dedicated, stall_timeout=stall_timeout, verify_bytes=verify_bytes)
+        self._transport = t = placement.connect(n, comm)
+        self._open = ExitStack()
+        try:
+            self._packing = packing = t.raise_on_all(lambda: Packing(like))
+            self._check_alike(repr(method), packing.description, "one each" if own else n, seed, on_nonfinite)
+            resolved = t.raise_on_all(lambda: self._resolve(method, packing, n))
+            self._given = {i: Given(i, packing, t.clock) for i in t.hosted}
+            start = t.raise_on_all(lambda: self._start(like))
+            self._rounds = Rounds(resolved, start, self._given, t, self._follow(resolved))
+            load_kernels(t, kernels.MANY, packing.parts.size)
+            self._audit = Audit(t, self._rounds.ledger) if verify_bytes else None
+        except MpicompError:  # the same on all ranks
+            t.close()
+            raise
+        self.seed, self.steps, self.skipped = seed, 0, 0
+        self._round, self._one_each, self._on_nonfinite = 0, own, on_nonfinite
+        self._config = {"method": type(resolved).__name__, "seed": str(seed), "workers": str(n)}
+        self._config |= {"parts": packing.description}
+        self._config |= {f"method.{f.name}": repr(getattr(resolved, f.name)) for f in fields(resolved)}
+        self._open.callback(t.close)
+        self._open.callback(t.leave)
+        atexit.register(self._close_at_exit)
+
+    def _resolve(self, method: Method, packing: Packing, n: int) -> Method:
+        """The method for these parts, with its parameters as numbers; raises ``ConfigError``."""
+        return method.resolve(_no_constants, packing.parts.size, n)
+
+    def _start(self, like: Any) -> Array:
+        """Where the method's iterate starts, shape (d,)."""
+        return np.zeros(self._packing.parts.size, self._packing.dtype)
+
+    def _follow(self, method: Method) -> Follow | None:
+        """What every rank does with a broadcast, if it is not ``method.follow``."""
+        return None
+
+    def _check_alike(self, *facts: object) -> None:
+        """Raise ``ConfigError`` on all ranks unless every rank has the same facts."""
+        t = self._transport
+        said: Any = t.collect(facts)
+
+        def compare() -> None:
+            for rank, theirs in enumerate(said):
+                for name, a, b in zip(_ALIKE, said[0], theirs, strict=True):
+                    if a != b:
+                        raise ConfigError(
+                            f"rank {rank} has {name} = {b}, and rank 0 has {a}: all ranks give the same."
+                        )
+
+        t.ask_server(compare)
+
+    @property
+    def method(self) -> Method:
+        """The method, with its parameters as numbers."""
+        return self._rounds.method
+
+    @property
+    def workers(self) -> int:
+        """The number of workers n."""
+        return self._transport.n
+
+    @property
+    def hosted(self) -> range:
+        """The workers whose gradients this rank brings."""
+        return self._transport.hosted
+
+    @property
+    def ledger(self) -> Ledger:
+        """The bytes so far.  On rank 0 all; on another rank its uplink is of the workers hosted there."""
+        return self._rounds.ledger
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """This rank's seconds by phase: gradient, compress, wait, server, decode."""
+        return dict(self._transport.clock.seconds)
+
+    def _step(self, gradient: Any, at: Any = None) -> bool:
+        """Play the rounds of one step; returns whether it was made.  Raises ``MpicompError`` on all ranks."""
+        t, rounds = self._transport, self._rounds
+        t.activity = f"step {self.steps}"
+        try:
+            t.raise_on_all(lambda: self._take(gradient, at))
+        except DivergedError:
+            if self._on_nonfinite == "raise":
+                raise
+            self.skipped += 1
+            return False
+        while True:
+            key = Key(self.seed, self._round, None, t.n)
+            rounds.play(key, f"step {self.steps}")
+            self._round += 1
+            if rounds.method.ends_step(rounds.replica, key):
+                break
+        self.steps += 1
+        return True
+
+    def _take(self, gradient: Any, at: Any) -> None:
+        """Take what this rank is given, at the point where a gradient is asked for, before any state changes.
+
+        Raises ``ConfigError`` or ``DivergedError``.
+        """
+        self._rounds.check()
+        if self._one_each:
+            given = {i: gradient for i in self.hosted}
+        elif not isinstance(gradient, Mapping) or set(gradient) != set(self.hosted):
+            shown = f"the keys {list(gradient)}" if isinstance(gradient, Mapping) else type(gradient).__name__
+            raise ConfigError(
+                f"with workers={self.workers}, a rank brings a dict of the gradients of the workers that it "
+                f"hosts, here {list(self.hosted)}; it was given {shown}: "
+                "{i: gradient(x, i) for i in agg.hosted}."
+            )
+        else:
+            given = dict(gradient)
+        functions = [callable(what) or isinstance(what, Objective) for what in given.values()]
+        self._place(at, any(functions))
+        if self.method.needs_function and not all(functions):
+            raise ConfigError(
+                f"{type(self.method).__name__} compares gradients of one f_i at two points: give a function "
+                "of x, which returns the gradient there on the same samples, and not an array."
+            )
+        point = self._point()
+        for i, what in given.items():
+            self._given[i].give(what, point)
+
+    def _place(self, at: Any, functions: bool) -> None:
+        """Move the method's iterate to ``at``, where the caller chooses it."""
+
+    def _point(self) -> Array:
+        """Where the next step asks for its gradient."""
+        key = Key(self.seed, self._round, None, self.workers)
+        return self.method.point(self._rounds.replica, key)
+
+    def verify(self) -> Verified | None:
+        """The MPI library's count of what was sent so far, which is the ledger's; None in one process.
+
+        Raises ``CountError`` if they differ, ``ConfigError`` without ``verify_bytes``.
+        """
+        if self._audit is None:
+            raise ConfigError(
+                "bytes are counted by MPI too if that is asked for at the start: verify_bytes=True."
+            )
+        return self._audit.check()
+
+    def save(self, folder: str | Path) -> None:
+        """Save the state of all workers and of the server, for ``load`` on any number of ranks."""
+        self._transport.raise_on_all(self._rounds.check)
+        header = {"config": self._config, "steps": self.steps, "skipped": self.skipped}
+        checkpoint.save(Path(folder), self._transport, self._round, self._rounds.states(), header)
+
+    def load(self, folder: str | Path) -> None:
+        """Go on from what ``save`` saved.
+
+        Raises ``RecordError`` if it is damaged, or of another method, seed, ``like`` or number of workers.
+        """
+        t, rounds = self._transport, self._rounds
+        states = rounds.states() | {"replica": rounds.replica}
+        manifest = checkpoint.load(Path(folder), t, states, self._config)
+        self._round, self.steps, self.skipped = manifest["round"], manifest["steps"], manifest["skipped"]
+        ledger = t.ask_server(lambda: rounds.ledger)
+        if not t.is_server:
+            others = [i for i in range(t.n) if i not in t.hosted]
+            ledger.up[others] = 0
+            rounds.ledger = ledger
+
+    def close(self) -> None:
+        """End the work of all ranks together; at the end of the program this is done in any case."""
+        atexit.unregister(self._close_at_exit)
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is None:
+            self.close()
+
+    def _close_at_exit(self) -> None:
+        try:
+            self.close()
+        except MpicompError:  # other ranks wait for this one: the job ends as with any error
+            sys.excepthook(*sys.exc_info())
+
+
+def _world() -> Any:
+    """All ranks of the job, if the program has loaded MPI; None where it has not."""
+    loaded = sys.modules.get("mpi4py.MPI")
+    return None if loaded is None else loaded.COMM_WORLD
+
+
+def _no_constants() -> Constants:
+    raise ConfigError(
+        'what says "theory" follows from constants of a problem, and here there is none: give a number.'
+    )

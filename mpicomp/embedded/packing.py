@@ -1,0 +1,138 @@
+"""A user's arrays as one vector, and back."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mpicomp.base.errors import ConfigError
+from mpicomp.base.parts import Part, Parts
+from mpicomp.compressors.base import Array
+
+TAKES = "a numpy array, a torch tensor or another array that speaks DLPack; or a dict, list or tuple of them"
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One of the user's arrays: the library that it is of, and the type of its entries there."""
+
+    library: str
+    dtype: Any
+    part: Part
+
+
+class Packing:
+    """How arrays like those of ``like`` lie in one vector: one after the other, each row after row.
+
+    like    an array of any shape, or a dict, list or tuple of arrays: numpy's, torch's, or of a library that
+            speaks DLPack.  Their entries are floats.
+    parts   the names and shapes of the arrays: a dict's keys, or the numbers in a list
+    dtype   of the vector: float64 if one of the arrays is float64, else float32
+
+    Raises ``ConfigError`` for anything else.
+    """
+
+    def __init__(self, like: Any) -> None:
+        self._kind = type(like) if isinstance(like, dict | list | tuple) else None
+        arrays = _named(like)
+        if not arrays:
+            raise ConfigError(f"like is an empty {type(like).__name__}; allowed: {TAKES}.")
+        self._leaves = [_leaf(name, array) for name, array in arrays.items()]
+        self.parts = Parts(tuple(leaf.part for leaf in self._leaves))
+        wide = any(str(leaf.dtype).endswith("float64") for leaf in self._leaves)
+        self.dtype = np.dtype(np.float64 if wide else np.float32)
+
+    @property
+    def description(self) -> str:
+        """Names, shapes and types, as text."""
+        return ", ".join(f"{f.part.name}: {f.library} {f.dtype} {f.part.shape}" for f in self._leaves)
+
+    def pack(self, tree: Any, what: str = "the gradient") -> Array:
+        """A new vector with the entries of ``tree``, arrays named and shaped as those of ``like``.
+
+        ``what`` names it in messages.  Raises ``ConfigError`` where names, shapes or types differ.
+        """
+        arrays = _named(tree)
+        wanted = [leaf.part.name for leaf in self._leaves]
+        if list(arrays) != wanted:
+            if sorted(arrays) != sorted(wanted):
+                raise ConfigError(
+                    f"{what} has the parts {', '.join(arrays) or 'none'}; expected, as at the start: "
+                    f"{', '.join(wanted)}."
+                )
+            arrays = {name: arrays[name] for name in wanted}
+        vector = np.empty(self.parts.size, self.dtype)
+        for (name, array), (part, where) in zip(arrays.items(), self.parts, strict=True):
+            values = _as_numpy(name, array, what)
+            if values.shape != part.shape:
+                raise ConfigError(
+                    f"{what} has the shape {values.shape} in part {name!r}; expected {part.shape}, as at the "
+                    "start."
+                )
+            vector[where].reshape(part.shape)[...] = values
+        return vector
+
+    def unpack(self, vector: Array) -> Any:
+        """New arrays with the entries of ``vector``, of the kinds and types of ``like``."""
+        arrays = [
+            _to_library(leaf, vector[where].reshape(leaf.part.shape))
+            for leaf, (_, where) in zip(self._leaves, self.parts, strict=True)
+        ]
+        if self._kind is None:
+            return arrays[0]
+        if issubclass(self._kind, dict):
+            return {leaf.part.name: array for leaf, array in zip(self._leaves, arrays, strict=True)}
+        return arrays if issubclass(self._kind, list) else tuple(arrays)
+
+
+def _named(tree: Any) -> dict[str, Any]:
+    """The arrays of ``tree`` by name."""
+    if isinstance(tree, dict):
+        if not all(isinstance(name, str) for name in tree):
+            raise ConfigError("the keys of a dict of arrays are their names, texts.")
+        return tree
+    if isinstance(tree, list | tuple):
+        return {str(i): array for i, array in enumerate(tree)}
+    return {"x": tree}
+
+
+def _leaf(name: str, array: Any) -> Leaf:
+    values = _as_numpy(name, array, "like")
+    return Leaf(_library(array), array.dtype, Part(name, values.shape))
+
+
+def _library(array: Any) -> str:
+    """The name of the package that the array's class is of."""
+    return type(array).__module__.partition(".")[0]
+
+
+def _as_numpy(name: str, array: Any, what: str) -> Any:
+    """The entries of ``array`` as numpy's, without a copy where there need be none."""
+    if _library(array) == "torch":
+        array = array.detach()
+        if str(array.dtype) in ("torch.bfloat16", "torch.float16"):
+            array = array.float()
+    if not isinstance(array, np.ndarray | np.floating):
+        if not hasattr(array, "__dlpack__"):
+            raise ConfigError(f"{what} has {array!r:.60} in part {name!r}; allowed: {TAKES}.")
+        try:
+            array = np.from_dlpack(array)
+        except (BufferError, RuntimeError, TypeError) as error:
+            raise ConfigError(f"{what} has in part {name!r} an array that cannot be read: {error}.") from None
+    if array.dtype.kind != "f" or array.dtype.itemsize > 8:
+        raise ConfigError(
+            f"{what} has entries of type {array.dtype} in part {name!r}; allowed: floats of at most 64 bits."
+        )
+    return array
+
+
+def _to_library(leaf: Leaf, values: Any) -> Any:
+    """A new array of the leaf's library and type with these entries."""
+    if leaf.library == "numpy":
+        return values.astype(leaf.dtype)
+    library = sys.modules["jax.numpy" if leaf.library.startswith("jax") else leaf.library]
+    array = library.from_dlpack(values.copy())
+    return array.astype(leaf.dtype) if hasattr(array, "astype") else array.to(leaf.dtype)
