@@ -8,7 +8,7 @@ True
 """
 
 from mpicomp import problems
-from mpicomp.base.errors import MpicompError
+from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.compressors import *  # noqa: F403
 from mpicomp.compressors import __all__ as _compressors
 from mpicomp.embedded.aggregator import Aggregator
@@ -25,7 +25,9 @@ __all__ = [
     *_methods,
     "Aggregator",
     "Constants",
+    "ConfigError",
     "Descent",
+    "DivergedError",
     "Key",
     "MpicompError",
     "Objective",

@@ -49,11 +49,11 @@ class Aggregator(Embedding):
         Raises ``ConfigError`` for wrong names, shapes or types, and ``DivergedError`` if a gradient is not
         finite: on every rank, before any state changes.
         """
-        return self._packing.unpack(self._rounds.replica.g) if self._step(gradient, at) else None
+        return self._packing.unpack(self._play.replica.g) if self._step(gradient, at) else None
 
     def _place(self, at: Any, functions: bool) -> None:
         if at is not None:
-            self._rounds.replica.x[:] = self._packing.pack(at, "at")
+            self._play.replica.x[:] = self._packing.pack(at, "at")
         elif functions:
             raise ConfigError("a function of x needs the point of this step: agg(function, at=x).")
 

@@ -39,7 +39,7 @@ class Descent(Embedding):
     @property
     def x(self) -> Any:
         """The iterate, as every rank holds it; new arrays like ``x0``."""
-        return self._packing.unpack(self._rounds.x)
+        return self._packing.unpack(self._play.x)
 
     def model(self) -> Any:
         """The server's own model, for the methods that keep one (EF21-P, MCM), else ``x``; collective."""
@@ -47,7 +47,7 @@ class Descent(Embedding):
         if name is None:
             return self.x
         return self._packing.unpack(
-            self._transport.ask_server(lambda: kernels.to_host(getattr(self._rounds.server, name)))
+            self._transport.ask_server(lambda: kernels.to_host(getattr(self._play.server, name)))
         )
 
     def step(self, gradient: Any) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from mpicomp.embedded.given import Given
 from mpicomp.embedded.packing import Packing
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.base import Objective
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.audit import Audit, Verified
 from mpicomp.runtime.ledger import Ledger
@@ -76,14 +76,14 @@ class Embedding:
             resolved = t.raise_on_all(lambda: self._resolve(method, packing, n))
             self._given = {i: Given(i, packing, t.clock) for i in t.hosted}
             start = t.raise_on_all(lambda: self._start(like))
-            self._rounds = Rounds(resolved, start, self._given, t, self._follow(resolved))
+            self._play = Rounds(resolved, start, self._given, t, self._follow(resolved))
             load_kernels(t, kernels.MANY, packing.parts.size)
-            self._audit = Audit(t, self._rounds.ledger) if verify_bytes else None
+            self._audit = Audit(t, self._play.ledger) if verify_bytes else None
         except MpicompError:  # the same on all ranks
             t.close()
             raise
         self.seed, self.steps, self.skipped = seed, 0, 0
-        self._round, self._one_each, self._on_nonfinite = 0, own, on_nonfinite
+        self.rounds, self._one_each, self._on_nonfinite = 0, own, on_nonfinite
         self._config = {"method": type(resolved).__name__, "seed": str(seed), "workers": str(n)}
         self._config |= {"parts": packing.description}
         self._config |= {f"method.{f.name}": repr(getattr(resolved, f.name)) for f in fields(resolved)}
@@ -93,7 +93,7 @@ class Embedding:
 
     def _resolve(self, method: Method, packing: Packing, n: int) -> Method:
         """The method for these parts, with its parameters as numbers; raises ``ConfigError``."""
-        return method.resolve(_no_constants, packing.parts.size, n)
+        return method.resolve(lambda: _no_constants(method), packing.parts.size, n)
 
     def _start(self, like: Any) -> Array:
         """Where the method's iterate starts, shape (d,)."""
@@ -121,7 +121,7 @@ class Embedding:
     @property
     def method(self) -> Method:
         """The method, with its parameters as numbers."""
-        return self._rounds.method
+        return self._play.method
 
     @property
     def workers(self) -> int:
@@ -136,7 +136,7 @@ class Embedding:
     @property
     def ledger(self) -> Ledger:
         """The bytes so far.  On rank 0 all; on another rank its uplink is of the workers hosted there."""
-        return self._rounds.ledger
+        return self._play.ledger
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -145,7 +145,7 @@ class Embedding:
 
     def _step(self, gradient: Any, at: Any = None) -> bool:
         """Play the rounds of one step; returns whether it was made.  Raises ``MpicompError`` on all ranks."""
-        t, rounds = self._transport, self._rounds
+        t, rounds = self._transport, self._play
         t.activity = f"step {self.steps}"
         try:
             t.raise_on_all(lambda: self._take(gradient, at))
@@ -155,9 +155,9 @@ class Embedding:
             self.skipped += 1
             return False
         while True:
-            key = Key(self.seed, self._round, None, t.n)
+            key = Key(self.seed, self.rounds, None, t.n)
             rounds.play(key, f"step {self.steps}")
-            self._round += 1
+            self.rounds += 1
             if rounds.method.ends_step(rounds.replica, key):
                 break
         self.steps += 1
@@ -168,7 +168,7 @@ class Embedding:
 
         Raises ``ConfigError`` or ``DivergedError``.
         """
-        self._rounds.check()
+        self._play.check()
         if self._one_each:
             given = {i: gradient for i in self.hosted}
         elif not isinstance(gradient, Mapping) or set(gradient) != set(self.hosted):
@@ -196,8 +196,8 @@ class Embedding:
 
     def _point(self) -> Array:
         """Where the next step asks for its gradient."""
-        key = Key(self.seed, self._round, None, self.workers)
-        return self.method.point(self._rounds.replica, key)
+        key = Key(self.seed, self.rounds, None, self.workers)
+        return self.method.point(self._play.replica, key)
 
     def verify(self) -> Verified | None:
         """The MPI library's count of what was sent so far, which is the ledger's; None in one process.
@@ -212,19 +212,19 @@ class Embedding:
 
     def save(self, folder: str | Path) -> None:
         """Save the state of all workers and of the server, for ``load`` on any number of ranks."""
-        self._transport.raise_on_all(self._rounds.check)
+        self._transport.raise_on_all(self._play.check)
         header = {"config": self._config, "steps": self.steps, "skipped": self.skipped}
-        checkpoint.save(Path(folder), self._transport, self._round, self._rounds.states(), header)
+        checkpoint.save(Path(folder), self._transport, self.rounds, self._play.states(), header)
 
     def load(self, folder: str | Path) -> None:
         """Go on from what ``save`` saved.
 
         Raises ``RecordError`` if it is damaged, or of another method, seed, ``like`` or number of workers.
         """
-        t, rounds = self._transport, self._rounds
+        t, rounds = self._transport, self._play
         states = rounds.states() | {"replica": rounds.replica}
         manifest = checkpoint.load(Path(folder), t, states, self._config)
-        self._round, self.steps, self.skipped = manifest["round"], manifest["steps"], manifest["skipped"]
+        self.rounds, self.steps, self.skipped = manifest["round"], manifest["steps"], manifest["skipped"]
         ledger = t.ask_server(lambda: rounds.ledger)
         if not t.is_server:
             others = [i for i in range(t.n) if i not in t.hosted]
@@ -256,7 +256,10 @@ def _world() -> Any:
     return None if loaded is None else loaded.COMM_WORLD
 
 
-def _no_constants() -> Constants:
+def _no_constants(method: Method) -> NoReturn:
+    """Raise ``ConfigError``: fields of ``method`` say "theory"."""
+    asked = [name for name in method.theory_parameters if isinstance(getattr(method, name), str)]
     raise ConfigError(
-        'what says "theory" follows from constants of a problem, and here there is none: give a number.'
+        f'{type(method).__name__}: {" and ".join(asked)} says "theory", which follows from the constants '
+        "of a problem, and here there is none: give a number."
     )

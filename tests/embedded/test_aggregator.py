@@ -1,4 +1,4 @@
-"""The aggregator in a loop of one's own is the run, bit for bit."""
+"""The aggregator in a loop of one's own is the run, bit for bit; so is a descent."""
 
 from __future__ import annotations
 
@@ -6,29 +6,212 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import Aggregator, Descent
+from mpicomp import DCGD, EF21, EF21SGDM, GD, Aggregator, ConfigError, Descent, DivergedError, Identity, TopK
 from mpicomp.methods import METHODS
 from mpicomp.methods.support.estimating import EstimatingMethod
 from tests.support import every_combination
 
 PROBLEM, WORKERS = every_combination.PROBLEM, every_combination.WORKERS
-OF_THE_FORM = [m for m in every_combination.methods() if isinstance(m, EstimatingMethod)]
+METHODS_HERE = every_combination.methods()
+OF_THE_FORM = [m for m in METHODS_HERE if isinstance(m, EstimatingMethod)]
+TWO_POINTS = {type(m): m for m in METHODS_HERE if m.needs_function}
+ONE_POINT = {type(m): m for m in METHODS_HERE if not m.needs_function and not getattr(m, "batch", None)}
+
+
+def objectives(embedding):
+    return {i: PROBLEM.objective(i, embedding.workers) for i in embedding.hosted}
+
+
+def gradients(embedding, x):
+    return {i: f.grad(x) for i, f in objectives(embedding).items()}
 
 
 def test_every_method_of_the_form_is_here():
     of_the_form = {m for m in METHODS.values() if issubclass(m, EstimatingMethod)}
     assert {type(m) for m in OF_THE_FORM} == of_the_form
+    others = {"AGD", "ADIANA", "ADIANAPlus", "TwoDirection", "EF21P", "MCM", "PerturbedSGD", "PowerSGD"}
+    assert {m.__name__ for m in set(METHODS.values()) - of_the_form} == others
 
 
 @pytest.mark.parametrize("method", OF_THE_FORM, ids=str)
 def test_estimate_and_step_are_the_run(method):
     run = mpicomp.run(method, PROBLEM, workers=WORKERS, rounds=9, seed=5)
     x = PROBLEM.x0()
-    agg = Aggregator(run.method, like=x, workers=WORKERS, seed=5)
-    fs = {i: PROBLEM.objective(i, WORKERS) for i in agg.hosted}
-    while agg._round < 9:
-        x -= run.method.step * agg(fs, at=x)
-    agg.close()
+    with Aggregator(run.method, like=x, workers=WORKERS, seed=5) as agg:
+        fs = objectives(agg)
+        while agg.rounds < 9:
+            x -= run.method.step * agg(fs, at=x)
     assert x.tobytes() == run.x.tobytes()
     assert agg.ledger.up.tolist() == run.ledger.up.tolist()
     assert agg.ledger.down.tolist() == run.ledger.down.tolist()
+
+
+@pytest.mark.parametrize("method", METHODS_HERE, ids=str)
+def test_a_descent_is_the_run(method):
+    run = mpicomp.run(method, PROBLEM, workers=WORKERS, rounds=9, seed=5)
+    with Descent(run.method, PROBLEM.x0(), workers=WORKERS, seed=5) as descent:
+        fs = objectives(descent)
+        while descent.rounds < 9:
+            assert descent.step(fs)
+        if descent.rounds == 9:  # else the last step was longer
+            assert descent.model().tobytes() == run.x.tobytes()
+            assert descent.ledger.up.tolist() == run.ledger.up.tolist()
+
+
+@pytest.mark.parametrize("method", ONE_POINT.values(), ids=str)
+def test_arrays_will_do_where_one_gradient_is_asked_for(method):
+    """The gradient at ``point``, as an array, gives the iterates that the objective itself gives."""
+    one, two = (Descent(method, PROBLEM.x0(), workers=WORKERS, seed=2) for _ in range(2))
+    for _ in range(6):
+        one.step(objectives(one))
+        two.step(gradients(two, two.point))
+        assert one.x.tobytes() == two.x.tobytes()
+
+
+@pytest.mark.parametrize("method", TWO_POINTS.values(), ids=str)
+def test_an_array_is_refused_where_two_points_are_compared(method):
+    method = mpicomp.run(method, PROBLEM, workers=WORKERS, rounds=1).method  # with numbers for "theory"
+    descent = Descent(method, PROBLEM.x0(), workers=WORKERS)
+    with pytest.raises(ConfigError, match="two points: give a function of x"):
+        descent.step(gradients(descent, descent.point))
+
+
+def test_a_function_of_x_is_an_objective_without_batches():
+    method = mpicomp.VRMARINA(mpicomp.RandK(k=3), batch=None, gamma=0.01, p=0.3)
+    one, two = (Aggregator(method, like=PROBLEM.x0(), workers=WORKERS) for _ in range(2))
+    x = PROBLEM.x0()
+    fs = objectives(one)
+    for _ in range(6):
+        g = one(fs, at=x)
+        assert g.tobytes() == two({i: f.grad for i, f in fs.items()}, at=x).tobytes()
+        x -= 0.01 * g
+    with pytest.raises(ConfigError, match="needs the point of this step"):
+        two({i: f.grad for i, f in fs.items()})
+
+
+def test_one_worker_without_compression_returns_the_gradient():
+    g = np.arange(6.0).reshape(2, 3) / 7
+    assert np.array_equal(Aggregator(DCGD(Identity("f8")), like=g)(g), g)
+    single = g.astype(np.float32)
+    estimate = Aggregator(DCGD(Identity()), like=single)(single)
+    assert estimate.dtype == np.float32 and np.array_equal(estimate, single)
+
+
+def test_the_estimate_and_the_gradient_stay_the_callers():
+    """A caller may write into what came back, and into what it gave, without touching the method's state."""
+    rng = np.random.default_rng(1)
+    one, two = (Aggregator(EF21SGDM(TopK(k=2), eta=0.3), like=np.zeros(7)) for _ in range(2))
+    for _ in range(5):
+        gradient = rng.normal(size=7)
+        mine = gradient.copy()
+        g, h = one(gradient), two(mine)
+        assert g.tobytes() == h.tobytes()
+        mine[:] = 9
+        h[:] = 9
+
+
+def test_parts_of_any_shape_and_kind_are_one_vector():
+    rng = np.random.default_rng(2)
+    arrays = {"W": rng.normal(size=(3, 4)), "b": rng.normal(size=4).astype(np.float32), "s": np.float64(2)}
+    flat = np.concatenate([np.ravel(a) for a in arrays.values()])
+    method = EF21(TopK(k=3))
+    in_a_row = list(arrays.values())
+    g, h = Aggregator(method, like=arrays)(arrays), Aggregator(method, like=in_a_row)(in_a_row)
+    assert [a.dtype for a in g.values()] == [np.float64, np.float32, np.float64]
+    assert [a.shape for a in h] == [(3, 4), (4,), ()]
+    expected = Aggregator(method, like=flat)(flat)
+    assert np.array_equal(np.concatenate([np.ravel(a) for a in g.values()]), np.float32(expected))
+    assert all(np.array_equal(a, b) for a, b in zip(g.values(), h, strict=True))
+    assert isinstance(Aggregator(method, like=(flat, flat))((flat, flat)), tuple)
+    shuffled = Aggregator(method, like=arrays)(dict(reversed(arrays.items())))
+    assert [*shuffled] == [*arrays] and all(np.array_equal(shuffled[name], g[name]) for name in g)
+
+
+def test_float32_states_halve_the_bytes_down():
+    """Lossless means are sent in the precision of the state, which is that of ``like``."""
+    g = np.random.default_rng(3).normal(size=1000)
+    down = {}
+    for dtype in (np.float32, np.float64):
+        agg = Aggregator(DCGD(Identity()), like=g.astype(dtype), workers=3)
+        agg({i: (i + 1) * g.astype(dtype) / 7 for i in range(3)})
+        down[dtype] = agg.ledger.down_bytes / 3
+    assert down[np.float32] == pytest.approx(4000, abs=8)
+    assert down[np.float64] == pytest.approx(8000, abs=8)
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing():
+    rng = np.random.default_rng(4)
+    plain = Aggregator(EF21SGDM(TopK(k=2), eta=0.3), like=np.zeros(5), workers=2)
+    skipping = Aggregator(EF21SGDM(TopK(k=2), eta=0.3), like=np.zeros(5), workers=2, on_nonfinite="skip")
+    for step in range(6):
+        good = {i: rng.normal(size=5) for i in range(2)}
+        bad = {0: good[0], 1: np.array([1, np.nan, 0, np.inf, 0])}
+        if step % 2:
+            with pytest.raises(DivergedError, match="worker 1: the gradient is not finite"):
+                plain(bad)
+            assert skipping(bad) is None
+        assert plain(good).tobytes() == skipping(good).tobytes()
+    assert (plain.skipped, skipping.skipped, skipping.steps) == (0, 3, 6)
+
+
+def test_saved_and_loaded_is_uninterrupted(tmp_path):
+    rng = np.random.default_rng(5)
+    given = [{i: rng.normal(size=20) for i in range(3)} for _ in range(8)]
+    method = EF21SGDM(TopK(k=2), eta=0.3)
+    one = Aggregator(method, like=np.zeros(20), workers=3, seed=8)
+    whole = [one(g) for g in given]
+    two = Aggregator(method, like=np.zeros(20), workers=3, seed=8)
+    for g in given[:4]:
+        two(g)
+    two.save(tmp_path / "agg")
+    three = Aggregator(method, like=np.zeros(20), workers=3, seed=8)
+    three.load(tmp_path / "agg")
+    assert (three.steps, str(three.ledger)) == (4, str(two.ledger))
+    for g, expected in zip(given[4:], whole[4:], strict=True):
+        assert three(g).tobytes() == expected.tobytes()
+    assert three.ledger.up.tolist() == one.ledger.up.tolist()
+    other = Aggregator(EF21SGDM(TopK(k=3), eta=0.3), like=np.zeros(20), workers=3, seed=8)
+    with pytest.raises(mpicomp.MpicompError, match=r"method\.C is TopK\(k=2.*and TopK\(k=3"):
+        other.load(tmp_path / "agg")
+
+
+@pytest.mark.parametrize(
+    ("like", "given", "said"),
+    [
+        (np.zeros(3), np.zeros(4), r"shape \(4,\) in part 'x'; expected \(3,\)"),
+        (np.zeros(3), np.zeros(3, int), "type int64"),
+        (np.zeros(3), np.zeros(3, np.longdouble), "at most 64 bits"),
+        (np.zeros(3), [1.0, 2.0, 3.0], "parts 0, 1, 2; expected, as at the start: x"),
+        (np.zeros(3), None, "None in part 'x'"),
+        ({"a": np.zeros(3)}, {"b": np.zeros(3)}, "the parts b; expected, as at the start: a"),
+        ({"a": np.zeros(3)}, {"a": np.zeros((3, 1))}, r"shape \(3, 1\) in part 'a'"),
+    ],
+)
+def test_what_is_no_gradient_is_refused_and_changes_nothing(like, given, said):
+    agg = Aggregator(EF21(TopK(k=1)), like=like)
+    with pytest.raises(ConfigError, match=said):
+        agg(given)
+    good = {"a": np.ones(3)} if isinstance(like, dict) else np.ones(3)
+    assert agg(good) is not None and agg.steps == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Aggregator(mpicomp.AGD(gamma=1), like=np.zeros(3)), r"AGD chooses the points.*Descent\("),
+        (lambda: Aggregator("ef21", like=np.zeros(3)), "'ef21' is no method"),
+        (lambda: Descent(GD(), np.zeros(3)), "there is none: give a number"),
+        (lambda: Aggregator(GD(), like={}), "like is an empty dict"),
+        (lambda: Aggregator(GD(), like={1: np.zeros(3)}), "names, texts"),
+        (lambda: Aggregator(GD(), like="x"), "allowed: a numpy array"),
+        (lambda: Aggregator(GD(), like=np.zeros(3), workers=0), "workers=0"),
+        (lambda: Aggregator(GD(), like=np.zeros(3), on_nonfinite="no"), "on_nonfinite"),
+        (lambda: Aggregator(GD(), like=np.zeros(3)).verify(), "verify_bytes=True"),
+        (lambda: Aggregator(GD(), like=np.zeros(3), workers=2)(np.zeros(3)), "a dict of the gradients"),
+        (lambda: Aggregator(GD(), like=np.zeros(3), workers=2)({0: np.zeros(3)}), r"the keys \[0\]"),
+        (lambda: Aggregator(EF21(TopK(k=1), batch=2), like=np.ones(3))(np.ones(3)), "leave batch out"),
+    ],
+)
+def test_bad_input_is_refused_with_its_remedy(make, said):
+    with pytest.raises(ConfigError, match=said):
+        make()

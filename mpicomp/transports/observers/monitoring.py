@@ -82,6 +82,7 @@ class Monitoring(Observer):
         if status := getattr(self._mpi, f"MPI_T_{call}")(*arguments):
             raise ConfigError(
                 f"Open MPI's monitoring cannot be read (MPI_T_{call}: error {status}). Either MPI was "
-                "running before the run that asks for it: ask for it in a script's first run. Or this Open "
+                "running before the run that asks for it: ask for it in a script's first run, or call "
+                "mpicomp.transports.observers.prepare() before MPI is imported. Or this Open "
                 "MPI was built or configured without; `ompi_info` lists what monitoring it has."
             )

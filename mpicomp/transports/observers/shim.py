@@ -65,7 +65,7 @@ class Shim(Observer):
         if _loaded is None:
             raise ConfigError(
                 "MPI was running before the run that asks for its bytes to be counted: ask for it in "
-                "a script's first run."
+                "a script's first run, or call mpicomp.transports.observers.prepare() before MPI is imported."
             )
         self._shim, self._ranks = _loaded, ranks
 

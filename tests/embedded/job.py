@@ -1,0 +1,208 @@
+"""One rank of a job with an aggregator; what it does is named by the first argument.
+
+Prints a line of JSON on rank 0, where it comes to its end.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from hashlib import sha256
+
+import numpy as np
+
+import mpicomp
+from mpicomp import EF21SGDM, MARINA, Aggregator, Descent, RandK, TopK
+from mpicomp.transports.observers import prepare
+from tests.embedded.test_aggregator import OF_THE_FORM, PROBLEM, WORKERS
+from tests.support import every_combination
+
+prepare()  # for verify_bytes, before MPI is loaded
+from mpi4py import MPI  # noqa: E402
+
+RANK = MPI.COMM_WORLD.rank
+METHOD = EF21SGDM(TopK(k=3), eta=0.3)
+
+
+def fs(embedding):
+    return {i: PROBLEM.objective(i, embedding.workers) for i in embedding.hosted}
+
+
+def trajectory(method, verify=False):
+    """The iterates of 5 steps, and the bytes, as text; the same on all ranks or an error."""
+    agg = Aggregator(method, like=PROBLEM.x0(), workers=WORKERS, seed=3, verify_bytes=verify)
+    x, digest, objectives = PROBLEM.x0(), sha256(), fs(agg)
+    for _ in range(5):
+        x -= 0.01 * agg(objectives, at=x)
+        digest.update(x.tobytes())
+    if verify:
+        agg.verify()
+    assert len(set(MPI.COMM_WORLD.allgather(digest.hexdigest()))) == 1
+    own = agg.ledger.up[agg.hosted.start : agg.hosted.stop].tolist()
+    everybody = MPI.COMM_WORLD.allgather(own)
+    if RANK == 0:
+        assert [n for theirs in everybody for n in theirs] == agg.ledger.up.tolist()
+    told = [digest.hexdigest(), agg.ledger.up.tolist(), agg.ledger.down.tolist()]
+    agg.close()
+    return told
+
+
+def numbers(method):
+    return mpicomp.run(method, PROBLEM, workers=WORKERS, rounds=1).method
+
+
+def all_methods():
+    classes = {type(m): m for m in OF_THE_FORM}
+    return {type(m).__name__: trajectory(numbers(m)) for m in classes.values()}
+
+
+def verified():
+    classes = {type(m): m for m in OF_THE_FORM}
+    return {type(m).__name__: trajectory(numbers(m), verify=True) for m in list(classes.values())[::4]}
+
+
+def descents():
+    told = {}
+    for method in {type(m): m for m in every_combination.methods()}.values():
+        descent = Descent(numbers(method), PROBLEM.x0(), workers=WORKERS, seed=3)
+        objectives = fs(descent)
+        for _ in range(5):
+            descent.step(objectives)
+        told[type(method).__name__] = sha256(descent.model().tobytes()).hexdigest()
+        descent.close()
+    return told
+
+
+def saved(folder):
+    """Four steps from what is saved in ``folder``, if there is anything; else three, which are saved."""
+    agg = Aggregator(METHOD, like=PROBLEM.x0(), workers=WORKERS, seed=3)
+    x, objectives = PROBLEM.x0(), fs(agg)
+    try:
+        agg.load(folder)
+        x = np.load(f"{folder}/x.npy")
+    except mpicomp.MpicompError:
+        pass
+    for _ in range(4 if agg.steps else 3):
+        x -= 0.01 * agg(objectives, at=x)
+    if agg.steps == 3:
+        agg.save(folder)
+        if RANK == 0:
+            np.save(f"{folder}/x.npy", x)
+    return [agg.steps, sha256(x.tobytes()).hexdigest(), agg.ledger.up.tolist(), agg.ledger.down.tolist()]
+
+
+def own_communicator():
+    """Two halves of the ranks, each with an aggregator of its own."""
+    comm = MPI.COMM_WORLD.Split(RANK % 2)
+    agg = Aggregator(METHOD, like=np.zeros(8), comm=comm)
+    g = agg(np.full(8, float(RANK % 2) + 1))
+    assert len(set(comm.allgather(g.tobytes()))) == 1 and agg.workers == comm.size
+    return g.tolist()
+
+
+def not_finite():
+    """Rank 1 alone has a bad gradient: all ranks skip, and the estimates go on as if it had not been."""
+    rng = np.random.default_rng(RANK)
+    plain = Aggregator(METHOD, like=np.zeros(8), seed=1)
+    skipping = Aggregator(METHOD, like=np.zeros(8), seed=1, on_nonfinite="skip")
+    for step in range(4):
+        good = rng.normal(size=8)
+        bad = good * np.nan if RANK == 1 else good
+        assert skipping(bad) is None
+        try:
+            plain(bad)
+            raise AssertionError("a bad gradient was taken")
+        except mpicomp.DivergedError as error:
+            assert str(error) == "worker 1: the gradient is not finite."
+        assert plain(good).tobytes() == skipping(good).tobytes(), step
+    return skipping.skipped
+
+
+def wrong_shape():
+    agg = Aggregator(METHOD, like=np.zeros(8))
+    for _ in range(2):
+        agg(np.ones(8))
+    agg(np.ones(9 if RANK == 1 else 8))
+
+
+def other_method():
+    Aggregator(EF21SGDM(TopK(k=3 + (RANK == 1)), eta=0.3), like=np.zeros(8))
+
+
+def other_like():
+    Aggregator(METHOD, like=np.zeros(8 + (RANK == 1)))
+
+
+def other_workers():
+    Aggregator(METHOD, like=np.zeros(8), workers=4 + (RANK == 1))
+
+
+def array_for_function():
+    Aggregator(MARINA(RandK(k=2), p=0.3), like=np.zeros(8))(np.ones(8))
+
+
+def once_more():
+    """One rank makes a call more than the others, whose program ends."""
+    agg = Aggregator(METHOD, like=np.zeros(8))
+    for _ in range(3 + (RANK == int(sys.argv[2]))):
+        agg(np.ones(8))
+
+
+def closes_early():
+    agg = Aggregator(METHOD, like=np.zeros(8))
+    agg(np.ones(8))
+    if RANK == 2:
+        agg.close()
+    else:
+        agg(np.ones(8))
+
+
+def stays_away():
+    """Rank 1 computes for ever: the others name it."""
+    agg = Aggregator(METHOD, like=np.zeros(8), stall_timeout=1.0)
+    agg(np.ones(8))
+    if RANK == 1:
+        time.sleep(100)
+    agg(np.ones(8))
+
+
+def raises():
+    agg = Aggregator(METHOD, like=np.zeros(8))
+    agg(np.ones(8))
+    if RANK == 1:
+        raise RuntimeError("the user's own error")
+    agg(np.ones(8))
+
+
+def function_raises():
+    def gradient(x):
+        if RANK == 1:
+            raise RuntimeError("the user's own error")
+        return x + 1
+
+    Aggregator(METHOD, like=np.zeros(8))(gradient, at=np.zeros(8))
+
+
+def exits():
+    agg = Aggregator(METHOD, like=np.zeros(8))
+    agg(np.ones(8))
+    if RANK == 1:
+        sys.exit(0)
+    agg(np.ones(8))
+
+
+def rank_dies():
+    import os
+
+    agg = Aggregator(METHOD, like=np.zeros(8))
+    agg(np.ones(8))
+    if RANK == 1:
+        os._exit(3)
+    agg(np.ones(8))
+
+
+if __name__ == "__main__":
+    told = globals()[sys.argv[1]](*sys.argv[2:] if sys.argv[1] == "saved" else [])
+    if RANK == 0:
+        print(json.dumps(told))

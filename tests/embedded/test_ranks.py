@@ -1,0 +1,78 @@
+"""Aggregators on real ranks: the same bits on any number of them, and no hang whatever one rank does."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import pytest
+
+from tests.support.launching import mpirun, no_observer
+
+JOB = ("-m", "tests.embedded.job")
+
+
+@cache
+def told(ranks, *what):
+    done = mpirun(ranks, *JOB, *what)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+@pytest.mark.parametrize("what", ["all_methods", "descents"])
+def test_any_number_of_ranks_gives_the_same_bits(what, ranks):
+    one = told(1, what)
+    assert len(one) >= 21 and told(ranks, what) == one
+
+
+@pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
+def test_the_ledger_is_what_mpi_counts():
+    assert told(3, "verified").items() <= told(1, "all_methods").items()
+
+
+def test_saved_on_some_ranks_and_loaded_on_others_is_uninterrupted(tmp_path):
+    ends = {}
+    for first, second in ((1, 1), (3, 2), (2, 4)):
+        folder = str(tmp_path / f"{first}-{second}")
+        begun = told(first, "saved", folder)
+        assert begun[0] == 3
+        done = mpirun(second, *JOB, "saved", folder)
+        assert done.returncode == 0, done.stderr
+        ends[first, second] = json.loads(done.stdout)
+    assert ends[1, 1] == ends[3, 2] == ends[2, 4] and ends[1, 1][0] == 7
+
+
+def test_a_communicator_of_ones_own():
+    assert told(4, "own_communicator") == told(2, "own_communicator")
+
+
+def test_one_decision_about_a_gradient_that_is_not_finite():
+    assert told(3, "not_finite") == 4
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("wrong_shape", "the gradient has the shape (9,) in part 'x'; expected (8,), as at the start."),
+        ("other_method", "rank 1 has method = EF21SGDM(C=TopK(k=4"),
+        ("other_like", "rank 1 has like = x: numpy float64 (9,), and rank 0 has x: numpy float64 (8,)"),
+        ("other_workers", "rank 1 has workers = 5, and rank 0 has 4"),
+        ("array_for_function", "MARINA compares gradients of one f_i at two points: give a function of x"),
+        ("once_more 0", "rank 1 has ended its work, and rank 0 calls once more"),
+        ("once_more 2", "rank 0 has ended its work, and rank 2 calls once more"),
+        ("closes_early", "rank 2 has ended its work, and rank 0 calls once more"),
+        ("exits", "rank 1 has ended its work, and rank 0 calls once more"),
+        ("stays_away", "rank 1 on "),
+        ("raises", "RuntimeError: the user's own error"),
+        ("function_raises", "RuntimeError: the user's own error"),
+    ],
+)
+def test_an_error_of_one_rank_ends_all_and_is_said_once(what, said):
+    done = mpirun(3, *JOB, *what.split())
+    assert done.returncode != 0
+    assert done.stderr.count(said) == 1, done.stderr
+
+
+def test_a_rank_that_dies_ends_the_others():
+    assert mpirun(3, *JOB, "rank_dies").returncode != 0
