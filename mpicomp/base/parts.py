@@ -1,0 +1,84 @@
+"""The parts of a vector: the names and shapes of the arrays whose entries it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from mpicomp.base.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Part:
+    """One array, such as the weights of a layer.
+
+    name   not empty, and unique among the parts of a vector
+    shape  the lengths of the axes, each at least 1; () for a single number
+    """
+
+    name: str
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Raise ``ConfigError`` for a name or a shape that is not allowed."""
+        if not isinstance(self.name, str) or not self.name:
+            raise ConfigError(f"a part is named {self.name!r}; allowed: a text that is not empty.")
+        lengths = self.shape if isinstance(self.shape, tuple) else (None,)
+        if not all(isinstance(m, int) and not isinstance(m, bool) and m >= 1 for m in lengths):
+            raise ConfigError(
+                f"part {self.name!r} has the shape {self.shape!r}; allowed: a tuple of positive integers, "
+                "such as (32, 784), or () for a single number."
+            )
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.shape}"
+
+    @cached_property
+    def size(self) -> int:
+        """The number of entries; 1 for the shape ()."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a vector in R^d, in their order; each is stored with its last axis running fastest.
+
+    d is ``size``.  Two vectors have the same parts if names, shapes and order are equal.
+    """
+
+    parts: tuple[Part, ...]
+
+    def __post_init__(self) -> None:
+        """Raise ``ConfigError`` unless there is a part, and no two have the same name."""
+        if not isinstance(self.parts, tuple) or not all(isinstance(p, Part) for p in self.parts):
+            raise ConfigError(f"parts={self.parts!r}; allowed: a tuple of Part(name, shape).")
+        names = [part.name for part in self.parts]
+        if not names:
+            raise ConfigError("a vector without parts; allowed: one part at least.")
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(f"two parts are named {twice[0]!r}; give each part a name of its own.")
+
+    @classmethod
+    def single(cls, d: int) -> Parts:
+        """A vector in R^d with a single part, named "x", of the shape (d,)."""
+        return cls((Part("x", (d,)),))
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __iter__(self) -> Iterator[tuple[Part, slice]]:
+        """Each part, and the slice of the vector that holds it."""
+        start = 0
+        for part in self.parts:
+            yield part, slice(start, start + part.size)
+            start += part.size
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.parts))
+
+    @cached_property
+    def size(self) -> int:
+        """The number of entries of all parts, d."""
+        return sum(part.size for part in self.parts)
