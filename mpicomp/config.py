@@ -5,6 +5,7 @@ The text only looks like a Python call: its syntax tree is read, and nothing is 
 * A class is named as in its table or as in Python: ``quantized_topk`` or ``QuantizedTopK``.
 * A class without parentheses takes its defaults: ``natural`` is ``natural()``.
 * A bare name is a string, ``gamma=theory`` or ``p=inf``, unless its parameter is a compressor or a problem.
+* The rules of ``layered`` are a dict of quoted patterns: ``{'*.bias': identity, 'ndim>=2': topk(k=0.05)}``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from mpicomp.base.errors import ConfigError, unknown
-from mpicomp.compressors import COMPRESSORS, Compressor
+from mpicomp.compressors import COMPRESSORS, Compressor, Layered
 from mpicomp.methods import METHODS, Method
 from mpicomp.problems import PROBLEMS, Problem
 
@@ -61,8 +62,15 @@ def to_text(obj: object) -> str:
 def to_json(obj: object) -> dict[str, Any]:
     """``{"name": ..., field: value, ...}`` with all fields; compressors and problems are nested objects."""
     values = {f.name: getattr(obj, f.name) for f in _fields(type(obj))}
-    nested = {k: to_json(v) if isinstance(v, Compressor | Problem) else v for k, v in values.items()}
-    return {"name": _name(type(obj)), **nested}
+    return {"name": _name(type(obj)), **{k: _json_value(v) for k, v in values.items()}}
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, Compressor | Problem):
+        return to_json(value)
+    if _are_rules(value):
+        return {pattern: to_json(C) for pattern, C in value}
+    return value
 
 
 def from_json(kind: str, content: Mapping[str, Any]) -> Any:
@@ -73,11 +81,13 @@ def from_json(kind: str, content: Mapping[str, Any]) -> Any:
     if not isinstance(content, Mapping) or not isinstance(content.get("name"), str):
         raise ConfigError(f"{content!r} is no {kind}; expected an object with a 'name'.")
     given = {k: v for k, v in content.items() if k != "name"}
-    return _build(kind, content["name"], given, from_json, _from_list, str(dict(content)))
+    return _build(kind, content["name"], given, from_json, _from_json_value, str(dict(content)))
 
 
-def _from_list(value: Any) -> Any:
-    """``value``, as a tuple if it is a list: JSON has no tuples."""
+def _from_json_value(value: Any) -> Any:
+    """``value``, as a tuple if it is a list: JSON has no tuples.  An object holds the rules of Layered."""
+    if isinstance(value, Mapping):
+        return {pattern: from_json("compressor", C) for pattern, C in value.items()}
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -166,7 +176,7 @@ def _build(
     values = {}
     for parameter, source in given.items():
         hint = hints[parameter]
-        within = _nested_kind(hint)
+        within = None if _is_none(source) else _nested_kind(hint)
         if within is None:
             values[parameter] = _typed(text, parameter, literal(source), hint)
         else:
@@ -181,6 +191,10 @@ def _nested_kind(hint: Any) -> str | None:
     """ "compressor" or "problem" if the type hint is one or allows one, else None."""
     types = [h for h in (hint, *get_args(hint)) if isinstance(h, type)]
     return next((kind for kind, base in NESTED.items() if any(issubclass(h, base) for h in types)), None)
+
+
+def _is_none(source: Any) -> bool:
+    return source is None or (isinstance(source, ast.Constant) and source.value is None)
 
 
 def _lookup(kind: str, name: str) -> type:
@@ -202,12 +216,14 @@ def _plain(name: str) -> str:
 
 def _name(cls: type) -> str | None:
     """The name of a class in the tables, None if it is in none."""
+    cls = Layered if issubclass(cls, Layered) else cls  # an object's own class is that of its kind
     return next((name for table in TABLES.values() for name, c in table.items() if c is cls), None)
 
 
 def _literal(node: ast.expr) -> Any:
     """The number, string, tuple, True, False or None that ``node`` is; a name or theory*8 is a string.
 
+    A dict has compressors for values: the rules of Layered.
     Raises ``ConfigError`` if it is anything else.
     """
     match node:
@@ -219,6 +235,9 @@ def _literal(node: ast.expr) -> Any:
             return name
         case ast.Tuple(elts=elements):
             return tuple(_literal(element) for element in elements)
+        case ast.Dict(keys=keys, values=values) if None not in keys:
+            patterns = [_literal(key) for key in keys if key is not None]
+            return dict(zip(patterns, (_object("compressor", C) for C in values), strict=True))
         case ast.BinOp(
             left=ast.Name(id=name), op=ast.Mult(), right=ast.Constant(value=int() | float() as factor)
         ):
@@ -247,9 +266,18 @@ def _typed(text: str, parameter: str, value: Any, hint: Any) -> Any:
 def _value_text(value: Any) -> str:
     if isinstance(value, Compressor | Problem):
         return to_text(value)
+    if _are_rules(value):
+        return f"{{{', '.join(f'{pattern!r}: {to_text(C)}' for pattern, C in value)}}}"
     if isinstance(value, str) and _reads_back(value):
         return value
     return repr(float(value)) if isinstance(value, float) else repr(value)
+
+
+def _are_rules(value: Any) -> bool:
+    """Whether ``value`` is a tuple of pairs of a pattern and a compressor: the rules of Layered."""
+    return isinstance(value, tuple) and any(
+        isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Compressor) for pair in value
+    )
 
 
 def _reads_back(text: str) -> bool:
@@ -261,4 +289,5 @@ def _reads_back(text: str) -> bool:
 
 
 def _fields(cls: type) -> tuple[Field[Any], ...]:
-    return fields(cls)
+    """The parameters of a class, but for those that a run sets: they are not part of the ``repr``."""
+    return tuple(f for f in fields(cls) if f.repr)

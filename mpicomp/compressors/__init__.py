@@ -7,6 +7,7 @@ from mpicomp.compressors.coded_gaps import CodedGaps
 from mpicomp.compressors.dithering import Dithering, Ternary
 from mpicomp.compressors.identity import Identity
 from mpicomp.compressors.importance import Importance
+from mpicomp.compressors.layered import Layered
 from mpicomp.compressors.natural import Natural, NaturalDithering
 from mpicomp.compressors.permk import PermK
 from mpicomp.compressors.quantized import Quantized, QuantizedTopK, Shrunk
@@ -41,6 +42,7 @@ COMPRESSORS: dict[str, type[Compressor]] = {
     "varying_steps": VaryingSteps,
     "block_steps": BlockSteps,
     "importance": Importance,
+    "layered": Layered,
 }
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "HardThreshold",
     "Identity",
     "Importance",
+    "Layered",
     "Lazy",
     "Natural",
     "NaturalDithering",

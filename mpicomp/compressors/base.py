@@ -9,12 +9,14 @@ receiver hold the same ``Key``, so whatever follows from the key is not sent.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.parts import Parts
 from mpicomp.keys import Key
 
 Array = NDArray[np.floating]
@@ -26,6 +28,14 @@ class Compressor(ABC):
     The constants of the classes below hold in exact arithmetic.  Values and norms are rounded to the format
     in which they are sent, and probabilities to multiples of 2^-32.  Each class documents what rounding adds.
     """
+
+    def bound(self, parts: Parts) -> Self:
+        """This compressor for vectors with these parts, on every rank; itself if parts do not matter to it.
+
+        A compressor that hands whole vectors to another one binds that one too.
+        Raises ``ConfigError`` if the configuration does not fit the parts.
+        """
+        return self
 
     @abstractmethod
     def compress(self, x: Array, key: Key) -> Bytes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -11,9 +11,11 @@ from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.parts import Parts
 from mpicomp.codecs.indices import decode_indices, encode_indices
 from mpicomp.compressors.base import Array, Contractive, Unbiased
 from mpicomp.compressors.importance import Importance
+from mpicomp.compressors.layered import Layered
 from mpicomp.compressors.support.sparsifier import Sparsifier, gather, scatter_add, size
 from mpicomp.compressors.support.weighted import Weighted
 from mpicomp.kernels import join
@@ -135,6 +137,9 @@ class Shrunk(Contractive):
             raise ConfigError(f"U={self.U}; allowed: an unbiased compressor, such as RandK(k=0.1).")
         _check_weights("U", self.U)
 
+    def bound(self, parts: Parts) -> Self:
+        return replace(self, U=self.U.bound(parts))
+
     def compress(self, x: Array, key: Key) -> Bytes:
         return self.U.compress(x, key)
 
@@ -156,8 +161,8 @@ class Shrunk(Contractive):
 
 
 def check_quantizer(Q: Unbiased) -> None:
-    """Raise ``ConfigError`` unless Q is unbiased and sends every coordinate of its input."""
-    if not isinstance(Q, Unbiased) or isinstance(Q, Sparsifier | Importance | Quantized):
+    """Raise ``ConfigError`` unless Q is unbiased, sends every coordinate of its input, and needs no parts."""
+    if not isinstance(Q, Unbiased) or isinstance(Q, Sparsifier | Importance | Layered | Quantized):
         raise ConfigError(f"Q={Q}; allowed: an unbiased quantiser, such as Natural() or Dithering(s=7).")
     _check_weights("Q", Q)
 

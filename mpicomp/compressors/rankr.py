@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.base.checks import check_positive_integer
 from mpicomp.base.errors import ConfigError, DivergedError, not_finite
 from mpicomp.base.formats import WIDTH, check_format
+from mpicomp.base.parts import Parts
 from mpicomp.codecs.values import decode_values, encode_values
 from mpicomp.compressors.base import Array, Contractive
 from mpicomp.kernels.definition.lowrank import orthonormal, outer, scaled, times
@@ -31,20 +32,36 @@ class RankR(Contractive):
     Equality holds if M has orthonormal columns.  TopK with as many values has a larger alpha, r/rows +
     r/columns; RankR is meant for matrices that are nearly of low rank.
 
-    If r (rows + columns) >= d, the factors are no shorter than x; then x itself is sent, and alpha = 1.
+    rows  None for those of the part that ``bound`` is given: its first axis by all others.  A part with fewer
+          than 2 axes is a single row.
+
+    If r (rows + columns) >= d, the factors are no shorter than x, as for a single row; then x itself is sent,
+    and alpha = 1.
     Wire: P, then M'P, row after row; or x.  The constants hold up to the rounding to ``values``.
     """
 
     paper: ClassVar[str] = "Vogels, Karimireddy, Jaggi, PowerSGD (NeurIPS 2019), without the warm start"
 
     r: int
-    rows: int
+    rows: int | None = None
     values: str = "f4"
 
     def __post_init__(self) -> None:
         check_positive_integer("r", self.r)
-        check_positive_integer("rows", self.rows)
+        if self.rows is not None:
+            check_positive_integer("rows", self.rows)
         check_format(self.values)
+
+    def bound(self, parts: Parts) -> Self:
+        if self.rows is not None:
+            return self
+        if len(parts) > 1:
+            raise ConfigError(
+                f"{self} reads the vector as one matrix, and it has the parts {parts}. Give rows, or take "
+                f"Layered({{}}, default=RankR({self.r})), which has a matrix for each part."
+            )
+        shape = parts.parts[0].shape
+        return replace(self, rows=shape[0] if len(shape) >= 2 else 1)
 
     def compress(self, x: Array, key: Key) -> Bytes:
         long, short = self._sides(x.size)
@@ -52,8 +69,8 @@ class RankR(Contractive):
             return encode_values(x, self.values)
         if not np.isfinite(x).all():
             raise not_finite()
-        M = kernels.promoted(x).reshape(self.rows, -1)
-        M = M if self.rows == long else M.T
+        M = kernels.promoted(x).reshape(self._rows(x.size), -1)
+        M = M if len(M) == long else M.T
         G = kernels.to_device(key.private("rankr").normals(short * self.r).reshape(short, self.r))
         P = orthonormal(times(scaled(M), G))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -69,7 +86,7 @@ class RankR(Contractive):
             long, _ = self._sides(out.size)
             factors = value.reshape(-1, self.r)
             M = outer(factors[:long], factors[long:])
-            value = (M if self.rows == long else M.T).ravel()
+            value = (M if self._rows(out.size) == long else M.T).ravel()
         kernels.add_scaled(out, value, scale)
 
     def nbytes(self, d: int) -> int:
@@ -84,8 +101,18 @@ class RankR(Contractive):
 
     def _sides(self, d: int) -> tuple[int, int]:
         """The longer and the shorter side of the matrix."""
-        columns = columns_of(d, self.rows)
-        return max(self.rows, columns), min(self.rows, columns)
+        rows = self._rows(d)
+        columns = columns_of(d, rows)
+        return max(rows, columns), min(rows, columns)
+
+    def _rows(self, d: int) -> int:
+        """The number of rows.  Raises ``ConfigError`` if it is neither given nor bound."""
+        if self.rows is None:
+            raise ConfigError(
+                f"{self} does not know the rows of the dimension d={d}. Give rows, or bind it to a part, as "
+                f"Layered({{}}, default=RankR({self.r})) does in a run."
+            )
+        return self.rows
 
     def _whole(self, d: int) -> bool:
         """Whether x itself is sent, in place of the factors."""

@@ -93,7 +93,7 @@ class Embedding:
 
     def _resolve(self, method: Method, packing: Packing, n: int) -> Method:
         """The method for these parts, with its parameters as numbers; raises ``ConfigError``."""
-        return method.resolve(lambda: _no_constants(method), packing.parts.size, n)
+        return method.bound(packing.parts).resolve(lambda: _no_constants(method), packing.parts.size, n)
 
     def _start(self, like: Any) -> Array:
         """Where the method's iterate starts, shape (d,)."""

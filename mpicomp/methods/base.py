@@ -24,7 +24,8 @@ import numpy as np
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.checks import theory_factor
-from mpicomp.compressors.base import Array
+from mpicomp.base.parts import Parts
+from mpicomp.compressors.base import Array, Compressor
 from mpicomp.keys import Key
 from mpicomp.methods.parameters import checks_of, step_size_of
 from mpicomp.problems.base import Constants, Objective
@@ -71,6 +72,14 @@ class Method(ABC):
         method = type(self)
         for name, check in checks_of(method).items():
             check(method.__name__, name, getattr(self, name))
+
+    def bound(self, parts: Parts) -> Self:
+        """This method for an x with these parts: its compressors are bound to them.
+
+        Raises ``ConfigError`` if a compressor's configuration does not fit the parts.
+        """
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{k: C.bound(parts) for k, C in values.items() if isinstance(C, Compressor)})
 
     def replica(self, x0: Array) -> Any:
         """The replica at the start, the same on every rank; ``x0`` has shape (d,)."""

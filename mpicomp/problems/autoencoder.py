@@ -13,6 +13,7 @@ from mpicomp.base.arrays import Indices
 from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.checks import check_at_least, check_nonnegative, check_seed
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.parts import Part, Parts
 from mpicomp.data import load_images, rows_of
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, FiniteSum, Problem
@@ -53,6 +54,11 @@ class Autoencoder(Problem):
 
     def dimension(self) -> int:
         return 2 * load_images(self.data).shape[1] * self.r
+
+    def parts(self) -> Parts:
+        """D and E."""
+        p = load_images(self.data).shape[1]
+        return Parts((Part("D", (p, self.r)), Part("E", (self.r, p))))
 
     def fingerprint(self) -> str:
         return load_images(self.data).sha256

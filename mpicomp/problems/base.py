@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mpicomp import kernels
 from mpicomp.base.arrays import Indices
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.parts import Parts
 from mpicomp.keys import Stream
 
 Array = NDArray[np.floating]
@@ -156,6 +157,10 @@ class Problem(ABC):
     @abstractmethod
     def dimension(self) -> int:
         """The dimension d."""
+
+    def parts(self) -> Parts:
+        """The names and shapes of the arrays that x holds, d entries in all; by default a single vector."""
+        return Parts.single(self.dimension())
 
     @abstractmethod
     def objective(self, i: int, n: int) -> Objective:

@@ -14,6 +14,7 @@ from mpicomp.base.arrays import Indices
 from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.checks import check_at_least, check_seed
 from mpicomp.base.errors import unknown
+from mpicomp.base.parts import Part, Parts
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, FiniteSum
 from mpicomp.problems.dense import Classification, Labels, cross_entropy
@@ -61,6 +62,18 @@ class MLP(Classification):
     def dimension(self) -> int:
         images = self.images()
         return self.hidden * (images.shape[1] + 1) + images.classes * (self.hidden + 1)
+
+    def parts(self) -> Parts:
+        """W_1, b_1, W_2 and b_2."""
+        p, classes = self.images().shape[1], self.images().classes
+        return Parts(
+            (
+                Part("W_1", (self.hidden, p)),
+                Part("b_1", (self.hidden,)),
+                Part("W_2", (classes, self.hidden)),
+                Part("b_2", (classes,)),
+            )
+        )
 
     def x0(self) -> Array:
         x = np.zeros(self.dimension())

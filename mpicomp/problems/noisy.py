@@ -9,6 +9,7 @@ from typing import ClassVar
 from mpicomp import kernels
 from mpicomp.base.checks import check_nonnegative
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.parts import Parts
 from mpicomp.keys import Stream
 from mpicomp.problems.base import Array, Constants, Objective, Problem
 
@@ -34,6 +35,9 @@ class Noisy(Problem):
 
     def dimension(self) -> int:
         return self.problem.dimension()
+
+    def parts(self) -> Parts:
+        return self.problem.parts()
 
     def fingerprint(self) -> str:
         return self.problem.fingerprint()

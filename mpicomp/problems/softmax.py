@@ -12,6 +12,7 @@ from mpicomp.base.arrays import Indices
 from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.checks import check_nonnegative
 from mpicomp.base.errors import unknown
+from mpicomp.base.parts import Part, Parts
 from mpicomp.data.cache import remember
 from mpicomp.problems.base import Array, Constants, FiniteSum
 from mpicomp.problems.dense import Classification, Labels, cross_entropy
@@ -50,6 +51,11 @@ class Softmax(Classification):
     def dimension(self) -> int:
         images = self.images()
         return images.classes * (images.shape[1] + 1)
+
+    def parts(self) -> Parts:
+        """W, in which the last column is the bias."""
+        images = self.images()
+        return Parts((Part("W", (images.classes, images.shape[1] + 1)),))
 
     def objective(self, i: int, n: int) -> SoftmaxObjective:
         one_thread_for_good()

@@ -34,7 +34,9 @@ class Loop:
         self.objectives = {i: Measured(f.on_device(), t.clock, i) for i, f in objectives.items()}
         # From the server, for ranks that started at different points would stay apart.
         x0 = kernels.to_device(t.ask_server(lambda: _start(problem)))
-        resolved = t.ask_server(lambda: method.resolve(lambda: problem.constants(n), x0.size, n))
+        resolved = t.ask_server(
+            lambda: method.bound(problem.parts()).resolve(lambda: problem.constants(n), x0.size, n)
+        )
         self.rounds = Rounds(resolved, x0, self.objectives, t, self._follow)
         self.digest = Digest(kernels.to_host(x0))
         self._begin(0)

@@ -16,6 +16,7 @@ from mpicomp.compressors import (
     Contractive,
     Dithering,
     HardThreshold,
+    Layered,
     Natural,
     PermK,
     Quantized,
@@ -38,8 +39,7 @@ from tests.support.sampling import SIGMAS, apply, assert_mean, each, mean_error,
 def test_mean_nbytes_is_the_mean_length(case):
     """Within six standard deviations, plus the byte of rounding that ``Quantized`` allows itself."""
     unknown = Sparse | HardThreshold | Coded | CodedGaps | VaryingSteps | BlockSteps
-    parts = (case.c, getattr(case.c, "Q", None))
-    if case.c.nbytes(case.d) is None and any(isinstance(c, unknown) for c in parts):
+    if case.c.nbytes(case.d) is None and any(isinstance(c, unknown) for c in made_of(case.c)):
         with pytest.raises(ConfigError, match="no expected size"):
             case.c.mean_nbytes(case.d, case.n)
         return
@@ -47,6 +47,13 @@ def test_mean_nbytes_is_the_mean_length(case):
     slack = 1.0 if isinstance(case.c, Quantized) else 1e-9
     error = SIGMAS * lengths.std() / sqrt(lengths.size)
     assert abs(lengths.mean() - case.c.mean_nbytes(case.d, case.n)) <= error + slack
+
+
+def made_of(c):
+    """The compressor ``c``, and those in it whose messages are in its own."""
+    if isinstance(c, Layered):
+        return [inner for m in c.members(c.parts.size) for inner in made_of(m.C)]
+    return [c, *(inner for name in ("Q", "U") if hasattr(c, name) for inner in made_of(getattr(c, name)))]
 
 
 @of(Unbiased)

@@ -13,6 +13,7 @@ import numpy as np
 from hypothesis import settings
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors import (
     Bernoulli,
     BlockSteps,
@@ -23,6 +24,7 @@ from mpicomp.compressors import (
     HardThreshold,
     Identity,
     Importance,
+    Layered,
     Lazy,
     Natural,
     NaturalDithering,
@@ -54,6 +56,9 @@ class Case:
 
     ``golden`` is false if its bytes are not recorded: they may differ between machines, as far as sums do.
     Else ``python -m tests.golden.regenerate`` records the messages of a new case.
+
+    ``parts`` are the parts of the vector, of d entries in all, to which ``c`` is bound; None for a compressor
+    to which parts do not matter.
     """
 
     c: Compressor
@@ -63,6 +68,14 @@ class Case:
     keeps: tuple[str, ...] = ("zeros", "signs")
     on_device: bool = True
     golden: bool = True
+    parts: Parts | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "c", self.bound(self.c))
+
+    def bound(self, c: Compressor) -> Compressor:
+        """``c`` for vectors with the parts of this case."""
+        return c if self.parts is None else c.bound(self.parts)
 
     def __str__(self) -> str:
         return f"{self.c} d={self.d} n={self.n}".replace("'", "")
@@ -80,6 +93,11 @@ class Case:
 
 # All vectors of ``Case`` are 0 where the weight is, so that nothing is lost there.
 WEIGHTS = tuple(0.0 if j == 12 else float((1 + j % 5) ** 2) for j in range(24))
+
+NET = Parts(
+    (Part("fc.weight", (4, 4)), Part("fc.bias", (4,)), Part("out.weight", (1, 3)), Part("out.scale", ()))
+)
+TINY = Parts((Part("w", (2, 4)), Part("b", (2,)), Part("scale", ())))  # as many entries as GOLDEN_X
 
 CASES = [
     Case(Identity(), draws="nothing"),
@@ -196,6 +214,15 @@ CASES = [
     Case(Importance(24, values="f8"), draws="nothing"),
     Case(Importance(0.3, values="f2"), d=31),
     Case(Importance(0.5, WEIGHTS, "bf16")),
+    Case(Layered({"b": Identity(), "ndim<2": Sparse()}, TopK(3)), d=11, draws="nothing", parts=TINY),
+    Case(Layered({"ndim<2": Sparse()}, RandK(0.5)), d=11, parts=TINY),
+    Case(Layered({"w": Lazy(0.5, "f8"), "b": Natural(), "scale": Identity("f8")}), d=11, parts=TINY),
+    Case(Layered({"ndim==1": HardThreshold(2.0)}, HardThreshold(0.0)), d=11, draws="nothing", parts=TINY),
+    Case(Layered({"*.weight": Shrunk(Bernoulli(0.5))}, Sign()), parts=NET, keeps=("signs",)),
+    Case(Layered({"*.bias": Identity()}, RankR(1)), parts=NET, keeps=()),
+    Case(Layered({"fc.*": Quantized(PermK(), Ternary()), "*": PermK()}), parts=NET),
+    Case(Layered({"*.bias": Identity("f8")}, Sparse()), draws="nothing", parts=NET),
+    Case(Shrunk(Layered({"*.weight": Quantized(RandK(0.3), Coded(Dithering(4)))}, Natural())), parts=NET),
 ]
 
 # The vector behind the golden bytes: zeros of both signs, ties, an exact power of two.
