@@ -19,6 +19,8 @@ LAYERS = [
     ["methods"],
     ["transports"],
     ["runtime"],
+    ["own_classes", "quoting"],
+    ["literals"],
     ["config"],
     ["experiment", "jobs"],
     ["bench"],

@@ -20,6 +20,9 @@ method = "marina(Q=randk(k=0.1), gamma=theory)"
 label = "MARINA RandK"           # by default the method's text
 tune = [0, 6]                    # try the step times 2^0 .. 2^6, keep the best; see ``experiment.tuning``
 
+A method and a problem may be the user's own, as in method = "./mine.py:MyMethod(C=topk(k=0.1))".  The paths
+of such files and of data start at the current folder, not at that of the suite; see ``own_classes``.
+
 ``experiment.fairness`` adds the caveats to the table.
 """
 
