@@ -7,6 +7,8 @@
 True
 """
 
+from typing import TYPE_CHECKING, Any
+
 from mpicomp import problems
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.compressors import *  # noqa: F403
@@ -19,6 +21,9 @@ from mpicomp.methods import __all__ as _methods
 from mpicomp.problems import Constants, Objective, Problem
 from mpicomp.runtime.run import Run, run
 from mpicomp.version import __version__
+
+if TYPE_CHECKING:
+    from mpicomp.experiment.scripting import compare, load, plot, tune
 
 __all__ = [
     *_compressors,
@@ -34,6 +39,19 @@ __all__ = [
     "Problem",
     "Run",
     "__version__",
+    "compare",
+    "load",
+    "plot",
     "problems",
     "run",
+    "tune",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The functions on many runs, imported when one is asked for: a rank of a single run needs none."""
+    if name in ("compare", "load", "plot", "tune"):
+        from mpicomp.experiment import scripting
+
+        return getattr(scripting, name)
+    raise AttributeError(f"module 'mpicomp' has no attribute {name!r}")

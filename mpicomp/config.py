@@ -1,11 +1,14 @@
 """Text to objects and back: ``marina(Q=randk(k=0.01), gamma=theory*8)``.
 
-The text only looks like a Python call: its syntax tree is read, and nothing is executed.
+The text only looks like a Python call: its syntax tree is read.  Nothing in it is executed, but a module or
+file in which it names a class of the user's own is imported, which executes that module.
 
 * A class is named as in its table or as in Python: ``quantized_topk`` or ``QuantizedTopK``.
+* A class of the user's own is ``my_module:MyMethod`` or ``./my_file.py:MyMethod``; see ``own_classes``.
 * A class without parentheses takes its defaults: ``natural`` is ``natural()``.
 * A bare name is a string, ``gamma=theory`` or ``p=inf``, unless its parameter is a compressor or a problem.
 * The rules of ``layered`` are a dict of quoted patterns: ``{'*.bias': identity, 'ndim>=2': topk(k=0.05)}``.
+* A path needs no quotes, ``data=data/a9a.bz2``, unless it holds spaces or the like; see ``quoting``.
 """
 
 from __future__ import annotations
@@ -14,18 +17,18 @@ import ast
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.compressors import COMPRESSORS, Compressor, Layered
+from mpicomp.literals import abridged, check_type, is_bare, literal_value, syntax_tree
 from mpicomp.methods import METHODS, Method
+from mpicomp.own_classes import import_class, is_reference, reference
 from mpicomp.problems import PROBLEMS, Problem
+from mpicomp.quoting import needs_no_quotes, shown
 
 TABLES: dict[str, Mapping[str, type]] = {"method": METHODS, "problem": PROBLEMS, "compressor": COMPRESSORS}
 NESTED: dict[str, type] = {"compressor": Compressor, "problem": Problem}  # kinds that a parameter may have
-
-_SHOWN = 200  # characters of an unreadable text that its error message shows
 
 Source = TypeVar("Source")  # the form of a parameter's value before it is read: a syntax tree, or JSON
 
@@ -48,14 +51,15 @@ def parse_compressor(text: str) -> Compressor:
 def to_text(obj: object) -> str:
     """The canonical text: the name in the table, and the fields that differ from their defaults.
 
-    It reads back: ``parse_method(to_text(m)) == m``, also for problems and compressors.  An object of a class
-    in no table, such as a user's own problem, gives its ``repr``.
+    It reads back: ``parse_method(to_text(m)) == m``, also for problems and compressors.  A class of the
+    user's own has the name under which it was imported.  An object of any other class gives its ``repr``.
     """
     name = _name(type(obj))
     if name is None:
         return repr(obj)
+    name = name if needs_no_quotes(name) else repr(name)
     given = [(f, getattr(obj, f.name)) for f in _fields(type(obj))]
-    changed = [f"{f.name}={_value_text(value)}" for f, value in given if value != f.default]
+    changed = [f"{f.name}={_value_text(value)}" for f, value in given if value != _default(f)]
     return f"{name}({', '.join(changed)})" if changed else name
 
 
@@ -108,37 +112,32 @@ class Description:
 
 def describe(cls: type) -> Description:
     """The description of a class: its name in the tables, its parameters, a summary and the paper."""
-    parameters = {f.name: None if f.default is MISSING else _value_text(f.default) for f in _fields(cls)}
+    parameters = {f.name: None if _default(f) is MISSING else _value_text(_default(f)) for f in _fields(cls)}
     # The first line on a method is its module's; the class's docstring starts with the algorithm.
-    doc = sys.modules[cls.__module__].__doc__ if issubclass(cls, Method) else cls.__doc__
+    doc = sys.modules[cls.__module__].__doc__ if cls in METHODS.values() else cls.__doc__
     summary = (doc or "").strip().partition("\n")[0]  # none under python -OO
     return Description(_name(cls) or cls.__name__, parameters, summary, getattr(cls, "paper", ""))
 
 
 def _parse(kind: str, text: str) -> Any:
-    shown = repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
     try:
-        node = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError) as error:
-        reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise ConfigError(
-            f"cannot read {shown}: {reason}. Expected NAME or NAME(PARAMETER=VALUE, ...)."
-        ) from None
-    except (RecursionError, MemoryError):  # the parser's errors for deep nesting
-        raise ConfigError(f"cannot read {shown}: it is nested too deeply.") from None
-    try:
-        return _object(kind, node)
+        return _object(kind, syntax_tree(text))
     except RecursionError:
-        raise ConfigError(f"cannot read {shown}: it is nested too deeply.") from None
+        raise ConfigError(f"cannot read {abridged(text)}: it is nested too deeply.") from None
 
 
 def _object(kind: str, node: ast.expr) -> Any:
     """The object of the given kind that ``node``, a name or a call, describes."""
-    text = ast.unparse(node)
+    text = shown(node)
     call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
-    if not isinstance(call.func, ast.Name):
-        raise ConfigError(f"{text!r} is no {kind}; expected NAME or NAME(PARAMETER=VALUE, ...).")
-    cls = _lookup(kind, call.func.id)
+    match call.func:
+        case ast.Name(id=name):
+            pass
+        case ast.Constant(value=str() as name) if is_reference(name):
+            pass
+        case _:
+            raise ConfigError(f"{text!r} is no {kind}; expected NAME or NAME(PARAMETER=VALUE, ...).")
+    cls = _lookup(kind, name)
     names = [f.name for f in _fields(cls)]
     if len(call.args) > len(names):
         raise ConfigError(f"{text}: {len(call.args)} parameters; allowed: {', '.join(names) or 'none'}.")
@@ -147,7 +146,7 @@ def _object(kind: str, node: ast.expr) -> Any:
         if keyword.arg is None or keyword.arg in given:
             raise ConfigError(f"{text}: {keyword.arg or '**'} is given twice, or not by its name.")
         given[keyword.arg] = keyword.value
-    return _build(kind, call.func.id, given, _object, _literal, text)
+    return _build(kind, name, given, _object, _literal, text)
 
 
 def _build(
@@ -168,7 +167,7 @@ def _build(
     for parameter in given:
         if parameter not in known:
             raise unknown(f"parameter of {_name(cls)}", parameter, known)
-    missing = [f.name for f in known.values() if f.name not in given and f.default is MISSING]
+    missing = [f.name for f in known.values() if f.name not in given and _default(f) is MISSING]
     if missing:
         raise ConfigError(
             f"{text} lacks {' and '.join(missing)}. {describe(cls).signature} is what it takes."
@@ -178,13 +177,17 @@ def _build(
         hint = hints[parameter]
         within = None if _is_none(source) else _nested_kind(hint)
         if within is None:
-            values[parameter] = _typed(text, parameter, literal(source), hint)
+            values[parameter] = check_type(text, parameter, literal(source), hint)
         else:
             values[parameter] = nested(within, source)
     try:
         return cls(**values)
     except ConfigError as error:
         raise ConfigError(f"{text}: {error}") from None
+    except (TypeError, ValueError) as error:
+        if not is_reference(name):
+            raise
+        raise ConfigError(f"{text}: {error}") from None  # from the checks of a user's own class
 
 
 def _nested_kind(hint: Any) -> str | None:
@@ -198,7 +201,12 @@ def _is_none(source: Any) -> bool:
 
 
 def _lookup(kind: str, name: str) -> type:
-    """The class ``name``; case and underscores are ignored.  Raises ``ConfigError`` if there is none."""
+    """The class ``name``; case and underscores are ignored, but not in the name of a user's own class.
+
+    Raises ``ConfigError`` if there is none.
+    """
+    if is_reference(name):
+        return import_class(name, kind)
     for other in (kind, *TABLES):
         for known, cls in TABLES[other].items():
             if _plain(known) == _plain(name):
@@ -215,52 +223,18 @@ def _plain(name: str) -> str:
 
 
 def _name(cls: type) -> str | None:
-    """The name of a class in the tables, None if it is in none."""
+    """The name of a class in the tables, or of a user's own class; None if it has none."""
     cls = Layered if issubclass(cls, Layered) else cls  # an object's own class is that of its kind
-    return next((name for table in TABLES.values() for name, c in table.items() if c is cls), None)
+    known = (name for table in TABLES.values() for name, c in table.items() if c is cls)
+    return next(known, None) or reference(cls)
 
 
 def _literal(node: ast.expr) -> Any:
-    """The number, string, tuple, True, False or None that ``node`` is; a name or theory*8 is a string.
-
-    A dict has compressors for values: the rules of Layered.
-    Raises ``ConfigError`` if it is anything else.
-    """
-    match node:
-        case ast.Constant(value=bool() | int() | float() | str() | None):
-            return node.value
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
-            return -number
-        case ast.Name(id=name):
-            return name
-        case ast.Tuple(elts=elements):
-            return tuple(_literal(element) for element in elements)
-        case ast.Dict(keys=keys, values=values) if None not in keys:
-            patterns = [_literal(key) for key in keys if key is not None]
-            return dict(zip(patterns, (_object("compressor", C) for C in values), strict=True))
-        case ast.BinOp(
-            left=ast.Name(id=name), op=ast.Mult(), right=ast.Constant(value=int() | float() as factor)
-        ):
-            return f"{name}*{factor}"
-    raise ConfigError(
-        f"{ast.unparse(node)!r} is no value; allowed: a number, a name, 'a quoted text', "
-        "True, False, None, theory*NUMBER, a tuple of such."
-    )
-
-
-def _typed(text: str, parameter: str, value: Any, hint: Any) -> Any:
-    """``value`` if it has the parameter's declared type ``hint``, else raise ``ConfigError``."""
-    if hint is Any:
-        return value
-    if hint is str and type(value) is int:  # p=2 is accepted for p='2'
-        return str(value)
-    members = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    kinds = tuple(get_origin(member) or member for member in members)  # a tuple[float, ...] is a tuple
-    accepted = (*kinds, int) if float in kinds else kinds  # whole numbers are numbers
-    if isinstance(value, bool) or not isinstance(value, accepted):
-        wanted = getattr(hint, "__name__", str(hint))
-        raise ConfigError(f"{text}: {parameter}={value!r}; allowed: a value of type {wanted}.")
-    return value
+    """The value that ``node`` is; a dict has compressors for values, the rules of Layered."""
+    if not isinstance(node, ast.Dict) or None in node.keys:
+        return literal_value(node)
+    patterns = [literal_value(key) for key in node.keys if key is not None]
+    return dict(zip(patterns, (_object("compressor", C) for C in node.values), strict=True))
 
 
 def _value_text(value: Any) -> str:
@@ -268,7 +242,7 @@ def _value_text(value: Any) -> str:
         return to_text(value)
     if _are_rules(value):
         return f"{{{', '.join(f'{pattern!r}: {to_text(C)}' for pattern, C in value)}}}"
-    if isinstance(value, str) and _reads_back(value):
+    if isinstance(value, str) and is_bare(value):
         return value
     return repr(float(value)) if isinstance(value, float) else repr(value)
 
@@ -280,14 +254,11 @@ def _are_rules(value: Any) -> bool:
     )
 
 
-def _reads_back(text: str) -> bool:
-    """Whether ``text`` without quotes is read as the string ``text``."""
-    try:
-        return bool(_literal(ast.parse(text, mode="eval").body) == text)
-    except (SyntaxError, ValueError, ConfigError):
-        return False
-
-
 def _fields(cls: type) -> tuple[Field[Any], ...]:
     """The parameters of a class, but for those that a run sets: they are not part of the ``repr``."""
-    return tuple(f for f in fields(cls) if f.repr)
+    return tuple(f for f in fields(cls) if f.init and f.repr)
+
+
+def _default(f: Field[Any]) -> Any:
+    """The default of a parameter; ``MISSING`` if it must be given."""
+    return f.default if f.default_factory is MISSING else f.default_factory()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 
 import pytest
@@ -21,6 +22,7 @@ from mpicomp.config import (
     to_json,
     to_text,
 )
+from mpicomp.literals import read_parameter
 from mpicomp.methods import AGD, EF14, EF21, GD, MARINA, METHODS
 from mpicomp.problems import Logistic, Quadratics
 from tests.support.conformance import CASES
@@ -200,7 +202,7 @@ WRONG = [
     ("problem", "quadratics(d=1.5)", "d=1.5; allowed: a value of type int"),
     ("problem", "quadratics(d=True)", "d=True"),
     ("problem", "logistic(data=3, lam=x)", "lam='x'; allowed: a value of type float | None"),
-    ("problem", "logistic(data=a9a.t, lam=1)", "'a quoted text'"),
+    ("problem", "logistic(data=[a9a.t], lam=1)", "'a quoted text'"),
     ("problem", "logistic(data=digits)", "logistic(data=digits): Logistic takes either lam"),
 ]
 
@@ -210,6 +212,41 @@ def test_wrong_text_is_refused_with_the_remedy(kind, text, said):
     with pytest.raises(ConfigError) as error:
         PARSE[kind](text)
     assert said in str(error.value)
+
+
+PATHS = [
+    ("logistic(data=data/a9a.bz2, lam=1)", Logistic(data="data/a9a.bz2", lam=1)),
+    ("logistic(data=./my.csv:label, lam=1)", Logistic(data="./my.csv:label", lam=1)),
+    ("logistic(~/sets/a9a-t, lam=.5)", Logistic(data="~/sets/a9a-t", lam=0.5)),
+    ("logistic(data = a9a.t , lam=1e-3)", Logistic(data="a9a.t", lam=1e-3)),
+    ("logistic(data='data/a9a, b', lam=1)", Logistic(data="data/a9a, b", lam=1)),
+]
+
+
+@pytest.mark.parametrize(("text", "meant"), PATHS)
+def test_paths_need_no_quotes(text, meant):
+    assert parse_problem(text) == meant
+    assert parse_problem(to_text(meant)) == meant
+
+
+@pytest.mark.parametrize("path", ["my data/a9a", "data/*.bz2", "data/a|b/", "a b"])
+def test_a_path_that_needs_quotes_is_shown_with_them(path):
+    with pytest.raises(ConfigError, match=re.escape(f"Write data={path!r}.")):
+        parse_problem(f"logistic(data={path}, lam=1)")
+
+
+def test_a_name_with_values_is_a_text():
+    with pytest.raises(ConfigError, match=re.escape("split 'halves(0.1, 2)'")):
+        parse_problem("logistic(data=digits, lam=1, split=halves(0.1, 2))")
+    with pytest.raises(ConfigError, match=re.escape("write 'halves(share=0.1)'.")):
+        parse_problem("logistic(data=digits, lam=1, split=halves(share=0.1))")
+
+
+def test_a_parameter_is_read_without_its_class():
+    text = "Nobody(C=Nothing(k=3, gamma=2.0), gamma=0.25, down=Sparse(values='f4'))"
+    assert read_parameter(text, "gamma") == 0.25
+    with pytest.raises(ConfigError, match="does not say k"):
+        read_parameter(text, "k")
 
 
 @given(st.text(alphabet="gdmarinQq=()*,.'\"-0 1[]{}:\n\\#", max_size=25))

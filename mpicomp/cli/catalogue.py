@@ -8,11 +8,15 @@ from mpicomp.compressors import COMPRESSORS, Absolute, Contractive, Unbiased
 from mpicomp.config import describe
 from mpicomp.data import BUNDLED, BUNDLED_IMAGES, KNOWN, KNOWN_IMAGES
 from mpicomp.methods import METHODS, Method
+from mpicomp.own_classes import import_class, is_reference
 from mpicomp.problems import PROBLEMS
 
 
 def catalogue(kind: str | None) -> Iterator[str]:
-    """Lines on every entry of ``kind``, or of all kinds."""
+    """Lines on every entry of ``kind``, or of all kinds, or on the user's own class that ``kind`` names."""
+    if kind is not None and is_reference(kind):
+        yield from _entry(import_class(kind))
+        return
     tables: dict[str, Mapping[str, type]] = {
         "methods": METHODS,
         "compressors": COMPRESSORS,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from mpicomp.cli.options import Place
 from mpicomp.cli.root import cli
+from mpicomp.own_classes import is_reference
 from mpicomp.transports.launcher import launched_rank
 
 
@@ -23,10 +25,20 @@ def plot(folders: tuple[Path, ...], out: Path | None) -> None:
     click.echo(draw(folders, out))
 
 
+class Kind(click.Choice):
+    """One of the kinds, or the name of a user's own class."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        return value if is_reference(value) else super().convert(value, param, ctx)
+
+
 @cli.command("list")
-@click.argument("kind", required=False, type=click.Choice(["methods", "compressors", "problems", "data"]))
+@click.argument("kind", required=False, type=Kind(["methods", "compressors", "problems", "data"]))
 def list_(kind: str | None) -> None:
-    """Every method, compressor, problem and data set, with parameters and paper."""
+    """Every method, compressor, problem and data set, with parameters and paper.
+
+    Or a class of your own, named ./FILE.py:CLASS or MODULE:CLASS.
+    """
     from mpicomp.cli.catalogue import catalogue
 
     for line in catalogue(kind):

@@ -15,6 +15,7 @@ from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, Record
 from mpicomp.base.files import read_json, write_json
 from mpicomp.experiment.results import (
     Comparison,
+    Outcome,
     finish_comparison,
     finished,
     open_comparison,
@@ -48,7 +49,7 @@ WHOLE = Part(1, 1)
 
 def compare(
     suite: Suite,
-    out: str | Path,
+    out: str | Path | None,
     *,
     resume: bool | None = False,
     part: Part = WHOLE,
@@ -58,6 +59,8 @@ def compare(
     progress: Progress | None = None,
 ) -> Comparison:
     """Run ``suite`` into the folder ``out``, in this process or on the ranks of the MPI job around it.
+
+    Without a folder, the comparison is in memory only.
 
     Collective.  The server writes the files; every rank returns the comparison.  A run that diverges is
     recorded as diverged; any other error ends the comparison.
@@ -69,11 +72,28 @@ def compare(
     ``dedicated``, ``device`` and ``cuda_aware`` are passed to ``run``.  Raises ``ConfigError`` before the
     first run if a method is refused, and ``KeyboardInterrupt`` on all ranks if a signal asked to stop.
     """
-    placement = Placement(dedicated, device, cuda_aware)
+    if out is None and resume:
+        raise ConfigError("resume needs the folder of the comparison to continue: give out.")
+    placement, folder = Placement(dedicated, device, cuda_aware), None if out is None else Path(out)
     work = part.of_all(suite.tasks())
     with _control(suite, dedicated) as control:
         control.ask_server(lambda: _check(suite, work))
-        return _Job(suite, work, Path(out), control, placement, progress).run(resume)
+        return _Job(suite, work, folder, control, placement, progress).run(resume)
+
+
+def tune_first(
+    suite: Suite,
+    *,
+    dedicated: bool = False,
+    device: str = "cpu",
+    cuda_aware: str = "ask",
+    progress: Progress | None = None,
+) -> Tuning:
+    """Tune the first method of ``suite``, which has a range to tune it in.  Collective, like ``compare``."""
+    placement, work = Placement(dedicated, device, cuda_aware), suite.tasks()[:1]
+    with _control(suite, dedicated) as control:
+        control.ask_server(lambda: _check(suite, work))
+        return _Job(suite, work, None, control, placement, progress).tune(suite.entries[0])
 
 
 def compare_all(
@@ -141,7 +161,7 @@ class _Job:
         self,
         suite: Suite,
         work: list[Task],
-        out: Path,
+        out: Path | None,
         control: Transport,
         placement: Placement,
         progress: Progress | None,
@@ -149,9 +169,12 @@ class _Job:
         self.suite, self.work, self.out = suite, work, out
         self.control, self.placement, self.progress = control, placement, progress
         self.number, self.of = 0, _runs(suite, work)
+        self.outcomes: list[Outcome] = []  # of the runs done here
 
     def run(self, resume: bool | None) -> Comparison:
-        tunings = self.control.ask_server(lambda: open_comparison(self.out, self.suite, resume))
+        out, tunings = self.out, dict[str, Tuning]()
+        if out is not None:
+            tunings = self.control.ask_server(lambda: open_comparison(out, self.suite, resume))
         if self.placement.device == "cpu":  # the same kernels in every run and every part
             kernels.preload(_runs(self.suite, self.suite.tasks()) * self.suite.rounds * self.suite.workers)
         for entry, seeds in self.work:
@@ -161,33 +184,42 @@ class _Job:
                 if tuning is not None:
                     self.number += tuning.runs
                 else:
-                    tuning = self._tune(entry.label, method, entry.tune)
-                    self.control.ask_server(partial(write_tuning, self.out, self.suite, entry, tuning))
+                    tuning = tunings[entry.label] = self.tune(entry)
+                    if out is not None:
+                        self.control.ask_server(partial(write_tuning, out, self.suite, entry, tuning))
                 # Tuning may skip planned runs, and add runs at an end of the range.
                 self.of += tuning.runs - entry.trials * len(self.suite.seeds_to_tune)
                 method = method.with_step(tuning.best.gamma)
             for seed in seeds:
                 self._record(entry, method, seed)
-        return self.control.ask_server(lambda: finish_comparison(self.out))
+        if out is None:
+            return Comparison(self.suite, tunings, self.outcomes)
+        return self.control.ask_server(lambda: finish_comparison(out))
 
-    def _tune(self, label: str, method: Method, exponents: tuple[int, int]) -> Tuning:
+    def tune(self, entry: Entry) -> Tuning:
+        """Tune the method of ``entry``, which has a range to tune it in."""
+        assert entry.tune is not None
+
         def attempt(scaled: Method, seed: int, max_bytes: int | None) -> Run:
-            what = f"{label}, step {scaled.step}, seed {seed}"
+            what = f"{entry.label}, step {scaled.step}, seed {seed}"
             return self._run(scaled, seed, what, max_bytes=max_bytes)
 
-        return tune(method, exponents, self.suite.seeds_to_tune, self.suite.max_bytes, attempt)
+        return tune(entry.method, entry.tune, self.suite.seeds_to_tune, self.suite.max_bytes, attempt)
 
     def _record(self, entry: Entry, method: Method, seed: int) -> None:
-        """Run ``method`` into its folder, unless the folder holds that run already."""
-        folder = run_folder(self.out, entry, seed)
-        if not self.control.ask_server(lambda: _cleared(folder, method, self.suite)):
+        """Run ``method`` into its folder, if there is one, unless the folder holds that run already."""
+        folder = None if self.out is None else run_folder(self.out, entry, seed)
+        if folder is not None and not self.control.ask_server(partial(_cleared, folder, method, self.suite)):
             self.number += 1
             return
         try:
-            self._run(method, seed, f"{entry.label}, seed {seed}", out=folder)
+            done = self._run(method, seed, f"{entry.label}, seed {seed}", out=folder)
+            self.outcomes.append(Outcome(entry.label, seed, done.rows, done.summary()))
         except DivergedError as error:
             summary = {"status": "diverged", "error": str(error)}
-            self.control.ask_server(lambda: write_json(folder / "summary.json", summary))
+            self.outcomes.append(Outcome(entry.label, seed, [], summary))
+            if folder is not None:
+                self.control.ask_server(partial(write_json, folder / "summary.json", summary))
 
     def _run(self, method: Method, seed: int, what: str, **options: Any) -> Run:
         self.number += 1

@@ -80,6 +80,16 @@ def draw(picture: Picture) -> Figure:
     return finish(figure, panels, picture.title)
 
 
+def draw_panel(picture: Picture, axes: Axes | None) -> Axes:
+    """The panel of the picture's one x axis, in ``axes`` or in a new figure; returns the axes."""
+    if axes is None:
+        return draw(picture).axes[0]
+    _draw_problem([axes], picture, list(picture.curves))
+    axes.set_ylabel(VERTICAL[picture.y][0])
+    axes.legend(frameon=False)
+    return axes
+
+
 def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
     """A figure with the problems of a study side by side, and a row of panels for each x axis.
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from statistics import median
 from typing import Any
 
-from mpicomp.config import parse_method
 from mpicomp.experiment.results import Comparison, Outcome
 from mpicomp.experiment.suite import Entry, Suite
 from mpicomp.experiment.tuning import rose, tail
+from mpicomp.literals import read_parameter
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line
     ends = tuple(_end(o, comparison.suite) for o in finished)
     return replace(
         line,
-        gamma=float(parse_method(finished[0].summary["method"]).step),
+        gamma=float(read_parameter(finished[0].summary["method"], entry.method.step_name)),
         grad_norm_sq=median(end.grad_norm_sq for end in ends),
         rounds=median(row.round for row in last),
         up_bytes_per_worker=median(row.up_bytes for row in last) / n,

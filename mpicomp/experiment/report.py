@@ -13,16 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.base.files import read_json, write_json, write_text
+from mpicomp.base.errors import ConfigError
+from mpicomp.base.files import write_json, write_text
 from mpicomp.config import parse_method, parse_problem, to_text
 from mpicomp.experiment.canvas import save
 from mpicomp.experiment.figure import Picture, draw, draw_all
 from mpicomp.experiment.lines import Line, table
-from mpicomp.experiment.results import Comparison, Outcome, read_comparison, read_study
+from mpicomp.experiment.results import Comparison, Outcome, Record, read_comparison, read_run, read_study
 from mpicomp.experiment.study import Study
 from mpicomp.experiment.tables import markdown
-from mpicomp.runtime.record import Row, read_rows
+from mpicomp.runtime.record import Row
+from mpicomp.runtime.run import Run
 
 
 def publish(folder: str | Path) -> list[Line]:
@@ -116,25 +117,45 @@ def _ranks(outcomes: Sequence[Outcome]) -> str:
 def _picture_of_runs(folders: Sequence[Path]) -> Picture:
     """The given runs in one picture, each labelled by its folder and its method."""
     curves: dict[str, list[list[Row]]] = {}
-    names, facts = list[str](), []
-    for folder in folders:
-        if not (folder / "run.json").exists():
-            raise RecordError(f"{folder} holds neither a comparison nor a run.")
-        record = read_json(folder / "run.json")
-        config, method = record["config"], record["asked"]["method"]
-        with suppress(ConfigError):  # a method of the user's own keeps its repr
-            method = to_text(parse_method(method))
-        facts.append((config["problem"], int(config["workers"])))
-        name = folder.resolve().name
-        names.append(str(folder) if name in names else name)
-        try:
-            rows = read_rows(folder / "rows.csv")
-        except OSError as error:
-            raise RecordError(f"cannot read {folder}/rows.csv: {error.strerror}.") from None
-        curves[f"{names[-1]}: {method}"] = [rows]
+    names, records = list[str](), [read_run(folder) for folder in folders]
+    for record in records:
+        name = record.folder.resolve().name
+        names.append(str(record.folder) if name in names else name)
+        curves[f"{names[-1]}: {_method_text(record)}"] = [record.rows]
+    return _picture(", ".join(names), records, curves)
+
+
+def picture_of_runs(runs: Sequence[Run | Record]) -> Picture:
+    """The given runs in one picture; those of one method, with whatever seeds, are one curve."""
+    curves: dict[str, list[list[Row]]] = {}
+    for run in runs:
+        curves.setdefault(_method_text(run), []).append(run.rows)
+    return _picture("", runs, curves)
+
+
+def _picture(title: str, runs: Sequence[Run | Record], curves: dict[str, list[list[Row]]]) -> Picture:
+    """The picture of runs.  Raises ``ConfigError`` if they differ in problem or number of workers."""
+    facts = [_problem_and_workers(run) for run in runs]
     if len(set(facts)) > 1:
         raise ConfigError("these runs differ in their problem or number of workers; plot them apart.")
     problem, n = facts[0]
     with suppress(ConfigError):  # a problem of the user's own keeps its repr
         problem = to_text(parse_problem(problem))
-    return Picture(", ".join(names), f"{problem}, {n} workers", n, curves)
+    return Picture(title, f"{problem}, {n} workers", n, curves)
+
+
+def _method_text(run: Run | Record) -> str:
+    """The text of the run's method; a record names one of the user's own by its ``repr``."""
+    if isinstance(run, Run):
+        return to_text(run.method)
+    method = str(run.config["asked"]["method"])
+    with suppress(ConfigError):
+        method = to_text(parse_method(method))
+    return method
+
+
+def _problem_and_workers(run: Run | Record) -> tuple[str, int]:
+    """The ``repr`` of the run's problem, and n."""
+    if isinstance(run, Run):
+        return repr(run.problem), run.workers
+    return run.config["config"]["problem"], int(run.config["config"]["workers"])

@@ -22,7 +22,7 @@ import io
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpicomp.base.errors import RecordError
 from mpicomp.base.files import present, read_json, write_json, write_text
@@ -30,7 +30,12 @@ from mpicomp.experiment.study import Study, load
 from mpicomp.experiment.suite import Entry, Suite
 from mpicomp.experiment.suite_file import load_suite
 from mpicomp.experiment.tuning import Tuning
+from mpicomp.runtime.frames import frame
 from mpicomp.runtime.record import Row, read_rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -44,12 +49,57 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Record:
+    """One run as recorded in ``folder``; see ``runtime.record``.
+
+    config   the contents of run.json
+    summary  the contents of summary.json; empty while the run is under way
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    rows: list[Row]
+    summary: dict[str, Any]
+
+    def to_frame(self) -> DataFrame:
+        """The rows as a pandas DataFrame.  Raises ``ConfigError`` if pandas is not installed."""
+        return frame(((), row) for row in self.rows)
+
+    def plot(self, x: str = "both", y: str = "gradient", axes: Axes | None = None) -> Axes:
+        """``mpicomp.plot`` of this run."""
+        from mpicomp.experiment.scripting import plot  # which imports this module
+
+        return plot(self, x=x, y=y, axes=axes)
+
+
+@dataclass(frozen=True)
 class Comparison:
     """A suite with its results so far.  ``tunings`` maps the labels of the tuned methods to their tunings."""
 
     suite: Suite
     tunings: dict[str, Tuning]
     outcomes: list[Outcome]
+
+    def to_frame(self) -> DataFrame:
+        """The rows of all runs as a pandas DataFrame: label, seed, and the columns of ``Row``.
+
+        Raises ``ConfigError`` if pandas is not installed.
+        """
+        rows = (((o.label, o.seed), row) for o in self.outcomes for row in o.rows)
+        return frame(rows, ("label", "seed"))
+
+    def table(self) -> str:
+        """The results in Markdown, a line for each method, with notes on what the numbers mean."""
+        from mpicomp.experiment.lines import table  # these two import this module
+        from mpicomp.experiment.tables import markdown
+
+        return markdown(table(self), self.suite)
+
+    def plot(self, x: str = "both", y: str = "gradient", axes: Axes | None = None) -> Axes:
+        """``mpicomp.plot`` of this comparison."""
+        from mpicomp.experiment.scripting import plot  # which imports this module
+
+        return plot(self, x=x, y=y, axes=axes)
 
 
 def run_folder(out: Path, entry: Entry, seed: int) -> Path:
@@ -123,6 +173,17 @@ def read_study(out: Path) -> Study:
     if not isinstance(study, Study):
         raise RecordError(f"{out}/study.toml has no [[case]].")
     return study
+
+
+def read_run(folder: Path) -> Record:
+    """The record of the run in the folder, finished or not.  Raises ``RecordError`` if there is none."""
+    if not (folder / "run.json").exists():
+        raise RecordError(f"{folder} holds neither a comparison nor a run.")
+    try:
+        rows = read_rows(folder / "rows.csv")
+    except OSError as error:
+        raise RecordError(f"cannot read {folder}/rows.csv: {error.strerror}.") from None
+    return Record(folder, read_json(folder / "run.json"), rows, read_json(folder / "summary.json"))
 
 
 def read_comparison(out: Path) -> Comparison:

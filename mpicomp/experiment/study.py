@@ -20,14 +20,13 @@ Each case is a suite of its own (see ``experiment.suite_file``) in a folder call
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.experiment.suite import Suite, slug
-from mpicomp.experiment.suite_file import SETTINGS, parse_suite, read_toml
+from mpicomp.experiment.suite_file import SETTINGS, parse_suite, read_toml, write_toml
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ def _case(table: Any, top: dict[str, Any], methods: list[Any]) -> Case:
         if key not in SETTINGS:
             raise unknown(f"key of case {label!r}", key, SETTINGS)
     try:
-        return Case(label, parse_suite(_toml(settings, [*methods, *own])))
+        return Case(label, parse_suite(write_toml(settings, [*methods, *own])))
     except ConfigError as error:
         raise ConfigError(f"case {label!r}: {error}") from None
 
@@ -98,12 +97,3 @@ def _case(table: Any, top: dict[str, Any], methods: list[Any]) -> Case:
 def _are_tables(value: Any) -> bool:
     """Whether ``value`` is a list of tables, as TOML's headers in double brackets give."""
     return isinstance(value, list) and all(isinstance(table, dict) for table in value)
-
-
-def _toml(settings: dict[str, Any], methods: list[Any]) -> str:
-    """The settings and methods as TOML text; its strings, numbers and lists are written as in JSON."""
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
-    for method in methods:
-        lines += ["", "[[method]]"]
-        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in method.items()]
-    return "\n".join(lines) + "\n"

@@ -20,13 +20,17 @@ method = "marina(Q=randk(k=0.1), gamma=theory)"
 label = "MARINA RandK"           # by default the method's text
 tune = [0, 6]                    # try the step times 2^0 .. 2^6, keep the best; see ``experiment.tuning``
 
+A method and a problem may be the user's own, as in method = "./mine.py:MyMethod(C=topk(k=0.1))".  The paths
+of such files and of data start at the current folder, not at that of the suite; see ``own_classes``.
+
 ``experiment.fairness`` adds the caveats to the table.
 """
 
 from __future__ import annotations
 
+import json
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from math import inf
 from pathlib import Path
@@ -38,8 +42,10 @@ from mpicomp.compressors import Sparse
 from mpicomp.config import parse_method, parse_problem, to_text
 from mpicomp.experiment.suite import AXES, Entry, Suite
 from mpicomp.methods import Method
+from mpicomp.problems import Problem
 from mpicomp.runtime.schedule import FINE, check_every
 
+DOWN = "f4"  # the default of ``down``
 _DEEPEST = 8  # levels of nested lists and tables; a method's ``tune`` in a study's case is at level 4
 
 
@@ -84,32 +90,80 @@ def parse_suite(source: str) -> Suite:
     """The suite that the TOML text ``source`` describes.  Raises ``ConfigError``."""
     top = read_toml(source)
     _check("suite", top, SETTINGS, required=("problem", "workers", "rounds", "method"))
+    _check_settings(top)
+    entries = tuple(_entry(table, top.get("down", DOWN)) for table in top.pop("method"))
+    return _suite(parse_problem(top.pop("problem")), entries, top, source)
+
+
+def suite_of(
+    methods: Mapping[str, Method],
+    problem: Problem,
+    tune: Mapping[str, tuple[int, int] | None],
+    settings: Mapping[str, Any],
+) -> Suite:
+    """The suite of these objects: methods by their labels, and by label the range to tune the step in.
+
+    ``settings`` are those of the TOML file; a list may be any sequence.  Raises ``ConfigError``.
+    """
+    top = {key: _plain(value) for key, value in settings.items()}
+    _check("suite", top, {k: v for k, v in SETTINGS.items() if k not in _OBJECTS}, ("workers", "rounds"))
+    _check_settings(top)
+    for label in tune:
+        if label not in methods:
+            raise unknown("label to tune", label, methods)
+    ranges = {label: None if tune.get(label) is None else list(tune[label] or ()) for label in methods}
+    down = top.get("down", DOWN)
+    entries = tuple(_tuned(with_downlink(m, down), label, ranges[label]) for label, m in methods.items())
+    tables = [
+        {"method": to_text(method), "label": label} | ({"tune": ranges[label]} if ranges[label] else {})
+        for label, method in methods.items()
+    ]
+    return _suite(problem, entries, top, write_toml(top | {"problem": to_text(problem)}, tables))
+
+
+def _plain(value: Any) -> Any:
+    """A sequence or an array as a list, and a number of numpy as Python's."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return [*value] if isinstance(value, tuple | range) else value
+
+
+def write_toml(settings: Mapping[str, Any], methods: Iterable[Mapping[str, Any]]) -> str:
+    """The settings and methods as TOML text; its strings, numbers and lists are written as in JSON."""
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
+    for method in methods:
+        lines += ["", "[[method]]"]
+        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in method.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _check_settings(top: dict[str, Any]) -> None:
+    """Raise ``ConfigError`` for a setting whose value is not allowed."""
     _check_seeds(top.get("seeds", [0]))
     for key in ("workers", "rounds", "tuning_seeds"):
         if top.get(key, 1) < 1:
             raise ConfigError(f"{key} = {top[key]}; allowed: a positive integer.")
     check_every(top.get("every", FINE))
-    check_choice("down", down := top.get("down", "f4"), ("exact", "f8", "f4", "f2", "bf16"))
-    x, y = top.pop("x", ["rounds", "up", "both", "seconds"]), top.pop("y", "gradient")
+    check_choice("down", top.get("down", DOWN), ("exact", "f8", "f4", "f2", "bf16"))
+    x = top.get("x", ["rounds"])
     if not x:
         raise ConfigError(f"x = []; allowed: some of {', '.join(AXES['x'])}.")
-    for axis, names in (("x", x), ("y", [y])):
-        for name in names:
-            if name not in AXES[axis]:
-                raise unknown(f"{axis} axis", str(name), AXES[axis])
-    entries = tuple(_entry(table, down) for table in top.pop("method"))
+    for name in x:
+        check_axis("x", str(name))
+    check_axis("y", top.get("y", "gradient"))
+
+
+def check_axis(axis: str, name: str) -> None:
+    """Raise ``ConfigError`` unless ``name`` is a quantity for the ``axis``, "x" or "y"."""
+    if name not in AXES[axis]:
+        raise unknown(f"{axis} axis", name, AXES[axis])
+
+
+def _suite(problem: Problem, entries: tuple[Entry, ...], settings: dict[str, Any], source: str) -> Suite:
+    """The suite with these settings, which have been checked.  Raises ``ConfigError`` for equal labels."""
     _check_labels(entries)
-    problem = parse_problem(top.pop("problem"))
-    return Suite(
-        title=top.pop("title", to_text(problem)),
-        problem=problem,
-        entries=entries,
-        seeds=tuple(top.pop("seeds", [0])),
-        x=tuple(x),
-        y=y,
-        source=source,
-        **top,
-    )
+    lists = {key: tuple(settings[key]) for key in ("seeds", "x") if key in settings}
+    given = {"title": to_text(problem)} | settings | lists
+    return Suite(problem=problem, entries=entries, source=source, **given)
 
 
 SETTINGS: dict[str, Any] = {
@@ -128,6 +182,7 @@ SETTINGS: dict[str, Any] = {
     "y": str,
     "method": list,
 }
+_OBJECTS = ("problem", "method")
 _METHOD: dict[str, Any] = {"method": str, "label": str, "tune": list}
 
 
@@ -138,7 +193,11 @@ def _entry(table: Any, down: str) -> Entry:
     method = parse_method(table["method"])
     label = table.get("label", to_text(method))
     method = with_downlink(method, down)
-    tune = table.get("tune")
+    return _tuned(method, label, table.get("tune"))
+
+
+def _tuned(method: Method, label: str, tune: list[Any] | None) -> Entry:
+    """The entry of a method; ``tune`` is the range to tune its step in, if any.  Raises ``ConfigError``."""
     if tune is None:
         return Entry(method, label)
     if len(tune) != 2 or any(type(e) is not int or abs(e) > 64 for e in tune) or tune[0] > tune[1]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpicomp import kernels
 from mpicomp.base.checks import as_integer
@@ -19,6 +19,7 @@ from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
 from mpicomp.runtime.audit import Audit, Verified
 from mpicomp.runtime.devices import open_device
+from mpicomp.runtime.frames import frame
 from mpicomp.runtime.ledger import Ledger
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.loop import Loop
@@ -29,6 +30,9 @@ from mpicomp.runtime.resume import Resume
 from mpicomp.runtime.session import Session
 from mpicomp.runtime.signals import stop_on_signals
 from mpicomp.transports import Transport
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,13 @@ class Run:
     sent: list[list[int]]  # bytes each rank handed to MPI: [messages, observations]
     lost: list[dict[str, Any]]  # ranks that it went on without (see ``Session``); they are in no list here
     verified: Verified | None  # the observer's count, where one was asked for and bytes crossed
+
+    def to_frame(self) -> DataFrame:
+        """The rows as a pandas DataFrame, with the columns of ``Row``.
+
+        Raises ``ConfigError`` if pandas is not installed.
+        """
+        return frame(((), row) for row in self.rows)
 
     def summary(self) -> dict[str, Any]:
         """The outcome as plain data."""

@@ -1,0 +1,185 @@
+"""What the commands do, for scripts and notebooks: compare, tune, load, plot.
+
+Under mpirun every rank calls ``compare`` and ``tune``, and gets the same result.  ``load`` and ``plot``
+involve one rank only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.config import to_text
+from mpicomp.experiment import compare as comparing
+from mpicomp.experiment.compare import Progress
+from mpicomp.experiment.figure import draw_panel
+from mpicomp.experiment.report import picture_of, picture_of_runs, publish
+from mpicomp.experiment.results import Comparison, Record, read_comparison, read_run
+from mpicomp.experiment.study import Study
+from mpicomp.experiment.study import load as load_file
+from mpicomp.experiment.suite import Suite
+from mpicomp.experiment.suite_file import check_axis, parse_suite, suite_of
+from mpicomp.experiment.tuning import Tuning
+from mpicomp.methods import Method
+from mpicomp.problems import Problem
+from mpicomp.runtime.run import Run
+from mpicomp.transports.launcher import launched_rank
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Range = tuple[int, int]
+
+
+def compare(
+    methods: str | Path | Suite | Mapping[str, Method] | Sequence[Method],
+    problem: Problem | None = None,
+    *,
+    tune: Range | Mapping[str, Range] | None = None,
+    out: str | Path | None = None,
+    resume: bool | None = False,
+    dedicated: bool = False,
+    device: str = "cpu",
+    cuda_aware: str = "ask",
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Run several methods on one problem, with every seed.
+
+    methods   the methods, as a list or by their labels; or a suite: the path of its TOML file, or a
+              ``Suite``.  It holds the problem, the ranges to tune and the settings: none is given beside it
+    tune      (lo, hi): try the step sizes times 2^lo, .., 2^hi and keep the best of each method.  Or such a
+              range for each label that is to be tuned
+    settings  as in the TOML file: ``workers`` and ``rounds``, which are needed, and ``seeds``, ``every``,
+              ``down``, ``tuning_seeds``, ``target_grad_norm_sq``, ``max_bytes``, ``max_seconds``, ``title``,
+              ``x`` and ``y``; see ``experiment.suite_file``
+    out       a folder for the record, the table and the figure; ``resume`` continues the comparison in it, as
+              of ``experiment.compare.compare``.  Without one, the comparison is in memory only
+
+    ``dedicated``, ``device`` and ``cuda_aware`` are as of ``run``; ``progress`` is called with the run under
+    way, its round and the row, if any.  A method that diverges is part of the result.  Raises ``ConfigError``
+    for what is not allowed.  Under mpirun every rank calls this and gets the same comparison.
+    """
+    suite = _suite(methods, problem, tune, settings)
+    if out is not None:
+        _check_reads_back(suite)
+    comparison = comparing.compare(
+        suite,
+        out,
+        resume=resume,
+        dedicated=dedicated,
+        device=device,
+        cuda_aware=cuda_aware,
+        progress=progress,
+    )
+    if out is not None and launched_rank() == 0:
+        publish(out)
+    return comparison
+
+
+def tune(
+    method: Method,
+    problem: Problem,
+    *,
+    exponents: Range = (0, 6),
+    dedicated: bool = False,
+    device: str = "cpu",
+    cuda_aware: str = "ask",
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Tuning:
+    """Try the step size of ``method`` times 2^lo, .., 2^hi, and beyond while the best is at an end.
+
+    ``exponents`` is (lo, hi); the other arguments are those of ``compare``.  The best step is chosen as in a
+    comparison, see ``experiment.tuning``; ``method.with_step(tuning.best.gamma)`` is the tuned method.  Under
+    mpirun every rank calls this and gets the same tuning.
+    """
+    suite = _suite([method], problem, exponents, {"down": "exact"} | settings)
+    return comparing.tune_first(
+        suite, dedicated=dedicated, device=device, cuda_aware=cuda_aware, progress=progress
+    )
+
+
+def load(folder: str | Path) -> Record | Comparison:
+    """The record of the run, or of the comparison, in ``folder``, finished or not.
+
+    Raises ``RecordError`` if the folder holds neither.
+    """
+    folder = Path(folder)
+    if (folder / "study.toml").exists():
+        cases = ", ".join(sorted(str(path.parent) for path in folder.glob("*/suite.toml")))
+        raise RecordError(f"{folder} holds a study. Load one of its comparisons: {cases or 'none yet'}.")
+    return read_comparison(folder) if (folder / "suite.toml").exists() else read_run(folder)
+
+
+def plot(
+    *results: Run | Record | Comparison, x: str = "both", y: str = "gradient", axes: Axes | None = None
+) -> Axes:
+    """Draw a comparison, or runs of one problem, into ``axes`` or into a new figure; returns the axes.
+
+    x     "rounds", "up", "both", "seconds" or "epochs"; "bytes" is "both": uplink and downlink, per worker
+    y     "gradient", which is |∇f(x)|², "f" or "error"
+
+    Runs of one method with different seeds give one curve: the median, and the range as a band.  Raises
+    ``ConfigError`` for another axis, and if the runs differ in problem or number of workers.
+    """
+    x = {"bytes": "both"}.get(x, x)
+    check_axis("x", x)
+    check_axis("y", y)
+    if len(results) == 1 and isinstance(results[0], Comparison):
+        picture = picture_of(results[0])
+    elif runs := [result for result in results if not isinstance(result, Comparison)]:
+        if len(runs) < len(results):
+            raise ConfigError("plot takes one comparison, or any number of runs, and not both.")
+        picture = picture_of_runs(runs)
+    else:
+        raise ConfigError("plot takes one comparison, or one or more runs.")
+    return draw_panel(replace(picture, x=(x,), y=y), axes)
+
+
+def _suite(
+    methods: str | Path | Suite | Mapping[str, Method] | Sequence[Method],
+    problem: Problem | None,
+    tune: Range | Mapping[str, Range] | None,
+    settings: dict[str, Any],
+) -> Suite:
+    """The suite of the arguments of ``compare``."""
+    if isinstance(methods, str | Path | Suite):
+        if problem is not None or tune is not None or settings:
+            raise ConfigError("a suite holds its problem and its settings; give methods to choose them here.")
+        found = methods if isinstance(methods, Suite) else load_file(methods)
+        if isinstance(found, Study):
+            raise ConfigError(f"{methods} has a [[case]]: it is a study, for `mpicomp compare {methods}`.")
+        return found
+    labelled = methods if isinstance(methods, Mapping) else _labelled(methods)
+    if not isinstance(problem, Problem) or not all(isinstance(m, Method) for m in labelled.values()):
+        raise ConfigError(
+            f"compare takes Methods and a Problem; it was given {list(labelled.values())!r} and {problem!r}."
+        )
+    ranges = tune if isinstance(tune, Mapping) else dict.fromkeys(labelled, tune)
+    return suite_of(labelled, problem, ranges, settings)
+
+
+def _labelled(methods: Sequence[Method]) -> dict[str, Method]:
+    """The methods by their texts.  Raises ``ConfigError`` if two of them are the same."""
+    labelled = {to_text(method): method for method in methods}
+    if len(labelled) < len(methods):
+        raise ConfigError("two of the methods are the same; allowed: different methods, or labels for them.")
+    return labelled
+
+
+def _check_reads_back(suite: Suite) -> None:
+    """Raise ``ConfigError`` unless the suite is what its text says, which is what a folder keeps of it."""
+    try:
+        if parse_suite(suite.source) == suite:
+            return
+    except ConfigError:
+        pass
+    raise ConfigError(
+        "a folder keeps a comparison as a text, and this one has a class that no text names: it is local to "
+        "a function or to a notebook. Define it in a module or a file and import it from there, or leave out "
+        "the folder."
+    )

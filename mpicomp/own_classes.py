@@ -1,0 +1,151 @@
+"""Classes of the user's own, named in texts: ``my_module:MyMethod`` and ``./my_file.py:MyProblem``.
+
+The part before the colon is a module or, if it ends in ``.py``, the path of a file.  A module is looked for
+where Python looks for modules, and in the current folder.  A relative path starts at the current folder, also
+in the TOML file of a suite, wherever that file is: the path of a data set does too, and a comparison's
+folder holds a copy of its suite.  Slurm starts a job in the folder in which it was submitted.
+
+To import a module executes it.  Nothing else in a text is executed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast, get_type_hints
+
+from mpicomp.base.errors import ConfigError, unknown
+from mpicomp.compressors import Compressor
+from mpicomp.methods import Method
+from mpicomp.problems import Problem
+
+KINDS: dict[str, type] = {"method": Method, "problem": Problem, "compressor": Compressor}
+
+_texts: dict[type, str] = {}  # the text from which each class was imported
+
+
+def is_reference(name: str) -> bool:
+    """Whether ``name`` has the form ``module:Class`` or ``file.py:Class``."""
+    place, _, cls = name.rpartition(":")
+    return bool(place) and cls.isidentifier()
+
+
+def import_class(reference: str, kind: str | None = None) -> type:
+    """The class that ``reference`` names, of the kind that ``kind`` names or, without one, of any kind.
+
+    Raises ``ConfigError`` if it cannot be imported, is of another kind, or is no dataclass.
+    """
+    place, _, name = reference.rpartition(":")
+    module = _module(place)
+    cls: Any = getattr(module, name, None)
+    if cls is None:
+        raise unknown(f"class of {place}", name, [n for n, c in vars(module).items() if _kind(c)])
+    expected = [kind] if kind else list(KINDS)
+    if _kind(cls) not in expected:
+        what = _kind(cls) or ("class of another kind" if isinstance(cls, type) else type(cls).__name__)
+        wanted = ", ".join(f"a subclass of mpicomp's {KINDS[k].__name__}" for k in expected)
+        raise ConfigError(f"{reference} is a {what}; a {' or '.join(expected)} is expected: {wanted}.")
+    if inspect.isabstract(cls):
+        raise ConfigError(f"{reference} is abstract: it lacks {', '.join(sorted(cls.__abstractmethods__))}.")
+    if not is_dataclass(cast(object, cls)):
+        raise ConfigError(
+            f"{reference} is no dataclass. Write @dataclass(frozen=True) above it: its fields are parameters."
+        )
+    try:
+        get_type_hints(cls)
+    except Exception as error:
+        raise ConfigError(f"{reference}: the types of its fields cannot be read: {error}.") from None
+    _texts.setdefault(cls, reference)
+    return cls
+
+
+def reference(cls: type) -> str | None:
+    """The text that names ``cls``, a class in no table; None if no other process could import it.
+
+    A class that was not imported from a text is named by its module or, in a script, by the script's file.
+    """
+    if cls in _texts:
+        return _texts[cls]
+    module = sys.modules.get(cls.__module__)
+    if _kind(cls) is None or not is_dataclass(cls) or getattr(module, cls.__name__, None) is not cls:
+        return None
+    if cls.__module__ != "__main__":
+        return f"{cls.__module__}:{cls.__name__}"
+    script = getattr(module, "__file__", None)
+    return None if script is None else f"{os.path.relpath(script)}:{cls.__name__}"
+
+
+def _kind(cls: object) -> str | None:
+    """ "method", "problem" or "compressor" if ``cls`` is such a class, else None."""
+    return next((k for k, base in KINDS.items() if isinstance(cls, type) and issubclass(cls, base)), None)
+
+
+def _module(place: str) -> ModuleType:
+    """The module ``place``, a name or the path of a file; it is imported once.  Raises ``ConfigError``."""
+    if not place.endswith(".py"):
+        return _executed(place, lambda: import_module(place), Path.cwd())
+    path = Path(place).expanduser().resolve()
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    if main is not None and Path(main).resolve() == path:
+        return sys.modules["__main__"]
+    name = str(path).replace(".", "_")  # no other module has it, and pickle finds it on every rank
+    if name in sys.modules:
+        return sys.modules[name]
+    if not path.is_file():
+        raise ConfigError(
+            f"no such file: {place}. A relative path starts at the current folder, {Path.cwd()}."
+        )
+    return _executed(place, lambda: _import_file(name, path), path.parent)
+
+
+def _import_file(name: str, path: Path) -> ModuleType:
+    """Import the file at ``path`` as the module ``name``."""
+    spec = spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _executed(place: str, load: Callable[[], ModuleType], folder: Path) -> ModuleType:
+    """The module that ``load`` imports, which may import its neighbours in ``folder``.
+
+    Raises ``ConfigError`` with the last line of the traceback if the module raises anything.
+    """
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))  # last: a file of the user's must not hide a library
+    try:
+        return load()
+    except KeyboardInterrupt:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name != place.partition(".")[0] and error.name != place:
+            raise _failed(place, error) from None
+        raise ConfigError(
+            f"no module {place!r} on Python's path or in the current folder, {folder}. A file is named by "
+            f"its path: ./{place.replace('.', '/')}.py."
+        ) from None
+    except BaseException as error:  # SystemExit too
+        raise _failed(place, error) from None
+
+
+def _failed(place: str, error: BaseException) -> ConfigError:
+    """The error of a module that raised ``error``: its traceback's last line, and where that is from."""
+    last = traceback.format_exception_only(error)[-1].strip()
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    file, line = frame.filename, frame.lineno
+    if isinstance(error, SyntaxError):
+        file, line = error.filename or file, error.lineno
+    return ConfigError(f"cannot import {place}: {last} (line {line} of {file})")

@@ -1,0 +1,26 @@
+"""Rows as a pandas DataFrame.  pandas is imported here, and when a frame is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import astuple, fields
+from typing import TYPE_CHECKING, Any
+
+from mpicomp.base.errors import ConfigError
+from mpicomp.runtime.record import Row
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+def frame(rows: Iterable[tuple[tuple[Any, ...], Row]], keys: tuple[str, ...] = ()) -> DataFrame:
+    """A frame with the columns ``keys`` and those of ``Row``: a line for each (values of the keys, row).
+
+    Raises ``ConfigError`` if there is no pandas.
+    """
+    try:
+        from pandas import DataFrame
+    except ImportError:
+        raise ConfigError("a frame needs pandas, which is not installed: pip install pandas.") from None
+    columns = [*keys, *(f.name for f in fields(Row))]
+    return DataFrame([(*values, *astuple(row)) for values, row in rows], columns=columns)

@@ -1,0 +1,28 @@
+"""A user's own classes on all ranks at once: `mpicomp launch --ranks 4 -m pytest --only-mpi tests/mpi`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mpicomp
+from mpicomp.config import parse_method, parse_problem
+from mpicomp.transports.launcher import launched_ranks
+from mpicomp.transports.local import Local
+from tests.support import own_file
+
+pytestmark = pytest.mark.mpi(min_size=2)
+
+FILE = Path(own_file.__file__)
+
+
+def test_every_rank_imports_the_file_and_the_run_is_that_of_one_process():
+    method = parse_method(f"{FILE}:Plain(C={FILE}:First(k=3), gamma=theory*0.5)")
+    problem = parse_problem(f"{FILE}:Centre(d=6)")
+    options = {"workers": 6, "rounds": 8}
+    here = mpicomp.run(method, problem, **options)
+    alone = mpicomp.run(method, problem, **options, transport=Local(6))
+    assert here.ranks == min(launched_ranks(), here.ranks) > 1
+    assert here.iterates_sha256 == alone.iterates_sha256
+    assert here.ledger.up_bytes == alone.ledger.up_bytes == 8 * 6 * 3 * 8
