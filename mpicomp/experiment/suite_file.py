@@ -4,7 +4,9 @@ title = "Digits, 8 workers"
 problem = "logistic(data=digits, lam=1e-3)"
 workers = 8
 rounds = 2000                    # the largest number of rounds of a run
-every = "1%"                     # how often a row is recorded: this default, or a number of rounds
+every = "1%"                     # how often a row is recorded: this default, or a number of rounds; ..
+# at = [1, 2, 10, 100]           # .. or after which rounds, besides the start and the end
+observe = "full"                 # f and ∇f on all samples: the default; or on that many of each worker's
 seeds = [0, 1, 2, 3, 4]
 tuning_seeds = 2                 # choose step sizes with the first 2 seeds; by default with all
 down = "f4"                      # the default: lossless broadcasts are rounded to float32, as dense ones are.
@@ -38,7 +40,7 @@ from mpicomp.compressors import Sparse
 from mpicomp.config import parse_method, parse_problem, to_text
 from mpicomp.experiment.suite import AXES, Entry, Suite
 from mpicomp.methods import Method
-from mpicomp.runtime.schedule import FINE, check_every
+from mpicomp.runtime.observation import FULL, NEVER, Observation
 
 _DEEPEST = 8  # levels of nested lists and tables; a method's ``tune`` in a study's case is at level 4
 
@@ -88,7 +90,14 @@ def parse_suite(source: str) -> Suite:
     for key in ("workers", "rounds", "tuning_seeds"):
         if top.get(key, 1) < 1:
             raise ConfigError(f"{key} = {top[key]}; allowed: a positive integer.")
-    check_every(top.get("every", FINE))
+    if "every" in top and "at" in top:
+        raise ConfigError("every and at: both say when there is a row. Give one.")
+    asked = Observation(top.get("every", Observation.every), top.pop("at", None), top.get("observe", FULL))
+    if not asked.observes:
+        raise ConfigError(
+            f"observe = {NEVER!r}; a comparison tunes and draws by f and ∇f. Allowed: {FULL!r}, or a "
+            "number of samples of each worker."
+        )
     check_choice("down", down := top.get("down", "f4"), ("exact", "f8", "f4", "f2", "bf16"))
     x, y = top.pop("x", ["rounds", "up", "both", "seconds"]), top.pop("y", "gradient")
     if not x:
@@ -101,6 +110,7 @@ def parse_suite(source: str) -> Suite:
     _check_labels(entries)
     problem = parse_problem(top.pop("problem"))
     return Suite(
+        at=None if asked.at is None else tuple(asked.at),
         title=top.pop("title", to_text(problem)),
         problem=problem,
         entries=entries,
@@ -118,6 +128,8 @@ SETTINGS: dict[str, Any] = {
     "workers": int,
     "rounds": int,
     "every": int | str,
+    "at": list,
+    "observe": int | str,
     "down": str,
     "seeds": list,
     "tuning_seeds": int,

@@ -96,6 +96,17 @@ class Objective(ABC):
             "noisy(PROBLEM, sigma) adds Gaussian noise to the gradients of any other."
         )
 
+    def sampled(self, b: int, stream: Stream) -> Objective:
+        """The mean of the b sample losses that ``stream`` names, as an objective on the same device.
+
+        Its gradient at x is ``batch_grad(x, b, stream)``.  A run that observes f on samples asks once.
+        Raises ``ConfigError`` if f_i has no samples, fewer than b, or no values for single samples.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} does not define sampled(b, stream), the objective of b of its samples. "
+            "Define it, or observe f in full (observe='full') or never (observe='never')."
+        )
+
     def on_device(self) -> Self:
         """This objective with its arrays, and those of objectives in its fields, on the run's device.
 
@@ -137,14 +148,18 @@ class FiniteSum(Objective):
 
     def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
         """See ``Objective``.  The rows are taken in increasing order; b = ``samples`` gives ``grad(x)``."""
+        return self.sampled(b, stream).grad(x)
+
+    def sampled(self, b: int, stream: Stream) -> Objective:
+        """See ``Objective``.  b = ``samples`` gives f_i itself."""
         if not 1 <= b <= self.samples:
             raise ConfigError(
                 f"a batch of b = {b} of a worker's {self.samples} samples; allowed: 1 to {self.samples}. "
                 "Take a smaller b, or fewer workers."
             )
         if b == self.samples:
-            return self.grad(x)
-        return self.part(kernels.to_device(np.sort(stream.permutation(self.samples, 0, b)))).grad(x)
+            return self
+        return self.part(kernels.to_device(np.sort(stream.permutation(self.samples, 0, b))))
 
 
 class Problem(ABC):
@@ -168,6 +183,10 @@ class Problem(ABC):
     def x0(self) -> Array:
         """The starting point of all methods, shape (d,); a run uses the server's."""
         return np.zeros(self.dimension())
+
+    def shard_sizes(self, n: int) -> list[int] | None:
+        """The number of samples of each of n workers; None where workers have no samples."""
+        return None
 
     def diagonals(self, n: int) -> Array:
         """The diagonals of the smoothness matrices of n workers, shape (n, d)."""

@@ -155,9 +155,12 @@ class Loop:
             yield key.of(i), up
 
     @np.errstate(over="ignore", invalid="ignore")
-    def observe(self) -> Measurement | None:
-        """f and its gradient at the current model on the server; None on the other ranks."""
-        return measure(self.transport, self.objectives, self.model(), self.check)
+    def observe(self, values: bool = True) -> Measurement | None:
+        """f and its gradient at the current model on the server; None on the other ranks.
+
+        Without ``values`` the model and the meters alone: f and its gradient are not computed.
+        """
+        return measure(self.transport, self.objectives, self.model(), self.check, values)
 
     def check(self) -> None:
         """Raise the error saved from the last broadcast.
