@@ -149,7 +149,7 @@ run_options = (
     ),
     click.option(
         "--x0",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=click.Path(path_type=Path),  # on the server's host; other hosts need not have it
         help="The starting point, an array of shape (d,) that numpy.save has written.",
     ),
     click.option("--target-grad-norm-sq", type=float, help="Stop when |∇f|² is at most this."),

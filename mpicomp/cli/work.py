@@ -41,10 +41,10 @@ def run(ranks: int | None, server: str, resume: str | None, as_json: bool, **opt
     from mpicomp.runtime.run import run as run_method
 
     method, problem = parse_method(options.pop("method")), parse_problem(options.pop("problem"))
+    options["x0"] = _read_x0(options["x0"])
     if elsewhere(ranks):
         return relaunch(ranks, survive=ON_FAILURE[options["on_failure"]])
     with rounds(options["rounds"], watched()) as progress:
-        options["x0"] = _read_x0(options["x0"])
         options |= {"resume": RESUME[resume].value, "dedicated": server == "dedicated"}
         outcome = run_method(method, problem, progress=progress, **options)
     if launched_rank() == 0:
@@ -64,8 +64,10 @@ def _read_x0(path: Path | None) -> Any:
 
     try:
         return np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ConfigError(f"--x0 {path}: {error} Give a file that numpy.save has written.") from None
+    except OSError as error:
+        raise ConfigError(f"--x0 {path}: cannot read it: {error.strerror or error}.") from None
+    except (ValueError, EOFError):
+        raise ConfigError(f"--x0 {path}: no array; allowed: a file that numpy.save wrote.") from None
 
 
 @cli.command()

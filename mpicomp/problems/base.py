@@ -24,6 +24,8 @@ Array = NDArray[np.floating]
 class Constants:
     """The constants of f and the f_i from which theory computes step sizes.  ``None`` means not known.
 
+    Only L is needed: a method whose theorem asks for another one that is None refuses "theory" by its name.
+
     =========  ============================================================================
     L          ||grad f(x) - grad f(y)|| <= L ||x - y||
     L_i        the constant L of each f_i; ``L_max`` is the largest, ``L_tilde`` the root mean square
@@ -44,9 +46,10 @@ class Constants:
     """
 
     L: float
-    L_i: tuple[float, ...]
-    L_plus: float
-    L_pm: float
+    # Theorems read these three from ``Known``, which never gives None; so their types do not say it.
+    L_i: tuple[float, ...] = None  # type: ignore[assignment]
+    L_plus: float = None  # type: ignore[assignment]
+    L_pm: float = None  # type: ignore[assignment]
     mu: float | None = None
     f_star: float | None = None
     L_sample: float | None = None
@@ -59,11 +62,38 @@ class Constants:
 
     @property
     def L_max(self) -> float:
-        return max(self.L_i)
+        return None if self.L_i is None else max(self.L_i)
 
     @property
     def L_tilde(self) -> float:
+        if self.L_i is None:
+            return None
         return float(np.sqrt(np.mean(np.square(self.L_i))))
+
+
+class Known:
+    """``Constants`` as the theorem of ``method`` reads them: L_i, L_plus, L_pm, L_max and L_tilde are known.
+
+    Raises ``ConfigError``, which says what would do, where one that is read is None.  The other constants
+    may be None: a theorem that has no use for None says so itself.
+    """
+
+    def __init__(self, constants: Constants, method: str, parameters: str) -> None:
+        self._constants, self._method, self._parameters = constants, method, parameters
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._constants, name)
+        if value is None and name in _FOLLOWS_FROM:
+            raise ConfigError(
+                f"{self._method} takes its theory from the constant {name}, and this problem's constants do "
+                f"not have it. Give {_FOLLOWS_FROM[name]} in the Constants that the problem's constants(n) "
+                f"returns, or {self._parameters} as numbers."
+            )
+        return value
+
+
+# A constant that theorems ask for -> the field of ``Constants`` from which it follows.
+_FOLLOWS_FROM = {"L_i": "L_i", "L_max": "L_i", "L_tilde": "L_i", "L_plus": "L_plus", "L_pm": "L_pm"}
 
 
 class Objective(ABC):
