@@ -217,7 +217,7 @@ def _timing(hosts: Hosts, c: Contender, pairs: list[tuple[Known, dict[str, Any]]
         rounds=rounds,
         up_bytes=round(median(row.up_bytes for row in last)),
         down_bytes=round(median(row.down_bytes for row in last)),
-        grad_norm_sq=median(row.grad_norm_sq for row in last),
+        grad_norm_sq=median(row.grad_norm_sq or 0.0 for row in last),
         seconds=median(across["seconds"] for _, across in pairs),
         predicted=rounds * round_time(typical, Link(rate, alpha), hosts.n, sharing=share).total,
         alpha=alpha,

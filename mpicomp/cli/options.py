@@ -11,6 +11,7 @@ import click
 
 from mpicomp.runtime.devices import DEVICES
 from mpicomp.runtime.limits import Limits
+from mpicomp.runtime.observation import Observation
 from mpicomp.runtime.placement import CUDA_AWARE, ON_FAILURE, Placement
 from mpicomp.runtime.resume import Resume
 
@@ -54,6 +55,29 @@ class Every(click.ParamType):
         every = int(value) if str(value).isdecimal() else value
         check_every(every)
         return every
+
+
+class At(click.ParamType):
+    name = "rounds"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
+        from mpicomp.runtime.observation import as_rounds
+
+        if isinstance(value, str):
+            words = value.split(",")
+            if not all(word.strip().isdecimal() for word in words):
+                self.fail(f"{value!r}. Give rounds with commas between them, such as 1,2,10,100.", param, ctx)
+            value = [int(word) for word in words]
+        return as_rounds(value)
+
+
+class Observe(click.ParamType):
+    name = "samples"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
+        from mpicomp.runtime.observation import as_observed
+
+        return as_observed(int(value) if str(value).isdecimal() else value)
 
 
 ranks_option = click.option("--ranks", type=click.IntRange(1), help="Start that many MPI ranks.")
@@ -109,9 +133,24 @@ run_options = (
     click.option(
         "--every",
         type=Every(),
-        default=Limits.every,
+        default=Observation.every,
         show_default=True,
         help="Rounds between rows, or 1%, as a fraction of those before.",
+    ),
+    click.option(
+        "--at", type=At(), default=Observation.at, help="Rounds to have rows after, such as 1,2,10,100."
+    ),
+    click.option(
+        "--observe",
+        type=Observe(),
+        default=Observation.observe,
+        show_default=True,
+        help="f and ∇f of rows: full, never, or of that many samples of each worker.",
+    ),
+    click.option(
+        "--x0",
+        type=click.Path(path_type=Path),  # on the server's host; other hosts need not have it
+        help="The starting point, an array of shape (d,) that numpy.save has written.",
     ),
     click.option("--target-grad-norm-sq", type=float, help="Stop when |∇f|² is at most this."),
     click.option("--max-bytes", type=click.IntRange(1), help="Stop after this many bytes, both directions."),

@@ -22,7 +22,8 @@ def rounds(total: int, watching: bool) -> Iterator[Any]:
         task = display.add_task("", total=total)
 
         def advance(round: int, row: Row | None) -> None:
-            text = {} if row is None else {"description": f"|∇f|² = {row.grad_norm_sq:.2e}"}
+            seen = None if row is None else row.grad_norm_sq
+            text = {} if seen is None else {"description": f"|∇f|² = {seen:.2e}"}
             display.update(task, completed=round, **text)
 
         yield advance

@@ -41,6 +41,7 @@ def run(ranks: int | None, server: str, resume: str | None, as_json: bool, **opt
     from mpicomp.runtime.run import run as run_method
 
     method, problem = parse_method(options.pop("method")), parse_problem(options.pop("problem"))
+    options["x0"] = _read_x0(options["x0"])
     if elsewhere(ranks):
         return relaunch(ranks, survive=ON_FAILURE[options["on_failure"]])
     with rounds(options["rounds"], watched()) as progress:
@@ -53,6 +54,20 @@ def run(ranks: int | None, server: str, resume: str | None, as_json: bool, **opt
         else:
             show_tables(summary_table(summary), phases_table(summary))
     return INTERRUPTED if outcome.status == "interrupted" else 0
+
+
+def _read_x0(path: Path | None) -> Any:
+    """The array in the file ``path``, on the server only.  Raises ``ConfigError`` if it holds none."""
+    if path is None or launched_rank() != 0:
+        return None
+    import numpy as np
+
+    try:
+        return np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise ConfigError(f"--x0 {path}: cannot read it: {error.strerror or error}.") from None
+    except (ValueError, EOFError):
+        raise ConfigError(f"--x0 {path}: no array; allowed: a file that numpy.save wrote.") from None
 
 
 @cli.command()
@@ -115,7 +130,8 @@ def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[s
         if context.get_parameter_source(str(option.name)) is not ParameterSource.COMMANDLINE:
             continue
         if not getattr(option, "is_flag", False):
-            words += [option.opts[0], str(value)]
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            words += [option.opts[0], text]
         elif value in (True, getattr(option, "flag_value", None)):
             words.append(option.opts[0])
     return words

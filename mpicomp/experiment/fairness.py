@@ -14,6 +14,7 @@ from math import comb, inf
 
 from mpicomp.experiment.lines import End, Line
 from mpicomp.experiment.suite import Suite
+from mpicomp.runtime.observation import FULL
 from mpicomp.runtime.schedule import gap
 
 LEVEL = 0.05  # of the test
@@ -126,20 +127,30 @@ def _edges(lines: Sequence[Line], suite: Suite) -> list[str]:
 
 
 def _observation(lines: Sequence[Line], suite: Suite) -> list[str]:
+    sampled = [f"f and ∇f are of {suite.observe} samples of each worker."] * (suite.observe != FULL)
     if suite.target_grad_norm_sq is None:
-        return []
+        return sampled
     share = {
-        line.label: (gap(int(line.rounds), suite.every) - 1) / line.rounds
+        line.label: (_gap(int(line.rounds), suite) - 1) / line.rounds
         for line in lines
         if line.rounds and line.reached == line.finished
     }
     coarse = [label for label, off in share.items() if off > COST_ERROR]
     if not coarse:
-        return []
+        return sampled
+    rounds = f"every {suite.every} rounds" if suite.at is None else "after few rounds"
     return [
-        f"Observed every {suite.every} rounds: costs of {_names(coarse)} may be up to "
-        f'{max(share.values()):.0%} too high; every = "1%" mends it.'
+        *sampled,
+        f"Observed {rounds}: costs of {_names(coarse)} may be up to "
+        f'{max(share.values()):.0%} too high; every = "1%" mends it.',
     ]
+
+
+def _gap(round: int, suite: Suite) -> int:
+    """The rounds between the row after ``round`` rounds and the row before it."""
+    if suite.at is None:
+        return gap(round, suite.every)
+    return round - max((k for k in suite.at if k < round), default=0)
 
 
 def _unresolved(lines: Sequence[Line], suite: Suite) -> list[str]:

@@ -22,12 +22,18 @@ if TYPE_CHECKING:
 ABREAST = 4  # panels in a row, at most
 Value = Callable[[Row], float]  # the number in a row that an axis shows
 
+
+def _number(value: float | None) -> float:
+    """``value``, NaN for what was not observed."""
+    return np.nan if value is None else value
+
+
 WIDE = 12.0  # x axes are logarithmic where the curves' ends differ by more than this factor
 _BYTES = {"up", "both"}
 
 VERTICAL: dict[str, tuple[str, Value]] = {
-    "gradient": (r"$\|\nabla f(x)\|^2$", lambda row: row.grad_norm_sq),
-    "f": ("$f(x)$", lambda row: row.f),
+    "gradient": (r"$\|\nabla f(x)\|^2$", lambda row: _number(row.grad_norm_sq)),
+    "f": ("$f(x)$", lambda row: _number(row.f)),
     "error": (r"total error $\sum_k\,\|e^k\|^2$", lambda row: row.error or np.nan),  # 0 at the start
 }
 
@@ -127,8 +133,13 @@ def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -
 
     Raises ``RecordError`` if no run has a row after its start.
     """
-    if not any(len(rows) > 1 for runs in picture.curves.values() for rows in runs):
+    drawn = [rows for runs in picture.curves.values() for rows in runs]
+    if not any(len(rows) > 1 for rows in drawn):
         raise RecordError("there is nothing to draw: no run has recorded more than its start.")
+    if any(row.f is None for rows in drawn for row in rows):
+        raise RecordError(
+            "a run has not observed f and its gradient (observe = never): there is no curve of it."
+        )
     known = horizontal(picture.n)
     spans = {
         name: _draw_panel(axes, picture, known[name][1], labels)

@@ -139,7 +139,7 @@ def _end(outcome: Outcome, suite: Suite) -> End:
         mean("f"),
         mean("grad_norm_sq"),
         last.error,
-        rows[0].f,
+        rows[0].value,
         rose(rows),
     )
 

@@ -26,7 +26,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
         "problem": f"{summary['problem']}, d = {summary['d']}",
         "workers": f"{n} on {summary['ranks']} rank{'s' if summary['ranks'] > 1 else ''}",
         "ended after": f"{summary['rounds']} rounds ({summary['status']}), {summary['seconds']:.3g} s",
-        "f, |∇f|²": f"{summary['f']:.8g}, {summary['grad_norm_sq']:.3e}",
+        "f, |∇f|²": _observed(summary),
         **({"without": missing} if (missing := _without(summary["lost"])) else {}),
         "up": both(summary["up_bytes"], "by"),
         **({"of it set-up": both(summary["set_up_bytes"], "by")} if summary["set_up_bytes"] else {}),
@@ -40,6 +40,15 @@ def summary_table(summary: dict[str, Any]) -> Table:
     for name, value in facts.items():
         drawn.add_row(name, value)
     return drawn
+
+
+def _observed(summary: dict[str, Any]) -> str:
+    """f and its gradient at the end, and the samples that they are of unless they are of all."""
+    if summary["f"] is None:
+        return "not observed (observe = never)"
+    observe = summary.get("observe", "full")
+    on = "" if observe == "full" else f"; f on {observe} samples of each worker"
+    return f"{summary['f']:.8g}, {summary['grad_norm_sq']:.3e}{on}"
 
 
 def _without(lost: list[dict[str, Any]]) -> str:

@@ -28,6 +28,8 @@ from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.experiment.suite import Suite, slug
 from mpicomp.experiment.suite_file import SETTINGS, parse_suite, read_toml, write_toml
 
+_WHEN = {"every", "at"}  # the settings that say after which rounds there is a row
+
 
 @dataclass(frozen=True)
 class Case:
@@ -84,6 +86,8 @@ def _case(table: Any, top: dict[str, Any], methods: list[Any]) -> Case:
     own = table.pop("method", [])
     if not _are_tables(own):
         raise ConfigError(f"case {label!r}: each method is a table of its own, headed [[case.method]].")
+    if _WHEN & table.keys():  # each takes the place of the other
+        top = {key: value for key, value in top.items() if key not in _WHEN}
     settings = top | {"title": f"{top.get('title', '')}: {label}".removeprefix(": ")} | table
     for key in settings:
         if key not in SETTINGS:

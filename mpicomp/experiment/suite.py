@@ -10,6 +10,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.runtime.limits import Limits
+from mpicomp.runtime.observation import Observation
 from mpicomp.runtime.schedule import FINE
 
 T = TypeVar("T")
@@ -79,6 +80,8 @@ class Suite:
     entries: tuple[Entry, ...]
     seeds: tuple[int, ...] = (0,)
     every: int | str = FINE
+    at: tuple[int, ...] | None = None  # in place of ``every``
+    observe: int | str = Observation.observe
     down: str = "f4"
     tuning_seeds: int | None = None
     target_grad_norm_sq: float | None = None
@@ -90,8 +93,9 @@ class Suite:
 
     def limits(self) -> dict[str, Any]:
         """The arguments of ``run`` that say with how many workers, how long, and how often observed."""
-        names = ("workers", *(f.name for f in fields(Limits)))
-        return {name: getattr(self, name) for name in names}
+        names = ("workers", *(f.name for f in (*fields(Limits), *fields(Observation))))
+        found = {name: getattr(self, name) for name in names}
+        return found if self.at is None else found | {"every": Observation.every, "at": list(self.at)}
 
     @property
     def seeds_to_tune(self) -> tuple[int, ...]:

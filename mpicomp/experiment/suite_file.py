@@ -4,7 +4,9 @@ title = "Digits, 8 workers"
 problem = "logistic(data=digits, lam=1e-3)"
 workers = 8
 rounds = 2000                    # the largest number of rounds of a run
-every = "1%"                     # how often a row is recorded: this default, or a number of rounds
+every = "1%"                     # how often a row is recorded: this default, or a number of rounds; ..
+# at = [1, 2, 10, 100]           # .. or after which rounds, besides the start and the end
+observe = "full"                 # f and ∇f on all samples: the default; or on that many of each worker's
 seeds = [0, 1, 2, 3, 4]
 tuning_seeds = 2                 # choose step sizes with the first 2 seeds; by default with all
 down = "f4"                      # the default: lossless broadcasts are rounded to float32, as dense ones are.
@@ -43,7 +45,7 @@ from mpicomp.config import parse_method, parse_problem, to_text
 from mpicomp.experiment.suite import AXES, Entry, Suite
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
-from mpicomp.runtime.schedule import FINE, check_every
+from mpicomp.runtime.observation import FULL, NEVER, Observation
 
 DOWN = "f4"  # the default of ``down``
 _DEEPEST = 8  # levels of nested lists and tables; a method's ``tune`` in a study's case is at level 4
@@ -142,7 +144,14 @@ def _check_settings(top: dict[str, Any]) -> None:
     for key in ("workers", "rounds", "tuning_seeds"):
         if top.get(key, 1) < 1:
             raise ConfigError(f"{key} = {top[key]}; allowed: a positive integer.")
-    check_every(top.get("every", FINE))
+    if "every" in top and "at" in top:
+        raise ConfigError("every and at: both say when there is a row. Give one.")
+    asked = Observation(top.get("every", Observation.every), top.get("at"), top.get("observe", FULL))
+    if not asked.observes:
+        raise ConfigError(
+            f"observe = {NEVER!r}; a comparison tunes and draws by f and ∇f. Allowed: {FULL!r}, or a "
+            "number of samples of each worker."
+        )
     check_choice("down", top.get("down", DOWN), ("exact", "f8", "f4", "f2", "bf16"))
     x = top.get("x", ["rounds"])
     if not x:
@@ -161,7 +170,7 @@ def check_axis(axis: str, name: str) -> None:
 def _suite(problem: Problem, entries: tuple[Entry, ...], settings: dict[str, Any], source: str) -> Suite:
     """The suite with these settings, which have been checked.  Raises ``ConfigError`` for equal labels."""
     _check_labels(entries)
-    lists = {key: tuple(settings[key]) for key in ("seeds", "x") if key in settings}
+    lists = {key: tuple(settings[key]) for key in ("at", "seeds", "x") if settings.get(key) is not None}
     given = {"title": to_text(problem)} | settings | lists
     return Suite(problem=problem, entries=entries, source=source, **given)
 
@@ -172,6 +181,8 @@ SETTINGS: dict[str, Any] = {
     "workers": int,
     "rounds": int,
     "every": int | str,
+    "at": list,
+    "observe": int | str,
     "down": str,
     "seeds": list,
     "tuning_seeds": int,

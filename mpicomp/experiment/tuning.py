@@ -149,7 +149,7 @@ def _try(
         if rose(run.rows):
             return Trial(exponent, method.step, "rose", done)
         spent += last[-1].up_bytes + last[-1].down_bytes
-        f += sum(row.f for row in last) / len(last) / len(seeds)
+        f += sum(row.value for row in last) / len(last) / len(seeds)
         statuses.append(run.status)
         if within is not None and run.status != "target":
             return Trial(exponent, method.step, run.status, done, done - 1, spent / done)
@@ -165,7 +165,7 @@ def tail(rows: Sequence[Row]) -> list[Row]:
 
 def rose(rows: Sequence[Row]) -> bool:
     """Whether f is above f(x⁰) throughout the last tenth of the rounds."""
-    return min(row.f for row in tail(rows)) > rows[0].f
+    return min(row.value for row in tail(rows)) > rows[0].value
 
 
 def scale_step(method: Method, exponent: int) -> Method:

@@ -28,7 +28,7 @@ from mpicomp.base.parts import Parts
 from mpicomp.compressors.base import Array, Compressor
 from mpicomp.keys import Key
 from mpicomp.methods.parameters import checks_of, step_size_of
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.base import Constants, Known, Objective
 
 
 @dataclass
@@ -176,7 +176,8 @@ class Method(ABC):
         asked = {name: value for name, value in asked.items() if isinstance(value, str)}
         if not asked:
             return method
-        numbers = method.theory(constants(), d, n)
+        known: Any = Known(constants(), type(self).__name__, " and ".join(asked))
+        numbers = method.theory(known, d, n)
         return replace(method, **{k: theory_factor(k, v) * numbers[k] for k, v in asked.items()})
 
 

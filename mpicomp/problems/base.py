@@ -25,6 +25,8 @@ Array = NDArray[np.floating]
 class Constants:
     """The constants of f and the f_i from which theory computes step sizes.  ``None`` means not known.
 
+    Only L is needed: a method whose theorem asks for another one that is None refuses "theory" by its name.
+
     =========  ============================================================================
     L          ||grad f(x) - grad f(y)|| <= L ||x - y||
     L_i        the constant L of each f_i; ``L_max`` is the largest, ``L_tilde`` the root mean square
@@ -45,9 +47,10 @@ class Constants:
     """
 
     L: float
-    L_i: tuple[float, ...]
-    L_plus: float
-    L_pm: float
+    # Theorems read these three from ``Known``, which never gives None; so their types do not say it.
+    L_i: tuple[float, ...] = None  # type: ignore[assignment]
+    L_plus: float = None  # type: ignore[assignment]
+    L_pm: float = None  # type: ignore[assignment]
     mu: float | None = None
     f_star: float | None = None
     L_sample: float | None = None
@@ -60,11 +63,38 @@ class Constants:
 
     @property
     def L_max(self) -> float:
-        return max(self.L_i)
+        return None if self.L_i is None else max(self.L_i)
 
     @property
     def L_tilde(self) -> float:
+        if self.L_i is None:
+            return None
         return float(np.sqrt(np.mean(np.square(self.L_i))))
+
+
+class Known:
+    """``Constants`` as the theorem of ``method`` reads them: L_i, L_plus, L_pm, L_max and L_tilde are known.
+
+    Raises ``ConfigError``, which says what would do, where one that is read is None.  The other constants
+    may be None: a theorem that has no use for None says so itself.
+    """
+
+    def __init__(self, constants: Constants, method: str, parameters: str) -> None:
+        self._constants, self._method, self._parameters = constants, method, parameters
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._constants, name)
+        if value is None and name in _FOLLOWS_FROM:
+            raise ConfigError(
+                f"{self._method} takes its theory from the constant {name}, and this problem's constants do "
+                f"not have it. Give {_FOLLOWS_FROM[name]} in the Constants that the problem's constants(n) "
+                f"returns, or {self._parameters} as numbers."
+            )
+        return value
+
+
+# A constant that theorems ask for -> the field of ``Constants`` from which it follows.
+_FOLLOWS_FROM = {"L_i": "L_i", "L_max": "L_i", "L_tilde": "L_i", "L_plus": "L_plus", "L_pm": "L_pm"}
 
 
 class Objective(ABC):
@@ -95,6 +125,17 @@ class Objective(ABC):
         raise ConfigError(
             f"{type(self).__name__} has no stochastic gradients. The problems on data sets have them, and "
             "noisy(PROBLEM, sigma) adds Gaussian noise to the gradients of any other."
+        )
+
+    def sampled(self, b: int, stream: Stream) -> Objective:
+        """The mean of the b sample losses that ``stream`` names, as an objective on the same device.
+
+        Its gradient at x is ``batch_grad(x, b, stream)``.  A run that observes f on samples asks once.
+        Raises ``ConfigError`` if f_i has no samples, fewer than b, or no values for single samples.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} does not define sampled(b, stream), the objective of b of its samples. "
+            "Define it, or observe f in full (observe='full') or never (observe='never')."
         )
 
     def on_device(self) -> Self:
@@ -138,14 +179,18 @@ class FiniteSum(Objective):
 
     def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
         """See ``Objective``.  The rows are taken in increasing order; b = ``samples`` gives ``grad(x)``."""
+        return self.sampled(b, stream).grad(x)
+
+    def sampled(self, b: int, stream: Stream) -> Objective:
+        """See ``Objective``.  b = ``samples`` gives f_i itself."""
         if not 1 <= b <= self.samples:
             raise ConfigError(
                 f"a batch of b = {b} of a worker's {self.samples} samples; allowed: 1 to {self.samples}. "
                 "Take a smaller b, or fewer workers."
             )
         if b == self.samples:
-            return self.grad(x)
-        return self.part(kernels.to_device(np.sort(stream.permutation(self.samples, 0, b)))).grad(x)
+            return self
+        return self.part(kernels.to_device(np.sort(stream.permutation(self.samples, 0, b))))
 
 
 class Problem(ABC):
@@ -173,6 +218,10 @@ class Problem(ABC):
     def x0(self) -> Array:
         """The starting point of all methods, shape (d,); a run uses the server's."""
         return np.zeros(self.dimension())
+
+    def shard_sizes(self, n: int) -> list[int] | None:
+        """The number of samples of each of n workers; None where workers have no samples."""
+        return None
 
     def diagonals(self, n: int) -> Array:
         """The diagonals of the smoothness matrices of n workers, shape (n, d)."""

@@ -1,4 +1,4 @@
-"""When a run ends, and how often it is observed."""
+"""When a run ends."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from numbers import Real
 
 from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError
+from mpicomp.runtime.observation import Observation
 from mpicomp.runtime.record import Row
-from mpicomp.runtime.schedule import check_every
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,6 @@ class Limits:
     """When a run ends.  Every limit but ``rounds`` is checked whenever a row is recorded.
 
     rounds               the number of rounds after which a run ends in any case
-    every                rounds between rows; see ``schedule``
     target_grad_norm_sq  end at a squared gradient norm of at most this
     max_bytes            end at this many bytes, of both directions and all workers
     max_seconds          end after this many seconds of the run
@@ -26,31 +25,40 @@ class Limits:
     """
 
     rounds: int = 1000
-    every: int | str = 10
     target_grad_norm_sq: float | None = None
     max_bytes: int | None = None
     max_seconds: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rounds", as_integer("rounds", self.rounds))
-        if not isinstance(self.every, str):
-            object.__setattr__(self, "every", as_integer("every", self.every))
-        check_every(self.every)
         for name in ("target_grad_norm_sq", "max_bytes", "max_seconds"):
             value: float | None = getattr(self, name)
             if value is not None and not (isinstance(value, Real) and value >= 0):
                 raise ConfigError(f"{name}={value!r}; allowed: a number that is not negative.")
 
-    def reached(self, row: Row, start_f: float) -> str | None:
+    def check_observed(self, observation: Observation) -> None:
+        """Raise ``ConfigError`` if there is a target for what rows do not have."""
+        if self.target_grad_norm_sq is not None and not observation.observes:
+            raise ConfigError(
+                "observe='never' leaves |∇f|² out of the rows, so target_grad_norm_sq can never be reached. "
+                "Give observe a number of samples, or end the run by rounds, max_bytes or max_seconds."
+            )
+
+    def reached(self, row: Row, start_f: float | None) -> str | None:
         """The name of the limit that ``row`` has reached, if any.  The run began at f = ``start_f``.
 
         The target counts only where f is at most ``start_f``: on a loss that saturates, the gradient of a
         run that has blown up is small too.
         """
-        small = self.target_grad_norm_sq is not None and row.grad_norm_sq <= self.target_grad_norm_sq
         hits = {
-            "target": small and row.f <= start_f,
+            "target": self._reached_target(row, start_f),
             "max_bytes": self.max_bytes is not None and row.up_bytes + row.down_bytes >= self.max_bytes,
             "max_seconds": self.max_seconds is not None and row.seconds >= self.max_seconds,
         }
         return next((name for name, hit in hits.items() if hit), None)
+
+    def _reached_target(self, row: Row, start_f: float | None) -> bool:
+        """Whether the target is reached; never by a row without f."""
+        if self.target_grad_norm_sq is None or row.f is None or row.grad_norm_sq is None or start_f is None:
+            return False
+        return row.grad_norm_sq <= self.target_grad_norm_sq and row.f <= start_f

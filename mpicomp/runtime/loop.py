@@ -27,18 +27,21 @@ from mpicomp.transports import Transport
 class Loop:
     """A method at work on a problem over a transport: the rounds of a run, and what a run asks of them."""
 
-    def __init__(self, method: Method, problem: Problem, transport: Transport, seed: int) -> None:
+    def __init__(
+        self, method: Method, problem: Problem, transport: Transport, seed: int, x0: Array | None = None
+    ) -> None:
+        """``x0``, if it is given, takes the place of the problem's own starting point."""
         t, n = transport, transport.n
         self.transport, self.seed = t, seed
         objectives = t.raise_on_all(lambda: {i: problem.objective(i, n) for i in t.hosted})
         self.objectives = {i: Measured(f.on_device(), t.clock, i) for i, f in objectives.items()}
         # From the server, for ranks that started at different points would stay apart.
-        x0 = kernels.to_device(t.ask_server(lambda: _start(problem)))
+        start = kernels.to_device(t.ask_server(lambda: _start(problem, x0)))
         resolved = t.ask_server(
-            lambda: method.bound(problem.parts()).resolve(lambda: problem.constants(n), x0.size, n)
+            lambda: method.bound(problem.parts()).resolve(lambda: problem.constants(n), start.size, n)
         )
-        self.rounds = Rounds(resolved, x0, self.objectives, t, self._follow)
-        self.digest = Digest(kernels.to_host(x0))
+        self.rounds = Rounds(resolved, start, self.objectives, t, self._follow)
+        self.digest = Digest(kernels.to_host(start))
         self._begin(0)
 
     def _begin(self, k: int) -> None:
@@ -96,9 +99,12 @@ class Loop:
         self._begin(k)
 
     @np.errstate(over="ignore", invalid="ignore")
-    def observe(self) -> Measurement | None:
-        """f and its gradient at the current model on the server; None on the other ranks."""
-        return measure(self.transport, self.objectives, self.model(), self.check)
+    def observe(self, values: bool = True) -> Measurement | None:
+        """f and its gradient at the current model on the server; None on the other ranks.
+
+        Without ``values`` the model and the meters alone: f and its gradient are not computed.
+        """
+        return measure(self.transport, self.objectives, self.model(), self.check, values)
 
     @property
     def method(self) -> Method:
@@ -164,7 +170,8 @@ def _memory() -> float:
     return float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _start(problem: Problem) -> Array:
+def _start(problem: Problem, x0: Array | None) -> Array:
+    """``x0``, or the problem's own; raises ``ConfigError`` where a run cannot start there."""
     d = problem.dimension()
     if d < 1:
         raise ConfigError(f"the problem has dimension {d}; allowed: 1 and above.")
@@ -173,7 +180,7 @@ def _start(problem: Problem) -> Array:
             f"the problem has dimension {d}: a vector takes {8 * d / 1e9:.3g} GB, and this host has "
             f"{_memory() / 1e9:.3g}. Is that the largest index which the data should have?"
         )
-    x0 = np.asarray(problem.x0())
+    x0 = np.asarray(problem.x0() if x0 is None else x0)
     if x0.shape != (d,) or not is_float(x0):
         raise ConfigError(
             f"x0 has shape {x0.shape} and type {x0.dtype}; expected floats of at most 64 bits, shape ({d},)."

@@ -48,6 +48,7 @@ class Measured(Objective):
 
     def __init__(self, f: Objective, clock: Clock, worker: int) -> None:
         self.f, self.samples, self.meter, self._clock, self.worker = f, f.samples, Meter(), clock, worker
+        self._observed = f  # the objective whose value and gradient are for the record
         self._last: Array | None = None
 
     def value(self, x: Array) -> float:
@@ -65,9 +66,26 @@ class Measured(Objective):
         with self._clock.phase("gradient"):
             return self.f.smoothness_matrix()
 
+    def observe_samples(self, m: int, stream: Stream) -> None:
+        """Take f and ∇f for the record over the m samples that ``stream`` names, or all if there are fewer.
+
+        Raises ``ConfigError`` if the objective has no samples.
+        """
+        if self.samples is None:
+            raise ConfigError(
+                f"observe={m}, and {type(self.f).__name__} has no samples to observe f on. "
+                "Give observe='full' or observe='never'."
+            )
+        if m < self.samples:
+            self._observed = self.f.sampled(m, stream)
+
+    def observed_value(self, x: Array) -> float:
+        """The value for the record."""
+        return float(self._call(self._observed.value, x))
+
     def observed_grad(self, x: Array) -> Array:
         """The gradient for the record: neither timed nor counted, and the objective's to use again."""
-        return self.check(self._call(self.f.grad, x), x)
+        return self.check(self._call(self._observed.grad, x), x)
 
     def _ask(self, x: Array, gradient: Callable[[Array], Array]) -> Array:
         with self._clock.phase("gradient"):
@@ -123,37 +141,46 @@ def _taken(g: Array) -> Array:
 
 
 class Measurement(NamedTuple):
-    """f and its gradient's norms at an iterate x, and the mean of the workers' meters."""
+    """f and its gradient's norms at a model x, on the host, and the mean of the workers' meters."""
 
-    f: float
-    grad_norm_sq: float  # |∇f(x)|²
+    f: float | None  # None, as both norms of gradients, where f is not observed
+    grad_norm_sq: float | None  # |∇f(x)|²
     epochs: float
     error: float
-    local_norm_sq: float  # mean |∇f_i(x)|², which is not small where f is stationary but the f_i are not
+    local_norm_sq: (
+        float | None
+    )  # mean |∇f_i(x)|², which is not small where f is stationary but the f_i are not
+    x: Array
+
+    @property
+    def x_norm(self) -> float:
+        """|x|, summed by ``np.sum``: the last bits of a BLAS norm may depend on the number of threads."""
+        return sqrt(np.sum(self.x.astype(np.float64) ** 2))
 
 
 def measure(
-    transport: Transport, objectives: dict[int, Measured], x: Array, check: Callable[[], None]
+    transport: Transport,
+    objectives: dict[int, Measured],
+    x: Array,
+    check: Callable[[], None],
+    values: bool = True,
 ) -> Measurement | None:
     """The measurement on the server, None elsewhere; collective.  Summed in worker order.
 
-    ``check`` raises if this rank has no iterate to measure at.
+    ``check`` raises if this rank has no iterate to measure at.  Without ``values`` f and ∇f are not computed.
     """
 
     def own() -> Iterator[tuple[int, Bytes]]:
         for i, f in objectives.items():
             check()
+            meters = np.array([f.meter.epochs, f.meter.error])
             try:
-                value = float(f.value(x))
-                if not isfinite(value):
-                    raise DivergedError(f"f is {value} at |x| = {sqrt(np.sum(x * x)):.3g}.")
-                seen = [value, f.meter.epochs, f.meter.error]
-                message = np.concatenate([seen, kernels.to_host(f.observed_grad(x))]).view(np.uint8)
+                message = np.concatenate([meters, *(_seen(f, x) if values else ())]).view(np.uint8)
             except DivergedError as error:
                 raise DivergedError(f"worker {f.worker}: {error}") from None
             yield i, message
 
-    total, local = np.zeros(3 + x.size), 0.0
+    total, local = np.zeros(3 + x.size if values else 2), 0.0
     for _, measurement in transport.observe(own()):
         one = measurement.view(np.float64)
         total += one
@@ -161,5 +188,17 @@ def measure(
     if not transport.is_server:
         return None
     total /= transport.n
-    f, epochs, error = (float(v) for v in total[:3])
-    return Measurement(f, float(np.sum(total[3:] ** 2)), epochs, error, local / transport.n)
+    epochs, error = float(total[0]), float(total[1])
+    model = kernels.to_host(x)
+    if not values:
+        return Measurement(None, None, epochs, error, None, model)
+    norm_sq = float(np.sum(total[3:] ** 2))
+    return Measurement(float(total[2]), norm_sq, epochs, error, local / transport.n, model)
+
+
+def _seen(f: Measured, x: Array) -> tuple[Array, Array]:
+    """The value, shape (1,), and the gradient for the record.  Raises ``DivergedError`` if not finite."""
+    value = f.observed_value(x)
+    if not isfinite(value):
+        raise DivergedError(f"f is {value} at |x| = {sqrt(np.sum(x * x)):.3g}.")
+    return np.array([value]), kernels.to_host(f.observed_grad(x))

@@ -14,8 +14,9 @@ import csv
 import os
 import platform
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,7 +24,6 @@ from typing import Any, TextIO
 
 from mpicomp.base.errors import RecordError
 from mpicomp.base.files import present, read_json, write_atomically, write_json
-from mpicomp.runtime.schedule import is_observed
 from mpicomp.version import __version__
 
 
@@ -34,14 +34,18 @@ class Row:
     Where ranks were lost after that round there is a second row of it: f, and all that is a mean, is one
     over the workers that are left from there on.
 
+    f and grad_norm_sq are those of the workers' samples that the run observes, all by default.  They are
+    None, and empty in the table, where it observes none.
+
     epochs   passes of a worker over its samples (the number of them where they are drawn afresh); mean
     error    the total error of error feedback, sum_k |e_i^k|², mean over workers; 0 without it
     seconds  wall-clock time on the server, without the time spent on observing
+    x_norm   |x|, the two-norm of the observed model; None in a table of a version that had no such column
     """
 
     round: int
-    f: float
-    grad_norm_sq: float
+    f: float | None
+    grad_norm_sq: float | None
     up_bytes: int
     down_bytes: int
     paper_bits_up: int
@@ -49,9 +53,23 @@ class Row:
     epochs: float
     error: float
     seconds: float
+    x_norm: float | None = None
+
+    @property
+    def value(self) -> float:
+        """f, where it is observed, as it is in every comparison."""
+        assert self.f is not None
+        return self.f
 
 
-_TYPES = {f.name: {"int": int, "float": float}[str(f.type)] for f in fields(Row)}
+def _optional_float(text: str | None) -> float | None:
+    """The number in a field of the table, None for a field that is empty or not there."""
+    return float(text) if text else None
+
+
+_READERS: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "float | None": _optional_float}
+_TYPES = {f.name: _READERS[str(f.type)] for f in fields(Row)}
+_REQUIRED = [f.name for f in fields(Row) if f.default is MISSING]  # older tables have these columns too
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -63,7 +81,7 @@ def read_rows(path: Path) -> list[Row]:
     with open(path, newline="") as file:
         whole = [line for line in file if line.endswith("\n")]  # a number cut short still looks like one
         table = csv.DictReader(whole)
-        missing = [name for name in _TYPES if name not in (table.fieldnames or _TYPES)]
+        missing = [name for name in _REQUIRED if name not in (table.fieldnames or _TYPES)]
         if missing:
             raise RecordError(
                 f"{path} has no column {', '.join(missing)}: another version of mpicomp has written it. "
@@ -71,7 +89,7 @@ def read_rows(path: Path) -> list[Row]:
             )
         for line in table:
             try:
-                rows.append(Row(**{name: kind(line[name]) for name, kind in _TYPES.items()}))
+                rows.append(Row(**{name: kind(line[name]) for name, kind in _TYPES.items() if name in line}))
             except (KeyError, TypeError, ValueError):
                 break
     return rows
@@ -111,10 +129,10 @@ class Recorder:
         if not resume:
             write_json(path, config)
 
-    def start(self, round: int | None, every: int | str) -> None:
+    def start(self, round: int | None, is_due: Callable[[int], bool]) -> None:
         """Open the table; with a ``round`` to resume from, keep the rows up to it, and note the resume.
 
-        The last row is dropped if ``every`` does not ask for it: an uninterrupted run would not have it.
+        The last row is dropped unless it ``is_due``: an uninterrupted run would not have it.
         """
         if self.folder is None:
             return
@@ -127,7 +145,7 @@ class Recorder:
                 "or start in another folder."
             ) from None
         self.rows = [row for row in saved if row.round <= (round or 0)]
-        if self.rows and not is_observed(self.rows[-1].round, every):
+        if self.rows and not is_due(self.rows[-1].round):
             self.rows.pop()
         if round is not None:  # only here: a refused resume must change no file
             before = read_json(self.folder / "run.json").get("resumed", [])
@@ -183,7 +201,7 @@ class Recorder:
 
 
 def _line(row: Row) -> str:
-    return ",".join(repr(v) for v in asdict(row).values()) + "\n"
+    return ",".join("" if v is None else repr(v) for v in asdict(row).values()) + "\n"
 
 
 def describe_machine() -> dict[str, str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.checks import as_integer
@@ -23,11 +26,12 @@ from mpicomp.runtime.frames import frame
 from mpicomp.runtime.ledger import Ledger
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.loop import Loop
+from mpicomp.runtime.observation import Observation
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.preparation import load_kernels
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.resume import Resume
-from mpicomp.runtime.session import Session
+from mpicomp.runtime.session import Callback, Session
 from mpicomp.runtime.signals import stop_on_signals
 from mpicomp.transports import Transport
 
@@ -44,7 +48,8 @@ class Run:
     workers: int
     ranks: int
     seed: int
-    status: str  # "rounds", "target", "max_bytes", "max_seconds" or "interrupted": why it ended
+    observe: int | str  # on which samples f and ∇f of the rows are; see ``Observation``
+    status: str  # why it ended: "rounds", "target", "max_bytes", "max_seconds", "callback" or "interrupted"
     rows: list[Row]
     ledger: Ledger
     x: Array  # the model that the last row is about, the server's own where it has one
@@ -74,8 +79,10 @@ class Run:
             "seed": self.seed,
             "status": self.status,
             "rounds": last.round,
+            "observe": self.observe,
             "f": last.f,
             "grad_norm_sq": last.grad_norm_sq,
+            "x_norm": last.x_norm,
             "up_bytes": last.up_bytes,
             "down_bytes": last.down_bytes,
             "set_up_bytes": self.ledger.set_up_bytes,
@@ -103,7 +110,10 @@ def run(
     workers: int,
     rounds: int = Limits.rounds,
     seed: int = 0,
-    every: int | str = Limits.every,
+    x0: Array | None = None,
+    every: int | str = Observation.every,
+    at: Sequence[int] | None = Observation.at,
+    observe: int | str = Observation.observe,
     target_grad_norm_sq: float | None = Limits.target_grad_norm_sq,
     max_bytes: int | None = Limits.max_bytes,
     max_seconds: float | None = Limits.max_seconds,
@@ -117,12 +127,21 @@ def run(
     verify_bytes: bool = Placement.verify_bytes,
     on_failure: str = Placement.on_failure,
     transport: Transport | None = None,
+    callback: Callback | None = None,
     progress: Callable[[int, Row | None], None] | None = None,
 ) -> Run:
     """Run ``method`` on ``problem`` with n = ``workers``, here or on the ranks of the MPI job we are in.
 
-    every             rounds between rows; or "1%": a row after each round up to 256, then at most 1 % of the
-                      rounds apart.  f and ∇f are computed for a row, outside the run's seconds
+    x0                the starting point, shape (d,), in place of the problem's.  The server's counts; a run
+                      is resumed with the same one
+    every             rounds between rows, 10 by default; or "1%": a row after each round up to 256, then at
+                      most 1 % of the rounds apart.  A row is recorded outside the run's seconds
+    at                the rounds after which there is a row, such as [1, 2, 10, 100], in place of ``every``.
+                      Either way there is a row at the start and one at the end
+    observe           what f and ∇f in rows are of: "full", all samples; a number m, a sample of m of each
+                      worker's, drawn once for the run; or "never": rows have neither, targets are refused,
+                      and a run that diverges is noticed only where a gradient that a method asks for is not
+                      finite
     target_..., max_  extra stopping conditions, checked whenever a row is recorded; a target counts as
                       reached where f is at most f(x⁰)
     out               a folder for the record; ``resume`` continues the run that it holds, and None does
@@ -141,14 +160,22 @@ def run(
     verify_bytes      have the MPI library count too; ``CountError`` unless the ledger says the same
     on_failure        "end", or "shrink": where a rank dies the others go on with the workers that are left,
                       the method beginning anew at the iterate reached, with the step sizes it had (ULFM)
-    progress          called on the server after each round with its number, and the row if there is one
+    callback          called on the server as callback(round, row, x) for each row, that of round 0 too; x is
+                      the model observed, shape (d,), to read only: copy it to keep it.  The run ends, with
+                      status "callback", where it returns True; an exception in it ends the run on all ranks
+    progress          called on the server after each round with its number, and the row if there is one: for
+                      a display of rounds
 
     Raises an ``MpicompError`` on every rank alike; the record of a run that diverged is kept in ``out``.
     """
     if not isinstance(method, Method) or not isinstance(problem, Problem):
         raise ConfigError(f"run takes a Method and a Problem; it was given {method!r} and {problem!r}.")
     workers = as_integer("workers", workers)
-    limits = Limits(rounds, every, target_grad_norm_sq, max_bytes, max_seconds)
+    limits = Limits(rounds, target_grad_norm_sq, max_bytes, max_seconds)
+    observation = Observation(every, at, observe)
+    limits.check_observed(observation)
+    if callback is not None and not callable(callback):
+        raise ConfigError(f"callback={callback!r}; allowed: a function of (round, row, x), or None.")
     seed = as_integer("seed", seed, least=0, most=2**64 - 1)
     if checkpoint_every is not None:
         checkpoint_every = as_integer("checkpoint_every", checkpoint_every)
@@ -168,9 +195,13 @@ def run(
     try:
         t.raise_on_all(threads)  # refused now, whether or not kernels are compiled later
         with stop_on_signals(t), kernels.using(t.raise_on_all(lambda: open_device(device))):
-            loop = Loop(method, problem, t, seed)
+            loop = Loop(method, problem, t, seed, x0)
             load_kernels(t, limits.rounds * workers, loop.x.size)
-            session = Session(loop, method, problem, limits, folder, Resume(resume))
+            digest = t.ask_server(
+                lambda: None if x0 is None else sha256(np.asarray(x0).tobytes()).hexdigest()
+            )
+            resuming = Resume(resume)
+            session = Session(loop, method, problem, limits, observation, folder, resuming, digest, callback)
             try:
                 audit = Audit(t, loop.ledger) if verify_bytes else None
                 status = session.run(checkpoint_every, progress)
@@ -213,6 +244,7 @@ def _result(session: Session, problem: Problem, status: str, verified: Verified 
         workers=loop.ledger.n,
         ranks=t.ranks,
         seed=loop.seed,
+        observe=session.observation.observe,
         status=status,
         rows=rows,
         ledger=ledger,

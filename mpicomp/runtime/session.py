@@ -10,22 +10,28 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
 from mpicomp.base.files import read_json
+from mpicomp.compressors.base import Array
+from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.loop import Loop
+from mpicomp.runtime.measure import Measurement
+from mpicomp.runtime.observation import FULL, Observation
 from mpicomp.runtime.record import Recorder, Row, describe_machine
 from mpicomp.runtime.resume import Resume
 from mpicomp.runtime.rounds import advice
-from mpicomp.runtime.schedule import is_observed
 
 GROWTH = 1e12  # diverged if |∇f|² > GROWTH * max(1, mean |∇f_i(x⁰)|²)
 
 Progress = Callable[[int, Row | None], None]
+Callback = Callable[[int, Row, Array], Any]
 
 
 class Session:
@@ -44,11 +50,15 @@ class Session:
         method: Method,
         problem: Problem,
         limits: Limits,
+        observation: Observation,
         folder: Path | None,
         resume: Resume,
+        x0_sha256: str | None,
+        callback: Callback | None,
     ) -> None:
         t = loop.transport
-        self.loop, self.limits, self.folder = loop, limits, folder
+        self.loop, self.limits, self.observation, self.folder = loop, limits, observation, folder
+        self.callback = callback
         if resume is not Resume.NO and folder is None:
             raise ConfigError("resume needs the folder of the run to continue: give out.")
         self.resumed = resume is Resume.YES or (
@@ -63,9 +73,15 @@ class Session:
         self.config |= {"data": problem.fingerprint(), "workers": str(t.n), "seed": str(loop.seed)}
         self.config |= {"device": "cpu" if kernels.device() is None else "cuda"}
         self.config |= {f"method.{f.name}": repr(getattr(loop.method, f.name)) for f in fields(loop.method)}
+        # In runs of older versions these two are missing; a run without them has the defaults.
+        self.config |= {} if x0_sha256 is None else {"x0": f"sha256 {x0_sha256}"}
+        self.config |= {} if observation.observe == FULL else {"observe": str(observation.observe)}
+        if observation.samples is not None:
+            t.raise_on_all(self._choose_samples)
         facts = {
             "config": self.config,
-            "asked": {"method": repr(method), **asdict(limits)},
+            "asked": {"method": repr(method), **asdict(limits), **asdict(observation)},
+            "shard_sizes": t.ask_server(lambda: problem.shard_sizes(t.n)),
             "command": sys.argv,
             "ranks": t.ranks,
             "message_buffers": "device" if kernels.device() is not None and t.device_buffers else "host",
@@ -104,7 +120,7 @@ class Session:
                 self.seconds += perf_counter() - started
             self.round += 1
             row = None
-            if stop or is_observed(self.round, limits.every) or self.round == limits.rounds:
+            if stop or self.observation.is_due(self.round) or self.round == limits.rounds:
                 status = self._record()
                 row = self.recorder.rows[-1] if t.is_server else None
             if stop:
@@ -174,7 +190,7 @@ class Session:
             self.lost = [{"back": self.round} | one for one in self.lost]
 
     def _open_record(self) -> None:
-        self.recorder.start(self.round if self.resumed else None, self.limits.every)
+        self.recorder.start(self.round if self.resumed else None, self.observation.is_due)
         if self.resumed:
             self.recorder.amend({"lost": self.lost})
 
@@ -213,12 +229,14 @@ class Session:
         """Observe and add a row; return the limit reached, if any, on every rank."""
         self.loop.transport.activity = f"observation after round {self.round}"
         if not self.loop.transport.is_server:
-            self.loop.observe()  # an error here reaches the server, which raises it on all ranks
+            self.loop.observe(
+                self.observation.observes
+            )  # an error here reaches the server, which raises it on all ranks
         return self.loop.transport.ask_server(self._add_row)
 
     def _add_row(self) -> str | None:
         try:
-            seen = self.loop.observe()
+            seen = self.loop.observe(self.observation.observes)
             assert seen is not None
             book = self.loop.ledger
             row = Row(
@@ -232,20 +250,45 @@ class Session:
                 seen.epochs,
                 seen.error,
                 self.seconds,
+                seen.x_norm,
             )
             self.recorder.add(row)
             if self.start_f is None:
                 self.start_f = row.f
-            if self.round == 0:
-                self.scale = seen.local_norm_sq
-            if not row.grad_norm_sq <= GROWTH * max(self.scale, 1.0):
-                raise DivergedError(f"f = {row.f:.3g}, |∇f|² = {row.grad_norm_sq:.3g}.")
+            self._check_growth(seen)
         except DivergedError as error:
             if self.round == 0:
                 raise DivergedError(f"at x0: {error}") from None
             rounds = f"the run diverged: after {self.round} rounds, "
             raise DivergedError(f"{rounds}{error} {advice(self.loop.method)}") from None
-        return self.limits.reached(row, self.start_f)
+        asked = self._ask_callback(row, seen.x)
+        return self.limits.reached(row, self.start_f) or asked
+
+    def _check_growth(self, seen: Measurement) -> None:
+        """Raise ``DivergedError`` if ∇f has grown without bound; without ∇f nothing is known."""
+        if seen.f is None or seen.grad_norm_sq is None or seen.local_norm_sq is None:
+            return
+        if self.round == 0:
+            self.scale = seen.local_norm_sq
+        if not seen.grad_norm_sq <= GROWTH * max(self.scale, 1.0):
+            raise DivergedError(f"f = {seen.f:.3g}, |∇f|² = {seen.grad_norm_sq:.3g}.")
+
+    def _ask_callback(self, row: Row, x: Array) -> str | None:
+        """Call the user's callback, if there is one; "callback" if it asks to stop."""
+        if self.callback is None:
+            return None
+        x = x.view()
+        x.flags.writeable = False
+        answer = self.callback(self.round, row, x)
+        return "callback" if isinstance(answer, bool | np.bool_) and answer else None
+
+    def _choose_samples(self) -> None:
+        """Draw the samples on which f is observed, a function of the seed and the worker."""
+        m = self.observation.samples
+        assert m is not None
+        for f in self.loop.objectives.values():
+            key = Key(self.loop.seed, 0, f.worker, self.loop.transport.n)
+            f.observe_samples(m, key.private("observation"))
 
     def _compare_replicas(self) -> None:
         """Raise ``MpicompError`` on all ranks unless they all hold the same iterate, bit for bit."""

@@ -14,10 +14,11 @@ from mpicomp.cli.options import RESUME
 from mpicomp.cli.work import run as run_command
 from mpicomp.cli.work import submit as submit_command
 from mpicomp.runtime.limits import Limits
+from mpicomp.runtime.observation import Observation
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.resume import Resume
 
-FIELDS = [pytest.param(cls, f, id=f.name) for cls in (Limits, Placement) for f in fields(cls)]
+FIELDS = [pytest.param(cls, f, id=f.name) for cls in (Limits, Observation, Placement) for f in fields(cls)]
 NAMED_OTHERWISE = {"dedicated": ("server", "--server", "shared")}
 
 
@@ -52,10 +53,13 @@ def test_run_refuses_what_the_value_refuses(cls, field):
 
 
 def test_limits_are_kept_as_plain_numbers():
-    assert type(Limits(rounds=np.int64(7), every=np.int32(2)).rounds) is int
-    assert asdict(Limits(7)) == {"rounds": 7, "every": 10} | dict.fromkeys(
+    assert type(Limits(rounds=np.int64(7)).rounds) is int
+    assert type(Observation(every=np.int32(2)).every) is int
+    assert [type(k) for k in Observation(at=np.array([3, 1])).at] == [int, int]
+    assert asdict(Limits(7)) == {"rounds": 7} | dict.fromkeys(
         ("target_grad_norm_sq", "max_bytes", "max_seconds")
     )
+    assert asdict(Observation()) == {"every": 10, "at": None, "observe": "full"}
 
 
 def test_resume_has_a_member_for_each_public_value():

@@ -243,8 +243,8 @@ def test_a_small_gradient_above_the_start_is_no_target(noise):
     problem = NonconvexGLM(data=noise)
     run = mpicomp.run(GD(gamma=2.0**24), problem, workers=3, rounds=60, every=1, target_grad_norm_sq=1e-4)
     assert run.status == "rounds" and run.rows[-1].grad_norm_sq <= 1e-4
-    assert Limits(60, 1, 1e-4).reached(run.rows[-1], run.rows[0].f) is None
-    assert Limits(60, 1, 1e-4).reached(run.rows[-1], run.rows[-1].f) == "target"
+    assert Limits(60, target_grad_norm_sq=1e-4).reached(run.rows[-1], run.rows[0].f) is None
+    assert Limits(60, target_grad_norm_sq=1e-4).reached(run.rows[-1], run.rows[-1].f) == "target"
 
 
 def test_a_step_size_given_as_its_inverse_grows_the_other_way():

@@ -26,7 +26,7 @@ def run(method=METHOD, problem=PROBLEM, workers=N, transport=None, **options):
     return mpicomp.run(method, problem, workers=workers, transport=transport or Local(workers), **options)
 
 
-def interrupted(at: int, *args, **options):
+def interrupted(at: int, /, *args, **options):
     """A run that is asked to stop during round number ``at``, counted from 1."""
     transport = Local(options.get("workers", N))
 

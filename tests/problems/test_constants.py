@@ -1,0 +1,92 @@
+"""Constants of which only some are known."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+import mpicomp
+from mpicomp import AGD, DCGD, DIANA, EF14, EF21, GD, MARINA, Constants, RandK, TopK
+from mpicomp.base.errors import ConfigError
+from mpicomp.problems import Noisy, Objective, Problem, Quadratics
+
+
+class Square(Objective):
+    def value(self, x):
+        return float(np.sum(x**2))
+
+    def grad(self, x):
+        return 2 * x
+
+
+@dataclass(frozen=True)
+class Own(Problem):
+    known: Constants
+
+    def dimension(self):
+        return 5
+
+    def x0(self):
+        return np.ones(5)
+
+    def objective(self, i, n):
+        return Square()
+
+    def constants(self, n):
+        return self.known
+
+
+def resolved(method, known):
+    return method.resolve(lambda: known, 5, 3)
+
+
+def test_the_constant_of_f_alone_suffices_for_gradient_descent():
+    run = mpicomp.run(GD(values="f8"), Own(Constants(L=2.0)), workers=3, rounds=1)
+    assert run.method.gamma == 0.5 and run.x.tolist() == [0.0] * 5
+
+
+def test_and_for_other_methods_whose_theorems_ask_for_no_more():
+    assert resolved(AGD(), Constants(L=2.0, mu=0.1, convex=True)).gamma == 0.5
+    assert resolved(EF14(TopK(1)), Constants(L=2.0, mu=0.1, convex=True)).gamma == pytest.approx(0.2 / 20)
+
+
+# Method, the constants that it asks for beside L, and the field of ``Constants`` that gives them.
+ASKS = [
+    (DIANA(RandK(2)), "L_max", "L_i"),
+    (DCGD(RandK(2)), "L_max", "L_i"),
+    (EF21(TopK(2)), "L_tilde", "L_i"),
+    (MARINA(RandK(2)), "L_plus", "L_plus"),
+]
+
+
+@pytest.mark.parametrize(("method", "name", "field"), ASKS, ids=lambda v: getattr(type(v), "__name__", v))
+def test_a_theorem_that_needs_more_says_which_constant_and_what_would_do(method, name, field):
+    said = (
+        f"{type(method).__name__} takes its theory from the constant {name}, and this problem's constants do "
+        f"not have it. Give {field} in the Constants"
+    )
+    with pytest.raises(ConfigError, match=re.escape(said)) as refused:
+        resolved(method, Constants(L=2.0, mu=0.1, convex=True))
+    assert "gamma" in str(refused.value)
+    whole = Quadratics(d=5, lam=0.1).constants(3)
+    assert resolved(method, whole).step > 0
+    with pytest.raises(ConfigError, match=name):
+        resolved(method, replace(whole, **{field: None}))
+
+
+def test_a_number_needs_no_constant():
+    assert resolved(DIANA(RandK(2), gamma=0.1), Constants(L=2.0)).gamma == 0.1
+
+
+def test_what_follows_from_the_constants_of_the_f_i_is_not_known_without_them():
+    assert (Constants(L=2.0).L_max, Constants(L=2.0).L_tilde) == (None, None)
+    assert Constants(2.0, (3.0, 4.0)).L_max == 4 and Constants(2.0, (3.0, 3.0)).L_tilde == pytest.approx(3)
+
+
+def test_noise_on_a_problem_that_knows_little():
+    noisy = Noisy(Own(Constants(L=2.0)), 0.1)
+    assert noisy.constants(3).L == 2.0 and noisy.constants(3).L_ij is None
+    assert noisy.shard_sizes(3) is None
