@@ -1,4 +1,4 @@
-"""Comparing and tuning from Python on all ranks: `mpicomp launch --ranks 4 -m pytest --only-mpi tests/mpi`."""
+"""Compare and tune from Python, on all ranks: `mpicomp launch --ranks 4 -m pytest --only-mpi tests/mpi`."""
 
 from __future__ import annotations
 
