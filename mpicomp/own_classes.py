@@ -132,20 +132,21 @@ def _executed(place: str, load: Callable[[], ModuleType], folder: Path) -> Modul
         raise
     except ModuleNotFoundError as error:
         if error.name != place.partition(".")[0] and error.name != place:
-            raise _failed(place, error) from None
+            raise _failed(place, folder, error) from None
         raise ConfigError(
             f"no module {place!r} on Python's path or in the current folder, {folder}. A file is named by "
             f"its path: ./{place.replace('.', '/')}.py."
         ) from None
     except BaseException as error:  # SystemExit too
-        raise _failed(place, error) from None
+        raise _failed(place, folder, error) from None
 
 
-def _failed(place: str, error: BaseException) -> ConfigError:
-    """The error of a module that raised ``error``: its traceback's last line, and where that is from."""
+def _failed(place: str, folder: Path, error: BaseException) -> ConfigError:
+    """The error of a module that raised ``error``: its traceback's last line, and the line of the user's."""
     last = traceback.format_exception_only(error)[-1].strip()
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    file, line = frame.filename, frame.lineno
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if folder in Path(frame.filename).parents] or frames
+    file, line = own[-1].filename, own[-1].lineno
     if isinstance(error, SyntaxError):
         file, line = error.filename or file, error.lineno
     return ConfigError(f"cannot import {place}: {last} (line {line} of {file})")

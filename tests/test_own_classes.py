@@ -137,6 +137,7 @@ RAISING = [
     ("\nx = 1 / 0", "ZeroDivisionError: division by zero (line 2"),
     ("def f(:", "SyntaxError: invalid syntax (line 1"),
     ("raise SystemExit(3)", "SystemExit: 3 (line 1"),
+    ("import json\njson.loads('{')", "json.decoder.JSONDecodeError: Expecting property name"),
 ]
 
 
@@ -148,7 +149,7 @@ def test_an_import_that_raises_is_one_line(here, place, source, said):
         with pytest.raises(ConfigError) as error:
             parse_problem(f"{place}:Centre")
         assert f"cannot import {place}: {said}" in str(error.value)
-        assert str(here / "bad.py") in str(error.value) and "\n" not in str(error.value)
+        assert f"of {here}/bad.py)" in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_class_s_own_refusal_is_one_line(here):
@@ -172,6 +173,17 @@ def test_nothing_else_in_a_text_is_executed(here):
             with pytest.raises(ConfigError):
                 parse(text)
     assert not (here / "made").exists()
+
+
+def test_types_as_typing_writes_them(here):
+    with open(here / "mine.py", "a") as file:
+        file.write("\nfrom typing import Literal, Optional\n")
+        file.write("\n@dataclass(frozen=True)\nclass Typed(Centre):\n")
+        file.write("    e: Optional[int] = None\n    kind: Literal['a', 'b'] = 'a'\n")
+    text = "./mine.py:Typed(e=3, kind=b)"
+    assert to_text(parse_problem(text)) == text
+    with pytest.raises(ConfigError, match=re.escape("e=0.5; allowed: a value of type")):
+        parse_problem("./mine.py:Typed(e=0.5)")
 
 
 def test_defaults_that_a_factory_makes(here):

@@ -179,7 +179,7 @@ def _check_reads_back(suite: Suite) -> None:
     except ConfigError:
         pass
     raise ConfigError(
-        "a folder keeps a comparison as a text, and this one has a class that no text names: it is local to "
-        "a function or to a notebook. Define it in a module or a file and import it from there, or leave out "
-        "the folder."
+        "a folder keeps a comparison as a text, and this one has no text, or a class that no text names: "
+        "local to a function or to a notebook. Define it in a module or a file and import it from there, or "
+        "leave out the folder."
     )

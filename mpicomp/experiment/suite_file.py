@@ -113,7 +113,7 @@ def suite_of(
     for label in tune:
         if label not in methods:
             raise unknown("label to tune", label, methods)
-    ranges = {label: None if tune.get(label) is None else list(tune[label] or ()) for label in methods}
+    ranges = {label: _plain(tune.get(label)) for label in methods}
     down = top.get("down", DOWN)
     entries = tuple(_tuned(with_downlink(m, down), label, ranges[label]) for label, m in methods.items())
     tables = [
@@ -211,7 +211,12 @@ def _tuned(method: Method, label: str, tune: list[Any] | None) -> Entry:
     """The entry of a method; ``tune`` is the range to tune its step in, if any.  Raises ``ConfigError``."""
     if tune is None:
         return Entry(method, label)
-    if len(tune) != 2 or any(type(e) is not int or abs(e) > 64 for e in tune) or tune[0] > tune[1]:
+    if (
+        not isinstance(tune, list)
+        or len(tune) != 2
+        or any(type(e) is not int or abs(e) > 64 for e in tune)
+        or tune[0] > tune[1]
+    ):
         raise ConfigError(f"tune = {tune}; allowed: [lo, hi], the powers of two to multiply the step by.")
     return Entry(method, label, (tune[0], tune[1]))
 
