@@ -3,36 +3,106 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.checks import check_positive_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.formats import WIDTH
+from mpicomp.base.parts import Parts
 from mpicomp.compressors import Identity, Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.compressors.rankr import columns_of
 from mpicomp.kernels import add_scaled
-from mpicomp.kernels.definition.lowrank import orthonormal, outer, times
+from mpicomp.kernels.definition.lowrank import add_outer, orthonormal, times
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Method, Nothing
-from mpicomp.methods.parameters import BatchSize, Momentum, PositiveInteger, StepSize, ValueFormat
+from mpicomp.methods.parameters import BatchSize, Momentum, PositiveInteger, StepSize, Value, ValueFormat
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
+def _check_parts(name: str, value: Any) -> None:
+    if value is not None and not isinstance(value, Parts):
+        raise ConfigError(f"{name}={value!r}; allowed: Parts, or None for those of the problem.")
+
+
+Rows = Annotated[int | None, Value(check_positive_integer, also=(None,))]
+PartsOfX = Annotated[Parts | None, Value(_check_parts)]
+
+
+class Matrix(NamedTuple):
+    """A matrix in x, row after row, with a P of the shape (rows, r) and a Q of the shape (columns, r).
+
+    ``x`` is its slice of x; ``P`` and ``Q`` are its slices of the P and the Q of all matrices.
+    """
+
+    x: slice
+    P: slice
+    Q: slice
+    rows: int
+    r: int
+
+    def of(self, x: Array) -> Array:
+        """The matrix in x, a view of shape (rows, columns)."""
+        return x[self.x].reshape(self.rows, -1)
+
+    def P_of(self, P: Array) -> Array:
+        """Its P, a view of shape (rows, r)."""
+        return P[self.P].reshape(-1, self.r)
+
+    def Q_of(self, Q: Array) -> Array:
+        """Its Q, a view of shape (columns, r)."""
+        return Q[self.Q].reshape(-1, self.r)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """How x is read: the matrices, and the slices of x that are sent whole."""
+
+    matrices: tuple[Matrix, ...]
+    whole: tuple[slice, ...] = ()
+
+    @cached_property
+    def sizes(self) -> tuple[int, int]:
+        """The numbers of entries that the even and the odd round send: all P; all Q, and what is whole."""
+        whole = sum(where.stop - where.start for where in self.whole)
+        return self.matrices[-1].P.stop, self.matrices[-1].Q.stop + whole
+
+    def difference(self, P: Array, odd: Array, d: int) -> Array:
+        """Δ, shape (d,), in double precision: P Q' for each matrix, and what is whole.
+
+        ``odd`` holds all Q, and what is whole, as the odd round sends them.
+        """
+        step = np.zeros_like(P, shape=d)
+        for m in self.matrices:
+            add_outer(m.of(step), m.P_of(P), m.Q_of(odd))
+        start = self.matrices[-1].Q.stop
+        for where in self.whole:
+            stop = start + where.stop - where.start
+            step[where], start = odd[start:stop], stop
+        return step
+
+
 @dataclass(frozen=True)
 class PowerSGD(Method):
-    """Algorithms 1 and 2.  Vectors are matrices of ``rows`` rows, stored row after row; P and Q have r
-    columns.  A step takes two rounds::
+    """Algorithms 1 and 2.  The parts of x with two axes or more are matrices, the first axis by all others,
+    where that saves values: r (rows + columns) < size.  Each has a P and a Q of r columns.  A step takes two
+    rounds, and what follows is done for each matrix::
 
         even   worker i   M_i = e_i + s_i;   P_i = M_i Q       (s_i a stochastic gradient at x)
                all        P = the columns of mean P_i, made orthonormal
         odd    worker i   Q_i = M_i' P;   e_i = M_i - P Q_i'
                all        Q = mean Q_i;   Δ = P Q';   x = x - γ Δ
                or         with ``momentum`` λ > 0, m = λ m + Δ;   x = x - γ (Δ + m)
+
+    All other parts, such as biases, are sent whole.  The odd round carries their M_i, after the Q_i, so that
+    no rank has to keep a mean from one round to the next.  There Δ = mean M_i, and e_i is what rounding to
+    ``values`` leaves, 0 for "f8".  With ``rows``, x is a single matrix of that many rows, of rank r at most.
 
     λ = 0 stands for no momentum.  Where Δ hardly changes, a step with momentum is γ (1 + 1/(1 - λ)) Δ, so it
     is near 2γ Δ for a small λ.  Without momentum the virtual iterate x - γ mean e_i takes the steps of SGD.
@@ -44,17 +114,20 @@ class PowerSGD(Method):
     anew, the same on all ranks.
     theory: none.  One iteration from a warm start has no contraction factor for every M.
 
-    Differences from the paper: the server takes the means; x is one matrix, not one for each layer, and
-    every coordinate is compressed.
+    Raises ``ConfigError`` when it is bound to parts none of which is a matrix, and when it is used without
+    ``rows`` and without being bound.  A run binds it to the parts of its problem.
+
+    Differences from the paper: the server takes the means.
     """
 
     r: PositiveInteger
-    rows: PositiveInteger
-    gamma: StepSize
+    rows: Rows = None
+    gamma: StepSize = "theory"  # which is refused: there is none
     batch: BatchSize = None
     values: ValueFormat = "f4"
     down: Sparse = Sparse()
     momentum: Momentum = 0.0
+    parts: PartsOfX = field(default=None, repr=False)  # those of x, where ``rows`` is None; ``bound`` sets it
 
     recalled: ClassVar[str] = "the algorithm"
     paper: ClassVar[str] = "Vogels, Karimireddy, Jaggi, PowerSGD (NeurIPS 2019), Algorithms 1 and 2"
@@ -62,7 +135,7 @@ class PowerSGD(Method):
     @dataclass
     class Replica:
         x: Array
-        P: Array
+        P: Array  # of all matrices, one after the other, each row by row; so is Q
         Q: Array
         m: Array  # 0 without momentum
 
@@ -76,34 +149,73 @@ class PowerSGD(Method):
         """The compressor of P_i and Q_i."""
         return Identity(self.values)
 
+    def bound(self, parts: Parts) -> Self:
+        method = super().bound(parts)
+        if self.rows is not None:
+            return method
+        method = replace(method, parts=parts)
+        if not method._layers_of_parts.matrices:
+            raise ConfigError(
+                f"PowerSGD: no part is a matrix that r={self.r} shortens; the parts are {parts}. Give rows, "
+                "to read x as one matrix; or take a smaller r, if a part has two axes."
+            )
+        return method
+
+    def layers(self, d: int) -> Layers:
+        """How x in R^d is read.  Raises ``ConfigError`` if it has neither ``rows`` nor parts of d entries."""
+        if self.rows is not None:
+            return Layers(_matrices([(slice(0, d), self.rows, columns_of(d, self.rows))], self.r))
+        if self.parts is None or self.parts.size != d:
+            known = "no parts" if self.parts is None else f"parts of {self.parts.size} entries"
+            raise ConfigError(
+                f"PowerSGD knows {known} of the dimension d={d}. Give rows, or call bound(parts) first, as "
+                "a run does with the parts of its problem."
+            )
+        return self._layers_of_parts
+
+    @cached_property
+    def _layers_of_parts(self) -> Layers:
+        matrices, whole = [], []
+        for part, where in self.parts or ():
+            rows = part.shape[0] if len(part.shape) >= 2 else 1
+            columns = part.size // rows
+            if self.r * (rows + columns) < part.size:
+                matrices.append((where, rows, columns))
+            else:
+                whole.append(where)
+        return Layers(_matrices(matrices, self.r), tuple(whole))
+
     def replica(self, x0: Array) -> Replica:
-        columns = columns_of(x0.size, self.rows)
-        r = min(self.r, self.rows, columns)
-        P, Q = (np.zeros_like(x0, shape=(side, r), dtype=np.float64) for side in (self.rows, columns))
+        last = self.layers(x0.size).matrices[-1]
+        P, Q = (np.zeros_like(x0, shape=end, dtype=np.float64) for end in (last.P.stop, last.Q.stop))
         return self.Replica(x0.copy(), P, Q, np.zeros_like(x0))
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+        layers = self.layers(r.x.size)
         if key.round % 2 == 0:
             w.M, w.e = w.e + gradient(f, r.x, self.batch, key), np.zeros_like(w.e)  # M_i = e_i + s_i
-            P_i = times(w.M.reshape(self.rows, -1), _start(r.Q, key))  # P_i = M_i Q
-            return Message(self.uplink.compress(P_i.ravel(), key))
-        m = self.uplink.compress(times(w.M.reshape(self.rows, -1).T, r.P).ravel(), key)  # Q_i = M_i' P
-        Q_i = self.uplink.decompress(m, r.Q.size, key).reshape(r.Q.shape)
-        w.e = w.M - outer(r.P, Q_i).ravel()  # e_i = M_i - P Q_i'
-        return Message(m)
+            P_i = [times(m.of(w.M), Q) for m, Q in _starts(layers, r.Q, key)]  # P_i = M_i Q
+            return Message(self.uplink.compress(_joined(P_i), key))
+        Q_i = [times(m.of(w.M).T, m.P_of(r.P)) for m in layers.matrices]  # Q_i = M_i' P
+        message = self.uplink.compress(_joined([*Q_i, *(w.M[where] for where in layers.whole)]), key)
+        odd = self.uplink.decompress(message, layers.sizes[1], key)
+        w.e = w.M - layers.difference(r.P, odd, r.x.size)  # e_i = M_i - P Q_i'
+        return Message(message)
 
     def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        mean = np.zeros_like((r.Q if key.round % 2 else r.P).ravel())
+        mean = np.zeros_like(r.P, shape=self.layers(r.x.size).sizes[key.round % 2])
         for k, up in ups:
             self.uplink.decompress_add(up.m, mean, k, 1 / k.n)
         return Message(self.down.compress(mean, key))
 
     def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+        layers = self.layers(r.x.size)
+        mean = self.down.decompress(broadcast.m, layers.sizes[key.round % 2], key)
         if key.round % 2 == 0:
-            r.P = orthonormal(self.down.decompress(broadcast.m, r.P.size, key).reshape(r.P.shape))
+            r.P = _joined([orthonormal(m.P_of(mean)) for m in layers.matrices])
         else:
-            r.Q = self.down.decompress(broadcast.m, r.Q.size, key).reshape(r.Q.shape)
-            step = outer(r.P, r.Q).ravel()  # Δ = P Q'
+            r.Q = mean[: r.Q.size].copy()
+            step = layers.difference(r.P, mean, r.x.size)  # Δ = P Q'
             add_scaled(r.x, step, -self.gamma)  # x = x - γ Δ
             if self.momentum:
                 r.m *= self.momentum
@@ -117,18 +229,36 @@ class PowerSGD(Method):
         return 32 * (len(up.m) // WIDTH[self.values])
 
     def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
-        columns = columns_of(d, self.rows)
-        side = columns if key.round % 2 else self.rows  # of Q and of P
-        return self.down.paper_bits(broadcast.m, side * min(self.r, self.rows, columns), key)
+        return self.down.paper_bits(broadcast.m, self.layers(d).sizes[key.round % 2], key)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         raise ConfigError("PowerSGD has no theory step size; give gamma as a number.")
 
 
-def _start(Q: Array, key: Key) -> Array:
-    """Orthonormalise Q; replace linearly dependent columns by random ones, the same on all ranks."""
-    Q = orthonormal(Q)
-    lost = ~Q.any(axis=0)
-    if not lost.any():
-        return Q
-    return np.where(lost, kernels.to_device(key.shared("powersgd").normals(Q.size).reshape(Q.shape)), Q)
+def _matrices(found: Iterable[tuple[slice, int, int]], r: int) -> tuple[Matrix, ...]:
+    """The matrices, given as slice of x, rows and columns; their P and Q lie one after the other."""
+    matrices: list[Matrix] = []
+    P = Q = 0
+    for where, rows, columns in found:
+        rank = min(r, rows, columns)
+        next_P, next_Q = P + rows * rank, Q + columns * rank
+        matrices.append(Matrix(where, slice(P, next_P), slice(Q, next_Q), rows, rank))
+        P, Q = next_P, next_Q
+    return tuple(matrices)
+
+
+def _joined(arrays: list[Array]) -> Array:
+    """The entries of all ``arrays``, in order, each row by row."""
+    return np.concatenate([A.ravel() for A in arrays]) if len(arrays) > 1 else arrays[0].ravel()
+
+
+def _starts(layers: Layers, Q: Array, key: Key) -> list[tuple[Matrix, Array]]:
+    """Each matrix and its Q, orthonormal but for random columns in the place of linearly dependent ones.
+
+    The random columns are the same on all ranks.
+    """
+    starts = [(m, orthonormal(m.Q_of(Q))) for m in layers.matrices]
+    if all(q.any(axis=0).all() for _, q in starts):
+        return starts
+    drawn = kernels.to_device(key.shared("powersgd").normals(Q.size))
+    return [(m, np.where(q.any(axis=0), q, m.Q_of(drawn))) for m, q in starts]

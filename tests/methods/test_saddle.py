@@ -403,7 +403,7 @@ def test_powersgd_is_its_transcription_on_batches():
 def assert_powersgd(method: PowerSGD, problem: Problem, n: int, grads: list) -> None:
     """x and e_i after every step; in between, x has not moved and e_i is in M_i."""
     loop = start(method, problem, n, seed=22)
-    r = loop.replica.Q.shape[1]
+    r = loop.replica.Q.size // (problem.dimension() // method.rows)
     Q = first(r, method.rows, problem.dimension(), 22, n)
     wanted, errors = powersgd(grads, problem.x0(), method.gamma, method.rows, Q, ROUNDS // 2, method.momentum)
     iterates = [loop.x.copy()]

@@ -11,19 +11,27 @@ import mpicomp
 from mpicomp import (
     ADIANA,
     DASHA,
+    DIANA,
+    EF21,
     EF21P,
     MARINA,
     MCM,
     Artemis,
     EF21Plus,
+    Identity,
+    Layered,
+    Natural,
     PermK,
     PowerSGD,
+    Quantized,
     RandK,
+    RankR,
     Sign,
+    Sparse,
     TopK,
 )
 from mpicomp.base.errors import DataError
-from mpicomp.problems import Quadratics
+from mpicomp.problems import MLP, Quadratics
 from mpicomp.runtime.loop import Loop
 from mpicomp.transports.launcher import launched_rank, launched_ranks
 from mpicomp.transports.local import Local
@@ -91,6 +99,23 @@ def test_a_run_is_the_same_here_and_in_one_process(transport, method):
     assert (here.ledger.up == alone.ledger.up).all() and (here.ledger.down == alone.ledger.down).all()
     assert [(r.f, r.grad_norm_sq) for r in here.rows] == [(r.f, r.grad_norm_sq) for r in alone.rows]
     assert here.x.tobytes() == alone.x.tobytes()
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        EF21(Layered({"b_*": Sparse(), "W_1": TopK(0.1)}, default=RankR(2)), gamma=0.1),
+        DIANA(Layered({"ndim<2": Identity()}, default=Quantized(PermK(), Natural())), gamma=0.1),
+        PowerSGD(2, gamma=0.1),
+    ],
+    ids=repr,
+)
+def test_a_run_by_parts_is_the_same_here_and_in_one_process(transport, method):
+    problem = MLP("digits", hidden=8)
+    here = mpicomp.run(method, problem, workers=10, rounds=8, transport=transport)
+    alone = mpicomp.run(method, problem, workers=10, rounds=8, transport=Local(10))
+    assert here.iterates_sha256 == alone.iterates_sha256
+    assert (here.ledger.up == alone.ledger.up).all() and (here.ledger.down == alone.ledger.down).all()
 
 
 def test_the_server_receives_in_worker_order(transport):

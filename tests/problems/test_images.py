@@ -15,7 +15,7 @@ from mpicomp import GD, MARINA, Key, RandK
 from mpicomp.base.errors import ConfigError
 from mpicomp.data import Dataset, load_images, rows_of
 from mpicomp.keys import Stream
-from mpicomp.problems import MLP, PROBLEMS, Autoencoder, Softmax
+from mpicomp.problems import MLP, PROBLEMS, Autoencoder, Noisy, Quadratics, Softmax
 from mpicomp.problems.dense import cross_entropy
 from mpicomp.problems.mlp import layers
 from mpicomp.problems.smoothness import dense_spectrum, spectrum
@@ -349,6 +349,20 @@ def test_the_autoencoder_at_principal_components_leaves_the_other_variance():
 
 
 # The edges
+
+
+def test_problems_name_the_arrays_that_x_holds():
+    """The network's as ``layers`` cuts them out; each problem's have d entries in all."""
+    for problem in [*ALL, Noisy(MLP("digits", hidden=5), 0.1)]:
+        assert problem.parts().size == problem.dimension()
+    network = MLP("digits", hidden=5)
+    x = np.arange(network.dimension())
+    for (part, where), array in zip(network.parts(), layers(x, 5, 10), strict=True):
+        assert np.array_equal(x[where].reshape(part.shape), array)
+    assert str(network.parts()) == "W_1 (5, 64), b_1 (5,), W_2 (10, 5), b_2 (10,)"
+    assert str(Autoencoder("digits", r=3).parts()) == "D (64, 3), E (3, 64)"
+    assert str(Softmax("digits").parts()) == "W (10, 65)"
+    assert str(Quadratics(d=7).parts()) == "x (7,)"
 
 
 @pytest.mark.parametrize("problem", ALL, ids=repr)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import DCGD, EF21, BlockSteps, Importance, RandK, RankR, TopK, VaryingSteps, kernels, problems
+from mpicomp import DCGD, EF21, BlockSteps, Importance, RandK, TopK, VaryingSteps, kernels, problems
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.compressors.randk import _uniform
 from mpicomp.experiment.compare import compare
@@ -141,7 +141,7 @@ def test_every_compressor_has_on_the_device_the_bytes_of_the_host(device, case, 
             if hasattr(case.c, "learned"):
                 assert case.c.learned(there, case.d) == case.c.learned(here, case.d)
             there, decoded, out = map(kernels.to_host, (there, decoded, out))
-        if exact(device) or not isinstance(case.c, RankR):  # whose sums are CuPy's there
+        if exact(device) or "RankR" not in str(case.c):  # whose sums are CuPy's there
             case.c.decompress_add(here, x, key, 0.25)
             assert np.array_equal(there, here)
             assert np.array_equal(decoded, expected)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import dataclass
 
 import mpicomp
 from mpicomp import (
@@ -60,23 +61,35 @@ from mpicomp import (
     Unbiased,
     VaryingSteps,
 )
+from mpicomp.base.parts import Parts
 from mpicomp.config import parse_method
 from mpicomp.problems import Noisy, Quadratics
 from mpicomp.transports import Transport, connect
 from mpicomp.transports.launcher import launched_rank
 from mpicomp.transports.observers import prepare
-from tests.support.conformance import CASES
+from tests.support.conformance import CASES, NET
 from tests.support.method_cases import METHOD_CASES
 
 WORKERS, ROUNDS = 8, 8
-PROBLEM = Noisy(Quadratics(d=24, noise=0.5, lam=0.1), sigma=0.5)
+
+
+@dataclass(frozen=True)
+class Layers(Noisy):
+    """A noisy problem whose x has the parts ``NET``."""
+
+    def parts(self) -> Parts:
+        return NET
+
+
+PROBLEM = Layers(Quadratics(d=24, noise=0.5, lam=0.1), sigma=0.5)
 
 
 def methods() -> list[Method]:
     """Step sizes are small numbers: what matters here is that every path is walked, not how fast."""
     chosen: list[Method] = [GD(gamma=0.1), AGD(gamma=0.1, mu=0.1), PowerSGD(2, rows=4, gamma=1e-3)]
-    chosen += [PowerSGD(2, rows=4, gamma=1e-3, momentum=0.5)]
-    for C in dict.fromkeys(case.c for case in CASES if case.d <= PROBLEM.dimension()):
+    chosen += [PowerSGD(2, rows=4, gamma=1e-3, momentum=0.5), PowerSGD(1, gamma=1e-3)]
+    fit = (case for case in CASES if case.d <= PROBLEM.dimension() and case.parts in (None, NET))
+    for C in dict.fromkeys(case.c for case in fit):
         if isinstance(C, Unbiased):
             chosen += [DCGD(C, gamma=1e-3), DIANA(C, gamma=1e-3), MARINA(C, gamma=1e-3, p=0.3)]
         if isinstance(C, Contractive):

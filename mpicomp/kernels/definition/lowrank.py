@@ -23,9 +23,14 @@ def times(A: Matrix, B: Matrix) -> Matrix:
 def outer(P: Matrix, Q: Matrix) -> Matrix:
     """P Q', shape (m, k), for P and Q of few columns, shapes (m, r) and (k, r)."""
     total = np.zeros_like(P, shape=(len(P), len(Q)), dtype=np.float64)
+    add_outer(total, P, Q)
+    return total
+
+
+def add_outer(total: Matrix, P: Matrix, Q: Matrix) -> None:
+    """total += P Q', column after column; ``total`` has the shape (m, k)."""
     for p, q in zip(P.T, Q.T, strict=True):
         total += p[:, None] * q
-    return total
 
 
 def scaled(A: Matrix) -> Matrix:
