@@ -17,11 +17,11 @@ from mpicomp.base.parts import Parts
 from mpicomp.compressors import Identity, Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.compressors.rankr import columns_of
-from mpicomp.kernels import add_scaled
 from mpicomp.kernels.definition.lowrank import add_outer, orthonormal, times
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Method, Nothing
+from mpicomp.methods.base import Message, Nothing
 from mpicomp.methods.parameters import BatchSize, Momentum, PositiveInteger, StepSize, Value, ValueFormat
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -89,7 +89,7 @@ class Layers:
 
 
 @dataclass(frozen=True)
-class PowerSGD(Method):
+class PowerSGD(EstimatingMethod):
     """Algorithms 1 and 2.  The parts of x with two axes or more are matrices, the first axis by all others,
     where that saves values: r (rows + columns) < size.  Each has a P and a Q of r columns.  A step takes two
     rounds, and what follows is done for each matrix::
@@ -97,8 +97,8 @@ class PowerSGD(Method):
         even   worker i   M_i = e_i + s_i;   P_i = M_i Q       (s_i a stochastic gradient at x)
                all        P = the columns of mean P_i, made orthonormal
         odd    worker i   Q_i = M_i' P;   e_i = M_i - P Q_i'
-               all        Q = mean Q_i;   Δ = P Q';   x = x - γ Δ
-               or         with ``momentum`` λ > 0, m = λ m + Δ;   x = x - γ (Δ + m)
+               all        Q = mean Q_i;   g = Δ = P Q';   x = x - γ g
+               or         with ``momentum`` λ > 0, m = λ m + Δ;   g = Δ + m
 
     All other parts, such as biases, are sent whole.  The odd round carries their M_i, after the Q_i, so that
     no rank has to keep a mean from one round to the next.  There Δ = mean M_i, and e_i is what rounding to
@@ -135,6 +135,7 @@ class PowerSGD(Method):
     @dataclass
     class Replica:
         x: Array
+        g: Array
         P: Array  # of all matrices, one after the other, each row by row; so is Q
         Q: Array
         m: Array  # 0 without momentum
@@ -188,7 +189,7 @@ class PowerSGD(Method):
     def replica(self, x0: Array) -> Replica:
         last = self.layers(x0.size).matrices[-1]
         P, Q = (np.zeros_like(x0, shape=end, dtype=np.float64) for end in (last.P.stop, last.Q.stop))
-        return self.Replica(x0.copy(), P, Q, np.zeros_like(x0))
+        return self.Replica(x0.copy(), np.zeros_like(x0), P, Q, np.zeros_like(x0))
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         layers = self.layers(r.x.size)
@@ -208,19 +209,21 @@ class PowerSGD(Method):
             self.uplink.decompress_add(up.m, mean, k, 1 / k.n)
         return Message(self.down.compress(mean, key))
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         layers = self.layers(r.x.size)
         mean = self.down.decompress(broadcast.m, layers.sizes[key.round % 2], key)
         if key.round % 2 == 0:
             r.P = _joined([orthonormal(m.P_of(mean)) for m in layers.matrices])
         else:
             r.Q = mean[: r.Q.size].copy()
-            step = layers.difference(r.P, mean, r.x.size)  # Δ = P Q'
-            add_scaled(r.x, step, -self.gamma)  # x = x - γ Δ
+            r.g[:] = layers.difference(r.P, mean, r.x.size)  # g = Δ = P Q'
             if self.momentum:
                 r.m *= self.momentum
-                r.m += step  # m = λ m + Δ
-                add_scaled(r.x, r.m, -self.gamma)  # x = x - γ (Δ + m)
+                r.m += r.g  # m = λ m + Δ
+                r.g += r.m  # g = Δ + m
+
+    def ends_step(self, r: Replica, key: Key) -> bool:
+        return key.round % 2 == 1
 
     def residual(self, w: Worker) -> Array:
         return w.e

@@ -15,7 +15,7 @@ import numpy as np
 import mpicomp
 from mpicomp import EF21SGDM, MARINA, Aggregator, Descent, RandK, TopK
 from mpicomp.transports.observers import prepare
-from tests.embedded.test_aggregator import OF_THE_FORM, PROBLEM, WORKERS
+from tests.embedded.test_aggregator import OF_THE_FORM, PROBLEM, WORKERS, flat, tree
 from tests.support import every_combination
 
 prepare()  # for verify_bytes, before MPI is loaded
@@ -31,10 +31,10 @@ def fs(embedding):
 
 def trajectory(method, verify=False):
     """The iterates of 5 steps, and the bytes, as text; the same on all ranks or an error."""
-    agg = Aggregator(method, like=PROBLEM.x0(), workers=WORKERS, seed=3, verify_bytes=verify)
+    agg = Aggregator(method, like=tree(PROBLEM.x0()), workers=WORKERS, seed=3, verify_bytes=verify)
     x, digest, objectives = PROBLEM.x0(), sha256(), fs(agg)
     for _ in range(5):
-        x -= 0.01 * agg(objectives, at=x)
+        x -= 0.01 * flat(agg(objectives, at=tree(x)))
         digest.update(x.tobytes())
     if verify:
         agg.verify()
@@ -65,11 +65,11 @@ def verified():
 def descents():
     told = {}
     for method in {type(m): m for m in every_combination.methods()}.values():
-        descent = Descent(numbers(method), PROBLEM.x0(), workers=WORKERS, seed=3)
+        descent = Descent(numbers(method), tree(PROBLEM.x0()), workers=WORKERS, seed=3)
         objectives = fs(descent)
         for _ in range(5):
             descent.step(objectives)
-        told[type(method).__name__] = sha256(descent.model().tobytes()).hexdigest()
+        told[type(method).__name__] = sha256(flat(descent.model()).tobytes()).hexdigest()
         descent.close()
     return told
 
