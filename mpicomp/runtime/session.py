@@ -229,9 +229,8 @@ class Session:
         """Observe and add a row; return the limit reached, if any, on every rank."""
         self.loop.transport.activity = f"observation after round {self.round}"
         if not self.loop.transport.is_server:
-            self.loop.observe(
-                self.observation.observes
-            )  # an error here reaches the server, which raises it on all ranks
+            # An error here reaches the server, which raises it on all ranks.
+            self.loop.observe(self.observation.observes)
         return self.loop.transport.ask_server(self._add_row)
 
     def _add_row(self) -> str | None:

@@ -128,7 +128,7 @@ match asked["phase"]:
     case "follow":
         before(type(method), "follow")
     case "observe":
-        before(Measured, "value")
+        before(Measured, "observed_value")
     case "row":
         before(session.Recorder, "add")
 
