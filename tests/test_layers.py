@@ -42,6 +42,7 @@ HOMES = {
         "transports/ulfm.py",
         "transports/waiting.py",
         "bench/round.py",
+        "bench/aggregate.py",
     },
     "matplotlib": {
         *("experiment/canvas.py", "experiment/figure.py", "bench/linkfigure.py"),

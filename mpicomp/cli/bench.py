@@ -53,6 +53,27 @@ def _dimensions(*default: int) -> Any:
     )
 
 
+@bench.command("aggregate")
+@click.option("--ranks", type=click.IntRange(2), default=4, show_default=True)
+@click.option("-d", "dimensions", type=click.IntRange(100), multiple=True, help="[default: 1e4, 1e6, 25e6]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_aggregate(ranks: int, dimensions: tuple[int, ...], as_json: bool) -> int:
+    """A call of Aggregator, beside a dense Allreduce and beside its compressor alone."""
+    if elsewhere(ranks):
+        return relaunch(ranks)
+    from mpicomp.bench.aggregate import DIMENSIONS, aggregate_cost
+
+    line = (
+        "d = {d}, {method}: {seconds:.3g} s a call, Allreduce {allreduce_seconds:.3g}, compressor alone "
+        "{compressor_seconds:.3g}; {bytes_up} bytes up and {bytes_down} down a worker"
+    )
+    for d in dimensions or DIMENSIONS:
+        for row in aggregate_cost(d):
+            if launched_rank() == 0:
+                click.echo(json.dumps(row) if as_json else line.format(**row))
+    return 0
+
+
 @bench.command("kernels")
 @_dimensions()
 @click.option("--dtype", type=click.Choice(["f4", "f8"]), default="f4", show_default=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
@@ -29,6 +29,7 @@ from mpicomp.runtime.preparation import load_kernels
 from mpicomp.runtime.rounds import Follow, Rounds
 
 ON_NONFINITE = ("raise", "skip")
+_WELL, _FAILED, _LEFT = 0, 1, 2  # what a rank tells the others at the start of a call
 _ALIKE = ("method", "like", "workers", "seed", "on_nonfinite")
 
 
@@ -88,7 +89,7 @@ class Embedding:
         self._config |= {"parts": packing.description}
         self._config |= {f"method.{f.name}": repr(getattr(resolved, f.name)) for f in fields(resolved)}
         self._open.callback(t.close)
-        self._open.callback(t.leave)
+        self._open.callback(self._leave)
         atexit.register(self._close_at_exit)
 
     def _resolve(self, method: Method, packing: Packing, n: int) -> Method:
@@ -148,7 +149,7 @@ class Embedding:
         t, rounds = self._transport, self._play
         t.activity = f"step {self.steps}"
         try:
-            t.raise_on_all(lambda: self._take(gradient, at))
+            self._agree(lambda: self._take(gradient, at))
         except DivergedError:
             if self._on_nonfinite == "raise":
                 raise
@@ -162,6 +163,24 @@ class Embedding:
                 break
         self.steps += 1
         return True
+
+    def _agree(self, action: Callable[[], None]) -> None:
+        """Run ``action`` here; raise the lowest rank's error on all ranks, or nowhere.
+
+        Every operation starts so.  Raises ``MpicompError`` on all ranks if one of them closes meanwhile.
+        """
+        failed: MpicompError | None = None
+        try:
+            action()
+        except MpicompError as error:
+            failed = error
+        told = self._transport.tell_all(_WELL if failed is None else _FAILED)
+        _refuse_calls_of_some(told)
+        if _FAILED in told:
+            self._transport.raise_on_all(lambda: _raise(failed))
+
+    def _leave(self) -> None:
+        _refuse_calls_of_some(self._transport.tell_all(_LEFT))
 
     def _take(self, gradient: Any, at: Any) -> None:
         """Take what this rank is given, at the point where a gradient is asked for, before any state changes.
@@ -208,11 +227,12 @@ class Embedding:
             raise ConfigError(
                 "bytes are counted by MPI too if that is asked for at the start: verify_bytes=True."
             )
+        self._agree(self._play.check)
         return self._audit.check()
 
     def save(self, folder: str | Path) -> None:
         """Save the state of all workers and of the server, for ``load`` on any number of ranks."""
-        self._transport.raise_on_all(self._play.check)
+        self._agree(self._play.check)
         header = {"config": self._config, "steps": self.steps, "skipped": self.skipped}
         checkpoint.save(Path(folder), self._transport, self.rounds, self._play.states(), header)
 
@@ -222,6 +242,7 @@ class Embedding:
         Raises ``RecordError`` if it is damaged, or of another method, seed, ``like`` or number of workers.
         """
         t, rounds = self._transport, self._play
+        self._agree(rounds.check)
         states = rounds.states() | {"replica": rounds.replica}
         manifest = checkpoint.load(Path(folder), t, states, self._config)
         self.rounds, self.steps, self.skipped = manifest["round"], manifest["steps"], manifest["skipped"]
@@ -248,6 +269,21 @@ class Embedding:
             self.close()
         except MpicompError:  # other ranks wait for this one: the job ends as with any error
             sys.excepthook(*sys.exc_info())
+
+
+def _refuse_calls_of_some(told: list[int]) -> None:
+    """Raise ``MpicompError`` if some ranks close and others call; ``told`` is what each rank does."""
+    if 0 < told.count(_LEFT) < len(told):
+        calling = next(rank for rank, what in enumerate(told) if what != _LEFT)
+        raise MpicompError(
+            f"rank {told.index(_LEFT)} has ended its work, and rank {calling} calls once more: all ranks "
+            "have to make the same calls."
+        )
+
+
+def _raise(error: MpicompError | None) -> None:
+    if error is not None:
+        raise error
 
 
 def _world() -> Any:

@@ -149,7 +149,7 @@ def _check(suite: Suite, work: list[Task], of: str = "") -> None:
     d, constants = problem.dimension(), cache(lambda: problem.constants(n))
     for entry, _ in work:
         try:
-            entry.method.resolve(constants, d, n)
+            entry.method.bound(problem.parts()).resolve(constants, d, n)
         except MpicompError as error:
             raise ConfigError(f"{of}{entry.label}: {error}") from None
 

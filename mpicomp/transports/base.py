@@ -129,12 +129,8 @@ class Transport(ABC):
         """
 
     @abstractmethod
-    def leave(self) -> None:
-        """Say that this rank calls nothing more but ``close``; collective.
-
-        Ranks whose callers decide when to stop call this before ``close``.  Raises ``MpicompError`` on every
-        rank, named, where one leaves while another is in ``raise_on_all``.
-        """
+    def tell_all(self, number: int) -> list[int]:
+        """Each rank's ``number``, from 0 to 255, in rank order, on every rank.  Counted nowhere."""
 
     @abstractmethod
     def close(self) -> None:

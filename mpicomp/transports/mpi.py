@@ -51,7 +51,7 @@ from mpicomp.transports.observers.shim import Shim
 from mpicomp.transports.waiting import Patience
 from mpicomp.transports.watchdog import Watchdog
 
-_DATA, _STOP, _ERROR, _LEFT = 1, 2, 3, 4  # tags of a message, and statuses of a broadcast
+_DATA, _STOP, _ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
 CHUNK = 2**30
 
 
@@ -297,31 +297,20 @@ class Mpi(Transport):
                 self._post(self._measurements, np.frombuffer(pickle.dumps(value), dtype=np.uint8), _DATA)
                 self._wait_for_sends(self._measurements)
                 return None
-            return [value, *self._hear_all()]
+            arrivals = self._arrivals(self._measurements, range(1, self.ranks))
+            others = [
+                pickle.loads(self._take(self._measurements, arrivals)[0].tobytes())
+                for _ in range(len(arrivals))
+            ]
+            arrivals.let_go()
+            return [value, *others]
 
-    def _hear_all(self) -> list[object]:
-        """What every other rank says in ``collect``; a ``_Left`` from one that is in ``leave``."""
-        said: list[object] = []
-        arrivals = self._arrivals(self._measurements, range(1, self.ranks))
-        for rank in range(1, self.ranks):
-            message, tag = self._take(self._measurements, arrivals)
-            said.append(_Left(f"rank {rank}") if tag == _LEFT else pickle.loads(message.tobytes()))
-        arrivals.let_go()
-        return said
-
-    def leave(self) -> None:
-        with self._unobserved():
-            error: MpicompError | None = None
-            if self.is_server:
-                calling = [i for i, said in enumerate(self._hear_all(), 1) if not isinstance(said, _Left)]
-                if calling:
-                    error = _Left("rank 0", f"rank {calling[0]}")
-            else:
-                self._post(self._measurements, np.empty(0, np.uint8), _LEFT)
-                self._wait_for_sends(self._measurements)
-        error = pickle.loads(self.broadcast_control(pickle.dumps(error) if self.is_server else None))
-        if error is not None:
-            raise error
+    def tell_all(self, number: int) -> list[int]:
+        # Kept, for MPI may still write there if this is interrupted.
+        own, told = self._told = np.array([number], np.uint8), np.empty(self.ranks, np.uint8)
+        with self._unobserved(), self._waiting(self._measurements):
+            self._patience.until(self._measurements.Iallgather(own, told).Test)
+        return told.tolist()
 
     def outlives(self, error: BaseException) -> bool:
         return self._survive and ulfm.death(error, self._messages)
@@ -370,19 +359,6 @@ class Mpi(Transport):
         sys.stderr.write(f"mpicomp: rank {self.rank} failed.\n{traceback.format_exc()}")
         sys.stderr.flush()
         end_now()
-
-
-class _Left(MpicompError):
-    """A rank has left while another still calls."""
-
-    def __init__(self, gone: str, calling: str = "rank 0") -> None:
-        super().__init__(
-            f"{gone} has ended its work, and {calling} calls once more: all ranks have to make the same "
-            "calls."
-        )
-
-    def __reduce__(self) -> tuple[type[MpicompError], tuple[object, ...]]:
-        return MpicompError, self.args
 
 
 def _meet(comm: MPI.Comm, timeout: float) -> None:
