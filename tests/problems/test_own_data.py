@@ -41,7 +41,6 @@ def test_later_writes_of_the_user_change_nothing(cls, y):
 @pytest.mark.parametrize(
     ("cls", "y"),
     [(Logistic, BINARY), (NonconvexGLM, BINARY), (LeastSquares, rng.normal(size=40)), (Softmax, Y)],
-    [(Logistic, BINARY), (NonconvexGLM, BINARY), (LeastSquares, rng.normal(size=40)), (Softmax, Y)],
 )
 def test_gradients_are_slopes_and_constants_hold(cls, y, split):
     problem, n = cls(data=(X, y), lam=0.1, split=split), 3
