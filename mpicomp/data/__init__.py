@@ -5,8 +5,9 @@ from mpicomp.data.cache import cache_dir
 from mpicomp.data.dataset import Dataset
 from mpicomp.data.images import Images
 from mpicomp.data.loading import load, load_images
+from mpicomp.data.own import ClassRows, own_dataset
 from mpicomp.data.sets import KNOWN, KNOWN_IMAGES, KnownImages, KnownSet, fetch
-from mpicomp.data.shards import SPLITS, rows_of
+from mpicomp.data.shards import SPLITS, Split, checked_split, rows_of, shard_sizes
 
 __all__ = [
     "BUNDLED",
@@ -14,13 +15,18 @@ __all__ = [
     "KNOWN",
     "KNOWN_IMAGES",
     "SPLITS",
+    "ClassRows",
     "Dataset",
     "Images",
     "KnownImages",
     "KnownSet",
+    "Split",
     "cache_dir",
+    "checked_split",
     "fetch",
     "load",
     "load_images",
+    "own_dataset",
     "rows_of",
+    "shard_sizes",
 ]

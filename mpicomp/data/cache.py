@@ -136,7 +136,7 @@ def _write(key: str, arrays: dict[str, NDArray[Any]], facts: dict[str, Any]) -> 
             raise
 
 
-def remember(parts: tuple[str | int, ...], compute: Callable[[], Any]) -> Any:
+def remember(parts: tuple[str | int | tuple[int, ...], ...], compute: Callable[[], Any]) -> Any:
     """``compute()``, a JSON value, or its cached result.  ``parts`` must name all that it depends on.
 
     The cached value has the same bits, because JSON keeps floats exactly.  If the cache cannot be read or

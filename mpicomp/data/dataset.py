@@ -21,8 +21,29 @@ def content_sha256(head: tuple[object, ...], *arrays: NDArray[Any]) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, eq=False)
-class Dataset:
+class Named:
+    """Base of the data sets: equal if their content is, as ``sha256`` says; its text is short."""
+
+    sha256: str
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and of features."""
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.sha256 == self.sha256
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
+
+    def __repr__(self) -> str:
+        m, d = self.shape
+        return f"<{m} x {d}, sha256 {self.sha256[:12]}>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset(Named):
     """``X`` is CSR float64 of shape (m, d) with sorted indices, ``y`` float64 of shape (m,); read-only.
 
     ``sha256`` names the content, the four arrays and the shape; it does not depend on the file.
@@ -46,7 +67,11 @@ class Dataset:
                 f"{name} has {len(classes)} label classes ({found}); these problems need exactly two. "
                 "Keep two of the classes, or merge them into two."
             )
-        y = np.where(labels == classes[1], 1.0, -1.0)
+        return Dataset.made(name, X, np.where(labels == classes[1], 1.0, -1.0))
+
+    @staticmethod
+    def made(name: str, X: scipy.sparse.csr_array, y: NDArray[np.float64]) -> Dataset:
+        """A data set whose y is taken as it is; X and y become read-only."""
         if max(X.nnz, *X.shape) < 2**31:  # half the memory traffic of a product with X
             X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
         arrays = X.data, X.indices, X.indptr, y

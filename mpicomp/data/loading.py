@@ -23,12 +23,14 @@ from mpicomp.data.sets import KNOWN, KNOWN_IMAGES
 Stamp = tuple[Path, int, int]  # a file, its size, and the time of its last change
 
 
-def load(name: str) -> Dataset:
-    """The data set ``name``: a bundled set, a known set that was fetched, or the path of a LIBSVM file.
+def load(name: str | Dataset) -> Dataset:
+    """The data set ``name``: itself, a bundled set, a known set that was fetched, or a LIBSVM file's path.
 
     Bundled sets and files are parsed on first use.  Raises ``ConfigError`` if ``name`` is none of these,
     ``DataError`` for a known set that was not fetched and for a file that cannot be used.
     """
+    if isinstance(name, Dataset):
+        return name
     stamp = None
     if name not in BUNDLED and name not in KNOWN:
         stamp = _stamp(name)

@@ -196,7 +196,7 @@ class FiniteSum(Objective):
 class Problem(ABC):
     """An objective f = (1/n) sum_i f_i for any n: a frozen dataclass whose fields are its configuration.
 
-    ``eval(repr(p)) == p``.
+    ``eval(repr(p)) == p``, unless its data was given as arrays: then its text names their shape and SHA-256.
     """
 
     @abstractmethod
@@ -214,6 +214,10 @@ class Problem(ABC):
     def fingerprint(self) -> str:
         """A text that identifies the data, such as a hash: a run cannot be resumed on other data."""
         return ""
+
+    def shard_sizes(self, n: int) -> list[int] | None:
+        """The number of samples of each of n workers; None where the problem has no samples."""
+        return None
 
     def x0(self) -> Array:
         """The starting point of all methods, shape (d,); a run uses the server's."""

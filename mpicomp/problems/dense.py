@@ -3,38 +3,48 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp import kernels
-from mpicomp.base.errors import unknown
-from mpicomp.data import SPLITS, Images, load_images, rows_of
+from mpicomp.data import ClassRows, Images, Split, checked_split, load_images, rows_of, shard_sizes
 from mpicomp.problems.base import Array, Problem
 
-Labels = NDArray[np.uint8]
+Labels = NDArray[np.uint8] | NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Classification(Problem):
     """Base of the classification problems.
 
-    ``data`` is a name for ``load_images``, ``split`` one for ``rows_of``.  f is the unweighted mean of the
+    ``data`` is a name for ``load_images``, or a pair (X, y) of arrays for ``ClassRows.of``, which is copied;
+    on several ranks each gives the same pair, and gradients use the rows of the rank's own workers only.
+    ``split`` is a name for ``rows_of`` or an array of each row's worker.  f is the unweighted mean of the
     f_i, even if shards differ in size.
     """
 
-    data: str
-    split: str = "shuffled"
+    data: Any
+    split: Split = "shuffled"
 
     def __post_init__(self) -> None:
-        if self.split not in SPLITS:
-            raise unknown("split", self.split, SPLITS)
+        object.__setattr__(self, "split", checked_split(self.split))
+        if isinstance(self.data, int):  # data=3 in a text is a name, as data='3' is
+            object.__setattr__(self, "data", str(self.data))
+        if not isinstance(self.data, str | ClassRows):
+            object.__setattr__(self, "data", ClassRows.of(self.data))
 
-    def images(self) -> Images:
+    def images(self) -> Images | ClassRows:
+        if isinstance(self.data, ClassRows):
+            return self.data
         return load_images(self.data)
 
     def fingerprint(self) -> str:
         return self.images().sha256
+
+    def shard_sizes(self, n: int) -> list[int]:
+        return shard_sizes(n, self.images().labels, self.split)
 
     def shard(self, i: int, n: int) -> tuple[NDArray[np.float64], Labels]:
         """The images of worker i out of n, shape (m_i, p), pixels from 0 to 1, and their labels."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mpicomp.base.checks import check_nonnegative
-from mpicomp.base.errors import ConfigError, unknown
-from mpicomp.data import SPLITS, load, rows_of
+from mpicomp.base.errors import ConfigError
+from mpicomp.data import Dataset, Split, checked_split, load, own_dataset, rows_of, shard_sizes
 from mpicomp.problems.base import Constants, Problem
 from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import BOUNDED, LOGISTIC, SIGMOID_SQUARED, SQUARE, Scalar
@@ -20,41 +20,53 @@ from mpicomp.problems.smoothness import bounds, row_squares, spectrum
 class LinearProblem(Problem):
     """Base of the linear models: f_i is a ``LinearModel`` with the loss ``phi`` and the penalty ``rho``.
 
-    ``data`` is a name for ``load``, ``lam`` the penalty's weight, ``split`` a name for ``rows_of``.  f is the
-    unweighted mean of the f_i, even if shards differ in size.
+    ``data`` is a name for ``load``, or a pair (X, y) of arrays for ``own_dataset``, which is copied; on
+    several ranks each gives the same pair, and gradients use the rows of the rank's own workers only.
+    ``lam`` is the penalty's weight, ``split`` a name for ``rows_of`` or an array of each row's worker.  f is
+    the unweighted mean of the f_i, even if shards differ in size.
     """
 
-    data: str
+    data: Any
     lam: float | None
-    split: str = "shuffled"
+    split: Split = "shuffled"
 
     phi: ClassVar[Scalar]
     rho: ClassVar[Scalar]
     convex: ClassVar[bool] = False
+    real_targets: ClassVar[bool] = False  # whether y of a pair (X, y) is taken as it is
 
     def __post_init__(self) -> None:
         if self.lam is not None:
             check_nonnegative("lam", self.lam, "the weight of the penalty")
-        if self.split not in SPLITS:
-            raise unknown("split", self.split, SPLITS)
+        object.__setattr__(self, "split", checked_split(self.split))
+        if isinstance(self.data, int):  # data=3 in a text names a file, as data='3' does
+            object.__setattr__(self, "data", str(self.data))
+        if not isinstance(self.data, str | Dataset):
+            object.__setattr__(self, "data", own_dataset(self.data, self.real_targets))
+
+    def dataset(self) -> Dataset:
+        return load(self.data)
 
     @abstractmethod
     def weight(self, n: int) -> float:
         """The weight lam of the penalty for n workers."""
 
     def dimension(self) -> int:
-        return load(self.data).X.shape[1]
+        return self.dataset().X.shape[1]
 
     def fingerprint(self) -> str:
-        return load(self.data).sha256
+        return self.dataset().sha256
+
+    def shard_sizes(self, n: int) -> list[int]:
+        return shard_sizes(n, self.dataset().y, self.split)
 
     def objective(self, i: int, n: int) -> LinearModel:
-        data = load(self.data)
+        data = self.dataset()
         rows = rows_of(i, n, data.y, self.split)
         return LinearModel(data.X[rows], data.y[rows], self.phi, self.weight(n), self.rho)
 
     def constants(self, n: int) -> Constants:
-        lam, data = self.weight(n), load(self.data)
+        lam, data = self.weight(n), self.dataset()
         c, r = self.phi.curvature, lam * self.rho.curvature
         found = bounds(spectrum(data, self.split, n), c, r)
         L_ij = c * float(row_squares(data.X).max()) + r  # max_ij lambda_max(B_ij) of ``bounds``, and r
@@ -62,7 +74,7 @@ class LinearProblem(Problem):
             found,
             mu=lam if self.convex else None,
             convex=self.convex,
-            samples=-(-len(data.y) // n),
+            samples=max(shard_sizes(n, data.y, self.split)),
             L_ij=L_ij,
             diagonals=partial(self.diagonals, n),
         )
@@ -97,7 +109,7 @@ class RidgeProblem(LinearProblem):
         if self.lam is not None:
             return self.lam
         assert self.cond is not None
-        L0 = self.phi.curvature * spectrum(load(self.data), self.split, n).mean
+        L0 = self.phi.curvature * spectrum(self.dataset(), self.split, n).mean
         return L0 / (self.cond - 1)
 
 

@@ -8,11 +8,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Indices
 from mpicomp.base.blas import one_thread
-from mpicomp.data import Dataset, load, rows_of
+from mpicomp.data import Dataset, Split, rows_of
 from mpicomp.data.cache import remember
-from mpicomp.problems.base import Constants
+from mpicomp.problems.base import Array, Constants
 from mpicomp.problems.glm import RidgeProblem
+from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import SQUARED_MARGIN
 
 EXACT = 500  # the largest dimension in which Gram matrices are formed
@@ -22,6 +24,8 @@ EXACT = 500  # the largest dimension in which Gram matrices are formed
 class LeastSquares(RidgeProblem):
     """f_i(x) = (1/2m_i) ||A_i x - b_i||^2 + lam/2 ||x||^2, b_i the labels -1, 1; give lam or cond.
 
+    Of data given as a pair (X, y), b is y as it is: real targets.
+
     L and L_i are exact.  L_plus, L_pm, L_sample, L_sigma and f_star are exact up to d = 500; above, the first
     four are the upper bounds of ``bounds``, and f_star is not known.  mu = lam is a lower bound: the exact
     constant of strong convexity is larger by the least eigenvalue of the mean Gram matrix.
@@ -30,9 +34,16 @@ class LeastSquares(RidgeProblem):
     paper: ClassVar[str] = "none: ridge regression"
 
     phi = SQUARED_MARGIN
+    real_targets = True
+
+    def objective(self, i: int, n: int) -> LinearModel:
+        model = super().objective(i, n)
+        if isinstance(self.data, str):
+            return model
+        return Residuals(model.X, model.y, model.phi, model.lam, model.rho)
 
     def constants(self, n: int) -> Constants:
-        found, data = super().constants(n), load(self.data)
+        found, data = super().constants(n), self.dataset()
         if data.X.shape[1] > EXACT:
             return found
         lam = self.weight(n)
@@ -40,7 +51,23 @@ class LeastSquares(RidgeProblem):
         return replace(found, **remember(parts, lambda: _exact(data, self.split, n, lam)))
 
 
-def _exact(data: Dataset, split: str, n: int, lam: float) -> dict[str, float]:
+class Residuals(LinearModel):
+    """f_i(x) = (1/2m) ||X x - y||^2 + lam/2 ||x||^2 for any real y; a margin needs y to be -1 or 1."""
+
+    def part(self, rows: Indices) -> Residuals:
+        return Residuals(self.X[rows], self.y[rows], self.phi, self.lam, self.rho)
+
+    def value(self, x: Array) -> float:
+        r = self.X @ x - self.y
+        return float(np.sum(r * r) / (2 * len(self.y)) + self.lam * np.sum(self.rho.value(x)))
+
+    def grad(self, x: Array) -> Array:
+        g = self.XT @ ((self.X @ x - self.y) / len(self.y))
+        g += self.lam * self.rho.slope(x)
+        return g
+
+
+def _exact(data: Dataset, split: Split, n: int, lam: float) -> dict[str, float]:
     """L_plus, L_pm, L_sample, L_sigma and f_star from the Hessians H_i = G_i + lam I, G_i = A_i'A_i / m_i.
 
     A gradient difference is H_i v, where v = x - y.  So each squared constant is a largest eigenvalue::

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.blas import one_thread
 from mpicomp.base.errors import DataError
-from mpicomp.data import Dataset, rows_of
+from mpicomp.data import Dataset, Split, rows_of
 from mpicomp.data.cache import remember
 from mpicomp.problems.base import Constants
 
@@ -36,13 +36,13 @@ class Spectrum:
 
 
 @lru_cache(maxsize=8)
-def spectrum(data: Dataset, split: str, n: int) -> Spectrum:
+def spectrum(data: Dataset, split: Split, n: int) -> Spectrum:
     """The spectrum of a data set divided among n workers; computed once, then kept in the cache."""
     saved = remember(("gram spectra", data.sha256, split, n), lambda: asdict(_spectrum(data, split, n)))
     return Spectrum(tuple(saved["workers"]), saved["mean"], saved["weighted"], saved["samples"])
 
 
-def _spectrum(data: Dataset, split: str, n: int) -> Spectrum:
+def _spectrum(data: Dataset, split: Split, n: int) -> Spectrum:
     largest = float(np.abs(data.X.data).max())
     if not largest < np.finfo(float).max ** 0.25 / data.X.nnz:  # sums of fourth powers must not overflow
         raise DataError(

@@ -74,7 +74,7 @@ class Softmax(Classification):
             bounds(spectrum, 0.5, r),
             mu=self.lam if convex else None,
             convex=convex,
-            samples=-(-len(self.images().labels) // n),
+            samples=max(self.shard_sizes(n)),
             L_ij=0.5 * self._largest_square(n) + r,
         )
 

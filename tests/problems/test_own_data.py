@@ -1,0 +1,142 @@
+"""Problems on a user's own arrays: content, refusals, uneven shards, constants by brute force."""
+
+import numpy as np
+import pytest
+import scipy
+
+from mpicomp.base.errors import ConfigError, DataError
+from mpicomp.config import to_text
+from mpicomp.data import rows_of, shard_sizes
+from mpicomp.problems import MLP, LeastSquares, Logistic, NonconvexGLM, Quadratics, Softmax
+
+rng = np.random.default_rng(1)
+X = rng.normal(size=(40, 3)).astype(np.float32)
+Y = np.array(["cat", "dog", "owl"])[rng.integers(3, size=40)]
+BINARY = (Y == "cat").astype(int)
+UNEVEN = np.repeat([0, 1, 2], [3, 7, 30])  # the worker of each row
+
+
+def slope(f, x, h=1e-6):
+    return np.array([(f(x + h * e) - f(x - h * e)) / (2 * h) for e in np.eye(len(x))])
+
+
+def test_equal_content_gives_equal_problems_with_a_short_text():
+    p, q = Logistic(data=(X, BINARY), lam=0.1), Logistic(data=(scipy.sparse.csr_array(X), BINARY), lam=0.1)
+    assert p == q and hash(p) == hash(q) and p.fingerprint() == q.fingerprint()
+    assert p != Logistic(data=(2 * X, BINARY), lam=0.1)
+    assert f"data=<40 x 3, sha256 {p.fingerprint()[:12]}>" in repr(p)
+    assert p.fingerprint()[:12] in to_text(p)
+
+
+@pytest.mark.parametrize(("cls", "y"), [(LeastSquares, BINARY), (Softmax, Y)])
+def test_later_writes_of_the_user_change_nothing(cls, y):
+    own = X.copy()
+    problem = cls(data=(own, y), lam=0.1)
+    before = problem.objective(0, 2).grad(np.ones(problem.dimension()))
+    own[:] = 0
+    assert np.array_equal(problem.objective(0, 2).grad(np.ones(problem.dimension())), before)
+
+
+@pytest.mark.parametrize("split", ["shuffled", "sorted", "dirichlet(0.1)", UNEVEN])
+@pytest.mark.parametrize(
+    ("cls", "y"),
+    [(Logistic, BINARY), (NonconvexGLM, BINARY), (LeastSquares, rng.normal(size=40)), (Softmax, Y)],
+)
+def test_gradients_are_slopes_and_constants_hold(cls, y, split):
+    problem, n = cls(data=(X, y), lam=0.1, split=split), 3
+    c, d = problem.constants(n), problem.dimension()
+    fs = [problem.objective(i, n) for i in range(n)]
+    assert [f.samples for f in fs] == problem.shard_sizes(n) and c.samples == max(problem.shard_sizes(n))
+    assert sum(problem.shard_sizes(n)) == 40
+    for _ in range(5):
+        x, v = rng.normal(size=(2, d))
+        np.testing.assert_allclose(fs[0].grad(x), slope(fs[0].value, x), rtol=1e-5, atol=1e-7)
+        D = np.array([f.grad(x) - f.grad(x + v) for f in fs])
+        squares, length = np.sum(D**2, axis=1), v @ v
+        assert np.linalg.norm(D.mean(axis=0)) <= c.L * np.sqrt(length) * (1 + 1e-9)
+        assert (np.sqrt(squares) <= np.array(c.L_i) * np.sqrt(length) * (1 + 1e-9)).all()
+        assert squares.mean() <= c.L_plus**2 * length * (1 + 1e-9)
+        variance = squares.mean() - np.sum(D.mean(axis=0) ** 2)
+        assert variance <= c.L_pm**2 * length * (1 + 1e-9)
+
+
+def test_least_squares_on_real_targets_is_exact_with_uneven_shards():
+    y, n, lam = rng.normal(size=40), 3, 0.1
+    problem = LeastSquares(data=(X, y), lam=lam, split=UNEVEN)
+    A = X.astype(float)
+    w = 1 / (n * np.array([3, 7, 30])[UNEVEN])
+    H = (A.T * w) @ A + lam * np.eye(3)
+    x = np.linalg.solve(H, A.T @ (w * y))
+    c = problem.constants(n)
+    assert c.L == pytest.approx(np.linalg.eigvalsh(H)[-1])
+    assert c.f_star == pytest.approx(np.sum(w * (A @ x - y) ** 2) / 2 + lam / 2 * x @ x)
+    assert np.mean([problem.objective(i, n).value(x) for i in range(n)]) == pytest.approx(c.f_star)
+
+
+def test_a_shard_of_one_class_and_texts_as_labels():
+    for problem in (Softmax(data=(X, Y), split="sorted"), MLP(data=(X, Y), split="sorted", hidden=2)):
+        shard = problem.shard(0, 8)
+        assert set(shard[1]) == {0} and problem.images().classes == 3
+        assert np.isfinite(problem.objective(0, 8).value(np.asarray(problem.x0(), dtype=float)))
+
+
+@pytest.mark.parametrize("alpha", ["0.001", "0.1", "100"])
+@pytest.mark.parametrize("n", [1, 7, 40])
+def test_dirichlet_leaves_no_worker_empty_and_loses_no_row(alpha, n):
+    split = f"dirichlet({alpha})"
+    rows = [rows_of(i, n, BINARY, split) for i in range(n)]
+    assert sorted(np.concatenate(rows)) == list(range(40))
+    assert [len(r) for r in rows] == shard_sizes(n, BINARY, split) and min(map(len, rows)) >= 1
+
+
+def test_dirichlet_skews_the_labels_for_a_small_alpha_only():
+    y = np.repeat(np.arange(10), 500)
+
+    def share(alpha):
+        shards = [y[rows_of(i, 10, y, f"dirichlet({alpha})")] for i in range(10)]
+        return np.mean([np.bincount(s).max() / len(s) for s in shards])
+
+    assert share(1000) < 0.15 < 0.4 < share(0.1)
+
+
+def test_problems_without_samples_have_no_shard_sizes():
+    assert Quadratics(d=3).shard_sizes(2) is None
+
+
+def spoiled(value):
+    wrong = X.astype(float)
+    wrong[5, 2] = value
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ((spoiled(np.nan), BINARY), r"X\[5, 2\] is nan"),
+        ((scipy.sparse.csr_array(spoiled(np.inf)), BINARY), r"X\[5, 2\] is inf"),
+        ((X, BINARY[1:]), r"y has the shape \(39,\) and X has 40 rows"),
+        ((X, np.where(BINARY, np.nan, 1)), r"y\[\d+\] is nan"),
+        ((X[0], BINARY), r"X has the shape \(3,\)"),
+        ((X + 1j, BINARY), "complex64"),
+        ((X, Y), "3 label classes"),
+    ],
+)
+def test_unusable_arrays_are_refused(data, said):
+    with pytest.raises(DataError, match=said):
+        Logistic(data=data, lam=0.1)
+
+
+@pytest.mark.parametrize(
+    ("split", "n", "said"),
+    [
+        (UNEVEN, 4, r"no row to 1 of the 4 workers \(3\)"),
+        (UNEVEN, 2, "names worker 2"),
+        (UNEVEN[1:], 3, "39 rows"),
+        (-UNEVEN, 3, "split is of type int64"),
+        ("dirichlet(0)", 3, "alpha is a number"),
+        ("dirichlet", 3, "dirichlet"),
+    ],
+)
+def test_unusable_splits_are_refused(split, n, said):
+    with pytest.raises(ConfigError, match=said):
+        Logistic(data=(X, BINARY), lam=0.1, split=split).constants(n)
