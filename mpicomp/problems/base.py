@@ -223,10 +223,6 @@ class Problem(ABC):
         """The starting point of all methods, shape (d,); a run uses the server's."""
         return np.zeros(self.dimension())
 
-    def shard_sizes(self, n: int) -> list[int] | None:
-        """The number of samples of each of n workers; None where workers have no samples."""
-        return None
-
     def diagonals(self, n: int) -> Array:
         """The diagonals of the smoothness matrices of n workers, shape (n, d)."""
         return np.array([np.diagonal(self.objective(i, n).smoothness_matrix()) for i in range(n)])
