@@ -14,7 +14,7 @@ from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.checks import check_at_least, check_nonnegative, check_seed
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
-from mpicomp.data import load_images, rows_of
+from mpicomp.data import load_images, rows_of, shard_sizes
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, FiniteSum, Problem
 
@@ -62,6 +62,10 @@ class Autoencoder(Problem):
 
     def fingerprint(self) -> str:
         return load_images(self.data).sha256
+
+    def shard_sizes(self, n: int) -> list[int]:
+        parts = shard_sizes(n + 1, load_images(self.data).labels, "shuffled")
+        return [parts[self.part_of(i, n)] for i in range(n)]
 
     def x0(self) -> Array:
         p = load_images(self.data).shape[1]

@@ -42,6 +42,9 @@ class Noisy(Problem):
     def fingerprint(self) -> str:
         return self.problem.fingerprint()
 
+    def shard_sizes(self, n: int) -> list[int] | None:
+        return self.problem.shard_sizes(n)
+
     def x0(self) -> Array:
         return self.problem.x0()
 
