@@ -15,6 +15,7 @@ from mpicomp.methods import METHODS, Method
 from mpicomp.methods import parameters as types
 from mpicomp.methods.parameters import StepSize, checks_of
 from mpicomp.methods.support.starts import EstimateStart, Start
+from mpicomp.problems import Constants
 
 POSITIVE = "a positive number, 'theory', or a multiple"
 IN_0_1 = "a probability above 0 and at most 1"
@@ -131,6 +132,6 @@ def test_a_default_of_none_is_filled_in_and_a_count_of_none_stays():
         gamma=StepSize, p=types.ProbabilityOrDefault, alpha=types.RateOrZero, batch=types.BatchSize
     )
     Own.defaults = lambda self, d, n: {"p": 1 / d, "alpha": 1 / n}
-    Own.theory = lambda self, c, d, n: {"gamma": self.p + c}
+    Own.theory = lambda self, c, d, n: {"gamma": self.p + c.L}
     assert Own(0.5, None, 0, None).resolve(None, 4, 8) == Own(0.5, 0.25, 0, None)
-    assert Own("theory*8", None, None, 3).resolve(lambda: 1.0, 4, 8) == Own(10.0, 0.25, 0.125, 3)
+    assert Own("theory*8", None, None, 3).resolve(lambda: Constants(L=1.0), 4, 8) == Own(10.0, 0.25, 0.125, 3)
