@@ -20,6 +20,7 @@ LAYERS = [
     ["transports"],
     ["runtime"],
     ["embedded"],
+    ["torch"],
     ["own_classes", "quoting"],
     ["literals"],
     ["config"],
@@ -31,6 +32,8 @@ LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in mod
 
 # Inside these packages too, from the bottom up; above it all the classes, and then ``__init__``.
 INSIDE = {"compressors": ["base", "support"], "methods": ["parameters", "base", "support"]}
+
+TORCH = ("__init__", "buffers", "hook", "optimiser", "saving", "tensors")
 
 # Libraries that only these files may import.
 HOMES = {
@@ -50,7 +53,7 @@ HOMES = {
     },
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
     "cupy": {"kernels/cuda/gpu.py"},
-    "torch": {"bench/peers.py", "bench/cuda.py"},
+    "torch": {"bench/peers.py", "bench/cuda.py"} | {f"torch/{name}.py" for name in TORCH},
     "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "llvmlite": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "click": {f"cli/{name}.py" for name in ("__init__", "root", "options", "work", "look", "bench")},

@@ -47,7 +47,7 @@ class Descent(Embedding):
         if name is None:
             return self.x
         return self._packing.unpack(
-            self._transport.ask_server(lambda: kernels.to_host(getattr(self._play.server, name)))
+            self.transport.ask_server(lambda: kernels.to_host(getattr(self._play.server, name)))
         )
 
     def step(self, gradient: Any) -> bool:

@@ -6,6 +6,7 @@ import atexit
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from copy import deepcopy
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -69,10 +70,12 @@ class Embedding:
         own = workers is None
         n = max(1, (1 if comm is None else comm.size) - dedicated) if own else as_integer("workers", workers)
         placement = Placement(dedicated, stall_timeout=stall_timeout, verify_bytes=verify_bytes)
-        self._transport = t = placement.connect(n, comm)
+        self.transport = t = placement.connect(n, comm)
         self._open = ExitStack()
         try:
-            self._packing = packing = t.raise_on_all(lambda: Packing(like))
+            self._packing = packing = t.raise_on_all(
+                lambda: like if isinstance(like, Packing) else Packing(like)
+            )
             self._check_alike(repr(method), packing.description, "one each" if own else n, seed, on_nonfinite)
             resolved = t.raise_on_all(lambda: self._resolve(method, packing, n))
             self._given = {i: Given(i, packing, t.clock) for i in t.hosted}
@@ -84,7 +87,7 @@ class Embedding:
             t.close()
             raise
         self.seed, self.steps, self.skipped = seed, 0, 0
-        self.rounds, self._one_each, self._on_nonfinite = 0, own, on_nonfinite
+        self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
         self._config = {"method": type(resolved).__name__, "seed": str(seed), "workers": str(n)}
         self._config |= {"parts": packing.description}
         self._config |= {f"method.{f.name}": repr(getattr(resolved, f.name)) for f in fields(resolved)}
@@ -106,7 +109,7 @@ class Embedding:
 
     def _check_alike(self, *facts: object) -> None:
         """Raise ``ConfigError`` on all ranks unless every rank has the same facts."""
-        t = self._transport
+        t = self.transport
         said: Any = t.collect(facts)
 
         def compare() -> None:
@@ -127,12 +130,12 @@ class Embedding:
     @property
     def workers(self) -> int:
         """The number of workers n."""
-        return self._transport.n
+        return self.transport.n
 
     @property
     def hosted(self) -> range:
         """The workers whose gradients this rank brings."""
-        return self._transport.hosted
+        return self.transport.hosted
 
     @property
     def ledger(self) -> Ledger:
@@ -142,11 +145,11 @@ class Embedding:
     @property
     def seconds(self) -> dict[str, float]:
         """This rank's seconds by phase: gradient, compress, wait, server, decode."""
-        return dict(self._transport.clock.seconds)
+        return dict(self.transport.clock.seconds)
 
     def _step(self, gradient: Any, at: Any = None) -> bool:
         """Play the rounds of one step; returns whether it was made.  Raises ``MpicompError`` on all ranks."""
-        t, rounds = self._transport, self._play
+        t, rounds = self.transport, self._play
         t.activity = f"step {self.steps}"
         try:
             self._agree(lambda: self._take(gradient, at))
@@ -174,13 +177,13 @@ class Embedding:
             action()
         except MpicompError as error:
             failed = error
-        told = self._transport.tell_all(_WELL if failed is None else _FAILED)
+        told = self.transport.tell_all(_WELL if failed is None else _FAILED)
         _refuse_calls_of_some(told)
         if _FAILED in told:
-            self._transport.raise_on_all(lambda: _raise(failed))
+            self.transport.raise_on_all(lambda: _raise(failed))
 
     def _leave(self) -> None:
-        _refuse_calls_of_some(self._transport.tell_all(_LEFT))
+        _refuse_calls_of_some(self.transport.tell_all(_LEFT))
 
     def _take(self, gradient: Any, at: Any) -> None:
         """Take what this rank is given, at the point where a gradient is asked for, before any state changes.
@@ -188,7 +191,7 @@ class Embedding:
         Raises ``ConfigError`` or ``DivergedError``.
         """
         self._play.check()
-        if self._one_each:
+        if self.one_each:
             given = {i: gradient for i in self.hosted}
         elif not isinstance(gradient, Mapping) or set(gradient) != set(self.hosted):
             shown = f"the keys {list(gradient)}" if isinstance(gradient, Mapping) else type(gradient).__name__
@@ -230,20 +233,23 @@ class Embedding:
         self._agree(self._play.check)
         return self._audit.check()
 
-    def save(self, folder: str | Path) -> None:
-        """Save the state of all workers and of the server, for ``load`` on any number of ranks."""
+    def save(self, folder: str | Path, **records: Any) -> None:
+        """Save the state of all workers and of the server, for ``load`` on any number of ranks.
+
+        records  dataclasses of arrays and numbers to be saved with it, by names that are unique to a rank
+        """
         self._agree(self._play.check)
         header = {"config": self._config, "steps": self.steps, "skipped": self.skipped}
-        checkpoint.save(Path(folder), self._transport, self.rounds, self._play.states(), header)
+        checkpoint.save(Path(folder), self.transport, self.rounds, self._play.states() | records, header)
 
-    def load(self, folder: str | Path) -> None:
-        """Go on from what ``save`` saved.
+    def load(self, folder: str | Path, **records: Any) -> None:
+        """Go on from what ``save`` saved; the fields of ``records`` become those that were saved.
 
         Raises ``RecordError`` if it is damaged, or of another method, seed, ``like`` or number of workers.
         """
-        t, rounds = self._transport, self._play
+        t, rounds = self.transport, self._play
         self._agree(rounds.check)
-        states = rounds.states() | {"replica": rounds.replica}
+        states = rounds.states() | {"replica": rounds.replica} | records
         manifest = checkpoint.load(Path(folder), t, states, self._config)
         self.rounds, self.steps, self.skipped = manifest["round"], manifest["steps"], manifest["skipped"]
         ledger = t.ask_server(lambda: rounds.ledger)
@@ -251,6 +257,29 @@ class Embedding:
             others = [i for i in range(t.n) if i not in t.hosted]
             ledger.up[others] = 0
             rounds.ledger = ledger
+
+    def state(self) -> dict[str, Any]:
+        """This rank's part of the state, arrays and numbers by name; for programs that save rank by rank."""
+        records = self._play.states() | {"replica": self._play.replica}
+        own = {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}
+        return deepcopy(own) | {"rounds": self.rounds, "steps": self.steps, "skipped": self.skipped}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from ``state()`` of this rank.
+
+        Raises ``ConfigError``, on this rank alone, for the state of another method, rank or number of ranks.
+        """
+        records = self._play.states() | {"replica": self._play.replica}
+        own = {f"{name}.{f.name}": (r, f.name) for name, r in records.items() for f in fields(r)}
+        if own.keys() | {"rounds", "steps", "skipped"} != state.keys():
+            odd = sorted(own.keys() ^ (state.keys() - {"rounds", "steps", "skipped"}))
+            raise ConfigError(
+                f"the state is not one of this rank: {', '.join(odd)} differ. save and load work on any "
+                "number of ranks."
+            )
+        for name, (record, field) in own.items():
+            setattr(record, field, deepcopy(state[name]))
+        self.rounds, self.steps, self.skipped = state["rounds"], state["steps"], state["skipped"]
 
     def close(self) -> None:
         """End the work of all ranks together; at the end of the program this is done in any case."""

@@ -1,0 +1,17 @@
+"""torch's training loops: an optimiser that aggregates compressed gradients, and a hook for torch's DDP.
+
+Needs torch: ``pip install 'mpicomp[torch]'``.
+"""
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        f"mpicomp.torch needs torch, and it cannot be imported ({error}): pip install 'mpicomp[torch]'."
+    ) from None
+
+from mpicomp.torch.hook import Hook, hook
+from mpicomp.torch.optimiser import Compressed
+from mpicomp.torch.saving import load, save
+
+__all__ = ["Compressed", "Hook", "hook", "load", "save"]

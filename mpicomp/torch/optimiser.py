@@ -1,0 +1,321 @@
+"""A torch optimiser whose gradients are the compressed mean over all workers."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from mpicomp.base.checks import as_integer
+from mpicomp.base.errors import ConfigError, DivergedError
+from mpicomp.compressors.base import Array
+from mpicomp.embedded.aggregator import Aggregator
+from mpicomp.methods.base import Method
+from mpicomp.runtime.ledger import Ledger
+from mpicomp.torch.buffers import Buffers, share
+from mpicomp.torch.tensors import Tensors
+
+Closure = Callable[[], Any]
+
+
+class Compressed(Optimizer):
+    """``optimiser``, stepping along an estimate of the mean gradient over all workers::
+
+        opt = Compressed(torch.optim.AdamW(model.parameters(), lr=1e-3), method, module=model)
+        loss(model, batch).backward()  # this rank's batch
+        opt.step()
+
+    It is an ``Optimizer``: learning-rate schedules, parameter groups and ``GradScaler`` take it.
+    module      the model: its parameters and buffers start as rank 0's, and in each step the buffers, such as
+                BatchNorm's running means, become worker 0's, as in torch's DDP.  Without it, parameters that
+                differ between ranks are refused, and buffers that are found are warned about
+    workers     see ``Aggregator``.  With it, for each worker i in ``hosted``: ``zero_grad``, backward of its
+                loss, ``collect(i)``; then ``step``
+    sync_every  H: the optimiser takes H steps of its own, and then the change of the parameters is
+                aggregated; the parameters go back, and ``outer`` steps along the change (the form of DiLoCo)
+    outer       a torch optimiser of the same parameters; None: SGD with lr=1
+    options     the others of ``Aggregator``: seed, comm, dedicated, stall_timeout, verify_bytes, on_nonfinite
+
+    Parameters that need no gradient are left out.  float16 and bfloat16 ones are aggregated in float32.
+    Making one, and ``step`` and ``aggregate``, are collective.
+    """
+
+    _step_supports_amp_scaling = True  # GradScaler calls step on every rank, and sets grad_scale
+
+    def __init__(
+        self,
+        optimiser: Optimizer,
+        method: Method,
+        *,
+        module: nn.Module | None = None,
+        workers: int | None = None,
+        sync_every: int = 1,
+        outer: Optimizer | None = None,
+        **options: Any,
+    ) -> None:
+        self.sync_every = as_integer("sync_every", sync_every)
+        if outer is not None and sync_every == 1:
+            raise ConfigError("outer steps after local steps: give sync_every too.")
+        if sync_every > 1 and workers is not None:
+            raise ConfigError("sync_every takes local steps, which need a rank each: leave workers out.")
+        if sync_every > 1 and method.needs_function:
+            raise ConfigError(f"sync_every: {type(method).__name__} compares gradients at two points.")
+        self.inner = optimiser
+        self._tensors = Tensors(_trained(optimiser, module))
+        self.aggregator = Aggregator(method, self._tensors, workers=workers, **options)
+        t = self.aggregator.transport
+        if module is None:
+            self._check_start(t)
+        else:
+            share([*module.parameters(), *module.buffers()], t)
+        self.buffers = Buffers(module, t, options.get("dedicated", False))
+        self.outer = outer
+        if sync_every > 1 and outer is None:
+            self.outer = torch.optim.SGD(self._tensors.parameters, lr=1.0)
+        self._brought: dict[int, Array] = {}  # gradients by worker
+        self._ready: bool | None = None  # whether there is an estimate that ``step`` has not used yet
+        self.local_steps = 0
+        self._start = self._tensors.values() if sync_every > 1 else None
+        self._optimizer_step_pre_hooks: OrderedDict[int, Any] = OrderedDict()
+        self._optimizer_step_post_hooks: OrderedDict[int, Any] = OrderedDict()
+        self._share()
+
+    def _check_start(self, t: Any) -> None:
+        digests = t.collect(sha256(self._tensors.values().tobytes()).hexdigest())
+
+        def compare() -> None:
+            if digests is not None and len(set(digests)) > 1:
+                odd = next(rank for rank, d in enumerate(digests) if d != digests[0])
+                raise ConfigError(
+                    f"the parameters on rank {odd} differ from rank 0's: give module=model, which shares "
+                    "rank 0's, or seed torch alike on all ranks."
+                )
+
+        t.ask_server(compare)
+        if t.is_server and _has_buffers(self._tensors.parameters):
+            warnings.warn(
+                "the model has buffers, such as BatchNorm's running means, which the ranks do not share: "
+                "give module=model.",
+                stacklevel=3,
+            )
+
+    def _share(self) -> None:
+        """Have the inner optimiser's parameter groups and state as one's own."""
+        self.param_groups, self.state = self.inner.param_groups, self.inner.state
+        self.defaults = self.inner.defaults
+
+    def load_inner(self, state: dict[str, Any]) -> None:
+        """Load the inner optimiser's state, which makes its groups anew."""
+        self.inner.load_state_dict(state)
+        self._share()
+
+    @property
+    def hosted(self) -> range:
+        """The workers whose gradients this rank brings."""
+        return self.aggregator.hosted
+
+    @property
+    def ledger(self) -> Ledger:
+        """The bytes of the gradients; ``buffers.nbytes`` are counted apart."""
+        return self.aggregator.ledger
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """This rank's seconds by phase; see ``Aggregator``."""
+        return self.aggregator.seconds
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Refused: the vector that is compressed has its parts from the start on."""
+        raise ConfigError("give all parameter groups to the optimiser before Compressed is made.")
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.inner.zero_grad(set_to_none)
+
+    def collect(self, worker: int) -> None:
+        """Take the gradients that the parameters hold as those of ``worker``."""
+        if worker not in self.hosted:
+            raise ConfigError(f"worker {worker} is not hosted here; allowed: {list(self.hosted)}.")
+        self._brought[worker] = self._unscaled(self._tensors.gradient())
+        self.buffers.collect(worker)
+
+    def aggregate(self) -> bool:
+        """Replace the gradients by the estimate of their mean over all workers, for ``step`` to use.
+
+        For what goes between the two, such as clipping.  Returns False where the step is left out.
+        """
+        if self.sync_every > 1:
+            raise ConfigError("with sync_every, step aggregates the change of the parameters: no aggregate.")
+        if self.aggregator.method.needs_function:
+            name = type(self.aggregator.method).__name__
+            raise ConfigError(f"{name} compares gradients at two points: opt.step(closure).")
+        if self.aggregator.one_each and self.hosted:
+            self.collect(self.hosted.start)
+        return self._aggregate(dict(self._brought), None)
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """Aggregate, unless ``aggregate`` has, and take the step of the inner optimiser; collective.
+
+        closure  clears the gradients, computes the loss and its gradients, and returns it; called once, or at
+                 each point that the method asks for, with the parameters set to it
+        """
+        loss = None
+        if self.sync_every > 1:
+            loss = self._local_step(closure)
+        else:
+            if self._ready is None:
+                loss = self._evaluate(closure)
+            if self._ready:
+                self.inner.step()
+            self._ready = None
+        return loss
+
+    def _evaluate(self, closure: Closure | None) -> Any:
+        """Aggregate what ``closure`` computes or, without one, what the parameters hold."""
+        if not self.aggregator.method.needs_function or closure is None:
+            loss = None
+            if closure is not None:
+                with torch.enable_grad():
+                    loss = closure()
+            self.aggregate()
+            return loss
+        if not self.aggregator.one_each:
+            raise ConfigError("a closure is of this rank's one worker: leave workers out.")
+        losses: list[Any] = []
+        here = self._tensors.values()
+
+        def gradient(point: Array) -> Array:
+            self._tensors.set_values(point)
+            with torch.enable_grad():
+                losses.append(closure())
+            found = self._unscaled(self._tensors.gradient())
+            if len(losses) == 1:
+                self.buffers.collect(self.hosted.start)
+            return found
+
+        try:
+            self._aggregate(gradient, here)
+        finally:
+            self._tensors.set_values(here)
+        self.buffers.restore()
+        return losses[0]
+
+    def _aggregate(self, gradient: Any, at: Array | None) -> bool:
+        try:
+            if self.aggregator.one_each and not callable(gradient):
+                gradient = next(iter(gradient.values()), None)  # none on a rank that is the server only
+            estimate = self.aggregator(gradient, at)
+        except DivergedError:
+            if not hasattr(self, "grad_scale"):  # GradScaler takes what is not finite for a scale too large
+                raise
+            estimate = None
+            self.aggregator.skipped += 1
+        self._brought.clear()
+        self.buffers.step()
+        self._ready = estimate is not None
+        if estimate is not None:
+            self._tensors.set_gradients(estimate)
+        return self._ready
+
+    def _local_step(self, closure: Closure | None) -> Any:
+        if hasattr(self, "grad_scale"):
+            raise ConfigError("GradScaler and sync_every do not go together: give sync_every=1.")
+        loss = self.inner.step(closure) if closure is not None else self.inner.step()
+        self.local_steps += 1
+        if self.local_steps % self.sync_every:
+            return loss
+        assert self._start is not None and self.outer is not None
+        self.buffers.collect(self.hosted.start)
+        ready = self._aggregate({0: self._start - self._tensors.values()}, None)
+        self._ready = None
+        self._tensors.set_values(self._start)
+        if ready:
+            self.outer.step()
+            self._start = self._tensors.values()
+        return loss
+
+    def _unscaled(self, gradient: Array) -> Array:
+        """``gradient`` without the factor of a GradScaler."""
+        scale = getattr(self, "grad_scale", None)
+        if scale is not None:
+            gradient *= np.asarray(1.0 / float(scale), gradient.dtype)
+        return gradient
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of this rank: the inner and outer optimisers', residuals, and what all ranks hold."""
+        return {
+            "inner": self.inner.state_dict(),
+            "outer": None if self.outer is None else self.outer.state_dict(),
+            "aggregator": {name: _tensor(value) for name, value in self.aggregator.state().items()},
+            "local_steps": self.local_steps,
+            "start": None if self._start is None else _tensor(self._start.copy()),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from ``state_dict()`` of the same rank, on the same number of ranks."""
+        self.aggregator.restore({name: _array(value) for name, value in state_dict["aggregator"].items()})
+        self.load_inner(state_dict["inner"])
+        if self.outer is not None:
+            self.outer.load_state_dict(state_dict["outer"])
+        self.local_steps, self._start = state_dict["local_steps"], _array(state_dict["start"])
+        self.buffers.restart()
+
+    def local_state(self) -> dict[str, Any]:
+        """With ``sync_every``: the state of this rank's own steps since the last exchange."""
+        assert self._start is not None
+        start = _tensor(self._start.copy())
+        return {"inner": self.inner.state_dict(), "local_steps": self.local_steps, "start": start}
+
+    def load_local_state(self, state: dict[str, Any]) -> None:
+        """Go on from ``local_state()``."""
+        self.load_inner(state["inner"])
+        self.local_steps, self._start = state["local_steps"], _array(state["start"])
+
+    def __repr__(self) -> str:
+        return f"Compressed({self.inner!r}, {self.aggregator.method!r})"
+
+
+def _tensor(value: Any) -> Any:
+    """An array as a tensor, which torch.load reads without pickled code; anything else as it is."""
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
+def _array(value: Any) -> Any:
+    """The inverse of ``_tensor``."""
+    return value.numpy().copy() if isinstance(value, torch.Tensor) else value
+
+
+def _trained(optimiser: Optimizer, module: nn.Module | None) -> dict[str, nn.Parameter]:
+    """The optimiser's parameters that need gradients, by their names in ``module``, or by group and number.
+
+    Raises ``ConfigError`` if there are none.
+    """
+    names = {} if module is None else {p: name for name, p in module.named_parameters()}
+    found = {names.get(p, f"group{i}.{j}"): p for i, j, p in _numbered(optimiser) if p.requires_grad}
+    if not found:
+        raise ConfigError("no parameter of the optimiser needs a gradient.")
+    return found
+
+
+def _numbered(optimiser: Optimizer) -> Iterator[tuple[int, int, nn.Parameter]]:
+    for i, group in enumerate(optimiser.param_groups):
+        for j, p in enumerate(group["params"]):
+            yield i, j, p
+
+
+def _has_buffers(parameters: list[nn.Parameter]) -> bool:
+    """Whether some module in the program has one of the ``parameters``, and buffers."""
+    ids = {id(p) for p in parameters}
+    modules = [m for m in gc.get_objects() if issubclass(type(m), nn.Module)]
+    return any(
+        next(m.buffers(recurse=False), None) is not None
+        and any(id(p) in ids for p in m.parameters(recurse=False))
+        for m in modules
+    )

@@ -1,0 +1,112 @@
+"""Parameters of a model, their values and their gradients, as one vector of numpy's; and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mpicomp.base.errors import ConfigError
+from mpicomp.base.parts import Part, Parts
+from mpicomp.compressors.base import Array
+from mpicomp.embedded.packing import Packing
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+class Tensors(Packing):
+    """Parameters one after the other in one vector, float64 if one of them is float64, else float32.
+
+    parameters  by name; all on one device
+
+    What an ``Aggregator`` is given and returns is this vector itself, shape (d,), so that many small tensors
+    are copied by one call of torch's.
+    Raises ``ConfigError`` for parameters that are empty, not floats, or on several devices.
+    """
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
+        for name, p in parameters.items():
+            if p.dtype not in _FLOATS:
+                raise ConfigError(f"parameter {name!r} is {p.dtype}; allowed: float16, bfloat16, 32 or 64.")
+        if len(devices := {p.device for p in parameters.values()}) > 1:
+            raise ConfigError(f"the parameters are on {len(devices)} devices; allowed: all on one.")
+        self.parameters = list(parameters.values())
+        self.parts = Parts(tuple(Part(name, tuple(p.shape)) for name, p in parameters.items()))
+        wide = any(p.dtype == torch.float64 for p in self.parameters)
+        self.dtype = np.dtype(np.float64 if wide else np.float32)
+        self._sizes = [p.numel() for p in self.parameters]
+
+    @property
+    def description(self) -> str:
+        named = zip(self.parts, self.parameters, strict=True)
+        return ", ".join(f"{part.name}: torch {p.dtype} {part.shape}" for (part, _), p in named)
+
+    def pack(self, tree: Any, what: str = "the gradient") -> Array:
+        """``tree``, which is such a vector already; raises ``ConfigError`` for None."""
+        if tree is None:
+            raise ConfigError(
+                f"{what} of a worker is missing: before opt.step(), for each i in opt.hosted, "
+                "opt.zero_grad(), loss(i).backward() and opt.collect(i)."
+            )
+        return tree
+
+    def unpack(self, vector: Array) -> Array:
+        """``vector`` itself."""
+        return vector
+
+    def gradient(self, gradients: Sequence[Tensor | None] | None = None) -> Array:
+        """A new vector of the parameters' gradients, or of those given in their order; None counts as zeros.
+
+        Raises ``ConfigError`` for a sparse gradient.
+        """
+        if gradients is None:
+            gradients = [p.grad for p in self.parameters]
+        try:
+            return self._joined(
+                [
+                    p.new_zeros(()).expand_as(p) if g is None else g
+                    for p, g in zip(self.parameters, gradients, strict=True)
+                ]
+            )
+        except RuntimeError as error:
+            for (part, _), g in zip(self.parts, gradients, strict=True):
+                if g is not None and g.layout != torch.strided:
+                    raise ConfigError(
+                        f"the gradient of {part.name!r} is sparse; allowed: dense ones, as of an "
+                        "nn.Embedding with sparse=False."
+                    ) from error
+            raise
+
+    def values(self) -> Array:
+        """A new vector of the parameters' values."""
+        return self._joined([p.detach() for p in self.parameters])
+
+    def set_gradients(self, vector: Array) -> None:
+        """Make ``vector`` the gradients, p.grad; they are new tensors, which share one memory."""
+        for p, g in zip(self.parameters, self.views(vector), strict=True):
+            p.grad = g
+
+    @torch.no_grad()
+    def set_values(self, vector: Array) -> None:
+        """Make ``vector`` the parameters' values."""
+        for p, value in zip(self.parameters, self.views(vector), strict=True):
+            p.copy_(value)
+
+    def views(self, vector: Array) -> list[Tensor]:
+        """New tensors with the entries of ``vector``, of the parameters' shapes, types and device."""
+        flat = torch.from_numpy(vector.copy()).to(self.parameters[0].device)
+        pieces = zip(self.parameters, flat.split(self._sizes), strict=True)
+        return [piece.view(p.shape).to(p.dtype) for p, piece in pieces]
+
+    def _joined(self, tensors: list[Tensor]) -> Array:
+        vector = np.empty(self.parts.size, self.dtype)
+        flat = torch.from_numpy(vector)
+        pieces = [t.reshape(-1) for t in tensors]
+        if tensors[0].device == flat.device:
+            torch.cat(pieces, out=flat)
+        else:
+            flat.copy_(torch.cat(pieces))
+        return vector

@@ -1,0 +1,207 @@
+"""One rank of a training with mpicomp.torch; what it does is named by the first argument.
+
+Prints a line of JSON on rank 0, where it comes to its end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from hashlib import sha256
+
+import torch
+from mpi4py import MPI
+
+from mpicomp import DCGD, EF21SGDM, DivergedError, Identity, PowerSGD, TopK
+from mpicomp.torch import Compressed, Hook, hook, load, save
+from tests.torch.models import loss, network, values
+
+torch.set_num_threads(1)
+WORLD = MPI.COMM_WORLD
+TOPK = EF21SGDM(TopK(k=0.2), eta=0.3)
+
+
+def digest(model):
+    """The hash of parameters and buffers, which is the same on all ranks."""
+    (one,) = set(WORLD.allgather(sha256(values(model)).hexdigest()))
+    return one
+
+
+def compressed(model, method=TOPK, **options):
+    return Compressed(torch.optim.AdamW(model.parameters(), lr=1e-2), method, module=model, **options)
+
+
+def train(opt, model, steps):
+    for k in steps:
+        for i in opt.hosted:
+            opt.zero_grad()
+            loss(model, i, k).backward()
+            opt.collect(i)
+        opt.step()
+
+
+def fixed_workers():
+    """Eight workers on any number of ranks; rank 0's start counts."""
+    told = []
+    for method in (TOPK, PowerSGD(2), DCGD(Identity())):
+        model = network(normed=True, seed=1 + WORLD.rank)
+        opt = compressed(model, method, workers=8)
+        train(opt, model, range(6))
+        told += [digest(model), WORLD.bcast(opt.ledger.up.tolist())]
+        opt.aggregator.close()
+    return told
+
+
+def saved(folder):
+    """Five steps, which are saved; or four more from what is saved in ``folder``."""
+    model = network(normed=True, seed=3 + WORLD.rank)
+    opt = compressed(model, workers=8)
+    if os.path.exists(folder):
+        load(folder, opt, model)
+        train(opt, model, range(5, 9))
+        return digest(model)
+    train(opt, model, range(5))
+    save(folder, opt, model)
+    return digest(model)
+
+
+def uninterrupted():
+    model = network(normed=True, seed=3)
+    opt = compressed(model, workers=8)
+    train(opt, model, range(9))
+    return digest(model)
+
+
+def ddp(model):
+    """The model as torch's DDP has it, over gloo."""
+    rendezvous = sys.argv[2]
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{rendezvous}", rank=WORLD.rank, world_size=WORLD.size
+    )
+    return torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.0002)
+
+
+def beside_ddp():
+    """Without compression: DDP's parameters up to rounding, BatchNorm's buffers included."""
+    theirs, ours = network(True), network(True)
+    parallel = ddp(theirs)
+    one = torch.optim.SGD(theirs.parameters(), lr=0.1, momentum=0.9)
+    two = Compressed(torch.optim.SGD(ours.parameters(), lr=0.1, momentum=0.9), DCGD(Identity()), module=ours)
+    for k in range(10):
+        one.zero_grad()
+        loss(parallel, WORLD.rank, k).backward()
+        one.step()
+        two.zero_grad()
+        loss(ours, WORLD.rank, k).backward()
+        two.step()
+    pairs = list(zip(theirs.parameters(), ours.parameters(), strict=True))
+    return max(float((p - q).abs().max().detach()) for p, q in pairs)
+
+
+def beside_the_hook():
+    """The hook's parameters are Compressed's, bit for bit, though DDP makes its buckets anew."""
+    theirs, ours = network(), network()
+    parallel = ddp(theirs)
+    state = Hook(DCGD(Identity("f8")))
+    parallel.register_comm_hook(state, hook)
+    one, two = (torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (theirs, ours))
+    two = Compressed(two, DCGD(Identity("f8")), module=ours)
+    for k in range(6):
+        one.zero_grad()
+        loss(parallel, WORLD.rank, k).backward()
+        one.step()
+        two.zero_grad()
+        loss(ours, WORLD.rank, k).backward()
+        two.step()
+    assert digest(theirs) == digest(ours)
+    return state.aggregator.ledger.up_bytes == two.ledger.up_bytes
+
+
+def the_hook_remembers():
+    """With error feedback: the hook is an optimiser over the same parameters in DDP's order."""
+    theirs, ours = network(), network()
+    parallel = ddp(theirs)
+    state = Hook(TOPK)
+    parallel.register_comm_hook(state, hook)
+    one = torch.optim.SGD(theirs.parameters(), lr=0.1)
+    two = None
+    for k in range(8):
+        one.zero_grad()
+        loss(parallel, WORLD.rank, k).backward()
+        one.step()
+        if two is None:  # DDP's order of the parameters is known now
+            names = {p: i for i, p in enumerate(theirs.parameters())}
+            order = [names[p] for p in state.parameters]
+            in_order = [list(ours.parameters())[i] for i in order]
+            two = Compressed(torch.optim.SGD(in_order, lr=0.1), TOPK)
+        two.zero_grad()
+        loss(ours, WORLD.rank, k).backward()
+        two.step()
+        assert digest(theirs) == digest(ours), k
+    return True
+
+
+def overflow_on_one_rank():
+    """One decision: the step is left out on all ranks, and only the rank that overflowed halves its scale."""
+    model, plain = network(), network()
+    opt, without = (
+        Compressed(torch.optim.SGD(m.parameters(), lr=0.1), TOPK, module=m) for m in (model, plain)
+    )
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0, growth_interval=1000)
+    for k in range(6):
+        opt.zero_grad()
+        bad = k == 2 and WORLD.rank == 1
+        scaler.scale(loss(model, WORLD.rank, k) * (float("inf") if bad else 1.0)).backward()
+        scaler.step(opt)
+        scaler.update()
+        if k != 2:
+            without.zero_grad()
+            loss(plain, WORLD.rank, k).backward()
+            without.step()
+    assert digest(model) == digest(plain)
+    return WORLD.allgather(scaler.get_scale()), opt.aggregator.skipped
+
+
+def local_steps():
+    model = network(normed=True, seed=1 + WORLD.rank)
+    opt = compressed(model, sync_every=3)
+    for k in range(9):
+        opt.zero_grad()
+        loss(model, WORLD.rank, k).backward()
+        opt.step()
+    digest(model)
+    return opt.aggregator.steps
+
+
+def dedicated_server():
+    model = network(normed=True)
+    opt = compressed(model, dedicated=True)
+    for k in range(4):
+        if opt.hosted:
+            opt.zero_grad()
+            loss(model, opt.hosted.start, k).backward()
+        opt.step()
+    return digest(model)
+
+
+def other_start():
+    Compressed(torch.optim.SGD(network(seed=WORLD.rank).parameters(), lr=0.1), TOPK)
+
+
+def not_finite():
+    model = network()
+    opt = compressed(model)
+    (loss(model, WORLD.rank, 0) * (float("nan") if WORLD.rank == 1 else 1.0)).backward()
+    try:
+        opt.step()
+    except DivergedError as error:
+        return str(error)
+
+
+if __name__ == "__main__":
+    told = globals()[sys.argv[1]](*sys.argv[2:] if sys.argv[1] == "saved" else [])
+    if WORLD.rank == 0:
+        print(json.dumps(told))
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

@@ -1,0 +1,61 @@
+"""mpicomp.torch on real ranks: the same bits on any number of them, DDP's parameters, and one decision."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+
+from tests.support.launching import mpirun
+
+
+def told(ranks, *what):
+    done = mpirun(ranks, "-m", "tests.torch.job", *what)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_fixed_workers_give_the_same_bits_on_any_number_of_ranks():
+    one = told(1, "fixed_workers")
+    assert told(2, "fixed_workers") == told(4, "fixed_workers") == one
+
+
+def test_saved_and_loaded_on_another_number_of_ranks_is_uninterrupted(tmp_path):
+    whole = told(1, "uninterrupted")
+    for first, second in ((1, 3), (4, 2)):
+        folder = str(tmp_path / str(first))
+        told(first, "saved", folder)
+        assert told(second, "saved", folder) == whole
+
+
+def test_without_compression_it_is_ddp_up_to_rounding(tmp_path):
+    assert told(3, "beside_ddp", str(tmp_path / "meet")) < 1e-6
+
+
+@pytest.mark.parametrize("what", ["beside_the_hook", "the_hook_remembers"])
+def test_the_hook_is_the_optimiser(what, tmp_path):
+    assert told(3, what, str(tmp_path / "meet")) is True
+
+
+def test_an_overflow_on_one_rank_is_left_out_on_all():
+    assert told(3, "overflow_on_one_rank") == [[256.0, 128.0, 256.0], 1]
+
+
+def test_local_steps_end_alike_on_all_ranks():
+    assert told(3, "local_steps") == 3
+
+
+def test_a_server_without_a_worker():
+    assert told(3, "dedicated_server")
+
+
+def test_one_bad_gradient_is_said_by_all():
+    assert told(3, "not_finite") == "worker 1: the gradient is not finite."
+
+
+def test_parameters_that_differ_are_refused():
+    done = mpirun(2, "-m", "tests.torch.job", "other_start")
+    assert done.returncode != 0
+    assert done.stderr.count("the parameters on rank 1 differ from rank 0's: give module=model") == 1
