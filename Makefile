@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 comma := ,
 EXTRAS := test$(if $(filter system,$(MPI)),,$(comma)$(MPI))
 
-.PHONY: help demo test test-cluster fuzz check format lint bench lab clean
+.PHONY: help demo test test-torch test-cluster fuzz check format lint bench lab clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is to make
@@ -28,6 +28,10 @@ demo: $(READY)  ## compare methods on real data with 4 MPI ranks; table and figu
 test: $(READY)  ## all tests, then those that run on 4 ranks at once
 	$(BIN)/python -m pytest --ignore=tests/mpi --numprocesses auto --maxprocesses 8 --dist worksteal
 	$(MAKE) --no-print-directory test-4
+
+test-torch: $(READY)  ## what needs torch, which is large: the optimiser, the hook, the examples
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS),torch]'
+	$(BIN)/python -m pytest tests/torch tests/examples tests/bench --numprocesses auto --maxprocesses 4
 
 test-cluster: $(READY)  ## a real Slurm, and hosts joined by links: needs slurm-wlm and munge, iproute2, root
 	$(BIN)/python -m pytest tests/cluster

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.support.launching import mpirun
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -24,3 +26,24 @@ def test_numpy_loop(tmp_path):
     assert abs(dense - compressed) < 0.05 * dense
     sent, got = (int(n) for n in re.search(r"sends (\d+) a step and gets (\d+)", text).groups())
     assert sent < got < 2560
+
+
+def test_fashion_mnist(tmp_path):
+    pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+    figure = tmp_path / "accuracy.png"
+    text = ran(2, "fashion_mnist.py", "--data", "digits", "--steps", "100", "--figure", str(figure))
+    found = {line.partition(":")[0]: line for line in text.splitlines()}
+    assert len(found) == 3 and figure.stat().st_size > 5000
+    accuracy = {label: float(re.search(r"accuracy (\d\.\d+)", line)[1]) for label, line in found.items()}
+    moved = {label: float(re.search(r"([\d.e-]+) MB", line)[1]) for label, line in found.items()}
+    assert accuracy["dense"] > 0.8
+    assert moved["DoubleSqueeze, TopK 1 %"] < moved["EF-SGD, TopK 1 %"] < 0.05 * moved["dense"]
+
+
+def test_language_model(tmp_path):
+    pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+    figure = tmp_path / "loss.png"
+    text = ran(2, "language_model.py", "--steps", "40", "--figure", str(figure))
+    losses = [float(loss) for loss in re.findall(r"(\d\.\d+) nats", text)]
+    assert len(losses) == 4 and figure.stat().st_size > 5000
+    assert losses[0] < 3.5 < 4.85  # log 128, that of a model that knows nothing

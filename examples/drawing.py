@@ -1,0 +1,20 @@
+"""The figure of an example: one quantity against steps, bytes and seconds."""
+
+import matplotlib.pyplot as plt
+
+AXES = {"steps": "steps", "bytes": "bytes that a rank sends and gets", "seconds": "seconds"}
+
+
+def draw(path, histories, quantity, reverse=False):
+    """``histories`` has a list of rows by label; a row has ``quantity``, and what is in AXES."""
+    figure, axes = plt.subplots(1, len(AXES), figsize=(10, 3.2), sharey=True, layout="constrained")
+    for ax, (name, label) in zip(axes, AXES.items(), strict=True):
+        for which, rows in histories.items():
+            ax.plot([row[name] for row in rows], [row[quantity] for row in rows], label=which)
+        ax.set_xlabel(label)
+        ax.grid(alpha=0.3)
+        if name == "bytes":
+            ax.set_xscale("log")
+    axes[0].set_ylabel(quantity)
+    axes[0].legend(loc="upper right" if reverse else "lower right", frameon=False)
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,113 @@
+"""A small transformer on the characters of Python's own standard library, with AdamW and local steps.
+
+    mpirun -n 4 python examples/language_model.py --figure language_model.png
+
+Every rank has a share of the source files.
+"""
+
+import argparse
+import sysconfig
+import time
+from pathlib import Path
+
+import torch
+from drawing import draw
+from mpi4py import MPI
+from torch import nn
+
+import mpicomp.torch
+from mpicomp import DCGD, EFSGD, Identity, Natural, QuantizedTopK, TopK
+
+comm = MPI.COMM_WORLD
+torch.set_num_threads(1)
+
+LENGTH, WIDTH, CHARACTERS = 64, 64, 128  # ASCII; what is not is read as 0
+
+# Contestants: a method, how many local steps there are between two exchanges, and the outer optimiser.
+NESTEROV = {"lr": 0.7, "momentum": 0.9, "nesterov": True}
+CONTESTANTS = {
+    "dense": (DCGD(Identity()), 1, None),
+    "EF-SGD, TopK 1 %": (EFSGD(TopK(k=0.01)), 1, None),
+    "8 local steps, dense": (DCGD(Identity()), 8, NESTEROV),
+    "8 local steps, TopK 3 % of 9 bits": (EFSGD(QuantizedTopK(k=0.03, Q=Natural())), 8, NESTEROV),
+}
+
+
+class Transformer(nn.Module):
+    """Two layers that see the characters before, and predict the next."""
+
+    def __init__(self):
+        super().__init__()
+        self.characters = nn.Embedding(CHARACTERS, WIDTH)
+        self.places = nn.Parameter(0.02 * torch.randn(LENGTH, WIDTH))
+        layer = nn.TransformerEncoderLayer(
+            WIDTH, 4, 4 * WIDTH, dropout=0.0, batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.next = nn.Linear(WIDTH, CHARACTERS)
+        self.mask = nn.Transformer.generate_square_subsequent_mask(LENGTH)
+
+    def forward(self, text):
+        seen = self.characters(text) + self.places
+        return self.next(self.layers(seen, mask=self.mask, is_causal=True))
+
+
+def source(files):
+    """The characters of Python files, as numbers below 128."""
+    text = b"".join(file.read_bytes() for file in files)
+    codes = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
+    return torch.where(codes < CHARACTERS, codes, 0)
+
+
+def cross_entropy(model, text, starts):
+    """The mean loss in nats a character, over pieces of ``text``."""
+    pieces = torch.stack([text[s : s + LENGTH + 1] for s in starts.tolist()])
+    logits = model(pieces[:, :-1])
+    return nn.functional.cross_entropy(logits.flatten(0, 1), pieces[:, 1:].flatten())
+
+
+def train(contestant, text, held_out, steps, batch=16, every=40):
+    method, sync_every, outer = contestant
+    torch.manual_seed(0)
+    model = Transformer()
+    adam = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    if outer is not None:
+        outer = torch.optim.SGD(model.parameters(), **outer)
+    opt = mpicomp.torch.Compressed(adam, method, module=model, sync_every=sync_every, outer=outer)
+    draws = torch.Generator().manual_seed(comm.rank)
+    tested = torch.randint(len(held_out) - LENGTH - 1, (256,), generator=torch.Generator().manual_seed(0))
+    rows, seconds = [], 0.0
+    for step in range(1, steps + 1):
+        began = time.perf_counter()
+        starts = torch.randint(len(text) - LENGTH - 1, (batch,), generator=draws)
+        opt.zero_grad()
+        cross_entropy(model, text, starts).backward()
+        opt.step()
+        seconds += time.perf_counter() - began
+        if step % every == 0:  # a multiple of sync_every: all ranks have one model
+            with torch.no_grad():
+                loss = float(cross_entropy(model, held_out, tested))
+            moved = (opt.ledger.up_bytes + opt.ledger.down_bytes) / comm.size
+            rows.append({"steps": step, "bytes": moved, "seconds": seconds, "nats a character": loss})
+    return rows
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--figure", help="a file to draw the loss into")
+    asked = parser.parse_args()
+    files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+    held_out, files = source(files[::10]), [file for i, file in enumerate(files) if i % 10]
+    text = source(files[comm.rank :: comm.size])
+    histories = {}
+    for label, contestant in CONTESTANTS.items():
+        histories[label] = train(contestant, text, held_out, asked.steps)
+        if comm.rank == 0:
+            last = histories[label][-1]
+            print(
+                f"{label}: {last['nats a character']:.3f} nats a character, {last['bytes'] / 1e6:.3g} MB "
+                f"that a rank sends and gets, {1000 * last['seconds'] / asked.steps:.1f} ms a step"
+            )
+    if asked.figure and comm.rank == 0:
+        draw(asked.figure, histories, "nats a character", reverse=True)
