@@ -40,11 +40,19 @@ HOMES = {
         "transports/ulfm.py",
         "transports/waiting.py",
         "bench/round.py",
+        "bench/trainrank.py",
     },
-    "matplotlib": {"experiment/canvas.py", "experiment/figure.py", "bench/linkfigure.py"},
+    "matplotlib": {
+        "experiment/canvas.py",
+        "experiment/figure.py",
+        "bench/linkfigure.py",
+        "bench/trainfigure.py",
+    },
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
     "cupy": {"kernels/cuda/gpu.py"},
-    "torch": {"bench/peers.py", "bench/cuda.py"},
+    "torch": {
+        f"bench/{name}.py" for name in ("peers", "cuda", "trainmodels", "traincontestants", "trainrank")
+    },
     "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "llvmlite": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "click": {f"cli/{name}.py" for name in ("__init__", "root", "options", "work", "look", "bench")},
