@@ -46,14 +46,20 @@ HOMES = {
         "transports/waiting.py",
         "bench/round.py",
         "bench/aggregate.py",
+        "bench/trainrank.py",
     },
     "matplotlib": {
-        *("experiment/canvas.py", "experiment/figure.py", "bench/linkfigure.py"),
-        *("experiment/results.py", "experiment/scripting.py"),  # these two for its types
+        "experiment/canvas.py",
+        "experiment/figure.py",
+        "bench/linkfigure.py",
+        "bench/trainfigure.py",
     },
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
     "cupy": {"kernels/cuda/gpu.py"},
-    "torch": {"bench/peers.py", "bench/cuda.py"} | {f"torch/{name}.py" for name in TORCH},
+    "torch": {
+        f"bench/{name}.py" for name in ("peers", "cuda", "trainmodels", "traincontestants", "trainrank")
+    }
+    | {f"torch/{name}.py" for name in TORCH},
     "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "llvmlite": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "click": {f"cli/{name}.py" for name in ("__init__", "root", "options", "work", "look", "bench")},

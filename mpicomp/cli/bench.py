@@ -175,6 +175,72 @@ def bench_link(
     click.echo(f"{folder}/link.png, link.md, link.jsonl", err=True)
 
 
+@bench.command("train")
+@click.option(
+    "--links", default="100mbit,1gbit", show_default=True, help='Of four hosts; needs root. "": none.'
+)
+@click.option(
+    "--one-host/--no-one-host", default=True, show_default=True, help="Four ranks on this host too."
+)
+@click.option("--d", "dimensions", default="1e5,1e6", show_default=True, help='Of the CNNs, about. "": none.')
+@click.option("--transformer/--no-transformer", default=True, show_default=True, help="d of some 2e5.")
+@click.option("--steps", type=click.IntRange(30), default=40, show_default=True, help="Of each, timed.")
+@click.option("--to-target", is_flag=True, help="Train to the targets, in the place of timing steps.")
+@click.option("--until-accuracy", type=click.FloatRange(0, 1), default=0.85, show_default=True)
+@click.option("--until-loss", type=click.FloatRange(0), default=2.0, show_default=True)
+@click.option("--max-seconds", type=click.FloatRange(1), default=600, show_default=True, help="To a target.")
+@click.option("--out", type=Place(), help="Folder for train.jsonl, train.md and, with --to-target, a figure.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_train(
+    links: str,
+    one_host: bool,
+    dimensions: str,
+    transformer: bool,
+    steps: int,
+    to_target: bool,
+    until_accuracy: float,
+    until_loss: float,
+    max_seconds: float,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Milliseconds a training step beside torch's DistributedDataParallel and its hooks; needs torch.
+
+    Four ranks with one thread each, on one host and on hosts joined by links.  With --to-target: seconds to
+    the same test accuracy on Fashion-MNIST, which has to be in the cache, and to the same loss on text.
+    """
+    from mpicomp.base.units import parse_rate
+    from mpicomp.bench.train import Ask, compare
+    from mpicomp.bench.trainreport import publish, tables
+
+    models = [("cnn", _dimension(d)) for d in dimensions.split(",") if d]
+    ask = Ask(
+        models=models + ([("transformer", 0)] if transformer else []),
+        rates=[None] * one_host + [parse_rate(rate) for rate in links.split(",") if rate],
+        steps=steps,
+        accuracy=until_accuracy if to_target else None,
+        loss=until_loss if to_target else None,
+        limit=max_seconds,
+    )
+    rows = []
+    for row in compare(ask):
+        rows.append(row)
+        if as_json:
+            click.echo(json.dumps(row))
+    if not as_json:
+        click.echo(tables(rows))
+    if out is not None:
+        publish(rows, out)
+        click.echo(f"{out}/train.md, train.jsonl", err=True)
+
+
+def _dimension(text: str) -> int:
+    try:
+        return int(float(text))
+    except (ValueError, OverflowError):
+        raise ConfigError(f"--d {text!r}; allowed: numbers such as 1e5, separated by commas.") from None
+
+
 @cli.command()
 @click.option("--problem", help="Such as \"logistic(data='digits', lam=1e-3)\"; runs here, with few workers.")
 @click.option("--method", "methods", multiple=True, help="What to predict; may be given several times.")

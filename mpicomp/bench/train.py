@@ -1,0 +1,102 @@
+"""The time of a training step, and time to accuracy: torch's DistributedDataParallel beside our methods.
+
+One launch of four ranks holds all contestants; ``mpicomp.bench.trainrank`` is what its ranks run.  They are
+on this host, or each on a host of its own, joined by links of a known speed (``mpicomp.bench.hosts``).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from mpicomp.base.errors import ConfigError, MpicompError
+from mpicomp.bench.hosts import CONTROL, Hosts
+from mpicomp.jobs.launch import find_launcher
+
+RANKS = 4
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What to measure.
+
+    models     pairs of "cnn" and about how many parameters, or of "transformer" and 0
+    rates      of the links, bits a second; None: the four ranks are on this host
+    steps      of each contestant, timed; a few more where turns ask for it
+    accuracy   None: time steps only; else train the CNN on Fashion-MNIST to this test accuracy
+    loss       and the transformer to this loss, in nats a character
+    limit      seconds of training after which a contestant has missed the target
+    labels     the contestants; None: all
+    """
+
+    models: Sequence[tuple[str, int]]
+    rates: Sequence[float | None]
+    steps: int = 40
+    accuracy: float | None = None
+    loss: float | None = None
+    limit: float = 600.0
+    labels: Sequence[str] | None = None
+
+    def targets(self) -> dict[str, float | None]:
+        """The target of each kind of model; None where steps are timed."""
+        return {"cnn": self.accuracy, "transformer": self.loss}
+
+
+def compare(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
+    """Yield the figures of each contestant, model and link.
+
+    Raises ``ConfigError`` without torch, or if links are asked for where hosts cannot be made, and
+    ``MpicompError`` if the ranks fail.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise ConfigError("this compares with torch, which is not installed: pip install torch.")
+    for rate in ask.rates:
+        with ExitStack() as stack:
+            hosts = None if rate is None else stack.enter_context(Hosts(ranks, rate))
+            for model, d in ask.models:
+                asked = {
+                    "model": model,
+                    "d": d,
+                    "steps": ask.steps,
+                    "target": ask.targets()[model],
+                    "limit": ask.limit,
+                    "labels": ask.labels,
+                }
+                for row in _job(asked, hosts, ranks):
+                    yield {"rate": rate, "ranks": ranks, **row}
+
+
+def _job(asked: dict[str, Any], hosts: Hosts | None, ranks: int) -> list[dict[str, Any]]:
+    program = [sys.executable, "-m", "mpicomp.bench.trainrank"]
+    if hosts is None:
+        launcher = find_launcher()
+        command = launcher.command(ranks, *program)
+        environment = launcher.environment() | os.environ
+        where: dict[str, Any] = {"interface": "lo", "address": "127.0.0.1", "port": _free_port()}
+    else:
+        command, environment = [*hosts.mpirun(), *program], hosts.environment()
+        where = {"interface": "eth0", "address": f"{CONTROL}.1", "port": 29500}
+    done = subprocess.run(
+        [*command, json.dumps(asked | where)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+    )
+    if done.returncode != 0:
+        raise MpicompError(f"training on {ranks} ranks ended with {done.returncode}.\n{done.stderr}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port

@@ -1,0 +1,167 @@
+"""Ways to train on several ranks: torch's DistributedDataParallel with its hooks, and this library's methods.
+
+They share the model, the batches, the learning rate, and momentum 0.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from mpicomp import DCGD, EF14, EF21SGDM, Aggregator, DoubleSqueeze, Identity, Natural, TopK
+from mpicomp.methods import Method
+
+MOMENTUM = 0.9
+RATE = {"cnn": 0.05, "transformer": 0.05}  # the learning rate
+EVERY = 8  # steps from one exchange to the next, with local steps
+
+
+class Trainer(Protocol):
+    """A model in training, one replica a rank.
+
+    every  steps from one exchange to the next
+    """
+
+    model: nn.Module
+    every: int
+
+    def step(self, x: Tensor, y: Tensor) -> None:
+        """One step on this rank's batch."""
+
+    def seconds(self) -> dict[str, float]:
+        """This rank's seconds by phase so far; empty where they are not known."""
+
+    def payload(self) -> tuple[int, int]:
+        """Bytes of messages so far, up and down, of all ranks; read it on rank 0.  Zeros if not known."""
+
+
+class TorchDDP:
+    """torch's DDP over gloo, with the given hook.
+
+    one_bucket  all gradients in one bucket.  By default the first bucket is of 1 MiB, and where there is a
+                second one the PowerSGD hook, which starts collectives in callbacks, may start them in another
+                order on another rank
+    """
+
+    every = 1
+
+    def __init__(self, model: nn.Module, lr: float, hook: str | None = None, sync: bool = True) -> None:
+        one_bucket: dict[str, Any] = {"bucket_cap_mb": 1000} if hook == "powersgd" else {}
+        self.model, self._ddp = model, DistributedDataParallel(model, **one_bucket)
+        self._open: Callable[[], Any] = nullcontext if sync else self._ddp.no_sync
+        if hook == "fp16":
+            self._ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        elif hook == "powersgd":
+            state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+            self._ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        self._optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=MOMENTUM)
+
+    def step(self, x: Tensor, y: Tensor) -> None:
+        self._optimizer.zero_grad()
+        with self._open():
+            F.cross_entropy(self._ddp(x), y).backward()
+        self._optimizer.step()
+
+    def seconds(self) -> dict[str, float]:
+        return {}
+
+    def payload(self) -> tuple[int, int]:
+        return 0, 0
+
+
+class Ours:
+    """torch's SGD with the mean gradient as ``method`` estimates it.
+
+    With ``every`` > 1 the steps are local: each rank takes ``every`` steps of its own SGD, and then
+    x = x - the estimate of the mean of what the ranks have subtracted.
+    """
+
+    def __init__(self, model: nn.Module, lr: float, method: Method, momentum: float, every: int = 1) -> None:
+        self.model, self.every, self._taken = model, every, 0
+        self._parameters = list(model.parameters())
+        self._start = self._values()
+        self._mean = Aggregator(method, like=self._start.numpy())
+        self._optimizer = torch.optim.SGD(self._parameters, lr=lr, momentum=momentum)
+
+    def step(self, x: Tensor, y: Tensor) -> None:
+        self._optimizer.zero_grad()
+        F.cross_entropy(self.model(x), y).backward()
+        self._taken += 1
+        if self.every == 1:
+            mean = self._mean(_joined(p.grad for p in self._parameters).numpy())
+            for p, g in zip(self._parameters, self._pieces(mean), strict=True):
+                p.grad = g
+            self._optimizer.step()
+            return
+        self._optimizer.step()
+        if self._taken % self.every == 0:
+            self._exchange()
+
+    @torch.no_grad()
+    def _exchange(self) -> None:
+        self._start -= torch.from_numpy(self._mean((self._start - self._values()).numpy()))
+        for p, value in zip(self._parameters, self._pieces(self._start.numpy()), strict=True):
+            p.copy_(value)
+
+    def _values(self) -> Tensor:
+        return _joined(p.detach() for p in self._parameters)
+
+    def _pieces(self, vector: np.ndarray) -> Iterator[Tensor]:
+        pieces = torch.from_numpy(vector).split([p.numel() for p in self._parameters])
+        return (piece.view_as(p) for piece, p in zip(pieces, self._parameters, strict=True))
+
+    def seconds(self) -> dict[str, float]:
+        return self._mean.seconds
+
+    def payload(self) -> tuple[int, int]:
+        ledger = self._mean.ledger
+        return int(np.sum(ledger.up)), int(np.sum(ledger.down))
+
+
+def _joined(tensors: Any) -> Tensor:
+    return torch.cat([t.reshape(-1) for t in tensors])
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A way to train, by name.
+
+    side  "torch", "ours", or "floor": no communication, so its ranks' models differ
+    """
+
+    label: str
+    side: str
+    trainer: Callable[[nn.Module, float], Trainer]
+
+
+def _ours(method: Method, every: int = 1) -> Callable[[nn.Module, float], Trainer]:
+    if isinstance(method, EF21SGDM):  # its own momentum: with 0 in SGD and lr/η the steps of MOMENTUM = 1 - η
+        return lambda model, lr: Ours(model, lr / method.eta, method, 0.0, every)
+    return lambda model, lr: Ours(model, lr, method, MOMENTUM, every)
+
+
+_TOP = TopK(k=0.01)
+_MOMENTUM = EF21SGDM(_TOP, gamma=1.0, eta=1 - MOMENTUM, start="compressed")
+_SQUEEZED = DoubleSqueeze(_TOP, down=_TOP, gamma=1.0)
+
+CONTESTANTS = [
+    Contestant("no communication", "floor", lambda model, lr: TorchDDP(model, lr, sync=False)),
+    Contestant("DDP", "torch", TorchDDP),
+    Contestant("DDP, fp16 hook", "torch", lambda model, lr: TorchDDP(model, lr, "fp16")),
+    Contestant("DDP, PowerSGD hook, rank 2", "torch", lambda model, lr: TorchDDP(model, lr, "powersgd")),
+    Contestant("dense", "ours", _ours(DCGD(Identity(), gamma=1.0))),
+    Contestant("Natural", "ours", _ours(DCGD(Natural(), gamma=1.0))),
+    Contestant("EF14, TopK 1 %", "ours", _ours(EF14(_TOP, gamma=1.0))),
+    Contestant("EF21-SGDM, TopK 1 %", "ours", _ours(_MOMENTUM)),
+    Contestant("DoubleSqueeze, TopK 1 %", "ours", _ours(_SQUEEZED)),
+    Contestant(f"dense, every {EVERY} steps", "ours", _ours(DCGD(Identity(), gamma=1.0), EVERY)),
+]

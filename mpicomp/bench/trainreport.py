@@ -1,0 +1,102 @@
+"""The results of ``bench.train``: tables, JSON, and the figure of time to accuracy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mpicomp.base.files import write_text
+from mpicomp.base.units import human_bytes, human_rate
+from mpicomp.experiment.tables import markdown_table
+
+
+def publish(rows: Sequence[dict[str, Any]], folder: Path) -> None:
+    """Write train.jsonl and train.md into ``folder``, and train.png if models were trained to a target."""
+    write_text(folder / "train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    write_text(folder / "train.md", tables(rows))
+    trained = [row for row in rows if "target" in row]
+    if trained:
+        from mpicomp.bench.trainfigure import draw_training
+        from mpicomp.experiment.canvas import save
+
+        save(draw_training(trained), folder / "train.png")
+
+
+def place(rate: float | None, ranks: int) -> str:
+    """Where the ranks were, in words."""
+    return f"{ranks} ranks on one host" if rate is None else f"{ranks} hosts, {human_rate(rate)}"
+
+
+def tables(rows: Sequence[dict[str, Any]]) -> str:
+    """Markdown: a table for each place and model."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["rate"], row["model"], row["d"], row["ranks"]), []).append(row)
+    said = []
+    for (rate, model, d, ranks), group in groups.items():
+        said.append(f"**{place(rate, ranks)}; {model}, d = {d}**")
+        said.append(_to_target(group) if "target" in group[0] else _steps(group))
+    return "\n\n".join(said) + "\n"
+
+
+def _references(group: Sequence[dict[str, Any]]) -> tuple[float | None, float | None]:
+    """Seconds of plain DDP, and the least of torch's."""
+    torch = {r["label"]: r["seconds"] for r in group if r["side"] == "torch" and r.get("reached", True)}
+    return torch.get("DDP"), min(torch.values(), default=None)
+
+
+def _over(row: dict[str, Any], references: Sequence[float | None]) -> list[str]:
+    """How many times less time than each reference."""
+    return [f"{other / row['seconds']:.2f}" if other else "" for other in references]
+
+
+def _steps(group: Sequence[dict[str, Any]]) -> str:
+    head = [
+        "",
+        "ms a step",
+        "quartiles",
+        "× DDP",
+        "× best of torch",
+        "up",
+        "down",
+        "link",
+        "link's ms",
+        "phases, ms",
+    ]
+    references, lines = _references(group), []
+    for row in group:
+        low, middle, high = (f"{1e3 * row[name]:.3g}" for name in ("low", "seconds", "high"))
+        ours, linked = row["side"] == "ours", row["rate"] is not None
+        lines.append(
+            [
+                f"{row['label']}, {row['side']}",
+                middle,
+                f"{low} to {high}",
+                *_over(row, references),
+                human_bytes(row["up_bytes"]) if ours else "",
+                human_bytes(row["down_bytes"]) if ours else "",
+                human_bytes(row["link_bytes"]) if linked else "",
+                f"{8e3 * row['link_bytes'] / row['rate']:.3g}" if linked else "",
+                ", ".join(f"{name} {1e3 * value:.2g}" for name, value in row["phases"].items()),
+            ]
+        )
+    return markdown_table(head, lines)
+
+
+def _to_target(group: Sequence[dict[str, Any]]) -> str:
+    head = ["", "seconds", "steps", "× DDP", "× best of torch", "last score"]
+    references, lines = _references(group), []
+    for row in group:
+        missed = "" if row["reached"] else "> "
+        lines.append(
+            [
+                f"{row['label']}, {row['side']}",
+                f"{missed}{row['seconds']:.3g}",
+                f"{missed}{row['steps']}",
+                *(_over(row, references) if row["reached"] else ["", ""]),
+                f"{row['curve'][-1][2]:.4g}" if row["curve"] else "diverged",
+            ]
+        )
+    return f"Target: {group[0]['target']:g}.\n\n" + markdown_table(head, lines)
