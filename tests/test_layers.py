@@ -53,6 +53,7 @@ HOMES = {
         "experiment/figure.py",
         "bench/linkfigure.py",
         "bench/trainfigure.py",
+        *("experiment/results.py", "experiment/scripting.py"),  # these two for its types
     },
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
     "cupy": {"kernels/cuda/gpu.py"},
