@@ -28,6 +28,7 @@ from mpicomp.runtime.ledger import Ledger
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.preparation import load_kernels
 from mpicomp.runtime.rounds import Follow, Rounds
+from mpicomp.transports.launcher import launched_ranks
 
 ON_NONFINITE = ("raise", "skip")
 _WELL, _FAILED, _LEFT = 0, 1, 2  # what a rank tells the others at the start of a call
@@ -66,9 +67,9 @@ class Embedding:
     ) -> None:
         check_choice("on_nonfinite", on_nonfinite, ON_NONFINITE)
         seed = as_integer("seed", seed, least=0, most=2**64 - 1)
-        comm = comm if comm is not None else _world()
+        comm, ranks = _ranks(comm)
         own = workers is None
-        n = max(1, (1 if comm is None else comm.size) - dedicated) if own else as_integer("workers", workers)
+        n = max(1, ranks - dedicated) if own else as_integer("workers", workers)
         placement = Placement(dedicated, stall_timeout=stall_timeout, verify_bytes=verify_bytes)
         self.transport = t = placement.connect(n, comm)
         self._open = ExitStack()
@@ -315,10 +316,17 @@ def _raise(error: MpicompError | None) -> None:
         raise error
 
 
-def _world() -> Any:
-    """All ranks of the job, if the program has loaded MPI; None where it has not."""
-    loaded = sys.modules.get("mpi4py.MPI")
-    return None if loaded is None else loaded.COMM_WORLD
+def _ranks(comm: Any) -> tuple[Any, int]:
+    """The communicator to be used and its number of ranks; None for that of the job as launched.
+
+    A launcher that is not known here is seen by the program's own MPI, where that is loaded.
+    """
+    if comm is None:
+        launched, loaded = launched_ranks(), sys.modules.get("mpi4py.MPI")
+        if launched is not None or loaded is None:
+            return None, launched or 1
+        comm = loaded.COMM_WORLD
+    return comm, comm.size
 
 
 def _no_constants(method: Method) -> NoReturn:

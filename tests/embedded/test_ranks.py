@@ -47,6 +47,11 @@ def test_a_communicator_of_ones_own():
     assert told(4, "own_communicator") == told(2, "own_communicator")
 
 
+def test_a_program_that_does_not_import_mpi_has_a_worker_for_each_rank():
+    script = "import numpy, mpicomp; print(mpicomp.Aggregator(mpicomp.GD(), like=numpy.ones(2)).workers)"
+    assert mpirun(3, "-c", script).stdout.split() == ["3", "3", "3"]
+
+
 def test_one_decision_about_a_gradient_that_is_not_finite():
     assert told(3, "not_finite") == 4
 
