@@ -26,9 +26,9 @@ def read_csv(path: Path, column: str | None) -> tuple[NDArray[np.float64], NDArr
     If ``column`` is None, all columns are features and y is None.  Raises ``DataError`` naming the file, the
     line and the column.
     """
-    with opened(path) as file:
+    with opened(path) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as lines:
         try:
-            return _read(path, csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline="")), column)
+            return _read(path, csv.reader(lines), column)
         except UnicodeDecodeError as error:
             raise DataError(f"{path} is not UTF-8 text: {error}. Save it as UTF-8.") from None
         except csv.Error as error:
