@@ -60,8 +60,13 @@ def _stamp(name: str) -> Stamp | None:
         raise DataError(f"cannot read data {name!r}: {error.strerror}.") from None
 
 
+def _is_path(name: str) -> bool:
+    """Whether ``name`` can only be a file: it has a folder, or the suffix of a form of file."""
+    return "/" in name or DataFile.of(name).form != "libsvm"
+
+
 def _no_set(name: str) -> MpicompError:
-    if "/" in name:
+    if _is_path(name):
         return DataError(f"no such file: {DataFile.of(name).path}")
     if name in KNOWN_IMAGES:
         return ConfigError(
@@ -133,7 +138,7 @@ def load_images(name: str, labelled: bool = True) -> Images | ClassRows:
     stamp = None if name in BUNDLED or name in KNOWN else _stamp(name)
     if stamp is not None:
         return _load_rows(name, cache_dir(), stamp, labelled)
-    if "/" in name:
+    if _is_path(name):
         raise _no_set(name)
     raise ConfigError(
         f"{unknown('set of images', name, (*BUNDLED_IMAGES, *KNOWN_IMAGES))} A file of your own is given by "

@@ -248,6 +248,12 @@ def test_an_unusable_npz_is_refused(arrays, said):
         Logistic("f.npz", lam=0.1).dimension()
 
 
+@pytest.mark.parametrize("problem", [Logistic("my.csv:label", lam=0.1), Softmax("my.csv:label")])
+def test_a_missing_csv_file_is_named_without_its_column(problem):
+    with pytest.raises(DataError, match=r"no such file: my\.csv$"):
+        problem.dimension()
+
+
 @pytest.mark.parametrize("cls", [Softmax, MLP, Autoencoder])
 def test_a_missing_file_and_an_unknown_name_are_refused(cls):
     with pytest.raises(DataError, match=r"no such file: my/file\.npz"):
