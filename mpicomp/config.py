@@ -21,6 +21,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.compressors import COMPRESSORS, Compressor, Layered
+from mpicomp.data.dataset import Named
 from mpicomp.literals import abridged, check_type, is_bare, literal_value, syntax_tree
 from mpicomp.methods import METHODS, Method
 from mpicomp.own_classes import import_class, is_reference, reference
@@ -74,7 +75,7 @@ def _json_value(value: Any) -> Any:
         return to_json(value)
     if _are_rules(value):
         return {pattern: to_json(C) for pattern, C in value}
-    return value
+    return repr(value) if isinstance(value, Named) else value  # of arrays, the shape and the hash
 
 
 def from_json(kind: str, content: Mapping[str, Any]) -> Any:

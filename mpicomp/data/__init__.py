@@ -1,8 +1,9 @@
-"""Data sets: LIBSVM files, images and bundled sets, parsed once, memory-mapped, and cut into shards."""
+"""Data sets: one's own arrays and files, images and bundled sets, memory-mapped and cut into shards."""
 
 from mpicomp.data.bundled import BUNDLED, BUNDLED_IMAGES
 from mpicomp.data.cache import cache_dir
 from mpicomp.data.dataset import Dataset
+from mpicomp.data.files import has_real_targets
 from mpicomp.data.images import Images
 from mpicomp.data.loading import load, load_images
 from mpicomp.data.own import ClassRows, own_dataset
@@ -24,6 +25,7 @@ __all__ = [
     "cache_dir",
     "checked_split",
     "fetch",
+    "has_real_targets",
     "load",
     "load_images",
     "own_dataset",

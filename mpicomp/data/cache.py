@@ -24,6 +24,7 @@ from mpicomp.base.errors import DataError, RecordError
 from mpicomp.base.files import cache_dir, write_json
 from mpicomp.data.dataset import Dataset, content_sha256
 from mpicomp.data.images import Images
+from mpicomp.data.own import ClassRows
 
 Entry = TypeVar("Entry")
 
@@ -78,6 +79,21 @@ def write_images(key: str, images: Images) -> None:
     """As ``write_set``, for images."""
     arrays = {"pixels": images.pixels, "labels": images.labels}
     _write(key, arrays, {"white": images.white, "classes": images.classes, "sha256": images.sha256})
+
+
+def read_rows(key: str) -> ClassRows | None:
+    """As ``read_set``, for rows with classes."""
+
+    def build(arrays: list[Any], facts: dict[str, Any]) -> ClassRows:
+        _check(key, facts["sha256"], arrays[0].shape, arrays)
+        return ClassRows(*arrays, **facts)
+
+    return _read(key, ("X", "labels"), build)
+
+
+def write_rows(key: str, rows: ClassRows) -> None:
+    """As ``write_set``, for rows with classes."""
+    _write(key, {"X": rows.X, "labels": rows.labels}, {"classes": rows.classes, "sha256": rows.sha256})
 
 
 def _read(

@@ -18,6 +18,10 @@ from numpy.typing import NDArray
 from mpicomp.base.errors import DataError
 
 EXPECTED = "expected `label index:value ...` with indices from 1 upwards, ascending, and finite values"
+FROM_ZERO = (
+    "index 0, so the file counts from 0. Add 1 to every index, as "
+    "sklearn.datasets.dump_svmlight_file(X, y, file, zero_based=False) does"
+)
 OPENERS: dict[str, Any] = {".bz2": bz2.open, ".gz": gzip.open}
 
 
@@ -83,7 +87,7 @@ def _fault(fields: list[bytes]) -> str | None:
         if not (colon and index.isdigit() and _is_finite(value)):
             return f"found {_shown(field)}"
         if int(index) <= previous:
-            return f"index {int(index)} after {previous}" if previous else "index 0"
+            return f"index {int(index)} after {previous}" if previous else FROM_ZERO
         if int(index) >= 2**31:
             return f"index {int(index)} exceeds 2^31 - 1"
         previous = int(index)

@@ -7,26 +7,35 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-
-import numpy as np
-import scipy
-from numpy.typing import NDArray
+from typing import Any, TypeVar
 
 from mpicomp.base.errors import ConfigError, DataError, MpicompError, unknown
 from mpicomp.data.bundled import BUNDLED, BUNDLED_IMAGES, read_bundled, read_bundled_images
-from mpicomp.data.cache import cache_dir, images_key, read_images, read_set, write_images, write_set
+from mpicomp.data.cache import (
+    cache_dir,
+    images_key,
+    read_images,
+    read_rows,
+    read_set,
+    write_images,
+    write_rows,
+    write_set,
+)
 from mpicomp.data.dataset import Dataset
+from mpicomp.data.files import DataFile
 from mpicomp.data.images import Images
-from mpicomp.data.libsvm import read_libsvm
+from mpicomp.data.own import ClassRows, own_dataset
 from mpicomp.data.sets import KNOWN, KNOWN_IMAGES
 
+Made = TypeVar("Made")
 Stamp = tuple[Path, int, int]  # a file, its size, and the time of its last change
 
 
-def load(name: str | Dataset) -> Dataset:
-    """The data set ``name``: itself, a bundled set, a known set that was fetched, or a LIBSVM file's path.
+def load(name: str | Dataset, real_targets: bool = False) -> Dataset:
+    """The data set ``name``: itself, a bundled set, a known set that was fetched, or a file for ``DataFile``.
 
-    Bundled sets and files are parsed on first use.  Raises ``ConfigError`` if ``name`` is none of these,
+    Bundled sets and files are parsed on first use.  With ``real_targets`` y of .npz and CSV files stays as it
+    is; else it has two values, which become -1 and 1.  Raises ``ConfigError`` if ``name`` is none of these,
     ``DataError`` for a known set that was not fetched and for a file that cannot be used.
     """
     if isinstance(name, Dataset):
@@ -36,13 +45,13 @@ def load(name: str | Dataset) -> Dataset:
         stamp = _stamp(name)
         if stamp is None:
             raise _no_set(name)
-    return _load(name, cache_dir(), stamp)
+    return _load(name, cache_dir(), stamp, real_targets)
 
 
 def _stamp(name: str) -> Stamp | None:
-    """The file at the path ``name`` with its size and time; None if there is none."""
+    """The file that ``name`` means, with its size and time; None if there is none."""
     try:
-        path = Path(name)
+        path = DataFile.of(name).path
         if not path.is_file():
             return None
         status = path.stat()
@@ -51,44 +60,66 @@ def _stamp(name: str) -> Stamp | None:
         raise DataError(f"cannot read data {name!r}: {error.strerror}.") from None
 
 
+def _is_path(name: str) -> bool:
+    """Whether ``name`` can only be a file: it has a folder, or the suffix of a form of file."""
+    return "/" in name or DataFile.of(name).form != "libsvm"
+
+
 def _no_set(name: str) -> MpicompError:
-    if "/" in name:
-        return DataError(f"no such file: {name}")
+    if _is_path(name):
+        return DataError(f"no such file: {DataFile.of(name).path}")
     if name in KNOWN_IMAGES:
         return ConfigError(
             f"{name} is a set of images in ten classes: a problem for autoencoder, softmax and mlp."
         )
     return ConfigError(
-        f"{unknown('data set', name, (*BUNDLED, *KNOWN))} A LIBSVM file of your own is given by its "
-        f"path. Sets other than {' and '.join(BUNDLED)} need `mpicomp data fetch NAME` once."
+        f"{unknown('data set', name, (*BUNDLED, *KNOWN))} A file of your own is given by its path: LIBSVM, "
+        ".npz, or CSV as in data.csv:label. "
+        f"Sets other than {' and '.join(BUNDLED)} need `mpicomp data fetch NAME` once."
     )
 
 
 @lru_cache(maxsize=8)
-def _load(name: str, cache: Path, stamp: Stamp | None) -> Dataset:
+def _load(name: str, cache: Path, stamp: Stamp | None, real_targets: bool) -> Dataset:
     """As ``load``, once per process and state of the file, because a process may host many workers."""
     if stamp:
-        try:
-            with stamp[0].open("rb") as file:
-                key = f"file-{hashlib.file_digest(file, 'sha256').hexdigest()}"
-        except OSError as error:
-            raise DataError(f"cannot read data {name!r}: {error.strerror}.") from None
-        return _cached(key, name, lambda: read_libsvm(stamp[0]))
+        file = DataFile.of(name)
+        if file.form == "libsvm":
+            return _cached(_key(name, stamp), name, lambda: Dataset.of(name, *file.read()))
+        key = _key(name, stamp, file.form, file.column, real_targets)
+        return _cached(key, name, lambda: _made(file, lambda pair: own_dataset(pair, real_targets, name)))
     if name in BUNDLED:
-        return _cached(name, name, lambda: read_bundled(name))
+        return _cached(name, name, lambda: Dataset.of(name, *read_bundled(name)))
     dataset = read_set(name, name)
     if dataset is None:
         raise _absent(name, cache)
     return dataset
 
 
-def _cached(
-    key: str, name: str, parse: Callable[[], tuple[scipy.sparse.csr_array, NDArray[np.float64]]]
-) -> Dataset:
+def _key(name: str, stamp: Stamp, *manner: object) -> str:
+    """The cache key of a file: the SHA-256 of its content, and of the manner of reading if there is one."""
+    try:
+        with stamp[0].open("rb") as file:
+            key = f"file-{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    except OSError as error:
+        raise DataError(f"cannot read data {name!r}: {error.strerror}.") from None
+    return f"{key}-{hashlib.sha256(repr(manner).encode()).hexdigest()[:16]}" if manner else key
+
+
+def _made(file: DataFile, make: Callable[[Any], Made], labelled: bool = True) -> Made:
+    """``make((X, y))`` of the content of ``file``; its errors get the path before them."""
+    pair = file.read(labelled)
+    try:
+        return make(pair)
+    except DataError as error:
+        raise DataError(f"{file.path}: {error}") from None
+
+
+def _cached(key: str, name: str, parse: Callable[[], Dataset]) -> Dataset:
     """The cached set ``key``; if absent, it is parsed and cached, or kept in memory if caching fails."""
     dataset = read_set(key, name)
     if dataset is None:
-        dataset = Dataset.of(name, *parse())
+        dataset = parse()
         try:
             write_set(key, dataset)
         except OSError:
@@ -96,14 +127,37 @@ def _cached(
     return read_set(key, name) or dataset
 
 
-def load_images(name: str) -> Images:
-    """The images ``name``: a bundled set, or a known set that was fetched.
+def load_images(name: str, labelled: bool = True) -> Images | ClassRows:
+    """The images ``name``, a bundled set or a known set that was fetched, or the rows of a file.
 
-    Raises ``ConfigError`` if ``name`` is neither, ``DataError`` for a known set that was not fetched.
+    Unless ``labelled``, y of a file is not read.  Raises ``ConfigError`` if ``name`` is none of these,
+    ``DataError`` for a known set that was not fetched and for a file that cannot be used.
     """
-    if name not in BUNDLED_IMAGES and name not in KNOWN_IMAGES:
-        raise unknown("set of images", name, (*BUNDLED_IMAGES, *KNOWN_IMAGES))
-    return _load_images(name, cache_dir())
+    if name in BUNDLED_IMAGES or name in KNOWN_IMAGES:
+        return _load_images(name, cache_dir())
+    stamp = None if name in BUNDLED or name in KNOWN else _stamp(name)
+    if stamp is not None:
+        return _load_rows(name, cache_dir(), stamp, labelled)
+    if _is_path(name):
+        raise _no_set(name)
+    raise ConfigError(
+        f"{unknown('set of images', name, (*BUNDLED_IMAGES, *KNOWN_IMAGES))} A file of your own is given by "
+        "its path: LIBSVM, .npz, or CSV as in data.csv:label."
+    )
+
+
+@lru_cache(maxsize=8)
+def _load_rows(name: str, cache: Path, stamp: Stamp, labelled: bool) -> ClassRows:
+    file = DataFile.of(name)
+    key = _key(name, stamp, "rows", file.form, file.column, labelled)
+    rows = read_rows(key)
+    if rows is None:
+        rows = _made(file, ClassRows.of, labelled)
+        try:
+            write_rows(key, rows)
+        except OSError:
+            return rows
+    return read_rows(key) or rows
 
 
 @lru_cache(maxsize=8)

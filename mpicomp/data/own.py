@@ -17,8 +17,8 @@ OWN = "the given data"
 DENSE_BYTES = 2**32  # a sparse X is stored densely up to this size
 
 
-def own_dataset(data: Any, real_targets: bool = False) -> Dataset:
-    """The data set of a pair (X, y): X an array or sparse matrix of shape (m, d), y of shape (m,).
+def own_dataset(data: Any, real_targets: bool = False, name: str = OWN) -> Dataset:
+    """The data set ``name`` of a pair (X, y): X an array or sparse matrix of shape (m, d), y of shape (m,).
 
     The arrays are copied.  With ``real_targets`` y stays as it is; else y must have exactly two values: the
     smaller becomes -1, the larger +1.  Raises ``ConfigError`` unless ``data`` is a pair, and ``DataError``
@@ -35,13 +35,13 @@ def own_dataset(data: Any, real_targets: bool = False) -> Dataset:
         if len(values) != 2:  # ``Dataset.of`` says this for numbers
             shown = ", ".join(map(str, values[:10])) + (", ..." if len(values) > 10 else "")
             raise DataError(
-                f"{OWN} has {len(values)} label classes ({shown}); these problems need exactly two. "
+                f"{name} has {len(values)} label classes ({shown}); these problems need exactly two. "
                 "Keep two of the classes, or take softmax or mlp."
             )
-        return Dataset.of(OWN, rows, codes.astype(np.float64))
+        return Dataset.of(name, rows, codes.astype(np.float64))
     if labels.dtype.kind not in "biuf":
         raise DataError(f"y is of type {labels.dtype}; least squares needs numbers.")
-    return Dataset.made(OWN, rows, labels.astype(np.float64))
+    return Dataset.made(name, rows, labels.astype(np.float64))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,6 +75,14 @@ class ClassRows(Named):
         dense.flags.writeable = labels.flags.writeable = False
         return ClassRows(dense, labels, len(values), content_sha256(dense.shape, dense, labels))
 
+    @staticmethod
+    def unlabelled(X: Any) -> ClassRows:
+        """The rows of X alone, as ``of``, all of one class.  Of a pair (X, y), y is not used."""
+        if isinstance(X, tuple):
+            X, _ = _pair(X)
+        X = _matrix(X)
+        return ClassRows.of((X, np.zeros(X.shape[0])))
+
     @property
     def shape(self) -> tuple[int, int]:
         """(m, p): the numbers of rows and of features."""
@@ -83,14 +91,14 @@ class ClassRows(Named):
 
     def intensities(self, rows: Rows) -> NDArray[np.float64]:
         """The rows ``rows``, shape (number of rows, p)."""
-        return self.X[rows]
+        return np.asarray(self.X)[rows]
 
 
 def _pair(data: Any) -> tuple[Any, Any]:
     if not isinstance(data, tuple) or len(data) != 2:
         raise ConfigError(
-            f"data is of type {type(data).__name__}; allowed: the name of a data set, or a pair (X, y) of "
-            "arrays."
+            f"data is of type {type(data).__name__}; allowed: the name of a data set, the path of a file, or "
+            "a pair (X, y) of arrays."
         )
     return data
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.checks import check_at_least, check_nonnegative, check_seed
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
-from mpicomp.data import load_images, rows_of, shard_sizes
+from mpicomp.data import ClassRows, Images, load_images, rows_of, shard_sizes
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, FiniteSum, Problem
 
@@ -30,6 +30,9 @@ class Autoencoder(Problem):
     x0 is drawn from ``seed`` too.  Its entries are normal with variance 1/p: the columns of D and the rows of
     E have length 1, about, as at the minima with D = E'.  (At 0, a saddle, the gradient vanishes.)
 
+    ``data`` is a name or path for ``load_images``, or an array or sparse matrix of shape (m, p), which is
+    copied and taken as it is.
+
     The constants are not known: give step sizes as numbers.
 
     Source: Szlendak, Tyurin, Richtarik, "Permutation compressors for provably faster distributed
@@ -39,36 +42,45 @@ class Autoencoder(Problem):
 
     paper: ClassVar[str] = "Szlendak, Tyurin, Richtárik, Permutation compressors (ICLR 2022), experiments"
 
-    data: str = "mnist"
+    data: Any = "mnist"
     r: int = 16
     p_hat: float = 0.0
     lam: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if isinstance(self.data, int):  # data=3 in a text names a file, as data='3' does
+            object.__setattr__(self, "data", str(self.data))
+        if not isinstance(self.data, str | ClassRows):
+            object.__setattr__(self, "data", ClassRows.unlabelled(self.data))
         check_at_least("r", self.r, 1, "the code has at least 1 entry")
         if not 0 <= self.p_hat <= 1:
             raise ConfigError(f"p_hat = {self.p_hat}: it is a probability, from 0 to 1.")
         check_nonnegative("lam", self.lam, "the weight of the penalty")
         check_seed(self.seed)
 
+    def images(self) -> Images | ClassRows:
+        if isinstance(self.data, ClassRows):
+            return self.data
+        return load_images(self.data, labelled=False)
+
     def dimension(self) -> int:
-        return 2 * load_images(self.data).shape[1] * self.r
+        return 2 * self.images().shape[1] * self.r
 
     def parts(self) -> Parts:
         """D and E."""
-        p = load_images(self.data).shape[1]
+        p = self.images().shape[1]
         return Parts((Part("D", (p, self.r)), Part("E", (self.r, p))))
 
     def fingerprint(self) -> str:
-        return load_images(self.data).sha256
+        return self.images().sha256
 
     def shard_sizes(self, n: int) -> list[int]:
-        parts = shard_sizes(n + 1, load_images(self.data).labels, "shuffled")
+        parts = shard_sizes(n + 1, self.images().labels, "shuffled")
         return [parts[self.part_of(i, n)] for i in range(n)]
 
     def x0(self) -> Array:
-        p = load_images(self.data).shape[1]
+        p = self.images().shape[1]
         stream = Key(seed=self.seed, round=0, worker=None, n=1).shared("autoencoder/start")
         return stream.normals(self.dimension()) / sqrt(p)
 
@@ -79,7 +91,7 @@ class Autoencoder(Problem):
 
     def objective(self, i: int, n: int) -> AutoencoderObjective:
         one_thread_for_good()
-        images = load_images(self.data)
+        images = self.images()
         rows = rows_of(self.part_of(i, n), n + 1, images.labels, "shuffled")
         A = images.intensities(rows)
         m, p = A.shape

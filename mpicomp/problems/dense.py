@@ -19,10 +19,10 @@ Labels = NDArray[np.uint8] | NDArray[np.int64]
 class Classification(Problem):
     """Base of the classification problems.
 
-    ``data`` is a name for ``load_images``, or a pair (X, y) of arrays for ``ClassRows.of``, which is copied;
-    on several ranks each gives the same pair, and gradients use the rows of the rank's own workers only.
-    ``split`` is a name for ``rows_of`` or an array of each row's worker.  f is the unweighted mean of the
-    f_i, even if shards differ in size.
+    ``data`` is a name or path for ``load_images``, or a pair (X, y) of arrays for ``ClassRows.of``, which is
+    copied; on several ranks each gives the same pair, and gradients use the rows of the rank's own workers
+    only.  ``split`` is a name for ``rows_of`` or an array of each row's worker.  f is the unweighted mean of
+    the f_i, even if shards differ in size.
     """
 
     data: Any

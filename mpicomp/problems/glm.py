@@ -20,8 +20,8 @@ from mpicomp.problems.smoothness import bounds, row_squares, spectrum
 class LinearProblem(Problem):
     """Base of the linear models: f_i is a ``LinearModel`` with the loss ``phi`` and the penalty ``rho``.
 
-    ``data`` is a name for ``load``, or a pair (X, y) of arrays for ``own_dataset``, which is copied; on
-    several ranks each gives the same pair, and gradients use the rows of the rank's own workers only.
+    ``data`` is a name or path for ``load``, or a pair (X, y) of arrays for ``own_dataset``, which is copied;
+    on several ranks each gives the same pair, and gradients use the rows of the rank's own workers only.
     ``lam`` is the penalty's weight, ``split`` a name for ``rows_of`` or an array of each row's worker.  f is
     the unweighted mean of the f_i, even if shards differ in size.
     """
@@ -33,7 +33,7 @@ class LinearProblem(Problem):
     phi: ClassVar[Scalar]
     rho: ClassVar[Scalar]
     convex: ClassVar[bool] = False
-    real_targets: ClassVar[bool] = False  # whether y of a pair (X, y) is taken as it is
+    real_targets: ClassVar[bool] = False  # whether y is taken as it is; see ``load``
 
     def __post_init__(self) -> None:
         if self.lam is not None:
@@ -45,7 +45,7 @@ class LinearProblem(Problem):
             object.__setattr__(self, "data", own_dataset(self.data, self.real_targets))
 
     def dataset(self) -> Dataset:
-        return load(self.data)
+        return load(self.data, self.real_targets)
 
     @abstractmethod
     def weight(self, n: int) -> float:

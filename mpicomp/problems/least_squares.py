@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.arrays import Indices
 from mpicomp.base.blas import one_thread
-from mpicomp.data import Dataset, Split, rows_of
+from mpicomp.data import Dataset, Split, has_real_targets, rows_of
 from mpicomp.data.cache import remember
 from mpicomp.problems.base import Array, Constants
 from mpicomp.problems.glm import RidgeProblem
@@ -24,7 +24,7 @@ EXACT = 500  # the largest dimension in which Gram matrices are formed
 class LeastSquares(RidgeProblem):
     """f_i(x) = (1/2m_i) ||A_i x - b_i||^2 + lam/2 ||x||^2, b_i the labels -1, 1; give lam or cond.
 
-    Of data given as a pair (X, y), b is y as it is: real targets.
+    Of a pair (X, y), an .npz file or a CSV file, b is y as it is: real targets.
 
     L and L_i are exact.  L_plus, L_pm, L_sample, L_sigma and f_star are exact up to d = 500; above, the first
     four are the upper bounds of ``bounds``, and f_star is not known.  mu = lam is a lower bound: the exact
@@ -38,7 +38,7 @@ class LeastSquares(RidgeProblem):
 
     def objective(self, i: int, n: int) -> LinearModel:
         model = super().objective(i, n)
-        if isinstance(self.data, str):
+        if isinstance(self.data, str) and not has_real_targets(self.data):
             return model
         return Residuals(model.X, model.y, model.phi, model.lam, model.rho)
 

@@ -73,6 +73,37 @@ def test_least_squares_on_real_targets_is_exact_with_uneven_shards():
     assert np.mean([problem.objective(i, n).value(x) for i in range(n)]) == pytest.approx(c.f_star)
 
 
+@pytest.mark.parametrize("split", [UNEVEN, "dirichlet(0.5)"])
+def test_the_constants_of_samples_are_those_of_brute_force_with_uneven_shards(split):
+    n, lam = 3, 0.1
+    problem = LeastSquares(data=(X, rng.normal(size=40)), lam=lam, split=split)
+    y, A, eye = problem.dataset().y, X.astype(float), np.eye(3)
+    shards = [A[rows_of(i, n, y, split)] for i in range(n)]
+    assert len({len(rows) for rows in shards}) > 1
+    single = [[np.outer(a, a) + lam * eye for a in rows] for rows in shards]  # H_ij
+    whole = [np.mean(H, axis=0) for H in single]
+    samples = np.mean([np.mean([h @ h for h in H], axis=0) for H in single], axis=0)
+    within = np.mean(
+        [np.mean([(h - H_i) @ (h - H_i) for h in H], axis=0) for H, H_i in zip(single, whole, strict=True)],
+        axis=0,
+    )
+    c = problem.constants(n)
+    assert c.L_sample == pytest.approx(np.sqrt(np.linalg.eigvalsh(samples)[-1]))
+    assert c.L_sigma == pytest.approx(np.sqrt(np.linalg.eigvalsh(within)[-1]))
+    assert c.L_ij == pytest.approx(max(np.linalg.eigvalsh(h)[-1] for H in single for h in H))
+
+
+def test_logistic_on_a_shard_of_one_class():
+    problem = Logistic(data=(X, BINARY), lam=0.1, split="sorted")
+    y, x = problem.dataset().y, rng.normal(size=3)
+    rows = rows_of(0, 8, y, "sorted")
+    assert set(y[rows]) == {-1}
+    f = problem.objective(0, 8)
+    mean = np.mean(np.log1p(np.exp(X[rows].astype(float) @ x)))
+    assert f.value(x) == pytest.approx(mean + 0.05 * x @ x)
+    np.testing.assert_allclose(f.grad(x), slope(f.value, x), rtol=1e-5, atol=1e-7)
+
+
 def test_a_shard_of_one_class_and_texts_as_labels():
     for problem in (Softmax(data=(X, Y), split="sorted"), MLP(data=(X, Y), split="sorted", hidden=2)):
         shard = problem.shard(0, 8)

@@ -1,0 +1,58 @@
+"""A user's own file as a pair (X, y): LIBSVM, numpy's .npz, or CSV, told apart by the file's name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.base.errors import DataError
+from mpicomp.data.csv_file import read_csv
+from mpicomp.data.libsvm import read_libsvm
+from mpicomp.data.npz import read_npz
+
+CSV = re.compile(r"(.+?\.csv(?:\.gz|\.bz2)?)(?::(.+))?", flags=re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """The file at ``path``.  ``column`` is the column of a CSV file that holds y, None for none."""
+
+    path: Path
+    form: Literal["libsvm", "npz", "csv"]
+    column: str | None = None
+
+    @staticmethod
+    def of(name: str) -> DataFile:
+        """The file that ``name`` means: ``PATH.npz``, ``PATH.csv:COLUMN``, or any other path, in LIBSVM."""
+        if found := CSV.fullmatch(name):
+            return DataFile(Path(found[1]), "csv", found[2])
+        return DataFile(Path(name), "npz" if name.lower().endswith(".npz") else "libsvm")
+
+    def read(self, labelled: bool = True) -> tuple[Any, NDArray[Any]]:
+        """X, an array or sparse matrix of shape (m, d), and y, shape (m,); y is 0 unless ``labelled``.
+
+        Raises ``DataError`` if the file is not in its format.
+        """
+        match self.form:
+            case "npz":
+                X, y = read_npz(self.path, labelled)
+            case "csv":
+                if labelled and self.column is None:
+                    raise DataError(
+                        f"{self.path} is given without the name of its column of labels; write it after a "
+                        f"colon, as in {self.path}:label."
+                    )
+                X, y = read_csv(self.path, self.column)
+            case "libsvm":
+                X, y = read_libsvm(self.path)
+        return X, y if labelled and y is not None else np.zeros(X.shape[0])
+
+
+def has_real_targets(name: str) -> bool:
+    """Whether least squares takes y of the data set ``name`` as it is: y of LIBSVM files becomes -1, 1."""
+    return DataFile.of(name).form != "libsvm"

@@ -1,0 +1,62 @@
+"""Files of numpy arrays, ``.npz``: X and y, or y beside the arrays of a sparse matrix as scipy names them."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from mpicomp.base.errors import DataError
+
+SPARSE = {"data", "indices", "indptr", "shape", "format"}  # the names of ``scipy.sparse.save_npz``
+
+
+def read_npz(path: Path, labelled: bool = True) -> tuple[Any, NDArray[Any] | None]:
+    """X, an array or sparse matrix, and y; y may be absent, and is None then, unless ``labelled``.
+
+    Nothing is unpickled.  Raises ``DataError`` naming the file.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            held = set(file.files) if isinstance(file, np.lib.npyio.NpzFile) else set()
+            if not ("X" in held or held >= SPARSE) or (labelled and "y" not in held):
+                shown = ", ".join(sorted(held)[:10]) or "none"
+                raise DataError(
+                    f"{path} holds the arrays {shown}; expected X and y. numpy.savez(file, X=X, y=y) writes "
+                    "them."
+                )
+            y = _array(path, file, "y") if "y" in held else None
+            X = _array(path, file, "X") if "X" in held else _sparse(path)
+    except FileNotFoundError:
+        raise DataError(f"no such file: {path}") from None
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(
+            f"{path} is no .npz file, or damaged: {error}. numpy.savez(file, X=X, y=y) writes one."
+        ) from error
+    return X, y
+
+
+def _sparse(path: Path) -> Any:
+    """The sparse matrix of the file.  Raises ``ValueError`` for an index out of bounds."""
+    X = scipy.sparse.load_npz(path)
+    X.check_format(full_check=True)
+    return X
+
+
+def _array(path: Path, file: Any, name: str) -> NDArray[Any]:
+    """The array ``name``.  Raises ``DataError`` if it would have to be unpickled."""
+    try:
+        array: NDArray[Any] = file[name]
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise DataError(
+            f"the array {name} of {path} holds Python objects; allowed: numbers, and texts for y. Save "
+            f"{name}.astype(str) for texts, or {name}.astype(float)."
+        ) from None
+    return array

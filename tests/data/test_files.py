@@ -1,0 +1,270 @@
+"""A user's own files: the same content as arrays gives the same problem; each refusal with its remedy."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+import scipy
+
+import mpicomp
+from mpicomp.base.errors import ConfigError, DataError
+from mpicomp.config import parse_problem, to_json, to_text
+from mpicomp.data import load_images
+from mpicomp.data.cache import set_folder
+from mpicomp.experiment.suite_file import parse_suite
+from mpicomp.methods import GD
+from mpicomp.problems import MLP, Autoencoder, LeastSquares, Logistic, NonconvexGLM, Softmax
+from tests.support.launching import mpirun
+
+rng = np.random.default_rng(3)
+X = np.where(rng.random((30, 4)) < 0.4, 0.0, rng.normal(size=(30, 4)))
+X[0] = 1  # no column is without a value
+TWO = rng.permutation(np.repeat([0, 1], 15))
+THREE = rng.permutation(np.repeat([2, 5, 10], 10))
+REAL = rng.normal(size=30)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("MPICOMP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+def write(form, y):
+    """The file of X and y in the form ``form``, as the text that names it."""
+    match form:
+        case "libsvm":
+            with open("file", "w") as file:  # ``dump_svmlight_file`` rounds to 16 digits
+                for t, row in zip(y.tolist(), X.tolist(), strict=True):
+                    file.write(" ".join([repr(t), *(f"{k}:{v!r}" for k, v in enumerate(row, 1) if v)]) + "\n")
+            return "./file"
+        case "npz":
+            np.savez("file.npz", X=X, y=y)
+            return "file.npz"
+        case "sparse":
+            S = scipy.sparse.csr_array(X)
+            arrays = {"data": S.data, "indices": S.indices, "indptr": S.indptr}
+            np.savez("file.npz", **arrays, shape=S.shape, format="csr", y=y)
+            return "file.npz"
+    lines = ["a,the label,b,c,d"]
+    lines += [f"{a!r},{t},{b!r},{c!r},{d!r}" for (a, b, c, d), t in zip(X.tolist(), y.tolist(), strict=True)]
+    with open("file.csv", "w") as file:
+        file.write("\n".join(lines))
+    return "file.csv:the label"
+
+
+FORMS = ["libsvm", "npz", "sparse", "csv"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("cls", [Logistic, NonconvexGLM, Softmax])
+def test_a_file_is_the_problem_of_the_same_arrays(form, cls):
+    y = THREE if cls is Softmax else TWO
+    file, arrays = cls(data=write(form, y), lam=0.1), cls(data=(X, y), lam=0.1)
+    assert file.fingerprint() == arrays.fingerprint() and file.constants(3) == arrays.constants(3)
+    x = rng.normal(size=file.dimension())
+    for i in range(3):
+        assert np.array_equal(file.objective(i, 3).grad(x), arrays.objective(i, 3).grad(x))
+    assert parse_problem(to_text(file)) == file
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_classes_are_the_sorted_labels_and_are_memory_mapped(form):
+    rows = load_images(write(form, THREE))
+    assert rows.labels.tolist() == [{2: 0, 5: 1, 10: 2}[c] for c in THREE.tolist()] and rows.classes == 3
+    assert isinstance(rows.X, np.memmap) and not rows.X.flags.writeable
+    assert np.array_equal(rows.X, X)
+    assert MLP(rows_name := write(form, THREE), hidden=2).dimension() == 2 * 5 + 3 * 3, rows_name
+
+
+@pytest.mark.parametrize("form", ["npz", "sparse", "csv"])
+def test_least_squares_takes_real_targets(form):
+    file, arrays = LeastSquares(write(form, REAL), lam=0.1), LeastSquares((X, REAL), lam=0.1)
+    assert np.array_equal(file.dataset().y, REAL) and file.fingerprint() == arrays.fingerprint()
+    assert file.constants(3) == arrays.constants(3)
+    x = rng.normal(size=4)
+    assert file.objective(1, 3).value(x) == arrays.objective(1, 3).value(x)
+
+
+@pytest.mark.parametrize("form", ["npz", "csv"])
+def test_one_file_is_real_for_least_squares_and_two_classes_for_logistic(form):
+    name = write(form, TWO)
+    assert set(LeastSquares(name, lam=0.1).dataset().y) == {0, 1}
+    assert set(Logistic(name, lam=0.1).dataset().y) == {-1, 1}
+
+
+def test_least_squares_on_libsvm_keeps_minus_and_plus_one():
+    assert set(LeastSquares(write("libsvm", TWO), lam=0.1).dataset().y) == {-1, 1}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_autoencoder_takes_rows_without_their_labels(form):
+    file, matrix = Autoencoder(write(form, REAL), r=2), Autoencoder(X, r=2)
+    assert file.fingerprint() == matrix.fingerprint() == Autoencoder((X, TWO), r=2).fingerprint()
+    x, f = file.x0(), file.objective(0, 3)
+    D, E = x[:8].reshape(4, 2), x[8:].reshape(2, 4)
+    assert f.value(x) == pytest.approx(np.mean(np.sum((f.A @ E.T @ D.T - f.A) ** 2, axis=1)))
+    assert f.grad(x).tobytes() == matrix.objective(0, 3).grad(x).tobytes()
+
+
+def test_the_autoencoder_needs_no_labels_at_all():
+    np.savez("x.npz", X=X)
+    np.savetxt("x.csv", X, delimiter=",", header="a,b,c,d", comments="", fmt="%.17g")
+    same = {Autoencoder(name, r=2).fingerprint() for name in ("x.npz", "x.csv")}
+    assert same == {Autoencoder(X, r=2).fingerprint()}
+
+
+def test_texts_as_labels_a_byte_order_mark_quotes_and_gzip():
+    content = '\ufeff"a, b",kind\n1,owl\n\n2.5,"cat, large"\n-3,owl\n'
+    with gzip.open("file.csv.gz", "wt", encoding="utf-8") as file:
+        file.write(content)
+    rows = load_images("file.csv.gz:kind")
+    assert rows.X.tolist() == [[1], [2.5], [-3]] and rows.labels.tolist() == [1, 0, 1]
+    assert Logistic("file.csv.gz:kind", lam=0.1).dataset().y.tolist() == [1, -1, 1]
+
+
+def test_each_column_and_each_state_of_a_file_has_its_own_content():
+    def data(column):
+        return load_images(f"file.csv:{column}").X.tolist()
+
+    with open("file.csv", "w") as file:
+        file.write("a,b\n1,3\n2,4\n")
+    assert (data("a"), data("b")) == ([[3], [4]], [[1], [2]])
+    assert len(list(set_folder("x").parent.iterdir())) == 2
+    with open("file.csv", "w") as file:
+        file.write("a,b\n1,3\n2,44\n")
+    assert data("a") == [[3], [44]]
+
+
+def test_texts_and_toml_name_files_and_splits():
+    file = write("csv", TWO).replace("the label", "y")
+    problem = parse_problem(f"logistic(data=./{file}, lam=0.1, split=dirichlet(0.1))")
+    assert (problem.data, problem.split) == (f"./{file}", "dirichlet(0.1)")
+    for split in ("dirichlet(0.1)", "'dirichlet(0.1)'"):
+        suite = parse_suite(
+            f'problem = "softmax(data=my/file.npz, split={split})"\nworkers = 2\nrounds = 3\n'
+            '[[method]]\nmethod = "gd(gamma=0.1)"\n'
+        )
+        assert suite.problem == Softmax("my/file.npz", split="dirichlet(0.1)")
+        assert parse_problem(to_text(suite.problem)) == suite.problem
+
+
+@pytest.mark.parametrize("problem", [Logistic((X, TWO), lam=0.1), Softmax((X, THREE)), Autoencoder(X, r=2)])
+def test_the_json_of_array_data_names_its_content(problem):
+    assert problem.fingerprint()[:12] in json.loads(json.dumps(to_json(problem)))["data"]
+
+
+JOB = """
+import numpy as np, mpicomp
+from mpicomp.methods import MARINA
+from mpicomp.compressors import RandK
+from mpicomp.problems import Logistic, Softmax
+rows = np.load("file.npz")
+for data in ((rows["X"], rows["y"]), "file.csv:the label"):
+    for split in ("shuffled", "dirichlet(0.3)"):
+        for problem in (Logistic(data, lam=0.1, split=split), Softmax(data, split=split)):
+            method = MARINA(RandK(k=2), gamma=0.1, p=0.5)
+            done = mpicomp.run(method, problem, workers=5, rounds=6)
+            if done.iterates_sha256:
+                print(done.iterates_sha256)
+"""
+
+
+def test_two_ranks_and_one_process_have_the_same_iterates(tmp_path):
+    write("npz", TWO), write("csv", TWO)
+    (tmp_path / "job.py").write_text(JOB)
+    shown = []
+    for ranks in (1, 2):
+        done = mpirun(ranks, "job.py")
+        assert done.returncode == 0, done.stderr
+        shown.append(list(dict.fromkeys(done.stdout.split())))
+    assert shown[0] == shown[1] and len(shown[0]) == 4  # arrays and file have the same iterates too
+
+
+@pytest.mark.parametrize("problem", [Logistic((X, TWO), lam=0.1, split=[0] * 5 + [1] * 25)])
+def test_a_run_on_uneven_shards_descends(problem):
+    done = mpicomp.run(GD(), problem, workers=2, rounds=20)
+    assert done.rows[-1].f < np.log(2)
+
+
+# Refusals
+
+CSV = "a,b,label\n1,2,0\n3,4,1\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "said"),
+    [
+        (CSV, "f.csv", r"f\.csv is given without the name of its column.*f\.csv:label"),
+        (CSV, "f.csv:labl", r"unknown column 'labl'.*Did you mean 'label'.*a, b, label"),
+        (CSV.replace(",", ";"), "f.csv:label", "unknown column 'label'.*Commas separate"),
+        ("1,2,0\n3,4,1\n", "f.csv:0", "starts with the numbers 1, 2, 0.*Add a header line"),
+        ("", "f.csv:label", "starts with no line of names"),
+        ("label\n1\n", "f.csv:label", "no column of features"),
+        ("a,label\n", "f.csv:label", "no line after its header"),
+        ("a,a,label\n1,2,0\n", "f.csv:label", "two columns named 'a'"),
+        (CSV + "5,6\n", "f.csv:label", "line 4: 2 fields, and the header names 3"),
+        (CSV + "5,Oslo,1\n", "f.csv:label", r"line 4: column 'b' is not numeric.*'Oslo'.*get_dummies"),
+        (CSV + "5,,1\n", "f.csv:label", r"line 4, column 'b': the value is missing.*fill"),
+        (CSV + "NaN,6,1\n", "f.csv:label", r"line 4, column 'a': the value is missing, found 'NaN'"),
+        (CSV + "5,6,\n", "f.csv:label", r"line 4, column 'label': the value is missing"),
+        (CSV + "5,1e999,1\n", "f.csv:label", r"line 4, column 'b': 1e999; allowed: finite"),
+        (CSV + "5,6,2\n", "f.csv:label", r"3 label classes \(0\.0, 1\.0, 2\.0\)"),
+        (b"a,label\n\xff,1\n", "f.csv:label", "not UTF-8"),
+        ("1 0:1 2:3\n-1 1:1\n", "./f", r"line 1: index 0.*Add 1 to every index.*zero_based=False"),
+        (b"PK nothing", "f.npz", r"f\.npz is no \.npz file"),
+        (CSV, "f.csv:a:b", "unknown column 'a:b'"),
+    ],
+)
+def test_an_unusable_text_is_refused(tmp_path, content, name, said):
+    file = tmp_path / name.split(":")[0]
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DataError, match=said):
+        Logistic(name, lam=0.1).dimension()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"X": X}, r"f\.npz holds the arrays X; expected X and y\. numpy\.savez"),
+        ({"x": X, "y": TWO}, "holds the arrays x, y; expected X and y"),
+        ({"X": X, "y": TWO.astype(object)}, r"array y of f\.npz holds Python objects.*astype\(str\)"),
+        ({"X": X.astype(object), "y": TWO}, "array X of f.npz holds Python objects"),
+        ({"X": X, "y": TWO[1:]}, r"f\.npz: y has the shape \(29,\) and X has 30 rows"),
+        ({"X": X * np.nan, "y": TWO}, r"f\.npz: X\[0, 0\] is nan"),
+        ({"X": X, "y": THREE}, r"f\.npz: f\.npz has 3 label classes"),
+        (
+            {"data": [1.0], "indices": [7], "indptr": [0, 1], "shape": [1, 2], "format": "csr", "y": [0]},
+            "is no .npz file, or damaged: ",
+        ),
+    ],
+)
+def test_an_unusable_npz_is_refused(arrays, said):
+    np.savez("f.npz", **arrays)
+    with pytest.raises(DataError, match=said):
+        Logistic("f.npz", lam=0.1).dimension()
+
+
+@pytest.mark.parametrize("problem", [Logistic("my.csv:label", lam=0.1), Softmax("my.csv:label")])
+def test_a_missing_csv_file_is_named_without_its_column(problem):
+    with pytest.raises(DataError, match=r"no such file: my\.csv$"):
+        problem.dimension()
+
+
+@pytest.mark.parametrize("cls", [Softmax, MLP, Autoencoder])
+def test_a_missing_file_and_an_unknown_name_are_refused(cls):
+    with pytest.raises(DataError, match=r"no such file: my/file\.npz"):
+        cls("my/file.npz").dimension()
+    with pytest.raises(
+        ConfigError, match=r"unknown set of images 'digit'.*'digits'.*own is given by its path"
+    ):
+        cls("digit").dimension()
+
+
+def test_least_squares_refuses_texts_as_targets():
+    np.savez("f.npz", X=X, y=TWO.astype(str))
+    with pytest.raises(DataError, match=r"f\.npz: y is of type <U.*needs numbers"):
+        LeastSquares("f.npz", lam=0.1).dimension()
