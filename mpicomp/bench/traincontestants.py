@@ -1,11 +1,11 @@
 """Ways to train on several ranks: torch's DistributedDataParallel with its hooks, and this library's methods.
 
-They share the model, the batches, the learning rate, and momentum 0.9.
+They share the model, the batches, the learning rate, and momentum 0.9; only EF21-SGDM has its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,8 +17,9 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from mpicomp import DCGD, EF14, EF21SGDM, Aggregator, DoubleSqueeze, Identity, Natural, TopK
+from mpicomp import DCGD, EF14, EF21SGDM, DoubleSqueeze, Identity, Natural, PowerSGD, TopK
 from mpicomp.methods import Method
+from mpicomp.torch import Compressed
 
 MOMENTUM = 0.9
 RATE = {"cnn": 0.05, "transformer": 0.05}  # the learning rate
@@ -79,56 +80,27 @@ class TorchDDP:
 
 
 class Ours:
-    """torch's SGD with the mean gradient as ``method`` estimates it.
+    """torch's SGD in ``Compressed``, with the mean gradient as ``method`` estimates it.
 
-    With ``every`` > 1 the steps are local: each rank takes ``every`` steps of its own SGD, and then
-    x = x - the estimate of the mean of what the ranks have subtracted.
+    every  steps of a rank's own from one exchange to the next, ``sync_every``
     """
 
     def __init__(self, model: nn.Module, lr: float, method: Method, momentum: float, every: int = 1) -> None:
-        self.model, self.every, self._taken = model, every, 0
-        self._parameters = list(model.parameters())
-        self._start = self._values()
-        self._mean = Aggregator(method, like=self._start.numpy())
-        self._optimizer = torch.optim.SGD(self._parameters, lr=lr, momentum=momentum)
+        self.model, self.every = model, every
+        sgd = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
+        self._optimizer = Compressed(sgd, method, module=model, sync_every=every)
 
     def step(self, x: Tensor, y: Tensor) -> None:
         self._optimizer.zero_grad()
         F.cross_entropy(self.model(x), y).backward()
-        self._taken += 1
-        if self.every == 1:
-            mean = self._mean(_joined(p.grad for p in self._parameters).numpy())
-            for p, g in zip(self._parameters, self._pieces(mean), strict=True):
-                p.grad = g
-            self._optimizer.step()
-            return
         self._optimizer.step()
-        if self._taken % self.every == 0:
-            self._exchange()
-
-    @torch.no_grad()
-    def _exchange(self) -> None:
-        self._start -= torch.from_numpy(self._mean((self._start - self._values()).numpy()))
-        for p, value in zip(self._parameters, self._pieces(self._start.numpy()), strict=True):
-            p.copy_(value)
-
-    def _values(self) -> Tensor:
-        return _joined(p.detach() for p in self._parameters)
-
-    def _pieces(self, vector: np.ndarray) -> Iterator[Tensor]:
-        pieces = torch.from_numpy(vector).split([p.numel() for p in self._parameters])
-        return (piece.view_as(p) for piece, p in zip(pieces, self._parameters, strict=True))
 
     def seconds(self) -> dict[str, float]:
-        return self._mean.seconds
+        return self._optimizer.aggregator.seconds
 
     def payload(self) -> tuple[int, int]:
-        ledger = self._mean.ledger
+        ledger = self._optimizer.aggregator.ledger
         return int(np.sum(ledger.up)), int(np.sum(ledger.down))
-
-
-def _joined(tensors: Any) -> Tensor:
-    return torch.cat([t.reshape(-1) for t in tensors])
 
 
 @dataclass(frozen=True)
@@ -144,8 +116,10 @@ class Contestant:
 
 
 def _ours(method: Method, every: int = 1) -> Callable[[nn.Module, float], Trainer]:
-    if isinstance(method, EF21SGDM):  # its own momentum: with 0 in SGD and lr/η the steps of MOMENTUM = 1 - η
-        return lambda model, lr: Ours(model, lr / method.eta, method, 0.0, every)
+    if isinstance(
+        method, EF21SGDM
+    ):  # it has the momentum; with lr/η, steps as long as the others', it diverges
+        return lambda model, lr: Ours(model, 2 * lr, method, 0.0, every)
     return lambda model, lr: Ours(model, lr, method, MOMENTUM, every)
 
 
@@ -163,5 +137,7 @@ CONTESTANTS = [
     Contestant("EF14, TopK 1 %", "ours", _ours(EF14(_TOP, gamma=1.0))),
     Contestant("EF21-SGDM, TopK 1 %", "ours", _ours(_MOMENTUM)),
     Contestant("DoubleSqueeze, TopK 1 %", "ours", _ours(_SQUEEZED)),
+    Contestant("PowerSGD, rank 2", "ours", _ours(PowerSGD(r=2, gamma=1.0))),
     Contestant(f"dense, every {EVERY} steps", "ours", _ours(DCGD(Identity(), gamma=1.0), EVERY)),
+    Contestant(f"DoubleSqueeze, every {EVERY} steps", "ours", _ours(_SQUEEZED, EVERY)),
 ]

@@ -72,9 +72,10 @@ def test_our_dense_mean_trains_as_torch_s_does(torch):
 
 
 def test_training_to_a_target(torch, tmp_path):
-    """Every contestant that communicates learns: from 4.6 nats, those of equal chances, to less than 4."""
+    """Contestants that communicate learn: from 4.6 nats, with equal chances, to less than 4."""
     rows = list(compare(Ask([("transformer", 0)], [None], loss=4.0, limit=60.0), ranks=2))
-    assert len(rows) >= 9 and all(row["reached"] for row in rows)
+    assert len(rows) >= 10
+    assert [row["label"] for row in rows if not row["reached"]] == []
     assert all(row["curve"][-1][2] <= 4.0 and row["seconds"] > 0 for row in rows)
     publish(rows, tmp_path)
     assert "Target: 4." in (tmp_path / "train.md").read_text()
