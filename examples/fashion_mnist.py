@@ -49,7 +49,7 @@ def images(name):
     """Images (m, 1, side, side) and labels of training and test; a fixed tenth is for the test."""
     found = load_images(name)
     side = round(found.shape[1] ** 0.5)
-    pixels = torch.tensor(found.pixels / found.white, dtype=torch.float32).reshape(-1, 1, side, side)
+    pixels = torch.tensor(found.intensities(slice(None)), dtype=torch.float32).view(-1, 1, side, side)
     labels = torch.tensor(found.labels, dtype=torch.int64)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     test, train = order[: len(order) // 10], order[len(order) // 10 :]

@@ -123,11 +123,12 @@ def task(kind: str, d: int, synthetic: bool) -> Task:
         return _text()
     if synthetic:
         return Task(kind, d, 0, *_synthetic(), *(part[:500] for part in _synthetic()))
-    train, test = load_images("fashion_mnist"), load_images("fashion_mnist.t")
-    (x, y), (test_x, test_y) = (
-        (torch.tensor(s.pixels).view(-1, 1, 28, 28), torch.tensor(s.labels).long()) for s in (train, test)
-    )
+    (x, y), (test_x, test_y) = (_tensors(load_images(name)) for name in ("fashion_mnist", "fashion_mnist.t"))
     return Task(kind, d, 0, x, y, test_x, test_y)
+
+
+def _tensors(images: Any) -> tuple[Tensor, Tensor]:
+    return torch.tensor(images.pixels).view(-1, 1, 28, 28), torch.tensor(images.labels).long()
 
 
 def _synthetic() -> tuple[Tensor, Tensor]:
