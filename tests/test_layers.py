@@ -46,19 +46,19 @@ HOMES = {
         "transports/waiting.py",
         "bench/round.py",
         "bench/aggregate.py",
-        "bench/trainrank.py",
+        "bench/train/rank.py",
     },
     "matplotlib": {
         "experiment/canvas.py",
         "experiment/figure.py",
         "bench/linkfigure.py",
-        "bench/trainfigure.py",
+        "bench/train/figure.py",
         *("experiment/results.py", "experiment/scripting.py"),  # these two for its types
     },
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
     "cupy": {"kernels/cuda/gpu.py"},
     "torch": {
-        f"bench/{name}.py" for name in ("peers", "cuda", "trainmodels", "traincontestants", "trainrank")
+        f"bench/{name}.py" for name in ("peers", "cuda", "train/models", "train/contestants", "train/rank")
     }
     | {f"torch/{name}.py" for name in TORCH},
     "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},

@@ -210,8 +210,8 @@ def bench_train(
     the same test accuracy on Fashion-MNIST, which has to be in the cache, and to the same loss on text.
     """
     from mpicomp.base.units import parse_rate
-    from mpicomp.bench.train import Ask, compare
-    from mpicomp.bench.trainreport import publish, tables
+    from mpicomp.bench.train.compare import Ask, compare
+    from mpicomp.bench.train.report import publish, tables
 
     models = [("cnn", _dimension(d)) for d in dimensions.split(",") if d]
     ask = Ask(

@@ -8,8 +8,8 @@ import pytest
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.bench import hosts
-from mpicomp.bench.train import Ask, compare
-from mpicomp.bench.trainreport import publish, tables
+from mpicomp.bench.train.compare import Ask, compare
+from mpicomp.bench.train.report import publish, tables
 from tests.support.launching import mpicomp
 
 SMALL = 10_000  # parameters

@@ -1,4 +1,4 @@
-"""What a rank of ``mpicomp bench train`` does: ``python -m mpicomp.bench.trainrank JSON`` under mpirun.
+"""What a rank of ``mpicomp bench train`` does: ``python -m mpicomp.bench.train.rank JSON`` under mpirun.
 
 All contestants are made once and take turns, so that they meet the same state of the machine.
 """
@@ -21,8 +21,8 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from mpicomp.base.errors import DivergedError, MpicompError
-from mpicomp.bench.traincontestants import CONTESTANTS, RATE, Contestant, Trainer
-from mpicomp.bench.trainmodels import Task, task
+from mpicomp.bench.train.contestants import CONTESTANTS, RATE, Contestant, Trainer
+from mpicomp.bench.train.models import Task, task
 from mpicomp.jobs.launch import leave
 
 _WARM_UP = 8  # steps: DDP makes its buckets anew after the first, its PowerSGD hook starts with the third

@@ -18,7 +18,7 @@ def publish(rows: Sequence[dict[str, Any]], folder: Path) -> None:
     write_text(folder / "train.md", tables(rows))
     trained = [row for row in rows if "target" in row]
     if trained:
-        from mpicomp.bench.trainfigure import draw_training
+        from mpicomp.bench.train.figure import draw_training
         from mpicomp.experiment.canvas import save
 
         save(draw_training(trained), folder / "train.png")

@@ -1,6 +1,6 @@
 """The time of a training step, and time to accuracy: torch's DistributedDataParallel beside our methods.
 
-One launch of four ranks holds all contestants; ``mpicomp.bench.trainrank`` is what its ranks run.  They are
+One launch of four ranks holds all contestants; ``mpicomp.bench.train.rank`` is what its ranks run.  They are
 on this host, or each on a host of its own, joined by links of a known speed (``mpicomp.bench.hosts``).
 """
 
@@ -75,7 +75,7 @@ def compare(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
 
 
 def _job(asked: dict[str, Any], hosts: Hosts | None, ranks: int) -> list[dict[str, Any]]:
-    program = [sys.executable, "-m", "mpicomp.bench.trainrank"]
+    program = [sys.executable, "-m", "mpicomp.bench.train.rank"]
     if hosts is None:
         launcher = find_launcher()
         command = launcher.command(ranks, *program)

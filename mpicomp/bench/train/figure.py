@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from mpicomp.bench.trainreport import place
+from mpicomp.bench.train.report import place
 from mpicomp.experiment.canvas import COLOURS, DASHES, blank_figure, plain_label
 
 if TYPE_CHECKING:
