@@ -78,7 +78,7 @@ def to_bytes(tensors: Sequence[Tensor]) -> bytes:
 def from_bytes(content: bytes, tensors: Sequence[Tensor]) -> None:
     """Set ``tensors``, of the types and shapes of those that ``content`` was made of."""
     memory, start = bytearray(content), 0
-    for t in tensors:
+    for t in (t for t in tensors if t.numel()):  # frombuffer refuses a count of 0
         values = torch.frombuffer(memory, dtype=t.dtype, count=t.numel(), offset=start)
         t.copy_(values.reshape(t.shape))
         start += t.numel() * t.element_size()

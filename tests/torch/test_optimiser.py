@@ -284,3 +284,9 @@ def test_without_torch_the_import_says_how_to_get_it():
 
 def test_the_batches_of_workers_differ():
     assert not np.allclose(batch(0, 0)[0], batch(1, 0)[0])
+
+
+def test_a_buffer_without_entries_does_no_harm():
+    model = network()
+    model.register_buffer("nothing", torch.empty(0))
+    step(Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model), model, 0)
