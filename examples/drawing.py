@@ -5,7 +5,7 @@ import matplotlib.pyplot as plt
 AXES = {"steps": "steps", "bytes": "bytes that a rank sends and gets", "seconds": "seconds"}
 
 
-def draw(path, histories, quantity, reverse=False):
+def draw(path, histories, quantity):
     """``histories`` has a list of rows by label; a row has ``quantity``, and what is in AXES."""
     figure, axes = plt.subplots(1, len(AXES), figsize=(10, 3.2), sharey=True, layout="constrained")
     for ax, (name, label) in zip(axes, AXES.items(), strict=True):
@@ -16,5 +16,6 @@ def draw(path, histories, quantity, reverse=False):
         if name == "bytes":
             ax.set_xscale("log")
     axes[0].set_ylabel(quantity)
-    axes[0].legend(loc="upper right" if reverse else "lower right", frameon=False)
+    lines, labels = axes[0].get_legend_handles_labels()
+    figure.legend(lines, labels, loc="outside upper center", ncols=len(labels), frameon=False)
     figure.savefig(path, dpi=150)

@@ -110,4 +110,4 @@ if __name__ == "__main__":
                 f"that a rank sends and gets, {1000 * last['seconds'] / asked.steps:.1f} ms a step"
             )
     if asked.figure and comm.rank == 0:
-        draw(asked.figure, histories, "nats a character", reverse=True)
+        draw(asked.figure, histories, "nats a character")
