@@ -62,9 +62,9 @@ REPLICATED = [(m, case.replica) for case in METHOD_CASES for m in dict.fromkeys(
 REPLICATED += [  # by other ways through a round
     (ADIANA(PermK(), p=0.5, parameters="refined"), "x y z w h"),
     (ADIANA(RandK(k=3), p=0.5, sends="gradient"), "x y z w h"),
-    (Artemis(RandK(k=3), RandK(k=9), p=0.1, alpha_down=None), "x H"),
+    (Artemis(RandK(k=3), RandK(k=9), p=0.1, alpha_down=None), "x g H"),
     (EF21Plus(Sign(), gamma="theory*16"), "x g"),
-    (PowerSGD(2, rows=5, gamma=0.1), "x P Q m"),
+    (PowerSGD(2, rows=5, gamma=0.1), "x g P Q m"),
 ]
 
 

@@ -94,7 +94,7 @@ class MethodCase:
 
 
 METHOD_CASES = [
-    MethodCase(GD(), "gd(gamma=0.1)", "x", draws=False),
+    MethodCase(GD(), "gd(gamma=0.1)", "x g", draws=False),
     MethodCase(
         AGD(mu=0),  # where its t is state as well
         "agd(gamma=0.1, mu=0.1)",
@@ -105,20 +105,20 @@ METHOD_CASES = [
     MethodCase(
         DCGD(Bernoulli(0.3)),
         "dcgd(Q=natural, gamma=0.001, batch=2)",
-        "x",
+        "x g",
         second=DCGD(RandK(3)),
     ),
     MethodCase(
         DIANA(Dithering(3)),
         "diana(Q=randk(k=5), gamma=0.001)",
-        "x h",
+        "x g h",
         start="zero",
         second=DIANA(Natural()),
     ),
     MethodCase(
         VRDIANA(RandK(3), batch=None, p=0.3),
         "vrdiana(Q=randk(k=5), batch=2, gamma=0.001, p=0.3)",
-        "x h w",
+        "x g h w",
         start="zero",
         second=VRDIANA(RandK(3), batch=None),
     ),
@@ -143,13 +143,13 @@ METHOD_CASES = [
     MethodCase(
         EF14(HardThreshold(0.05), gamma=0.1),
         "ef14(C=topk(k=5), gamma=0.001)",
-        "x",
+        "x g",
         second=EF14(QuantizedTopK(3, Natural())),
     ),
     MethodCase(
         EFSGD(HardThreshold(0.05)),
         "efsgd(C=hard_threshold(lam=0.1), gamma=0.001)",
-        "x",
+        "x g",
         second=EFSGD(Shrunk(Natural())),
     ),
     MethodCase(
@@ -209,20 +209,20 @@ METHOD_CASES = [
     MethodCase(
         DoubleSqueeze(TopK(3), HardThreshold(0.05), gamma=0.1),
         "doublesqueeze(C=sign, down=topk(k=5), gamma=0.001)",
-        "x",
+        "x g",
         second=DoubleSqueeze(QuantizedTopK(3, Natural()), TopK(3)),
     ),
     MethodCase(
         Artemis(RandK(0.3), Natural(), alpha_down=None),
         "artemis(Q=randk(k=5), down=randk(k=5), gamma=0.001, p=0.5)",
-        "x H",
+        "x g H",
         start="gradient",
         second=Artemis(RandK(3), Natural(), p=0.6),
     ),
     MethodCase(
         Dore(RandK(0.3), RandK(0.5)),
         "dore(Q=randk(k=5), down=randk(k=5), gamma=0.001)",
-        "x",
+        "x g",
         start="zero",
         second=Dore(RandK(3), Natural()),
     ),
@@ -255,18 +255,18 @@ METHOD_CASES = [
     MethodCase(
         PowerSGD(1, rows=1, gamma=0.1),
         "powersgd(r=2, rows=4, gamma=0.001)",
-        "x P Q m",
+        "x g P Q m",
         second=PowerSGD(2, rows=3, gamma=0.1),
     ),
     MethodCase(
         DCGDPlus(Importance(0.3)),
         "dcgd_plus(Q=importance(k=5), gamma=0.001)",
-        "x",
+        "x g",
     ),
     MethodCase(
         DIANAPlus(VaryingSteps(6.0), alpha=0.2),
         "diana_plus(Q=importance(k=5), gamma=0.001)",
-        "x h",
+        "x g h",
         second=DIANAPlus(VaryingSteps(6.0)),
     ),
     MethodCase(
