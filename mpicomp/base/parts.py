@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
@@ -46,9 +46,13 @@ class Parts:
     """The parts of a vector in R^d, in their order; each is stored with its last axis running fastest.
 
     d is ``size``.  Two vectors have the same parts if names, shapes and order are equal.
+
+    whole  where the vector is a block of a longer one, the parts of that one; each part here is one of them,
+           or a piece of one, and has its name
     """
 
     parts: tuple[Part, ...]
+    whole: Parts | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Raise ``ConfigError`` unless there is a part, and no two have the same name."""

@@ -12,7 +12,7 @@ import click
 from mpicomp.runtime.devices import DEVICES
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.observation import Observation
-from mpicomp.runtime.placement import CUDA_AWARE, ON_FAILURE, Placement
+from mpicomp.runtime.placement import CUDA_AWARE, ON_FAILURE, SERVERS, Placement
 from mpicomp.runtime.resume import Resume
 
 
@@ -83,10 +83,15 @@ class Observe(click.ParamType):
 ranks_option = click.option("--ranks", type=click.IntRange(1), help="Start that many MPI ranks.")
 server_option = click.option(
     "--server",
-    type=click.Choice(["shared", "dedicated"]),
-    default="shared",
+    type=click.Choice(SERVERS),
+    default=Placement.server,
     show_default=True,
-    help="Whether rank 0 hosts workers too, or is the server only.",
+    help="The ranks that average: rank 0, with workers or none; every rank its share; or MPI_Allreduce.",
+)
+shards_option = click.option(
+    "--shards",
+    type=click.IntRange(1),
+    help="With --server sharded, the number of blocks of the coordinates.  [default: --workers, 64 at most]",
 )
 device_option = click.option(
     "--device",
@@ -128,6 +133,7 @@ run_options = (
     click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
     ranks_option,
     server_option,
+    shards_option,
     device_option,
     cuda_aware_option,
     click.option(

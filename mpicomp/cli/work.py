@@ -21,6 +21,7 @@ from mpicomp.cli.options import (
     resume_options,
     run_options,
     server_option,
+    shards_option,
     with_options,
 )
 from mpicomp.cli.progress import rounds, stages
@@ -35,7 +36,7 @@ from mpicomp.transports.launcher import launched_rank
 
 @cli.command()
 @with_options(run_options)
-def run(ranks: int | None, server: str, resume: str | None, as_json: bool, **options: Any) -> int:
+def run(ranks: int | None, resume: str | None, as_json: bool, **options: Any) -> int:
     """Run one method on one problem."""
     from mpicomp.config import parse_method, parse_problem, to_text
     from mpicomp.runtime.run import run as run_method
@@ -45,7 +46,7 @@ def run(ranks: int | None, server: str, resume: str | None, as_json: bool, **opt
     if elsewhere(ranks):
         return relaunch(ranks, survive=ON_FAILURE[options["on_failure"]])
     with rounds(options["rounds"], watched()) as progress:
-        options |= {"resume": RESUME[resume].value, "dedicated": server == "dedicated"}
+        options |= {"resume": RESUME[resume].value}
         outcome = run_method(method, problem, progress=progress, **options)
     if launched_rank() == 0:
         summary = outcome.summary() | {"method": to_text(outcome.method), "problem": to_text(outcome.problem)}
@@ -146,6 +147,7 @@ def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[s
 )
 @ranks_option
 @server_option
+@shards_option
 @device_option
 @cuda_aware_option
 def compare(
@@ -155,6 +157,7 @@ def compare(
     part: str | None,
     ranks: int | None,
     server: str,
+    shards: int | None,
     device: str,
     cuda_aware: str,
 ) -> int:
@@ -174,7 +177,7 @@ def compare(
             # The parts of one comparison share its folder.
             how = Resume.IF_BEGUN if part else RESUME[resume]
             options: Any = {"part": share, "progress": progress, "resume": how.value}
-            options |= {"dedicated": server == "dedicated", "device": device, "cuda_aware": cuda_aware}
+            options |= {"server": server, "shards": shards, "device": device, "cuda_aware": cuda_aware}
             if isinstance(loaded, Study):
                 compare_all(loaded, folder, **options)
             else:

@@ -226,10 +226,10 @@ def _checked(rules: Rules) -> dict[str, Compressor]:
 
 def _members(c: Layered, parts: Parts) -> Iterator[Member]:
     """The parts and the compressors that the rules of ``c`` give them, bound to their parts."""
-    rules = dict(c.rules)
+    rules, whole = dict(c.rules), parts.whole or parts
     for pattern in rules:
-        if not any(_matches(pattern, part) for part in parts.parts):
-            raise ConfigError(f"Layered: {pattern!r} matches no part; the parts are {parts}.")
+        if not any(_matches(pattern, part) for part in whole.parts):
+            raise ConfigError(f"Layered: {pattern!r} matches no part; the parts are {whole}.")
     for part, where in parts:
         C = next((C for pattern, C in rules.items() if _matches(pattern, part)), c.default)
         if C is None:

@@ -7,9 +7,9 @@ from typing import Any
 from mpicomp.base.errors import ConfigError
 from mpicomp.embedded.embedding import Embedding
 from mpicomp.embedded.packing import Packing
+from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.estimating import EstimatingMethod
-from mpicomp.runtime.rounds import Follow
 
 
 class Aggregator(Embedding):
@@ -62,6 +62,6 @@ class Aggregator(Embedding):
             method = method.with_step(1.0)
         return super()._resolve(method, packing, n)
 
-    def _follow(self, method: Method) -> Follow | None:
+    def _follow(self, method: Method, replica: Any, broadcast: Any, key: Key) -> None:
         assert isinstance(method, EstimatingMethod)
-        return method.estimate
+        method.estimate(replica, broadcast, key)

@@ -46,9 +46,8 @@ class Descent(Embedding):
         name = self.method.model
         if name is None:
             return self.x
-        return self._packing.unpack(
-            self.transport.ask_server(lambda: kernels.to_host(getattr(self._play.server, name)))
-        )
+        own = self._play.model()
+        return self._packing.unpack(self.transport.ask_server(lambda: kernels.to_host(own)))
 
     def step(self, gradient: Any) -> bool:
         """One step; collective.

@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import as_integer, check_choice
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.compressors.base import Array
@@ -27,12 +29,12 @@ from mpicomp.runtime.audit import Audit, Verified
 from mpicomp.runtime.ledger import Ledger
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.preparation import load_kernels
-from mpicomp.runtime.rounds import Follow, Rounds
+from mpicomp.runtime.rounds import Rounds
 from mpicomp.transports.launcher import launched_ranks
 
 ON_NONFINITE = ("raise", "skip")
 _WELL, _FAILED, _LEFT = 0, 1, 2  # what a rank tells the others at the start of a call
-_ALIKE = ("method", "like", "workers", "seed", "on_nonfinite")
+_ALIKE = ("method", "like", "workers", "seed", "on_nonfinite", "server", "shards")
 
 
 class Embedding:
@@ -42,7 +44,7 @@ class Embedding:
     workers        the number of workers n, fixed whatever the number of ranks; None: one for each rank
     seed           of the draws
     comm           mpi4py's communicator of the ranks; None: all ranks of the job, or this process alone
-    dedicated      rank 0 is the server only
+    server         the ranks that average; it and ``shards`` are as of ``run``
     stall_timeout  seconds of waiting after which the silent rank is named and the job ended, or None
     verify_bytes   have the MPI library count the bytes too, for ``verify``
     on_nonfinite   "raise": a gradient that is not finite is a ``DivergedError``, on all ranks; "skip": the
@@ -60,7 +62,8 @@ class Embedding:
         workers: int | None = None,
         seed: int = 0,
         comm: Any = None,
-        dedicated: bool = False,
+        server: str = Placement.server,
+        shards: int | None = Placement.shards,
         stall_timeout: float | None = None,
         verify_bytes: bool = False,
         on_nonfinite: str = "raise",
@@ -69,21 +72,25 @@ class Embedding:
         seed = as_integer("seed", seed, least=0, most=2**64 - 1)
         comm, ranks = _ranks(comm)
         own = workers is None
-        n = max(1, ranks - dedicated) if own else as_integer("workers", workers)
-        placement = Placement(dedicated, stall_timeout=stall_timeout, verify_bytes=verify_bytes)
+        placement = Placement(server, shards, stall_timeout=stall_timeout, verify_bytes=verify_bytes)
+        n = max(1, ranks - placement.dedicated) if own else as_integer("workers", workers)
         self.transport = t = placement.connect(n, comm)
         self._open = ExitStack()
         try:
             self._packing = packing = t.raise_on_all(
                 lambda: like if isinstance(like, Packing) else Packing(like)
             )
-            self._check_alike(repr(method), packing.description, "one each" if own else n, seed, on_nonfinite)
+            asked = repr(method), packing.description, "one each" if own else n, seed, on_nonfinite
+            self._check_alike(*asked, server, shards)
+            cut = placement.blocks(n)
+            self._blocks = None if cut == 1 else Blocks.cut(packing.parts, cut)
             resolved = t.raise_on_all(lambda: self._resolve(method, packing, n))
             self._given = {i: Given(i, packing, t.clock) for i in t.hosted}
             start = t.raise_on_all(lambda: self._start(like))
-            self._play = Rounds(resolved, start, self._given, t, self._follow(resolved))
+            rounds = partial(Rounds, resolved, start, self._given, t, self._follow, server, self._blocks)
+            self._play = t.raise_on_all(rounds)
             load_kernels(t, kernels.MANY, packing.parts.size)
-            self._audit = Audit(t, self._play.ledger) if verify_bytes else None
+            self._audit = Audit(t, self._play.ledger, self._play.serving.booked) if verify_bytes else None
         except MpicompError:  # the same on all ranks
             t.close()
             raise
@@ -91,6 +98,7 @@ class Embedding:
         self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
         self._config = {"method": type(resolved).__name__, "seed": str(seed), "workers": str(n)}
         self._config |= {"parts": packing.description}
+        self._config |= {} if self._blocks is None else {"shards": str(len(self._blocks))}
         self._config |= {f"method.{f.name}": repr(getattr(resolved, f.name)) for f in fields(resolved)}
         self._open.callback(t.close)
         self._open.callback(self._leave)
@@ -98,15 +106,16 @@ class Embedding:
 
     def _resolve(self, method: Method, packing: Packing, n: int) -> Method:
         """The method for these parts, with its parameters as numbers; raises ``ConfigError``."""
-        return method.bound(packing.parts).resolve(lambda: _no_constants(method), packing.parts.size, n)
+        bound = method.bound(packing.parts)
+        return bound.resolve(lambda: _no_constants(method), packing.parts.size, n, self._blocks)
 
     def _start(self, like: Any) -> Array:
         """Where the method's iterate starts, shape (d,)."""
         return np.zeros(self._packing.parts.size, self._packing.dtype)
 
-    def _follow(self, method: Method) -> Follow | None:
-        """What every rank does with a broadcast, if it is not ``method.follow``."""
-        return None
+    def _follow(self, method: Method, replica: Any, broadcast: Any, key: Key) -> None:
+        """What every rank does with a broadcast."""
+        method.follow(replica, broadcast, key)
 
     def _check_alike(self, *facts: object) -> None:
         """Raise ``ConfigError`` on all ranks unless every rank has the same facts."""
@@ -140,7 +149,10 @@ class Embedding:
 
     @property
     def ledger(self) -> Ledger:
-        """The bytes so far.  On rank 0 all; on another rank its uplink is of the workers hosted there."""
+        """The bytes so far.  On rank 0 all; on another rank its uplink is of the workers hosted there.
+
+        With server="sharded" rank 0 has all after ``settle``, ``save`` and ``verify``.
+        """
         return self._play.ledger
 
     @property
@@ -163,7 +175,7 @@ class Embedding:
             key = Key(self.seed, self.rounds, None, t.n)
             rounds.play(key, f"step {self.steps}")
             self.rounds += 1
-            if rounds.method.ends_step(rounds.replica, key):
+            if rounds.running.ends_step(rounds.replica, key):
                 break
         self.steps += 1
         return True
@@ -220,7 +232,12 @@ class Embedding:
     def _point(self) -> Array:
         """Where the next step asks for its gradient."""
         key = Key(self.seed, self.rounds, None, self.workers)
-        return self.method.point(self._play.replica, key)
+        return self._play.running.point(self._play.replica, key)
+
+    def settle(self) -> None:
+        """Complete rank 0's ledger, where the other ranks have counted their uplink themselves."""
+        self._agree(self._play.check)
+        self._play.settle()
 
     def verify(self) -> Verified | None:
         """The MPI library's count of what was sent so far, which is the ledger's; None in one process.
@@ -240,6 +257,7 @@ class Embedding:
         records  dataclasses of arrays and numbers to be saved with it, by names that are unique to a rank
         """
         self._agree(self._play.check)
+        self._play.settle()
         header = {"config": self._config, "steps": self.steps, "skipped": self.skipped}
         checkpoint.save(Path(folder), self.transport, self.rounds, self._play.states() | records, header)
 

@@ -53,7 +53,8 @@ def compare(
     *,
     resume: bool | None = False,
     part: Part = WHOLE,
-    dedicated: bool = False,
+    server: str = "shared",
+    shards: int | None = None,
     device: str = "cpu",
     cuda_aware: str = "ask",
     progress: Progress | None = None,
@@ -69,14 +70,15 @@ def compare(
             afresh.  False starts a new one.  None continues if ``out`` holds a comparison, else starts.
     part    the share of the comparison that this job runs, where several jobs share the work.
 
-    ``dedicated``, ``device`` and ``cuda_aware`` are passed to ``run``.  Raises ``ConfigError`` before the
-    first run if a method is refused, and ``KeyboardInterrupt`` on all ranks if a signal asked to stop.
+    ``server``, ``shards``, ``device`` and ``cuda_aware`` are passed to ``run``.  Raises ``ConfigError``
+    before the first run if a method is refused, and ``KeyboardInterrupt`` on all ranks if a signal asked to
+    stop.
     """
     if out is None and resume:
         raise ConfigError("resume needs the folder of the comparison to continue: give out.")
-    placement, folder = Placement(dedicated, device, cuda_aware), None if out is None else Path(out)
+    placement, folder = Placement(server, shards, device, cuda_aware), None if out is None else Path(out)
     work = part.of_all(suite.tasks())
-    with _control(suite, dedicated) as control:
+    with _control(suite, placement.dedicated) as control:
         control.ask_server(lambda: _check(suite, work))
         return _Job(suite, work, folder, control, placement, progress).run(resume)
 
@@ -84,14 +86,15 @@ def compare(
 def tune_first(
     suite: Suite,
     *,
-    dedicated: bool = False,
+    server: str = "shared",
+    shards: int | None = None,
     device: str = "cpu",
     cuda_aware: str = "ask",
     progress: Progress | None = None,
 ) -> Tuning:
     """Tune the first method of ``suite``, which has a range to tune it in.  Collective, like ``compare``."""
-    placement, work = Placement(dedicated, device, cuda_aware), suite.tasks()[:1]
-    with _control(suite, dedicated) as control:
+    placement, work = Placement(server, shards, device, cuda_aware), suite.tasks()[:1]
+    with _control(suite, placement.dedicated) as control:
         control.ask_server(lambda: _check(suite, work))
         return _Job(suite, work, None, control, placement, progress).tune(suite.entries[0])
 
@@ -102,7 +105,8 @@ def compare_all(
     *,
     resume: bool | None = False,
     part: Part = WHOLE,
-    dedicated: bool = False,
+    server: str = "shared",
+    shards: int | None = None,
     device: str = "cpu",
     cuda_aware: str = "ask",
     progress: Progress | None = None,
@@ -111,17 +115,17 @@ def compare_all(
     folder = Path(out)
     share = part.of_all([(case, task) for case in study.cases for task in case.suite.tasks()])
     work = [(case, [task for of, task in share if of is case]) for case in study.cases]
-    placement = Placement(dedicated, device, cuda_aware)
+    placement = Placement(server, shards, device, cuda_aware)
 
     def check_and_open() -> None:
         for case, tasks in work:
             _check(case.suite, tasks, f"{case.label}: ")
         open_study(folder, study, resume)
 
-    with _control(study.cases[0].suite, dedicated) as control:
+    with _control(study.cases[0].suite, placement.dedicated) as control:
         control.ask_server(check_and_open)
         for case, tasks in work:
-            with _control(case.suite, dedicated) as own:
+            with _control(case.suite, placement.dedicated) as own:
                 _Job(case.suite, tasks, folder / case.slug, own, placement, progress).run(None)
 
 

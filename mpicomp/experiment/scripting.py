@@ -41,7 +41,8 @@ def compare(
     tune: Range | Mapping[str, Range] | None = None,
     out: str | Path | None = None,
     resume: bool | None = False,
-    dedicated: bool = False,
+    server: str = "shared",
+    shards: int | None = None,
     device: str = "cpu",
     cuda_aware: str = "ask",
     progress: Progress | None = None,
@@ -59,9 +60,9 @@ def compare(
     out       a folder for the record, the table and the figure; ``resume`` continues the comparison in it, as
               of ``experiment.compare.compare``.  Without one, the comparison is in memory only
 
-    ``dedicated``, ``device`` and ``cuda_aware`` are as of ``run``; ``progress`` is called with the run under
-    way, its round and the row, if any.  A method that diverges is part of the result.  Raises ``ConfigError``
-    for what is not allowed.  Under mpirun every rank calls this and gets the same comparison.
+    ``server``, ``shards``, ``device`` and ``cuda_aware`` are as of ``run``; ``progress`` is called with the
+    run under way, its round and the row, if any.  A method that diverges is part of the result.  Raises
+    ``ConfigError`` for what is not allowed.  Under mpirun every rank calls this and gets the same comparison.
     """
     suite = _suite(methods, problem, tune, settings)
     if out is not None:
@@ -70,7 +71,8 @@ def compare(
         suite,
         out,
         resume=resume,
-        dedicated=dedicated,
+        server=server,
+        shards=shards,
         device=device,
         cuda_aware=cuda_aware,
         progress=progress,
@@ -85,7 +87,8 @@ def tune(
     problem: Problem,
     *,
     exponents: Range = (0, 6),
-    dedicated: bool = False,
+    server: str = "shared",
+    shards: int | None = None,
     device: str = "cpu",
     cuda_aware: str = "ask",
     progress: Progress | None = None,
@@ -99,7 +102,7 @@ def tune(
     """
     suite = _suite([method], problem, exponents, {"down": "exact"} | settings)
     return comparing.tune_first(
-        suite, dedicated=dedicated, device=device, cuda_aware=cuda_aware, progress=progress
+        suite, server=server, shards=shards, device=device, cuda_aware=cuda_aware, progress=progress
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Identity
+from mpicomp.compressors import Compressor, Identity
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Nothing
@@ -43,12 +43,12 @@ class AGD(AveragingMethod):
         y: Array
         t: float = 1.0
 
-    def uplink(self, key: Key) -> Identity:
-        return Identity(self.values)
+    def uplink(self, key: Key) -> Compressor:
+        return self.in_these_blocks(Identity(self.values))
 
     @property
-    def down(self) -> Identity:
-        return Identity(self.values)
+    def down(self) -> Compressor:
+        return self.in_these_blocks(Identity(self.values))
 
     def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
         return Message(self.uplink(key).compress(f.grad(r.y), key))

@@ -17,15 +17,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from mpicomp.base.bits import Bytes
+from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import theory_factor
+from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.compressors.base import Array, Compressor
+from mpicomp.compressors.blockwise import Blockwise
 from mpicomp.keys import Key
 from mpicomp.methods.parameters import checks_of, step_size_of
 from mpicomp.problems.base import Constants, Known, Objective
@@ -60,6 +64,7 @@ class Method(ABC):
     starts_at_x0: ClassVar[tuple[str, ...]] = ()  # fields of records that start at x0
     on_device: ClassVar[bool] = True  # whether its vectors may be on a GPU
     needs_function: ClassVar[bool] = False  # whether a gradient at one point, of any samples, is not enough
+    separable: ClassVar[bool] = True  # whether the server treats each coordinate alone, but for compressors
     setup_rounds: ClassVar[int] = 0  # rounds before the first step; the ledger also counts their uplink apart
     Replica: ClassVar[type]
     Server: ClassVar[type] = Nothing
@@ -80,6 +85,30 @@ class Method(ABC):
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{k: C.bound(parts) for k, C in values.items() if isinstance(C, Compressor)})
+
+    def in_blocks(self, blocks: Blocks, only: int | None = None) -> Self:
+        """This method with compressors that act on each block of x alone.
+
+        With ``only`` it is the method of a server that has block ``only`` of all vectors, and its constants
+        are those of the whole vectors.
+        Raises ``ConfigError`` if the method is not separable, or a compressor does not fit its block.
+        """
+        if not self.separable:
+            raise ConfigError(
+                f"{type(self).__name__} multiplies whole vectors by matrices on its server, so it cannot be "
+                "served in blocks: use server='shared'."
+            )
+        method = copy(self)
+        for f in fields(self):
+            if isinstance(C := getattr(self, f.name), Compressor):
+                object.__setattr__(method, f.name, Blockwise(C, blocks, only))
+        object.__setattr__(method, "_blocks", (blocks, only))
+        return method
+
+    def in_these_blocks(self, C: Compressor) -> Any:
+        """C, a compressor that is in no field, in the blocks that the fields' compressors are in, if any."""
+        blocks = getattr(self, "_blocks", None)
+        return C if blocks is None else Blockwise(C, *blocks)
 
     def replica(self, x0: Array) -> Any:
         """The replica at the start, the same on every rank; ``x0`` has shape (d,)."""
@@ -166,19 +195,30 @@ class Method(ABC):
         """The names of the parameters that may say "theory"."""
         return tuple(name for name, check in checks_of(type(self)).items() if check.theory)
 
-    def resolve(self, constants: Callable[[], Constants], d: int, n: int) -> Self:
-        """This method with every parameter a number.  Calls ``constants`` only if a field says "theory"."""
+    def resolve(
+        self, constants: Callable[[], Constants], d: int, n: int, blocks: Blocks | None = None
+    ) -> Self:
+        """This method with every parameter a number.  Calls ``constants`` only if a field says "theory".
+
+        With ``blocks`` the numbers are those of the method ``in_blocks``; the method returned is not.
+        """
+        numbers: dict[str, Any] = {}
+
+        def method() -> Method:
+            found = replace(self, **numbers)
+            return found if blocks is None else found.in_blocks(blocks)
+
         checks = checks_of(type(self))
-        left_out = [name for name, check in checks.items() if check.default and getattr(self, name) is None]
-        defaults = self.defaults(d, n) if left_out else {}
-        method = replace(self, **{name: defaults[name] for name in left_out})
+        if left_out := [k for k, check in checks.items() if check.default and getattr(self, k) is None]:
+            defaults = method().defaults(d, n)
+            numbers |= {name: defaults[name] for name in left_out}
         asked = {name: getattr(self, name) for name in self.theory_parameters}
         asked = {name: value for name, value in asked.items() if isinstance(value, str)}
-        if not asked:
-            return method
-        known: Any = Known(constants(), type(self).__name__, " and ".join(asked))
-        numbers = method.theory(known, d, n)
-        return replace(method, **{k: theory_factor(k, v) * numbers[k] for k, v in asked.items()})
+        if asked:
+            known: Any = Known(constants(), type(self).__name__, " and ".join(asked))
+            theory = method().theory(known, d, n)
+            numbers |= {k: theory_factor(k, v) * theory[k] for k, v in asked.items()}
+        return replace(self, **numbers)
 
 
 def start(record: type, x0: Array, starts_at_x0: tuple[str, ...] = ()) -> Any:

@@ -19,8 +19,6 @@ from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.starts import EstimateStart, uplink_from
 from mpicomp.problems.base import Constants, Objective
 
-LOSSLESS = Sparse()
-
 
 @dataclass(frozen=True)
 class EF21Plus(EstimatingMethod):
@@ -67,6 +65,10 @@ class EF21Plus(EstimatingMethod):
         old: Bytes  # g_i^{k-1} where m is b_i; empty where m is c_i
         m: Bytes
 
+    @property
+    def _lossless(self) -> Compressor:
+        return self.in_these_blocks(Sparse())
+
     def _uplink(self, key: Key) -> Compressor:
         return uplink_from(self.start, self.C, key)
 
@@ -81,7 +83,7 @@ class EF21Plus(EstimatingMethod):
             w.e = c_error
             C.decompress_add(c, w.g, key)  # g_i^k = g_i^{k-1} + c_i
             return self.Up(np.empty(0, np.uint8), c)
-        w.e, old = b_error, LOSSLESS.compress(w.g, key)
+        w.e, old = b_error, self._lossless.compress(w.g, key)
         w.g = np.zeros_like(w.g)
         C.decompress_add(b, w.g, fresh)  # g_i^k = b_i
         return self.Up(old, b)
@@ -90,7 +92,7 @@ class EF21Plus(EstimatingMethod):
         C, mean = self._uplink(key), np.zeros_like(r.x)  # mean of g_i^k - g_i^{k-1}
         for k, up in ups:
             if len(up.old):
-                LOSSLESS.decompress_add(up.old, mean, k, -1 / k.n)
+                self._lossless.decompress_add(up.old, mean, k, -1 / k.n)
                 k = k.named("fresh")
             C.decompress_add(up.m, mean, k, 1 / k.n)
         return Message(self.down.compress(mean, key))

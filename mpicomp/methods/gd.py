@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpicomp.compressors import Identity
+from mpicomp.compressors import Compressor, Identity
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Nothing
@@ -35,12 +35,12 @@ class GD(AveragingMethod, EstimatingMethod):
         x: Array
         g: Array
 
-    def uplink(self, key: Key) -> Identity:
-        return Identity(self.values)
+    def uplink(self, key: Key) -> Compressor:
+        return self.in_these_blocks(Identity(self.values))
 
     @property
-    def down(self) -> Identity:
-        return Identity(self.values)
+    def down(self) -> Compressor:
+        return self.in_these_blocks(Identity(self.values))
 
     def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
         return Message(self.uplink(key).compress(f.grad(r.x), key))

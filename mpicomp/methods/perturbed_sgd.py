@@ -95,9 +95,9 @@ class PerturbedSGD(Method):
         return self.Up(nothing, m)
 
     def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Up]], key: Key) -> Message:
-        mean, resets = np.zeros_like(r.x), self._resets(r)
+        mean = np.zeros_like(r.x)
         for k, up in ups:
-            if resets:
+            if len(up.e):  # in a reset
                 self.dense.decompress_add(up.e, mean, k, 1 / k.n)
             else:
                 self.C.decompress_add(up.m, mean, k, 1 / k.n)

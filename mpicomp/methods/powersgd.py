@@ -14,7 +14,7 @@ from mpicomp.base.checks import check_positive_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.formats import WIDTH
 from mpicomp.base.parts import Parts
-from mpicomp.compressors import Identity, Sparse
+from mpicomp.compressors import Compressor, Identity, Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.compressors.rankr import columns_of
 from mpicomp.kernels.definition.lowrank import add_outer, orthonormal, times
@@ -146,9 +146,9 @@ class PowerSGD(EstimatingMethod):
         e: Array  # 0 after an even round, as M holds it then
 
     @property
-    def uplink(self) -> Identity:
+    def uplink(self) -> Compressor:
         """The compressor of P_i and Q_i."""
-        return Identity(self.values)
+        return self.in_these_blocks(Identity(self.values))
 
     def bound(self, parts: Parts) -> Self:
         method = super().bound(parts)
@@ -204,8 +204,10 @@ class PowerSGD(EstimatingMethod):
         return Message(message)
 
     def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        mean = np.zeros_like(r.P, shape=self.layers(r.x.size).sizes[key.round % 2])
+        mean = r.P[:0]
         for k, up in ups:
+            if mean.size == 0:
+                mean = np.zeros_like(r.P, shape=len(up.m) // WIDTH[self.values])
             self.uplink.decompress_add(up.m, mean, k, 1 / k.n)
         return Message(self.down.compress(mean, key))
 

@@ -78,7 +78,8 @@ class TwoDirection(Method):
 
     @dataclass
     class Down:
-        sync: Bytes  # x and v, dense, where the coin says so
+        x: Bytes  # dense, where the coin says so; so is v
+        v: Bytes
         P: Bytes
 
     @dataclass
@@ -118,7 +119,7 @@ class TwoDirection(Method):
         if key.round == 0:
             (s.h,) = means(ups, self.dense, s.h, "y")
             s.v = s.h.copy()
-            return self.Down(self.dense.compress(s.v, key), _NOTHING)
+            return self.Down(_NOTHING, self.dense.compress(s.v, key), _NOTHING)
         if key.round == 1:
             (my,) = means(ups, self.Q, s.h, "y")
         else:
@@ -129,18 +130,19 @@ class TwoDirection(Method):
         s.u = (A * s.u + self.mu * y - (s.h + my)) / (A + self.mu)  # u = (A u + μ y - g)/(A + μ)
         P = self.C.compress(s.u - q, key)  # P = C(u - q)
         if not self._syncs(key):
-            return self.Down(_NOTHING, P)
+            return self.Down(_NOTHING, _NOTHING, P)
         x = theta * s.u + (1 - theta) * r.z  # x = θ u + (1 - θ) z
-        return self.Down(self.dense.compress(np.concatenate([x, s.v]), key), P)
+        return self.Down(self.dense.compress(x, key), self.dense.compress(s.v, key), P)
 
     def follow(self, r: Replica, broadcast: Down, key: Key) -> None:
         if key.round == 0:
-            r.k = self.dense.decompress(broadcast.sync, r.k.size, key)
+            r.k = self.dense.decompress(broadcast.v, r.k.size, key)
             return
         _, _, _, r.w, r.Gamma = self._plan(r, key.n)  # w = q;  Γ = Γ + γ
         self.C.decompress_add(broadcast.P, r.w, key)  # w = q + P
         if self._syncs(key):
-            r.z, r.k = np.split(self.dense.decompress(broadcast.sync, 2 * r.z.size, key), 2)  # z = x, k = v
+            r.z = self.dense.decompress(broadcast.x, r.z.size, key)  # z = x
+            r.k = self.dense.decompress(broadcast.v, r.k.size, key)  # k = v
 
     def _plan(self, r: Replica, n: int) -> Plan:
         slowest = min(self.C.alpha(r.z.size, n), self.tau, self.beta)
@@ -157,8 +159,8 @@ class TwoDirection(Method):
 
     def paper_bits_down(self, broadcast: Down, d: int, key: Key) -> int:
         if key.round == 0:
-            return self.dense.paper_bits(broadcast.sync, d, key)
-        sync = self.dense.paper_bits(broadcast.sync, 2 * d, key) if len(broadcast.sync) else 0
+            return self.dense.paper_bits(broadcast.v, d, key)
+        sync = sum(self.dense.paper_bits(buf, d, key) for buf in (broadcast.x, broadcast.v) if len(buf))
         return sync + self.C.paper_bits(broadcast.P, d, key)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:

@@ -2,16 +2,18 @@
 
 The audit covers the traffic between its construction and its check.  It demands that in that time
 
-* each rank sent the server, point to point, the bytes that the ledger charges to the workers it hosts;
+* where the root serves, each rank sent it the bytes that the ledger charges to the workers it hosts;
   workers on the server's own rank send no MPI message;
 * no rank sent a point-to-point message to any rank but the server;
-* the server broadcast the bytes that the ledger says each worker received; no other rank broadcast.
+* the root broadcast the bytes that the ledger says each worker received; no other rank broadcast;
+* where every rank serves its share, each rank sent each other rank what the ledger of its share says: the
+  blocks of its workers' messages that the other one serves, and the broadcasts of its own blocks.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mpicomp.base.errors import ConfigError, CountError
@@ -51,12 +53,17 @@ class Verified:
 class Audit:
     """Compares the ledger with the observer, from construction on.  ``check`` is collective."""
 
-    def __init__(self, transport: Transport, ledger: Ledger) -> None:
-        """Raises ``ConfigError`` if bytes cross between ranks and the transport has no observer."""
+    def __init__(
+        self, transport: Transport, ledger: Ledger, booked: Callable[[], list[int] | None] = lambda: None
+    ) -> None:
+        """``booked`` gives the bytes that this rank has sent to each, or None where the root serves.
+
+        Raises ``ConfigError`` if bytes cross between ranks and the transport has no observer."""
         if transport.observer is None and transport.ranks > 1:
             raise ConfigError("verify_bytes needs a transport made with observed=True.")
         self._transport, self._ledger = transport, ledger
         self._up, self._down = ledger.up.copy(), ledger.down.copy()
+        self._booked, self._before = booked, booked()
         self._counted = transport.observer.counted() if transport.observer else None
         self._wire = sent_bytes()
 
@@ -70,12 +77,16 @@ class Audit:
             return None
         wire, now = sent_bytes(), observer.counted()
         crossed = None if wire is None or self._wire is None else wire - self._wire
-        seen = t.collect((t.hosted, now.since(self._counted), socket.gethostname(), crossed))
+        booked = self._booked()
+        if booked is not None and self._before is not None:
+            booked = [now - then for now, then in zip(booked, self._before, strict=True)]
+        seen = t.collect((t.hosted, now.since(self._counted), socket.gethostname(), crossed, booked))
 
         def compare() -> Verified:
             assert seen is not None
-            hosted, counted, hosts, wires = zip(*seen, strict=True)
-            if found := list(self._differences(hosted, counted)):
+            hosted, counted, hosts, wires, booked = zip(*seen, strict=True)
+            expected = self._of_root(hosted) if None in booked else [(one, 0) for one in booked]
+            if found := list(self._differences(expected, counted)):
                 more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
                 raise CountError(
                     f"the ledger is not what MPI was given, as counted by {observer.name}: "
@@ -87,20 +98,27 @@ class Audit:
 
         return t.ask_server(compare)
 
-    def _differences(self, hosted: list[range], counted: list[Counted]) -> Iterator[str]:
-        """A line for each rank and peer for which the two counts differ; on the server."""
+    def _of_root(self, hosted: list[range]) -> list[tuple[list[int], int]]:
+        """For each rank the bytes that it sent to each, and broadcast, by the ledger of a root."""
         up = (self._ledger.up - self._up).tolist()
+        down = int((self._ledger.down - self._down).max())
+        to_root = [0, *(sum(up[i] for i in workers) for workers in hosted[1:])]
+        nothing = [0] * (len(hosted) - 1)
+        return [([sent, *nothing], down if rank == 0 else 0) for rank, sent in enumerate(to_root)]
+
+    def _differences(
+        self, expected: list[tuple[list[int], int]], counted: Sequence[Counted]
+    ) -> Iterator[str]:
+        """A line for each rank and peer for which the two counts differ; on the server."""
         received = {int(d) for d in self._ledger.down - self._down}
         if len(received) > 1:
             yield f"workers have received different numbers of bytes: {sorted(received)}"
-        for rank, (workers, seen) in enumerate(zip(hosted, counted, strict=True)):
-            for peer, sent in enumerate(seen.bytes):
-                booked = sum(up[i] for i in workers) if peer == 0 and rank > 0 else 0
+        for rank, ((to_each, broadcast), seen) in enumerate(zip(expected, counted, strict=True)):
+            for peer, (sent, booked) in enumerate(zip(seen.bytes, to_each, strict=True)):
                 if sent != booked:
                     yield f"rank {rank} to rank {peer}: {_difference(sent, booked)}"
-            booked = max(received) if rank == 0 else 0
-            if seen.broadcast != booked:
-                yield f"rank {rank} to every other rank: {_difference(seen.broadcast, booked)}"
+            if seen.broadcast != broadcast:
+                yield f"rank {rank} to every other rank: {_difference(seen.broadcast, broadcast)}"
 
 
 def _difference(sent: int, booked: int) -> str:

@@ -34,6 +34,12 @@ class Ledger:
         """The totals of both directions, in words."""
         return f"{self.n} workers: {human_bytes(self.up_bytes)} up, {human_bytes(self.down_bytes)} down"
 
+    def add_up(self, share: Ledger) -> None:
+        """Add the uplink of ``share``."""
+        self.up += share.up
+        self.paper_bits_up += share.paper_bits_up
+        self.set_up_bytes += share.set_up_bytes
+
     @property
     def up_bytes(self) -> int:
         return int(self.up.sum())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
+from mpicomp.base.blocks import Blocks
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
@@ -21,6 +23,7 @@ from mpicomp.runtime.digest import Digest
 from mpicomp.runtime.ledger import Ledger
 from mpicomp.runtime.measure import Measured, Measurement, is_float, measure
 from mpicomp.runtime.rounds import Rounds
+from mpicomp.runtime.serving.root import Root
 from mpicomp.transports import Transport
 
 
@@ -28,19 +31,33 @@ class Loop:
     """A method at work on a problem over a transport: the rounds of a run, and what a run asks of them."""
 
     def __init__(
-        self, method: Method, problem: Problem, transport: Transport, seed: int, x0: Array | None = None
+        self,
+        method: Method,
+        problem: Problem,
+        transport: Transport,
+        seed: int,
+        x0: Array | None = None,
+        server: str = "shared",
+        shards: int = 1,
     ) -> None:
-        """``x0``, if it is given, takes the place of the problem's own starting point."""
+        """``x0``, if it is given, takes the place of the problem's own starting point.
+
+        ``server`` names the ranks that average, and x is in ``shards`` blocks.
+        """
         t, n = transport, transport.n
         self.transport, self.seed = t, seed
         objectives = t.raise_on_all(lambda: {i: problem.objective(i, n) for i in t.hosted})
         self.objectives = {i: Measured(f.on_device(), t.clock, i) for i, f in objectives.items()}
         # From the server, for ranks that started at different points would stay apart.
         start = kernels.to_device(t.ask_server(lambda: _start(problem, x0)))
+        parts = problem.parts()
+        blocks = Blocks.cut(parts, shards) if shards > 1 else None
         resolved = t.ask_server(
-            lambda: method.bound(problem.parts()).resolve(lambda: problem.constants(n), start.size, n)
+            lambda: method.bound(parts).resolve(lambda: problem.constants(n), start.size, n, blocks)
         )
-        self.rounds = Rounds(resolved, start, self.objectives, t, self._follow)
+        rounds = partial(Rounds, resolved, start, self.objectives, t, self._follow, server, blocks)
+        self.rounds = t.raise_on_all(rounds)
+        self.server_name, self.shards = server, 1 if blocks is None else len(blocks)
         self.digest = Digest(kernels.to_host(start))
         self._begin(0)
 
@@ -52,8 +69,9 @@ class Loop:
     def step(self, k: int) -> bool:
         """Round k.  Returns whether some rank has asked to stop after it."""
         key = self._key(k)
-        if self.transport.is_server and self.method.model is not None:
-            self._before = self._own_model().copy()
+        if self.method.model is not None and isinstance(self.rounds.serving, Root):
+            model = self.rounds.model()
+            self._before = None if model is None else model.copy()
         stop = self.rounds.play(key, f"round {k}")
         for i in self.method.senders(key):
             if i in self.objectives:
@@ -63,9 +81,9 @@ class Loop:
             self._before = None
         return stop
 
-    def _follow(self, replica: Any, broadcast: Any, key: Key) -> None:
+    def _follow(self, method: Method, replica: Any, broadcast: Any, key: Key) -> None:
         _ = self.digest.value  # the iterate before is hashed: it may change
-        self.method.follow(replica, broadcast, key)
+        method.follow(replica, broadcast, key)
 
     def _key(self, k: int) -> Key:
         """The key of round k.
@@ -88,8 +106,8 @@ class Loop:
         """Restart the method in round k, at the server's model as it was before that round."""
         t = self.transport
         message: Bytes | None = None  # ranks may hold iterates of different rounds
-        if t.is_server:
-            model = self._own_model() if self._before is None else self._before
+        model = self.rounds.model() if self._before is None else self._before
+        if model is not None and t.is_server:
             message = self.rounds.for_transport(model.view(np.uint8))
         message, _ = t.broadcast(message)
         if t.is_server:
@@ -103,7 +121,9 @@ class Loop:
         """f and its gradient at the current model on the server; None on the other ranks.
 
         Without ``values`` the model and the meters alone: f and its gradient are not computed.
+        Afterwards the server's ledger is complete.
         """
+        self.rounds.settle()
         return measure(self.transport, self.objectives, self.model(), self.check, values)
 
     @property
@@ -118,8 +138,8 @@ class Loop:
 
     @property
     def server(self) -> Any:
-        """The server's own record; None on the other ranks."""
-        return self.rounds.server
+        """The root's own record; None on the other ranks."""
+        return self.rounds.serving.states().get("server")
 
     @property
     def workers(self) -> dict[int, Any]:
@@ -150,14 +170,10 @@ class Loop:
 
         Collective.  Sending the model is no part of the method and is counted nowhere.
         """
+        own = self.rounds.model()
         if self.method.model is None:
             return self.x
-        return kernels.to_device(self.transport.ask_server(lambda: kernels.to_host(self._own_model())))
-
-    def _own_model(self) -> Array:
-        """The model that ``model`` gives, on the server without a copy."""
-        name = self.method.model
-        return self.x if name is None else getattr(self.server, name)
+        return kernels.to_device(self.transport.ask_server(lambda: kernels.to_host(own)))
 
     def states(self) -> checkpoint.States:
         """The records that this rank answers for in a checkpoint; the replica is the server's."""

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.runtime.devices import DEVICES
 from mpicomp.transports import Transport, connect
 
 # Whether the MPI library takes buffers on a GPU, as the user says; None: the library is asked.
 CUDA_AWARE = {"ask": None, "yes": True, "no": False}
+SERVERS = ("shared", "dedicated", "sharded", "allreduce")
+MOST_SHARDS = 64  # where their number is left open
 ON_FAILURE = {"end": False, "shrink": True}  # whether the other ranks survive a rank's death
 
 
@@ -19,19 +22,23 @@ ON_FAILURE = {"end": False, "shrink": True}  # whether the other ranks survive a
 class Placement:
     """Where and how a run takes place.
 
-    dedicated      rank 0 is the server only (MPI)
+    server         the ranks that average, one of ``SERVERS``.  "shared": rank 0, which hosts workers too.
+                   "dedicated": rank 0, which hosts none (MPI).  "sharded": every rank serves its share of the
+                   coordinates.  "allreduce": MPI_Allreduce, for methods whose workers send whole vectors
+    shards         with "sharded", the number of blocks of the coordinates; None: one for each worker, 64 at
+                   most.  Compressors act on each block alone, so iterates depend on it
     device         one of ``DEVICES``: where vectors, gradients and compression are
     cuda_aware     one of ``CUDA_AWARE``: whether MPI is given buffers on the GPU
     stall_timeout  seconds of waiting after which the silent rank is named and the job ended, or None
     verify_bytes   have the MPI library count the bytes too
     on_failure     one of ``ON_FAILURE``
 
-    A field is also a keyword of ``run`` and, as ``--server`` for ``dedicated``, an option of
-    ``mpicomp run``, with the default given here.  Raises ``ConfigError`` for a value, or a combination of
-    values, that is not allowed.
+    A field is also a keyword of ``run`` and an option of ``mpicomp run``, with the default given here.
+    Raises ``ConfigError`` for a value, or a combination of values, that is not allowed.
     """
 
-    dedicated: bool = False
+    server: str = "shared"
+    shards: int | None = None
     device: str = "cpu"
     cuda_aware: str = "ask"
     stall_timeout: float | None = None
@@ -39,6 +46,15 @@ class Placement:
     on_failure: str = "end"
 
     def __post_init__(self) -> None:
+        if self.server not in SERVERS:
+            raise unknown("server", str(self.server), SERVERS)
+        if self.shards is not None:
+            as_integer("shards", self.shards)
+            if self.server != "sharded":
+                raise ConfigError(
+                    f"shards={self.shards} with server={self.server!r}; blocks are served by all ranks only "
+                    "with server='sharded'."
+                )
         if self.device not in DEVICES:
             raise unknown("device", str(self.device), DEVICES)
         if self.cuda_aware not in CUDA_AWARE:
@@ -48,6 +64,15 @@ class Placement:
             raise ConfigError(f"stall_timeout={timeout!r}; allowed: a number of seconds above 0.")
         if self.on_failure not in ON_FAILURE:
             raise unknown("on_failure", str(self.on_failure), ON_FAILURE)
+        if self.survive and self.server in ("sharded", "allreduce"):
+            raise ConfigError(
+                f"on_failure='shrink' cannot be combined with server={self.server!r}: a rank that dies takes "
+                "a part of the server's state with it. Use server='shared', or checkpoints and --requeue."
+            )
+        if self.verify_bytes and self.server == "allreduce":
+            raise ConfigError(
+                "verify_bytes cannot be combined with server='allreduce': MPI itself chooses what crosses."
+            )
         if self.survive and (self.verify_bytes or timeout is not None):
             raise ConfigError(
                 "on_failure='shrink' cannot be combined with stall_timeout, which ends the job, nor with "
@@ -58,6 +83,17 @@ class Placement:
     def survive(self) -> bool:
         """Whether the other ranks go on when one dies."""
         return ON_FAILURE[self.on_failure]
+
+    @property
+    def dedicated(self) -> bool:
+        """Whether rank 0 hosts no worker."""
+        return self.server == "dedicated"
+
+    def blocks(self, workers: int) -> int:
+        """The number of blocks of the coordinates for this many workers; 1 if they are not cut."""
+        if self.server != "sharded":
+            return 1
+        return min(workers, MOST_SHARDS) if self.shards is None else self.shards
 
     def connect(self, workers: int, comm: Any = None) -> Transport:
         """The transport for this many workers, on the ranks of ``comm`` or on all; collective."""

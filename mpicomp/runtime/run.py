@@ -48,6 +48,8 @@ class Run:
     workers: int
     ranks: int
     seed: int
+    server: str  # the ranks that averaged, one of ``placement.SERVERS``
+    shards: int  # the blocks of the coordinates; 1 if they were not cut
     observe: int | str  # on which samples f and ∇f of the rows are; see ``Observation``
     status: str  # why it ended: "rounds", "target", "max_bytes", "max_seconds", "callback" or "interrupted"
     rows: list[Row]
@@ -77,6 +79,8 @@ class Run:
             "d": self.x.size,
             "ranks": self.ranks,
             "seed": self.seed,
+            "server": self.server,
+            "shards": self.shards,
             "status": self.status,
             "rounds": last.round,
             "observe": self.observe,
@@ -120,7 +124,8 @@ def run(
     out: str | Path | None = None,
     resume: bool | None = False,
     checkpoint_every: int | None = None,
-    dedicated: bool = Placement.dedicated,
+    server: str = Placement.server,
+    shards: int | None = Placement.shards,
     device: str = Placement.device,
     cuda_aware: str = Placement.cuda_aware,
     stall_timeout: float | None = Placement.stall_timeout,
@@ -147,7 +152,13 @@ def run(
     out               a folder for the record; ``resume`` continues the run that it holds, and None does
                       so if there is a checkpoint to continue from, else starts it
     checkpoint_every  rounds between checkpoints in ``out``; one is always written at the end
-    dedicated         rank 0 is the server only (MPI)
+    server            the ranks that average.  "shared": rank 0, which hosts workers too.  "dedicated": rank
+                      0, which hosts none (MPI).  "sharded": every rank serves its share of the coordinates.
+                      "allreduce": MPI_Allreduce, for methods whose workers send whole vectors; iterates then
+                      depend on the number of ranks
+    shards            with "sharded", the number of blocks of the coordinates; None: one for each worker, 64
+                      at most.  Compressors act on each block alone, so iterates depend on it, and not on
+                      the number of ranks
     device            "cpu", or "cuda": vectors, gradients and compression are on a GPU, of several the one
                       whose number is this rank's on its host
     cuda_aware        with "cuda", whether messages are handed to MPI where they are: "yes"; "no", they pass
@@ -181,7 +192,7 @@ def run(
         checkpoint_every = as_integer("checkpoint_every", checkpoint_every)
         if out is None:
             raise ConfigError("checkpoint_every needs a folder to write to: give out.")
-    placement = Placement(dedicated, device, cuda_aware, stall_timeout, verify_bytes, on_failure)
+    placement = Placement(server, shards, device, cuda_aware, stall_timeout, verify_bytes, on_failure)
     if isinstance(out, str) and not out:
         raise ConfigError("out='' names no folder; allowed: a path, '.' for the current folder, or None.")
     if transport is not None and transport.n != workers:
@@ -190,12 +201,12 @@ def run(
     import scipy.special  # noqa: F401 - normal draws load it otherwise, in a round whose seconds count
 
     t = transport or placement.connect(workers)
-    if t.is_server and t.ranks > workers + dedicated:
-        _mention_idle_ranks(t.ranks, workers, dedicated)
+    if t.is_server and t.ranks > workers + placement.dedicated:
+        _mention_idle_ranks(t.ranks, workers, placement.dedicated)
     try:
         t.raise_on_all(threads)  # refused now, whether or not kernels are compiled later
         with stop_on_signals(t), kernels.using(t.raise_on_all(lambda: open_device(device))):
-            loop = Loop(method, problem, t, seed, x0)
+            loop = Loop(method, problem, t, seed, x0, server, placement.blocks(workers))
             load_kernels(t, limits.rounds * workers, loop.x.size)
             digest = t.ask_server(
                 lambda: None if x0 is None else sha256(np.asarray(x0).tobytes()).hexdigest()
@@ -203,7 +214,7 @@ def run(
             resuming = Resume(resume)
             session = Session(loop, method, problem, limits, observation, folder, resuming, digest, callback)
             try:
-                audit = Audit(t, loop.ledger) if verify_bytes else None
+                audit = Audit(t, loop.ledger, loop.rounds.serving.booked) if verify_bytes else None
                 status = session.run(checkpoint_every, progress)
                 result = _result(session, problem, status, audit.check() if audit else None)
                 session.save()
@@ -244,6 +255,8 @@ def _result(session: Session, problem: Problem, status: str, verified: Verified 
         workers=loop.ledger.n,
         ranks=t.ranks,
         seed=loop.seed,
+        server=loop.server_name,
+        shards=loop.shards,
         observe=session.observation.observe,
         status=status,
         rows=rows,

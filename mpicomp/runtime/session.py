@@ -73,7 +73,9 @@ class Session:
         self.config |= {"data": problem.fingerprint(), "workers": str(t.n), "seed": str(loop.seed)}
         self.config |= {"device": "cpu" if kernels.device() is None else "cuda"}
         self.config |= {f"method.{f.name}": repr(getattr(loop.method, f.name)) for f in fields(loop.method)}
-        # In runs of older versions these two are missing; a run without them has the defaults.
+        # In runs of older versions these are missing; a run without them has the defaults.
+        self.config |= {} if loop.shards == 1 else {"shards": str(loop.shards)}
+        self.config |= {"server": "allreduce"} if loop.server_name == "allreduce" else {}
         self.config |= {} if x0_sha256 is None else {"x0": f"sha256 {x0_sha256}"}
         self.config |= {} if observation.observe == FULL else {"observe": str(observation.observe)}
         if observation.samples is not None:
@@ -84,6 +86,7 @@ class Session:
             "shard_sizes": t.ask_server(lambda: problem.shard_sizes(t.n)),
             "command": sys.argv,
             "ranks": t.ranks,
+            "server": loop.server_name,
             "message_buffers": "device" if kernels.device() is not None and t.device_buffers else "host",
             "hosts": t.collect(t.host()),
             "workers_by_rank": t.collect(f"{t.hosted.start}..{t.hosted.stop - 1}" if t.hosted else "none"),
@@ -149,6 +152,7 @@ class Session:
                 "lost": self.lost,
             }
             self.loop.transport.raise_on_all(self._check)
+            self.loop.rounds.settle()
             states = self.loop.states()
             checkpoint.save(self.folder / "checkpoint", self.loop.transport, self.round, states, header)
             self.saved = self.round

@@ -42,7 +42,8 @@ class Compressed(Optimizer):
     sync_every  H: the optimiser takes H steps of its own, and then the change of the parameters is
                 aggregated; the parameters go back, and ``outer`` steps along the change (the form of DiLoCo)
     outer       a torch optimiser of the same parameters; None: SGD with lr=1
-    options     the others of ``Aggregator``: seed, comm, dedicated, stall_timeout, verify_bytes, on_nonfinite
+    options     the others of ``Aggregator``: seed, comm, server, shards, stall_timeout, verify_bytes and
+                on_nonfinite
 
     Parameters that need no gradient are left out.  float16 and bfloat16 ones are aggregated in float32.
     Making one, and ``step`` and ``aggregate``, are collective.
@@ -76,7 +77,7 @@ class Compressed(Optimizer):
             self._check_start(t)
         else:
             share([*module.parameters(), *module.buffers()], t)
-        self.buffers = Buffers(module, t, options.get("dedicated", False))
+        self.buffers = Buffers(module, t, options.get("server") == "dedicated")
         self.outer = outer
         if sync_every > 1 and outer is None:
             self.outer = torch.optim.SGD(self._tensors.parameters, lr=1.0)

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.clock import Clock
 from mpicomp.base.errors import MpicompError
+from mpicomp.transports.exchange import Exchange, Received
 from mpicomp.transports.observers.base import Observer
 
 AHEAD = 2**22  # bytes: while so many are on their way to the server it asks for no more
 
 T = TypeVar("T")
-Received = Generator[tuple[int, Bytes], None, None]  # (worker, message); close it if not exhausted
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,17 @@ class Transport(ABC):
     @abstractmethod
     def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:
         """The server's message on every rank, and whether some rank has asked to stop."""
+
+    @abstractmethod
+    def exchange(self, blocks: int) -> Exchange:
+        """What serves that many blocks of all messages, each by one rank."""
+
+    @abstractmethod
+    def sum_all(self, vector: NDArray[np.floating]) -> None:
+        """Replace ``vector``, of one shape and type on all ranks, by the sum over the ranks: MPI_Allreduce.
+
+        It is charged to this rank's ``sent`` once.
+        """
 
     @abstractmethod
     def fail(self, error: MpicompError) -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mpicomp.base.bits import Bytes
 from mpicomp.base.clock import Clock
 from mpicomp.base.errors import MpicompError
-from mpicomp.transports.base import Lost, Received, T, Transport
+from mpicomp.transports.base import Lost, T, Transport
+from mpicomp.transports.exchange import Exchange, LocalExchange, Received
 
 
 class Local(Transport):
@@ -28,6 +32,12 @@ class Local(Transport):
     def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:
         assert message is not None
         return message, self.stop
+
+    def exchange(self, blocks: int) -> Exchange:
+        return LocalExchange(blocks, lambda: self.stop)
+
+    def sum_all(self, vector: NDArray[np.floating]) -> None:
+        """The sum over one rank is there."""
 
     def fail(self, error: MpicompError) -> None:
         """Nothing to do: no other rank waits."""

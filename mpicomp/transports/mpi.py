@@ -35,6 +35,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 from mpi4py import MPI
+from numpy.typing import NDArray
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
@@ -42,16 +43,17 @@ from mpicomp.base.clock import Clock
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.transports import header, ulfm
 from mpicomp.transports.arrivals import Arrivals
-from mpicomp.transports.base import Lost, Received, T, Transport, placement
+from mpicomp.transports.base import Lost, T, Transport, placement
 from mpicomp.transports.ending import end_now
+from mpicomp.transports.exchange import Exchange, Received, as_error, as_text
 from mpicomp.transports.inbox import Inbox, empty, mpi_buffer
+from mpicomp.transports.mpi_exchange import DATA, ERROR, STOP, MpiExchange
 from mpicomp.transports.observers.base import MESSAGES, Library, Observer
 from mpicomp.transports.observers.monitoring import Monitoring
 from mpicomp.transports.observers.shim import Shim
 from mpicomp.transports.waiting import Patience
 from mpicomp.transports.watchdog import Watchdog
 
-_DATA, _STOP, _ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
 CHUNK = 2**30
 
 
@@ -92,7 +94,7 @@ class Mpi(Transport):
             self._names: list[tuple[int, str]] = comm.allgather((comm.rank, MPI.Get_processor_name()))
         self._patience = Patience(comm)
         # Private communicators, so that nothing left over from another run can be received here.
-        self._messages, self._measurements = comm.Dup(), comm.Dup()
+        self.messages, self._measurements = comm.Dup(), comm.Dup()
         self._host(placement(n, comm.size, dedicated))
         self._watchdog = None if stall_timeout is None else self._watched(comm.Dup(), stall_timeout)
         self.device_buffers = self._agree(says_cuda_aware() if cuda_aware is None else cuda_aware)
@@ -106,11 +108,11 @@ class Mpi(Transport):
 
     def _host(self, shares: Sequence[range]) -> None:
         """Be one of the ranks of the communicators, each with its share of the workers."""
-        self.n, self.rank, self.ranks = shares[-1].stop, self._messages.rank, len(shares)
+        self.n, self.rank, self.ranks = shares[-1].stop, self.messages.rank, len(shares)
         self.hosted, self.is_server = shares[self.rank], self.rank == 0
-        self._shares = shares
-        self._rank_of = [rank for rank, share in enumerate(shares) for _ in share]
-        self._messages.Set_name(MESSAGES)
+        self.shares = shares
+        self.rank_of = [rank for rank, share in enumerate(shares) for _ in share]
+        self.messages.Set_name(MESSAGES)
         self._silent = not self.is_server and not self.hosted  # no message can say that it was asked to stop
         self._requests: list[MPI.Request] = []  # of sends under way; each keeps its message's memory alive
 
@@ -120,22 +122,22 @@ class Mpi(Transport):
             return self._measurements.allreduce(own, MPI.LAND)
 
     def _observe(self) -> Observer:
-        if MPI.Comm.Compare(self._messages, MPI.COMM_WORLD) != MPI.CONGRUENT:
+        if MPI.Comm.Compare(self.messages, MPI.COMM_WORLD) != MPI.CONGRUENT:
             raise ConfigError("bytes can be verified only in runs on all ranks of the job, in their order.")
         vendor, version = MPI.get_vendor()
         if not Library(vendor, version[0], "").has_monitoring:
             return Shim(self.ranks)
-        world, messages = MPI._addressof(MPI.COMM_WORLD), MPI._addressof(self._messages)
+        world, messages = MPI._addressof(MPI.COMM_WORLD), MPI._addressof(self.messages)
         return Monitoring(ctypes.CDLL(MPI.__file__), world, messages, self.ranks)
 
     def _try(self, observer: Observer) -> None:
         """Self-test: the observer must count one sent byte and one broadcast byte."""
         byte, before = np.zeros(1, np.uint8), observer.counted()
-        request = self._messages.Isend([byte, MPI.BYTE], dest=self.rank)
-        self._messages.Recv([byte.copy(), MPI.BYTE], source=self.rank)
+        request = self.messages.Isend([byte, MPI.BYTE], dest=self.rank)
+        self.messages.Recv([byte.copy(), MPI.BYTE], source=self.rank)
         request.Wait()
         with self._waiting(self._measurements):
-            self._messages.Bcast([byte, MPI.BYTE], root=0)
+            self.messages.Bcast([byte, MPI.BYTE], root=0)
         seen = observer.counted().since(before)
 
         def refuse() -> None:
@@ -151,7 +153,7 @@ class Mpi(Transport):
         return Watchdog(comm, timeout, hosts, lambda: self.activity, end_now)
 
     def gather(self, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int]) -> Received:
-        return self._gather(self._messages, messages, senders, 0)
+        return self._gather(self.messages, messages, senders, 0)
 
     def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Received:
         with self._unobserved():
@@ -172,24 +174,26 @@ class Mpi(Transport):
     ) -> None:
         try:
             for _, message in messages:
-                self._send(comm, message, _STOP if self.stop else _DATA, account)
+                self._send(comm, message, STOP if self.stop else DATA, account)
                 left -= 1
         except MpicompError as error:
-            text = np.frombuffer(pickle.dumps(error), dtype=np.uint8)
+            text = as_text(error)
             for _ in range(left):  # the server counts on a message from every sender
-                self._send(comm, text, _ERROR, account)
-        self._wait_for_sends(comm)
+                self._send(comm, text, ERROR, account)
+        self.wait_for_sends(comm)
 
     def _send(self, comm: MPI.Comm, message: Bytes, tag: int, account: int) -> None:
         self.sent[account] += len(message)
-        self._post(comm, message, tag)
+        self.post(comm, message, tag)
 
-    def _post(self, comm: MPI.Comm, message: Bytes, tag: int) -> None:
+    def post(self, comm: MPI.Comm, message: Bytes, tag: int, dest: int = 0) -> None:
+        """Begin to send ``message``; ``wait_for_sends`` ends it."""
         for i in range(0, len(message) + 1, self._chunk):
             piece = mpi_buffer(message[i : i + self._chunk])
-            self._requests.append(comm.Isend(piece, dest=0, tag=tag))
+            self._requests.append(comm.Isend(piece, dest=dest, tag=tag))
 
-    def _wait_for_sends(self, comm: MPI.Comm) -> None:
+    def wait_for_sends(self, comm: MPI.Comm) -> None:
+        """Wait until the memory of all that was posted is free again."""
         with self._waiting(comm):
             # One by one: Testall would hide what kind of error it was.
             self._patience.until(lambda: all(request.Test() for request in self._requests))
@@ -203,52 +207,63 @@ class Mpi(Transport):
             return
         error: MpicompError | None = None
         others = [i for i in senders if i not in self.hosted]
-        arrivals = self._arrivals(comm, [self._rank_of[i] for i in others])
+        arrivals = self.arrivals(comm, [self.rank_of[i] for i in others])
         try:
             yield from own
             for i in others:
-                message, tag = self._take(comm, arrivals)
-                if tag == _ERROR:
-                    error = pickle.loads(message.tobytes())
+                message, tag = self.take(comm, arrivals)
+                if tag == ERROR:
+                    error = as_error(message)
                     break
-                self.stop |= tag == _STOP
+                self.stop |= tag == STOP
                 yield i, message
         finally:
             while arrivals:
-                self._take(comm, arrivals)
+                self.take(comm, arrivals)
             arrivals.let_go()
         if error is not None:
             raise error
 
-    def _arrivals(self, comm: MPI.Comm, ranks: Iterable[int]) -> Arrivals:
+    def arrivals(self, comm: MPI.Comm, ranks: Iterable[int]) -> Arrivals:
+        """The messages that ``ranks`` send, in that order."""
         return Arrivals(comm, ranks, self._chunk, partial(self._device, comm), self._inbox, self._patience)
 
-    def _take(self, comm: MPI.Comm, arrivals: Arrivals) -> tuple[Bytes, int]:
+    def take(self, comm: MPI.Comm, arrivals: Arrivals) -> tuple[Bytes, int]:
+        """The next of ``arrivals``, and its tag."""
         with self._waiting(comm):
             return arrivals.take()
 
     def _device(self, comm: MPI.Comm, status: int) -> Any:
         """Where to receive: on the device in use if it is a method's message, else on the host (None)."""
-        taken = self.device_buffers and comm is self._messages and status != _ERROR
+        taken = self.device_buffers and comm is self.messages and status != ERROR
         return kernels.device() if taken else None
+
+    def exchange(self, blocks: int) -> Exchange:
+        return MpiExchange(self, blocks)
+
+    def sum_all(self, vector: NDArray[np.floating]) -> None:
+        self.sent[0] += vector.nbytes
+        self._summed = vector  # kept, for MPI may still write there if this is interrupted
+        with self._waiting(self.messages):
+            self._patience.until(self.messages.Iallreduce(MPI.IN_PLACE, vector, MPI.SUM).Test)
 
     def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:
         self._stop_of_silent_ranks()
-        status = _STOP if self.stop else _DATA
-        message, status = self._broadcast(self._messages, message, status)
+        status = STOP if self.stop else DATA
+        message, status = self._broadcast(self.messages, message, status)
         if self.is_server:
             self.sent[0] += len(message) * (self.ranks - 1)
-        if status == _ERROR:
-            raise pickle.loads(message.tobytes())
-        return message, status == _STOP
+        if status == ERROR:
+            raise as_error(message)
+        return message, status == STOP
 
     def _stop_of_silent_ranks(self) -> None:
         """A rank without workers tells of its stop in an empty message; all others are received by now."""
         if self._silent and self.stop:
-            self._messages.Isend([b"", MPI.BYTE], dest=0, tag=_STOP).Free()
+            self.messages.Isend([b"", MPI.BYTE], dest=0, tag=STOP).Free()
             self._silent = False
-        elif self.is_server and self._messages.Iprobe(tag=_STOP):
-            self._messages.Recv([bytearray(), MPI.BYTE], tag=_STOP)
+        elif self.is_server and self.messages.Iprobe(tag=STOP):
+            self.messages.Recv([bytearray(), MPI.BYTE], tag=STOP)
             self.stop = True
 
     def _broadcast(self, comm: MPI.Comm, message: Bytes | None, status: int) -> tuple[Bytes, int]:
@@ -267,17 +282,16 @@ class Mpi(Transport):
 
     def _waiting(self, comm: MPI.Comm) -> AbstractContextManager[None]:
         """Time the wait if ``comm`` carries messages; waiting for measurements is not part of a run."""
-        wait = self.clock.phase("wait") if comm is self._messages else nullcontext()
+        wait = self.clock.phase("wait") if comm is self.messages else nullcontext()
         return wait if self._watchdog is None else self._watchdog.during(wait)
 
     def fail(self, error: MpicompError) -> None:
         """On the server, while the others wait in ``broadcast``: raise ``error`` on them too."""
-        text = np.frombuffer(pickle.dumps(error), dtype=np.uint8)
-        self._broadcast(self._messages, text, _ERROR)
+        self._broadcast(self.messages, as_text(error), ERROR)
 
     def broadcast_control(self, message: bytes | None) -> bytes:
         buf = None if message is None else np.frombuffer(message, dtype=np.uint8).copy()
-        return self._broadcast(self._measurements, buf, _DATA)[0].tobytes()
+        return self._broadcast(self._measurements, buf, DATA)[0].tobytes()
 
     def raise_on_all(self, action: Callable[[], T]) -> T:
         try:
@@ -294,12 +308,12 @@ class Mpi(Transport):
     def collect(self, value: object) -> list[object] | None:
         with self._unobserved():
             if not self.is_server:
-                self._post(self._measurements, np.frombuffer(pickle.dumps(value), dtype=np.uint8), _DATA)
-                self._wait_for_sends(self._measurements)
+                self.post(self._measurements, np.frombuffer(pickle.dumps(value), dtype=np.uint8), DATA)
+                self.wait_for_sends(self._measurements)
                 return None
-            arrivals = self._arrivals(self._measurements, range(1, self.ranks))
+            arrivals = self.arrivals(self._measurements, range(1, self.ranks))
             others = [
-                pickle.loads(self._take(self._measurements, arrivals)[0].tobytes())
+                pickle.loads(self.take(self._measurements, arrivals)[0].tobytes())
                 for _ in range(len(arrivals))
             ]
             arrivals.let_go()
@@ -313,11 +327,11 @@ class Mpi(Transport):
         return told.tolist()
 
     def outlives(self, error: BaseException) -> bool:
-        return self._survive and ulfm.death(error, self._messages)
+        return self._survive and ulfm.death(error, self.messages)
 
     def shrink(self) -> list[Lost]:
         (messages, measurements, loads), gone = ulfm.shrink(
-            [self._messages, self._measurements],
+            [self.messages, self._measurements],
             lambda left: (left.Dup(), left.Dup(), _numbers(left, len(self.hosted))),
         )
         with suppress(MPI.Exception):
@@ -326,9 +340,9 @@ class Mpi(Transport):
             raise RuntimeError("MPI says that a rank has died, and none has")
         if 0 in gone or not any(loads):
             self._end_without(gone, patience=messages.rank)
-        lost = [Lost(*self._names[rank], self._shares[rank]) for rank in gone]
+        lost = [Lost(*self._names[rank], self.shares[rank]) for rank in gone]
         self._names = [name for rank, name in enumerate(self._names) if rank not in gone]
-        self._messages, self._measurements = messages, measurements
+        self.messages, self._measurements = messages, measurements
         self._host([range(start, stop) for start, stop in pairwise(accumulate(loads, initial=0))])
         return lost
 
@@ -344,7 +358,7 @@ class Mpi(Transport):
         if self.observer is not None:
             self.observer.close()
         with self._waiting(self._measurements):
-            self._messages.Free()
+            self.messages.Free()
             self._measurements.Free()
         if self._watchdog is not None:
             self._watchdog.close()
@@ -355,7 +369,7 @@ class Mpi(Transport):
     def abort(self) -> None:
         error = sys.exception()
         if error is not None and self.outlives(error):  # where there is no going on; others may have left
-            self._end_without(ulfm.dead(self._messages), patience=self.rank)
+            self._end_without(ulfm.dead(self.messages), patience=self.rank)
         sys.stderr.write(f"mpicomp: rank {self.rank} failed.\n{traceback.format_exc()}")
         sys.stderr.flush()
         end_now()

@@ -29,7 +29,7 @@ class Flat(mpicomp.Problem):
 
 def run(workers):
     # A dedicated server: what workers hold is theirs, and grows with them.
-    mpicomp.run(mpicomp.GD(gamma=0.1), Flat(), workers=workers, rounds=3, every=3, dedicated=True)
+    mpicomp.run(mpicomp.GD(gamma=0.1), Flat(), workers=workers, rounds=3, every=3, server="dedicated")
 
 
 run(4)  # what the first run loads is not a run's memory

@@ -53,7 +53,7 @@ def counts():
     ledger.down += 7
     transport.observer.now = Counted([0, 0, 0], [0, 0, 0], 7, 2)
     uplink = Counted([20, 0, 0], [4, 0, 0], 0, 0)
-    transport.others = [(range(2, 4), uplink, "b", 90), (range(4, 6), uplink, "b", 90)]
+    transport.others = [(range(2, 4), uplink, "b", 90, None), (range(4, 6), uplink, "b", 90, None)]
     return audit, transport, ledger
 
 
@@ -71,7 +71,7 @@ def test_every_difference_is_named(counts):
     ledger.up[3] -= 1
     transport.observer.now = Counted([0, 3, 0], [0, 1, 0], 6, 2)
     stray = Counted([20, 9, 0], [4, 1, 0], 5, 1)
-    transport.others[1] = (range(4, 6), stray, "b", 90)
+    transport.others[1] = (range(4, 6), stray, "b", 90, None)
     with pytest.raises(CountError) as raised:
         audit.check()
     for line in (

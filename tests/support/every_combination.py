@@ -7,14 +7,18 @@ dedicated  the server hosts no worker
 chunked    messages travel in pieces of 7 bytes
 crowded    all ranks share one core
 observed   each run's ledger is compared with what the MPI library counted
+sharded-S  every rank serves its share of S blocks, on a problem that is 42 times as large: every method, and
+           every compressor with one of the methods that take its kind
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 import mpicomp
 from mpicomp import (
@@ -61,7 +65,7 @@ from mpicomp import (
     Unbiased,
     VaryingSteps,
 )
-from mpicomp.base.parts import Parts
+from mpicomp.base.parts import Part, Parts
 from mpicomp.config import parse_method
 from mpicomp.problems import Noisy, Quadratics
 from mpicomp.transports import Transport, connect
@@ -75,13 +79,17 @@ WORKERS, ROUNDS = 8, 8
 
 @dataclass(frozen=True)
 class Layers(Noisy):
-    """A noisy problem whose x has the parts ``NET``."""
+    """A noisy problem whose x has the parts ``net``."""
+
+    net: Parts = NET
 
     def parts(self) -> Parts:
-        return NET
+        return self.net
 
 
 PROBLEM = Layers(Quadratics(d=24, noise=0.5, lam=0.1), sigma=0.5)
+WIDE = Parts(tuple(Part(part.name, (42 * (part.shape or (1,))[0], *part.shape[1:])) for part, _ in NET))
+TO_CUT = Layers(Quadratics(d=1008, noise=0.5, lam=0.1), sigma=0.5, net=WIDE)
 
 
 def methods() -> list[Method]:
@@ -127,6 +135,19 @@ def methods() -> list[Method]:
     return [*dict.fromkeys(chosen)]
 
 
+def methods_in_blocks() -> list[Method]:
+    """Those that can be served in blocks; no compressor has a weight for each coordinate of ``PROBLEM``."""
+    chosen: list[Method] = [parse_method(case.text) for case in METHOD_CASES]
+    chosen += [AGD(gamma=0.1, mu=0.1), ADIANA(RandK(5), eta=1e-3, mu=0.1, p=0.3, sends="gradient")]
+    chosen += [EF21Plus(TopK(5), gamma=1.0, start="gradient"), PowerSGD(2, rows=4, gamma=1e-3, momentum=0.5)]
+    chosen += [Artemis(Natural(), RandK(5), gamma=1e-3, p=0.2, alpha_down=0.2), PowerSGD(1, gamma=1e-3)]
+    fit = (case for case in CASES if case.d <= PROBLEM.dimension() and case.parts in (None, NET))
+    for C in dict.fromkeys(case.c for case in fit):
+        kinds: dict[type, Any] = {Unbiased: DIANA, Contractive: EF21, Absolute: EF14}
+        chosen += [kinds[kind](C, gamma=1e-3) for kind in kinds if isinstance(C, kind)]
+    return [m for m in dict.fromkeys(chosen) if m.separable and "weights=(" not in repr(m)]
+
+
 def transport(how: str) -> Transport:
     """One for all the runs: what one leaves behind in it, the next would receive."""
     dedicated, observed = "dedicated" in how, "observed" in how
@@ -144,14 +165,17 @@ def main(how: str) -> None:
     if "crowded" in how:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     found, ranks = {}, transport(how)
-    for method in methods():
+    sharded = re.search(r"sharded-(\d+)", how)
+    serving = {"server": "sharded", "shards": int(sharded.group(1))} if sharded else {}
+    for method in methods_in_blocks() if sharded else methods():
         run = mpicomp.run(
             method,
-            PROBLEM,
+            TO_CUT if sharded else PROBLEM,
             workers=WORKERS,
             rounds=ROUNDS,
             every=ROUNDS,
             transport=ranks,
+            **serving,
             verify_bytes="observed" in how,
         )
         found[repr(method)] = [run.iterates_sha256, run.ledger.up_bytes, run.ledger.down_bytes]

@@ -176,7 +176,7 @@ def local_steps():
 
 def dedicated_server():
     model = network(normed=True)
-    opt = compressed(model, dedicated=True)
+    opt = compressed(model, server="dedicated")
     for k in range(4):
         if opt.hosted:
             opt.zero_grad()

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Compressor, Identity
+from mpicomp.compressors.blockwise import Blockwise
 from mpicomp.keys import Key
 from mpicomp.methods.parameters import Check
 
@@ -51,8 +52,13 @@ def begins(start: str, key: Key) -> bool:
 
 
 def uplink_from(start: str, C: Compressor, key: Key) -> Compressor:
-    """The compressor of the round of ``key``: C, or ``WHOLE`` in a round that sends gradients whole."""
-    return WHOLE if begins(start, key) and start == "gradient" else C
+    """The compressor of the round of ``key``: C, or ``WHOLE`` in a round that sends gradients whole.
+
+    ``WHOLE`` is in the blocks that C is in.
+    """
+    if not begins(start, key) or start != "gradient":
+        return C
+    return C.around(WHOLE) if isinstance(C, Blockwise) else WHOLE
 
 
 def rate_from(start: str, alpha: float, key: Key) -> float:

@@ -86,6 +86,7 @@ class WhitenedMethod(Method):
 
     on_device: ClassVar[bool] = False  # d is small where d² numbers are sent
     needs_function: ClassVar[bool] = True  # smoothness matrices too
+    separable: ClassVar[bool] = False
     setup_rounds: ClassVar[int] = 1
 
     Q: Unbiased

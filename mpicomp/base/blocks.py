@@ -1,0 +1,83 @@
+"""The blocks of a vector: consecutive pieces, each served by one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from mpicomp.base.bits import Bytes
+from mpicomp.base.parts import Part, Parts
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A vector in R^d, cut into consecutive blocks of nearly equal length.
+
+    parts  the parts of each block: whole parts of the vector, and pieces of parts that are cut along their
+           first axis.  A piece has the name of its part
+    """
+
+    parts: tuple[Parts, ...]
+
+    @classmethod
+    def cut(cls, whole: Parts, shards: int) -> Blocks:
+        """The vector of the parts ``whole`` in ``shards`` blocks, or fewer, for no block is empty.
+
+        Block b begins near entry b d / shards: at the nearest row of the part there, the first axis counting
+        the rows.  A part with one axis is cut anywhere.
+        """
+        bounds = sorted({_nearest_row(whole, b * whole.size // shards) for b in range(shards + 1)})
+        return cls(tuple(Parts(tuple(_pieces(whole, *ends)), whole) for ends in pairwise(bounds)))
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    @property
+    def size(self) -> int:
+        """The number of entries of the vector, d."""
+        return sum(parts.size for parts in self.parts)
+
+    def slices(self, m: int) -> list[slice]:
+        """The slice of each block in a vector of m entries.
+
+        A vector that is not in R^d is no vector of parts.  It is cut evenly, perhaps with empty slices.
+        """
+        sizes = [parts.size for parts in self.parts]
+        if m != sum(sizes):
+            return [slice(b * m // len(self), (b + 1) * m // len(self)) for b in range(len(self))]
+        return [slice(*ends) for ends in pairwise(accumulate(sizes, initial=0))]
+
+
+def _nearest_row(whole: Parts, entry: int) -> int:
+    """The entry at which a row begins that is nearest to ``entry``; or the end of the vector."""
+    for part, where in whole:
+        if entry < where.stop:
+            row = _row(part)
+            return where.start + (entry - where.start + row // 2) // row * row
+    return whole.size
+
+
+def _row(part: Part) -> int:
+    """The entries of a row of the part: of all axes but the first."""
+    return part.size // (part.shape or (1,))[0]
+
+
+def _pieces(whole: Parts, start: int, stop: int) -> Iterator[Part]:
+    """The parts of the entries ``start``, .., ``stop`` - 1."""
+    for part, where in whole:
+        first, last = max(start, where.start), min(stop, where.stop)
+        if first < last:
+            rows = (last - first) // _row(part)
+            yield part if last - first == part.size else Part(part.name, (rows, *part.shape[1:]))
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A message in blocks: the message of each block.  It takes the place of ``Bytes`` in a record."""
+
+    of_blocks: tuple[Bytes, ...]
+
+    def __len__(self) -> int:
+        """The bytes of all blocks."""
+        return sum(map(len, self.of_blocks))

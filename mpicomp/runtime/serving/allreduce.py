@@ -1,0 +1,103 @@
+"""MPI_Allreduce averages: the dense baseline, for methods whose workers send whole vectors.
+
+The library chooses how the sum is taken: over a tree, around a ring, in halves.  So the sum depends, in its
+last bits, on the number of ranks and on the library, and iterates with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mpicomp import kernels, messages
+from mpicomp.base.errors import ConfigError, MpicompError
+from mpicomp.compressors import Identity
+from mpicomp.compressors.base import Array, Compressor
+from mpicomp.keys import Key
+from mpicomp.methods.base import Method, Nothing
+from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.runtime.serving.base import Serving, Uplink
+from mpicomp.transports import Transport
+
+if TYPE_CHECKING:
+    from mpicomp.runtime.rounds import Rounds
+
+_TYPES = {"f4": np.float32, "f8": np.float64}
+_STOP, _FAILED = 1, 2  # entries behind the vector: how many ranks ask to stop, and how many have failed
+
+
+class Allreduce(Serving):
+    """Every rank sums the vectors of its workers in their format, MPI sums these, and every rank goes on with
+    the mean as with the only message of a single worker.
+
+    A round is one MPI_Allreduce of the vector and two numbers more, by which ranks tell that they have failed
+    or were asked to stop.  The ledger counts the vector once up and once down for each worker.
+
+    Raises ``ConfigError`` for a method whose workers send anything else, or whose server has a state.
+    """
+
+    def __init__(self, method: Method, transport: Transport) -> None:
+        self.running, self._transport = method, transport
+        sent = {f.name: getattr(method, f.name) for f in fields(method) if f.name != "down"}
+        dense = all(
+            isinstance(C, Identity) and C.values in _TYPES for C in sent.values() if isinstance(C, Compressor)
+        )
+        plain = isinstance(method, AveragingMethod) and method.Server is Nothing
+        if not (dense and plain and sent.get("values", "f4") in _TYPES):
+            raise ConfigError(
+                "server='allreduce' sums vectors that are sent whole, as f4 or f8; this "
+                f"{type(method).__name__} sends something else. Allowed: GD, AGD, and methods such as "
+                "DCGD(Identity()). For the others: server='sharded'."
+            )
+
+    def begin(self, x: Array) -> None:
+        """There is no server's state."""
+
+    def play(self, at: Rounds, uplink: Uplink, senders: Sequence[int], key: Key) -> tuple[Any, int, bool]:
+        t, method = self._transport, self.running
+        assert isinstance(method, AveragingMethod)
+        values: Any = method.uplink(key)
+        total = np.zeros(at.x.size + 2, _TYPES[values.values])
+        failed: MpicompError | None = None
+        try:
+            for i, up in uplink:
+                with t.clock.phase("compress"):
+                    total[:-2] += kernels.to_host(up.m).view(total.dtype)
+                at.ledger.up[at.original_ids[i]] += up.m.nbytes
+        except MpicompError as error:
+            failed = at.named(error)
+        total[-2:] = t.stop, failed is not None
+        t.sum_all(total)
+        if total[-1]:
+            t.raise_on_all(lambda: _raise(failed))
+        total[:-2] *= method.weight(key)
+        mean = total[:-2].view(np.uint8)
+        if t.is_server:
+            others = [i for i in senders if i not in t.hosted]
+            at.ledger.up[at.original_ids[others]] += mean.nbytes
+            at.ledger.paper_bits_up += len(senders) * 32 * at.x.size
+        with t.clock.phase("server"):
+            alone = replace(key, n=1)
+            up = messages.decode(method.Up, kernels.to_device(mean))
+            return (
+                method.server_step(None, at.replica, [(alone.of(0), up)], alone),
+                mean.nbytes,
+                total[-2] > 0,
+            )
+
+    def decode(self, broadcast: Any) -> Any:
+        return broadcast
+
+    def states(self) -> dict[str, Any]:
+        return {"server": Nothing()} if self._transport.is_server else {}
+
+    def model(self, name: str) -> Array | None:
+        raise AssertionError(name)
+
+
+def _raise(error: MpicompError | None) -> None:
+    if error is not None:
+        raise error

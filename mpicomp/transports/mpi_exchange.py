@@ -1,0 +1,120 @@
+"""The exchange of blocks over MPI: only messages from one rank to another, none of them waited for in turn.
+
+Blocks are served in contiguous shares.  The messages of two ranks to each other are told apart by their order
+alone.  Rank q sends rank r, for each block that r serves, that block of the message of each worker hosted on
+q; and then the broadcast of each block that q serves.  Rank r takes them in this order.  A broadcast goes to
+every other rank directly, so a rank sends each byte of its own blocks once to each rank, which is the least
+that there is to send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from mpi4py import MPI
+
+from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import MpicompError
+from mpicomp.transports.exchange import Exchange, Received, as_error, as_text, sound, taken
+
+if TYPE_CHECKING:
+    from mpicomp.transports.mpi import Mpi
+
+DATA, STOP, ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
+
+
+class MpiExchange(Exchange):
+    """The blocks that the ranks of ``mpi`` serve."""
+
+    def __init__(self, mpi: Mpi, blocks: int) -> None:
+        self._mpi = mpi
+        self.owners = [b * mpi.ranks // blocks for b in range(blocks)]
+        own = [b for b, owner in enumerate(self.owners) if owner == mpi.rank]
+        self.served = range(own[0], own[-1] + 1) if own else range(0)
+        shares = mpi.shares
+        self._silent = [r for r in range(mpi.ranks) if not shares[r] and r not in self.owners]
+        self._may_speak = mpi.rank in self._silent
+
+    def send(self, messages: Iterable[tuple[int, list[Bytes]]], senders: Sequence[int]) -> None:
+        mpi = self._mpi
+        self._sent, self._failed = taken(messages)
+        self._published: dict[int, tuple[Bytes | MpicompError, int]] = {}
+        text = None if self._failed is None else as_text(self._failed)
+        first = self.served.start if self.served else 0
+        for b in [*range(first, len(self.owners)), *range(first)]:  # not all ranks to the same one first
+            if self.owners[b] == mpi.rank:
+                continue
+            for i in senders:
+                if i in self._sent:
+                    self._post(self._sent[i][b], STOP if mpi.stop else DATA, self.owners[b])
+                elif i in mpi.hosted:
+                    assert text is not None
+                    self._post(text, ERROR, self.owners[b])
+
+    def _post(self, message: Bytes, tag: int, dest: int) -> None:
+        self._mpi.sent[0] += len(message)
+        self._mpi.post(self._mpi.messages, message, tag, dest)
+
+    def receive(self, block: int, senders: Sequence[int]) -> Received:
+        mpi = self._mpi
+        others = [mpi.rank_of[i] for i in senders if i not in mpi.hosted]
+        arrivals = mpi.arrivals(mpi.messages, others)
+        error: MpicompError | None = None
+        try:
+            for i in senders:
+                if i in mpi.hosted and i not in self._sent:
+                    error = self._failed
+                    break
+                if i in mpi.hosted:
+                    yield i, self._sent[i][block]
+                    continue
+                message, tag = mpi.take(mpi.messages, arrivals)
+                if tag == ERROR:
+                    error = as_error(message)
+                    break
+                mpi.stop |= tag == STOP
+                yield i, message
+        finally:
+            while arrivals:
+                mpi.take(mpi.messages, arrivals)
+            arrivals.let_go()
+        if error is not None:
+            raise error
+
+    def publish(self, block: int, message: Bytes | MpicompError) -> None:
+        mpi = self._mpi
+        if block == 0:
+            self._hear_silent_ranks()
+        failed = isinstance(message, MpicompError)
+        tag = ERROR if failed else STOP if mpi.stop else DATA
+        self._published[block] = message, tag
+        sent = as_text(message) if isinstance(message, MpicompError) else message
+        for step in range(1, mpi.ranks):
+            self._post(sent, tag, (mpi.rank + step) % mpi.ranks)
+
+    def collect(self) -> tuple[list[Bytes], bool]:
+        mpi = self._mpi
+        self._speak()
+        others = [b for b in range(len(self.owners)) if b not in self.served]
+        arrivals = mpi.arrivals(mpi.messages, [self.owners[b] for b in others])
+        for b in others:
+            message, tag = mpi.take(mpi.messages, arrivals)
+            kept = as_error(message) if tag == ERROR else message.copy()  # others arrive in its memory
+            self._published[b] = kept, tag
+        arrivals.let_go()
+        mpi.wait_for_sends(mpi.messages)
+        stop = any(tag == STOP for _, tag in self._published.values())
+        return sound([self._published[b][0] for b in range(len(self.owners))]), stop
+
+    def _speak(self) -> None:
+        """A rank without workers and blocks tells of its stop in an empty message."""
+        if self._may_speak and self._mpi.stop:
+            self._mpi.messages.Isend([b"", MPI.BYTE], dest=0, tag=STOP).Free()
+            self._may_speak = False
+
+    def _hear_silent_ranks(self) -> None:
+        for rank in self._silent:
+            if self._mpi.messages.Iprobe(rank, STOP):
+                self._mpi.messages.Recv([bytearray(), MPI.BYTE], rank, STOP)
+                self._mpi.stop = True
