@@ -41,6 +41,7 @@ HOMES = {
         "transports/arrivals.py",
         "transports/inbox.py",
         "transports/mpi.py",
+        "transports/mpi_exchange.py",
         "transports/ending.py",
         "transports/ulfm.py",
         "transports/waiting.py",

@@ -19,7 +19,6 @@ from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.resume import Resume
 
 FIELDS = [pytest.param(cls, f, id=f.name) for cls in (Limits, Observation, Placement) for f in fields(cls)]
-NAMED_OTHERWISE = {"dedicated": ("server", "--server", "shared")}
 
 
 @pytest.mark.parametrize(("cls", "field"), FIELDS)
@@ -32,17 +31,13 @@ def test_a_field_is_a_keyword_of_run_with_the_same_default(cls, field):
 @pytest.mark.parametrize("command", [run_command, submit_command], ids=["run", "submit"])
 @pytest.mark.parametrize(("cls", "field"), FIELDS)
 def test_a_field_is_an_option_of_the_command_line_with_the_same_default(cls, field, command):
-    name, flag, default = NAMED_OTHERWISE.get(
-        field.name, (field.name, "--" + field.name.replace("_", "-"), field.default)
-    )
-    assert flag in next(o for o in command.params if o.name == name).opts
+    flag = "--" + field.name.replace("_", "-")
+    assert flag in next(o for o in command.params if o.name == field.name).opts
     context = command.make_context("run", ["--problem", "quadratics(d=5)", "--method", "gd(gamma=0.1)"])
-    assert context.params[name] == default
+    assert context.params[field.name] == field.default
 
 
-@pytest.mark.parametrize(
-    ("cls", "field"), [param for param in FIELDS if param.id not in ("dedicated", "verify_bytes")]
-)
+@pytest.mark.parametrize(("cls", "field"), [param for param in FIELDS if param.id != "verify_bytes"])
 def test_run_refuses_what_the_value_refuses(cls, field):
     wrong = -1 if cls is Limits else "?"
     with pytest.raises(ConfigError) as alone:

@@ -51,7 +51,8 @@ class Counting(Host):
 def one(method, device, direct, how, out, host):
     """A run, and what it did on each rank."""
     host.copies, Stream.handed = [0, 0], []
-    options = {"dedicated": "dedicated" in how, "cuda_aware": "yes" if direct else "no"}
+    options = {"server": "dedicated" if "dedicated" in how else "shared"}
+    options |= {"cuda_aware": "yes" if direct else "no"}
     options |= {"verify_bytes": "observed" in how, "stall_timeout": 60.0 if "watched" in how else None}
     if "chunked" in how:
         from mpicomp.transports.mpi import Mpi

@@ -69,9 +69,9 @@ class Cheating(Mpi):
             message = np.append(message, 7).astype(np.uint8) if WHAT == "hidden" else message[:-1]
         return super()._send(comm, message, tag, account)
 
-    def _take(self, comm, arrivals):
-        message, tag = super()._take(comm, arrivals)
-        if self._cheats(0 if comm is self._messages else 1, arrivals._taken.rank):
+    def take(self, comm, arrivals):
+        message, tag = super().take(comm, arrivals)
+        if self._cheats(0 if comm is self.messages else 1, arrivals._taken.rank):
             message = message[:-1] if WHAT == "hidden" else np.append(message, 0).astype(np.uint8)
         return message, tag
 
@@ -93,7 +93,7 @@ class Cheating(Mpi):
 def calls():
     """Eight ways to send 1, 2, 4, .. bytes to rank 0, and two to broadcast 100 and 1000 from there."""
     transport = Mpi(WORKERS, observed=True)
-    comm, seeing = transport._messages, [transport.observer]
+    comm, seeing = transport.messages, [transport.observer]
     if WHAT == "both":
         seeing.append(Shim(transport.ranks))
     before = [s.counted() for s in seeing]

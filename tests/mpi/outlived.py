@@ -50,7 +50,7 @@ def step_or_die(self, k):
         for name in asked & errors.keys():
             asked.remove(name)
             raise errors[name]
-        self.transport._messages = Garbling(self.transport._messages)
+        self.transport.messages = Garbling(self.transport.messages)
     try:
         return step(self, k)
     finally:

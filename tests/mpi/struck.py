@@ -14,9 +14,10 @@ import time
 from pathlib import Path
 
 import mpicomp
+from mpicomp import messages
 from mpicomp.base import files
 from mpicomp.config import parse_method, parse_problem
-from mpicomp.runtime import loop, rounds, session
+from mpicomp.runtime import loop, session
 from mpicomp.runtime.measure import Measured
 from mpicomp.transports.launcher import launched_rank
 
@@ -122,7 +123,7 @@ match asked["phase"]:
     case "gradient":
         before(Measured, "_ask")
     case "compress":
-        before(rounds.messages, "encode")
+        before(messages, "encode")
     case "server":
         type(method).server_step = server_step
     case "follow":

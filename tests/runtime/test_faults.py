@@ -54,19 +54,37 @@ def test_a_struck_rank_ends_the_job_which_can_be_resumed(phase, how, rank, metho
     check_resumed(strike, tmp_path / "run")
 
 
+SHARDED_STRIKES = [
+    ("gradient", "raise", 1, "marina"),
+    ("compress", "kill", 2, "diana"),
+    ("server", "kill", 2, "ef21"),  # it serves the last block
+    ("server", "raise", 0, "ef21p"),
+    ("follow", "exit", 1, "ef21"),
+    ("part", "kill", 1, "ef21p"),  # with the server's state of its block
+]
+
+
+@pytest.mark.parametrize(("phase", "how", "rank", "method"), SHARDED_STRIKES)
+def test_a_struck_rank_of_those_that_all_serve(phase, how, rank, method, tmp_path):
+    strike = Strike(METHODS[method], phase, how, rank, round=13, sharded=True)
+    check(strike, struck(strike, tmp_path / "run"))
+    check_resumed(strike, tmp_path / "run")
+
+
 # --- a rank falls silent ---
 
 
 @pytest.mark.parametrize(
-    ("phase", "how", "rank", "said"),
+    ("phase", "how", "rank", "sharded", "said"),
     [
-        ("gradient", "stop", 2, r"round 1\d: rank 2 on \S+ has been silent"),
-        ("follow", "stop", 0, r"round 1\d: rank 0 on \S+ has been silent, or computing"),
+        ("gradient", "stop", 2, False, r"round 1\d: rank 2 on \S+ has been silent"),
+        ("follow", "stop", 0, False, r"round 1\d: rank 0 on \S+ has been silent, or computing"),
+        ("server", "stop", 1, True, r"round 1\d: rank 1 on \S+ has been silent"),
     ],
 )
-def test_a_silent_rank_is_named_and_the_job_ended(phase, how, rank, said, tmp_path):
+def test_a_silent_rank_is_named_and_the_job_ended(phase, how, rank, sharded, said, tmp_path):
     """Under `mpicomp launch`, and with nothing left of it: not the stopped rank either."""
-    strike = Strike(METHODS["ef21"], phase, how, rank, round=13)
+    strike = Strike(METHODS["ef21"], phase, how, rank, round=13, sharded=sharded)
     outcome = struck(strike, tmp_path / "run", stall_timeout=3.0, launched=True)
     assert outcome.status == 1, outcome.said
     lines = [line for line in outcome.said.splitlines() if line.startswith("mpicomp: ")]

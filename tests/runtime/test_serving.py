@@ -74,7 +74,7 @@ def test_allreduce_gives_the_root_s_iterates_up_to_rounding(method):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"server": "root"}, "allowed: shared, dedicated, sharded, allreduce"),
+        ({"server": "root"}, "Allowed: shared, dedicated, sharded, allreduce"),
         ({"shards": 3}, "shards=3 with server='shared'"),
         ({"server": "sharded", "shards": 0}, "shards=0"),
         ({"server": "sharded", "on_failure": "shrink"}, "on_failure='shrink' cannot be combined with"),

@@ -30,11 +30,15 @@ PROBLEM = "noisy(quadratics(d=24, noise=0.5, lam=0.1), sigma=0.5)"
 METHODS = {case.name: case.text for case in METHOD_CASES}
 OPTIONS: dict[str, Any] = {"workers": 8, "rounds": 30, "every": 4}
 SAVED: dict[str, Any] = {"checkpoint_every": 5}
+SHARDED: dict[str, Any] = {"server": "sharded", "shards": 4}
 
 
 @dataclass(frozen=True)
 class Strike:
-    """``rank`` comes to grief, ``how`` in the middle of ``phase``, in ``round`` or soon after."""
+    """``rank`` comes to grief, ``how`` in the middle of ``phase``, in ``round`` or soon after.
+
+    ``sharded``: in a run that all ranks serve.
+    """
 
     method: str
     phase: str
@@ -42,6 +46,12 @@ class Strike:
     rank: int
     round: int
     share: float = 0.5  # of a file that is written, before the rank is struck
+    sharded: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the run that is struck."""
+        return OPTIONS | SAVED | (SHARDED if self.sharded else {})
 
 
 @dataclass(frozen=True)
@@ -62,7 +72,7 @@ def struck(
     on_failure: str = "end",
 ) -> Outcome:
     """Run the job into ``folder``, by mpirun or `mpicomp launch`; a hang, or a process left, is a failure."""
-    options = OPTIONS | SAVED | {"stall_timeout": stall_timeout, "on_failure": on_failure}
+    options = strike.options | {"stall_timeout": stall_timeout, "on_failure": on_failure}
     asked = json.dumps(asdict(strike) | {"folder": str(folder), "problem": PROBLEM, "options": options})
     script = str(TESTS / "mpi" / "struck.py")
     launcher = partial(launch, on_failure) if launched else start
@@ -137,7 +147,7 @@ def check_resumed(strike: Strike, folder: Path) -> None:
     saved = Path(f"{folder}.saved")
     rounds = [int(line) for line in saved.read_text().split()] if saved.exists() else []
     first: list[int] = []
-    method, problem, options = parse_method(strike.method), parse_problem(PROBLEM), OPTIONS | SAVED
+    method, problem, options = parse_method(strike.method), parse_problem(PROBLEM), strike.options
     resume = bool(list(folder.glob("checkpoint/round-*/manifest.json")))
     if not resume:  # struck before the first checkpoint was there
         assert not rounds
@@ -154,10 +164,11 @@ def check_resumed(strike: Strike, folder: Path) -> None:
     )
     begun = first[0] - 1 if first else again.rows[-1].round
     assert begun >= max(rounds, default=0), f"checkpoint {max(rounds)} is lost: resumed from {begun}"
-    assert again.iterates_sha256 == whole(strike.method)
+    assert again.iterates_sha256 == whole(strike.method, strike.sharded)
 
 
 @cache
-def whole(method: str) -> str:
+def whole(method: str, sharded: bool) -> str:
     """The hash over all iterates of the run that nothing happens to."""
-    return mpicomp.run(parse_method(method), parse_problem(PROBLEM), **OPTIONS).iterates_sha256
+    options = OPTIONS | (SHARDED if sharded else {})
+    return mpicomp.run(parse_method(method), parse_problem(PROBLEM), **options).iterates_sha256
