@@ -15,7 +15,7 @@ import numpy as np
 import mpicomp
 from mpicomp import EF21SGDM, MARINA, Aggregator, Descent, RandK, TopK
 from mpicomp.transports.observers import prepare
-from tests.embedded.test_aggregator import OF_THE_FORM, PROBLEM, WORKERS, flat, tree
+from tests.embedded.test_aggregator import IN_BLOCKS, OF_THE_FORM, PROBLEM, TO_CUT, WORKERS, flat, tree
 from tests.support import every_combination
 
 prepare()  # for verify_bytes, before MPI is loaded
@@ -70,6 +70,27 @@ def descents():
         for _ in range(5):
             descent.step(objectives)
         told[type(method).__name__] = sha256(flat(descent.model()).tobytes()).hexdigest()
+        descent.close()
+    return told
+
+
+def sharded():
+    """Each method's iterate after 5 steps of ranks that all serve, with the bytes that MPI has counted."""
+    told = {}
+    for name, method in IN_BLOCKS.items():
+        options = {"workers": WORKERS, "seed": 3, "server": "sharded", "shards": 5, "verify_bytes": True}
+        descent = Descent(
+            mpicomp.run(method, TO_CUT, workers=WORKERS, rounds=1).method,
+            tree(TO_CUT.x0(), TO_CUT),
+            **options,
+        )
+        objectives = {i: TO_CUT.objective(i, WORKERS) for i in descent.hosted}
+        for _ in range(5):
+            descent.step(objectives)
+        descent.verify()
+        descent.settle()
+        model = sha256(flat(descent.model()).tobytes()).hexdigest()
+        told[name.__name__] = [model, descent.ledger.up.tolist(), descent.ledger.down.tolist()]
         descent.close()
     return told
 

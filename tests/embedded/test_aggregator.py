@@ -13,14 +13,15 @@ from tests.support import every_combination
 
 PROBLEM, WORKERS = every_combination.PROBLEM, every_combination.WORKERS
 METHODS_HERE = every_combination.methods()
+TO_CUT, IN_BLOCKS = every_combination.TO_CUT, {type(m): m for m in every_combination.methods_in_blocks()}
 OF_THE_FORM = [m for m in METHODS_HERE if isinstance(m, EstimatingMethod)]
 TWO_POINTS = {type(m): m for m in METHODS_HERE if m.needs_function}
 ONE_POINT = {type(m): m for m in METHODS_HERE if not m.needs_function and not getattr(m, "batch", None)}
 
 
-def tree(x):
+def tree(x, problem=PROBLEM):
     """x as arrays by the names of the problem's parts."""
-    return {part.name: x[where].reshape(part.shape) for part, where in PROBLEM.parts()}
+    return {part.name: x[where].reshape(part.shape) for part, where in problem.parts()}
 
 
 def flat(arrays):
@@ -53,6 +54,27 @@ def test_estimate_and_step_are_the_run(method):
     assert x.tobytes() == run.x.tobytes()
     assert agg.ledger.up.tolist() == run.ledger.up.tolist()
     assert agg.ledger.down.tolist() == run.ledger.down.tolist()
+
+
+@pytest.mark.parametrize("method", IN_BLOCKS.values(), ids=str)
+def test_a_descent_of_ranks_that_all_serve_is_the_run(method):
+    """An aggregator too, where the method has its form; the ledger once it is settled."""
+    options = {"workers": WORKERS, "seed": 5, "server": "sharded", "shards": 3}
+    run = mpicomp.run(method, TO_CUT, rounds=12, **options)
+    start, fs = TO_CUT.x0(), {i: TO_CUT.objective(i, WORKERS) for i in range(WORKERS)}
+    descent = Descent(run.method, tree(start, TO_CUT), **options)
+    while descent.rounds < 12:
+        descent.step(fs)
+    descent.settle()
+    if descent.rounds == 12:  # else the last step was longer
+        assert flat(descent.model()).tobytes() == run.x.tobytes()
+        assert descent.ledger.up.tolist() == run.ledger.up.tolist()
+        assert descent.ledger.paper_bits_up == run.ledger.paper_bits_up
+    if isinstance(method, EstimatingMethod):
+        agg = Aggregator(run.method, like=tree(start, TO_CUT), **options)
+        while agg.rounds < 12:
+            start = start - run.method.step * flat(agg(fs, at=tree(start, TO_CUT)))
+        assert start.tobytes() == run.x.tobytes()
 
 
 @pytest.mark.parametrize("method", METHODS_HERE, ids=str)

@@ -27,6 +27,13 @@ def test_any_number_of_ranks_gives_the_same_bits(what, ranks):
 
 
 @pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_ranks_that_all_serve_give_the_same_bits_and_bytes(ranks):
+    one = told(1, "sharded")
+    assert len(one) >= 25 and told(ranks, "sharded") == one
+
+
+@pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
 def test_the_ledger_is_what_mpi_counts():
     assert told(3, "verified").items() <= told(1, "all_methods").items()
 
