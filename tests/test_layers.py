@@ -48,6 +48,7 @@ HOMES = {
         "bench/round.py",
         "bench/aggregate.py",
         "bench/train/rank.py",
+        "bench/serving/rank.py",
     },
     "matplotlib": {
         "experiment/canvas.py",

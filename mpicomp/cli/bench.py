@@ -175,6 +175,31 @@ def bench_link(
     click.echo(f"{folder}/link.png, link.md, link.jsonl", err=True)
 
 
+@bench.command("serving")
+@click.option(
+    "--ranks", type=click.IntRange(2), default=8, show_default=True, help="A host each, with --links."
+)
+@click.option(
+    "--links", default="100mbit,1gbit", show_default=True, help='Of the hosts; needs root. "": none.'
+)
+@click.option("--one-host/--no-one-host", default=True, show_default=True, help="All ranks on this host too.")
+@click.option("--d", "dimensions", default="1e5,1e6", show_default=True, help="Of the gradients.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_serving(ranks: int, links: str, one_host: bool, dimensions: str, as_json: bool) -> None:
+    """A round by the ranks that average: the root, every rank its share of the coordinates, MPI_Allreduce."""
+    from mpicomp.base.units import parse_rate
+    from mpicomp.bench.serving.compare import compare, table
+
+    rates = [None] * one_host + [parse_rate(rate) for rate in links.split(",") if rate]
+    rows = []
+    for row in compare([_dimension(d) for d in dimensions.split(",")], ranks, rates):
+        rows.append(row)
+        if as_json:
+            click.echo(json.dumps(row))
+    if not as_json:
+        click.echo(table(rows))
+
+
 @bench.command("train")
 @click.option(
     "--links", default="100mbit,1gbit", show_default=True, help='Of four hosts; needs root. "": none.'

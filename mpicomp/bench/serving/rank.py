@@ -1,0 +1,118 @@
+"""One rank of a job in which each way of averaging is timed: ``python -m mpicomp.bench.serving.rank JSON``.
+
+Rank 0 prints a line of JSON for each method and way.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from mpicomp.compressors import Natural, Sparse, TopK
+from mpicomp.embedded.aggregator import Aggregator
+from mpicomp.methods import DCGD, EF21SGDM, GD, DoubleSqueeze
+from mpicomp.methods.base import Method
+
+METHODS: dict[str, Method] = {
+    "dense": GD(gamma=1.0),
+    "natural up": DCGD(Natural(), gamma=1.0, down=Sparse("f4")),
+    "TopK 1 % up": EF21SGDM(TopK(k=0.01), eta=0.1, start="compressed", down=Sparse("f4")),
+    "TopK 1 % both ways": DoubleSqueeze(TopK(k=0.01), TopK(k=0.01), gamma=1.0),
+}
+_SECONDS = 1.0  # of calls in a row, about
+_MOST = 30  # calls in a row
+
+
+def measure(d: int, repeats: int) -> list[dict[str, Any]]:
+    """Seconds of a round with float32 gradients in R^d, a worker a rank; collective.
+
+    Each method is served by the root and by all ranks; vectors that are sent whole are summed by
+    MPI_Allreduce too, through ``Aggregator`` and by a bare call.  They are timed in turn, ``repeats`` times.
+    Rows have the median, and the bytes a round in the busier direction of the busiest rank.
+    """
+    comm = MPI.COMM_WORLD
+    draw = np.random.default_rng(comm.rank)
+    gradients = cycle([draw.standard_normal(d, dtype=np.float32) for _ in range(3)])
+    rows = []
+    for label, method in METHODS.items():
+        ways = ["shared", "sharded", *(["allreduce"] if label == "dense" else [])]
+        aggregators = {
+            way: Aggregator(method, like=next(gradients), server=way, shards=_shards(way, comm.size))
+            for way in ways
+        }
+        contestants: dict[str, Callable[[Any], object]] = dict(aggregators)
+        if label == "dense":
+            contestants["bare allreduce"] = _bare(comm)
+        timed: dict[str, list[float]] = {way: [] for way in contestants}
+        calls = {way: _calls(comm, call, gradients) for way, call in contestants.items()}
+        for _ in range(repeats):
+            for way, call in contestants.items():
+                timed[way].append(_time(comm, call, gradients, calls[way]))
+        for way, found in timed.items():
+            crossed = _busiest(comm, aggregators[way], way) if way in aggregators else None
+            rows.append({"method": label, "server": way, "d": d, "seconds": float(np.median(found))})
+            rows[-1] |= {"busiest_bytes": crossed}
+        for aggregator in aggregators.values():
+            aggregator.close()
+    return rows
+
+
+def _shards(way: str, ranks: int) -> int | None:
+    return ranks if way == "sharded" else None
+
+
+def _bare(comm: MPI.Comm) -> Callable[[Any], object]:
+    total: Any = None
+
+    def call(gradient: Any) -> None:
+        nonlocal total
+        total = np.empty_like(gradient) if total is None else total
+        comm.Allreduce(gradient, total)
+
+    return call
+
+
+def _calls(comm: MPI.Comm, call: Callable[[Any], object], gradients: Iterator[Any]) -> int:
+    """How many calls to time in a row; before that, connections are made and messages take their sizes."""
+    for _ in range(2):
+        call(next(gradients))
+    seconds = _time(comm, call, gradients, 1)
+    calls: int = comm.bcast(int(np.clip(_SECONDS / seconds, 2, _MOST)))
+    return calls
+
+
+def _time(comm: MPI.Comm, call: Callable[[Any], object], gradients: Iterator[Any], calls: int) -> float:
+    """Seconds a call, each with the next of the ``gradients``."""
+    comm.Barrier()
+    started = perf_counter()
+    for _ in range(calls):
+        call(next(gradients))
+    comm.Barrier()
+    return (perf_counter() - started) / calls
+
+
+def _busiest(comm: MPI.Comm, aggregator: Aggregator, way: str) -> float | None:
+    """The message bytes a round that the busiest rank sends, or gets if these are more.
+
+    None where MPI chooses them.  Where every rank serves its share, the ranks together get what they send.
+    """
+    if way == "allreduce":
+        return None
+    sent = comm.allgather(aggregator.transport.sent[0])
+    got_by_root = sum(sent[1:]) if way == "shared" else 0
+    return max(*sent, got_by_root) / aggregator.steps
+
+
+if __name__ == "__main__":
+    asked = json.loads(sys.argv[1])
+    for d in asked["dimensions"]:
+        for row in measure(d, asked["repeats"]):
+            if MPI.COMM_WORLD.rank == 0:
+                print(json.dumps({"ranks": MPI.COMM_WORLD.size, **row}), flush=True)
