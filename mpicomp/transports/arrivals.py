@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mpi4py import MPI
@@ -20,7 +21,7 @@ from mpicomp.transports.base import AHEAD
 from mpicomp.transports.inbox import Inbox, mpi_buffer
 from mpicomp.transports.waiting import Patience
 
-_MOST = 64  # messages under way: short messages reach this limit before their bytes reach AHEAD
+MOST = 64  # messages under way: short messages reach this limit before their bytes reach AHEAD
 
 
 @dataclass
@@ -40,6 +41,7 @@ class Arrivals:
 
     chunk   the length of a piece that another follows
     device  where to receive, by the tag: None for the host
+    most    messages under way at a time
     """
 
     def __init__(
@@ -50,9 +52,10 @@ class Arrivals:
         device: Callable[[int], Any],
         inbox: Inbox,
         patience: Patience,
+        most: int = MOST,
     ) -> None:
         self._comm, self._chunk, self._device = comm, chunk, device
-        self._inbox, self._patience = inbox, patience
+        self._inbox, self._patience, self._most = inbox, patience, most
         self._awaited = deque(ranks)
         self._under_way: deque[_Arrival] = deque()
         self._bytes = 0  # under way
@@ -84,6 +87,12 @@ class Arrivals:
             self._inbox.give_back(self._taken.buffer, self._taken.device)
             self._taken = None
 
+    def keep(self) -> Callable[[], None]:
+        """Keep the message that was taken last, until the function that is returned is called."""
+        message, self._taken = self._taken, None
+        assert message is not None
+        return partial(self._inbox.give_back, message.buffer, message.device)
+
     def _abandon(self) -> None:
         """Expect nothing more, and keep the memory of what was under way: MPI may still write there."""
         for message in [*self._under_way, *filter(None, [self._taken])]:
@@ -98,7 +107,7 @@ class Arrivals:
 
     def _ask(self) -> None:
         """Ask for announced messages, but for none behind a message that has more pieces to come."""
-        while self._awaited and self._bytes < AHEAD and len(self._under_way) < _MOST:
+        while self._awaited and self._bytes < AHEAD and len(self._under_way) < self._most:
             if self._under_way and self._under_way[-1].length == self._chunk:
                 return
             status = MPI.Status()

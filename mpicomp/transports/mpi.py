@@ -42,7 +42,7 @@ from mpicomp.base.bits import Bytes
 from mpicomp.base.clock import Clock
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.transports import header, ulfm
-from mpicomp.transports.arrivals import Arrivals
+from mpicomp.transports.arrivals import MOST, Arrivals
 from mpicomp.transports.base import Lost, T, Transport, placement
 from mpicomp.transports.ending import end_now
 from mpicomp.transports.exchange import Exchange, Received, as_error, as_text
@@ -224,9 +224,10 @@ class Mpi(Transport):
         if error is not None:
             raise error
 
-    def arrivals(self, comm: MPI.Comm, ranks: Iterable[int]) -> Arrivals:
-        """The messages that ``ranks`` send, in that order."""
-        return Arrivals(comm, ranks, self._chunk, partial(self._device, comm), self._inbox, self._patience)
+    def arrivals(self, comm: MPI.Comm, ranks: Iterable[int], most: int = MOST) -> Arrivals:
+        """The messages that ``ranks`` send, in that order, ``most`` of them under way at a time."""
+        device = partial(self._device, comm)
+        return Arrivals(comm, ranks, self._chunk, device, self._inbox, self._patience, most)
 
     def take(self, comm: MPI.Comm, arrivals: Arrivals) -> tuple[Bytes, int]:
         """The next of ``arrivals``, and its tag."""
@@ -243,9 +244,8 @@ class Mpi(Transport):
 
     def sum_all(self, vector: NDArray[np.floating]) -> None:
         self.sent[0] += vector.nbytes
-        self._summed = vector  # kept, for MPI may still write there if this is interrupted
-        with self._waiting(self.messages):
-            self._patience.until(self.messages.Iallreduce(MPI.IN_PLACE, vector, MPI.SUM).Test)
+        with self._waiting(self.messages):  # the library's non-blocking sums are up to three times slower
+            self.messages.Allreduce(MPI.IN_PLACE, vector, MPI.SUM)
 
     def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:
         self._stop_of_silent_ranks()

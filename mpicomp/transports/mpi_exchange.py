@@ -5,22 +5,30 @@ alone.  Rank q sends rank r, for each block that r serves, that block of the mes
 q; and then the broadcast of each block that q serves.  Rank r takes them in this order.  A broadcast goes to
 every other rank directly, so a rank sends each byte of its own blocks once to each rank, which is the least
 that there is to send.
+
+Order.  If all ranks let one rank's messages in first, its link is full and the others are empty.  So rank r
+takes messages from ranks r - 1, r - 2, .. in turn, a few at a time, while these send to it: then the pairs of
+ranks are busy, each with the other.  What comes before its turn is kept, for sums are taken in worker order.
+Where a rank hosts many workers, so much would be kept that messages are taken in worker order instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mpi4py import MPI
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
+from mpicomp.transports.arrivals import AHEAD
 from mpicomp.transports.exchange import Exchange, Received, as_error, as_text, sound, taken
 
 if TYPE_CHECKING:
     from mpicomp.transports.mpi import Mpi
 
+# Messages under way to a rank: one alone leaves a link idle between two; as many as ranks jam it.
+AT_A_TIME = 3
 DATA, STOP, ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
 
 
@@ -34,10 +42,13 @@ class MpiExchange(Exchange):
         self.served = range(own[0], own[-1] + 1) if own else range(0)
         shares = mpi.shares
         self._silent = [r for r in range(mpi.ranks) if not shares[r] and r not in self.owners]
+        self._kept: list[Callable[[], None]] = []  # each gives back the memory of a broadcast
         self._may_speak = mpi.rank in self._silent
 
     def send(self, messages: Iterable[tuple[int, list[Bytes]]], senders: Sequence[int]) -> None:
         mpi = self._mpi
+        while self._kept:  # the broadcasts of the round before
+            self._kept.pop()()
         self._sent, self._failed = taken(messages)
         self._published: dict[int, tuple[Bytes | MpicompError, int]] = {}
         text = None if self._failed is None else as_text(self._failed)
@@ -58,29 +69,44 @@ class MpiExchange(Exchange):
 
     def receive(self, block: int, senders: Sequence[int]) -> Received:
         mpi = self._mpi
-        others = [mpi.rank_of[i] for i in senders if i not in mpi.hosted]
-        arrivals = mpi.arrivals(mpi.messages, others)
-        error: MpicompError | None = None
+        others = [i for i in senders if i not in mpi.hosted]
+        if self._may_keep(len(others), block):
+            others.sort(key=lambda i: (self._turn(mpi.rank_of[i]), i))
+        arrivals = mpi.arrivals(mpi.messages, [mpi.rank_of[i] for i in others], AT_A_TIME)
+        here: dict[int, tuple[Bytes | MpicompError, Callable[[], None]]] = {}
         try:
             for i in senders:
-                if i in mpi.hosted and i not in self._sent:
-                    error = self._failed
-                    break
-                if i in mpi.hosted:
+                if i in self._sent:
                     yield i, self._sent[i][block]
                     continue
-                message, tag = mpi.take(mpi.messages, arrivals)
-                if tag == ERROR:
-                    error = as_error(message)
-                    break
-                mpi.stop |= tag == STOP
-                yield i, message
+                if i in mpi.hosted:
+                    assert self._failed is not None
+                    raise self._failed
+                while i not in here:
+                    message, tag = mpi.take(mpi.messages, arrivals)
+                    mpi.stop |= tag == STOP
+                    kept = as_error(message) if tag == ERROR else message
+                    here[others.pop(0)] = kept, arrivals.keep()
+                block_of_i, let_go = here.pop(i)
+                if isinstance(block_of_i, MpicompError):
+                    raise block_of_i
+                yield i, block_of_i
+                let_go()
         finally:
             while arrivals:
                 mpi.take(mpi.messages, arrivals)
             arrivals.let_go()
-        if error is not None:
-            raise error
+            for _, let_go in here.values():
+                let_go()
+
+    def _may_keep(self, messages: int, block: int) -> bool:
+        """Whether so many messages of the block, if they are like our own, are no more than a few of ours."""
+        own = next(iter(self._sent.values()), None)
+        return own is not None and messages * len(own[block]) <= AHEAD + 2 * sum(map(len, own))
+
+    def _turn(self, rank: int) -> int:
+        """When a rank's messages are taken: 1 for the rank before this one."""
+        return (self._mpi.rank - rank) % self._mpi.ranks
 
     def publish(self, block: int, message: Bytes | MpicompError) -> None:
         mpi = self._mpi
@@ -97,12 +123,12 @@ class MpiExchange(Exchange):
         mpi = self._mpi
         self._speak()
         others = [b for b in range(len(self.owners)) if b not in self.served]
-        arrivals = mpi.arrivals(mpi.messages, [self.owners[b] for b in others])
+        others.sort(key=lambda b: (self._turn(self.owners[b]), b))
+        arrivals = mpi.arrivals(mpi.messages, [self.owners[b] for b in others], AT_A_TIME)
         for b in others:
             message, tag = mpi.take(mpi.messages, arrivals)
-            kept = as_error(message) if tag == ERROR else message.copy()  # others arrive in its memory
-            self._published[b] = kept, tag
-        arrivals.let_go()
+            self._published[b] = as_error(message) if tag == ERROR else message, tag
+            self._kept.append(arrivals.keep())
         mpi.wait_for_sends(mpi.messages)
         stop = any(tag == STOP for _, tag in self._published.values())
         return sound([self._published[b][0] for b in range(len(self.owners))]), stop
