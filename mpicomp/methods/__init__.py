@@ -3,6 +3,7 @@
 from mpicomp.methods.adiana import ADIANA
 from mpicomp.methods.adiana_plus import ADIANAPlus
 from mpicomp.methods.agd import AGD
+from mpicomp.methods.arctopk import ARCTopK
 from mpicomp.methods.artemis import Artemis
 from mpicomp.methods.base import Method
 from mpicomp.methods.dasha import DASHA
@@ -58,6 +59,7 @@ METHODS: dict[str, type[Method]] = {
     "twodirection": TwoDirection,
     "perturbed_sgd": PerturbedSGD,
     "powersgd": PowerSGD,
+    "arctopk": ARCTopK,
     "dcgd_plus": DCGDPlus,
     "diana_plus": DIANAPlus,
     "adiana_plus": ADIANAPlus,
@@ -85,6 +87,7 @@ __all__ = [
     "VRDIANA",
     "VRMARINA",
     "ADIANAPlus",
+    "ARCTopK",
     "Artemis",
     "DCGDPlus",
     "DIANAPlus",

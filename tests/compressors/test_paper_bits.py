@@ -17,6 +17,7 @@ from mpicomp import (
     GD,
     MARINA,
     MCM,
+    ARCTopK,
     Artemis,
     Dore,
     DoubleSqueeze,
@@ -167,6 +168,12 @@ def test_what_the_paper_charges_for_a_broadcast(method, bits):
 def test_what_the_paper_charges_for_powersgd_s_broadcasts():
     """Of a matrix of 3 by 4 and r = 2, mean P of 3 by 2 and mean Q of 4 by 2 in turn."""
     assert charged_down(PowerSGD(2, rows=3, gamma=0.01), 12) == [4 * 32 * 2 * 3, 4 * 32 * 2 * 4] * 6
+
+
+def test_what_the_paper_charges_for_the_broadcasts_of_arc_top_k():
+    """The start whole; then the sketches of 4 rows by 2, and 2 rows of 3, in turn."""
+    charged = [4 * 32 * 12] + [4 * 32 * 4 * 2, 4 * 32 * 2 * 3] * 5
+    assert charged_down(ARCTopK(2, r=2, width=3, gamma=0.01), 11) == charged
 
 
 def test_the_x_from_which_a_run_begins_anew_is_charged():

@@ -84,7 +84,8 @@ def test_bases_of_nearly_dependent_columns(gap):
 
 
 @pytest.mark.parametrize(
-    "name", ["kernels/definition/lowrank.py", "compressors/rankr.py", "methods/powersgd.py"]
+    "name",
+    ["kernels/definition/lowrank.py", "compressors/rankr.py", "methods/powersgd.py", "methods/arctopk.py"],
 )
 def test_no_product_is_left_to_blas(name):
     """Its sums change with the number of threads."""

@@ -16,6 +16,7 @@ from mpicomp import (
     EF21P,
     MARINA,
     MCM,
+    ARCTopK,
     Artemis,
     EF21Plus,
     Identity,
@@ -65,6 +66,7 @@ REPLICATED += [  # by other ways through a round
     (Artemis(RandK(k=3), RandK(k=9), p=0.1, alpha_down=None), "x g H"),
     (EF21Plus(Sign(), gamma="theory*16"), "x g"),
     (PowerSGD(2, rows=5, gamma=0.1), "x g P Q m"),
+    (ARCTopK(0.3, r=2, width=5, gamma=0.01, eta=1.0), "x g rows"),
 ]
 
 
@@ -89,6 +91,7 @@ def test_replicas_are_bit_identical_on_all_ranks(transport, method, names):
         Artemis(RandK(k=3), RandK(k=9), p=0.4),
         DASHA(RandK(k=3), start="zero"),
         PowerSGD(2, rows=5, gamma=0.1, momentum=0.5),
+        ARCTopK(2, r=2, width=5, gamma=0.01),
     ],
     ids=repr,
 )
@@ -107,6 +110,7 @@ def test_a_run_is_the_same_here_and_in_one_process(transport, method):
         EF21(Layered({"b_*": Sparse(), "W_1": TopK(0.1)}, default=RankR(2)), gamma=0.1),
         DIANA(Layered({"ndim<2": Identity()}, default=Quantized(PermK(), Natural())), gamma=0.1),
         PowerSGD(2, gamma=0.1),
+        ARCTopK(0.2, r=2, gamma=0.1),
     ],
     ids=repr,
 )

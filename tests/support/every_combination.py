@@ -43,6 +43,7 @@ from mpicomp import (
     VRMARINA,
     Absolute,
     ADIANAPlus,
+    ARCTopK,
     Artemis,
     BlockSteps,
     Contractive,
@@ -96,6 +97,7 @@ def methods() -> list[Method]:
     """Step sizes are small numbers: what matters here is that every path is walked, not how fast."""
     chosen: list[Method] = [GD(gamma=0.1), AGD(gamma=0.1, mu=0.1), PowerSGD(2, rows=4, gamma=1e-3)]
     chosen += [PowerSGD(2, rows=4, gamma=1e-3, momentum=0.5), PowerSGD(1, gamma=1e-3)]
+    chosen += [ARCTopK(0.3, r=1, gamma=1e-3), ARCTopK(2, r=2, width=4, gamma=1e-3, batch=2)]
     fit = (case for case in CASES if case.d <= PROBLEM.dimension() and case.parts in (None, NET))
     for C in dict.fromkeys(case.c for case in fit):
         if isinstance(C, Unbiased):

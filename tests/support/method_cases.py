@@ -29,6 +29,7 @@ from mpicomp import (
     VRDIANA,
     VRMARINA,
     ADIANAPlus,
+    ARCTopK,
     Artemis,
     Bernoulli,
     BlockSteps,
@@ -257,6 +258,12 @@ METHOD_CASES = [
         "powersgd(r=2, rows=4, gamma=0.001)",
         "x g P Q m",
         second=PowerSGD(2, rows=3, gamma=0.1),
+    ),
+    MethodCase(
+        ARCTopK(3, r=1, width=1),
+        "arctopk(k=2, r=2, width=4, gamma=0.001)",
+        "x g rows",
+        second=ARCTopK(2, r=1, width=3),
     ),
     MethodCase(
         DCGDPlus(Importance(0.3)),
