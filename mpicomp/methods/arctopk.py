@@ -16,7 +16,7 @@ from mpicomp.base.checks import check_count, check_positive_integer, resolve_cou
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.formats import WIDTH
 from mpicomp.base.parts import Parts
-from mpicomp.compressors import Identity, Sparse
+from mpicomp.compressors import Compressor, Identity, Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.sparsifier import Support, gather, scatter_add
 from mpicomp.kernels.definition.lowrank import orthonormal, scaled, times
@@ -24,6 +24,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Nothing
 from mpicomp.methods.parameters import BatchSize, PositiveInteger, Rate, StepSize, Value, ValueFormat
 from mpicomp.methods.powersgd import PartsOfX
+from mpicomp.methods.support.averaging import mean_of_factors
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
@@ -168,9 +169,9 @@ class ARCTopK(EstimatingMethod):
         sketched: int = 0  # 1 between the two rounds of a step
 
     @property
-    def uplink(self) -> Identity:
+    def uplink(self) -> Compressor:
         """The compressor of P_i and of the rows of M_i."""
-        return Identity(self.values)
+        return self.in_these_blocks(Identity(self.values))
 
     def bound(self, parts: Parts) -> Self:
         method = super().bound(parts)
@@ -247,9 +248,7 @@ class ARCTopK(EstimatingMethod):
         return None if w.sketched else w.v - w.g
 
     def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        mean = np.zeros_like(r.x, shape=self._size(r.x.size, key), dtype=np.float64)
-        for k, up in ups:
-            self.uplink.decompress_add(up.m, mean, k, 1 / k.n)
+        mean = mean_of_factors(ups, self.uplink, WIDTH[self.values], r.x)
         return Message(self.down.compress(mean, key))
 
     def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:

@@ -21,6 +21,7 @@ from mpicomp.kernels.definition.lowrank import add_outer, orthonormal, times
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Nothing
 from mpicomp.methods.parameters import BatchSize, Momentum, PositiveInteger, StepSize, Value, ValueFormat
+from mpicomp.methods.support.averaging import mean_of_factors
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
@@ -204,11 +205,7 @@ class PowerSGD(EstimatingMethod):
         return Message(message)
 
     def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        mean = r.P[:0]
-        for k, up in ups:
-            if mean.size == 0:
-                mean = np.zeros_like(r.P, shape=len(up.m) // WIDTH[self.values])
-            self.uplink.decompress_add(up.m, mean, k, 1 / k.n)
+        mean = mean_of_factors(ups, self.uplink, WIDTH[self.values], r.x)
         return Message(self.down.compress(mean, key))
 
     def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:

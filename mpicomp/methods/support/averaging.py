@@ -49,6 +49,19 @@ def mean(ups: Iterable[tuple[Key, Message]], Q: Compressor, like: Array, weight:
     return total
 
 
+def mean_of_factors(ups: Iterable[tuple[Key, Message]], whole: Compressor, width: int, like: Array) -> Array:
+    """The mean of vectors that are sent whole, in float64, on the device of ``like``.
+
+    They need not be in R^d: their length is that of their messages over ``width``, the bytes of an entry.
+    """
+    mean = np.zeros_like(like, shape=0, dtype=np.float64)
+    for k, up in ups:
+        if mean.size == 0:
+            mean = np.zeros_like(like, shape=len(up.m) // width, dtype=np.float64)
+        whole.decompress_add(up.m, mean, k, 1 / k.n)
+    return mean
+
+
 def means(ups: Iterable[tuple[Key, Any]], Q: Compressor, like: Array, *names: str) -> list[Array]:
     """The means over workers of the fields ``names`` of an ``Up``; each field has draws of its own."""
     sums = [np.zeros_like(like) for _ in names]
