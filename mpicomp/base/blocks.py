@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, pairwise
 
 from mpicomp.base.bits import Bytes
@@ -33,20 +34,24 @@ class Blocks:
     def __len__(self) -> int:
         return len(self.parts)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The number of entries of the vector, d."""
         return sum(parts.size for parts in self.parts)
+
+    @cached_property
+    def _slices(self) -> list[slice]:
+        sizes = [parts.size for parts in self.parts]
+        return [slice(*ends) for ends in pairwise(accumulate(sizes, initial=0))]
 
     def slices(self, m: int) -> list[slice]:
         """The slice of each block in a vector of m entries.
 
         A vector that is not in R^d is no vector of parts.  It is cut evenly, perhaps with empty slices.
         """
-        sizes = [parts.size for parts in self.parts]
-        if m != sum(sizes):
+        if m != self.size:
             return [slice(b * m // len(self), (b + 1) * m // len(self)) for b in range(len(self))]
-        return [slice(*ends) for ends in pairwise(accumulate(sizes, initial=0))]
+        return self._slices
 
 
 def _nearest_row(whole: Parts, entry: int) -> int:

@@ -52,6 +52,12 @@ class Blockwise(Compressor):
     def __repr__(self) -> str:
         return f"{self.C!r} in {len(self.blocks)} blocks"
 
+    def of_block(self, b: int) -> Blockwise:
+        """The compressor of block b."""
+        coder = object.__new__(type(self))
+        coder.__dict__.update(self.__dict__, only=b)  # what is bound is not bound again
+        return coder
+
     def around(self, C: Compressor) -> Blockwise:
         """C, in the same blocks."""
         return replace(self, C=C)

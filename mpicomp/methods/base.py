@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import MISSING, dataclass, fields, replace
+from functools import cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -86,11 +87,9 @@ class Method(ABC):
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{k: C.bound(parts) for k, C in values.items() if isinstance(C, Compressor)})
 
-    def in_blocks(self, blocks: Blocks, only: int | None = None) -> Self:
+    def in_blocks(self, blocks: Blocks) -> Self:
         """This method with compressors that act on each block of x alone.
 
-        With ``only`` it is the method of a server that has block ``only`` of all vectors, and its constants
-        are those of the whole vectors.
         Raises ``ConfigError`` if the method is not separable, or a compressor does not fit its block.
         """
         if not self.separable:
@@ -98,17 +97,32 @@ class Method(ABC):
                 f"{type(self).__name__} multiplies whole vectors by matrices on its server, so it cannot be "
                 "served in blocks: use server='shared'."
             )
+        return self._recoded(lambda C: Blockwise(C, blocks))
+
+    def of_block(self, b: int) -> Self:
+        """Of a method ``in_blocks``, the one of a server that has block b of all vectors and no other.
+
+        Its constants are those of the whole vectors.
+        """
+        return self._recoded(
+            lambda C: C.of_block(b) if isinstance(C, Blockwise) else self._coded(C).of_block(b)
+        )
+
+    def _recoded(self, recode: Callable[[Compressor], Compressor]) -> Self:
+        """A copy whose compressors, in fields or not, are ``recode`` of those here."""
         method = copy(self)
         for f in fields(self):
             if isinstance(C := getattr(self, f.name), Compressor):
-                object.__setattr__(method, f.name, Blockwise(C, blocks, only))
-        object.__setattr__(method, "_blocks", (blocks, only))
+                object.__setattr__(method, f.name, recode(C))
+        object.__setattr__(method, "_coded", cache(recode))
         return method
 
     def in_these_blocks(self, C: Compressor) -> Any:
         """C, a compressor that is in no field, in the blocks that the fields' compressors are in, if any."""
-        blocks = getattr(self, "_blocks", None)
-        return C if blocks is None else Blockwise(C, *blocks)
+        return self._coded(C)
+
+    def _coded(self, C: Compressor) -> Any:
+        return C
 
     def replica(self, x0: Array) -> Any:
         """The replica at the start, the same on every rank; ``x0`` has shape (d,)."""

@@ -44,7 +44,7 @@ class Sharded(Serving):
         self._plain, self._transport, self._blocks = method, transport, blocks
         self.running = method.in_blocks(blocks)
         self.exchange = transport.exchange(len(blocks))
-        self._methods = {b: method.in_blocks(blocks, b) for b in self.exchange.served}
+        self._methods = {b: self.running.of_block(b) for b in self.exchange.served}
         self._up = np.zeros((len(transport.hosted), len(blocks)), np.int64)  # bytes by worker and block
         self._down = np.zeros(len(blocks), np.int64)  # bytes published, by block
         self._share = Ledger(transport.n)  # the uplink from here that the server's ledger lacks
