@@ -55,6 +55,7 @@ HOMES = {
         "experiment/figure.py",
         "bench/linkfigure.py",
         "bench/train/figure.py",
+        "bench/serving/traffic.py",
         *("experiment/results.py", "experiment/scripting.py"),  # these two for its types
     },
     "sklearn": {"data/libsvm.py", "data/bundled.py"},

@@ -28,6 +28,14 @@ Broadcast.  For lengths from 8 KiB to 512 KiB the algorithm of Open MPI 5 depend
 None of them is pipelined.  If m > 64 KiB, each of the t steps takes 3 alpha.  t is at least the depth of the
 tree that carries the 16 bytes announcing the message.
 
+Where every rank serves its share, in S <= n blocks of nearly equal size, the busiest rank serves one block.
+It sends S and receives n - 1 blocks of messages, sends n - 1 and receives S blocks of broadcasts, and a
+message takes 10 us of the processor at each end::
+
+    up       alpha + max(u, (n - 1) u / S) beta + (n - 1 + S) 10 us
+    server   n v / S                v measured in S blocks
+    down     alpha + max(m, (n - 1) m / S) beta + (n - 1 + S) 10 us
+
 So a round takes a + b / rate seconds, and two methods that need K and K' rounds take the same time at
 
     rate = (K' b' - K b) / (K a - K' a').
@@ -41,6 +49,7 @@ from math import ceil, inf, log
 from mpicomp.transports.base import AHEAD
 
 HEADERS = (1448 + 66) / 1448
+MESSAGE = 1e-5  # seconds of the processor for a short message, at each end
 EAGER = 64 * 1024  # bytes; Open MPI's TCP transport sends longer messages only when asked
 
 
@@ -111,6 +120,19 @@ def round_time(
         up=alpha + away * costs.up * beta + asks,
         server=workers * costs.server,
         down=t * alpha + copies(ranks) * costs.down * beta,
+        follow=sharing * costs.follow,
+    )
+
+
+def sharded_time(costs: Costs, link: Link, workers: int, shards: int, sharing: float = 1.0) -> RoundTime:
+    """The five times of a round where every rank serves its share, in at most as many blocks as workers."""
+    beta, alpha, n, S = 8 * HEADERS / link.rate, link.latency, workers, shards
+    most, calls = max(1.0, (n - 1) / S), (n - 1 + S) * MESSAGE
+    return RoundTime(
+        worker=sharing * costs.worker,
+        up=alpha + most * costs.up * beta + calls,
+        server=n * costs.server / S,
+        down=alpha + most * costs.down * beta + calls,
         follow=sharing * costs.follow,
     )
 

@@ -20,7 +20,17 @@ from typing import Any
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import human_bytes, human_rate, human_time
-from mpicomp.bench.cost_model import HEADERS, Costs, Link, RoundTime, copies, depth, round_time
+from mpicomp.bench.cost_model import (
+    HEADERS,
+    MESSAGE,
+    Costs,
+    Link,
+    RoundTime,
+    copies,
+    depth,
+    round_time,
+    sharded_time,
+)
 from mpicomp.bench.timed_run import costs, timed_run
 from mpicomp.config import to_text
 from mpicomp.experiment.tables import markdown_table
@@ -35,16 +45,22 @@ WIDTH = 8  # bytes of an entry of a dense float64 broadcast
 
 @dataclass(frozen=True)
 class Forecast:
-    """The costs of a method with the given number of workers, and the times that follow."""
+    """The costs of a method with the given number of workers, and the times that follow.
+
+    shards  the blocks that ranks serve one each; 1 if rank 0 serves
+    """
 
     method: str
     workers: int
     dedicated: bool
     link: Link
     costs: Costs
+    shards: int = 1
 
     @property
     def round(self) -> RoundTime:
+        if self.shards > 1:
+            return sharded_time(self.costs, self.link, self.workers, self.shards)
         return round_time(self.costs, self.link, self.workers, self.dedicated)
 
     @property
@@ -53,13 +69,16 @@ class Forecast:
 
     @property
     def received(self) -> float:
-        """Payload bytes that the server receives in a round."""
-        return (self.ranks - 1) * self.costs.up
+        """Payload bytes that a server receives in a round."""
+        of_others = (self.ranks - 1) * self.costs.up / self.shards
+        return of_others + self.costs.down * (1 - 1 / self.shards)
 
     @property
     def sent(self) -> float:
-        """Payload bytes that the server itself sends in a round."""
-        return copies(self.ranks) * self.costs.down
+        """Payload bytes that a server itself sends in a round."""
+        if self.shards == 1:
+            return copies(self.ranks) * self.costs.down
+        return self.costs.up * (1 - 1 / self.shards) + (self.ranks - 1) * self.costs.down / self.shards
 
     @property
     def link_load(self) -> float:
@@ -84,27 +103,32 @@ class Forecast:
         }
 
 
-def forecast(method: Method, problem: Problem, workers: int, link: Link, dedicated: bool = False) -> Forecast:
+def forecast(
+    method: Method, problem: Problem, workers: int, link: Link, dedicated: bool = False, shards: int = 1
+) -> Forecast:
     """The forecast for ``method`` on ``problem``, from costs measured in this process."""
+    server: dict[str, Any] = {"server": "sharded", "shards": shards} if shards > 1 else {}
     kernels.preload(kernels.MANY)  # as in a run of many rounds
     few, more = (
-        costs(timed_run(method, problem, workers=n, rounds=ROUNDS, every=ROUNDS)) for n in (FEW, MORE)
+        costs(timed_run(method, problem, workers=n, rounds=ROUNDS, every=ROUNDS, **server))
+        for n in (FEW, MORE)
     )
     up = _up(few.up, more.up, workers)
     down = _down(few.down, more.down, problem.dimension(), workers)
-    server = _server(few.server, more.server, workers)
-    spent = replace(more, up=up, down=down, server=server)
-    return Forecast(to_text(method), workers, dedicated, link, spent)
+    spent = replace(more, up=up, down=down, server=_server(few.server, more.server, workers))
+    return Forecast(to_text(method), workers, dedicated, link, spent, shards)
 
 
-def given(up: float, down: float, workers: int, link: Link, dedicated: bool = False) -> Forecast:
+def given(
+    up: float, down: float, workers: int, link: Link, dedicated: bool = False, shards: int = 1
+) -> Forecast:
     """The forecast for messages of ``up`` and ``down`` bytes; computing takes no time.
 
     Raises ``ConfigError`` unless the sizes are finite.
     """
     if not (isfinite(up) and isfinite(down)):
         raise ConfigError(f"messages of {up} and {down} bytes; allowed: finite numbers.")
-    return Forecast("messages as given", workers, dedicated, link, Costs(up, down, 0.0, 0.0, 0.0))
+    return Forecast("messages as given", workers, dedicated, link, Costs(up, down, 0.0, 0.0, 0.0), shards)
 
 
 def _up(few: float, more: float, n: int) -> float:
@@ -140,13 +164,9 @@ def report(found: list[Forecast], rounds: int) -> str:
         sizes = [human_bytes(f.costs.up), human_bytes(f.costs.down)]
         times = [human_time(seconds) for seconds in [*parts, rounds * f.round.total]]
         rows.append([f.method, *sizes, *times, f"{f.link_load:.0%}", f"{f.processor_load:.0%}"])
-    role = "the server only" if one.dedicated else "the server, and hosts worker 0"
     said = [
         f"{one.workers} workers, one a rank and a host; links of {human_rate(one.link.rate)} each way, "
-        f"{human_time(one.link.latency)} one way; rank 0 is {role}. A round is the sum of its parts. The "
-        "server receives messages over its one link; those above 64 KiB are sent when it asks for them, "
-        f"{AHEAD // 2**20} MiB at a time. The broadcast is Open MPI 5's: {copies(one.ranks)} messages' "
-        f"lengths, {depth(one.ranks)} links deep.",
+        f"{human_time(one.link.latency)} one way; {_served(one)}",
         f"Sizes and times are extrapolated to {one.workers} workers from {ROUNDS} rounds with {FEW} and with "
         f"{MORE} workers in this process. Each worker is taken to have as much data as one of {MORE}, and a "
         "core to itself.",
@@ -154,3 +174,19 @@ def report(found: list[Forecast], rounds: int) -> str:
     if one.costs.worker == 0:
         said[1:] = ["Sizes are as given, and nothing but messages takes time."]
     return "\n\n".join([*said, markdown_table(head, rows)])
+
+
+def _served(one: Forecast) -> str:
+    """The assumptions on the ranks that serve."""
+    if one.shards > 1:
+        return (
+            f"{one.shards} ranks serve a block each. A round is the sum of its parts on the busiest rank. "
+            f"Its link is as busy as its bytes say, and each message takes {human_time(MESSAGE)} of the "
+            "processor at each end."
+        )
+    role = "the server only" if one.dedicated else "the server, and hosts worker 0"
+    return (
+        f"rank 0 is {role}. A round is the sum of its parts. The server receives messages over its one "
+        f"link; those above 64 KiB are sent when it asks for them, {AHEAD // 2**20} MiB at a time. The "
+        f"broadcast is Open MPI 5's: {copies(one.ranks)} messages' lengths, {depth(one.ranks)} links deep."
+    )

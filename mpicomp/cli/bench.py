@@ -11,8 +11,9 @@ from typing import Any
 import click
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.cli.options import Place, Rate, Time, server_option
+from mpicomp.cli.options import Place, Rate, Time, shards_option
 from mpicomp.cli.root import cli, elsewhere, relaunch
+from mpicomp.runtime.placement import Placement
 from mpicomp.transports.launcher import launched_rank
 
 
@@ -200,6 +201,25 @@ def bench_serving(ranks: int, links: str, one_host: bool, dimensions: str, as_js
         click.echo(table(rows))
 
 
+@bench.command("traffic")
+@click.option("--d", "dimension", default="1e5", show_default=True, help="Of the gradients.")
+@click.option("--workers", default="4,16,64,256", show_default=True, help="One a rank.")
+@click.option("--out", type=Place(), help="Folder for traffic.png.")
+def bench_traffic(dimension: str, workers: str, out: Path | None) -> None:
+    """Bytes a round through the busiest rank, by the number of workers, counted in one process."""
+    from mpicomp.base.units import human_bytes
+    from mpicomp.bench.serving.traffic import draw_traffic, traffic
+    from mpicomp.experiment.canvas import save
+
+    rows = []
+    for row in traffic([_dimension(n) for n in workers.split(",")], _dimension(dimension)):
+        rows.append(row)
+        click.echo(f"{row['method']}, {row['workers']} workers, {row['server']}: {human_bytes(row['bytes'])}")
+    if out is not None:
+        save(draw_traffic(rows), out / "traffic.png")
+        click.echo(f"{out}/traffic.png", err=True)
+
+
 @bench.command("train")
 @click.option(
     "--links", default="100mbit,1gbit", show_default=True, help='Of four hosts; needs root. "": none.'
@@ -275,7 +295,10 @@ def _dimension(text: str) -> int:
 @click.option("--rate", type=Rate(), required=True, help="Of every host's link: 100mbit, 10gbit.")
 @click.option("--latency", type=Time(), default="50us", show_default=True, help="One way, of all.")
 @click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True)
-@server_option
+@click.option(
+    "--server", type=click.Choice(["shared", "dedicated", "sharded"]), default="shared", show_default=True
+)
+@shards_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a method.")
 def predict(
     problem: str | None,
@@ -287,6 +310,7 @@ def predict(
     latency: float,
     rounds: int,
     server: str,
+    shards: int | None,
     as_json: bool,
 ) -> None:
     """Round time, server load and total time for numbers of workers that do not fit here.
@@ -297,7 +321,9 @@ def predict(
     from mpicomp.bench.predict import forecast, given, report
     from mpicomp.config import parse_method, parse_problem
 
-    network: Any = {"workers": workers, "link": Link(rate, latency), "dedicated": server == "dedicated"}
+    placement = Placement(server, shards)
+    network: Any = {"workers": workers, "link": Link(rate, latency), "dedicated": placement.dedicated}
+    network["shards"] = min(placement.blocks(workers), workers)
     if problem is not None and methods and up is None and down is None:
         chosen = parse_problem(problem)
         found = [forecast(parse_method(text), chosen, **network) for text in methods]

@@ -22,6 +22,7 @@ from mpicomp.bench.cost_model import (
     depth,
     latency_of,
     round_time,
+    sharded_time,
 )
 from mpicomp.bench.link import Timing, break_evens, contenders, uncompressed
 from mpicomp.bench.linkreport import Results, tables
@@ -54,6 +55,18 @@ def test_a_dedicated_server_receives_from_all():
     shared, dedicated = (round_time(SMALL, Link(1e6, 0.0), 4, dedicated=d) for d in (False, True))
     assert dedicated.up / shared.up == pytest.approx(4 / 3)
     assert dedicated.down / shared.down == pytest.approx(4 / 3)
+
+
+def test_where_every_rank_serves_its_share_the_busiest_link_does_not_grow_with_the_workers():
+    """A message and a broadcast pass it, with as many blocks as workers; the root's share falls to 1/S."""
+    link = Link(1.0, 0.0)
+    for n in (4, 64, 1000):
+        time = sharded_time(DENSE, link, n, n)
+        assert time.up == pytest.approx(8 * HEADERS * 4e5, rel=1e-3) == pytest.approx(time.down)
+        assert time.server == pytest.approx(DENSE.server)
+    few = sharded_time(DENSE, Link(inf, 1e-3), 1000, 8)
+    assert few.up == few.down == pytest.approx(1e-3 + 1007 * 1e-5)
+    assert few.server == pytest.approx(1000 / 8 * DENSE.server)
 
 
 def test_limits_of_the_rate():

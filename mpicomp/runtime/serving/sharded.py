@@ -45,8 +45,10 @@ class Sharded(Serving):
         self.running = method.in_blocks(blocks)
         self.exchange = transport.exchange(len(blocks))
         self._methods = {b: self.running.of_block(b) for b in self.exchange.served}
-        self._up = np.zeros((len(transport.hosted), len(blocks)), np.int64)  # bytes by worker and block
-        self._down = np.zeros(len(blocks), np.int64)  # bytes published, by block
+        self.up_by_block = np.zeros(
+            (len(transport.hosted), len(blocks)), np.int64
+        )  # bytes by worker and block
+        self.down_by_block = np.zeros(len(blocks), np.int64)  # bytes published, by block
         self._share = Ledger(transport.n)  # the uplink from here that the server's ledger lacks
 
     def begin(self, x: Array) -> None:
@@ -62,7 +64,7 @@ class Sharded(Serving):
                     with self._transport.clock.phase("server"):
                         mean = self._step(at, b, received, key)
                         message = at.for_transport(messages.encode(mean))
-                self._down[b] += len(message)
+                self.down_by_block[b] += len(message)
                 self.exchange.publish(b, message)
             except MpicompError as error:
                 self.exchange.publish(b, at.named(error))
@@ -75,7 +77,7 @@ class Sharded(Serving):
             with self._transport.clock.phase("compress"):
                 pieces = [at.for_transport(messages.encode(one)) for one in self._split(up)]
             sizes = [len(piece) for piece in pieces]
-            self._up[i - self._transport.hosted.start] += sizes
+            self.up_by_block[i - self._transport.hosted.start] += sizes
             if not self._transport.is_server:
                 at.ledger.up[at.original_ids[i]] += sum(sizes)
             at.enter(self._share, up, key.of(i), sum(sizes))
@@ -128,8 +130,8 @@ class Sharded(Serving):
         t, owners = self._transport, self.exchange.owners
         to_each = [0] * t.ranks
         for b, owner in enumerate(owners):
-            to_each[owner] += int(self._up[:, b].sum())
-        published = int(self._down.sum())
+            to_each[owner] += int(self.up_by_block[:, b].sum())
+        published = int(self.down_by_block.sum())
         return [0 if rank == t.rank else sent + published for rank, sent in enumerate(to_each)]
 
 
