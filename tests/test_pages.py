@@ -1,4 +1,4 @@
-"""What docs/python.md and docs/loops.md show is what happens."""
+"""What pages of docs/ show is what happens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 DOCS = Path(__file__).parent.parent / "docs"
 
 
-@pytest.mark.parametrize("name", ["python.md", "loops.md"])
+@pytest.mark.parametrize("name", ["python.md", "loops.md", "serving.md"])
 def test_the_blocks_print_what_is_shown_in_their_order(name, tmp_path, monkeypatch):
     if name == "python.md":
         pytest.importorskip("pandas")
