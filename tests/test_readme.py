@@ -1,4 +1,4 @@
-"""What the README shows is what happens."""
+"""What the README and docs/start.md show is what happens."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
-EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", README, flags=re.DOTALL)
+ROOT = Path(__file__).parent.parent
+README, START = (ROOT / "README.md").read_text(), (ROOT / "docs" / "start.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", README + START, flags=re.DOTALL)
 
 
 def test_there_are_examples():
-    assert len(EXAMPLES) == README.count("```python")
+    assert len(EXAMPLES) == (README + START).count("```python") == 3
 
 
 @pytest.mark.parametrize(("code", "output"), EXAMPLES)
@@ -25,10 +26,12 @@ def test_an_example_prints_what_is_shown(code, output):
 
 
 def test_what_is_named_exists():
-    """Files, and make targets."""
-    root = Path(__file__).parent.parent
-    for path in re.findall(r"`?\b((?:jobs|docs|mpicomp|tests)/[\w./]+\w)`?", README):
-        assert (root / path).exists(), path
-    targets = (root / "Makefile").read_text()
-    for target in re.findall(r"\bmake ([a-z]+)\b", README):
+    """Files, and make targets; in every page the files that it links to."""
+    for path in re.findall(r"`?\b((?:jobs|docs|mpicomp|tests)/[\w./-]+\w)`?", README + START):
+        assert (ROOT / path).exists(), path
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[\w-]+)?\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
+    targets = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"\bmake ([a-z]+)\b", README + START):
         assert target == "make" or re.search(rf"^{target}:", targets, flags=re.MULTILINE), target
