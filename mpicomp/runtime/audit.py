@@ -7,7 +7,8 @@ The audit covers the traffic between its construction and its check.  It demands
 * no rank sent a point-to-point message to any rank but the server;
 * the root broadcast the bytes that the ledger says each worker received; no other rank broadcast;
 * where every rank serves its share, each rank sent each other rank what the ledger of its share says: the
-  blocks of its workers' messages that the other one serves, and the broadcasts of its own blocks.
+  blocks of its workers' messages that the other one serves, and the broadcasts of its own blocks;
+* where MPI_Allreduce averages, each rank handed it the vectors of all rounds, and nothing else was sent.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from mpicomp.transports import Transport
 from mpicomp.transports.observers.base import Counted
 from mpicomp.transports.observers.interfaces import sent_bytes
 
+Booked = tuple[list[int], int]  # bytes to each rank, and to sums
 _SHOWN = 4  # differences listed in an error
 
 
@@ -40,23 +42,23 @@ class Verified:
 
     @property
     def bytes(self) -> list[int]:
-        """Bytes that went from each rank to others, a broadcast once for each that gets it."""
+        """Bytes that went from each rank to others, a broadcast once for each that gets it, a sum once."""
         others = len(self.counted) - 1
-        return [sum(c.bytes) + c.broadcast * others for c in self.counted]
+        return [sum(c.bytes) + c.broadcast * others + c.summed for c in self.counted]
 
     @property
     def messages(self) -> list[int]:
-        """Messages from each rank to another, and broadcasts."""
-        return [sum(c.messages) + c.broadcasts for c in self.counted]
+        """Messages from each rank to another, broadcasts, and sums."""
+        return [sum(c.messages) + c.broadcasts + c.sums for c in self.counted]
 
 
 class Audit:
     """Compares the ledger with the observer, from construction on.  ``check`` is collective."""
 
     def __init__(
-        self, transport: Transport, ledger: Ledger, booked: Callable[[], list[int] | None] = lambda: None
+        self, transport: Transport, ledger: Ledger, booked: Callable[[], Booked | None] = lambda: None
     ) -> None:
-        """``booked`` gives the bytes that this rank has sent to each, or None where the root serves.
+        """``booked`` is ``Serving.booked``.
 
         Raises ``ConfigError`` if bytes cross between ranks and the transport has no observer."""
         if transport.observer is None and transport.ranks > 1:
@@ -79,13 +81,14 @@ class Audit:
         crossed = None if wire is None or self._wire is None else wire - self._wire
         booked = self._booked()
         if booked is not None and self._before is not None:
-            booked = [now - then for now, then in zip(booked, self._before, strict=True)]
+            (to_each, summed), (to_each_then, summed_then) = booked, self._before
+            booked = [a - b for a, b in zip(to_each, to_each_then, strict=True)], summed - summed_then
         seen = t.collect((t.hosted, now.since(self._counted), socket.gethostname(), crossed, booked))
 
         def compare() -> Verified:
             assert seen is not None
             hosted, counted, hosts, wires, booked = zip(*seen, strict=True)
-            expected = self._of_root(hosted) if None in booked else [(one, 0) for one in booked]
+            expected = self._of_root(hosted) if None in booked else [(one, 0, sums) for one, sums in booked]
             if found := list(self._differences(expected, counted)):
                 more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
                 raise CountError(
@@ -98,27 +101,29 @@ class Audit:
 
         return t.ask_server(compare)
 
-    def _of_root(self, hosted: list[range]) -> list[tuple[list[int], int]]:
-        """For each rank the bytes that it sent to each, and broadcast, by the ledger of a root."""
+    def _of_root(self, hosted: list[range]) -> list[tuple[list[int], int, int]]:
+        """For each rank the bytes that it sent to each, broadcast, and summed, by the ledger of a root."""
         up = (self._ledger.up - self._up).tolist()
         down = int((self._ledger.down - self._down).max())
         to_root = [0, *(sum(up[i] for i in workers) for workers in hosted[1:])]
         nothing = [0] * (len(hosted) - 1)
-        return [([sent, *nothing], down if rank == 0 else 0) for rank, sent in enumerate(to_root)]
+        return [([sent, *nothing], down if rank == 0 else 0, 0) for rank, sent in enumerate(to_root)]
 
     def _differences(
-        self, expected: list[tuple[list[int], int]], counted: Sequence[Counted]
+        self, expected: list[tuple[list[int], int, int]], counted: Sequence[Counted]
     ) -> Iterator[str]:
         """A line for each rank and peer for which the two counts differ; on the server."""
         received = {int(d) for d in self._ledger.down - self._down}
         if len(received) > 1:
             yield f"workers have received different numbers of bytes: {sorted(received)}"
-        for rank, ((to_each, broadcast), seen) in enumerate(zip(expected, counted, strict=True)):
+        for rank, ((to_each, broadcast, summed), seen) in enumerate(zip(expected, counted, strict=True)):
             for peer, (sent, booked) in enumerate(zip(seen.bytes, to_each, strict=True)):
                 if sent != booked:
                     yield f"rank {rank} to rank {peer}: {_difference(sent, booked)}"
             if seen.broadcast != broadcast:
                 yield f"rank {rank} to every other rank: {_difference(seen.broadcast, broadcast)}"
+            if seen.summed != summed:
+                yield f"rank {rank} to sums of all ranks: {_difference(seen.summed, summed)}"
 
 
 def _difference(sent: int, booked: int) -> str:

@@ -69,10 +69,6 @@ class Placement:
                 f"on_failure='shrink' cannot be combined with server={self.server!r}: a rank that dies takes "
                 "a part of the server's state with it. Use server='shared', or checkpoints and --requeue."
             )
-        if self.verify_bytes and self.server == "allreduce":
-            raise ConfigError(
-                "verify_bytes cannot be combined with server='allreduce': MPI itself chooses what crosses."
-            )
         if self.survive and (self.verify_bytes or timeout is not None):
             raise ConfigError(
                 "on_failure='shrink' cannot be combined with stall_timeout, which ends the job, nor with "

@@ -91,7 +91,7 @@ class Cheating(Mpi):
 
 
 def calls():
-    """Eight ways to send 1, 2, 4, .. bytes to rank 0, and two to broadcast 100 and 1000 from there."""
+    """Eight ways to send 1, 2, 4, .. bytes to rank 0, two to broadcast 100 and 1000 from there, and a sum."""
     transport = Mpi(WORKERS, observed=True)
     comm, seeing = transport.messages, [transport.observer]
     if WHAT == "both":
@@ -109,10 +109,11 @@ def calls():
             request.Wait()
     comm.Bcast(np.zeros(100, np.uint8))
     comm.Ibcast(np.zeros(1000, np.uint8)).Wait()
+    comm.Allreduce(MPI.IN_PLACE, np.zeros(25, np.float32))
     found = [s.counted().since(b) for s, b in zip(seeing, before, strict=True)]
     if comm.rank == 1:
         MPI.Detach_buffer()
-    told = comm.gather([[c.bytes, c.messages, c.broadcast, c.broadcasts] for c in found])
+    told = comm.gather([[c.bytes, c.messages, c.broadcast, c.broadcasts, c.summed, c.sums] for c in found])
     return told and [list(by_observer) for by_observer in zip(*told, strict=True)]
 
 

@@ -78,7 +78,6 @@ def test_allreduce_gives_the_root_s_iterates_up_to_rounding(method):
         ({"shards": 3}, "shards=3 with server='shared'"),
         ({"server": "sharded", "shards": 0}, "shards=0"),
         ({"server": "sharded", "on_failure": "shrink"}, "on_failure='shrink' cannot be combined with"),
-        ({"server": "allreduce", "verify_bytes": True}, "verify_bytes cannot be combined"),
         ({"server": "allreduce", "method": EF21(TopK(3), gamma=0.1)}, "For the others: server='sharded'"),
         ({"server": "allreduce", "method": GD(gamma=0.1, values="f2")}, "as f4 or f8"),
         ({"server": "sharded", "method": DIANAPlus(Importance(3))}, "use server='shared'"),
@@ -157,6 +156,16 @@ def test_the_busiest_rank_does_not_carry_all():
     shared_out = json.loads(command(*dense, "--server", "sharded").stdout)["mpi_bytes_counted"]
     assert root == [3 * 5 * 16000, *[5 * 16000] * 3]
     assert shared_out == [3 * 5 * 4000 + 5 * 12000] * 4
+
+
+@pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
+def test_what_allreduce_is_handed_is_what_mpi_counts():
+    """The vector and two numbers more, in float32, from each rank and in each of 20 rounds."""
+    told = json.loads(
+        command(*RUN, "--method", "gd", "--server", "allreduce", "--ranks", "3", "--verify-bytes").stdout
+    )
+    assert told["mpi_bytes_counted"] == [20 * (60 + 2) * 4] * 3 and told["mpi_messages_counted"] == [20] * 3
+    assert told["up_bytes"] == told["down_bytes"] == 8 * 20 * 60 * 4
 
 
 def test_allreduce_on_ranks_ends_alike_everywhere():

@@ -105,7 +105,7 @@ def test_what_a_run_is_measured_by_is_not_counted():
 
 
 # 1 + 2 + .. + 128 bytes from rank 1 to rank 0 in 8 messages; 100 and 1000 bytes broadcast by rank 0
-CALLS = [[[0, 0], [0, 0], 1100, 2], [[255, 0], [8, 0], 0, 0]]
+CALLS = [[[0, 0], [0, 0], 1100, 2, 100, 1], [[255, 0], [8, 0], 0, 0, 100, 1]]
 
 
 def test_every_way_to_send_is_seen():

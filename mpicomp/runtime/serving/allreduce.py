@@ -34,13 +34,14 @@ class Allreduce(Serving):
     the mean as with the only message of a single worker.
 
     A round is one MPI_Allreduce of the vector and two numbers more, by which ranks tell that they have failed
-    or were asked to stop.  The ledger counts the vector once up and once down for each worker.
+    or were asked to stop.  The ledger counts the vector once up and once down for each worker; what crosses
+    between ranks is the library's choice.
 
     Raises ``ConfigError`` for a method whose workers send anything else, or whose server has a state.
     """
 
     def __init__(self, method: Method, transport: Transport) -> None:
-        self.running, self._transport = method, transport
+        self.running, self._transport, self._summed = method, transport, 0
         sent = {f.name: getattr(method, f.name) for f in fields(method) if f.name != "down"}
         dense = all(
             isinstance(C, Identity) and C.values in _TYPES for C in sent.values() if isinstance(C, Compressor)
@@ -71,6 +72,7 @@ class Allreduce(Serving):
             failed = at.named(error)
         total[-2:] = t.stop, failed is not None
         t.sum_all(total)
+        self._summed += total.nbytes
         if total[-1]:
             t.raise_on_all(lambda: _raise(failed))
         total[:-2] *= method.weight(key)
@@ -93,6 +95,9 @@ class Allreduce(Serving):
 
     def states(self) -> dict[str, Any]:
         return {"server": Nothing()} if self._transport.is_server else {}
+
+    def booked(self) -> tuple[list[int], int]:
+        return [0] * self._transport.ranks, self._summed
 
     def model(self, name: str) -> Array | None:
         raise AssertionError(name)

@@ -54,6 +54,9 @@ class Serving(ABC):
         """Enter in the server's ledger what only other ranks have counted so far."""
         del at  # by default the server has counted all
 
-    def booked(self) -> list[int] | None:
-        """The message bytes that this rank has sent to each rank; None if they follow from the ledger."""
+    def booked(self) -> tuple[list[int], int] | None:
+        """The bytes that this rank has sent to each rank, and those that it has handed to sums of all ranks.
+
+        None if they follow from the ledger.
+        """
         return None

@@ -126,13 +126,13 @@ class Sharded(Serving):
             for share in told:
                 at.ledger.add_up(share)
 
-    def booked(self) -> list[int]:
+    def booked(self) -> tuple[list[int], int]:
         t, owners = self._transport, self.exchange.owners
         to_each = [0] * t.ranks
         for b, owner in enumerate(owners):
             to_each[owner] += int(self.up_by_block[:, b].sum())
         published = int(self.down_by_block.sum())
-        return [0 if rank == t.rank else sent + published for rank, sent in enumerate(to_each)]
+        return [0 if rank == t.rank else sent + published for rank, sent in enumerate(to_each)], 0
 
 
 def _block(record: Any, where: slice, d: int) -> Any:

@@ -4,7 +4,8 @@ An observer is the MPI library, or sits between us and it, and knows nothing of 
 
 * point-to-point messages of this process to each rank, on any communicator, except while it is
   paused: measurements of a run are not counted;
-* broadcasts of which this process is the root, on the communicator named ``MESSAGES``.
+* broadcasts of which this process is the root, and vectors that all ranks sum, on the communicator named
+  ``MESSAGES``.
 """
 
 from __future__ import annotations
@@ -36,15 +37,18 @@ class Library(NamedTuple):
 
 @dataclass(frozen=True)
 class Counted:
-    """The bytes that one rank has handed to MPI: to each rank, and as the root of broadcasts.
+    """The bytes that one rank has handed to MPI: to each rank, as the root of broadcasts, and to be summed.
 
-    ``broadcast`` is in bytes to one receiver; all other ranks receive.
+    ``broadcast`` is in bytes to one receiver; all other ranks receive.  How often the bytes of a sum cross
+    between ranks is the library's choice.
     """
 
     bytes: Sequence[int]
     messages: Sequence[int]
     broadcast: int
     broadcasts: int
+    summed: int = 0
+    sums: int = 0
 
     def since(self, before: Counted) -> Counted:
         """The counts since ``before``: differences, element by element."""
@@ -53,6 +57,8 @@ class Counted:
             [now - then for now, then in zip(self.messages, before.messages, strict=True)],
             self.broadcast - before.broadcast,
             self.broadcasts - before.broadcasts,
+            self.summed - before.summed,
+            self.sums - before.sums,
         )
 
 

@@ -3,8 +3,9 @@
 It wraps the layer through which every message goes (pml) and the collectives (coll), and shows its
 counters as performance variables of MPI's tools interface, MPI_T, which mpi4py does not cover: hence
 ctypes.  The counters of the pml layer are bound to MPI_COMM_WORLD: they count all communicators
-together, by rank in MPI_COMM_WORLD.  The counters of the collectives are bound to one communicator each, and
-count a broadcast at its root, once for each receiver.
+together, by rank in MPI_COMM_WORLD.  The counters of the collectives are bound to one communicator
+each.  They count a broadcast at its root, once for each receiver, and a sum on each rank, once for each
+other rank.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from mpicomp.transports.observers.base import Counted, Observer
 # Variables and their classes: MPI_T_PVAR_CLASS_SIZE, _COUNTER, _AGGREGATE in Open MPI's mpi.h.
 _TO_EACH = {"pml_monitoring_messages_size": 2, "pml_monitoring_messages_count": 2}
 _AS_ROOT = {"coll_monitoring_o2a_size": 7, "coll_monitoring_o2a_count": 6}
+_BY_ALL = {"coll_monitoring_a2a_size": 7, "coll_monitoring_a2a_count": 6}
 
 
 # Open MPI's parameters, as it reads them from the environment.
@@ -48,18 +50,21 @@ class Monitoring(Observer):
         self._do("pvar_session_create", byref(self._session))
         self._to_each = [self._open(name, kind, world) for name, kind in _TO_EACH.items()]
         self._as_root = [self._open(name, kind, messages) for name, kind in _AS_ROOT.items()]
+        self._by_all = [self._open(name, kind, messages) for name, kind in _BY_ALL.items()]
 
     def counted(self) -> Counted:
         sizes, counts = (self._read(variable, self._ranks) for variable in self._to_each)
-        (size,), (count,) = (self._read(variable, 1) for variable in self._as_root)
-        return Counted(sizes, counts, size // max(self._ranks - 1, 1), count)
+        collective = [self._read(variable, 1)[0] for variable in [*self._as_root, *self._by_all]]
+        broadcast, broadcasts, summed, sums = collective
+        others = max(self._ranks - 1, 1)  # each collective is counted once for each of them
+        return Counted(sizes, counts, broadcast // others, broadcasts, summed // others, sums)
 
     def set_paused(self, paused: bool) -> None:
         for variable in self._to_each:
             self._do("pvar_stop" if paused else "pvar_start", self._session, variable)
 
     def close(self) -> None:
-        for variable in [*self._to_each, *self._as_root]:
+        for variable in [*self._to_each, *self._as_root, *self._by_all]:
             self._do("pvar_handle_free", self._session, byref(variable))
         self._do("pvar_session_free", byref(self._session))
         self._do("finalize")

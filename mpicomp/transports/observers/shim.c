@@ -1,5 +1,6 @@
-/* Counts what this process hands to MPI: messages from point to point, by receiver, and broadcasts
- * of which it is the root, on the communicator called "mpicomp messages".  See shim.py. */
+/* Counts what this process hands to MPI: messages from point to point, by receiver; and, on the
+ * communicator called "mpicomp messages", broadcasts of which it is the root, and sums over all ranks.
+ * See shim.py. */
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +12,13 @@
 struct count { long long bytes, messages; };
 
 static struct count *to; /* by rank in MPI_COMM_WORLD */
-static struct count as_root;
+static struct count as_root, as_summand;
 static int looking_away;
 
 long long mpicomp_count(int rank, int what)
 {
     static const struct count none;
-    const struct count *c = rank < 0 ? &as_root : to ? &to[rank] : &none;
+    const struct count *c = rank == -1 ? &as_root : rank == -2 ? &as_summand : to ? &to[rank] : &none;
     return what ? c->messages : c->bytes;
 }
 
@@ -49,14 +50,26 @@ static void sent(long long n, MPI_Datatype type, int rank, MPI_Comm comm)
     add(&to[peer], n, type);
 }
 
-static void broadcast(long long n, MPI_Datatype type, int root, MPI_Comm comm)
+static int has_messages(MPI_Comm comm)
 {
     char name[MPI_MAX_OBJECT_NAME];
-    int length, rank;
+    int length;
     PMPI_Comm_get_name(comm, name, &length);
+    return !strcmp(name, "mpicomp messages");
+}
+
+static void broadcast(long long n, MPI_Datatype type, int root, MPI_Comm comm)
+{
+    int rank;
     PMPI_Comm_rank(comm, &rank);
-    if (rank == root && !strcmp(name, "mpicomp messages"))
+    if (rank == root && has_messages(comm))
         add(&as_root, n, type);
+}
+
+static void summed(long long n, MPI_Datatype type, MPI_Comm comm)
+{
+    if (has_messages(comm))
+        add(&as_summand, n, type);
 }
 
 /* Each function twice, with counts of type int and, from MPI 4 on, MPI_Count. */
@@ -85,6 +98,12 @@ static void broadcast(long long n, MPI_Datatype type, int root, MPI_Comm comm)
         broadcast(n, t, root, c);                                                                          \
         return PMPI_##name(b, n, t, root, c, r);                                                           \
     }
+#define SUM(name, count_type)                                                                              \
+    int MPI_##name(const void *b, void *s, count_type n, MPI_Datatype t, MPI_Op op, MPI_Comm c)            \
+    {                                                                                                      \
+        summed(n, t, c);                                                                                   \
+        return PMPI_##name(b, s, n, t, op, c);                                                             \
+    }
 
 BLOCKING(Send, int)
 BLOCKING(Bsend, int)
@@ -96,6 +115,7 @@ NONBLOCKING(Irsend, int)
 NONBLOCKING(Issend, int)
 BROADCAST(Bcast, int)
 IBROADCAST(Ibcast, int)
+SUM(Allreduce, int)
 #if MPI_VERSION >= 4
 BLOCKING(Send_c, MPI_Count)
 BLOCKING(Bsend_c, MPI_Count)
@@ -107,4 +127,5 @@ NONBLOCKING(Irsend_c, MPI_Count)
 NONBLOCKING(Issend_c, MPI_Count)
 BROADCAST(Bcast_c, MPI_Count)
 IBROADCAST(Ibcast_c, MPI_Count)
+SUM(Allreduce_c, MPI_Count)
 #endif

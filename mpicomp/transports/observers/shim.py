@@ -71,7 +71,8 @@ class Shim(Observer):
 
     def counted(self) -> Counted:
         bytes, messages = ([self._shim.mpicomp_count(r, what) for r in range(self._ranks)] for what in (0, 1))
-        return Counted(bytes, messages, *(self._shim.mpicomp_count(-1, what) for what in (0, 1)))
+        collective = (self._shim.mpicomp_count(kind, what) for kind in (-1, -2) for what in (0, 1))
+        return Counted(bytes, messages, *collective)
 
     def set_paused(self, paused: bool) -> None:
         self._shim.mpicomp_look_away(int(paused))
