@@ -102,7 +102,7 @@ def calls():
     for power, name in enumerate(("Send", "Bsend", "Ssend", "Rsend", "Isend", "Ibsend", "Issend", "Irsend")):
         data = np.zeros(2**power, np.uint8)
         request = comm.Irecv(data, 1) if comm.rank == 0 else None
-        comm.Barrier()  # a ready send needs the receive to be there
+        MPI.COMM_WORLD.Barrier()  # a ready send needs the receive to be there
         if comm.rank == 1:
             request = getattr(comm, name)(data, 0)
         if request is not None:
