@@ -43,8 +43,9 @@ So a round takes a + b / rate seconds, and two methods that need K and K' rounds
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, inf, log
+from math import ceil, inf, isnan, log, nan
 
 from mpicomp.transports.base import AHEAD
 
@@ -142,24 +143,46 @@ def latency_of(empty_round: float, ranks: int) -> float:
     return empty_round / (1 + depth(ranks))
 
 
+TimeOf = Callable[[Costs, Link, int, float], RoundTime]  # costs, link, workers, sharing
+
+
+def time_of(server: str) -> TimeOf:
+    """The model for the ranks that average; for MPI_Allreduce there is none, and all times are nan."""
+    if server == "sharded":
+        return lambda costs, link, n, sharing: sharded_time(costs, link, n, n, sharing)
+    if server == "allreduce":
+        return lambda costs, link, n, sharing: RoundTime(nan, nan, nan, nan, nan)
+    return lambda costs, link, n, sharing: round_time(costs, link, n, server == "dedicated", sharing)
+
+
 def break_even(
-    compressed: tuple[int, Costs], plain: tuple[int, Costs], latency: float, workers: int, sharing: float
+    compressed: tuple[int, Costs],
+    plain: tuple[int, Costs],
+    latency: float,
+    workers: int,
+    sharing: float,
+    times: tuple[TimeOf, TimeOf] = (time_of("shared"), time_of("shared")),
 ) -> float:
     """The rate, in bits a second, below which ``compressed`` takes less time than ``plain``.
 
-    Each method is given as (rounds, costs).  inf if ``compressed`` is faster at every rate, 0 if at none.
+    Each method is given as (rounds, costs), and ``times`` are their models.  inf if ``compressed`` is faster
+    at every rate, 0 if at none; nan without a model.
     """
-    a, b = _affine(*compressed, latency, workers, sharing)
-    a_plain, b_plain = _affine(*plain, latency, workers, sharing)
+    a, b = _affine(times[0], *compressed, latency, workers, sharing)
+    a_plain, b_plain = _affine(times[1], *plain, latency, workers, sharing)
+    if isnan(b) or isnan(b_plain):
+        return nan
     if b >= b_plain:
         return 0.0
     return (b_plain - b) / (a - a_plain) if a > a_plain else inf
 
 
-def _affine(rounds: int, costs: Costs, latency: float, workers: int, sharing: float) -> tuple[float, float]:
+def _affine(
+    time: TimeOf, rounds: int, costs: Costs, latency: float, workers: int, sharing: float
+) -> tuple[float, float]:
     """(a, b) such that all rounds together take a + b / rate seconds."""
-    fixed = rounds * round_time(costs, Link(inf, latency), workers, sharing=sharing).total
-    at_one = rounds * round_time(costs, Link(1.0, latency), workers, sharing=sharing).total
+    fixed = rounds * time(costs, Link(inf, latency), workers, sharing).total
+    at_one = rounds * time(costs, Link(1.0, latency), workers, sharing).total
     return fixed, at_one - fixed
 
 

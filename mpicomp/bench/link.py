@@ -4,7 +4,8 @@ Each method of a suite first runs in this process.  That gives the number of rou
 messages, and the time to make and to decode them.  Then it runs at every rate on hosts joined by links of
 that rate, to the same target; the iterates must be bitwise equal.  A method that compresses is also run
 uncompressed: with ``Identity`` in place of its compressors, float32 in both directions, and the same step
-size.
+size.  Every rank serves its share, or the root does.  A method that sends whole vectors is also run by
+MPI_Allreduce, whose sums, and so the last bits of iterates, depend on the ranks.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.units import human_rate
-from mpicomp.bench.cost_model import Costs, Link, break_even, crossing, latency_of, round_time
+from mpicomp.bench.cost_model import Costs, Link, break_even, crossing, latency_of, time_of
 from mpicomp.bench.hosts import Hosts, open_mpi
 from mpicomp.bench.timed_run import costs, timed_run
 from mpicomp.compressors import Compressor, Identity, Sparse
@@ -30,8 +31,10 @@ from mpicomp.experiment.suite import Entry, Suite
 from mpicomp.experiment.tuning import tune
 from mpicomp.methods import Method
 from mpicomp.runtime.run import Run, run
+from mpicomp.runtime.serving.allreduce import sums
 
 Say = Callable[[str], None]  # shows a progress message
+BY_ALLREDUCE = ", Allreduce"  # behind the label
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Contender:
     label: str
     method: Method
     plain: str | None
+    server: str  # one of ``runtime.placement.SERVERS``
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,8 @@ class Timing:
     """A method at one rate: medians over the seeds.
 
     ``seconds`` is the time of the rounds up to the observation that the target is reached; ``predicted`` is
-    the time that the cost model gives for that many rounds.  Bytes are sums over all workers, from the
-    ledger.
+    the time that the cost model gives for that many rounds; nan for MPI_Allreduce, of which it has no model.
+    Bytes are sums over all workers, from the ledger.
     """
 
     rate: float  # bits a second, each way
@@ -57,6 +61,7 @@ class Timing:
     label: str
     method: str
     plain: str | None
+    server: str
     workers: int
     d: int
     status: str  # "target" if the runs reached it, else the status of a run that missed it
@@ -108,26 +113,46 @@ def uncompressed(method: Method) -> Method | None:
     return replace(method, **plain)
 
 
+def fastest(timings: list[Timing], name: str) -> Timing | None:
+    """Of those that reach the target, the fastest by whatever ranks average.
+
+    ``name`` is a label, or that of a dense method as in texts: "gd" or "agd".
+    """
+    named = [t for t in timings if t.label in (name, name + BY_ALLREDUCE)]
+    named += [t for t in timings if t.plain is None and t.method.startswith(f"{name}(")]
+    return min((t for t in named if t.status == "target"), key=lambda t: t.seconds, default=None)
+
+
 def _lossless(C: Compressor) -> bool:
     return isinstance(C, Identity | Sparse)
 
 
-def contenders(suite: Suite, say: Say) -> list[Contender]:
-    """The suite's methods, tuned in this process where the suite asks for it, and their plain versions."""
+def contenders(suite: Suite, say: Say, server: str = "sharded") -> list[Contender]:
+    """The suite's methods, tuned in this process where the suite asks for it, and their plain versions.
+
+    They are served as ``server`` says; those that send whole vectors are there with MPI_Allreduce as well.
+    """
     methods = {entry.label: _tuned(suite, entry, say) for entry in suite.entries}
     added: list[Contender] = []
     for label, method in list(methods.items()):
         plain = uncompressed(method)
         if plain is None:
-            added.append(Contender(label, method, None))
+            added += _dense(label, method, server)
             continue
         known = next((name for name, other in methods.items() if other == plain), None)
         if known is None:
             known = f"{label}, uncompressed"
             methods[known] = plain
-            added.append(Contender(known, plain, None))
-        added.append(Contender(label, method, known))
+            added += _dense(known, plain, server)
+        added.append(Contender(label, method, known, server))
     return added
+
+
+def _dense(label: str, method: Method, server: str) -> Iterator[Contender]:
+    """A method that does not compress, by the server and by MPI_Allreduce, if that can sum its messages."""
+    yield Contender(label, method, None, server)
+    if sums(method):
+        yield Contender(f"{label}{BY_ALLREDUCE}", method, None, "allreduce")
 
 
 def _tuned(suite: Suite, entry: Entry, say: Say) -> Method:
@@ -145,7 +170,9 @@ def _tuned(suite: Suite, entry: Entry, say: Say) -> Method:
     return entry.method.with_step(tuning.best.gamma)
 
 
-def time_on_links(suite: Suite, rates: list[float], latency: float, say: Say) -> Iterator[Timing]:
+def time_on_links(
+    suite: Suite, rates: list[float], latency: float, say: Say, server: str = "sharded"
+) -> Iterator[Timing]:
     """Yield the timings, rate by rate.  ``rates`` are in bits a second, ``latency`` in seconds.
 
     Raises ``ConfigError`` if the suite has no target or the machine cannot make hosts, and ``MpicompError``
@@ -157,13 +184,13 @@ def time_on_links(suite: Suite, rates: list[float], latency: float, say: Say) ->
     n, suite = suite.workers, replace(suite, max_seconds=None)  # would end runs at different rounds
     Hosts(n, min(rates), latency)  # raises now, not after minutes, if hosts cannot be made
     open_mpi()
-    runners = contenders(suite, say)
+    runners = contenders(suite, say, server)
     known: dict[tuple[str, int], Known] = {}
     for c in runners:
         for seed in suite.seeds:
             say(f"{c.label}: rounds and costs, in one process")
             try:
-                done = timed_run(c.method, suite.problem, seed=seed, **suite.limits())
+                done = timed_run(c.method, suite.problem, seed=seed, server=c.server, **suite.limits())
             except DivergedError as error:
                 raise DivergedError(f"{c.label}: {error}") from None
             known[c.label, seed] = Known(done, costs(done))
@@ -178,6 +205,7 @@ def time_on_links(suite: Suite, rates: list[float], latency: float, say: Say) ->
 def _across(hosts: Hosts, suite: Suite, c: Contender, seed: int) -> dict[str, Any]:
     """The summary of a run on the hosts, one rank a host.  Raises ``MpicompError``."""
     asked = suite.limits() | {"seed": seed, "method": to_text(c.method), "problem": to_text(suite.problem)}
+    asked["server"] = c.server
     before = hosts.traffic()[0].received
     done = subprocess.run(
         [*hosts.mpirun(), sys.executable, "-m", "mpicomp.bench.timed_run", json.dumps(asked)],
@@ -196,7 +224,7 @@ def _across(hosts: Hosts, suite: Suite, c: Contender, seed: int) -> dict[str, An
 
 def _timing(hosts: Hosts, c: Contender, pairs: list[tuple[Known, dict[str, Any]]]) -> Timing:
     for alone, across in pairs:
-        if across["iterates_sha256"] != alone.done.iterates_sha256:
+        if c.server != "allreduce" and across["iterates_sha256"] != alone.done.iterates_sha256:
             raise MpicompError(f"{c.label}: across the hosts the iterates are not those of one process.")
     last = [alone.done.rows[-1] for alone, _ in pairs]
     rate, share = hosts.rate or inf, max(1.0, hosts.n / len(os.sched_getaffinity(0)))
@@ -204,13 +232,14 @@ def _timing(hosts: Hosts, c: Contender, pairs: list[tuple[Known, dict[str, Any]]
     typical = Costs(
         *(median(values) for values in zip(*(astuple(known.costs) for known, _ in pairs), strict=True))
     )
-    rounds = round(median(row.round for row in last))
+    rounds = round(median(across["rounds"] for _, across in pairs))
     return Timing(
         rate=rate,
         latency=hosts.delay,
         label=c.label,
         method=to_text(c.method),
         plain=c.plain,
+        server=c.server,
         workers=hosts.n,
         d=pairs[0][0].done.x.size,
         status=next((k.done.status for k, _ in pairs if k.done.status != "target"), "target"),
@@ -219,7 +248,7 @@ def _timing(hosts: Hosts, c: Contender, pairs: list[tuple[Known, dict[str, Any]]
         down_bytes=round(median(row.down_bytes for row in last)),
         grad_norm_sq=median(row.grad_norm_sq or 0.0 for row in last),
         seconds=median(across["seconds"] for _, across in pairs),
-        predicted=rounds * round_time(typical, Link(rate, alpha), hosts.n, sharing=share).total,
+        predicted=rounds * time_of(c.server)(typical, Link(rate, alpha), hosts.n, share).total,
         alpha=alpha,
         sharing=share,
         costs=typical,
@@ -231,8 +260,11 @@ def break_evens(timings: list[Timing]) -> list[BreakEven]:
     slowest = min(t.rate for t in timings)
     first = [t for t in timings if t.rate == slowest and t.status == "target"]
     reached = {t.label: [u for u in timings if u.label == t.label] for t in first}
-    dense = next((t.label for t in first if t.method.startswith("gd")), None)
-    pairs = [(t.label, against) for t in first if t.plain for against in dict.fromkeys((t.plain, dense))]
+    pairs = []
+    for t in first:
+        if t.plain is not None:
+            against = (fastest(first, t.plain), fastest(first, "gd"))
+            pairs += [(t.label, other.label) for other in dict.fromkeys(against) if other is not None]
     return [_break_even(reached[label], reached[other]) for label, other in pairs if other in reached]
 
 
@@ -246,5 +278,6 @@ def _break_even(own: list[Timing], other: list[Timing]) -> BreakEven:
         latency=median(t.alpha for t in own + other),
         workers=first.workers,
         sharing=first.sharing,
+        times=(time_of(first.server), time_of(other[0].server)),
     )
     return BreakEven(first.label, other[0].label, first.workers, first.d, low, high, predicted)

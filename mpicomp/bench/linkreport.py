@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from math import inf, isfinite
+from math import inf, isfinite, isnan
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,8 +14,8 @@ import numpy as np
 
 from mpicomp.base.files import write_text
 from mpicomp.base.units import human_bytes, human_rate, human_time
-from mpicomp.bench.cost_model import Link, round_time
-from mpicomp.bench.link import BreakEven, Say, Timing, break_evens, time_on_links
+from mpicomp.bench.cost_model import Link, time_of
+from mpicomp.bench.link import BY_ALLREDUCE, BreakEven, Say, Timing, break_evens, fastest, time_on_links
 from mpicomp.experiment.suite import Suite
 from mpicomp.experiment.tables import markdown_table
 
@@ -37,11 +37,13 @@ class Results:
                 yield {"kind": kind, **finite}
 
 
-def publish(suite: Suite, rates: list[float], latency: float, folder: Path, say: Say) -> Results:
+def publish(
+    suite: Suite, rates: list[float], latency: float, folder: Path, say: Say, server: str = "sharded"
+) -> Results:
     """Time ``suite`` at ``rates`` (bits a second); write link.jsonl, link.md and link.png into ``folder``."""
     from mpicomp.experiment.canvas import save
 
-    timings = list(time_on_links(suite, rates, latency, say))
+    timings = list(time_on_links(suite, rates, latency, say, server))
     results = Results(suite, timings, break_evens(timings))
     lines = "".join(json.dumps(row) + "\n" for row in results.to_json())
     write_text(folder / "link.jsonl", lines)
@@ -57,8 +59,9 @@ def tables(results: Results) -> str:
     said = [
         f"### {suite.title}",
         f"d = {first.d}, {first.workers} hosts, one worker each; seconds to {target}. Bytes are sums over "
-        "all workers. ×: how many times less time than GD, AGD, and the same method uncompressed. Predicted: "
-        "seconds of the model; in brackets, measured over predicted.",
+        "all workers. ×: how many times less time than GD, AGD, and the same method uncompressed, each as it "
+        "is averaged faster, MPI_Allreduce included. Predicted: seconds of the model; in brackets, measured "
+        "over predicted.",
     ]
     for rate in sorted({t.rate for t in results.timings}):
         at = [t for t in results.timings if t.rate == rate]
@@ -67,22 +70,18 @@ def tables(results: Results) -> str:
         said += [f"**{human_rate(rate)}{added}** (an empty message takes {alpha})", _times(at)]
     if results.break_evens:
         said += ["**Link speed below which compressing wins**", _break_evens(results.break_evens)]
-    errors = sorted(abs(t.seconds / t.predicted - 1) for t in results.timings)
+    errors = sorted(abs(t.seconds / t.predicted - 1) for t in results.timings if isfinite(t.predicted))
     said.append(f"The model is off by {median(errors):.0%} (median), {errors[-1]:.0%} at most.")
     return "\n\n".join(said) + "\n"
 
 
 def _times(at: list[Timing]) -> str:
     head = ["method", "rounds", "up", "down", "seconds", "× GD", "× AGD", "× uncompressed", "predicted"]
-    seconds = {t.label: t.seconds for t in at if t.status == "target"}
-    dense = {name: next((t.label for t in at if t.method.startswith(name)), None) for name in ("gd", "agd")}
     rows = []
     for t in at:
         reached = t.status == "target"
-        over = [
-            f"{seconds[other] / t.seconds:.2g}" if reached and other in seconds else ""
-            for other in (dense["gd"], dense["agd"], t.plain)
-        ]
+        others = [fastest(at, name) if name else None for name in ("gd", "agd", t.plain)]
+        over = [f"{other.seconds / t.seconds:.2g}" if reached and other else "" for other in others]
         rows.append(
             [
                 t.label,
@@ -91,7 +90,7 @@ def _times(at: list[Timing]) -> str:
                 human_bytes(t.down_bytes),
                 f"{t.seconds:.3g}" if reached else f"> {t.seconds:.3g}",
                 *over,
-                f"{t.predicted:.3g} ({t.seconds / t.predicted:.2f})",
+                f"{t.predicted:.3g} ({t.seconds / t.predicted:.2f})" if isfinite(t.predicted) else "",
             ]
         )
     return markdown_table(head, rows)
@@ -109,6 +108,8 @@ def _measured(b: BreakEven) -> str:
 
 
 def _rate(rate: float) -> str:
+    if isnan(rate):
+        return ""
     return {inf: "always", 0.0: "never"}.get(rate) or human_rate(rate)
 
 
@@ -117,7 +118,9 @@ def _figure(results: Results) -> Any:
     from mpicomp.bench.linkfigure import Times, draw_times
 
     suite = results.suite
+    dense = [entry.label + BY_ALLREDUCE for entry in suite.entries]
     labels = [entry.label for entry in suite.entries]
+    labels += [label for label in dense if any(t.label == label for t in results.timings)]
     curves = []
     for label in labels:
         own = [t for t in results.timings if t.label == label and t.status == "target"]
@@ -128,7 +131,7 @@ def _figure(results: Results) -> Any:
         first = own[0]
         model = [
             first.rounds
-            * round_time(first.costs, Link(rate, alpha), first.workers, sharing=first.sharing).total
+            * time_of(first.server)(first.costs, Link(rate, alpha), first.workers, first.sharing).total
             for rate in grid
         ]
         curves.append(Times(label, [t.rate for t in own], [t.seconds for t in own], list(grid), model))

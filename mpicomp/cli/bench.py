@@ -144,14 +144,22 @@ def bench_models(data: str, as_json: bool) -> int:
 @click.option("--rate", "rates", default="100mbit,1gbit,10gbit", show_default=True, help="Of the links.")
 @click.option("--latency", type=Time(), default="0ms", show_default=True, help="That links add.")
 @click.option("--hosts", type=click.IntRange(2), help="In the place of the suite's workers; one each.")
+@click.option(
+    "--server",
+    type=click.Choice(["sharded", "shared"]),
+    default="sharded",
+    show_default=True,
+    help="Whether every rank averages its share, or rank 0 all.",
+)
 @click.option("--out", type=Place(), help="Folder for the results [runs/NAME OF SUITE].")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_link(
-    suite: Path, rates: str, latency: float, hosts: int | None, out: Path | None, as_json: bool
+    suite: Path, rates: str, latency: float, hosts: int | None, server: str, out: Path | None, as_json: bool
 ) -> None:
     """Time to accuracy of SUITE.toml's methods on hosts joined by links of these rates; needs root.
 
-    Prints the times, the speed-up over dense GD and AGD and over the same method uncompressed, and the
+    Dense methods are timed by MPI_Allreduce as well.  Prints the times, the speed-up over the faster way of
+    dense GD and AGD and over that of the same method uncompressed, and the
     link speed below which compressing wins, measured and as the model of `mpicomp predict` has it.
     Each method has the step size of its text or, with `tune`, the best of a run in one process.
     """
@@ -167,6 +175,7 @@ def bench_link(
         latency,
         folder,
         lambda what: click.echo(what, err=True),
+        server,
     )
     if as_json:
         for row in results.to_json():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from math import inf
+from math import inf, nan
 
 import pytest
 
@@ -169,11 +169,13 @@ method = "ef21(quantized_topk(k=10, Q=natural), gamma=0.5)"
 
 def test_methods_of_one_kind_and_step_share_their_counterpart():
     found = contenders(parse_suite(SUITE), lambda what: None)
-    assert [(c.label, c.plain) for c in found] == [
-        ("GD", None),
-        ("TopK, uncompressed", None),
-        ("TopK", "TopK, uncompressed"),
-        ("natural", "TopK, uncompressed"),
+    assert [(c.label, c.plain, c.server) for c in found] == [
+        ("GD", None, "sharded"),
+        ("GD, Allreduce", None, "allreduce"),
+        ("TopK, uncompressed", None, "sharded"),
+        ("TopK, uncompressed, Allreduce", None, "allreduce"),
+        ("TopK", "TopK, uncompressed", "sharded"),
+        ("natural", "TopK, uncompressed", "sharded"),
     ]
 
 
@@ -187,7 +189,7 @@ def test_a_step_size_is_tuned_in_this_process():
 
 
 def made_up(label: str, plain: str | None, rate: float, rounds: int, costs: Costs) -> Timing:
-    """A timing that is what the model says."""
+    """A timing that is what the model of the root says."""
     seconds = rounds * round_time(costs, Link(rate, 1e-4), 4, sharing=2.0).total
     return Timing(
         rate=rate,
@@ -195,6 +197,7 @@ def made_up(label: str, plain: str | None, rate: float, rounds: int, costs: Cost
         label=label,
         method="gd(gamma=1)" if label == "GD" else "ef21(topk(k=10), gamma=1)",
         plain=plain,
+        server="shared",
         workers=4,
         d=100_000,
         status="target",
@@ -245,6 +248,23 @@ def test_the_tables_and_json_of_a_comparison():
     lines = [json.loads(json.dumps(row)) for row in results.to_json()]
     assert [line["kind"] for line in lines] == ["timing"] * 6 + ["break-even"] * 2
     assert lines[0]["costs"]["up"] == 4e5
+
+
+def test_a_dense_method_counts_as_fast_as_it_is_by_allreduce():
+    """Gains are over the faster way; the model says nothing of MPI's sums, and no line of the table does."""
+    rows = timings([1e8, 1e10])
+    summed = [
+        replace(t, label="GD, Allreduce", server="allreduce", seconds=t.seconds / 4, predicted=nan)
+        for t in rows
+        if t.label == "GD"
+    ]
+    results = Results(parse_suite(SUITE), [*rows, *summed], break_evens([*rows, *summed]))
+    lines = {
+        line.split("|")[1].strip(): line for line in reversed(tables(results).splitlines()) if "|" in line
+    }
+    assert lines["TopK"].split("|")[6].strip() == f"{rows[0].seconds / 4 / rows[2].seconds:.2g}"
+    assert lines["GD, Allreduce"].split("|")[-2].strip() == ""
+    assert [(b.label, b.against) for b in results.break_evens][1:] == [("TopK", "GD, Allreduce")]
 
 
 def test_fits_to_two_runs():

@@ -42,12 +42,7 @@ class Allreduce(Serving):
 
     def __init__(self, method: Method, transport: Transport) -> None:
         self.running, self._transport, self._summed = method, transport, 0
-        sent = {f.name: getattr(method, f.name) for f in fields(method) if f.name != "down"}
-        dense = all(
-            isinstance(C, Identity) and C.values in _TYPES for C in sent.values() if isinstance(C, Compressor)
-        )
-        plain = isinstance(method, AveragingMethod) and method.Server is Nothing
-        if not (dense and plain and sent.get("values", "f4") in _TYPES):
+        if not sums(method):
             raise ConfigError(
                 "server='allreduce' sums vectors that are sent whole, as f4 or f8; this "
                 f"{type(method).__name__} sends something else. Allowed: GD, AGD, and methods such as "
@@ -101,6 +96,16 @@ class Allreduce(Serving):
 
     def model(self, name: str) -> Array | None:
         raise AssertionError(name)
+
+
+def sums(method: Method) -> bool:
+    """Whether the server does nothing but average, and workers send whole vectors, in f4 or f8."""
+    sent = {f.name: getattr(method, f.name) for f in fields(method) if f.name != "down"}
+    whole = all(
+        isinstance(C, Identity) and C.values in _TYPES for C in sent.values() if isinstance(C, Compressor)
+    )
+    averages = isinstance(method, AveragingMethod) and method.Server is Nothing
+    return whole and averages and sent.get("values", "f4") in _TYPES
 
 
 def _raise(error: MpicompError | None) -> None:
