@@ -47,6 +47,7 @@ HOMES = {
         "transports/waiting.py",
         "bench/round.py",
         "bench/aggregate.py",
+        "bench/together.py",
         "bench/train/rank.py",
         "bench/serving/rank.py",
     },

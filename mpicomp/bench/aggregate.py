@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import cycle
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
+from mpicomp.bench.together import seconds_a_call
 from mpicomp.compressors import Identity, Natural, TopK
 from mpicomp.compressors.base import Compressor
 from mpicomp.embedded.aggregator import Aggregator
@@ -49,7 +49,7 @@ def aggregate_cost(d: int, repeats: int = 7) -> list[dict[str, Any]]:
             timed: dict[str, list[float]] = {name: [] for name in contestants}
             for _ in range(repeats):
                 for name, contestant in contestants.items():
-                    timed[name].append(_time(comm, contestant, gradients, calls))
+                    timed[name].append(seconds_a_call(comm, contestant, gradients, calls))
             phases = {name: seconds / (repeats * calls + 1) for name, seconds in agg.seconds.items()}
             seconds = {name: float(np.median(found)) for name, found in timed.items()}
             rows.append(
@@ -66,16 +66,6 @@ def aggregate_cost(d: int, repeats: int = 7) -> list[dict[str, Any]]:
                 }
             )
     return rows
-
-
-def _time(comm: MPI.Comm, call: Callable[[Any], object], gradients: Iterator[Any], calls: int) -> float:
-    """Seconds a call, each with the next of the ``gradients``."""
-    comm.Barrier()
-    started = perf_counter()
-    for _ in range(calls):
-        call(next(gradients))
-    comm.Barrier()
-    return (perf_counter() - started) / calls
 
 
 def _allreduce(comm: MPI.Comm, gradient: Any) -> Any:

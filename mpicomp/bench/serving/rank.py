@@ -9,12 +9,12 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from itertools import cycle
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
+from mpicomp.bench.together import seconds_a_call
 from mpicomp.compressors import Natural, Sparse, TopK
 from mpicomp.embedded.aggregator import Aggregator
 from mpicomp.methods import DCGD, EF21SGDM, GD, DoubleSqueeze
@@ -54,7 +54,7 @@ def measure(d: int, repeats: int) -> list[dict[str, Any]]:
         calls = {way: _calls(comm, call, gradients) for way, call in contestants.items()}
         for _ in range(repeats):
             for way, call in contestants.items():
-                timed[way].append(_time(comm, call, gradients, calls[way]))
+                timed[way].append(seconds_a_call(comm, call, gradients, calls[way]))
         for way, found in timed.items():
             crossed = _busiest(comm, aggregators[way], way) if way in aggregators else None
             rows.append({"method": label, "server": way, "d": d, "seconds": float(np.median(found))})
@@ -83,19 +83,9 @@ def _calls(comm: MPI.Comm, call: Callable[[Any], object], gradients: Iterator[An
     """How many calls to time in a row; before that, connections are made and messages take their sizes."""
     for _ in range(2):
         call(next(gradients))
-    seconds = _time(comm, call, gradients, 1)
+    seconds = seconds_a_call(comm, call, gradients, 1)
     calls: int = comm.bcast(int(np.clip(_SECONDS / seconds, 2, _MOST)))
     return calls
-
-
-def _time(comm: MPI.Comm, call: Callable[[Any], object], gradients: Iterator[Any], calls: int) -> float:
-    """Seconds a call, each with the next of the ``gradients``."""
-    comm.Barrier()
-    started = perf_counter()
-    for _ in range(calls):
-        call(next(gradients))
-    comm.Barrier()
-    return (perf_counter() - started) / calls
 
 
 def _busiest(comm: MPI.Comm, aggregator: Aggregator, way: str) -> float | None:
