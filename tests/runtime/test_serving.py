@@ -10,6 +10,7 @@ import pytest
 import mpicomp
 from mpicomp import AGD, DCGD, EF14, EF21, EF21P, GD, MARINA, DIANAPlus, HardThreshold, Identity, RandK, TopK
 from mpicomp.base.errors import ConfigError, DivergedError
+from mpicomp.bench.link import uncompressed
 from mpicomp.compressors import Importance
 from mpicomp.problems import Quadratics
 from mpicomp.runtime.loop import Loop
@@ -42,6 +43,19 @@ def test_what_treats_each_coordinate_alone_does_not_depend_on_blocks(method):
         for how in ({}, {"server": "sharded", "shards": 4}, {"server": "sharded", "shards": 7})
     ]
     assert len({run.iterates_sha256 for run in runs}) == 1
+
+
+UNCOMPRESSED = {type(c.method): uncompressed(c.method) for c in METHOD_CASES if c.method.separable}
+
+
+@pytest.mark.parametrize("method", [m for m in UNCOMPRESSED.values() if m is not None], ids=str)
+def test_without_compression_blocks_do_not_show(method):
+    """Every server step treats each coordinate alone, with the constants of the whole vector."""
+    hashes = {
+        mpicomp.run(method, PROBLEM, workers=5, rounds=12, **how).iterates_sha256
+        for how in ({}, {"server": "sharded", "shards": 3}, {"server": "sharded", "shards": 7})
+    }
+    assert len(UNCOMPRESSED) >= 25 and len(hashes) == 1
 
 
 def test_ef21_in_blocks_transcribed():

@@ -45,10 +45,9 @@ class Sharded(Serving):
         self.running = method.in_blocks(blocks)
         self.exchange = transport.exchange(len(blocks))
         self._methods = {b: self.running.of_block(b) for b in self.exchange.served}
-        self.up_by_block = np.zeros(
-            (len(transport.hosted), len(blocks)), np.int64
-        )  # bytes by worker and block
-        self.down_by_block = np.zeros(len(blocks), np.int64)  # bytes published, by block
+        # Bytes of the hosted workers' messages, and those published from here, since the start.
+        self.up_by_block = np.zeros((len(transport.hosted), len(blocks)), np.int64)
+        self.down_by_block = np.zeros(len(blocks), np.int64)
         self._share = Ledger(transport.n)  # the uplink from here that the server's ledger lacks
 
     def begin(self, x: Array) -> None:
