@@ -26,12 +26,14 @@ autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 python_display_short_literal_types = True
 
+smartquotes = False  # start="gradient" is to be copied
 highlight_language = "none"  # indented blocks are formulas and shell commands
 html_theme = "furo"
 html_title = "mpicomp"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
+html_show_copyright = False
 html_copy_source = False
 
 # Pages are read on the forge too, where they link to files of the root that the site has as pages.

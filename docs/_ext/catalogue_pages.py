@@ -89,9 +89,10 @@ def page(name: str) -> str:
     if getattr(cls, "recalled", ""):
         lines += [f"**From memory**, not checked against the paper: {cls.recalled}.", ""]
     if about.parameters:
-        lines += ["## Parameters", "", "| name | default |", "|---|---|"]
+        lines += ["## Parameters", "", "| name | default |", "|:---|:---|"]
         lines += [
-            f"| `{key}` | {f'`{value}`' if value else 'none'} |" for key, value in about.parameters.items()
+            f"| `{key}` | {f'`{value}`' if value else 'to be given'} |"
+            for key, value in about.parameters.items()
         ]
         lines += [""]
     lines += ["## Example", "", "```sh", *shell(example(name)), "```", ""]

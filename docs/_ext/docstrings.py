@@ -12,7 +12,8 @@ from inspect import cleandoc
 from textwrap import dedent
 from typing import Any
 
-ENTRY = re.compile(r"([\w.]*\w(?:, [\w.]*\w)*) {2,}(\S.*)")
+NAME = r"[\w.]*\w(?:\.\.\.)?"
+ENTRY = re.compile(rf"({NAME}(?:, {NAME})*) {{2,}}(\S.*)")
 RULE = re.compile(r"(=+ +)=+")
 LABEL = re.compile(
     r"(theory|eta|Wire|The wire|Proof|Draws|Source|Differences from the papers?)([:.,]|, [^:.]+:)(?= )"
