@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 comma := ,
 EXTRAS := test$(if $(filter system,$(MPI)),,$(comma)$(MPI))
 
-.PHONY: help demo test test-torch test-cluster fuzz check format lint bench lab clean
+.PHONY: help demo docs test test-torch test-cluster fuzz check format lint bench lab clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is to make
@@ -39,6 +39,10 @@ test-cluster: $(READY)  ## a real Slurm, and hosts joined by links: needs slurm-
 test-%: $(READY)  ## the MPI tests on that many ranks, as in `make test-4`
 	$(BIN)/mpicomp launch --ranks $* -m pytest --only-mpi tests/mpi
 
+docs: $(READY)  ## the site, from docs/ and the docstrings, into docs/_build/html; warnings are errors
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS),docs]'
+	$(BIN)/sphinx-build --nitpicky --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
+
 MINUTES ?= 5
 fuzz: $(READY)  ## any bytes whatever to every decoder, for MINUTES=5; needs a wheel of atheris for this Python
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[fuzz]'
@@ -66,4 +70,4 @@ lab: $(READY)  ## time to accuracy on 4 hosts with links of 100 Mbit/s to 10 Gbi
 	$(BIN)/mpicomp bench link jobs/link.toml --out runs/link
 
 clean:  ## remove the virtual environments and what runs left
-	rm -rf .venv-* runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv-* runs docs/_build docs/catalogue .pytest_cache .mypy_cache .ruff_cache

@@ -18,7 +18,11 @@ PACKAGE = ROOT / "mpicomp"
 FOLDERS = ("mpicomp", "tests", "docs", "jobs")
 TEXTS = (".py", ".md", ".toml", ".sh", ".cu", ".cuh", ".c")
 FILES = sorted(
-    path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if "__pycache__" not in path.parts
+    path
+    for folder in FOLDERS
+    for path in (ROOT / folder).rglob("*")
+    if not {"__pycache__", "_build", "catalogue"}
+    & set(path.parts)  # the last two are what `make docs` writes
 )
 SOURCES = [path for path in [*FILES, *ROOT.glob("*.md"), ROOT / "Makefile"] if path.suffix in (*TEXTS, "")]
 SOURCES = [path for path in SOURCES if path.is_file() and path != Path(__file__)]

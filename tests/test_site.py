@@ -1,0 +1,100 @@
+"""The site's own code: docstrings become reStructuredText, and every example of the catalogue runs."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mpicomp.cli import root
+from mpicomp.compressors import COMPRESSORS
+from mpicomp.methods import METHODS
+
+DOCS = Path(__file__).parent.parent / "docs"
+NAMES = [*METHODS, *COMPRESSORS]
+
+
+@pytest.fixture(autouse=True)
+def extensions(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS / "_ext"))
+
+
+def pages():
+    return importlib.import_module("catalogue_pages")
+
+
+def to_rst(text):
+    return importlib.import_module("docstrings").to_rst(text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_example_of_a_page_runs(name):
+    """As the page shows it: the shell's words are the command's arguments."""
+    shown = pages().page(name).partition("```sh\n")[2].partition("```")[0]
+    program, *arguments = shlex.split(shown.replace("\\\n", " "))
+    assert program == "mpicomp" and name in shown
+    done = CliRunner().invoke(root.cli, [*arguments, "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["rounds"] == 100
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_has_what_the_class_says(name):
+    cls, page = {**METHODS, **COMPRESSORS}[name], pages().page(name).replace("\\", "")
+    assert cls.paper in page and getattr(cls, "recalled", "") in page
+    words = re.findall(r"\w+", cls.__doc__)
+    assert [word for word in words if word not in re.findall(r"\w+", page)] == []
+
+
+def test_a_formula_stands_as_it_is_and_text_is_escaped():
+    assert to_rst("The step |x|_1 * h_i::\n\n    x = y - γ g^k\n\nSee ``a_*``s end.") == [
+        r"The step \|x\|_1 \* h_i:",
+        "",
+        ".. code-block:: none",
+        "",
+        "    x = y - γ g^k",
+        "",
+        r"See ``a_*``\ s end.",
+        "",
+    ]
+
+
+def test_parameters_are_a_definition_list():
+    wanted = ["``a, b``", "    the first two", "", "``c``", "    the third", ""]
+    assert to_rst("a, b  the first\n      two\nc     the third") == wanted
+    assert to_rst("====  =====\na, b  the first\n      two\nc     the third\n====  =====") == wanted
+
+
+def test_a_label_begins_a_paragraph():
+    wanted = ["Text.", "", "**Theory:** gamma = 1/L.  More text.", ""]
+    assert to_rst("Text.\ntheory: gamma = 1/L.  More\ntext.") == wanted
+
+
+def test_pages_that_no_class_has_are_removed(tmp_path, monkeypatch):
+    module = pages()
+    monkeypatch.setattr(module, "FOLDER", tmp_path / "catalogue")
+    module.write()
+    (module.FOLDER / "gone.md").write_text("")
+    module.write()
+    assert sorted(path.stem for path in module.FOLDER.iterdir()) == sorted([*NAMES, "methods", "compressors"])
+
+
+def test_every_page_is_in_the_table_of_contents():
+    contents = re.findall(r"```{toctree}.*?```", (DOCS / "index.md").read_text(), flags=re.DOTALL)
+    listed = re.findall(r"^([a-z/-]+)$", "\n".join(contents), flags=re.MULTILINE)
+    pages_there = {path.stem for path in DOCS.glob("*.md")} - {"index"}
+    assert sorted(listed) == sorted([*pages_there, "catalogue/methods", "catalogue/compressors"])
+
+
+def test_public_names_are_in_the_reference():
+    import mpicomp
+
+    shown = re.findall(r"auto\w+:: (\w+)", (DOCS / "api.md").read_text())
+    own = set(NAMES) | {cls.__name__ for cls in [*METHODS.values(), *COMPRESSORS.values()]}
+    missing = set(mpicomp.__all__) - set(shown) - own
+    assert missing <= {"__version__", "problems", "COMPRESSORS", "METHODS"}, missing
