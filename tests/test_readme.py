@@ -31,7 +31,8 @@ def test_what_is_named_exists():
         assert (ROOT / path).exists(), path
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         for link in re.findall(r"\]\(([^)#:\s]+)(?:#[\w-]+)?\)", page.read_text()):
-            assert (page.parent / link).exists(), f"{page.name}: {link}"
+            made = link.startswith("catalogue/")  # by `make docs`; tests/test_site.py is about them
+            assert made or (page.parent / link).exists(), f"{page.name}: {link}"
     targets = (ROOT / "Makefile").read_text()
     for target in re.findall(r"\bmake ([a-z]+)\b", README + START):
         assert target == "make" or re.search(rf"^{target}:", targets, flags=re.MULTILINE), target
