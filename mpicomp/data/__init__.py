@@ -4,6 +4,7 @@ from mpicomp.data.bundled import BUNDLED, BUNDLED_IMAGES
 from mpicomp.data.cache import cache_dir
 from mpicomp.data.dataset import Dataset
 from mpicomp.data.files import has_real_targets
+from mpicomp.data.grey import GreyImages, load_grey
 from mpicomp.data.images import Images
 from mpicomp.data.loading import load, load_images
 from mpicomp.data.own import ClassRows, own_dataset
@@ -18,6 +19,7 @@ __all__ = [
     "SPLITS",
     "ClassRows",
     "Dataset",
+    "GreyImages",
     "Images",
     "KnownImages",
     "KnownSet",
@@ -27,6 +29,7 @@ __all__ = [
     "fetch",
     "has_real_targets",
     "load",
+    "load_grey",
     "load_images",
     "own_dataset",
     "rows_of",

@@ -42,13 +42,13 @@ def load(name: str | Dataset, real_targets: bool = False) -> Dataset:
         return name
     stamp = None
     if name not in BUNDLED and name not in KNOWN:
-        stamp = _stamp(name)
+        stamp = stamp_of(name)
         if stamp is None:
             raise _no_set(name)
     return _load(name, cache_dir(), stamp, real_targets)
 
 
-def _stamp(name: str) -> Stamp | None:
+def stamp_of(name: str) -> Stamp | None:
     """The file that ``name`` means, with its size and time; None if there is none."""
     try:
         path = DataFile.of(name).path
@@ -135,7 +135,7 @@ def load_images(name: str, labelled: bool = True) -> Images | ClassRows:
     """
     if name in BUNDLED_IMAGES or name in KNOWN_IMAGES:
         return _load_images(name, cache_dir())
-    stamp = None if name in BUNDLED or name in KNOWN else _stamp(name)
+    stamp = None if name in BUNDLED or name in KNOWN else stamp_of(name)
     if stamp is not None:
         return _load_rows(name, cache_dir(), stamp, labelled)
     if _is_path(name):

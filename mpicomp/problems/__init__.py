@@ -4,6 +4,7 @@ from mpicomp.problems.autoencoder import Autoencoder
 from mpicomp.problems.base import Constants, FiniteSum, Objective, Problem
 from mpicomp.problems.glm import Logistic, NonconvexGLM, NonconvexLogistic
 from mpicomp.problems.least_squares import LeastSquares
+from mpicomp.problems.local_images import LocalImages
 from mpicomp.problems.mlp import MLP
 from mpicomp.problems.noisy import Noisy
 from mpicomp.problems.quadratics import Quadratics
@@ -20,6 +21,7 @@ PROBLEMS: dict[str, type[Problem]] = {
     "autoencoder": Autoencoder,
     "softmax": Softmax,
     "mlp": MLP,
+    "local_images": LocalImages,
     "noisy": Noisy,
 }
 
@@ -30,6 +32,7 @@ __all__ = [
     "Constants",
     "FiniteSum",
     "LeastSquares",
+    "LocalImages",
     "Logistic",
     "Noisy",
     "NonconvexGLM",

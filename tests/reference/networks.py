@@ -31,3 +31,31 @@ def autoencoder_loss(D, E, a):
     """||D E a - a||^2 and the gradients in D and E."""
     residual = D @ (E @ a) - a
     return residual @ residual, (2 * np.outer(residual, E @ a), 2 * np.outer(D.T @ residual, a))
+
+
+def pixel_loss(layers, a, experts):
+    """-log sum_k softmax(z)_k experts_k for one pixel, and the gradients in the layers [(W, b), ...].
+
+    Between the first layer and the last, which gives z, come blocks of two: h + V relu(W h + b) + c.
+    """
+    (W, b), *blocks, (last, c) = layers
+    h = np.maximum(W @ a + b, 0)
+    below = [(h, None)]
+    for (V, v), (U, u) in zip(blocks[::2], blocks[1::2], strict=True):
+        inner = np.maximum(V @ h + v, 0)
+        h = h + U @ inner + u
+        below.append((h, inner))
+    odds = np.exp(last @ h + c)
+    prior = odds / odds.sum()
+    likelihood = prior @ experts
+    error = prior - prior * experts / likelihood
+    gradients = [(np.outer(error, h), error)]
+    error = last.T @ error
+    for k in reversed(range(len(blocks) // 2)):
+        before, inner = below[k][0], below[k + 1][1]
+        inside = np.where(inner > 0, blocks[2 * k + 1][0].T @ error, 0.0)
+        gradients += [(np.outer(error, inner), error), (np.outer(inside, before), inside)]
+        error = error + blocks[2 * k][0].T @ inside
+    first = np.where(below[0][0] > 0, error, 0.0)
+    gradients.append((np.outer(first, a), first))
+    return -np.log(likelihood), gradients[::-1]

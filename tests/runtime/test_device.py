@@ -26,6 +26,7 @@ from mpicomp.problems import (
     MLP,
     Autoencoder,
     LeastSquares,
+    LocalImages,
     Logistic,
     Noisy,
     NonconvexGLM,
@@ -53,6 +54,7 @@ PROBLEMS = [
     MLP(data="digits", hidden=4),
     MLP(data="digits", hidden=4, activation="relu"),
     Autoencoder(data="digits"),
+    LocalImages(data="digits", hidden=4),
     Saddle(),
 ]
 
