@@ -16,6 +16,7 @@ LAYERS = [
     ["codecs"],
     ["keys", "messages"],
     ["compressors", "data", "problems"],
+    ["imaging"],
     ["methods"],
     ["transports"],
     ["runtime"],
@@ -60,6 +61,7 @@ HOMES = {
         *("experiment/results.py", "experiment/scripting.py"),  # these two for its types
     },
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
+    "PIL": {"data/png.py"},
     "cupy": {"kernels/cuda/gpu.py"},
     "torch": {
         f"bench/{name}.py" for name in ("peers", "cuda", "train/models", "train/contestants", "train/rank")
@@ -67,7 +69,9 @@ HOMES = {
     | {f"torch/{name}.py" for name in TORCH},
     "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "llvmlite": {"kernels/loading.py", "kernels/compiled/jit.py"},
-    "click": {f"cli/{name}.py" for name in ("__init__", "root", "options", "work", "look", "bench")},
+    "click": {
+        f"cli/{name}.py" for name in ("__init__", "root", "options", "work", "look", "bench", "images")
+    },
     "constriction": {"codecs/entropy.py"},
     "threadpoolctl": {"base/blas.py"},
     "pandas": {"runtime/frames.py", "runtime/run.py", "experiment/results.py"},  # the last two for its types
@@ -145,7 +149,7 @@ def test_importing_the_package_needs_neither_mpi_nor_a_figure_library():
     import subprocess
     import sys
 
-    heavy = {"mpi4py", "matplotlib", "pandas", "sklearn", "numba", "cupy", "torch", "click", "rich"}
+    heavy = {"mpi4py", "PIL", "matplotlib", "pandas", "sklearn", "numba", "cupy", "torch", "click", "rich"}
     heavy |= {f"scipy.{part}" for part in ("linalg", "sparse", "special")}
     code = f"import sys, mpicomp; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Sets of grey 8-bit images that keep their two axes: a known set, an IDX file, or an array."""
+"""Sets of grey 8-bit images that keep their two axes: a known set, an IDX file, PNG files, or an array."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError
+from mpicomp.data.colour import to_planes
 from mpicomp.data.dataset import Named, content_sha256
 from mpicomp.data.idx import read_idx
 from mpicomp.data.images import Images
 from mpicomp.data.loading import Stamp, load_images, stamp_of
+from mpicomp.data.png import png_files, read_png
 
 IDX = re.compile(r".+([.-]ubyte|\.idx)(\.gz|\.bz2)?", flags=re.IGNORECASE | re.DOTALL)
 
@@ -58,12 +60,15 @@ class GreyImages(Named):
 
 
 def load_grey(name: str) -> GreyImages:
-    """The images ``name``: a bundled or fetched set of square images, or the path of an IDX file.
+    """The images ``name``: a set of square images, the path of an IDX file, or that of a folder of PNG files.
 
-    The name of an IDX file ends in -ubyte, .ubyte or .idx, and perhaps .gz or .bz2 after it.  Raises
-    ``ConfigError`` if ``name`` is no set, and ``DataError`` for a set that was not fetched and for a file
+    The name of an IDX file ends in -ubyte, .ubyte or .idx, and perhaps .gz or .bz2 after it.  The files of a
+    folder have one height and width; a colour file counts as three images, see ``to_planes``.  Raises
+    ``ConfigError`` if ``name`` is no set, and ``DataError`` for a set that was not fetched and for files
     that cannot be used.
     """
+    if "/" in name and Path(name).is_dir():
+        return _of_folder(Path(name))
     if IDX.fullmatch(name):
         found = stamp_of(name)
         if found is None:
@@ -85,6 +90,20 @@ def _read(name: str, stamp: Stamp) -> GreyImages:
         return GreyImages.of(array)
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
+
+
+def _of_folder(folder: Path) -> GreyImages:
+    planes: list[NDArray[np.uint8]] = []
+    for path in png_files(folder):
+        pixels = read_png(path)[None]
+        planes.append(pixels if pixels.ndim == 3 else to_planes(pixels))
+        (height, width), (first, wide) = planes[-1].shape[1:], planes[0].shape[1:]
+        if (height, width) != (first, wide):
+            raise DataError(
+                f"{path} has {height} x {width} pixels, and the first file of the folder {first} x {wide}; "
+                "allowed: one shape. Cut the images to one."
+            )
+    return GreyImages.of(np.concatenate(planes))
 
 
 @lru_cache(maxsize=4)

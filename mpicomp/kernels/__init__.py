@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, lru_cache, wraps
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -55,6 +56,14 @@ def backend_for_length(length: int, a: NDArray[Any] | None = None) -> Kernels:
     These are the device's kernels if the array ``a`` lies there.
     """
     return device_of(a) or _host(length)
+
+
+def pieces_on_host(length: int) -> ModuleType:
+    """The host's kernels for vectors of this length, the package ``definition`` or ``compiled``.
+
+    For functions that the device does not have.
+    """
+    return _host(length).pieces
 
 
 def preload(count: int, length: int = 1) -> str | None:

@@ -2,6 +2,7 @@
 
 from mpicomp.problems.autoencoder import Autoencoder
 from mpicomp.problems.base import Constants, FiniteSum, Objective, Problem
+from mpicomp.problems.full_images import FullImages
 from mpicomp.problems.glm import Logistic, NonconvexGLM, NonconvexLogistic
 from mpicomp.problems.least_squares import LeastSquares
 from mpicomp.problems.local_images import LocalImages
@@ -22,6 +23,7 @@ PROBLEMS: dict[str, type[Problem]] = {
     "softmax": Softmax,
     "mlp": MLP,
     "local_images": LocalImages,
+    "full_images": FullImages,
     "noisy": Noisy,
 }
 
@@ -31,6 +33,7 @@ __all__ = [
     "Autoencoder",
     "Constants",
     "FiniteSum",
+    "FullImages",
     "LeastSquares",
     "LocalImages",
     "Logistic",

@@ -139,7 +139,7 @@ def test_a_shard_of_many_pieces_is_their_sum(monkeypatch):
     problem = ALL[0]
     f, x = problem.objective(0, 1), a_point(problem)
     value, grad = f.value(x), f.grad(x)
-    monkeypatch.setattr("mpicomp.problems.local_images.AT_ONCE", 17)
+    monkeypatch.setattr("mpicomp.problems.pixels.AT_ONCE", 17)
     assert f.value(x) == pytest.approx(value, rel=1e-14)
     assert f.grad(x) == pytest.approx(grad, rel=1e-10, abs=1e-14)
 

@@ -9,6 +9,7 @@ from mpicomp.kernels.definition.dithering import (
     ternary_add,
     ternary_pack,
 )
+from mpicomp.kernels.definition.mixtures import mixture_decode, mixture_slots, slots_encode
 from mpicomp.kernels.definition.natural import natural_add, natural_pack
 from mpicomp.kernels.definition.permutation import permute
 from mpicomp.kernels.definition.philox import words
@@ -45,6 +46,8 @@ __all__ = [
     "encode_raw",
     "from_wire",
     "gather",
+    "mixture_decode",
+    "mixture_slots",
     "natural_add",
     "natural_dither_add",
     "natural_dither_pack",
@@ -56,6 +59,7 @@ __all__ = [
     "scatter_add",
     "sign_add",
     "sign_pack",
+    "slots_encode",
     "step_add",
     "step_symbols",
     "ternary_add",

@@ -1,0 +1,160 @@
+"""Commands for images: train a model over ranks, compress with it, decompress, score."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from mpicomp.base.errors import ConfigError, DataError, RecordError
+from mpicomp.cli.options import Place, ranks_option
+from mpicomp.cli.progress import rounds as bar
+from mpicomp.cli.root import INTERRUPTED, cli, elsewhere, relaunch, watched
+from mpicomp.transports.launcher import launched_rank
+
+METHOD = "ef21sgdm(C=topk(k=0.05), gamma=3, eta=0.1, batch=512)"
+
+
+@cli.group()
+def images() -> None:
+    """A model of grey images: train it over MPI ranks, compress images without loss, score them."""
+
+
+@images.command()
+@click.argument("data")
+@click.option("--out", type=Place(), required=True, help="Folder for the model and the record of the run.")
+@click.option("--kind", type=click.Choice(["local", "full"]), default="local", show_default=True)
+@click.option("--hidden", type=click.IntRange(1), help="Hidden units [the problem's].")
+@click.option("--method", default=METHOD, show_default=True)
+@click.option("--workers", type=click.IntRange(1), default=4, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=6000, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of x0 and of all draws.")
+@ranks_option
+def train(
+    data: str,
+    out: Path,
+    kind: str,
+    hidden: int | None,
+    method: str,
+    workers: int,
+    rounds: int,
+    seed: int,
+    ranks: int | None,
+) -> int:
+    """Train a model of the images DATA and write it to OUT/model.npz.
+
+    DATA is a set, an IDX file, or a folder of PNG files of one shape, as local_images(data=..) has it.
+    """
+    from mpicomp.config import parse_method
+    from mpicomp.imaging import KINDS, ImageModel
+    from mpicomp.runtime.run import run
+
+    chosen = parse_method(method)
+    problem = KINDS[kind](data, seed=seed)
+    problem = problem if hidden is None else replace(problem, hidden=hidden)
+    if elsewhere(ranks):
+        return relaunch(ranks)
+    with bar(rounds, watched()) as progress:
+        outcome = run(
+            chosen,
+            problem,
+            workers=workers,
+            rounds=rounds,
+            seed=seed,
+            every=max(1, rounds // 20),
+            observe=2000,
+            out=out,
+            progress=progress,
+        )
+    if launched_rank() == 0:
+        ImageModel.of(problem, outcome.x).save(out / "model.npz")
+        last = outcome.rows[-1]
+        click.echo(
+            f"{out / 'model.npz'}: {problem.dimension()} parameters, {_bits(last.value):.3f} bits a pixel on "
+            f"training pixels, {last.up_bytes} bytes up and {last.down_bytes} down"
+        )
+    return INTERRUPTED if outcome.status == "interrupted" else 0
+
+
+def _bits(nats: float) -> float:
+    from math import log
+
+    return nats / log(2)
+
+
+@images.command()
+@click.argument("source", metavar="IMAGES")
+@click.argument("archive", type=click.Path(path_type=Path))
+@click.option("--model", type=Place(), required=True, help="A local model, or the folder of its training.")
+def compress(source: str, archive: Path, model: Path) -> None:
+    """Compress IMAGES into the file ARCHIVE, without loss.
+
+    IMAGES are a set, an IDX file, an array in a .npy file, a PNG file, or a folder of PNG files.
+    """
+    from mpicomp.base.files import write_atomically
+    from mpicomp.imaging import ImageModel, read_images
+    from mpicomp.imaging import compress as compressed
+
+    if archive.exists():
+        raise RecordError(f"{archive} is already there. Choose another name.")
+    stacks = read_images(source)
+    content, sizes = compressed(stacks, ImageModel.load(model).integers())
+    write_atomically(archive, content)
+    count, pixels = sum(len(s.pixels) for s in stacks), sum(s.pixels.size for s in stacks)
+    click.echo(
+        f"{archive}: {count} images, {pixels} bytes of pixels in {len(content)}, "
+        f"{8 * len(content) / pixels:.3f} bits each; {sizes.images} bytes of images, {sizes.model} of "
+        f"the model, {sizes.rest} of all else"
+    )
+
+
+@images.command()
+@click.argument("archive", type=click.Path(path_type=Path))
+@click.argument("out", type=Place())
+def decompress(archive: Path, out: Path) -> None:
+    """Write the images of ARCHIVE to OUT, a file named *.idx, *-ubyte or *.npy, or a folder for PNG files."""
+    from mpicomp.imaging import decompress as decompressed
+    from mpicomp.imaging import write_images
+
+    try:
+        content = archive.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {archive}: {error.strerror}.") from None
+    written = write_images(decompressed(content), out)
+    click.echo(f"{out}: {len(written)} {'file' if len(written) == 1 else 'files'}")
+
+
+@images.command()
+@click.argument("inside", metavar="IMAGES")
+@click.argument("outside", metavar="OTHERS")
+@click.option("--local", type=Place(), required=True, help="A local model, or the folder of its training.")
+@click.option("--full", type=Place(), required=True, help="A full model of the same images, or its folder.")
+@click.option(
+    "--training", help="The images of the training: adds a Gaussian on 7 x 7 blocks, as a baseline."
+)
+@click.option("--out", type=Place(), help="A CSV file for the scores of all images.")
+def score(inside: str, outside: str, local: Path, full: Path, training: str | None, out: Path | None) -> None:
+    """Say how well models tell IMAGES, like those of the training, from OTHERS.
+
+    An image's score is log p of the full model minus log p of the local one.  The AUROC is the
+    probability that one of IMAGES has a higher score than one of OTHERS: 0.5 is chance.
+    """
+    from mpicomp.base.files import write_text
+    from mpicomp.imaging import ImageModel, scores
+
+    models = ImageModel.load(local), ImageModel.load(full)
+    for model, kind in zip(models, ("local", "full"), strict=True):
+        if model.kind != kind:
+            raise ConfigError(f"--{kind} is a {model.kind} model; allowed: of `images train --kind {kind}`.")
+    if out is not None and out.exists():
+        raise RecordError(f"{out} is already there. Choose another name.")
+    found = scores(*models, inside, outside, training)
+    for one in found:
+        click.echo(f"{one.name:>16}  AUROC {one.auroc:.4f}")
+    if out is not None:
+        lines = [",".join(["images", "number", *(one.name for one in found)])]
+        for name, values in ((inside, [s.inside for s in found]), (outside, [s.outside for s in found])):
+            rows = zip(*(v.tolist() for v in values), strict=True)
+            lines += [",".join([name, str(i), *map(repr, row)]) for i, row in enumerate(rows)]
+        write_text(out, "\n".join(lines) + "\n")
