@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mpicomp.base.errors import ConfigError, DataError, MpicompError
+from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.base.files import write_atomically
 from mpicomp.imaging.network import IntegerNetwork
 from mpicomp.problems import FullImages, LocalImages
@@ -39,8 +39,14 @@ class ImageModel:
         return replace(KINDS[self.kind](data), **self.settings)
 
     def log_likelihoods(self, data: Any) -> Any:
-        """log p of each image, in nats, float64."""
-        return self.problem(data).log_likelihoods(self.x)
+        """log p of each image, in nats, float64.  Raises ``ConfigError`` if the model is of another shape."""
+        problem = self.problem(data)
+        if self.x.size != problem.dimension():
+            raise ConfigError(
+                f"a {self.kind} model of {self.x.size} parameters for images that need {problem.dimension()}; "
+                "a full model takes images of the shape that it was trained on."
+            )
+        return problem.log_likelihoods(self.x)
 
     def integers(self) -> IntegerNetwork:
         """The network that the archive holds.  Raises ``ConfigError`` if the model is full, or too large."""
@@ -64,16 +70,13 @@ class ImageModel:
         path = Path(path)
         path = path / "model.npz" if path.is_dir() else path
         try:
-            with np.load(path, allow_pickle=False) as found:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as found:
                 settings, x = json.loads(str(found["model"])), found["x"]
             model = ImageModel(settings.pop("kind"), settings, x)
-            if x.shape != (model.problem(np.zeros((1, 1, 1), dtype=np.uint8)).dimension(),):
-                raise DataError(f"{path} holds {x.shape} parameters, which are not those of {settings}.")
+            model.problem(np.zeros((1, 1, 1), dtype=np.uint8))  # refuses settings of no network
             return model
         except OSError as error:
             raise DataError(f"cannot read the model {path}: {error.strerror or error}.") from None
-        except MpicompError:
-            raise
         except Exception as error:  # a damaged file has many ways to fail
             raise DataError(
                 f"{path} holds no model of images ({error!r}); allowed: what `mpicomp images train` wrote."

@@ -1,4 +1,4 @@
-"""The local image model: its experts, its gradient, its samples, and its images."""
+"""Models of images, local and full: their experts, gradients, samples, and images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.config import parse_problem, to_text
 from mpicomp.data import GreyImages, load_grey, load_images, rows_of
 from mpicomp.keys import Key
-from mpicomp.problems import LocalImages
+from mpicomp.problems import FullImages, LocalImages
 from mpicomp.problems.experts import CENTRED, CENTRES, EXPERTS, RATIOS, TOTAL, about_a_prediction, fixed
 from tests.data.test_images import idx
 from tests.problems.test_problems import assert_gradient, rng
@@ -31,6 +31,7 @@ ALL = [
     LocalImages(IMAGES, hidden=4),
     LocalImages(IMAGES, hidden=3, blocks=0, horizon=2),
     LocalImages(IMAGES, hidden=5, blocks=2, horizon=5, split="contiguous"),
+    FullImages(IMAGES, hidden=4, horizon=3),
 ]
 N = 2
 
@@ -69,6 +70,8 @@ def transcribed(problem, x: np.ndarray, images: np.ndarray) -> list[tuple[float,
         for r, c in np.ndindex(image.shape):
             above = [at(image, r - i, c + j) for i in range(h, 0, -1) for j in range(-h, h + 1)]
             a = np.array(above + [at(image, r, c - j) for j in range(h, 0, -1)]) / 255
+            if isinstance(problem, FullImages):
+                a = np.concatenate([a, np.eye(image.shape[0])[r], np.eye(image.shape[1])[c]])
             loss, gradients = pixel_loss(layers, a, likelihoods(image, r, c))
             found.append((loss, np.concatenate([g.ravel() for pair in gradients for g in pair])))
     return found
@@ -157,6 +160,17 @@ def test_an_expert_that_excludes_the_value_does_no_harm():
         assert np.isfinite(f.grad(x)).all()
 
 
+@pytest.mark.parametrize("problem", ALL, ids=repr)
+def test_the_log_likelihood_of_an_image_is_the_sum_over_its_pixels(problem):
+    x = a_point(problem)
+    by_pixel = [loss for loss, _ in transcribed(problem, x, IMAGES)]
+    expected = -np.reshape(by_pixel, (len(IMAGES), -1)).sum(axis=1)
+    assert problem.log_likelihoods(x) == pytest.approx(expected, rel=1e-12)
+    assert np.mean(-problem.log_likelihoods(x) / IMAGES[0].size) == pytest.approx(
+        problem.objective(0, 1).value(x), rel=1e-12
+    )
+
+
 def test_the_probabilities_of_all_values_of_a_pixel_sum_to_one():
     """The model of the last pixel does not see it: over its 256 values the likelihood is a distribution."""
     image, total = IMAGES[0].copy(), 0.0
@@ -200,6 +214,7 @@ def test_the_dimensions_are_those_of_the_layers():
     assert LocalImages(IMAGES).dimension() == 5519
     assert LocalImages(IMAGES, hidden=48).dimension() == 9775
     assert LocalImages(IMAGES, hidden=10, blocks=0).dimension() == 1119
+    assert FullImages(np.zeros((1, 28, 28), np.uint8)).dimension() == 64_847
     assert (
         str(LocalImages(IMAGES, hidden=4, blocks=0).parts())
         == "W_1 (4, 24), b_1 (4,), W_2 (79, 4), b_2 (79,)"
