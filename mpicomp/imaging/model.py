@@ -43,8 +43,8 @@ class ImageModel:
         problem = self.problem(data)
         if self.x.size != problem.dimension():
             raise ConfigError(
-                f"a {self.kind} model of {self.x.size} parameters for images that need {problem.dimension()}; "
-                "a full model takes images of the shape that it was trained on."
+                f"a {self.kind} model of {self.x.size} parameters, images that need {problem.dimension()}; "
+                "allowed: images of the shape that the model was trained on."
             )
         return problem.log_likelihoods(self.x)
 
