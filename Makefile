@@ -30,7 +30,7 @@ test: $(READY)  ## all tests, then those that run on 4 ranks at once
 	$(MAKE) --no-print-directory test-4
 
 test-torch: $(READY)  ## what needs torch, which is large: the optimiser, the hook, the examples
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS),torch]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS),torch,peers]'
 	$(BIN)/python -m pytest tests/torch tests/examples tests/bench --numprocesses auto --maxprocesses 4
 
 test-cluster: $(READY)  ## a real Slurm, and hosts joined by links: needs slurm-wlm and munge, iproute2, root

@@ -125,6 +125,31 @@ def bench_wire(dimensions: tuple[int, ...], as_json: bool) -> int:
     return 0
 
 
+@bench.command("images")
+@click.argument("source", metavar="IMAGES")
+@click.option("--model", type=Place(), required=True, help="A local model, or the folder of its training.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_images(source: str, model: Path, as_json: bool) -> int:
+    """Bits a pixel of grey IMAGES, by a model, PNG, WebP, JPEG-XL, brotli and others (mpicomp[peers])."""
+    from mpicomp.bench.images import image_costs
+    from mpicomp.data import load_grey
+    from mpicomp.imaging import ImageModel
+
+    for case in image_costs(load_grey(source).pixels, ImageModel.load(model)):
+        if as_json:
+            click.echo(json.dumps(case))
+            continue
+        each = "     -" if case["each"] is None else f"{case['each']:6.3f}"
+        click.echo(f"{case['codec']:>8}  {each} bits a pixel each, {case['together']:6.3f} together")
+        if "entropy" in case:
+            click.echo(
+                "          together: {images_only:.4f} the images, {model_bytes} bytes the model; "
+                "entropy {entropy:.4f}; {compressed_per_second:.3g} bytes/s in, "
+                "{decompressed_per_second:.3g} out".format(**case)
+            )
+    return 0
+
+
 @bench.command("models")
 @click.option("--data", default="digits", show_default=True, help="Images, as for mlp(data=..).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")

@@ -24,11 +24,13 @@ with atheris.instrument_imports(include=["mpicomp"]):
     from mpicomp.codecs.indices import decode_indices, encode_indices
     from mpicomp.codecs.sparse import decode_sparse, encode_sparse
     from mpicomp.compressors import CodedGaps
+    from mpicomp.imaging import IntegerNetwork, coder
     from mpicomp.kernels import definition
     from mpicomp.kernels.host import Host
     from mpicomp.kernels.index_layouts import index_nbytes
     from mpicomp.kernels.loading import load
     from mpicomp.methods import METHODS
+    from mpicomp.problems import LocalImages
 from tests.support.conformance import CASES, Case
 
 Decoder = Callable[[Bytes], list[np.ndarray]]
@@ -47,7 +49,7 @@ class Target:
 
 def targets() -> list[Target]:
     sets = [_of_set(d, k) for d, k in SETS]
-    return [*map(_of_case, CASES), *_learned(), *sets, _of_sparse(), *_of_records()]
+    return [*map(_of_case, CASES), *_learned(), *sets, _of_sparse(), *_of_records(), *_of_images()]
 
 
 def _of_case(case: Case) -> Target:
@@ -105,6 +107,27 @@ def _of_records() -> Iterator[Target]:
             return []
 
         yield Target(decode, None, [np.arange(20, dtype=np.uint8), np.zeros(16, np.uint8)])
+
+
+def _of_images() -> Iterator[Target]:
+    """The network of an archive, and images coded under one."""
+    problem = LocalImages(np.zeros((1, 9, 9), np.uint8), hidden=3)
+    network = IntegerNetwork.of(problem, problem.x0())
+
+    def read(buf: Bytes) -> list[np.ndarray]:
+        assert IntegerNetwork.decoded(buf).encoded()
+        return []
+
+    yield Target(read, None, [np.frombuffer(network.encoded(), np.uint8)])
+    shape = (3, 9, 9)
+    pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+
+    def decode(buf: Bytes) -> list[np.ndarray]:
+        found = coder.decode(buf, shape, network)
+        assert found.shape == shape
+        return [found]
+
+    yield Target(decode, None, [coder.encode(p, network) for p in (pixels, pixels * 0)])
 
 
 def outcome(target: Target, buf: Bytes, backend: ModuleType) -> list[bytes] | None:
