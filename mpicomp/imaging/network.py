@@ -129,7 +129,8 @@ def _rounded(W: NDArray[np.float64], b: NDArray[np.float64], largest: int) -> La
     """The layer of W, from the units of its inputs, and b, with the finest shift that is exact."""
     for shift in reversed(range(SHIFTS)):
         fine = 2.0**shift / UNIT
-        V, c = np.rint(W * fine), np.rint(b * fine)
+        # Half a unit of the output, for ``Layer`` takes the floor: rounded, outputs have no bias.
+        V, c = np.rint(W * fine), np.rint(b * fine + 2.0**shift / 2)
         if np.abs(V).max() < 2 ** (WIDTH - 1) and _reach(V, c, largest) < EXACT:
             return Layer(V.astype(np.float32), c.astype(np.float32), shift)
     raise ConfigError(
