@@ -67,7 +67,9 @@ HOMES = {
     | {f"torch/{name}.py" for name in TORCH},
     "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "llvmlite": {"kernels/loading.py", "kernels/compiled/jit.py"},
-    "click": {f"cli/{name}.py" for name in ("__init__", "root", "options", "work", "look", "bench")},
+    "click": {
+        f"cli/{name}.py" for name in ("__init__", "root", "options", "suites", "work", "look", "bench")
+    },
     "constriction": {"codecs/entropy.py"},
     "threadpoolctl": {"base/blas.py"},
     "pandas": {"runtime/frames.py", "runtime/run.py", "experiment/results.py"},  # the last two for its types

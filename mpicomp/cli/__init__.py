@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from mpicomp.base.errors import MpicompError
-from mpicomp.cli import bench, look, work
+from mpicomp.cli import bench, look, suites, work
 from mpicomp.cli.root import INTERRUPTED, cli, complain
 from mpicomp.cli.streams import abandon_stdout, prepare_streams
 from mpicomp.jobs.launch import leave
 from mpicomp.runtime.signals import remember_signals
 
-__all__ = ["bench", "look", "main", "work"]
+__all__ = ["bench", "look", "main", "suites", "work"]
 
 
 def main() -> None:

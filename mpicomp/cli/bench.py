@@ -13,6 +13,7 @@ import click
 from mpicomp.base.errors import ConfigError
 from mpicomp.cli.options import Place, Rate, Time, shards_option
 from mpicomp.cli.root import cli, elsewhere, relaunch
+from mpicomp.cli.suites import SuiteFile
 from mpicomp.runtime.placement import Placement
 from mpicomp.transports.launcher import launched_rank
 
@@ -140,7 +141,7 @@ def bench_models(data: str, as_json: bool) -> int:
 
 
 @bench.command("link")
-@click.argument("suite", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("suite", type=SuiteFile())
 @click.option("--rate", "rates", default="100mbit,1gbit,10gbit", show_default=True, help="Of the links.")
 @click.option("--latency", type=Time(), default="0ms", show_default=True, help="That links add.")
 @click.option("--hosts", type=click.IntRange(2), help="In the place of the suite's workers; one each.")
@@ -156,7 +157,7 @@ def bench_models(data: str, as_json: bool) -> int:
 def bench_link(
     suite: Path, rates: str, latency: float, hosts: int | None, server: str, out: Path | None, as_json: bool
 ) -> None:
-    """Time to accuracy of SUITE.toml's methods on hosts joined by links of these rates; needs root.
+    """Time to accuracy of SUITE's methods on hosts joined by links of these rates; needs root.
 
     Dense methods are timed by MPI_Allreduce as well.  Prints the times, the speed-up over the faster way of
     dense GD and AGD and over that of the same method uncompressed, and the

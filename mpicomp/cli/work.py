@@ -26,6 +26,7 @@ from mpicomp.cli.options import (
 )
 from mpicomp.cli.progress import rounds, stages
 from mpicomp.cli.root import INTERRUPTED, cli, complain, elsewhere, on_stderr, relaunch, show_tables, watched
+from mpicomp.cli.suites import SuiteFile
 from mpicomp.experiment.run_tables import phases_table, summary_table
 from mpicomp.experiment.tables import terminal
 from mpicomp.jobs.launch import launch
@@ -139,7 +140,7 @@ def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[s
 
 
 @cli.command()
-@click.argument("suite", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("suite", type=SuiteFile())
 @click.option("--out", type=Place(), help="Folder for the results [runs/NAME OF SUITE].")
 @with_options(resume_options)
 @click.option(
@@ -161,7 +162,10 @@ def compare(
     device: str,
     cuda_aware: str,
 ) -> int:
-    """Run the methods of SUITE.toml on its problem, or on that of each [[case]]; write table and figure."""
+    """Run the methods of SUITE on its problem, or on that of each [[case]]; write table and figure.
+
+    SUITE is a TOML file, or a name that `mpicomp jobs list` shows.
+    """
     from mpicomp.experiment.compare import WHOLE, compare_all
     from mpicomp.experiment.compare import compare as compare_methods
     from mpicomp.experiment.results import unfinished
