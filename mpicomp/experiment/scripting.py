@@ -51,8 +51,9 @@ def compare(
 ) -> Comparison:
     """Run several methods on one problem, with every seed.
 
-    methods   the methods, as a list or by their labels; or a suite: the path of its TOML file, the
-              name of one that comes with the package, or a ``Suite``.  It holds the problem, the ranges to tune and the settings: none is given beside it
+    methods   the methods, as a list or by their labels; or a suite: the path of its TOML file, the name of
+              one that comes with the package, or a ``Suite``.  It holds the problem, the ranges to tune and
+              the settings: none is given beside it
     tune      (lo, hi): try the step sizes times 2^lo, .., 2^hi and keep the best of each method.  Or such a
               range for each label that is to be tuned
     settings  as in the TOML file: ``workers`` and ``rounds``, which are needed, and ``seeds``, ``every``,
