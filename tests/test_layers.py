@@ -68,7 +68,8 @@ HOMES = {
     "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "llvmlite": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "click": {
-        f"cli/{name}.py" for name in ("__init__", "root", "options", "suites", "work", "look", "bench")
+        f"cli/{name}.py"
+        for name in ("__init__", "root", "options", "sections", "suites", "work", "look", "bench")
     },
     "constriction": {"codecs/entropy.py"},
     "threadpoolctl": {"base/blas.py"},

@@ -6,7 +6,7 @@ import click
 
 from mpicomp.base.errors import MpicompError
 from mpicomp.cli import bench, look, suites, work
-from mpicomp.cli.root import INTERRUPTED, cli, complain
+from mpicomp.cli.root import INTERRUPTED, clear_start, cli, complain
 from mpicomp.cli.streams import abandon_stdout, prepare_streams
 from mpicomp.jobs.launch import leave
 from mpicomp.runtime.signals import remember_signals
@@ -18,6 +18,7 @@ def main() -> None:
     """Run the command line.  Errors are printed once, by rank 0, without a traceback."""
     remember_signals()
     prepare_streams()
+    clear_start()
     try:
         status = cli.main(prog_name="mpicomp", standalone_mode=False)
     except click.ClickException as error:
