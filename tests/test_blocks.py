@@ -12,9 +12,11 @@ import shlex
 from contextlib import redirect_stdout
 from itertools import pairwise
 from pathlib import Path
+from textwrap import dedent
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from mpicomp.cli import root
 from mpicomp.config import parse_method, parse_problem
@@ -106,3 +108,20 @@ def test_a_command_of_a_page_is_taken(page, line, monkeypatch):
     for option, text in pairwise(words):
         if option in PARSE:
             PARSE[option](text)
+
+
+def transcripts() -> list[tuple[str, str]]:
+    """The commands list and submit of the pages, each with the output that is shown below it."""
+    found = []
+    for page in PAGES:
+        text = re.sub(r" *\\\n *", " ", page.read_text())
+        shown = re.findall(r"^    \$ (mpicomp (?:list|submit) .*)\n((?:    .*\n|\n)+)", text, re.MULTILINE)
+        found += [(line, dedent(output).strip()) for line, output in shown]
+    return found
+
+
+def test_list_and_submit_print_what_is_shown():
+    assert len(transcripts()) == 2
+    for line, output in transcripts():
+        done = CliRunner().invoke(root.cli, shlex.split(line)[1:])
+        assert dedent(done.output).strip() == output
