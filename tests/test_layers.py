@@ -70,7 +70,8 @@ HOMES = {
     "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "llvmlite": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "click": {
-        f"cli/{name}.py" for name in ("__init__", "root", "options", "work", "look", "bench", "images")
+        f"cli/{name}.py"
+        for name in ("__init__", "root", "options", "sections", "suites", "work", "look", "bench", "images")
     },
     "constriction": {"codecs/entropy.py"},
     "threadpoolctl": {"base/blas.py"},

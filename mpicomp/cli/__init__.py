@@ -5,19 +5,20 @@ from __future__ import annotations
 import click
 
 from mpicomp.base.errors import MpicompError
-from mpicomp.cli import bench, images, look, work
-from mpicomp.cli.root import INTERRUPTED, cli, complain
+from mpicomp.cli import bench, images, look, suites, work
+from mpicomp.cli.root import INTERRUPTED, clear_start, cli, complain
 from mpicomp.cli.streams import abandon_stdout, prepare_streams
 from mpicomp.jobs.launch import leave
 from mpicomp.runtime.signals import remember_signals
 
-__all__ = ["bench", "images", "look", "main", "work"]
+__all__ = ["bench", "images", "look", "main", "suites", "work"]
 
 
 def main() -> None:
     """Run the command line.  Errors are printed once, by rank 0, without a traceback."""
     remember_signals()
     prepare_streams()
+    clear_start()
     try:
         status = cli.main(prog_name="mpicomp", standalone_mode=False)
     except click.ClickException as error:

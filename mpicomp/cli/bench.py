@@ -13,11 +13,25 @@ import click
 from mpicomp.base.errors import ConfigError
 from mpicomp.cli.options import Place, Rate, Time, shards_option
 from mpicomp.cli.root import cli, elsewhere, relaunch
+from mpicomp.cli.sections import SectionedCommand, SectionedGroup
+from mpicomp.cli.suites import SuiteFile
 from mpicomp.runtime.placement import Placement
 from mpicomp.transports.launcher import launched_rank
 
 
-@cli.group()
+@cli.group(
+    cls=SectionedGroup,
+    sections={
+        "On this machine": ["round", "aggregate", "kernels", "wire", "models", "traffic"],
+        "On hosts with links, as root": ["link", "serving", "train"],
+    },
+    examples=[
+        "mpicomp bench round --ranks 4",
+        "mpicomp bench kernels -d 1000000 --dtype f8",
+        "mpicomp bench link link --rate 100mbit,1gbit   # the suite called link",
+        'mpicomp bench train --links "" --d 1e5 --no-transformer',
+    ],
+)
 def bench() -> None:
     """Benchmarks, each beside the machine's own limit."""
 
@@ -164,8 +178,19 @@ def bench_models(data: str, as_json: bool) -> int:
     return 0
 
 
-@bench.command("link")
-@click.argument("suite", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@bench.command(
+    "link",
+    cls=SectionedCommand,
+    sections={
+        "Hosts and links": ["--rate", "--latency", "--hosts", "--server"],
+        "Output": ["--out", "--json"],
+    },
+    examples=[
+        "mpicomp bench link link",
+        "mpicomp bench link link_delay --rate 100mbit,1gbit --latency 10ms --hosts 8",
+    ],
+)
+@click.argument("suite", type=SuiteFile())
 @click.option("--rate", "rates", default="100mbit,1gbit,10gbit", show_default=True, help="Of the links.")
 @click.option("--latency", type=Time(), default="0ms", show_default=True, help="That links add.")
 @click.option("--hosts", type=click.IntRange(2), help="In the place of the suite's workers; one each.")
@@ -181,7 +206,7 @@ def bench_models(data: str, as_json: bool) -> int:
 def bench_link(
     suite: Path, rates: str, latency: float, hosts: int | None, server: str, out: Path | None, as_json: bool
 ) -> None:
-    """Time to accuracy of SUITE.toml's methods on hosts joined by links of these rates; needs root.
+    """Time to accuracy of SUITE's methods on hosts joined by links of these rates; needs root.
 
     Dense methods are timed by MPI_Allreduce as well.  Prints the times, the speed-up over the faster way of
     dense GD and AGD and over that of the same method uncompressed, and the
@@ -254,7 +279,20 @@ def bench_traffic(dimension: str, workers: str, out: Path | None) -> None:
         click.echo(f"{out}/traffic.png", err=True)
 
 
-@bench.command("train")
+@bench.command(
+    "train",
+    cls=SectionedCommand,
+    sections={
+        "Hosts and links": ["--links", "--one-host"],
+        "What to train": ["--d", "--transformer", "--steps"],
+        "To a target": ["--to-target", "--until-accuracy", "--until-loss", "--max-seconds"],
+        "Output": ["--out", "--json"],
+    },
+    examples=[
+        'mpicomp bench train --links "" --d 1e5 --no-transformer',
+        "mpicomp bench train --links 100mbit --to-target --max-seconds 300 --out runs/train",
+    ],
+)
 @click.option(
     "--links", default="100mbit,1gbit", show_default=True, help='Of four hosts; needs root. "": none.'
 )

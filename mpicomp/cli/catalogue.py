@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from textwrap import wrap
 
+from mpicomp.cli.parameters import parameters
 from mpicomp.compressors import COMPRESSORS, Absolute, Contractive, Unbiased
 from mpicomp.config import describe
 from mpicomp.data import BUNDLED, BUNDLED_IMAGES, KNOWN, KNOWN_IMAGES
@@ -11,11 +13,15 @@ from mpicomp.methods import METHODS, Method
 from mpicomp.own_classes import import_class, is_reference
 from mpicomp.problems import PROBLEMS
 
+NAMES: dict[str, type] = {**METHODS, **COMPRESSORS, **PROBLEMS}
+
 
 def catalogue(kind: str | None) -> Iterator[str]:
-    """Lines on every entry of ``kind``, or of all kinds, or on the user's own class that ``kind`` names."""
-    if kind is not None and is_reference(kind):
-        yield from _entry(import_class(kind))
+    """Lines on every entry of ``kind``, or of all kinds, or on the class that ``kind`` names."""
+    cls = None if kind is None else class_named(kind)
+    if cls is not None:
+        yield from _entry(cls)
+        yield from _explained(cls)
         return
     tables: dict[str, Mapping[str, type]] = {
         "methods": METHODS,
@@ -35,6 +41,28 @@ def catalogue(kind: str | None) -> Iterator[str]:
         yield f"  images in ten classes, {', '.join(BUNDLED_IMAGES)}: bundled, no download"
         for name, images in KNOWN_IMAGES.items():
             yield f"  images in ten classes, {name}: {images.rows} of 28 x 28; mpicomp data fetch {name}"
+
+
+def class_named(name: str) -> type | None:
+    """The class ``name`` of the tables, case and underscores ignored, or the user's own; None if unknown."""
+    if is_reference(name):
+        return import_class(name)
+    return next((cls for key, cls in NAMES.items() if _plain(key) == _plain(name)), None)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "")
+
+
+def _explained(cls: type) -> Iterator[str]:
+    """Lines on each parameter: what it is, its default, what is allowed."""
+    shown = list(parameters(cls))
+    width = max((len(parameter.name) for parameter in shown), default=0)
+    for parameter in shown:
+        default = "to be given" if parameter.default is None else f"default {parameter.default}"
+        lines = [*wrap(parameter.meaning, 90), *wrap(f"{default}; allowed: {parameter.allowed}", 90)]
+        for label, line in zip([parameter.name, *[""] * len(lines)], lines, strict=False):
+            yield f"    {label:{width}}  {line}"
 
 
 def _entry(cls: type) -> Iterator[str]:

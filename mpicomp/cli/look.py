@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from mpicomp.base.errors import unknown
 from mpicomp.cli.options import Place
 from mpicomp.cli.root import cli
-from mpicomp.own_classes import is_reference
 from mpicomp.transports.launcher import launched_rank
 
 
@@ -25,19 +25,29 @@ def plot(folders: tuple[Path, ...], out: Path | None) -> None:
     click.echo(draw(folders, out))
 
 
-class Kind(click.Choice):
-    """One of the kinds, or the name of a user's own class."""
+KINDS = ("methods", "compressors", "problems", "data")
+
+
+class Kind(click.ParamType):
+    """One of the kinds, or the name of a class."""
+
+    name = "kind"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        return value if is_reference(value) else super().convert(value, param, ctx)
+        from mpicomp.cli.catalogue import NAMES, class_named
+
+        if value in KINDS or class_named(value) is not None:
+            return value
+        return self.fail(str(unknown("name", value, [*KINDS, *NAMES])), param, ctx)
 
 
 @cli.command("list")
-@click.argument("kind", required=False, type=Kind(["methods", "compressors", "problems", "data"]))
+@click.argument("kind", required=False, type=Kind(), metavar="[methods|compressors|problems|data|NAME]")
 def list_(kind: str | None) -> None:
     """Every method, compressor, problem and data set, with parameters and paper.
 
-    Or a class of your own, named ./FILE.py:CLASS or MODULE:CLASS.
+    With the NAME of one, what each of its parameters is, its default and what it may be.  A class of your
+    own is named ./FILE.py:CLASS or MODULE:CLASS.
     """
     from mpicomp.cli.catalogue import catalogue
 

@@ -128,9 +128,19 @@ RESUME = {None: Resume.NO, "yes": Resume.YES, "if begun": Resume.IF_BEGUN}
 run_options = (
     click.option("--problem", required=True, help="Such as \"logistic(data='digits', lam=1e-3)\"."),
     click.option("--method", required=True, help='Such as "marina(Q=randk(k=0.01), gamma=theory)".'),
-    click.option("--workers", type=click.IntRange(1), default=8, show_default=True),
-    click.option("--rounds", type=click.IntRange(1), default=Limits.rounds, show_default=True),
-    click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
+    click.option(
+        "--workers", type=click.IntRange(1), default=8, show_default=True, help="Workers, each with its f_i."
+    ),
+    click.option(
+        "--rounds",
+        type=click.IntRange(1),
+        default=Limits.rounds,
+        show_default=True,
+        help="Stop after this many rounds.",
+    ),
+    click.option(
+        "--seed", type=click.IntRange(0), default=0, show_default=True, help="The seed of all random draws."
+    ),
     ranks_option,
     server_option,
     shards_option,
@@ -176,6 +186,20 @@ run_options = (
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the outcome as one line of JSON."),
 )
+
+# The headings of the help, with the options under each.
+PLACE = ["--ranks", "--server", "--shards", "--device", "--cuda-aware"]
+RUN_SECTIONS = {
+    "What to run": ["--problem", "--method", "--workers", "--seed", "--x0"],
+    "Rounds and time": ["--rounds", "--target-grad-norm-sq", "--max-bytes", "--max-seconds"],
+    "What is observed": ["--every", "--at", "--observe"],
+    "Ranks and communication": [*PLACE, "--verify-bytes"],
+    "Output": ["--out", "--json"],
+    "Reliability": [
+        *("--resume", "--resume-or-start", "--checkpoint-every"),
+        *("--stall-timeout", "--on-failure"),
+    ],
+}
 
 
 def with_options(options: Sequence[Any]) -> Any:

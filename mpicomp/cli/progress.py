@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from mpicomp.kernels.loading import telling
 from mpicomp.runtime.record import Row
+from mpicomp.transports.launcher import launched_ranks
 
 if TYPE_CHECKING:
     from mpicomp.experiment.compare import Stage
@@ -18,13 +20,14 @@ def rounds(total: int, watching: bool) -> Iterator[Any]:
     if not watching:
         yield None
         return
-    with _display() as display:
-        task = display.add_task("", total=total)
+    with _display() as (display, task):
+        text = ""
 
         def advance(round: int, row: Row | None) -> None:
-            seen = None if row is None else row.grad_norm_sq
-            text = {} if seen is None else {"description": f"|∇f|² = {seen:.2e}"}
-            display.update(task, completed=round, **text)
+            nonlocal text
+            if row is not None and row.grad_norm_sq is not None:
+                text = f"|∇f|² = {row.grad_norm_sq:.2e}"
+            display.update(task, completed=round, total=total, description=text)
 
         yield advance
 
@@ -35,8 +38,7 @@ def stages(watching: bool) -> Iterator[Any]:
     if not watching:
         yield None
         return
-    with _display() as display:
-        task = display.add_task("")
+    with _display() as (display, task):
 
         def advance(stage: Stage, round: int, row: Row | None) -> None:
             display.update(task, completed=stage.number, total=stage.of, description=stage.what)
@@ -44,10 +46,22 @@ def stages(watching: bool) -> Iterator[Any]:
         yield advance
 
 
-def _display() -> Any:
-    """A progress display on standard error, removed when the work is done."""
+@contextmanager
+def _display() -> Iterator[tuple[Any, Any]]:
+    """A progress display on standard error, removed when the work is done, and its only task.
+
+    Until the first round it says what takes the time, and its bar has no length.
+    """
+    ranks = launched_ranks() or 1
+    with _progress() as display:
+        task = display.add_task(f"starting {ranks} ranks" if ranks > 1 else "starting", total=None)
+        with telling(lambda: display.update(task, description="compiling kernels, once on this machine")):
+            yield display, task
+
+
+def _progress() -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    columns = (MofNCompleteColumn(), BarColumn(20), TimeRemainingColumn(), TextColumn("{task.description}"))
     return Progress(*columns, console=Console(stderr=True, force_terminal=True), transient=True)

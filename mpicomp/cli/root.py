@@ -45,7 +45,17 @@ def elsewhere(ranks: int | None) -> bool:
 def relaunch(ranks: int | None, survive: bool = False) -> int:
     """Run this command line again, on ``ranks`` ranks."""
     assert ranks is not None
+    if sys.stderr.isatty():  # what follows is written over it; see ``clear_start``
+        sys.stderr.write(f"starting {ranks} ranks\r")
+        sys.stderr.flush()
     return launch(ranks, ["-m", "mpicomp", *sys.argv[1:]], survive)
+
+
+def clear_start() -> None:
+    """On rank 0 under ``relaunch``, clear the line that says that ranks are started."""
+    if launched_rank() == 0 and "MPICOMP_TERMINAL" in os.environ:
+        sys.stderr.write("\x1b[2K\r")
+        sys.stderr.flush()
 
 
 def watched() -> bool:

@@ -12,7 +12,9 @@ from click.core import ParameterSource
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.cli.options import (
+    PLACE,
     RESUME,
+    RUN_SECTIONS,
     Place,
     cuda_aware_option,
     device_option,
@@ -26,6 +28,8 @@ from mpicomp.cli.options import (
 )
 from mpicomp.cli.progress import rounds, stages
 from mpicomp.cli.root import INTERRUPTED, cli, complain, elsewhere, on_stderr, relaunch, show_tables, watched
+from mpicomp.cli.sections import SectionedCommand
+from mpicomp.cli.suites import SuiteFile
 from mpicomp.experiment.run_tables import phases_table, summary_table
 from mpicomp.experiment.tables import terminal
 from mpicomp.jobs.launch import launch
@@ -34,7 +38,16 @@ from mpicomp.runtime.resume import Resume
 from mpicomp.transports.launcher import launched_rank
 
 
-@cli.command()
+@cli.command(
+    cls=SectionedCommand,
+    sections=RUN_SECTIONS,
+    examples=[
+        'mpicomp run --problem "logistic(data=digits, lam=1e-3)" --method "marina(Q=randk(k=0.1))" --ranks 4',
+        'mpicomp run --problem "quadratics(d=1000)" --method "ef21(topk(k=10), gamma=theory*4)" --out runs/a',
+        'mpicomp run --problem "mlp(data=digits)" --method "efsgd(sign, gamma=0.1, batch=32)" --rounds 200',
+        "mpicomp list marina     # what each parameter of a method, compressor or problem is",
+    ],
+)
 @with_options(run_options)
 def run(ranks: int | None, resume: str | None, as_json: bool, **options: Any) -> int:
     """Run one method on one problem."""
@@ -71,7 +84,17 @@ def _read_x0(path: Path | None) -> Any:
         raise ConfigError(f"--x0 {path}: no array; allowed: a file that numpy.save wrote.") from None
 
 
-@cli.command()
+@cli.command(
+    cls=SectionedCommand,
+    sections={
+        "Slurm": ["--nodes", "--time", "--partition", "--account", "--requeue", "--dry-run"],
+        **RUN_SECTIONS,
+    },
+    examples=[
+        'mpicomp submit --problem "quadratics(d=1000)" --method gd --ranks 16 --nodes 4 --time 00:30:00',
+        "mpicomp submit --problem quadratics --method gd --requeue --out runs/long --dry-run",
+    ],
+)
 @with_options(run_options)
 @click.option("--nodes", type=click.IntRange(1), help="Nodes to spread the ranks over.")
 @click.option("--time", metavar="LIMIT", help="How long it may take, as sbatch has it: 01:30:00, or minutes.")
@@ -138,8 +161,22 @@ def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[s
     return words
 
 
-@cli.command()
-@click.argument("suite", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@cli.command(
+    cls=SectionedCommand,
+    sections={
+        "What to run": ["--part"],
+        "Ranks and communication": PLACE,
+        "Output": ["--out"],
+        "Reliability": ["--resume", "--resume-or-start"],
+    },
+    examples=[
+        "mpicomp compare demo --ranks 4           # a suite that comes with the package",
+        "mpicomp jobs copy demo                   # .. and a copy of it to edit:",
+        "mpicomp compare demo.toml --out runs/mine",
+        "mpicomp compare demo.toml --out runs/mine --resume",
+    ],
+)
+@click.argument("suite", type=SuiteFile())
 @click.option("--out", type=Place(), help="Folder for the results [runs/NAME OF SUITE].")
 @with_options(resume_options)
 @click.option(
@@ -161,7 +198,10 @@ def compare(
     device: str,
     cuda_aware: str,
 ) -> int:
-    """Run the methods of SUITE.toml on its problem, or on that of each [[case]]; write table and figure."""
+    """Run the methods of SUITE on its problem, or on that of each [[case]]; write table and figure.
+
+    SUITE is a TOML file, or a name that `mpicomp jobs list` shows.
+    """
     from mpicomp.experiment.compare import WHOLE, compare_all
     from mpicomp.experiment.compare import compare as compare_methods
     from mpicomp.experiment.results import unfinished

@@ -27,6 +27,11 @@ class Compressor(ABC):
 
     The constants of the classes below hold in exact arithmetic.  Values and norms are rounded to the format
     in which they are sent, and probabilities to multiples of 2^-32.  Each class documents what rounding adds.
+
+    Parameters that several compressors have:
+
+    k       the coordinates that are sent: a count from 1 to d, or a fraction of d below 1
+    values  the format of the numbers in messages: "f8", "f4", "f2" or "bf16"
     """
 
     def bound(self, parts: Parts) -> Self:

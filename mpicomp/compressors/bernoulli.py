@@ -14,7 +14,10 @@ from mpicomp.keys import Key, Stream, cached_draw, odds
 
 @dataclass(frozen=True)
 class Bernoulli(Sparsifier):
-    """C(x)_j = x_j / q with probability q, else 0, independently for each j; omega = 1/q - 1."""
+    """C(x)_j = x_j / q with probability q, else 0, independently for each j; omega = 1/q - 1.
+
+    q  the probability that a coordinate is sent, above 0 and at most 1
+    """
 
     paper: ClassVar[str] = "Khirirat, Feyzmahdavian, Johansson, arXiv 1806.06573"
 
@@ -49,7 +52,10 @@ class Bernoulli(Sparsifier):
 
 @dataclass(frozen=True)
 class Lazy(Sparsifier):
-    """C(x) = x / q with probability q, else 0; omega = 1/q - 1."""
+    """C(x) = x / q with probability q, else 0; omega = 1/q - 1.
+
+    q  the probability that x is sent, above 0 and at most 1
+    """
 
     paper: ClassVar[str] = (
         "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), as one of its compressors"

@@ -35,6 +35,8 @@ class Coded(Unbiased):
     Wire: a byte that names the form, the smallest of three.  Packed: Q's message.  Fitted: Q's head, the
     model and the words of ``codecs.entropy``.  Known: Q's head and the words.  So a message is at most one
     byte longer than Q's.
+
+    Q  the quantiser whose symbols are coded
     """
 
     paper: ClassVar[str] = "Duda, Asymmetric numeral systems, arXiv 1311.2540"

@@ -46,6 +46,8 @@ class CodedGaps(Contractive):
     Wire: a byte that names the form, the smallest of three.  Packed: C's message.  Fitted: the model, the
     number of bytes of the words, the words of ``codecs.entropy``, the gaps' bits that symbols leave open, and
     C's message without its index code.  Known: as fitted, without the model.
+
+    C  the compressor whose positions are coded
     """
 
     paper: ClassVar[str] = "Duda, Asymmetric numeral systems, arXiv 1311.2540"

@@ -30,6 +30,10 @@ class Dithering(Leveled):
     Proofs: ``support.variances``.
 
     Wire: N, rounded up in the format ``values``, then d symbols of ceil(log2(2 s + 1)) bits.
+
+    s       the number of levels, from 1 to 32767
+    p       the norm N is that of l_p: 2 or inf
+    values  the format of the norm: "f4" or "f8"
     """
 
     paper: ClassVar[str] = "Alistarh et al., QSGD (NeurIPS 2017)"
@@ -61,6 +65,8 @@ class Ternary(Quantizer):
 
     omega = (sqrt(d) - 1)/2, as for Dithering(1, "inf"), attained at x = (1, t, .., t), t = 1/(sqrt(d) + 1).
     Wire: N, rounded up in the format ``values``, then five trits a byte, 1.6 bits a coordinate.
+
+    values  the format of the norm: "f4" or "f8"
     """
 
     paper: ClassVar[str] = "Wen et al., TernGrad (NeurIPS 2017)"

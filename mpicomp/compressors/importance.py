@@ -29,6 +29,8 @@ class Importance(Weighted):
     For w = diag(L) these p_j minimise the bound; its factor is then rho.  Equal weights give
     ``Bernoulli(k/d)``.
     Wire: the kept values, by position; the positions follow from the key and the weights.
+
+    k  the coordinates that are sent on average: a count from 1 to d, or a fraction of d below 1
     """
 
     paper: ClassVar[str] = (

@@ -29,6 +29,8 @@ class Natural(Quantizer):
     Exponents have the range of normal numbers in ``values``, and omega holds for magnitudes in that range.
     Smaller magnitudes become the least power of two in it or 0, without bias; larger ones saturate.
     Wire: d sign bits, then d exponents of 8 (f4) or 11 (f8) bits, where 0 stands for x_j = 0.
+
+    values  the format whose exponents are sent: "f4" or "f8"
     """
 
     paper: ClassVar[str] = (
@@ -92,6 +94,10 @@ class NaturalDithering(Leveled):
     (d - 1) l^2 <= 4 m (1 + m).
 
     Wire: N, rounded up in the format ``values``, then d symbols of ceil(log2(2 s + 1)) bits.
+
+    s       the number of levels, from 1 to 127
+    p       the norm N is that of l_p: 2 or inf
+    values  the format of the norm: "f4" or "f8"
     """
 
     paper: ClassVar[str] = "Horváth et al., arXiv 1905.10988, section on dithering"

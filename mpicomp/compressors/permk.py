@@ -28,8 +28,8 @@ class PermK(Sparsifier):
     on L_plus but for the penalty.  So there theory hardly gives PermK a larger step than independent
     RandK(d/n).
 
-    layout  "uniform": as above.  "block" (d >= n): contiguous blocks after a random cyclic shift, with
-            equal constants, and without index arithmetic.
+    layout  "uniform": blocks of a random permutation.  "block" (d >= n): contiguous blocks after a random
+            cyclic shift, with equal constants, and without index arithmetic.
     """
 
     paper: ClassVar[str] = (

@@ -29,6 +29,9 @@ class Quantized(Unbiased):
 
     omega is attained if all supports are equally large and x attains omega_Q on each: for RandK with Natural
     at |x_j| = 4/3, or with coarse Dithering at equal |x_j|.  Otherwise, as for Bernoulli, it is a bound.
+
+    S  the sparsifier: RandK, PermK, Bernoulli or Lazy
+    Q  the quantiser of the values that S keeps, such as Natural() or Dithering(s=7)
     """
 
     paper: ClassVar[str] = "Horváth et al., arXiv 1905.10988, on compositions"
@@ -87,6 +90,8 @@ class QuantizedTopK(Contractive):
 
     omega_Q is taken in dimension k.  alpha is attained at equal |x_j| if omega_Q is attained there.
     Wire: the index code of (d, k), then Q's message.
+
+    Q  the quantiser of the k values, such as Natural() or Dithering(s=7)
     """
 
     paper: ClassVar[str] = "Beznosikov et al., On biased compression, arXiv 2002.12410"
@@ -126,7 +131,10 @@ class QuantizedTopK(Contractive):
 
 @dataclass(frozen=True)
 class Shrunk(Contractive):
-    """C(x) = U(x) / (1 + omega) for an unbiased U: alpha = 1/(1 + omega), tight if omega is tight."""
+    """C(x) = U(x) / (1 + omega) for an unbiased U: alpha = 1/(1 + omega), tight if omega is tight.
+
+    U  the compressor that is scaled
+    """
 
     paper: ClassVar[str] = "Beznosikov et al., On biased compression, arXiv 2002.12410"
 

@@ -38,6 +38,8 @@ class RankR(Contractive):
     If r (rows + columns) >= d, the factors are no shorter than x, as for a single row; then x itself is sent,
     and alpha = 1.
     Wire: P, then M'P, row after row; or x.  The constants hold up to the rounding to ``values``.
+
+    r  the rank, 1 or above: the columns of P
     """
 
     paper: ClassVar[str] = "Vogels, Karimireddy, Jaggi, PowerSGD (NeurIPS 2019), without the warm start"

@@ -23,6 +23,8 @@ class Sign(Contractive):
     coordinate for every vector.  If most of x is 0, consider ``TopK``, whose only error is in the coordinates
     that it omits.
     Wire: |x|_1 / d in the format ``values``, then d bits, 1 for a negative coordinate.
+
+    values  the format of the norm: "f4" or "f8"
     """
 
     paper: ClassVar[str] = "Karimireddy et al., Error feedback fixes signSGD (ICML 2019)"

@@ -69,6 +69,10 @@ class Stepped(Weighted):
     With ``code`` "fixed" all messages have equally many bits; "sparse" codes the non-zero levels only, and is
     shorter if beta is well below d.  With one block and all steps 1/s, C(x) equals that of
     ``Dithering(s)`` bit for bit.
+
+    beta    the budget, above 0 and at most 2^30
+    values  the format of the norms: "f4" or "f8"
+    code    "fixed" or "sparse": how the levels are coded
     """
 
     beta: float
@@ -179,6 +183,8 @@ class BlockSteps(Stepped):
     For w = diag(L), these steps minimise max_l h_l |Diag(L_ll)| at that budget: it becomes
     sum_k sqrt(d_k) |diag(L_kk)| / beta.  Use few blocks: a norm takes microseconds even if its block is
     small.
+
+    blocks  the number of blocks, from 1 to d
     """
 
     paper: ClassVar[str] = (

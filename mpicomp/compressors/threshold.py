@@ -26,6 +26,8 @@ class HardThreshold(Absolute):
     lam has the units of x; ``averaging(k)`` is the paper's choice to send k coordinates a round on average.
     Sahu et al., "Rethinking gradient sparsification as total error minimization" (NeurIPS 2021).
     Wire: the number of kept coordinates, their index code, their values.
+
+    lam  the threshold, 0 or above
     """
 
     paper: ClassVar[str] = (

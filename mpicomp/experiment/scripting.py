@@ -18,6 +18,7 @@ from mpicomp.experiment.compare import Progress
 from mpicomp.experiment.figure import draw_panel
 from mpicomp.experiment.report import picture_of, picture_of_runs, publish
 from mpicomp.experiment.results import Comparison, Record, read_comparison, read_run
+from mpicomp.experiment.shipped import located
 from mpicomp.experiment.study import Study
 from mpicomp.experiment.study import load as load_file
 from mpicomp.experiment.suite import Suite
@@ -50,8 +51,9 @@ def compare(
 ) -> Comparison:
     """Run several methods on one problem, with every seed.
 
-    methods   the methods, as a list or by their labels; or a suite: the path of its TOML file, or a
-              ``Suite``.  It holds the problem, the ranges to tune and the settings: none is given beside it
+    methods   the methods, as a list or by their labels; or a suite: the path of its TOML file, the name of
+              one that comes with the package, or a ``Suite``.  It holds the problem, the ranges to tune and
+              the settings: none is given beside it
     tune      (lo, hi): try the step sizes times 2^lo, .., 2^hi and keep the best of each method.  Or such a
               range for each label that is to be tuned
     settings  as in the TOML file: ``workers`` and ``rounds``, which are needed, and ``seeds``, ``every``,
@@ -153,7 +155,7 @@ def _suite(
     if isinstance(methods, str | Path | Suite):
         if problem is not None or tune is not None or settings:
             raise ConfigError("a suite holds its problem and its settings; give methods to choose them here.")
-        found = methods if isinstance(methods, Suite) else load_file(methods)
+        found = methods if isinstance(methods, Suite) else load_file(located(methods))
         if isinstance(found, Study):
             raise ConfigError(f"{methods} has a [[case]]: it is a study, for `mpicomp compare {methods}`.")
         return found

@@ -13,6 +13,8 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +31,17 @@ _BESIDE = _SOURCE / "__pycache__"
 _PACKAGE = "mpicomp.kernels.compiled"
 
 _refused: dict[Path, OSError] = {}  # why a place does not serve, in the order in which they were tried
+_watching: list[Callable[[], None]] = []
+
+
+@contextmanager
+def telling(tell: Callable[[], None]) -> Iterator[None]:
+    """Within the block, call ``tell`` when this process begins to compile, or to wait for one that does."""
+    _watching.append(tell)
+    try:
+        yield
+    finally:
+        _watching.remove(tell)
 
 
 @cache
@@ -61,6 +74,8 @@ def _load_from(folder: Path) -> ModuleType:
     """The kernels in ``folder``, compiled into it first if need be.  ``OSError`` if it does not serve."""
     with store.ours(folder) as held:
         if store.state(held) != "whole":
+            for tell in _watching:
+                tell()
             with store.locked(held):
                 if (found := store.state(held)) != "whole":
                     _announce(folder, found)

@@ -42,6 +42,9 @@ class ADIANA(Method):
                 rounding of g vanishes with g, while the rounding of mean c_i would stay in h.
 
     Differences from the papers: they broadcast y^{k+1}; here it follows from g.
+
+    eta  the step size η
+    p    the probability with which w^k becomes y^k
     """
 
     Q: Unbiased

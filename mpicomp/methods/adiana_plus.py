@@ -35,6 +35,9 @@ class ADIANAPlus(WhitenedMethod):
 
     The steps of a round are those of ``ADIANA`` with the compressor ``support.whitening.Whitened``.
     Differences from the papers: the means of m_i and c_i are broadcast and every rank does the rest.
+
+    eta  the step size η
+    p    the probability with which w^k becomes y^k
     """
 
     Q: Unbiased

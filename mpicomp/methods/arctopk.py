@@ -141,6 +141,9 @@ class ARCTopK(EstimatingMethod):
 
     Differences from the paper: V is orthonormal, not Gaussian, so r = c is exact.  The server takes the
     means.
+
+    r    the columns of the sketch P_i
+    eta  the weight η of the new gradient in the average v_i
     """
 
     k: Kept

@@ -46,6 +46,10 @@ class Artemis(EstimatingMethod):
     of the paper's two ways.  In the paper a worker that was absent catches up with the broadcasts that it
     missed; here every rank receives every broadcast and is charged for it.  The authors' code sends h_i =
     g_i(x⁰) for p = 1 only.
+
+    down        the server's compressor
+    alpha_down  the rate α' at which the downlink's memory H moves; 0 for no memory
+    p           the probability with which a worker takes part in a round
     """
 
     Q: Unbiased

@@ -55,6 +55,20 @@ class Method(ABC):
     The types of the fields say what is allowed, see ``methods.parameters``; one field is the step size.
     ``Up`` and ``Down`` are the records on the wire.  All arrays of the state start at 0, except the iterate
     and the fields in ``starts_at_x0``, which start at x0.
+
+    Parameters that several methods have:
+
+    gamma   the step size γ
+    Q       the workers' compressor
+    C       the workers' compressor
+    batch   the samples that a worker draws for each gradient, as a count or a fraction; None for all samples
+    down    how the broadcast is sent: lossless, or rounded as by sparse(values=f4)
+    values  the format of the numbers that are sent
+    alpha   the rate α at which the shifts h_i move
+    start   the shifts h_i or estimates g_i before the first round: 0, the gradient, or the compressed
+            gradient
+    sync    how dense rounds are sent, such as by identity(values=f8)
+    mu      the constant μ of f's strong convexity
     """
 
     recalled: ClassVar[str] = ""  # what was written from memory, not checked against the paper

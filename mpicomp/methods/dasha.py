@@ -34,6 +34,8 @@ class DASHA(AveragingMethod, EstimatingMethod):
     theory, for the start from the gradient: gamma = 1/(L + L̃ √(16 A (2ω + 1))).
 
     Differences from the paper: the mean is broadcast and every rank takes the step.
+
+    a  the rate at which the error of g_i fades
     """
 
     Q: Unbiased

@@ -38,6 +38,9 @@ class DASHAMVR(AveragingMethod, EstimatingMethod):
 
     Differences from the paper: h_i^0 uses an ordinary batch; the paper uses a larger one.  The mean is
     broadcast and every rank takes the step.  With batch=None, all samples, no variance is counted.
+
+    b  the weight of the new samples in h_i
+    a  the rate at which the error of g_i fades
     """
 
     Q: Unbiased

@@ -39,6 +39,9 @@ class DASHAPAGE(AveragingMethod, EstimatingMethod):
 
     Differences from the paper: batches are drawn without replacement, and with batch=None, all samples, no
     variance is counted; the mean is broadcast and every rank takes the step.
+
+    p  the probability of a round with full gradients
+    a  the rate at which the error of g_i fades
     """
 
     Q: Unbiased

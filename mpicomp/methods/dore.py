@@ -37,6 +37,10 @@ class Dore(EstimatingMethod):
     where E⟨e, x^k - x*⟩ = -β E‖e‖² compensates η e in q.  Raises ``ConfigError`` for a larger η.
 
     The error e is the server's.  The total error of a run counts the workers' errors, so it is 0.
+
+    down  the server's compressor
+    beta  the weight β of the broadcast in the step
+    eta   the weight η of the server's error in its next message
     """
 
     Q: Unbiased

@@ -32,6 +32,8 @@ class DoubleSqueeze(EstimatingMethod):
     Raises ``ConfigError`` unless C and C' are contractive.
 
     The total error of a run counts the workers' δ_i, not the server's δ.
+
+    down  the server's compressor
     """
 
     C: Contractive | Absolute

@@ -32,6 +32,9 @@ class EF21P(Method):
     theory, for convex f_i: gamma = min{1/(160 A L_max), √(α/A)/(20 L̃), α/(100 L), 1/((1+ω) μ)}, A of the
     AB-inequality, the paper's ω/n for independent compressors.  Without compression up it is enough that f is
     convex.
+
+    C     the server's compressor
+    beta  the rate β at which the shifts h_i move
     """
 
     C: Contractive

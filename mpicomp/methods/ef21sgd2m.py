@@ -32,6 +32,8 @@ class EF21SGD2M(AveragingMethod, EstimatingMethod):
     theory: gamma = min{α/(60 L̃), η/(16 L)}.
 
     Differences from the paper: as for EF21-SGDM.
+
+    eta  the weight η of the new gradient in the average v_i, and of v_i in u_i
     """
 
     C: Contractive

@@ -35,6 +35,8 @@ class EF21SGDM(AveragingMethod, EstimatingMethod):
 
     Differences from the paper: s_i^0 uses an ordinary batch; the paper uses a larger one.  The mean is
     broadcast and every rank takes the step.
+
+    eta  the weight η of the new gradient in the average v_i
     """
 
     C: Contractive

@@ -38,6 +38,8 @@ class MARINA(AveragingMethod, EstimatingMethod):
                 E f(x^k) - f* ≤ (1 - γμ)^k (f(x^0) - f*).
 
     Differences from the paper: the mean is broadcast and every rank forms g and takes the step.
+
+    p  the probability of a dense round
     """
 
     Q: Unbiased

@@ -37,6 +37,9 @@ class MCM(Method):
 
     Differences from the paper: this is the variant whose broadcast is the same for all workers.  Rand-MCM
     compresses x for each worker anew, with a memory H_i each: n messages down, not one.
+
+    down        the server's compressor
+    alpha_down  the rate α' at which the downlink's memory H moves
     """
 
     Q: Unbiased

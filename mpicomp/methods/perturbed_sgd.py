@@ -49,6 +49,12 @@ class PerturbedSGD(Method):
     with one mask, Shrunk(RandK(k, mask="shared")), whose alpha is k/d.
 
     The theorem gives only the orders of η, r, I_reset and R, so they have to be given.
+
+    eta      the step size η
+    r        the size of the noise: E ‖ξ‖² = r²
+    I_reset  the steps after which the errors are reset; None for no such reset
+    R        the distance ‖x - x_{t'}‖ at which the errors are reset; None for no such reset
+    dense    how the errors travel in a reset
     """
 
     C: Contractive

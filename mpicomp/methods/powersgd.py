@@ -119,6 +119,10 @@ class PowerSGD(EstimatingMethod):
     ``rows`` and without being bound.  A run binds it to the parts of its problem.
 
     Differences from the paper: the server takes the means.
+
+    r         the rank: the columns of P and of Q
+    rows      None for the parts of the problem; a count makes x a single matrix of that many rows
+    momentum  the momentum λ; 0 for none
     """
 
     r: PositiveInteger

@@ -40,6 +40,9 @@ class PPMARINA(AveragingMethod, EstimatingMethod):
 
     Differences from the paper: S is drawn without replacement; the mean is broadcast, to all, and every
     rank forms g and takes the step.
+
+    r  the workers that take part in a compressed round, as a count or a fraction
+    p  the probability of a dense round
     """
 
     Q: Unbiased

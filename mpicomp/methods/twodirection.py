@@ -52,6 +52,14 @@ class TwoDirection(Method):
     weight of the downlink in the cost of communication.
     theory, for convex f_i: Lbar is ``support.twodirection_rates.theory``, whose constant is far too careful
     (tune it); mu is that of the problem, 0 if f is merely convex.
+
+    C      the server's compressor
+    Lbar   the inverse of the step size, L̄
+    p      the probability of a round with a dense broadcast
+    tau    the rate τ at which v moves
+    beta   the rate β at which the shifts h_i move
+    r      the weight of the downlink in the cost of communication, by which p is chosen
+    dense  how dense messages are sent
     """
 
     C: Contractive

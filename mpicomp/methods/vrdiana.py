@@ -42,6 +42,8 @@ class VRDIANA(AveragingMethod, EstimatingMethod):
 
     Differences from the paper: batches, drawn without replacement; the server broadcasts the mean of the
     m_i and every rank takes the step; no prox.
+
+    p  the probability with which w^k becomes x^k
     """
 
     Q: Unbiased

@@ -41,6 +41,8 @@ class VRMARINA(AveragingMethod, EstimatingMethod):
     Differences from the paper: batches of a finite sum are drawn without replacement, which adds less
     variance, and none with batch=None, all samples; the mean is broadcast and every rank forms g and takes
     the step.
+
+    p  the probability of a dense round
     """
 
     Q: Unbiased

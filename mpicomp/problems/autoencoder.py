@@ -38,6 +38,9 @@ class Autoencoder(Problem):
     Source: Szlendak, Tyurin, Richtarik, "Permutation compressors for provably faster distributed
     nonconvex optimization", ICLR 2022, experiments on MNIST, written from memory; x0 is this
     library's.
+
+    r      the length of the code E a_j, 1 or above
+    p_hat  the probability that a worker holds the common part, from 0 to 1
     """
 
     paper: ClassVar[str] = "Szlendak, Tyurin, Richtárik, Permutation compressors (ICLR 2022), experiments"

@@ -197,6 +197,15 @@ class Problem(ABC):
     """An objective f = (1/n) sum_i f_i for any n: a frozen dataclass whose fields are its configuration.
 
     ``eval(repr(p)) == p``, unless its data was given as arrays: then its text names their shape and SHA-256.
+
+    Parameters that several problems have:
+
+    data   a name that `mpicomp list data` shows, the path of a file, or arrays; see docs/data.md
+    split  how rows are shared out: "contiguous", "shuffled", "sorted" (by label), "dirichlet(ALPHA)", or an
+           array with each row's worker
+    lam    the weight of the penalty, 0 or above
+    d      the dimension, 2 or above
+    seed   the seed of what the problem draws, from 0 to 2^64 - 1
     """
 
     @abstractmethod

@@ -87,6 +87,9 @@ class RidgeProblem(LinearProblem):
     Give either ``lam``, or ``cond``, the condition number (L0 + lam)/lam, where L0 is the smoothness constant
     of the losses alone.  Raises ``ConfigError`` unless exactly one is given.  With ``cond`` a rank reads all
     rows once to compute L0; the cache keeps it.
+
+    lam   the weight of the penalty, 0 or above; None where cond is given
+    cond  the condition number (L0 + lam)/lam, above 1; None where lam is given
     """
 
     lam: float | None = None

@@ -44,6 +44,9 @@ class MLP(Classification):
     gain / (columns of the matrix), gain 1 for tanh and 2 for relu.
 
     The constants are not known: give step sizes as numbers.
+
+    hidden      the units of the hidden layer, 1 or above
+    activation  h: "tanh" or "relu"
     """
 
     paper: ClassVar[str] = "none: a network with one hidden layer"

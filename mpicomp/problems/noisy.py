@@ -21,6 +21,9 @@ class Noisy(Problem):
     The noise has mean square norm sigma^2 for one sample and sigma^2/b for b samples.  It is a function of
     the stream alone.  So at two points with one stream, as in VR-MARINA, it cancels from the gradients'
     difference: L_sigma = 0, L_sample = L_plus and L_ij = L_max.  Values and full gradients have no noise.
+
+    problem  the problem whose gradients get noise
+    sigma    the root of the mean square norm of one sample's noise, 0 or above
     """
 
     problem: Problem

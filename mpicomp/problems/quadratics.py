@@ -35,6 +35,9 @@ class Quadratics(Problem):
     Source: Szlendak, Tyurin, Richtarik, "Permutation compressors for provably faster distributed
     nonconvex optimization", ICLR 2022, experiments on quadratics; the generator is written from
     memory.
+
+    noise  the standard deviation of nu_i and beta_i, 0 or above
+    lam    the smallest eigenvalue of mean A_i, above 0
     """
 
     paper: ClassVar[str] = "Szlendak, Tyurin, Richtárik, Permutation compressors (ICLR 2022), experiments"

@@ -27,6 +27,9 @@ class Saddle(Problem):
 
     Source: the two-dimensional example of the theory of perturbed gradient descent, from memory; the further
     dimensions and the h_i are this library's.
+
+    curvature  the second derivative along x_3, .., x_d, above 0
+    noise      the standard deviation of the entries of the h_i, 0 or above
     """
 
     paper: ClassVar[str] = "none: a strict saddle, as in Avdiukhin, Yaroslavtsev (NeurIPS 2021), as recalled"

@@ -33,6 +33,8 @@ class Softmax(Classification):
     and u'(diag(p) - pp')u is the variance of u_c for c drawn from p: at most (max u - min u)^2/4 <= |u|^2/2.
     So, without the penalty, 0 <= Hess f_i <= (1/2) I (x) G_i, which has the eigenvalues of G_i / 2.  For a
     single sample G_i = a_j a_j', so L_ij is max ||a_j||^2 / 2 plus the penalty's constant.
+
+    penalty  rho: "ridge" or "bounded"
     """
 
     paper: ClassVar[str] = (

@@ -1,0 +1,72 @@
+"""Suites that come with the package: found by name, copied, and in the wheel."""
+
+from __future__ import annotations
+
+from configparser import ConfigParser
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+import mpicomp
+from mpicomp import ConfigError
+from mpicomp.experiment.shipped import copy, located, suites, title
+from mpicomp.experiment.study import load
+from tests.support.launching import mpicomp as command
+
+ROOT = Path(__file__).parents[2]
+NAMES = sorted(path.stem for path in (ROOT / "jobs").glob("*.toml"))
+
+
+def test_the_suites_are_those_of_the_repository():
+    assert list(suites()) == NAMES
+    for name, path in suites().items():
+        assert path.read_text() == (ROOT / "jobs" / f"{name}.toml").read_text()
+        assert load(path).title == title(path)
+
+
+def test_a_name_is_found_among_the_packages_resources(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    resource = files("mpicomp.experiment") / "suites" / "demo.toml"
+    assert located("demo").read_text() == resource.read_text(encoding="utf-8")
+    Path("demo").write_text("a file goes before a suite")
+    assert located("demo") == Path("demo")
+
+
+@pytest.mark.parametrize("name", ["dem", "jobs/demo.toml", "Demo.toml"])
+def test_what_is_neither_file_nor_suite_is_refused_with_the_nearest_name(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"no file .* and no suite .*Did you mean 'demo'\? Suites: a9a, "):
+        located(name)
+    with pytest.raises(ConfigError, match="Did you mean 'demo'"):
+        mpicomp.compare(name)
+    done = command("compare", name)
+    assert done.returncode == 2 and "Did you mean 'demo'?" in done.stderr
+
+
+def test_a_copy_is_the_suite_and_overwrites_nothing(tmp_path):
+    made = copy("permk", tmp_path / "new")
+    assert made == tmp_path / "new" / "permk.toml"
+    assert load(made) == load(ROOT / "jobs" / "permk.toml")
+    with pytest.raises(ConfigError, match=r"permk\.toml exists"):
+        copy("permk", tmp_path / "new")
+    with pytest.raises(ConfigError, match="Did you mean 'permk'"):
+        copy("permc", tmp_path)
+
+
+def test_the_command_lists_and_copies(tmp_path):
+    listed = command("jobs", "list").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == NAMES
+    done = command("jobs", "copy", "demo", str(tmp_path))
+    assert done.stdout == f"{tmp_path / 'demo.toml'}\n" and (tmp_path / "demo.toml").exists()
+    assert command("jobs", "copy", "demo", str(tmp_path)).returncode == 1
+
+
+def test_the_wheel_has_the_suites_and_the_marker_of_types():
+    """Each pattern of setup.cfg, resolved in the package's folder as the build does."""
+    package, config = ROOT / "mpicomp", ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    patterns = config["options.package_data"]["mpicomp"].split()
+    names = {str(path.relative_to(package)) for pattern in patterns for path in package.glob(pattern)}
+    assert {"py.typed", "jobs/run.sh", "jobs/requeue.sh"} <= names
+    assert {f"experiment/suites/{name}.toml" for name in NAMES} <= names

@@ -1,0 +1,63 @@
+"""The blocks of docs/torch.md, on a small model."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+
+PAGE = Path(__file__).parents[2] / "docs" / "torch.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+
+# What the text around the blocks stands for: a model, its loss, a rank's own batches.
+AROUND = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(20, 5)
+X, y = torch.randn(64, 20), torch.randint(5, (64,))
+batches_of_this_rank = [(X, y)] * 20
+def loss(model, batch):
+    return torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
+first = loss(model, (X, y)).item()
+"""
+GROUP = """
+import mpicomp.torch, tempfile
+from mpicomp import EFSGD, TopK
+torch.distributed.init_process_group(
+    "gloo", init_method="file://" + tempfile.mkdtemp() + "/group", rank=0, world_size=1
+)
+"""
+# The hook aggregates in a step of DDP as it is: the same training, by hand.
+STEPS = """
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in batches_of_this_rank:
+    opt.zero_grad()
+    loss(ddp, batch).backward()
+    opt.step()
+torch.distributed.destroy_process_group()
+"""
+LOWER = "\nassert loss(model, (X, y)).item() < first\n"
+
+
+def done(code: str) -> str:
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_there_are_two_blocks():
+    assert len(BLOCKS) == PAGE.read_text().count("```python") == 2
+
+
+def test_the_training_loop_trains_and_counts():
+    """20 steps of one worker; up goes 1 % of 105 coordinates, one."""
+    assert "1 workers: " in done(AROUND + BLOCKS[0] + LOWER)
+
+
+def test_the_hook_of_ddp_trains():
+    done(AROUND + GROUP + BLOCKS[1] + STEPS + LOWER)
