@@ -57,7 +57,8 @@ HOMES = {
         "bench/linkfigure.py",
         "bench/train/figure.py",
         "bench/serving/traffic.py",
-        *("experiment/results.py", "experiment/scripting.py"),  # these two for its types
+        # These three for its types.
+        *("experiment/endlabels.py", "experiment/results.py", "experiment/scripting.py"),
     },
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
     "cupy": {"kernels/cuda/gpu.py"},
