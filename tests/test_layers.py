@@ -57,8 +57,8 @@ HOMES = {
         "bench/linkfigure.py",
         "bench/train/figure.py",
         "bench/serving/traffic.py",
-        # These three for its types.
-        *("experiment/endlabels.py", "experiment/results.py", "experiment/scripting.py"),
+        # These four for its types.
+        *(f"experiment/{name}.py" for name in ("endlabels", "layout", "results", "scripting")),
     },
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
     "cupy": {"kernels/cuda/gpu.py"},

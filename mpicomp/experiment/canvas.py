@@ -68,18 +68,20 @@ def blank_figure(
     return figure, list(figure.subplots(rows, columns, sharey=sharey, squeeze=False).flat)
 
 
-def finish(
-    figure: Figure, panels: Sequence[Axes], title: str, font: float = 10, title_font: float = 15
-) -> Figure:
-    """Add the title, and one legend for all panels, with these sizes of text; returns the figure."""
-    if title:
-        figure.suptitle(title, fontsize=title_font, fontweight="bold")
+def legend_entries(panels: Sequence[Axes]) -> dict[str, Any]:
+    """label -> a curve with that label, for the labels of all panels."""
     shown: dict[str, Any] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
         shown |= {label: handle for handle, label in zip(handles, labels, strict=True) if label not in shown}
-    # The width of the longest legend entry, its line sample included.
-    inches = (0.75 + 0.08 * max(map(len, shown))) * font / 10
+    return shown
+
+
+def finish(figure: Figure, panels: Sequence[Axes], title: str) -> Figure:
+    """Add the title, and one legend for all panels; returns the figure."""
+    figure.suptitle(title, fontsize=15, fontweight="bold")
+    shown = legend_entries(panels)
+    inches = 0.75 + 0.08 * max(map(len, shown))  # width of the longest legend entry, its line sample included
     columns = min(len(shown), max(1, int(figure.get_size_inches()[0] / inches)))
     figure.legend(
         list(shown.values()),
@@ -87,7 +89,7 @@ def finish(
         loc="outside lower center",
         ncols=columns,
         frameon=False,
-        fontsize=font,
+        fontsize=10,
     )
     return figure
 

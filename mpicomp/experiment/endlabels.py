@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 MOST_CURVES = 6  # a panel with more has the number of each curve at its end
 
 
-def number_ends(figure: Figure, panels: Sequence[Axes], labels: Sequence[str], size: float) -> list[str]:
-    """Write at the end of each curve its number, its place in ``labels``; returns the numbered labels.
+def number_ends(figure: Figure, panels: Sequence[Axes], labels: Sequence[str], size: float) -> None:
+    """Write at the end of each curve its number, its place in ``labels``.
 
     Numbers whose places overlap are moved up, or down from the top of the panel.  ``size`` is that of the
     text, in points.  The numbers take the place of the curves' markers.
@@ -49,7 +49,6 @@ def number_ends(figure: Figure, panels: Sequence[Axes], labels: Sequence[str], s
                 zorder=6,
             ).set_in_layout(False)
             line.set_marker("")
-    return [f"{i}  {label}" for i, label in enumerate(labels, 1)]
 
 
 def _end(line: Line2D) -> tuple[float, float]:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.units import human_bytes
-from mpicomp.experiment.canvas import blank_figure, curve_style, finish, plain_label
-from mpicomp.experiment.endlabels import MOST_CURVES, number_ends
+from mpicomp.experiment.canvas import curve_style, plain_label
+from mpicomp.experiment.layout import complete, letters, panels_of
 from mpicomp.experiment.look import PLAIN, STYLES, Look, Style
 from mpicomp.problems import Problem
 from mpicomp.runtime.record import Row
@@ -35,7 +35,7 @@ def _number(value: float | None) -> float:
 # What a subtitle says of the seeds, by bands.
 SEEDS = {"range": "median and range of", "quantile": "median and quartiles of", "none": "median of"}
 # An x axis is logarithmic where this share of the curves, or more, ends within this part of the range.
-SHARE, LEFT = 1 / 3, 1 / 5
+SHARE, LEFT = 1 / 4, 1 / 5
 _BYTES = {"up", "both"}
 
 VERTICAL: dict[str, tuple[str, Value]] = {
@@ -99,18 +99,18 @@ def draw(picture: Picture) -> Figure:
     """A figure with the panels of one problem."""
     rows = 1 if len(picture.x) <= 2 + picture.style.titled * (len(picture.x) == ABREAST) else 2
     columns = -(-len(picture.x) // rows)
-    figure, panels = _blank(picture.style, rows, columns, sharey=True)
+    figure, panels = panels_of(picture.style, rows, columns, sharey=True)
     _draw_problem(panels, picture, list(picture.curves))
     for axes in panels[::columns]:
         axes.set_ylabel(_height_label(picture))
     font = 0.8 * picture.style.font
-    letters = _letters(columns * picture.style.panel[0] - 1, font)
+    line = letters(columns * picture.style.panel[0] - 1, font)
     above = picture.subtitle if picture.style.titled else ""
-    subtitle = "\n".join(map(plain_label, [*wrap(above, letters), *wrap(picture.missing, letters)]))
+    subtitle = "\n".join(map(plain_label, [*wrap(above, line), *wrap(picture.missing, line)]))
     panels[0].set_title(subtitle, loc="left", fontsize=font, color="#444444", pad=10)
     for axes in panels[len(picture.x) :]:
         axes.remove()
-    return _finish(figure, panels[: len(picture.x)], picture.title, picture.style, list(picture.curves))
+    return complete(figure, panels[: len(picture.x)], picture.title, picture.style, list(picture.curves))
 
 
 def draw_panel(picture: Picture, axes: Axes | None) -> Axes:
@@ -139,11 +139,11 @@ def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
     rows = x if x > 1 else -(-len(pictures) // ABREAST)
     columns = -(-len(pictures) * x // rows)
     style = pictures[0].style
-    figure, panels = _blank(style, rows, columns, sharey=False)
+    figure, panels = panels_of(style, rows, columns, sharey=False)
     labels = list(dict.fromkeys(label for picture in pictures for label in picture.curves))
     for i, picture in enumerate(pictures):
         own = panels[i::columns] if x > 1 else panels[i : i + 1]
-        missing = map(plain_label, wrap(picture.missing, _letters(style.panel[0] - 0.5, 0.85 * style.font)))
+        missing = map(plain_label, wrap(picture.missing, letters(style.panel[0] - 0.5, 0.85 * style.font)))
         own[0].set_title("\n".join([picture.title, *missing]), fontsize=0.85 * style.font)
         if picture.curves:
             _draw_problem(own, picture, labels)
@@ -154,7 +154,7 @@ def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
         axes.set_ylabel(_height_label(pictures[0]))
     for axes in panels[len(pictures) * x :]:
         axes.remove()
-    return _finish(figure, panels[: len(pictures) * x], title, style, labels)
+    return complete(figure, panels[: len(pictures) * x], title, style, labels)
 
 
 def pages(pictures: Sequence[Picture]) -> list[list[Picture]]:
@@ -163,37 +163,6 @@ def pages(pictures: Sequence[Picture]) -> list[list[Picture]]:
     count = -(-len(pictures) // most)
     each = -(-len(pictures) // count)
     return [list(pictures[i : i + each]) for i in range(0, len(pictures), each)]
-
-
-def _blank(style: Style, rows: int, columns: int, sharey: bool) -> tuple[Figure, list[Axes]]:
-    width, height = style.panel
-    size = columns * width * (1.0 if columns > 1 or not style.titled else 1.3)
-    figure, panels = blank_figure(rows, columns, sharey, (size, rows * height + 8 * style.font / 72))
-    for axes in panels:
-        axes.tick_params(labelsize=0.9 * style.font)
-        axes.xaxis.label.set_fontsize(style.font)
-        axes.yaxis.label.set_fontsize(style.font)
-    return figure, panels
-
-
-def _finish(figure: Figure, panels: Sequence[Axes], title: str, style: Style, labels: list[str]) -> Figure:
-    """Add the title, the legend and, where there are many curves, the numbers at their ends."""
-    if "$" not in title:  # a formula is not cut
-        title = "\n".join(wrap(title, _letters(figure.get_size_inches()[0], 1.4 * style.font)))
-    finish(figure, panels, title if style.titled else "", 0.9 * style.font, 1.2 * style.font)
-    if len(labels) > MOST_CURVES:
-        (legend,) = figure.legends
-        shown = [plain_label(label) for label in labels]
-        names = number_ends(figure, panels, shown, 0.62 * style.font)
-        for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True):
-            text.set_text(names[shown.index(text.get_text())])
-            line.set_marker("")
-    return figure
-
-
-def _letters(inches: float, font: float) -> int:
-    """How many letters of ``font`` points fill a line of that length."""
-    return max(16, int(inches * 72 / (0.56 * font)))
 
 
 def _height_label(picture: Picture) -> str:
@@ -295,9 +264,9 @@ def _draw_panel(
         axes.text(
             0.01, picture.target, "target", transform=place, va="bottom", fontsize=0.7 * font, color="#444444"
         )
-    if logarithmic:
+    if logarithmic and min(positive) < np.inf:
         axes.set_yscale("log", nonpositive="clip")
-        if zero and min(positive) < np.inf:
+        if zero:
             axes.set_ylim(bottom=min(positive) / 10)  # where a value is exactly 0 the curve leaves below
     axes.grid(True, which="major", color="#e2e2e2", linewidth=0.7)
     axes.set_axisbelow(True)

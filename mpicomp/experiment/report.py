@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
+from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
@@ -170,9 +171,11 @@ def _picture_of_runs(folders: Sequence[Path]) -> Picture:
     """The given runs in one picture, each labelled by its folder and its method."""
     curves: dict[str, list[list[Row]]] = {}
     names, records = list[str](), [read_run(folder) for folder in folders]
+    paths = [record.folder.resolve() for record in records]
+    alike, common = len({path.name for path in paths}) < len(set(paths)), commonpath(paths)
     for record in records:
         name = record.folder.resolve().name
-        names.append(str(record.folder) if name in names else name)
+        names.append(str(record.folder.resolve().relative_to(common)) if alike else name)
         curves[f"{names[-1]}: {_method_text(record)}"] = [record.rows]
     return _picture(", ".join(names), records, curves)
 
