@@ -255,7 +255,7 @@ def _draw_panel(
             **style,
             linewidth=picture.style.line,
             markersize=2.8 * picture.style.line,
-            markevery=(0.03 * (i % 5), 0.17),
+            markevery=(0.03 * (i % 5), 0.17) if np.isfinite(middle).any() else None,
         )
     if picture.target is not None and picture.y == "gradient":
         axes.axhline(picture.target, color="#444444", linewidth=0.9, linestyle=(0, (2, 3)), zorder=0)

@@ -76,7 +76,7 @@ def _legend(figure: Figure, panels: Sequence[Axes], style: Style, labels: list[s
         [entries[label] for label in names],
         ["\n".join(wrap(text, letters(room - 6 * font / 72, font))) for text in texts],
         loc="outside lower center",
-        ncols=1 if single else min(len(names), max(1, int(1.1 * room / inches))),
+        ncols=1 if single else min(len(names), max(1, int(1.15 * room / inches))),
         frameon=False,
         fontsize=font,
     )
