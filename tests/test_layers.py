@@ -58,7 +58,8 @@ HOMES = {
         "bench/linkfigure.py",
         "bench/train/figure.py",
         "bench/serving/traffic.py",
-        *("experiment/results.py", "experiment/scripting.py"),  # these two for its types
+        # These four for its types.
+        *(f"experiment/{name}.py" for name in ("endlabels", "layout", "results", "scripting")),
     },
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
     "PIL": {"data/png.py"},

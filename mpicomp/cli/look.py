@@ -17,12 +17,24 @@ from mpicomp.transports.launcher import launched_rank
 @click.argument(
     "folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
+@click.option("--x", help="rounds, up, bytes (both directions), seconds or epochs; several with commas.")
+@click.option("--y", help="gradient, f, f-f* or error.")
+@click.option("--xlim", metavar="A:B", help="Ends of the x axis, in bytes, say; A: and :B leave one out.")
+@click.option("--ylim", metavar="A:B", help="Ends of the y axis.")
+@click.option("--style", default="screen", show_default=True, help="screen, paper or talk: sizes, fonts.")
+@click.option("--bands", default="range", show_default=True, help="Over seeds: range, quantile or none.")
+@click.option("--format", "format", help="png, pdf or svg.  [default: as --out ends, or png]")
 @click.option("--out", type=Place(), help="The figure [FOLDER/figure.png].")
-def plot(folders: tuple[Path, ...], out: Path | None) -> None:
-    """Draw the figure of a comparison, or of one or several runs, from the saved rows."""
-    from mpicomp.experiment.report import plot as draw
+def plot(folders: tuple[Path, ...], out: Path | None, format: str | None, **words: Any) -> None:
+    """Draw the figure of a comparison, or of one or several runs, from the saved rows.
 
-    click.echo(draw(folders, out))
+    Without --x and --y it shows what the suite asks for.
+    """
+    from mpicomp.experiment.look import as_look
+    from mpicomp.experiment.report import plot_files
+
+    for path in plot_files(folders, out, as_look(**words), format):
+        click.echo(path)
 
 
 KINDS = ("methods", "compressors", "problems", "data")

@@ -27,6 +27,21 @@ COLOURS = (
 )
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 MARKERS = "osD^vPX*<>hd"
+MOST_STYLES = len(COLOURS) * len(DASHES)  # pairs of a colour and a dash pattern
+
+
+def curve_style(i: int) -> dict[str, Any]:
+    """Colour, dash pattern and marker of curve ``i``: no two curves have the same colour and dashes.
+
+    Raises ``ConfigError`` for more curves than there are such pairs.
+    """
+    if i >= MOST_STYLES:
+        raise ConfigError(
+            f"more than {MOST_STYLES} curves in a figure, which is what there are colours and dashes for. "
+            f"Draw fewer runs, {MOST_STYLES} at most."
+        )
+    dashes = DASHES[(i + i // len(COLOURS)) % len(DASHES)]  # shifted each time the colours begin again
+    return {"color": COLOURS[i % len(COLOURS)], "linestyle": dashes, "marker": MARKERS[i % len(MARKERS)]}
 
 
 def plain_label(label: str) -> str:
@@ -34,22 +49,38 @@ def plain_label(label: str) -> str:
     return label.replace("$", r"\$")
 
 
-def blank_figure(rows: int, columns: int, sharey: bool) -> tuple[Figure, list[Axes]]:
-    """An empty figure, and its rows x columns panels, row by row."""
-    from matplotlib.figure import Figure
+def blank_figure(
+    rows: int, columns: int, sharey: bool, size: tuple[float, float] | None = None
+) -> tuple[Figure, list[Axes]]:
+    """An empty figure of ``size``, in inches, and its rows x columns panels, row by row.
 
-    figure = Figure(figsize=(max(5.5 * columns, 7) if columns < 3 else 4.2 * columns, 1.4 + 3.4 * rows))
+    Raises ``ConfigError`` if matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError(
+            "a figure needs matplotlib, which is not installed: pip install matplotlib."
+        ) from None
+    width = max(5.5 * columns, 7) if columns < 3 else 4.2 * columns
+    figure = Figure(figsize=size or (width, 1.4 + 3.4 * rows))
     figure.set_layout_engine("constrained")
     return figure, list(figure.subplots(rows, columns, sharey=sharey, squeeze=False).flat)
+
+
+def legend_entries(panels: Sequence[Axes]) -> dict[str, Any]:
+    """label -> a curve with that label, for the labels of all panels."""
+    shown: dict[str, Any] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        shown |= {label: handle for handle, label in zip(handles, labels, strict=True) if label not in shown}
+    return shown
 
 
 def finish(figure: Figure, panels: Sequence[Axes], title: str) -> Figure:
     """Add the title, and one legend for all panels; returns the figure."""
     figure.suptitle(title, fontsize=15, fontweight="bold")
-    shown: dict[str, Any] = {}
-    for axes in panels:
-        handles, labels = axes.get_legend_handles_labels()
-        shown |= {label: handle for handle, label in zip(handles, labels, strict=True) if label not in shown}
+    shown = legend_entries(panels)
     inches = 0.75 + 0.08 * max(map(len, shown))  # width of the longest legend entry, its line sample included
     columns = min(len(shown), max(1, int(figure.get_size_inches()[0] / inches)))
     figure.legend(

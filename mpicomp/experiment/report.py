@@ -1,6 +1,7 @@
 """Tables and figures of recorded runs, made from their files alone.
 
-The folder of a comparison or a study gets ``table.md``, ``table.json`` and ``figure.png``.
+The folder of a comparison or a study gets ``table.md``, ``table.json`` and ``figure.png``, and where a study
+has too many panels for one figure ``figure-2.png`` and so on.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
+from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import write_json, write_text
 from mpicomp.config import parse_method, parse_problem, to_text
 from mpicomp.experiment.canvas import save
-from mpicomp.experiment.figure import Picture, draw, draw_all
+from mpicomp.experiment.figure import SEEDS, Picture, draw, draw_all, pages
 from mpicomp.experiment.lines import Line, table
+from mpicomp.experiment.look import PLAIN, Look, check_format
 from mpicomp.experiment.results import Comparison, Outcome, Record, read_comparison, read_run, read_study
 from mpicomp.experiment.study import Study
 from mpicomp.experiment.tables import markdown
@@ -34,7 +37,7 @@ def publish(folder: str | Path) -> list[Line]:
     write_text(folder / "table.md", markdown(lines, comparison.suite))
     write_json(folder / "table.json", [asdict(line) for line in lines])
     picture = picture_of(comparison)
-    _draw_into(folder, [picture], lambda pictures: draw(*pictures))
+    _draw_into(folder, [picture], lambda pictures: [draw(*pictures)])
     return lines
 
 
@@ -49,16 +52,32 @@ def publish_study(folder: str | Path) -> dict[str, list[Line]]:
     tables = [(folder / case.slug / "table.md").read_text(encoding="utf-8") for case in study.cases]
     write_text(folder / "table.md", "\n".join(tables))
     write_json(folder / "table.json", {label: [asdict(line) for line in ls] for label, ls in lines.items()})
-    _draw_into(folder, _pictures(folder, study), partial(draw_all, study.title))
+    _draw_into(folder, _pictures(folder, study), partial(_draw_study, study.title))
     return lines
 
 
-def _draw_into(folder: Path, pictures: list[Picture], drawing: Callable[[list[Picture]], Any]) -> None:
-    """Save the figure of ``pictures`` as figure.png; without curves, delete the file instead."""
+def _draw_into(folder: Path, pictures: list[Picture], drawing: Callable[[list[Picture]], list[Any]]) -> None:
+    """Save the figures of ``pictures`` as figure.png and so on; files of before are deleted."""
+    for old in (folder / "figure.png", *folder.glob("figure-[0-9]*.png")):
+        old.unlink(missing_ok=True)
     if any(picture.curves for picture in pictures):
-        save(drawing(pictures), folder / "figure.png")
-    else:
-        (folder / "figure.png").unlink(missing_ok=True)
+        _save(drawing(pictures), folder / "figure.png")
+
+
+def _draw_study(title: str, pictures: list[Picture]) -> list[Any]:
+    """The figures of a study: one, or several where one would have too many panels."""
+    if not any(picture.curves for picture in pictures):
+        raise RecordError("there is nothing to draw: every run diverged.")
+    drawn = [page for page in pages(pictures) if any(picture.curves for picture in page)]
+    return [draw_all(title, page) for page in drawn]
+
+
+def _save(figures: Sequence[Any], path: Path) -> list[Path]:
+    """Save the figures as ``path``, and the second and later ones with -2, -3 after its stem; the paths."""
+    paths = [path, *(path.with_stem(f"{path.stem}-{i}") for i in range(2, len(figures) + 1))]
+    for figure, place in zip(figures, paths, strict=True):
+        save(figure, place)
+    return paths
 
 
 def _pictures(folder: Path, study: Study) -> list[Picture]:
@@ -67,25 +86,59 @@ def _pictures(folder: Path, study: Study) -> list[Picture]:
     return [replace(picture, title=label) for label, picture in pictures.items()]
 
 
-def plot(folders: Sequence[str | Path], path: str | Path | None = None) -> Path:
-    """Redraw a figure from saved rows; returns its path.
+def plot(
+    folders: Sequence[str | Path],
+    path: str | Path | None = None,
+    look: Look = PLAIN,
+    format: str | None = None,
+) -> Path:
+    """Redraw a figure from saved rows; returns its path, the first of ``plot_files``."""
+    return plot_files(folders, path, look, format)[0]
+
+
+def plot_files(
+    folders: Sequence[str | Path],
+    path: str | Path | None = None,
+    look: Look = PLAIN,
+    format: str | None = None,
+) -> list[Path]:
+    """Redraw a figure from saved rows; returns its path, or several for a study with many panels.
 
     ``folders`` is one folder, of a comparison or a study, or any number of folders of runs.  The figure is
-    written to ``path``, by default to ``figure.png`` in the first folder.  Raises ``ConfigError`` if there is
-    no folder or the runs differ in problem or workers, ``RecordError`` if a folder cannot be read.
+    written to ``path``, by default to ``figure.png`` in the first folder, or in another ``format``.  Raises
+    ``ConfigError`` if there is no folder, the runs differ in problem or workers, or ``path`` ends in another
+    format than ``format``; ``RecordError`` if a folder cannot be read.
     """
     places = [Path(f) for f in folders]
     if not places:
         raise ConfigError("plot needs a folder: that of a comparison, or of one or more runs.")
-    target = Path(path) if path is not None else places[0] / "figure.png"
+    target = _target(places[0], path, format)
     if len(places) == 1 and (places[0] / "study.toml").exists():
         study = read_study(places[0])
-        save(draw_all(study.title, _pictures(places[0], study)), target)
-    elif len(places) == 1 and (places[0] / "suite.toml").exists():
-        save(draw(picture_of(read_comparison(places[0]))), target)
+        pictures = [picture.with_look(look) for picture in _pictures(places[0], study)]
+        return _save(_draw_study(study.title, pictures), target)
+    if len(places) == 1 and (places[0] / "suite.toml").exists():
+        picture = picture_of(read_comparison(places[0]))
     else:
-        save(draw(_picture_of_runs(places)), target)
-    return target
+        picture = _picture_of_runs(places)
+    return _save([draw(picture.with_look(look))], target)
+
+
+def _target(folder: Path, path: str | Path | None, format: str | None) -> Path:
+    """The file to write.  Raises ``ConfigError`` if the name and the format disagree."""
+    if format is not None:
+        check_format(format)
+    if path is None:
+        return folder / f"figure.{format or 'png'}"
+    path = Path(path)
+    if format is None or path.suffix == f".{format}":
+        return path
+    if not path.suffix:
+        return path.with_name(f"{path.name}.{format}")
+    raise ConfigError(
+        f"{path} ends in {path.suffix}, and the format is {format}; allowed: a name that ends in .{format}, "
+        "or no format, and the name says it."
+    )
 
 
 def picture_of(comparison: Comparison) -> Picture:
@@ -102,10 +155,10 @@ def picture_of(comparison: Comparison) -> Picture:
     missing = ", ".join(label + (of and f" ({count} {of})") for label, count in diverged.items())
     subtitle = f"{to_text(suite.problem)}, {suite.workers} workers{_ranks(comparison.outcomes)}"
     if len(suite.seeds) > 1:
-        subtitle += f"; median and range of {len(suite.seeds)} seeds"
+        subtitle += f"; {SEEDS['range']} {len(suite.seeds)} seeds"
     return Picture(
         suite.title, subtitle, suite.workers, curves, suite.target_grad_norm_sq, suite.x, suite.y,
-        f"diverged: {missing}" if missing else "",
+        f"diverged: {missing}" if missing else "", suite.problem,
     )  # fmt: skip
 
 
@@ -118,9 +171,11 @@ def _picture_of_runs(folders: Sequence[Path]) -> Picture:
     """The given runs in one picture, each labelled by its folder and its method."""
     curves: dict[str, list[list[Row]]] = {}
     names, records = list[str](), [read_run(folder) for folder in folders]
+    paths = [record.folder.resolve() for record in records]
+    alike, common = len({path.name for path in paths}) < len(set(paths)), commonpath(paths)
     for record in records:
         name = record.folder.resolve().name
-        names.append(str(record.folder) if name in names else name)
+        names.append(str(record.folder.resolve().relative_to(common)) if alike else name)
         curves[f"{names[-1]}: {_method_text(record)}"] = [record.rows]
     return _picture(", ".join(names), records, curves)
 
@@ -139,9 +194,11 @@ def _picture(title: str, runs: Sequence[Run | Record], curves: dict[str, list[li
     if len(set(facts)) > 1:
         raise ConfigError("these runs differ in their problem or number of workers; plot them apart.")
     problem, n = facts[0]
+    parsed = None
     with suppress(ConfigError):  # a problem of the user's own keeps its repr
-        problem = to_text(parse_problem(problem))
-    return Picture(title, f"{problem}, {n} workers", n, curves)
+        parsed = parse_problem(problem)
+        problem = to_text(parsed)
+    return Picture(title, f"{problem}, {n} workers", n, curves, problem=parsed)
 
 
 def _method_text(run: Run | Record) -> str:

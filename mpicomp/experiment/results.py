@@ -65,11 +65,11 @@ class Record:
         """The rows as a pandas DataFrame.  Raises ``ConfigError`` if pandas is not installed."""
         return frame(((), row) for row in self.rows)
 
-    def plot(self, x: str = "both", y: str = "gradient", axes: Axes | None = None) -> Axes:
-        """``mpicomp.plot`` of this run."""
+    def plot(self, x: str = "both", y: str = "gradient", axes: Axes | None = None, **words: Any) -> Axes:
+        """``mpicomp.plot`` of this run; ``words`` are its other arguments."""
         from mpicomp.experiment.scripting import plot  # which imports this module
 
-        return plot(self, x=x, y=y, axes=axes)
+        return plot(self, x=x, y=y, axes=axes, **words)
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,11 @@ class Comparison:
 
         return markdown(table(self), self.suite)
 
-    def plot(self, x: str = "both", y: str = "gradient", axes: Axes | None = None) -> Axes:
-        """``mpicomp.plot`` of this comparison."""
+    def plot(self, x: str = "both", y: str = "gradient", axes: Axes | None = None, **words: Any) -> Axes:
+        """``mpicomp.plot`` of this comparison; ``words`` are its other arguments."""
         from mpicomp.experiment.scripting import plot  # which imports this module
 
-        return plot(self, x=x, y=y, axes=axes)
+        return plot(self, x=x, y=y, axes=axes, **words)
 
 
 def run_folder(out: Path, entry: Entry, seed: int) -> Path:

@@ -7,7 +7,6 @@ involve one rank only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +15,14 @@ from mpicomp.config import to_text
 from mpicomp.experiment import compare as comparing
 from mpicomp.experiment.compare import Progress
 from mpicomp.experiment.figure import draw_panel
+from mpicomp.experiment.look import as_look
 from mpicomp.experiment.report import picture_of, picture_of_runs, publish
 from mpicomp.experiment.results import Comparison, Record, read_comparison, read_run
 from mpicomp.experiment.shipped import located
 from mpicomp.experiment.study import Study
 from mpicomp.experiment.study import load as load_file
 from mpicomp.experiment.suite import Suite
-from mpicomp.experiment.suite_file import check_axis, parse_suite, suite_of
+from mpicomp.experiment.suite_file import parse_suite, suite_of
 from mpicomp.experiment.tuning import Tuning
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
@@ -121,19 +121,35 @@ def load(folder: str | Path) -> Record | Comparison:
 
 
 def plot(
-    *results: Run | Record | Comparison, x: str = "both", y: str = "gradient", axes: Axes | None = None
+    *results: Run | Record | Comparison,
+    x: str = "both",
+    y: str = "gradient",
+    axes: Axes | None = None,
+    ax: Axes | None = None,
+    style: str = "screen",
+    bands: str = "range",
+    xlim: str | Sequence[float | None] | None = None,
+    ylim: str | Sequence[float | None] | None = None,
 ) -> Axes:
     """Draw a comparison, or runs of one problem, into ``axes`` or into a new figure; returns the axes.
 
-    x     "rounds", "up", "both", "seconds" or "epochs"; "bytes" is "both": uplink and downlink, per worker
-    y     "gradient", which is |∇f(x)|², "f" or "error"
+    x      "rounds", "up", "both", "seconds" or "epochs"; "bytes" is "both": uplink and downlink, per worker
+    y      "gradient", which is |∇f(x)|², "f", "error", or "f-f*".  Where the problem does not know f*, the
+           least f of the rows is in its place, and the label of the axis says so
+    axes   also called ``ax``, as in other libraries
+    style  "screen", "paper" or "talk": sizes of panel, text and lines; the text of given axes keeps its size
+    bands  over the seeds: "range", "quantile" (the quartiles) or "none"
+    xlim   the ends of the x axis, (A, B) or "A:B", either end left out or None
+    ylim   the ends of the y axis
 
     Runs of one method with different seeds give one curve: the median, and the range as a band.  Raises
-    ``ConfigError`` for another axis, and if the runs differ in problem or number of workers.
+    ``ConfigError`` for another word, and if the runs differ in problem or number of workers.
     """
-    x = {"bytes": "both"}.get(x, x)
-    check_axis("x", x)
-    check_axis("y", y)
+    look = as_look(x, y, style, bands, xlim, ylim)
+    if look.x is None or len(look.x) > 1:
+        raise ConfigError(f"x = {x!r}; allowed in Python: one axis. Call plot once for each.")
+    if axes is not None and ax is not None:
+        raise ConfigError("plot was given axes and ax, which are one argument. Leave one of them out.")
     if len(results) == 1 and isinstance(results[0], Comparison):
         picture = picture_of(results[0])
     elif runs := [result for result in results if not isinstance(result, Comparison)]:
@@ -142,7 +158,7 @@ def plot(
         picture = picture_of_runs(runs)
     else:
         raise ConfigError("plot takes one comparison, or one or more runs.")
-    return draw_panel(replace(picture, x=(x,), y=y), axes)
+    return draw_panel(picture.with_look(look), ax if axes is None else axes)
 
 
 def _suite(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,11 @@ class Run:
         Raises ``ConfigError`` if pandas is not installed.
         """
         return frame(((), row) for row in self.rows)
+
+    def plot(self, **words: Any) -> Any:
+        """``mpicomp.plot`` of this run, with its arguments; returns matplotlib's axes."""
+        # Figures are a layer above this one, which is the user's to load, by asking for one.
+        return import_module("mpicomp").plot(self, **words)
 
     def summary(self) -> dict[str, Any]:
         """The outcome as plain data."""
