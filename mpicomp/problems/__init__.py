@@ -1,7 +1,9 @@
 """The problems min f = (1/n) sum_i f_i, and the table by which the command line knows them."""
 
+from mpicomp.problems.auroc import auroc
 from mpicomp.problems.autoencoder import Autoencoder
 from mpicomp.problems.base import Constants, FiniteSum, Objective, Problem
+from mpicomp.problems.full_images import FullImages
 from mpicomp.problems.glm import Logistic, NonconvexGLM, NonconvexLogistic
 from mpicomp.problems.least_squares import LeastSquares
 from mpicomp.problems.local_images import LocalImages
@@ -22,6 +24,7 @@ PROBLEMS: dict[str, type[Problem]] = {
     "softmax": Softmax,
     "mlp": MLP,
     "local_images": LocalImages,
+    "full_images": FullImages,
     "noisy": Noisy,
 }
 
@@ -31,6 +34,7 @@ __all__ = [
     "Autoencoder",
     "Constants",
     "FiniteSum",
+    "FullImages",
     "LeastSquares",
     "LocalImages",
     "Logistic",
@@ -42,4 +46,5 @@ __all__ = [
     "Quadratics",
     "Saddle",
     "Softmax",
+    "auroc",
 ]

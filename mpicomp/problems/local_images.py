@@ -1,4 +1,7 @@
-"""A local autoregressive model of grey images; a sample is a pixel."""
+"""A local autoregressive model of grey images; a sample is a pixel.
+
+``PixelModel`` and its objective also serve ``FullImages``, whose network sees the pixel's position too.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from mpicomp import kernels
 from mpicomp.base.arrays import Indices
 from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.checks import check_at_least, check_seed
+from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.data import GreyImages, Split, checked_split, load_grey, rows_of, shard_sizes
 from mpicomp.keys import Key
@@ -26,40 +30,17 @@ AT_ONCE = 2**13  # pixels whose hidden layers are in memory at one time
 BESIDE = {"W": (0, -1), "N": (-1, 0), "NW": (-1, -1), "NE": (-1, 1), "WW": (0, -2), "NN": (-2, 0)}
 
 
-@dataclass(frozen=True)
-class LocalImages(Problem):
-    """Mean of -log p(pixel | its neighbours), in nats: the bits a pixel are f / log 2.  Single precision.
+class PixelModel(Problem):
+    """A network that gives each pixel's distribution; with ``positions`` it sees the pixel's place too."""
 
-    A pixel's neighbours are those up to ``horizon`` rows above it, at most ``horizon`` columns aside, and
-    ``horizon`` to its left: p = 2 horizon (horizon + 1) values, divided by 255 and 0 outside the image.  The
-    probability of an image is the product over its pixels.  A network of layers that see one pixel's
-    neighbours a gives the weights of the 79 fixed distributions e_k of ``experts``::
-
-        h = relu(W_1 a + b_1);   per block: h = h + W_3 relu(W_2 h + b_2) + b_3;   z = W_4 h + b_4
-        p(pixel = v | a) = sum_k softmax(z)_k e_k(v | a)
-
-    x = (W_1, b_1, W_2, b_2, ...), matrices row by row; h has ``hidden`` entries, and there are ``blocks``
-    blocks.  x0, drawn from ``seed``: biases 0, weights normal with variance 2 / (columns of the matrix), then
-    times 0.3 in the last layer of a block and 0.1 in the last layer of all.
-
-    A sample is a pixel; ``split`` shares out images.  ``data`` is a name or path for ``load_grey``, or an
-    array of integers from 0 to 255 of shape (images, height, width), which is copied.  f is the unweighted
-    mean of the f_i, even if shards differ in size.
-
-    The constants are not known: give step sizes as numbers.
-
-    Source: Zhang, Zhang, McDonagh, "On the out-of-distribution generalization of probabilistic image
-    modelling", NeurIPS 2021, written from memory; the mixture of fixed distributions is this library's.
-    """
-
-    paper: ClassVar[str] = "Zhang, Zhang, McDonagh, OOD generalization of image models (NeurIPS 2021)"
+    positions: ClassVar[bool]
 
     data: Any
-    split: Split = "shuffled"
-    horizon: int = 3
-    hidden: int = 32
-    blocks: int = 1
-    seed: int = 0
+    split: Split
+    horizon: int
+    hidden: int
+    blocks: int
+    seed: int
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "split", checked_split(self.split))
@@ -80,8 +61,10 @@ class LocalImages(Problem):
 
     def parts(self) -> Parts:
         """W_1, b_1, W_2, b_2, ..., one pair a layer."""
-        p = 2 * self.horizon * (self.horizon + 1)
-        units = [p, *[self.hidden] * (1 + 2 * self.blocks), EXPERTS]
+        inputs = 2 * self.horizon * (self.horizon + 1)
+        if self.positions:
+            inputs += sum(self.images().pixels.shape[1:])
+        units = [inputs, *[self.hidden] * (1 + 2 * self.blocks), EXPERTS]
         parts = []
         for layer in range(1, len(units)):
             parts.append(Part(f"W_{layer}", (units[layer], units[layer - 1])))
@@ -107,24 +90,83 @@ class LocalImages(Problem):
         return x.astype(np.float32)
 
     def objective(self, i: int, n: int) -> LocalImagesObjective:
-        one_thread_for_good()
         images = self.images()
-        pixels = images.pixels[rows_of(i, n, images.labels, self.split)]
+        return self._objective(images.pixels[rows_of(i, n, images.labels, self.split)])
+
+    def log_likelihoods(self, x: Array) -> NDArray[np.float64]:
+        """log p(image) for each image, in nats, shape (images,), in the order of ``data``.
+
+        It computes in the precision of x.  Raises ``ConfigError`` if x does not have d entries.
+        """
+        if x.shape != (self.dimension(),):
+            raise ConfigError(
+                f"x has shape {x.shape}; expected ({self.dimension()},). Give the x that this problem's run "
+                "returned, and the same horizon, hidden and blocks."
+            )
+        return -self._objective(self.images().pixels).image_values(x)
+
+    def _objective(self, pixels: NDArray[np.uint8]) -> LocalImagesObjective:
+        one_thread_for_good()
         h = self.horizon
         padded = np.pad(pixels, ((0, 0), (h, 0), (h, h)))
-        return LocalImagesObjective(padded.ravel(), padded.shape, h, self.parts())
+        return LocalImagesObjective(padded.ravel(), padded.shape, h, self.parts(), self.positions)
+
+
+@dataclass(frozen=True)
+class LocalImages(PixelModel):
+    """Mean of -log p(pixel | its neighbours), in nats: the bits a pixel are f / log 2.  Single precision.
+
+    A pixel's neighbours are those up to ``horizon`` rows above it, at most ``horizon`` columns aside, and
+    ``horizon`` to its left: p = 2 horizon (horizon + 1) values, divided by 255 and 0 outside the image.  The
+    probability of an image is the product over its pixels.  A network of layers that see one pixel's
+    neighbours a gives the weights of the 79 fixed distributions e_k of ``experts``::
+
+        h = relu(W_1 a + b_1);   per block: h = h + W_3 relu(W_2 h + b_2) + b_3;   z = W_4 h + b_4
+        p(pixel = v | a) = sum_k softmax(z)_k e_k(v | a)
+
+    x = (W_1, b_1, W_2, b_2, ...), matrices row by row; h has ``hidden`` entries, and there are ``blocks``
+    blocks.  x0, drawn from ``seed``: biases 0, weights normal with variance 2 / (columns of the matrix), then
+    times 0.3 in the last layer of a block and 0.1 in the last layer of all.
+
+    A sample is a pixel; ``split`` shares out images.  ``data`` is a name or path for ``load_grey``, or an
+    array of integers from 0 to 255 of shape (images, height, width), which is copied.  f is the unweighted
+    mean of the f_i, even if shards differ in size.
+
+    The constants are not known: give step sizes as numbers.
+
+    Source: Zhang, Zhang, McDonagh, "On the out-of-distribution generalization of probabilistic image
+    modelling", NeurIPS 2021, written from memory; the mixture of fixed distributions is this library's.
+    """
+
+    positions: ClassVar[bool] = False
+    paper: ClassVar[str] = "Zhang, Zhang, McDonagh, OOD generalization of image models (NeurIPS 2021)"
+
+    data: Any
+    split: Split = "shuffled"
+    horizon: int = 3
+    hidden: int = 32
+    blocks: int = 1
+    seed: int = 0
 
 
 class LocalImagesObjective(FiniteSum):
-    """The f_i of ``LocalImages`` in the precision of x, over the pixels numbered ``pixels``; None is all.
+    """The f_i of a ``PixelModel`` in the precision of x, over the pixels numbered ``pixels``; None is all.
 
     ``padded`` has the images' values with ``horizon`` zeros above and on both sides of each image, flat; its
-    shape was ``shape``.  Pixels are numbered image by image and row by row, without the zeros.
+    shape was ``shape``.  Pixels are numbered image by image and row by row, without the zeros.  With
+    ``positions`` the network's inputs end with height + width entries, 1 at the pixel's row and column.
     """
 
     pixels: Indices | None = None
 
-    def __init__(self, padded: NDArray[np.uint8], shape: tuple[int, ...], horizon: int, parts: Parts) -> None:
+    def __init__(
+        self,
+        padded: NDArray[np.uint8],
+        shape: tuple[int, ...],
+        horizon: int,
+        parts: Parts,
+        positions: bool = False,
+    ) -> None:
         self.padded, self.shape, self.horizon, self.parts = padded, shape, horizon, parts
         m, tall, wide = shape
         self.height, self.width = tall - horizon, wide - 2 * horizon
@@ -133,6 +175,8 @@ class LocalImagesObjective(FiniteSum):
             [self._offset(up, aside) for up in range(-horizon, 0) for aside in range(-horizon, horizon + 1)]
             + [self._offset(0, aside) for aside in range(-horizon, 0)]
         )
+        self.rows, self.columns = np.arange(self.height), np.arange(self.width)
+        self.positions = positions
         self.about, self.fixed = _log_tables()
 
     def part(self, rows: Indices) -> LocalImagesObjective:
@@ -144,8 +188,18 @@ class LocalImagesObjective(FiniteSum):
     def value(self, x: Array) -> float:
         total = 0.0
         for A, log_e in self._pieces(x):
-            total += self._forward(x, A, log_e)[0]
+            total += float(np.sum(self._forward(x, A, log_e)[0], dtype=np.float64))
         return total / self.samples
+
+    def image_values(self, x: Array) -> NDArray[np.float64]:
+        """-log p(image) for each image of f_i, in nats, shape (images,).  Raises ``TypeError`` in a part."""
+        if self.pixels is not None:
+            raise TypeError("some pixels of an image have no probability of the image; ask the whole f_i.")
+        losses = np.empty(self.samples)
+        for k, (A, log_e) in enumerate(self._pieces(x)):
+            found = kernels.to_host(self._forward(x, A, log_e)[0])
+            losses[k * AT_ONCE : k * AT_ONCE + len(found)] = found
+        return losses.reshape(self.shape[0], -1).sum(axis=1)
 
     def grad(self, x: Array) -> Array:
         g, piece = np.zeros_like(x), np.empty_like(x)
@@ -155,7 +209,7 @@ class LocalImagesObjective(FiniteSum):
         return g
 
     def _pieces(self, x: Array) -> Iterator[tuple[Array, Array]]:
-        """Of at most ``AT_ONCE`` pixels, the neighbours, (b, p), and the experts' log e_k, (b, 79)."""
+        """Of at most ``AT_ONCE`` pixels, the inputs, (b, inputs), and the experts' log e_k, (b, 79)."""
         for start in range(0, self.samples, AT_ONCE):
             stop = min(start + AT_ONCE, self.samples)
             if self.pixels is None:
@@ -170,6 +224,8 @@ class LocalImagesObjective(FiniteSum):
         row, column = within // self.width, within % self.width
         at = (image * tall + row + self.horizon) * wide + column + self.horizon
         A = self.padded[at[:, None] + self.neighbours].astype(dtype) / dtype.type(255)
+        if self.positions:
+            A = np.concatenate([A, row[:, None] == self.rows, column[:, None] == self.columns], axis=1)
         near = {name: self.padded[at + self._offset(*to)].astype(np.int64) for name, to in BESIDE.items()}
         value = self.padded[at].astype(np.int64)
         experts = [self.about[p * 256 + value] for p in predictions(near)] + [self.fixed[value]]
@@ -178,8 +234,8 @@ class LocalImagesObjective(FiniteSum):
     def _offset(self, down: int, right: int) -> int:
         return down * self.shape[2] + right
 
-    def _forward(self, x: Array, A: Array, log_e: Array) -> tuple[float, list[Array], Array]:
-        """The sum of the losses; the outputs of all rectified layers and blocks; the gradient in z."""
+    def _forward(self, x: Array, A: Array, log_e: Array) -> tuple[Array, list[Array], Array]:
+        """The losses, (b,); the outputs of all rectified layers and blocks; the gradient in z."""
         layers = self._layers(x)
         W, b = layers[0]
         outputs = [np.maximum(A @ W.T + b, 0)]
@@ -189,9 +245,10 @@ class LocalImagesObjective(FiniteSum):
             outputs += [inner, outputs[-1] + inner @ V.T + c]
         W, b = layers[-1]
         z = outputs[-1] @ W.T + b
+        z -= z.max(axis=1, keepdims=True)  # so that log_e counts beside a z of any size
         prior, log_prior = _softmax(z)
         posterior, log_posterior = _softmax(z + log_e)
-        return float(np.sum(log_prior - log_posterior, dtype=np.float64)), outputs, prior - posterior
+        return log_prior - log_posterior, outputs, prior - posterior
 
     def _backward(self, x: Array, A: Array, log_e: Array, g: Array) -> None:
         """Write the pixels' share of the gradient into g."""

@@ -25,6 +25,7 @@ from mpicomp.methods import ADIANAPlus, DCGDPlus, DIANAPlus
 from mpicomp.problems import (
     MLP,
     Autoencoder,
+    FullImages,
     LeastSquares,
     LocalImages,
     Logistic,
@@ -55,6 +56,7 @@ PROBLEMS = [
     MLP(data="digits", hidden=4, activation="relu"),
     Autoencoder(data="digits"),
     LocalImages(data="digits", hidden=4),
+    FullImages(data="digits", hidden=4),
     Saddle(),
 ]
 
