@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.data.test_images import idx
 from tests.support.launching import mpirun
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -47,3 +49,19 @@ def test_language_model(tmp_path):
     losses = [float(loss) for loss in re.findall(r"(\d\.\d+) nats", text)]
     assert len(losses) == 4 and figure.stat().st_size > 5000
     assert losses[0] < 3.5 < 4.85  # log 128, that of a model that knows nothing
+
+
+def test_score_images(tmp_path):
+    """Images that grow brighter downwards, and the same ones upside down: only the score's sign differs."""
+    draw = np.random.default_rng(0)
+    ramps = np.arange(8)[:, None] * 25 + draw.integers(0, 40, (240, 8, 8))
+    names = []
+    for k, images in enumerate((ramps[:200], ramps[200:], ramps[200:, ::-1])):
+        names.append(str(tmp_path / f"{k}-ubyte"))
+        Path(names[-1]).write_bytes(idx(images.astype(np.uint8)))
+    sets = ("--inside", names[0], "--test", names[1], "--outside", names[2])
+    text = ran(2, "score_images.py", *sets, "--hidden", "6", "12", "--scale", "0.02")
+    found = dict(re.findall(r"AUROC of (.+): (\d\.\d+)", text))
+    assert set(found) == {"local", "full", "full - local"}
+    assert float(found["full"]) > 0.9
+    assert len(re.findall(r"MB up; bits a pixel \d\.\d+", text)) == 2
