@@ -16,15 +16,19 @@ import mpicomp
 from mpicomp import EF21SGDM, TopK
 from mpicomp.problems import FullImages, LocalImages, auroc
 
-# Step sizes, and for how many rounds: each stage starts where the one before ended.
-STAGES = [(1, 6000), (0.3, 3000), (0.1, 1000)]
+# Of each model: the class, the compressor, eta, and the stages: a step size, and for how many rounds.  Each
+# stage starts where the one before ended.
+MODELS = {
+    "local": (LocalImages, TopK(k=0.01), 0.03, [(1, 5000), (0.3, 3000), (0.1, 2000)]),
+    "full": (FullImages, TopK(k=0.05), 0.1, [(2, 6000), (0.6, 3000), (0.2, 1000)]),
+}
 
 
-def trained(problem, seed, scale):
+def trained(problem, C, eta, stages, seed, scale):
     """The model after all stages, and the bytes that the workers sent."""
     x, sent = None, 0
-    for gamma, rounds in STAGES:
-        method = EF21SGDM(C=TopK(k=0.05), gamma=gamma, eta=0.1, batch=512)
+    for gamma, rounds in stages:
+        method = EF21SGDM(C=C, gamma=gamma, eta=eta, batch=512)
         rounds = max(1, int(scale * rounds))
         options = {"rounds": rounds, "every": rounds, "observe": "never", "x0": x, "seed": seed}
         run = mpicomp.run(method, problem, workers=4, **options)
@@ -44,8 +48,9 @@ parser.add_argument("--scale", type=float, default=1, help="a factor on all numb
 given = parser.parse_args()
 
 values = {}
-for name, model, hidden in zip(("local", "full"), (LocalImages, FullImages), given.hidden, strict=True):
-    x, sent = trained(model(given.inside, hidden=hidden, seed=given.seed), given.seed, given.scale)
+for (name, (model, *recipe)), hidden in zip(MODELS.items(), given.hidden, strict=True):
+    problem = model(given.inside, hidden=hidden, seed=given.seed)
+    x, sent = trained(problem, *recipe, given.seed, given.scale)
     if MPI.COMM_WORLD.rank == 0:
         sets = [model(data, hidden=hidden) for data in (given.test or f"{given.inside}.t", given.outside)]
         values[name] = [images.log_likelihoods(x) for images in sets]
