@@ -54,13 +54,13 @@ def test_language_model(tmp_path):
 def test_score_images(tmp_path):
     """Images that grow brighter downwards, and the same ones upside down: only the score's sign differs."""
     draw = np.random.default_rng(0)
-    ramps = np.arange(8)[:, None] * 25 + draw.integers(0, 40, (240, 8, 8))
+    ramps = np.arange(8)[:, None] * 25 + draw.integers(0, 12, (240, 8, 8))
     names = []
     for k, images in enumerate((ramps[:200], ramps[200:], ramps[200:, ::-1])):
         names.append(str(tmp_path / f"{k}-ubyte"))
         Path(names[-1]).write_bytes(idx(images.astype(np.uint8)))
     sets = ("--inside", names[0], "--test", names[1], "--outside", names[2])
-    text = ran(2, "score_images.py", *sets, "--hidden", "6", "12", "--scale", "0.02")
+    text = ran(2, "score_images.py", *sets, "--hidden", "8", "16", "--scale", "0.03")
     found = dict(re.findall(r"AUROC of (.+): (\d\.\d+)", text))
     assert set(found) == {"local", "full", "full - local"}
     assert float(found["full"]) > 0.9
