@@ -117,6 +117,7 @@ PROBLEM_TEXTS = [
     "local_images(data=digits)",
     "full_images(data=digits, hidden=16)",
     "local_images(data=fashion_mnist, split=sorted, horizon=2, hidden=8, blocks=0, seed=1)",
+    "full_images(data=fashion_mnist, split=sorted, horizon=2, hidden=8, blocks=0, seed=1)",
     "saddle",
     "saddle(d=3, curvature=2.0, noise=0.5, seed=1)",
     "noisy(problem=quadratics(d=20), sigma=2.0)",

@@ -39,14 +39,11 @@ class ImageModel:
         return replace(KINDS[self.kind](data), **self.settings)
 
     def log_likelihoods(self, data: Any) -> Any:
-        """log p of each image, in nats, float64.  Raises ``ConfigError`` if the model is of another shape."""
-        problem = self.problem(data)
-        if self.x.size != problem.dimension():
-            raise ConfigError(
-                f"a {self.kind} model of {self.x.size} parameters, images that need {problem.dimension()}; "
-                "allowed: images of the shape that the model was trained on."
-            )
-        return problem.log_likelihoods(self.x)
+        """log p of each image, in nats, float64.
+
+        Raises ``ConfigError`` if the model is full, and of images of another shape.
+        """
+        return self.problem(data).log_likelihoods(self.x)
 
     def integers(self) -> IntegerNetwork:
         """The network that the archive holds.  Raises ``ConfigError`` if the model is full, or too large."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError
 from mpicomp.data import load_grey
+from mpicomp.imaging.auroc import auroc
 from mpicomp.imaging.model import ImageModel
 
 POOLED = 7  # rows and columns of blocks
@@ -53,16 +54,6 @@ def scores(
         log_p = pooled_gaussian(_pixels(training))
         found.append(Score("pooled Gaussian", *(log_p(_pixels(data)) for data in sets)))
     return found
-
-
-def auroc(inside: Reals, outside: Reals) -> float:
-    """The area under the receiver operating characteristic.
-
-    It is P(a > b) + P(a = b) / 2 for a drawn from ``inside`` and b from ``outside``.
-    """
-    order = np.sort(outside)
-    below, up_to = np.searchsorted(order, inside, "left"), np.searchsorted(order, inside, "right")
-    return float((below.sum() + up_to.sum()) / (2 * inside.size * outside.size))
 
 
 def pooled_gaussian(training: NDArray[np.uint8]) -> Callable[[NDArray[np.uint8]], Reals]:

@@ -1,4 +1,4 @@
-"""A full autoregressive model of grey images, beside which a local one gives a score."""
+"""An autoregressive model of grey images that sees more than the local one; a sample is a pixel."""
 
 from __future__ import annotations
 
@@ -11,21 +11,25 @@ from mpicomp.problems.pixels import PixelModel
 
 @dataclass(frozen=True)
 class FullImages(PixelModel):
-    """As ``LocalImages``, but the network also sees far neighbours and where in the image the pixel is.
+    """``LocalImages`` with a wider view and the pixel's position.
 
-    The first layer has p + height + width inputs: the p = 2 horizon (horizon + 1) neighbours divided by 255,
-    and a 1 for the pixel's row and for its column, 0 elsewhere.  So a model belongs to images of one shape;
-    with 28 x 28 pixels d = 64,847.
+    The network's inputs are the p neighbours' values divided by 255, then ``height`` entries that are 0 but
+    for a 1 at the pixel's row, then ``width`` entries that are 0 but for a 1 at its column.  All else is as
+    in ``LocalImages``, and all images have one height and one width.
 
-    log p of this model minus log p of a local one tells images like those of the training from others: the
-    part of the likelihood that is due to nearby pixels, which others have as well, is taken away.
+    The score of an image is log p_full - log p_local, of two models trained on the same images: what both
+    find in any image, such as smoothness, cancels, and it is high for images like those of the training.
 
     Source: Zhang, Zhang, McDonagh, "On the out-of-distribution generalization of probabilistic image
-    modelling", NeurIPS 2021, written from memory; this network is the library's.
+    modelling", NeurIPS 2021, written from memory; its full model is a deep network on all earlier pixels.
+
+    horizon  how far a pixel's neighbours are, 2 or above
+    hidden   the entries of h, 1 or above
+    blocks   the number of blocks, 0 or above
     """
 
+    positions: ClassVar[bool] = True
     paper: ClassVar[str] = "Zhang, Zhang, McDonagh, OOD generalization of image models (NeurIPS 2021)"
-    tag: ClassVar[str] = "full_images"
 
     data: Any
     split: Split = "shuffled"
@@ -33,7 +37,3 @@ class FullImages(PixelModel):
     hidden: int = 128
     blocks: int = 1
     seed: int = 0
-
-    def positions(self) -> tuple[int, int]:
-        _, height, width = self.images().pixels.shape
-        return height, width

@@ -39,8 +39,8 @@ class LocalImages(PixelModel):
     blocks   the number of blocks, 0 or above
     """
 
+    positions: ClassVar[bool] = False
     paper: ClassVar[str] = "Zhang, Zhang, McDonagh, OOD generalization of image models (NeurIPS 2021)"
-    tag: ClassVar[str] = "local_images"
 
     data: Any
     split: Split = "shuffled"
@@ -48,6 +48,3 @@ class LocalImages(PixelModel):
     hidden: int = 32
     blocks: int = 1
     seed: int = 0
-
-    def positions(self) -> tuple[int, int]:
-        return 0, 0

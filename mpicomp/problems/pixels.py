@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
 from functools import cache
 from math import sqrt
 from typing import Any, ClassVar
@@ -17,6 +15,7 @@ from mpicomp import kernels
 from mpicomp.base.arrays import Indices
 from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.checks import check_at_least, check_seed
+from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.data import GreyImages, Split, checked_split, load_grey, rows_of, shard_sizes
 from mpicomp.keys import Key
@@ -27,14 +26,10 @@ AT_ONCE = 2**13  # pixels whose hidden layers are in memory at one time
 BESIDE = {"W": (0, -1), "N": (-1, 0), "NW": (-1, -1), "NE": (-1, 1), "WW": (0, -2), "NN": (-2, 0)}
 
 
-@dataclass(frozen=True)
 class PixelModel(Problem):
-    """The mean of -log p(pixel | pixels before it), in nats; bits a pixel are f / log 2.  Single precision.
+    """A network that gives each pixel's distribution; with ``positions`` it sees the pixel's place too."""
 
-    The network and its parameters are those of ``LocalImages``; ``inputs`` says what its first layer sees.
-    """
-
-    tag: ClassVar[str]  # of the draws of x0
+    positions: ClassVar[bool]
 
     data: Any
     split: Split
@@ -54,10 +49,6 @@ class PixelModel(Problem):
         check_at_least("blocks", self.blocks, 0, "the network has 0 blocks or more")
         check_seed(self.seed)
 
-    @abstractmethod
-    def positions(self) -> tuple[int, int]:
-        """The numbers of rows and of columns that the network is told apart; (0, 0) if it is told neither."""
-
     def images(self) -> GreyImages:
         return self.data if isinstance(self.data, GreyImages) else load_grey(self.data)
 
@@ -66,8 +57,10 @@ class PixelModel(Problem):
 
     def parts(self) -> Parts:
         """W_1, b_1, W_2, b_2, ..., one pair a layer."""
-        neighbours = 2 * self.horizon * (self.horizon + 1)
-        units = [neighbours + sum(self.positions()), *[self.hidden] * (1 + 2 * self.blocks), EXPERTS]
+        inputs = 2 * self.horizon * (self.horizon + 1)
+        if self.positions:
+            inputs += sum(self.images().pixels.shape[1:])
+        units = [inputs, *[self.hidden] * (1 + 2 * self.blocks), EXPERTS]
         parts = []
         for layer in range(1, len(units)):
             parts.append(Part(f"W_{layer}", (units[layer], units[layer - 1])))
@@ -88,7 +81,7 @@ class PixelModel(Problem):
             if len(part.shape) == 2:
                 layer = int(part.name.removeprefix("W_"))
                 factor = 0.1 if layer == last else 0.3 if layer > 1 and layer % 2 else 1.0
-                stream = key.shared(f"{self.tag}/layer {layer}")
+                stream = key.shared(f"local_images/layer {layer}")
                 x[where] = factor * sqrt(2 / part.shape[1]) * stream.normals(part.size)
         return x.astype(np.float32)
 
@@ -97,22 +90,30 @@ class PixelModel(Problem):
         return self._objective(images.pixels[rows_of(i, n, images.labels, self.split)])
 
     def log_likelihoods(self, x: Array) -> NDArray[np.float64]:
-        """log p of each image in nats, in the order of the data."""
-        images = self.images()
-        return -self._objective(images.pixels).losses(x).reshape(images.shape).sum(axis=1)
+        """log p(image) for each image, in nats, shape (images,), in the order of ``data``.
+
+        It computes in the precision of x.  Raises ``ConfigError`` if x does not have d entries.
+        """
+        if x.shape != (self.dimension(),):
+            raise ConfigError(
+                f"x has shape {x.shape}; expected ({self.dimension()},). Give the x that this problem's run "
+                "returned, and the same horizon, hidden and blocks."
+            )
+        return -self._objective(self.images().pixels).image_values(x)
 
     def _objective(self, pixels: NDArray[np.uint8]) -> PixelObjective:
         one_thread_for_good()
         h = self.horizon
         padded = np.pad(pixels, ((0, 0), (h, 0), (h, h)))
-        return PixelObjective(padded.ravel(), padded.shape, h, self.parts(), self.positions())
+        return PixelObjective(padded.ravel(), padded.shape, h, self.parts(), self.positions)
 
 
 class PixelObjective(FiniteSum):
     """The f_i of a ``PixelModel`` in the precision of x, over the pixels numbered ``pixels``; None is all.
 
     ``padded`` has the images' values with ``horizon`` zeros above and on both sides of each image, flat; its
-    shape was ``shape``.  Pixels are numbered image by image and row by row, without the zeros.
+    shape was ``shape``.  Pixels are numbered image by image and row by row, without the zeros.  With
+    ``positions`` the network's inputs end with height + width entries, 1 at the pixel's row and column.
     """
 
     pixels: Indices | None = None
@@ -123,10 +124,9 @@ class PixelObjective(FiniteSum):
         shape: tuple[int, ...],
         horizon: int,
         parts: Parts,
-        positions: tuple[int, int],
+        positions: bool = False,
     ) -> None:
         self.padded, self.shape, self.horizon, self.parts = padded, shape, horizon, parts
-        self.positions = positions
         m, tall, wide = shape
         self.height, self.width = tall - horizon, wide - 2 * horizon
         self.samples = m * self.height * self.width
@@ -134,6 +134,8 @@ class PixelObjective(FiniteSum):
             [self._offset(up, aside) for up in range(-horizon, 0) for aside in range(-horizon, horizon + 1)]
             + [self._offset(0, aside) for aside in range(-horizon, 0)]
         )
+        self.rows, self.columns = np.arange(self.height), np.arange(self.width)
+        self.positions = positions
         self.about, self.fixed = _log_tables()
 
     def part(self, rows: Indices) -> PixelObjective:
@@ -148,10 +150,15 @@ class PixelObjective(FiniteSum):
             total += float(np.sum(self._forward(x, A, log_e)[0], dtype=np.float64))
         return total / self.samples
 
-    def losses(self, x: Array) -> NDArray[np.float64]:
-        """-log p of each pixel in nats."""
-        found = [kernels.to_host(self._forward(x, A, log_e)[0]) for A, log_e in self._pieces(x)]
-        return np.concatenate(found).astype(np.float64)
+    def image_values(self, x: Array) -> NDArray[np.float64]:
+        """-log p(image) for each image of f_i, in nats, shape (images,).  Raises ``TypeError`` in a part."""
+        if self.pixels is not None:
+            raise TypeError("some pixels of an image have no probability of the image; ask the whole f_i.")
+        losses = np.empty(self.samples)
+        for k, (A, log_e) in enumerate(self._pieces(x)):
+            found = kernels.to_host(self._forward(x, A, log_e)[0])
+            losses[k * AT_ONCE : k * AT_ONCE + len(found)] = found
+        return losses.reshape(self.shape[0], -1).sum(axis=1)
 
     def grad(self, x: Array) -> Array:
         g, piece = np.zeros_like(x), np.empty_like(x)
@@ -161,7 +168,7 @@ class PixelObjective(FiniteSum):
         return g
 
     def _pieces(self, x: Array) -> Iterator[tuple[Array, Array]]:
-        """The inputs, (b, columns), and the experts' log e_k, (b, 79), of at most ``AT_ONCE`` pixels."""
+        """Of at most ``AT_ONCE`` pixels, the inputs, (b, inputs), and the experts' log e_k, (b, 79)."""
         for start in range(0, self.samples, AT_ONCE):
             stop = min(start + AT_ONCE, self.samples)
             if self.pixels is None:
@@ -176,8 +183,8 @@ class PixelObjective(FiniteSum):
         row, column = within // self.width, within % self.width
         at = (image * tall + row + self.horizon) * wide + column + self.horizon
         A = self.padded[at[:, None] + self.neighbours].astype(dtype) / dtype.type(255)
-        if any(self.positions):
-            A = np.concatenate([A, *map(_indicators, (row, column), self.positions, (dtype, dtype))], axis=1)
+        if self.positions:
+            A = np.concatenate([A, row[:, None] == self.rows, column[:, None] == self.columns], axis=1)
         near = {name: self.padded[at + self._offset(*to)].astype(np.int64) for name, to in BESIDE.items()}
         value = self.padded[at].astype(np.int64)
         experts = [self.about[p * 256 + value] for p in predictions(near)] + [self.fixed[value]]
@@ -187,7 +194,7 @@ class PixelObjective(FiniteSum):
         return down * self.shape[2] + right
 
     def _forward(self, x: Array, A: Array, log_e: Array) -> tuple[Array, list[Array], Array]:
-        """The loss of each pixel; the outputs of all rectified layers and blocks; the gradient in z."""
+        """The losses, (b,); the outputs of all rectified layers and blocks; the gradient in z."""
         layers = self._layers(x)
         W, b = layers[0]
         outputs = [np.maximum(A @ W.T + b, 0)]
@@ -197,6 +204,7 @@ class PixelObjective(FiniteSum):
             outputs += [inner, outputs[-1] + inner @ V.T + c]
         W, b = layers[-1]
         z = outputs[-1] @ W.T + b
+        z -= z.max(axis=1, keepdims=True)  # so that log_e counts beside a z of any size
         prior, log_prior = _softmax(z)
         posterior, log_posterior = _softmax(z + log_e)
         return log_prior - log_posterior, outputs, prior - posterior
@@ -227,11 +235,6 @@ def _set(slope: tuple[Array, Array], R: Array, inputs: Array) -> None:
     W, b = slope
     W[:] = R.T @ inputs
     b[:] = R.sum(axis=0)
-
-
-def _indicators(where: Indices, count: int, dtype: Any) -> Array:
-    """1 in column where[i] of row i, shape (len(where), count)."""
-    return (where[:, None] == kernels.to_same_place(where, np.arange(count))).astype(dtype)
 
 
 def _softmax(z: Array) -> tuple[Array, Array]:

@@ -11,16 +11,6 @@ from mpicomp.problems import FullImages, LocalImages
 from tests.imaging.test_archive import pictures
 
 
-def test_auroc_counts_pairs():
-    draw = np.random.default_rng(0)
-    for _ in range(20):
-        a, b = draw.integers(0, 6, 17), draw.integers(1, 7, 23)
-        pairs = np.subtract.outer(a, b)
-        assert auroc(a, b) == ((pairs > 0).sum() + 0.5 * (pairs == 0).sum()) / pairs.size
-    assert auroc(np.array([2.0, 3.0]), np.array([1.0])) == 1
-    assert auroc(np.array([1.0]), np.array([1.0])) == 0.5
-
-
 def test_the_scores_are_likelihoods_and_their_difference():
     inside, outside = pictures(4, 8, 9), np.random.default_rng(0).integers(0, 256, (6, 8, 9), np.uint8)
     local, full = LocalImages(inside, hidden=3), FullImages(inside, horizon=4, hidden=3)

@@ -33,7 +33,7 @@ from mpicomp import (
     TopK,
 )
 from mpicomp.base.errors import DataError
-from mpicomp.problems import MLP, LocalImages, Quadratics
+from mpicomp.problems import MLP, FullImages, LocalImages, Quadratics
 from mpicomp.runtime.loop import Loop
 from mpicomp.transports.launcher import launched_rank, launched_ranks
 from mpicomp.transports.local import Local
@@ -123,9 +123,10 @@ def test_a_run_by_parts_is_the_same_here_and_in_one_process(transport, method):
     assert (here.ledger.up == alone.ledger.up).all() and (here.ledger.down == alone.ledger.down).all()
 
 
-def test_a_model_of_images_is_trained_alike_here_and_in_one_process(transport):
+@pytest.mark.parametrize("model", [LocalImages, FullImages])
+def test_a_model_of_images_is_trained_alike_here_and_in_one_process(transport, model):
     method = EF21SGDM(TopK(0.05), gamma=1.0, batch=16)
-    problem = LocalImages("digits", hidden=4)
+    problem = model("digits", hidden=4)
     here = mpicomp.run(method, problem, workers=10, rounds=8, every=8, transport=transport)
     alone = mpicomp.run(method, problem, workers=10, rounds=8, every=8, transport=Local(10))
     assert here.iterates_sha256 == alone.iterates_sha256

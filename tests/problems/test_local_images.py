@@ -1,4 +1,4 @@
-"""Models of images, local and full: their experts, gradients, samples, and images."""
+"""The local and the full image model: their experts, gradients, samples, and images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mpicomp.problems import FullImages, LocalImages
 from mpicomp.problems.experts import CENTRED, CENTRES, EXPERTS, RATIOS, TOTAL, about_a_prediction, fixed
 from tests.data.test_images import idx
 from tests.problems.test_problems import assert_gradient, rng
-from tests.reference.networks import pixel_loss
+from tests.reference.networks import pixel_loss, position_inputs
 
 
 def drawn(m: int = 6, height: int = 5, width: int = 7, seed: int = 0) -> np.ndarray:
@@ -31,7 +31,8 @@ ALL = [
     LocalImages(IMAGES, hidden=4),
     LocalImages(IMAGES, hidden=3, blocks=0, horizon=2),
     LocalImages(IMAGES, hidden=5, blocks=2, horizon=5, split="contiguous"),
-    FullImages(IMAGES, hidden=4, horizon=3),
+    FullImages(IMAGES, hidden=4),
+    FullImages(IMAGES, hidden=3, blocks=2, horizon=4, split="contiguous"),
 ]
 N = 2
 
@@ -70,8 +71,8 @@ def transcribed(problem, x: np.ndarray, images: np.ndarray) -> list[tuple[float,
         for r, c in np.ndindex(image.shape):
             above = [at(image, r - i, c + j) for i in range(h, 0, -1) for j in range(-h, h + 1)]
             a = np.array(above + [at(image, r, c - j) for j in range(h, 0, -1)]) / 255
-            if isinstance(problem, FullImages):
-                a = np.concatenate([a, np.eye(image.shape[0])[r], np.eye(image.shape[1])[c]])
+            if problem.positions:
+                a = np.concatenate([a, position_inputs(r, c, *image.shape)])
             loss, gradients = pixel_loss(layers, a, likelihoods(image, r, c))
             found.append((loss, np.concatenate([g.ravel() for pair in gradients for g in pair])))
     return found
@@ -160,17 +161,6 @@ def test_an_expert_that_excludes_the_value_does_no_harm():
         assert np.isfinite(f.grad(x)).all()
 
 
-@pytest.mark.parametrize("problem", ALL, ids=repr)
-def test_the_log_likelihood_of_an_image_is_the_sum_over_its_pixels(problem):
-    x = a_point(problem)
-    by_pixel = [loss for loss, _ in transcribed(problem, x, IMAGES)]
-    expected = -np.reshape(by_pixel, (len(IMAGES), -1)).sum(axis=1)
-    assert problem.log_likelihoods(x) == pytest.approx(expected, rel=1e-12)
-    assert np.mean(-problem.log_likelihoods(x) / IMAGES[0].size) == pytest.approx(
-        problem.objective(0, 1).value(x), rel=1e-12
-    )
-
-
 def test_the_probabilities_of_all_values_of_a_pixel_sum_to_one():
     """The model of the last pixel does not see it: over its 256 values the likelihood is a distribution."""
     image, total = IMAGES[0].copy(), 0.0
@@ -181,6 +171,49 @@ def test_the_probabilities_of_all_values_of_a_pixel_sum_to_one():
         f = problem.objective(0, 1)
         total += np.exp(-f.part(np.array([image.size - 1])).value(x))
     assert total == pytest.approx(1, rel=1e-12)
+
+
+def test_a_diverged_network_has_the_loss_of_the_expert_that_it_chose():
+    """Logits far beyond the experts' logarithms: in single precision the loss is not 0 by cancellation."""
+    problem = LocalImages(IMAGES, hidden=4)
+    f, x = problem.objective(0, 1), problem.x0()
+    chosen = f.value(1e3 * x.astype(np.float64))
+    assert chosen > f.value(x)
+    assert f.value(np.float32(1e5) * x) == pytest.approx(chosen, rel=1e-3)
+    assert np.isfinite(f.grad(np.float32(1e5) * x)).all()
+
+
+@pytest.mark.parametrize("problem", ALL, ids=repr)
+def test_log_likelihoods_are_sums_over_the_pixels_of_an_image(problem, monkeypatch):
+    """In the order of the data, whatever the split; and in all they are -value * samples."""
+    x, f = a_point(problem), problem.objective(0, 1)
+    losses = [loss for loss, _ in transcribed(problem, x, IMAGES)]
+    by_hand = -np.reshape(losses, (len(IMAGES), -1)).sum(axis=1)
+    found = problem.log_likelihoods(x)
+    assert found.dtype == np.float64
+    assert found == pytest.approx(by_hand, rel=1e-12)
+    assert found.sum() == pytest.approx(-f.value(x) * f.samples, rel=1e-13)
+    rows = rows_of(0, 1, np.zeros(len(IMAGES)), problem.split)
+    assert np.array_equal(f.image_values(x), -found[rows])
+    monkeypatch.setattr("mpicomp.problems.pixels.AT_ONCE", 17)
+    assert problem.log_likelihoods(x) == pytest.approx(found, rel=1e-13)
+
+
+def test_log_likelihoods_need_a_whole_image_and_an_x_of_the_problem():
+    f, x = ALL[0].objective(0, 1), a_point(ALL[0])
+    with pytest.raises(TypeError, match="the whole f_i"):
+        f.part(np.arange(35)).image_values(x)
+    with pytest.raises(ConfigError, match=r"x has shape \(3,\); expected"):
+        ALL[0].log_likelihoods(x[:3])
+
+
+def test_the_position_is_all_that_tells_the_pixels_of_a_black_image_apart():
+    """Far from the edges the local model has one loss for all pixels, the full model one a pixel."""
+    black = np.zeros((1, 12, 30), np.uint8)
+    rows = np.arange(360).reshape(12, 30)[8:, 8:-8].ravel()
+    for problem, different in ((LocalImages(black, hidden=4), 1), (FullImages(black, hidden=4), rows.size)):
+        f, x = problem.objective(0, 1), a_point(problem)
+        assert len({f.part(rows[k : k + 1]).value(x) for k in range(len(rows))}) == different
 
 
 # Samples
@@ -214,7 +247,8 @@ def test_the_dimensions_are_those_of_the_layers():
     assert LocalImages(IMAGES).dimension() == 5519
     assert LocalImages(IMAGES, hidden=48).dimension() == 9775
     assert LocalImages(IMAGES, hidden=10, blocks=0).dimension() == 1119
-    assert FullImages(np.zeros((1, 28, 28), np.uint8)).dimension() == 64_847
+    inputs = 112 + 5 + 7  # neighbours, rows, columns
+    assert FullImages(IMAGES).dimension() == 128 * inputs + 2 * 128 * 129 + 128 + 79 * 129
     assert (
         str(LocalImages(IMAGES, hidden=4, blocks=0).parts())
         == "W_1 (4, 24), b_1 (4,), W_2 (79, 4), b_2 (79,)"

@@ -59,3 +59,8 @@ def pixel_loss(layers, a, experts):
     first = np.where(below[0][0] > 0, error, 0.0)
     gradients.append((np.outer(first, a), first))
     return -np.log(likelihood), gradients[::-1]
+
+
+def position_inputs(row, column, height, width):
+    """What the full image model sees of a pixel's position: a 1 at its row and at its column."""
+    return np.concatenate([np.eye(height)[row], np.eye(width)[column]])
