@@ -37,7 +37,7 @@ def image_costs(pixels: Pixels, model: ImageModel) -> Iterator[dict[str, Any]]:
 
     yield _of_model(pixels, model)
     mosaic = mosaic_of(pixels)
-    formats: dict[str, Callable[[Pixels], bytes]] = {
+    formats: dict[str, Callable[[Pixels], Any]] = {
         "PNG": lambda a: imagecodecs.png_encode(a, level=9),
         "WebP": lambda a: imagecodecs.webp_encode(
             np.repeat(a[..., None], 3, axis=2), lossless=True, method=6
@@ -49,7 +49,7 @@ def image_costs(pixels: Pixels, model: ImageModel) -> Iterator[dict[str, Any]]:
         each = sum(len(encode(image)) for image in pixels)
         yield _row(name, 8 * each / pixels.size, 8 * len(encode(mosaic)) / pixels.size)
     raw = pixels.tobytes()
-    strings: dict[str, Callable[[bytes], bytes]] = {
+    strings: dict[str, Callable[[bytes], Any]] = {
         "zlib": lambda b: zlib.compress(b, 9),
         "bz2": lambda b: bz2.compress(b, 9),
         "xz": lambda b: lzma.compress(b, preset=9 | lzma.PRESET_EXTREME),

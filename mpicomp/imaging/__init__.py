@@ -6,6 +6,7 @@ from mpicomp.imaging.files import read_images, write_images
 from mpicomp.imaging.model import KINDS, ImageModel
 from mpicomp.imaging.network import IntegerNetwork
 from mpicomp.imaging.score import Score, pooled_gaussian, scores
+from mpicomp.imaging.training import Trained, train
 
 __all__ = [
     "KINDS",
@@ -14,11 +15,13 @@ __all__ = [
     "Score",
     "Sizes",
     "Stack",
+    "Trained",
     "auroc",
     "compress",
     "decompress",
     "pooled_gaussian",
     "read_images",
     "scores",
+    "train",
     "write_images",
 ]

@@ -123,10 +123,21 @@ def test_the_commands_train_compress_decompress_and_score(tmp_path):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    method = "ef21sgdm(C=topk(k=0.05), gamma=1, eta=0.1, batch=32)"
+    method = "ef21sgdm(C=topk(k=0.05), gamma=9, eta=0.1, batch=32)"
     for kind in ("local", "full"):
         told = command(
-            *("train", "digits", "--kind", kind, "--hidden", "4", "--method", method, "--rounds", "40"),
+            *(
+                "train",
+                "digits",
+                "--kind",
+                kind,
+                "--hidden",
+                "4",
+                "--method",
+                method,
+                "--stages",
+                "1:30,0.1:10",
+            ),
             *("--out", str(tmp_path / kind)),
         )
         assert "bits a pixel" in told
