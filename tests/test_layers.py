@@ -62,6 +62,7 @@ HOMES = {
     },
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
     "PIL": {"data/png.py"},
+    "tensorboard": {"runtime/follow.py"},
     "cupy": {"kernels/cuda/gpu.py"},
     "torch": {
         f"bench/{name}.py" for name in ("peers", "cuda", "train/models", "train/contestants", "train/rank")

@@ -22,7 +22,7 @@ from mpicomp.transports.launcher import launched_rank
 @cli.group(
     cls=SectionedGroup,
     sections={
-        "On this machine": ["round", "aggregate", "kernels", "wire", "models", "traffic"],
+        "On this machine": ["round", "aggregate", "kernels", "wire", "models", "images", "traffic"],
         "On hosts with links, as root": ["link", "serving", "train"],
     },
     examples=[
