@@ -31,8 +31,6 @@ ELSEWHERE = {
     "torch.md": "tests/torch/test_pages.py",
 }
 HERE = ["data.md", "images.md"]
-# Blocks that do not run here, by a line of theirs.
-LEFT_OUT = {'LocalImages("mnist.t")': "needs a data set that is not bundled, MNIST's test images"}
 # What the text around a block says of its names, by the start of the block.
 BEFORE = {'parts = {"data": X.data': "import numpy, scipy.sparse; X = scipy.sparse.csr_array(X)"}
 
@@ -54,18 +52,11 @@ def test_the_blocks_run_in_their_order_and_print_what_is_shown(name, tmp_path, m
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for code, output in blocks(ROOT / "docs" / name):
-        if any(line in code for line in LEFT_OUT):
-            continue
         printed = io.StringIO()
         with redirect_stdout(printed):
             exec(next((said for start, said in BEFORE.items() if code.startswith(start)), ""), names)
             exec(code, names)
         assert printed.getvalue() == output
-
-
-def test_what_is_left_out_is_in_a_page():
-    for line in LEFT_OUT:
-        assert sum(line in code for page in PAGES for code, _ in blocks(page)) == 1
 
 
 # --- commands ---
