@@ -19,7 +19,6 @@ from mpicomp.keys import Key
 from mpicomp.methods import *  # noqa: F403
 from mpicomp.methods import __all__ as _methods
 from mpicomp.problems import Constants, Objective, Problem
-from mpicomp.runtime.follow import JSONLines, TensorBoard
 from mpicomp.runtime.run import Run, run
 from mpicomp.version import __version__
 
@@ -34,13 +33,11 @@ __all__ = [
     "ConfigError",
     "Descent",
     "DivergedError",
-    "JSONLines",
     "Key",
     "MpicompError",
     "Objective",
     "Problem",
     "Run",
-    "TensorBoard",
     "__version__",
     "compare",
     "load",

@@ -62,7 +62,6 @@ HOMES = {
     },
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
     "PIL": {"data/png.py"},
-    "tensorboard": {"runtime/follow.py"},
     "cupy": {"kernels/cuda/gpu.py"},
     "torch": {
         f"bench/{name}.py" for name in ("peers", "cuda", "train/models", "train/contestants", "train/rank")

@@ -184,10 +184,6 @@ run_options = (
     click.option(
         "--verify-bytes", is_flag=True, help="Fail unless MPI's own count is the ledger's, byte for byte."
     ),
-    click.option(
-        "--json-lines", type=Place(), metavar="FILE", help="Append each row to FILE, a line of JSON."
-    ),
-    click.option("--tensorboard", type=Place(), metavar="FOLDER", help="Write rows for TensorBoard."),
     click.option("--json", "as_json", is_flag=True, help="Print the outcome as one line of JSON."),
 )
 
@@ -198,7 +194,7 @@ RUN_SECTIONS = {
     "Rounds and time": ["--rounds", "--target-grad-norm-sq", "--max-bytes", "--max-seconds"],
     "What is observed": ["--every", "--at", "--observe"],
     "Ranks and communication": [*PLACE, "--verify-bytes"],
-    "Output": ["--out", "--json-lines", "--tensorboard", "--json"],
+    "Output": ["--out", "--json"],
     "Reliability": [
         *("--resume", "--resume-or-start", "--checkpoint-every"),
         *("--stall-timeout", "--on-failure"),

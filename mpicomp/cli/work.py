@@ -33,7 +33,6 @@ from mpicomp.cli.suites import SuiteFile
 from mpicomp.experiment.run_tables import phases_table, summary_table
 from mpicomp.experiment.tables import terminal
 from mpicomp.jobs.launch import launch
-from mpicomp.runtime.follow import JSONLines, TensorBoard, all_of
 from mpicomp.runtime.placement import ON_FAILURE
 from mpicomp.runtime.resume import Resume
 from mpicomp.transports.launcher import launched_rank
@@ -57,8 +56,6 @@ def run(ranks: int | None, resume: str | None, as_json: bool, **options: Any) ->
 
     method, problem = parse_method(options.pop("method")), parse_problem(options.pop("problem"))
     options["x0"] = _read_x0(options["x0"])
-    places: list[Any] = [(JSONLines, options.pop("json_lines")), (TensorBoard, options.pop("tensorboard"))]
-    options["callback"] = all_of([follow(place) for follow, place in places if place is not None])
     if elsewhere(ranks):
         return relaunch(ranks, survive=ON_FAILURE[options["on_failure"]])
     with rounds(options["rounds"], watched()) as progress:

@@ -32,7 +32,6 @@ from mpicomp.experiment.suite_file import load_suite
 from mpicomp.experiment.tuning import Tuning
 from mpicomp.runtime.frames import frame
 from mpicomp.runtime.record import Row, read_rows
-from mpicomp.runtime.showing import described, html_of_rows, html_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,20 +61,6 @@ class Record:
     rows: list[Row]
     summary: dict[str, Any]
 
-    def __repr__(self) -> str:
-        return f"<Record of {self._told()} in {self.folder}>"
-
-    def _repr_html_(self) -> str:
-        """A table of rows, for a notebook."""
-        return html_of_rows(self._told(), self.rows)
-
-    def _told(self) -> str:
-        config = self.config["config"]
-        status = self.summary.get("status", "under way")
-        return described(
-            str(self.config["asked"]["method"]), config["problem"], int(config["workers"]), self.rows, status
-        )
-
     def to_frame(self) -> DataFrame:
         """The rows as a pandas DataFrame.  Raises ``ConfigError`` if pandas is not installed."""
         return frame(((), row) for row in self.rows)
@@ -102,20 +87,6 @@ class Comparison:
         """
         rows = (((o.label, o.seed), row) for o in self.outcomes for row in o.rows)
         return frame(rows, ("label", "seed"))
-
-    def __repr__(self) -> str:
-        ended = sum(bool(outcome.summary) for outcome in self.outcomes)
-        runs = len(self.suite.entries) * len(self.suite.seeds)
-        methods = len(self.suite.entries)
-        return f"<Comparison {self.suite.title!r}: {methods} methods, {ended} of {runs} runs ended>"
-
-    def _repr_html_(self) -> str:
-        """The table, for a notebook."""
-        from mpicomp.experiment.lines import table  # these two import this module
-        from mpicomp.experiment.tables import cells, header
-
-        lines = [cells(line, self.suite) for line in table(self)]
-        return html_table(self.suite.title, header(self.suite), lines)
 
     def table(self) -> str:
         """The results in Markdown, a line for each method, with notes on what the numbers mean."""

@@ -33,7 +33,6 @@ from mpicomp.runtime.preparation import load_kernels
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.resume import Resume
 from mpicomp.runtime.session import Callback, Session
-from mpicomp.runtime.showing import described, html_of_rows
 from mpicomp.runtime.signals import stop_on_signals
 from mpicomp.transports import Transport
 
@@ -63,15 +62,6 @@ class Run:
     sent: list[list[int]]  # bytes each rank handed to MPI: [messages, observations]
     lost: list[dict[str, Any]]  # ranks that it went on without (see ``Session``); they are in no list here
     verified: Verified | None  # the observer's count, where one was asked for and bytes crossed
-
-    def __repr__(self) -> str:
-        told = described(repr(self.method), repr(self.problem), self.workers, self.rows, self.status)
-        return f"<Run of {told}>"
-
-    def _repr_html_(self) -> str:
-        """A table of rows, for a notebook."""
-        title = described(repr(self.method), repr(self.problem), self.workers, self.rows, self.status)
-        return html_of_rows(title, self.rows)
 
     def to_frame(self) -> DataFrame:
         """The rows as a pandas DataFrame, with the columns of ``Row``.
@@ -192,9 +182,6 @@ def run(
                       status "callback", where it returns True; an exception in it ends the run on all ranks
     progress          called on the server after each round with its number, and the row if there is one: for
                       a display of rounds
-
-    An interrupt (Ctrl-C, a notebook's stop button) ends the run after a common round, with status
-    "interrupted" and all rows so far; a second one raises ``KeyboardInterrupt``.
 
     Raises an ``MpicompError`` on every rank alike; the record of a run that diverged is kept in ``out``.
     """
