@@ -19,7 +19,7 @@ LAYERS = [
     ["methods"],
     ["transports"],
     ["runtime"],
-    ["embedded"],
+    ["embedded", "follow"],
     ["torch"],
     ["own_classes", "quoting"],
     ["literals"],
