@@ -88,7 +88,7 @@ def test_pages_that_no_class_has_are_removed(tmp_path, monkeypatch):
 def test_every_page_is_in_the_table_of_contents():
     contents = re.findall(r"```{toctree}.*?```", (DOCS / "index.md").read_text(), flags=re.DOTALL)
     listed = re.findall(r"^(?:[A-Z].* <)?([a-z/-]+)>?$", "\n".join(contents), flags=re.MULTILINE)
-    pages_there = {path.stem for path in DOCS.glob("*.md")} - {"index"}
+    pages_there = {path.stem for path in DOCS.iterdir() if path.suffix in (".md", ".ipynb")} - {"index"}
     assert sorted(listed) == sorted([*pages_there, "catalogue/methods", "catalogue/compressors"])
 
 
