@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 comma := ,
 EXTRAS := test$(if $(filter system,$(MPI)),,$(comma)$(MPI))
 
-.PHONY: help demo docs test test-torch test-cluster fuzz check format lint bench lab clean
+.PHONY: help demo docs notebook test test-torch test-cluster fuzz check format lint bench lab clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is to make
@@ -42,6 +42,9 @@ test-%: $(READY)  ## the MPI tests on that many ranks, as in `make test-4`
 docs: $(READY)  ## the site, from docs/ and the docstrings, into docs/_build/html; warnings are errors
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS),docs]'
 	$(BIN)/sphinx-build --nitpicky --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
+
+notebook: $(READY)  ## execute docs/notebook.ipynb anew; the site shows the outputs that it stores
+	$(BIN)/python docs/_ext/notebooks.py docs/notebook.ipynb
 
 MINUTES ?= 5
 fuzz: $(READY)  ## any bytes whatever to every decoder, for MINUTES=5; needs a wheel of atheris for this Python

@@ -12,7 +12,7 @@ from sphinx.application import Sphinx
 from mpicomp.version import __version__
 
 project, version, release = "mpicomp", __version__, __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "docstrings", "catalogue_pages"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "docstrings", "catalogue_pages"]
 exclude_patterns = ["_build", "_ext"]
 nitpicky = True
 # Two classes that only authors of methods meet; they have no page.
@@ -28,6 +28,7 @@ python_display_short_literal_types = True
 
 smartquotes = False  # start="gradient" is to be copied
 highlight_language = "none"  # indented blocks are formulas and shell commands
+nb_execution_mode = "off"  # outputs are stored: `make notebook`
 html_theme = "furo"
 html_title = "mpicomp"
 html_static_path = ["_static"]

@@ -9,8 +9,8 @@ True
 
 from typing import TYPE_CHECKING, Any
 
-from mpicomp import problems
-from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
+from mpicomp import follow, problems
+from mpicomp.base.errors import ConfigError, DivergedError, Interrupted, MpicompError
 from mpicomp.compressors import *  # noqa: F403
 from mpicomp.compressors import __all__ as _compressors
 from mpicomp.embedded.aggregator import Aggregator
@@ -33,6 +33,7 @@ __all__ = [
     "ConfigError",
     "Descent",
     "DivergedError",
+    "Interrupted",
     "Key",
     "MpicompError",
     "Objective",
@@ -40,6 +41,7 @@ __all__ = [
     "Run",
     "__version__",
     "compare",
+    "follow",
     "load",
     "plot",
     "problems",

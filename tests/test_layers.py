@@ -19,7 +19,7 @@ LAYERS = [
     ["methods"],
     ["transports"],
     ["runtime"],
-    ["embedded", "imaging"],
+    ["embedded", "follow", "imaging"],
     ["torch"],
     ["own_classes", "quoting"],
     ["literals"],

@@ -6,9 +6,11 @@ errors without a traceback.  Any other exception is a defect of this library and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from math import inf
+from typing import Any
 
 
 class MpicompError(Exception):
@@ -37,6 +39,35 @@ class CountError(MpicompError):
 
 class RecordError(MpicompError):
     """A run folder or checkpoint that cannot be written, or must not be overwritten or resumed."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A ``KeyboardInterrupt`` that keeps what there was: ``so_far``, of the call that raises it.
+
+    of ``run``      the list of rows; only a second interrupt raises it, the first one ends the run in order
+    of ``compare``  the ``Comparison`` of the runs that had ended
+    of ``tune``     the ``Tuning`` with the step sizes that had been tried
+    """
+
+    def __init__(self, so_far: Any) -> None:
+        super().__init__()
+        self.so_far = so_far
+
+    def __str__(self) -> str:
+        kept = f"{len(self.so_far)} rows" if isinstance(self.so_far, list) else repr(self.so_far)
+        return f"so_far of this exception keeps {kept}"
+
+
+@contextmanager
+def keeping(so_far: Callable[[], Any]) -> Iterator[None]:
+    """Within the block, a ``KeyboardInterrupt`` becomes an ``Interrupted`` that keeps ``so_far()``."""
+    try:
+        yield
+    except Interrupted as error:  # of a call within this one
+        error.so_far = so_far()
+        raise
+    except KeyboardInterrupt as error:
+        raise Interrupted(so_far()) from error
 
 
 def not_finite() -> DivergedError:

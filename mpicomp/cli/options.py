@@ -172,6 +172,13 @@ run_options = (
     click.option("--max-bytes", type=click.IntRange(1), help="Stop after this many bytes, both directions."),
     click.option("--max-seconds", type=float, help="Stop after this many seconds."),
     click.option("--out", type=Place(), help="Folder for the record of the run."),
+    click.option(
+        "--follow",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE.jsonl",
+        help="Append each row to this file at once, as a line of JSON.",
+    ),
+    click.option("--tensorboard", type=Place(), help="Folder for the rows as curves of TensorBoard."),
     *resume_options,
     click.option("--checkpoint-every", type=click.IntRange(1), help="Rounds between checkpoints in --out."),
     click.option(
@@ -194,7 +201,7 @@ RUN_SECTIONS = {
     "Rounds and time": ["--rounds", "--target-grad-norm-sq", "--max-bytes", "--max-seconds"],
     "What is observed": ["--every", "--at", "--observe"],
     "Ranks and communication": [*PLACE, "--verify-bytes"],
-    "Output": ["--out", "--json"],
+    "Output": ["--out", "--follow", "--tensorboard", "--json"],
     "Reliability": [
         *("--resume", "--resume-or-start", "--checkpoint-every"),
         *("--stall-timeout", "--on-failure"),

@@ -32,6 +32,7 @@ from mpicomp.cli.sections import SectionedCommand
 from mpicomp.cli.suites import SuiteFile
 from mpicomp.experiment.run_tables import phases_table, summary_table
 from mpicomp.experiment.tables import terminal
+from mpicomp.follow import Callback, JSONLines, TensorBoard, together
 from mpicomp.jobs.launch import launch
 from mpicomp.runtime.placement import ON_FAILURE
 from mpicomp.runtime.resume import Resume
@@ -56,6 +57,7 @@ def run(ranks: int | None, resume: str | None, as_json: bool, **options: Any) ->
 
     method, problem = parse_method(options.pop("method")), parse_problem(options.pop("problem"))
     options["x0"] = _read_x0(options["x0"])
+    options["callback"] = _follow(options.pop("follow"), options.pop("tensorboard"))
     if elsewhere(ranks):
         return relaunch(ranks, survive=ON_FAILURE[options["on_failure"]])
     with rounds(options["rounds"], watched()) as progress:
@@ -68,6 +70,13 @@ def run(ranks: int | None, resume: str | None, as_json: bool, **options: Any) ->
         else:
             show_tables(summary_table(summary), phases_table(summary))
     return INTERRUPTED if outcome.status == "interrupted" else 0
+
+
+def _follow(file: Path | None, folder: Path | None) -> Callback | None:
+    """The callback of --follow and --tensorboard.  Raises ``ConfigError`` if tensorboard is not installed."""
+    rows = [] if file is None else [JSONLines(file)]
+    curves = [] if folder is None else [TensorBoard(folder)]
+    return together(*rows, *curves) if rows or curves else None
 
 
 def _read_x0(path: Path | None) -> Any:

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp import kernels
-from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
+from mpicomp.base.errors import (
+    ConfigError,
+    DivergedError,
+    Interrupted,
+    MpicompError,
+    RecordError,
+    keeping,
+)
 from mpicomp.base.files import read_json, write_json
 from mpicomp.experiment.results import (
     Comparison,
@@ -71,8 +78,8 @@ def compare(
     part    the share of the comparison that this job runs, where several jobs share the work.
 
     ``server``, ``shards``, ``device`` and ``cuda_aware`` are passed to ``run``.  Raises ``ConfigError``
-    before the first run if a method is refused, and ``KeyboardInterrupt`` on all ranks if a signal asked to
-    stop.
+    before the first run if a method is refused, and ``Interrupted``, a ``KeyboardInterrupt``, on all ranks if
+    a signal asked to stop.
     """
     if out is None and resume:
         raise ConfigError("resume needs the folder of the comparison to continue: give out.")
@@ -179,6 +186,15 @@ class _Job:
         out, tunings = self.out, dict[str, Tuning]()
         if out is not None:
             tunings = self.control.ask_server(lambda: open_comparison(out, self.suite, resume))
+        with keeping(lambda: Comparison(self.suite, tunings, self.outcomes)):
+            self._run_all(tunings)
+        if out is None:
+            return Comparison(self.suite, tunings, self.outcomes)
+        return self.control.ask_server(lambda: finish_comparison(out))
+
+    def _run_all(self, tunings: dict[str, Tuning]) -> None:
+        """Tune where ``tunings``, by label, has no tuning yet, which it gets; then run with every seed."""
+        out = self.out
         if self.placement.device == "cpu":  # the same kernels in every run and every part
             kernels.preload(_runs(self.suite, self.suite.tasks()) * self.suite.rounds * self.suite.workers)
         for entry, seeds in self.work:
@@ -196,9 +212,6 @@ class _Job:
                 method = method.with_step(tuning.best.gamma)
             for seed in seeds:
                 self._record(entry, method, seed)
-        if out is None:
-            return Comparison(self.suite, tunings, self.outcomes)
-        return self.control.ask_server(lambda: finish_comparison(out))
 
     def tune(self, entry: Entry) -> Tuning:
         """Tune the method of ``entry``, which has a range to tune it in."""
@@ -236,7 +249,7 @@ class _Job:
         options = self.suite.limits() | asdict(self.placement) | options
         result = run(method, self.suite.problem, seed=seed, progress=report, **options)
         if result.status == "interrupted":
-            raise KeyboardInterrupt
+            raise Interrupted(result.rows)
         return result
 
 

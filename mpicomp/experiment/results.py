@@ -26,11 +26,13 @@ from typing import TYPE_CHECKING, Any
 
 from mpicomp.base.errors import RecordError
 from mpicomp.base.files import present, read_json, write_json, write_text
+from mpicomp.base.html import html_table
 from mpicomp.experiment.study import Study, load
 from mpicomp.experiment.suite import Entry, Suite
 from mpicomp.experiment.suite_file import load_suite
 from mpicomp.experiment.tuning import Tuning
 from mpicomp.runtime.frames import frame
+from mpicomp.runtime.glance import NOT_FINISHED, on, on_in_full, run_html, run_line
 from mpicomp.runtime.record import Row, read_rows
 
 if TYPE_CHECKING:
@@ -47,6 +49,10 @@ class Outcome:
     rows: list[Row]
     summary: dict[str, Any]
 
+    def __repr__(self) -> str:
+        what = f"Outcome of {self.label} with seed {self.seed}"
+        return run_line(what, self.rows, self.summary.get("status", NOT_FINISHED))
+
 
 @dataclass(frozen=True)
 class Record:
@@ -60,6 +66,20 @@ class Record:
     config: dict[str, Any]
     rows: list[Row]
     summary: dict[str, Any]
+
+    def __repr__(self) -> str:
+        what = f"Record of {on(*self._texts)} in {self.folder}"
+        return run_line(what, self.rows, self.summary.get("status", NOT_FINISHED))
+
+    def _repr_html_(self) -> str:
+        what = f"{on_in_full(*self._texts)}, in {self.folder}"
+        return run_html(what, self.rows, self.summary.get("status", NOT_FINISHED))
+
+    @property
+    def _texts(self) -> tuple[str, str]:
+        """The texts of method and problem: as resolved, or while the run is under way as configured."""
+        known = {"method": "?", "problem": "?"} | self.config.get("config", {}) | self.summary
+        return known["method"], known["problem"]
 
     def to_frame(self) -> DataFrame:
         """The rows as a pandas DataFrame.  Raises ``ConfigError`` if pandas is not installed."""
@@ -79,6 +99,21 @@ class Comparison:
     suite: Suite
     tunings: dict[str, Tuning]
     outcomes: list[Outcome]
+
+    def __repr__(self) -> str:
+        entries = self.suite.entries
+        labels = ", ".join(entry.label for entry in entries[:4]) + (", .." if len(entries) > 4 else "")
+        ended = sum(o.summary.get("status", "interrupted") != "interrupted" for o in self.outcomes)
+        of = f"{ended} of {len(entries) * len(self.suite.seeds)} runs"
+        return f"<Comparison of {len(entries)} methods on {_name(self.suite)}, {of} ended: {labels}>"
+
+    def _repr_html_(self) -> str:
+        from mpicomp.experiment.lines import table  # these two import this module
+        from mpicomp.experiment.tables import cells, header, notes
+
+        lines, suite = table(self), self.suite
+        shown = [cells(line, suite) for line in lines]
+        return html_table(suite.title, header(suite), shown, " ".join(notes(lines, suite)))
 
     def to_frame(self) -> DataFrame:
         """The rows of all runs as a pandas DataFrame: label, seed, and the columns of ``Row``.
@@ -100,6 +135,10 @@ class Comparison:
         from mpicomp.experiment.scripting import plot  # which imports this module
 
         return plot(self, x=x, y=y, axes=axes, **words)
+
+
+def _name(suite: Suite) -> str:
+    return type(suite.problem).__name__
 
 
 def run_folder(out: Path, entry: Entry, seed: int) -> Path:

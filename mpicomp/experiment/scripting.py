@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.config import to_text
 from mpicomp.experiment import compare as comparing
-from mpicomp.experiment.compare import Progress
+from mpicomp.experiment.compare import Progress, Stage
 from mpicomp.experiment.figure import draw_panel
 from mpicomp.experiment.look import as_look
 from mpicomp.experiment.report import picture_of, picture_of_runs, publish
@@ -26,6 +26,8 @@ from mpicomp.experiment.suite_file import parse_suite, suite_of
 from mpicomp.experiment.tuning import Tuning
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
+from mpicomp.runtime.bars import shown
+from mpicomp.runtime.record import Row
 from mpicomp.runtime.run import Run
 from mpicomp.transports.launcher import launched_rank
 
@@ -46,7 +48,7 @@ def compare(
     shards: int | None = None,
     device: str = "cpu",
     cuda_aware: str = "ask",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **settings: Any,
 ) -> Comparison:
     """Run several methods on one problem, with every seed.
@@ -62,23 +64,28 @@ def compare(
     out       a folder for the record, the table and the figure; ``resume`` continues the comparison in it, as
               of ``experiment.compare.compare``.  Without one, the comparison is in memory only
 
-    ``server``, ``shards``, ``device`` and ``cuda_aware`` are as of ``run``; ``progress`` is called with the
-    run under way, its round and the row, if any.  A method that diverges is part of the result.  Raises
-    ``ConfigError`` for what is not allowed.  Under mpirun every rank calls this and gets the same comparison.
+    ``server``, ``shards``, ``device`` and ``cuda_aware`` are as of ``run``.  ``progress`` is True for a bar,
+    False for none, None for one in a notebook, or a function that is called with the run under way, its
+    round and the row, if any.  A method that diverges is part of the result.  Under mpirun every rank calls
+    this and gets the same comparison.
+
+    Raises ``ConfigError`` for what is not allowed.  An interrupt raises ``Interrupted``, a
+    ``KeyboardInterrupt`` whose ``so_far`` is the comparison of the runs that ended in this call.
     """
     suite = _suite(methods, problem, tune, settings)
     if out is not None:
         _check_reads_back(suite)
-    comparison = comparing.compare(
-        suite,
-        out,
-        resume=resume,
-        server=server,
-        shards=shards,
-        device=device,
-        cuda_aware=cuda_aware,
-        progress=progress,
-    )
+    with shown(progress, _stage) as report:
+        comparison = comparing.compare(
+            suite,
+            out,
+            resume=resume,
+            server=server,
+            shards=shards,
+            device=device,
+            cuda_aware=cuda_aware,
+            progress=report,
+        )
     if out is not None and launched_rank() == 0:
         publish(out)
     return comparison
@@ -93,19 +100,26 @@ def tune(
     shards: int | None = None,
     device: str = "cpu",
     cuda_aware: str = "ask",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **settings: Any,
 ) -> Tuning:
     """Try the step size of ``method`` times 2^lo, .., 2^hi, and beyond while the best is at an end.
 
     ``exponents`` is (lo, hi); the other arguments are those of ``compare``.  The best step is chosen as in a
     comparison, see ``experiment.tuning``; ``method.with_step(tuning.best.gamma)`` is the tuned method.  Under
-    mpirun every rank calls this and gets the same tuning.
+    mpirun every rank calls this and gets the same tuning.  An interrupt raises ``Interrupted``, a
+    ``KeyboardInterrupt`` whose ``so_far`` is the tuning with the step sizes that were tried.
     """
     suite = _suite([method], problem, exponents, {"down": "exact"} | settings)
-    return comparing.tune_first(
-        suite, server=server, shards=shards, device=device, cuda_aware=cuda_aware, progress=progress
-    )
+    with shown(progress, _stage) as report:
+        return comparing.tune_first(
+            suite, server=server, shards=shards, device=device, cuda_aware=cuda_aware, progress=report
+        )
+
+
+def _stage(stage: Stage, round: int, row: Row | None) -> tuple[int, int, str]:
+    """What a bar shows of the run under way."""
+    return stage.number, stage.of, stage.what
 
 
 def load(folder: str | Path) -> Record | Comparison:

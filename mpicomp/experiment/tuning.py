@@ -21,7 +21,9 @@ from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
-from mpicomp.base.errors import DivergedError
+from mpicomp.base.errors import DivergedError, keeping
+from mpicomp.base.html import html_table
+from mpicomp.base.units import human_bytes
 from mpicomp.methods import Method
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.run import Run
@@ -83,6 +85,23 @@ class Tuning:
         """The number of runs that tuning took."""
         return sum(trial.seeds for trial in self.trials)
 
+    def __repr__(self) -> str:
+        if not self.trials:
+            return "<Tuning: no step tried>"
+        tried = ", ".join(str(trial.gamma) for trial in self.trials)
+        return f"<Tuning: the best step is {self.best.gamma}, of {tried}>"
+
+    def _repr_html_(self) -> str:
+        header = ("step size", "status", "f", "bytes up + down", "seeds", "")
+        return html_table(
+            "Step sizes that were tried, the largest first", header, map(self._cells, self.trials)
+        )
+
+    def _cells(self, trial: Trial) -> tuple[str, ...]:
+        measured = ("", "") if trial.f == inf else (f"{trial.f:.6g}", human_bytes(trial.total_bytes))
+        best = "best" if trial is self.best else ""
+        return (str(trial.gamma), trial.status, *measured, str(trial.seeds), best)
+
     def to_json(self) -> dict[str, Any]:
         """The trials, and the best step for human readers; ``from_json`` reads ``trials`` alone."""
         trials = [asdict(t) | ({"f": None} if t.f == inf else {}) for t in self.trials]
@@ -115,14 +134,19 @@ def tune(
         tried[exponent] = _try(scale_step(method, exponent), exponent, seeds, max_bytes, within, attempt)
 
     larger = -1 if method.inverse_step else 1  # the way to larger steps
-    for exponent in sorted(range(lo, hi + 1), key=lambda e: -larger * e):
-        try_step(exponent)
-    while True:
-        tuning = Tuning(tuple(tried[e] for e in sorted(tried, key=lambda e: -larger * e)))
-        beyond = {tuning.trials[-1]: -larger, tuning.trials[0]: larger}.get(tuning.best)
-        if beyond is None or not lo - GROWTH <= tuning.best.exponent + beyond <= hi + GROWTH:
-            return tuning
-        try_step(tuning.best.exponent + beyond)
+
+    def so_far() -> Tuning:
+        return Tuning(tuple(tried[e] for e in sorted(tried, key=lambda e: -larger * e)))
+
+    with keeping(so_far):
+        for exponent in sorted(range(lo, hi + 1), key=lambda e: -larger * e):
+            try_step(exponent)
+        while True:
+            tuning = so_far()
+            beyond = {tuning.trials[-1]: -larger, tuning.trials[0]: larger}.get(tuning.best)
+            if beyond is None or not lo - GROWTH <= tuning.best.exponent + beyond <= hi + GROWTH:
+                return tuning
+            try_step(tuning.best.exponent + beyond)
 
 
 def _try(

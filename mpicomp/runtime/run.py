@@ -15,15 +15,17 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.checks import as_integer
-from mpicomp.base.errors import ConfigError, MpicompError
+from mpicomp.base.errors import ConfigError, MpicompError, keeping
 from mpicomp.compressors.base import Array
 from mpicomp.kernels.threads import threads
 from mpicomp.keys import clear_cached_draws
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
+from mpicomp.runtime import bars
 from mpicomp.runtime.audit import Audit, Verified
 from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.frames import frame
+from mpicomp.runtime.glance import on, on_in_full, run_html, run_line
 from mpicomp.runtime.ledger import Ledger
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.loop import Loop
@@ -74,6 +76,14 @@ class Run:
         """``mpicomp.plot`` of this run, with its arguments; returns matplotlib's axes."""
         # Figures are a layer above this one, which is the user's to load, by asking for one.
         return import_module("mpicomp").plot(self, **words)
+
+    def __repr__(self) -> str:
+        what = f"Run of {on(repr(self.method), repr(self.problem))}, {self.workers} workers"
+        return run_line(what, self.rows, self.status)
+
+    def _repr_html_(self) -> str:
+        what = f"{on_in_full(repr(self.method), repr(self.problem))}, {self.workers} workers"
+        return run_html(what, self.rows, self.status)
 
     def summary(self) -> dict[str, Any]:
         """The outcome as plain data."""
@@ -139,7 +149,7 @@ def run(
     on_failure: str = Placement.on_failure,
     transport: Transport | None = None,
     callback: Callback | None = None,
-    progress: Callable[[int, Row | None], None] | None = None,
+    progress: Callable[[int, Row | None], None] | bool | None = None,
 ) -> Run:
     """Run ``method`` on ``problem`` with n = ``workers``, here or on the ranks of the MPI job we are in.
 
@@ -180,8 +190,12 @@ def run(
     callback          called on the server as callback(round, row, x) for each row, that of round 0 too; x is
                       the model observed, shape (d,), to read only: copy it to keep it.  The run ends, with
                       status "callback", where it returns True; an exception in it ends the run on all ranks
-    progress          called on the server after each round with its number, and the row if there is one: for
-                      a display of rounds
+    progress          True shows a bar, False none; None, the default, shows one in a notebook.  A function is
+                      called on the server after each round with its number, and the row if there is one
+
+    An interrupt (Ctrl-C, or a notebook's stop button) ends the run after the round under way: it returns the
+    run so far, with status "interrupted".  A second one, for a gradient that hangs, raises ``Interrupted`` at
+    once: a ``KeyboardInterrupt`` whose ``so_far`` is the list of rows.
 
     Raises an ``MpicompError`` on every rank alike; the record of a run that diverged is kept in ``out``.
     """
@@ -221,7 +235,9 @@ def run(
             session = Session(loop, method, problem, limits, observation, folder, resuming, digest, callback)
             try:
                 audit = Audit(t, loop.ledger, loop.rounds.serving.booked) if verify_bytes else None
-                status = session.run(checkpoint_every, progress)
+                watched = bars.shown(progress, bars.rounds(limits.rounds))
+                with keeping(lambda: session.recorder.rows), watched as advance:
+                    status = session.run(checkpoint_every, advance)
                 result = _result(session, problem, status, audit.check() if audit else None)
                 session.save()
                 t.raise_on_all(lambda: session.conclude(result.summary()))

@@ -1,0 +1,61 @@
+"""One run at a glance: a line for a prompt, and a small table for a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mpicomp.base.html import html_table
+from mpicomp.base.units import human_bytes
+from mpicomp.runtime.record import Row
+
+HEADER = ("rounds", "f", "|∇f|²", "bytes up", "bytes down", "seconds")
+LONGEST = 200  # characters of a text that are shown
+
+NOT_FINISHED = "not finished"  # the status of a record without a summary
+
+
+def run_line(what: str, rows: Sequence[Row], status: str) -> str:
+    """``what`` ran, after how many rounds it ended, and the measures of the last row.
+
+    ``what`` is any text; ``status`` is that of the run.
+    """
+    if not rows:
+        return f"<{what}: no rows, status {status!r}>"
+    last = rows[-1]
+    seen = ""
+    if last.f is not None and last.grad_norm_sq is not None:
+        seen = f" f = {last.f:.4g}, |∇f|² = {last.grad_norm_sq:.1e},"
+    bytes_sent = f"{human_bytes(last.up_bytes)} up, {human_bytes(last.down_bytes)} down"
+    rounds = "1 round" if last.round == 1 else f"{last.round} rounds"
+    return f"<{what}: {rounds}, status {status!r},{seen} {bytes_sent}, {last.seconds:.2f} s>"
+
+
+def run_html(what: str, rows: Sequence[Row], status: str) -> str:
+    """A table with the first and the last row; its caption has ``what`` and ``status``."""
+    ends = rows if len(rows) < 2 else (rows[0], rows[-1])
+    return html_table(f"{what}; status {status!r}", HEADER, map(_cells, ends))
+
+
+def on(method: str, problem: str) -> str:
+    """The names of the classes in two texts, as in "MARINA on Logistic"."""
+    return f"{method.partition('(')[0]} on {problem.partition('(')[0]}"
+
+
+def on_in_full(method: str, problem: str) -> str:
+    """The two texts, each cut to 200 characters."""
+    return f"{_cut(method)} on {_cut(problem)}"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    seen = ("" if row.f is None else f"{row.f:.6g}", _power(row.grad_norm_sq))
+    sent = (human_bytes(row.up_bytes), human_bytes(row.down_bytes))
+    return (str(row.round), *seen, *sent, f"{row.seconds:.2f}")
+
+
+def _power(value: float | None) -> str:
+    return "" if value is None else f"{value:.2e}"
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}.."
