@@ -28,22 +28,21 @@ def image_costs(pixels: Pixels, model: ImageModel) -> Iterator[dict[str, Any]]:
               That of the model is its archive, with its network; ``model_bytes`` says how much that takes
 
     The model's row comes first, with the entropy of the network that was trained, and megabytes a second each
-    way.  Raises ``ConfigError`` if imagecodecs is not installed.
+    way.  The others have their slowest settings.  Raises ``ConfigError`` if imagecodecs is not installed.
     """
     try:
         import imagecodecs
     except ImportError:
         raise ConfigError("other codecs need imagecodecs: pip install 'mpicomp[peers]'.") from None
 
+    webp: dict[str, Any] = {"lossless": True, "level": 100, "method": 6}
     yield _of_model(pixels, model)
     mosaic = mosaic_of(pixels)
     formats: dict[str, Callable[[Pixels], Any]] = {
         "PNG": lambda a: imagecodecs.png_encode(a, level=9),
-        "WebP": lambda a: imagecodecs.webp_encode(
-            np.repeat(a[..., None], 3, axis=2), lossless=True, method=6
-        ),
+        "WebP": lambda a: imagecodecs.webp_encode(np.repeat(a[..., None], 3, axis=2), **webp),
         "JPEG-LS": lambda a: imagecodecs.jpegls_encode(a),
-        "JPEG-XL": lambda a: imagecodecs.jpegxl_encode(a, lossless=True, effort=9),
+        "JPEG-XL": lambda a: imagecodecs.jpegxl_encode(a, lossless=True, effort=10),
     }
     for name, encode in formats.items():
         each = sum(len(encode(image)) for image in pixels)
