@@ -45,7 +45,14 @@ def whole():
 
 def test_the_scripts_that_users_copy_are_clean():
     scripts = sorted(JOBS.glob("*.sh"))
-    assert [s.name for s in scripts] == ["array.sh", "compare.sh", "gpu.sh", "images.sh", "requeue.sh", "run.sh"]
+    assert [s.name for s in scripts] == [
+        "array.sh",
+        "compare.sh",
+        "gpu.sh",
+        "images.sh",
+        "requeue.sh",
+        "run.sh",
+    ]
     try:
         done = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True)
     except FileNotFoundError:
