@@ -206,7 +206,7 @@ def _across(hosts: Hosts, suite: Suite, c: Contender, seed: int) -> dict[str, An
     """The summary of a run on the hosts, one rank a host.  Raises ``MpicompError``."""
     asked = suite.limits() | {"seed": seed, "method": to_text(c.method), "problem": to_text(suite.problem)}
     asked["server"] = c.server
-    before = hosts.traffic()[0].received
+    before = sum(link.received for link in hosts.traffic())
     done = subprocess.run(
         [*hosts.mpirun(), sys.executable, "-m", "mpicomp.bench.timed_run", json.dumps(asked)],
         env=hosts.environment(),
@@ -217,7 +217,8 @@ def _across(hosts: Hosts, suite: Suite, c: Contender, seed: int) -> dict[str, An
     if done.returncode != 0 or not done.stdout.strip():
         raise MpicompError(f"{c.label}: across the hosts it ended with {done.returncode}.\n{done.stderr}")
     summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    if hosts.traffic()[0].received - before < sum(summary["mpi_bytes_sent"][1:]):
+    received = sum(link.received for link in hosts.traffic()) - before
+    if received < sum(summary["mpi_bytes_sent"]):
         raise MpicompError(f"{c.label}: the messages did not go over the links between the hosts.")
     return summary
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.compressors.base import Array
 from mpicomp.embedded.embedding import Embedding
 from mpicomp.embedded.packing import Packing
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.runtime.serving.early import Early
+from mpicomp.runtime.serving.sharded import Sharded
 
 
 class Aggregator(Embedding):
@@ -50,6 +53,32 @@ class Aggregator(Embedding):
         finite: on every rank, before any state changes.
         """
         return self._packing.unpack(self._play.replica.g) if self._step(gradient, at) else None
+
+    def overlap(self) -> list[slice]:
+        """Have gradients leave block by block, before the call that takes the whole; returns the blocks.
+
+        From now on each step is ``bring`` for each block, from the last to the first, and then the call with
+        the whole gradient.  Results and bytes are as without.
+        Raises ``ConfigError`` unless every rank serves its share and has one worker, and for a method whose
+        workers need more than a block of the gradient at a time.
+        """
+        if not (self.one_each and isinstance(self._play.serving, Sharded)):
+            raise ConfigError(
+                "gradients leave block by block where each rank serves blocks and has one worker: "
+                "server='sharded', shards=2 or more, and no workers."
+            )
+        self._early = self._play.serving.early = Early(self._play, self._play.serving)
+        return self._early.slices
+
+    def bring(self, block: int, gradient: Array) -> None:
+        """Compress and send this rank's gradient in the slice ``overlap()[block]`` of the vector.
+
+        The blocks are brought in the order from the last to the first; any other is a ``ConfigError``.
+        """
+        assert self._early is not None, "overlap comes first"
+        if not self._early.begun:
+            self._early.begin(self._key())
+        self._early.bring(block, gradient)
 
     def _place(self, at: Any, functions: bool) -> None:
         if at is not None:

@@ -30,6 +30,7 @@ from mpicomp.runtime.ledger import Ledger
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.preparation import load_kernels
 from mpicomp.runtime.rounds import Rounds
+from mpicomp.runtime.serving.early import Early
 from mpicomp.transports.launcher import launched_ranks
 
 ON_NONFINITE = ("raise", "skip")
@@ -95,6 +96,7 @@ class Embedding:
             t.close()
             raise
         self.seed, self.steps, self.skipped = seed, 0, 0
+        self._early: Early | None = None
         self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
         self._config = {"method": type(resolved).__name__, "seed": str(seed), "workers": str(n)}
         self._config |= {"parts": packing.description}
@@ -165,14 +167,14 @@ class Embedding:
         t, rounds = self.transport, self._play
         t.activity = f"step {self.steps}"
         try:
-            self._agree(lambda: self._take(gradient, at))
+            self._agree(lambda: self._take(gradient, at), self._drop_early)
         except DivergedError:
             if self._on_nonfinite == "raise":
                 raise
             self.skipped += 1
             return False
         while True:
-            key = Key(self.seed, self.rounds, None, t.n)
+            key = self._key()
             rounds.play(key, f"step {self.steps}")
             self.rounds += 1
             if rounds.running.ends_step(rounds.replica, key):
@@ -180,9 +182,14 @@ class Embedding:
         self.steps += 1
         return True
 
-    def _agree(self, action: Callable[[], None]) -> None:
+    def _key(self) -> Key:
+        """The key of the next round."""
+        return Key(self.seed, self.rounds, None, self.transport.n)
+
+    def _agree(self, action: Callable[[], None], refused: Callable[[], None] = lambda: None) -> None:
         """Run ``action`` here; raise the lowest rank's error on all ranks, or nowhere.
 
+        Before it is raised all ranks run ``refused``.
         Every operation starts so.  Raises ``MpicompError`` on all ranks if one of them closes meanwhile.
         """
         failed: MpicompError | None = None
@@ -193,7 +200,12 @@ class Embedding:
         told = self.transport.tell_all(_WELL if failed is None else _FAILED)
         _refuse_calls_of_some(told)
         if _FAILED in told:
+            refused()
             self.transport.raise_on_all(lambda: _raise(failed))
+
+    def _drop_early(self) -> None:
+        if self._early is not None and self._early.begun:
+            self._early.drop()
 
     def _leave(self) -> None:
         _refuse_calls_of_some(self.transport.tell_all(_LEFT))
@@ -204,6 +216,8 @@ class Embedding:
         Raises ``ConfigError`` or ``DivergedError``.
         """
         self._play.check()
+        if self._early is not None:
+            self._early.check()
         if self.one_each:
             given = {i: gradient for i in self.hosted}
         elif not isinstance(gradient, Mapping) or set(gradient) != set(self.hosted):
@@ -231,8 +245,7 @@ class Embedding:
 
     def _point(self) -> Array:
         """Where the next step asks for its gradient."""
-        key = Key(self.seed, self.rounds, None, self.workers)
-        return self._play.running.point(self._play.replica, key)
+        return self._play.running.point(self._play.replica, self._key())
 
     def settle(self) -> None:
         """Complete rank 0's ledger, where the other ranks have counted their uplink themselves."""

@@ -157,6 +157,7 @@ class ARCTopK(EstimatingMethod):
     parts: PartsOfX = field(default=None, repr=False)  # those of x without ``width``; ``bound`` sets it
 
     recalled: ClassVar[str] = "the algorithm, and the constants of gamma"
+    worker_separable: ClassVar[bool] = False
     paper: ClassVar[str] = "Chen, Ma, Li, He, Dong, Yuan, ARC-Top-K, arXiv 2510.26709"
 
     @dataclass

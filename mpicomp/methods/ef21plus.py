@@ -48,6 +48,7 @@ class EF21Plus(EstimatingMethod):
     down: Sparse = Sparse()
     start: EstimateStart = "compressed"
 
+    worker_separable: ClassVar[bool] = False
     paper: ClassVar[str] = "Richtárik, Sokolov, Fatkhullin, EF21 (NeurIPS 2021), Algorithm 3"
 
     @dataclass

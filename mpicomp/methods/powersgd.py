@@ -135,6 +135,7 @@ class PowerSGD(EstimatingMethod):
     parts: PartsOfX = field(default=None, repr=False)  # those of x, where ``rows`` is None; ``bound`` sets it
 
     recalled: ClassVar[str] = "the algorithm"
+    worker_separable: ClassVar[bool] = False
     paper: ClassVar[str] = "Vogels, Karimireddy, Jaggi, PowerSGD (NeurIPS 2019), Algorithms 1 and 2"
 
     @dataclass

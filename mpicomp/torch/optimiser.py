@@ -21,6 +21,7 @@ from mpicomp.embedded.aggregator import Aggregator
 from mpicomp.methods.base import Method
 from mpicomp.runtime.ledger import Ledger
 from mpicomp.torch.buffers import Buffers, share
+from mpicomp.torch.overlap import Overlap
 from mpicomp.torch.tensors import Tensors
 
 Closure = Callable[[], Any]
@@ -42,6 +43,9 @@ class Compressed(Optimizer):
     sync_every  H: the optimiser takes H steps of its own, and then the change of the parameters is
                 aggregated; the parameters go back, and ``outer`` steps along the change (the form of DiLoCo)
     outer       a torch optimiser of the same parameters; None: SGD with lr=1
+    overlap     blocks of the gradient are compressed and sent as soon as backward has them; it needs
+                server="sharded", a worker on each rank, and one backward for each step.  Results are the same
+                as without.  Gradients are not to be changed between backward and ``aggregate``
     options     the others of ``Aggregator``: seed, comm, server, shards, stall_timeout, verify_bytes and
                 on_nonfinite
 
@@ -60,6 +64,7 @@ class Compressed(Optimizer):
         workers: int | None = None,
         sync_every: int = 1,
         outer: Optimizer | None = None,
+        overlap: bool = False,
         **options: Any,
     ) -> None:
         self.sync_every = as_integer("sync_every", sync_every)
@@ -69,6 +74,8 @@ class Compressed(Optimizer):
             raise ConfigError("sync_every takes local steps, which need a rank each: leave workers out.")
         if sync_every > 1 and method.needs_function:
             raise ConfigError(f"sync_every: {type(method).__name__} compares gradients at two points.")
+        if sync_every > 1 and overlap:
+            raise ConfigError("overlap sends gradients, and sync_every sends none: give one of the two.")
         self.inner = optimiser
         self._tensors = Tensors(_trained(optimiser, module))
         self.aggregator = Aggregator(method, self._tensors, workers=workers, **options)
@@ -87,6 +94,7 @@ class Compressed(Optimizer):
         self._start = self._tensors.values() if sync_every > 1 else None
         self._optimizer_step_pre_hooks: OrderedDict[int, Any] = OrderedDict()
         self._optimizer_step_post_hooks: OrderedDict[int, Any] = OrderedDict()
+        self._overlap = Overlap(self._tensors, self.aggregator) if overlap else None
         self._share()
 
     def _check_start(self, t: Any) -> None:
@@ -144,7 +152,12 @@ class Compressed(Optimizer):
         """Take the gradients that the parameters hold as those of ``worker``."""
         if worker not in self.hosted:
             raise ConfigError(f"worker {worker} is not hosted here; allowed: {list(self.hosted)}.")
-        self._brought[worker] = self._unscaled(self._tensors.gradient())
+        if self._overlap is None:
+            self._brought[worker] = self._unscaled(self._tensors.gradient())
+        elif hasattr(self, "grad_scale"):
+            raise ConfigError("GradScaler scales gradients that have left already: leave overlap out.")
+        else:
+            self._brought[worker] = self._overlap.whole()
         self.buffers.collect(worker)
 
     def aggregate(self) -> bool:

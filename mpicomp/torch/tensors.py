@@ -21,6 +21,7 @@ class Tensors(Packing):
     """Parameters one after the other in one vector, float64 if one of them is float64, else float32.
 
     parameters  by name; all on one device
+    slices      the entries of each parameter
 
     What an ``Aggregator`` is given and returns is this vector itself, shape (d,), so that many small tensors
     are copied by one call of torch's.
@@ -38,6 +39,7 @@ class Tensors(Packing):
         wide = any(p.dtype == torch.float64 for p in self.parameters)
         self.dtype = np.dtype(np.float64 if wide else np.float32)
         self._sizes = [p.numel() for p in self.parameters]
+        self.slices = [where for _, where in self.parts]
 
     @property
     def description(self) -> str:
@@ -71,14 +73,19 @@ class Tensors(Packing):
                     for p, g in zip(self.parameters, gradients, strict=True)
                 ]
             )
-        except RuntimeError as error:
-            for (part, _), g in zip(self.parts, gradients, strict=True):
-                if g is not None and g.layout != torch.strided:
-                    raise ConfigError(
-                        f"the gradient of {part.name!r} is sparse; allowed: dense ones, as of an "
-                        "nn.Embedding with sparse=False."
-                    ) from error
+        except RuntimeError:
+            for part, g in zip(self.parts.parts, gradients, strict=True):
+                if g is not None:
+                    _check_dense(part, g)
             raise
+
+    def set_part(self, vector: Array, j: int, gradient: Tensor) -> None:
+        """Put the gradient of parameter j into its place in ``vector``.
+
+        Raises ``ConfigError`` for a sparse gradient.
+        """
+        _check_dense(self.parts.parts[j], gradient)
+        torch.from_numpy(vector[self.slices[j]]).copy_(gradient.reshape(-1))
 
     def values(self) -> Array:
         """A new vector of the parameters' values."""
@@ -110,3 +117,12 @@ class Tensors(Packing):
         else:
             flat.copy_(torch.cat(pieces))
         return vector
+
+
+def _check_dense(part: Part, gradient: Tensor) -> None:
+    """Raise ``ConfigError`` for a sparse gradient."""
+    if gradient.layout != torch.strided:
+        raise ConfigError(
+            f"the gradient of {part.name!r} is sparse; allowed: dense ones, as of an nn.Embedding with "
+            "sparse=False."
+        )

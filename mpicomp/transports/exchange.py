@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -19,25 +19,50 @@ T = TypeVar("T")
 class Exchange(ABC):
     """S blocks, and the rank that serves each.  In a round every rank calls, in this order,
 
-        send          once
-        receive       for each block that it serves, increasing, and each time
+        send          once, or: begin, and post for each block, from the last to the first
+        receive       for each block that it serves, from the last to the first, and each time
         publish       what has been made of it
-        collect       once
+        collect       once, or: drop after receive, without publish
 
+    From the last to the first: so backpropagation makes gradients.
     owners  the rank that serves each block
-    served  the blocks that this rank serves
+    served  the blocks that this rank serves, decreasing
+    hosted  the workers of this rank
     """
 
     owners: list[int]
     served: range
+    hosted: range
 
     @abstractmethod
+    def begin(self) -> None:
+        """Begin a round.  What was collected in the one before is not valid any more."""
+
+    @abstractmethod
+    def post(self, block: int, messages: Mapping[int, Bytes | MpicompError]) -> None:
+        """Send a block of the messages of hosted workers on its way, the workers in their order.
+
+        ``receive`` raises an error in the place of a message.
+        """
+
     def send(self, messages: Iterable[tuple[int, list[Bytes]]], senders: Sequence[int]) -> None:
         """Send each hosted worker's message, given as its S blocks, on its way.
 
         ``senders`` are the workers that send at all, increasing, the same on every rank.  An ``MpicompError``
         of ``messages`` travels in the place of what is left, and ``receive`` raises it everywhere.
         """
+        self.begin()
+        sent: dict[int, list[Bytes]] = {}
+        failed = MpicompError("no message")  # has its place where an error ends the messages
+        try:
+            sent.update(messages)  # those before an error are kept
+        except MpicompError as error:
+            failed = error
+        hosted = [i for i in senders if i in self.hosted]
+        last = len(self.owners) - 1
+        first = self.served.start if self.served else last
+        for b in [*range(first, -1, -1), *range(last, first, -1)]:  # not all ranks to the same one first
+            self.post(b, {i: sent[i][b] if i in sent else failed for i in hosted})
 
     @abstractmethod
     def receive(self, block: int, senders: Sequence[int]) -> Received:
@@ -54,49 +79,44 @@ class Exchange(ABC):
         Raises the error of the lowest block that has one, on every rank.
         """
 
+    @abstractmethod
+    def drop(self) -> None:
+        """End a round in which nothing is published."""
+
 
 class LocalExchange(Exchange):
     """All blocks in this process."""
 
-    def __init__(self, blocks: int, stop: Callable[[], bool]) -> None:
-        self.owners, self.served, self._stop = [0] * blocks, range(blocks), stop
+    def __init__(self, blocks: int, workers: range, stop: Callable[[], bool]) -> None:
+        self.owners, self.served, self.hosted = [0] * blocks, range(blocks - 1, -1, -1), workers
+        self._stop = stop
 
-    def send(self, messages: Iterable[tuple[int, list[Bytes]]], senders: Sequence[int]) -> None:
-        self._sent, self._failed = taken(messages)
-        self._published: list[Bytes | MpicompError] = []
+    def begin(self) -> None:
+        self._sent: dict[int, Mapping[int, Bytes | MpicompError]] = {}
+        self._published: dict[int, Bytes | MpicompError] = {}
+
+    def post(self, block: int, messages: Mapping[int, Bytes | MpicompError]) -> None:
+        self._sent[block] = messages
 
     def receive(self, block: int, senders: Sequence[int]) -> Received:
         for i in senders:
-            if i not in self._sent:
-                assert self._failed is not None
-                raise self._failed
-            yield i, self._sent[i][block]
+            yield i, sound(self._sent[block][i])
 
     def publish(self, block: int, message: Bytes | MpicompError) -> None:
-        self._published.append(message)
+        self._published[block] = message
 
     def collect(self) -> tuple[list[Bytes], bool]:
-        return sound(self._published), self._stop()
+        return [sound(self._published[b]) for b in range(len(self.owners))], self._stop()
+
+    def drop(self) -> None:
+        """Nothing is under way."""
 
 
-def taken(
-    messages: Iterable[tuple[int, list[Bytes]]],
-) -> tuple[dict[int, list[Bytes]], MpicompError | None]:
-    """The messages by worker, and the error that has ended them."""
-    found: dict[int, list[Bytes]] = {}
-    try:
-        found.update(messages)  # those before an error are kept
-    except MpicompError as error:
-        return found, error
-    return found, None
-
-
-def sound(published: list[Bytes | MpicompError]) -> list[Bytes]:
-    """The broadcasts of all blocks.  Raises the first error among them."""
-    for message in published:
-        if isinstance(message, MpicompError):
-            raise message
-    return [message for message in published if not isinstance(message, MpicompError)]
+def sound(message: Bytes | MpicompError) -> Bytes:
+    """``message``; raises it if it is an error."""
+    if isinstance(message, MpicompError):
+        raise message
+    return message
 
 
 def as_text(error: MpicompError) -> Bytes:

@@ -34,7 +34,7 @@ class Local(Transport):
         return message, self.stop
 
     def exchange(self, blocks: int) -> Exchange:
-        return LocalExchange(blocks, lambda: self.stop)
+        return LocalExchange(blocks, self.hosted, lambda: self.stop)
 
     def sum_all(self, vector: NDArray[np.floating]) -> None:
         """The sum over one rank is there."""

@@ -1,8 +1,9 @@
 """The exchange of blocks over MPI: only messages from one rank to another, none of them waited for in turn.
 
 Blocks are served in contiguous shares.  The messages of two ranks to each other are told apart by their order
-alone.  Rank q sends rank r, for each block that r serves, that block of the message of each worker hosted on
-q; and then the broadcast of each block that q serves.  Rank r takes them in this order.  A broadcast goes to
+alone.  Rank q sends rank r, for each block that r serves, from the last to the first, that block of the
+message of each worker hosted on q; and then the broadcast of each block that q serves, from the last to the
+first.  Rank r takes them in this order.  A broadcast goes to
 every other rank directly, so a rank sends each byte of its own blocks once to each rank, which is the least
 that there is to send.
 
@@ -14,7 +15,7 @@ Where a rank hosts many workers, so much would be kept that messages are taken i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mpi4py import MPI
@@ -22,7 +23,7 @@ from mpi4py import MPI
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
 from mpicomp.transports.arrivals import AHEAD
-from mpicomp.transports.exchange import Exchange, Received, as_error, as_text, sound, taken
+from mpicomp.transports.exchange import Exchange, Received, as_error, as_text, sound
 
 if TYPE_CHECKING:
     from mpicomp.transports.mpi import Mpi
@@ -39,33 +40,35 @@ class MpiExchange(Exchange):
         self._mpi = mpi
         self.owners = [b * mpi.ranks // blocks for b in range(blocks)]
         own = [b for b, owner in enumerate(self.owners) if owner == mpi.rank]
-        self.served = range(own[0], own[-1] + 1) if own else range(0)
-        shares = mpi.shares
+        self.served = range(own[-1], own[0] - 1, -1) if own else range(0)
+        self.hosted, shares = mpi.hosted, mpi.shares
         self._silent = [r for r in range(mpi.ranks) if not shares[r] and r not in self.owners]
         self._kept: list[Callable[[], None]] = []  # each gives back the memory of a broadcast
         self._may_speak = mpi.rank in self._silent
 
-    def send(self, messages: Iterable[tuple[int, list[Bytes]]], senders: Sequence[int]) -> None:
-        mpi = self._mpi
+    def begin(self) -> None:
         while self._kept:  # the broadcasts of the round before
             self._kept.pop()()
-        self._sent, self._failed = taken(messages)
+        self._sent: dict[int, Mapping[int, Bytes | MpicompError]] = {}
         self._published: dict[int, tuple[Bytes | MpicompError, int]] = {}
-        text = None if self._failed is None else as_text(self._failed)
-        first = self.served.start if self.served else 0
-        for b in [*range(first, len(self.owners)), *range(first)]:  # not all ranks to the same one first
-            if self.owners[b] == mpi.rank:
-                continue
-            for i in senders:
-                if i in self._sent:
-                    self._post(self._sent[i][b], STOP if mpi.stop else DATA, self.owners[b])
-                elif i in mpi.hosted:
-                    assert text is not None
-                    self._post(text, ERROR, self.owners[b])
 
-    def _post(self, message: Bytes, tag: int, dest: int) -> None:
-        self._mpi.sent[0] += len(message)
-        self._mpi.post(self._mpi.messages, message, tag, dest)
+    def post(self, block: int, messages: Mapping[int, Bytes | MpicompError]) -> None:
+        self._sent[block] = messages
+        if self.owners[block] == self._mpi.rank:
+            return
+        for message in messages.values():
+            self._send(message, self.owners[block])
+
+    def _send(self, message: Bytes | MpicompError, *dests: int) -> int:
+        """Begin to send ``message`` to each rank of ``dests``; returns its tag."""
+        mpi = self._mpi
+        failed = isinstance(message, MpicompError)
+        tag = ERROR if failed else STOP if mpi.stop else DATA
+        sent = as_text(message) if isinstance(message, MpicompError) else message
+        for dest in dests:
+            mpi.sent[0] += len(sent)
+            mpi.post(mpi.messages, sent, tag, dest)
+        return tag
 
     def receive(self, block: int, senders: Sequence[int]) -> Received:
         mpi = self._mpi
@@ -76,21 +79,16 @@ class MpiExchange(Exchange):
         here: dict[int, tuple[Bytes | MpicompError, Callable[[], None]]] = {}
         try:
             for i in senders:
-                if i in self._sent:
-                    yield i, self._sent[i][block]
-                    continue
                 if i in mpi.hosted:
-                    assert self._failed is not None
-                    raise self._failed
+                    yield i, sound(self._sent[block][i])
+                    continue
                 while i not in here:
                     message, tag = mpi.take(mpi.messages, arrivals)
                     mpi.stop |= tag == STOP
                     kept = as_error(message) if tag == ERROR else message
                     here[others.pop(0)] = kept, arrivals.keep()
                 block_of_i, let_go = here.pop(i)
-                if isinstance(block_of_i, MpicompError):
-                    raise block_of_i
-                yield i, block_of_i
+                yield i, sound(block_of_i)
                 let_go()
         finally:
             while arrivals:
@@ -101,8 +99,11 @@ class MpiExchange(Exchange):
 
     def _may_keep(self, messages: int, block: int) -> bool:
         """Whether so many messages of the block, if they are like our own, are no more than a few of ours."""
-        own = next(iter(self._sent.values()), None)
-        return own is not None and messages * len(own[block]) <= AHEAD + 2 * sum(map(len, own))
+        own = next((i for i, m in self._sent[block].items() if not isinstance(m, MpicompError)), None)
+        if own is None:
+            return False
+        of_blocks = {b: len(m) for b, sent in self._sent.items() if not isinstance(m := sent[own], MpicompError)}
+        return messages * of_blocks[block] <= AHEAD + 2 * sum(of_blocks.values())
 
     def _turn(self, rank: int) -> int:
         """When a rank's messages are taken: 1 for the rank before this one."""
@@ -112,18 +113,14 @@ class MpiExchange(Exchange):
         mpi = self._mpi
         if block == 0:
             self._hear_silent_ranks()
-        failed = isinstance(message, MpicompError)
-        tag = ERROR if failed else STOP if mpi.stop else DATA
-        self._published[block] = message, tag
-        sent = as_text(message) if isinstance(message, MpicompError) else message
-        for step in range(1, mpi.ranks):
-            self._post(sent, tag, (mpi.rank + step) % mpi.ranks)
+        others = [(mpi.rank + step) % mpi.ranks for step in range(1, mpi.ranks)]
+        self._published[block] = message, self._send(message, *others)
 
     def collect(self) -> tuple[list[Bytes], bool]:
         mpi = self._mpi
         self._speak()
         others = [b for b in range(len(self.owners)) if b not in self.served]
-        others.sort(key=lambda b: (self._turn(self.owners[b]), b))
+        others.sort(key=lambda b: (self._turn(self.owners[b]), -b))
         arrivals = mpi.arrivals(mpi.messages, [self.owners[b] for b in others], AT_A_TIME)
         for b in others:
             message, tag = mpi.take(mpi.messages, arrivals)
@@ -131,7 +128,10 @@ class MpiExchange(Exchange):
             self._kept.append(arrivals.keep())
         mpi.wait_for_sends(mpi.messages)
         stop = any(tag == STOP for _, tag in self._published.values())
-        return sound([self._published[b][0] for b in range(len(self.owners))]), stop
+        return [sound(self._published[b][0]) for b in range(len(self.owners))], stop
+
+    def drop(self) -> None:
+        self._mpi.wait_for_sends(self._mpi.messages)
 
     def _speak(self) -> None:
         """A rank without workers and blocks tells of its stop in an empty message."""

@@ -16,6 +16,7 @@ import mpicomp
 from mpicomp import EF21SGDM, MARINA, Aggregator, Descent, RandK, TopK
 from mpicomp.transports.observers import prepare
 from tests.embedded.test_aggregator import IN_BLOCKS, OF_THE_FORM, PROBLEM, TO_CUT, WORKERS, flat, tree
+from tests.embedded.test_overlap import ALONE
 from tests.support import every_combination
 
 prepare()  # for verify_bytes, before MPI is loaded
@@ -93,6 +94,38 @@ def sharded():
         told[name.__name__] = [model, descent.ledger.up.tolist(), descent.ledger.down.tolist()]
         descent.close()
     return told
+
+
+def overlapped():
+    """A worker a rank: blocks that leave early give the estimates of those that wait; MPI counts their bytes."""
+    told = []
+    for method in {type(m): m for m in ALONE}.values():
+        found = [_estimates(method, early, bad) for early, bad in ((False, 2), (True, 2), (False, 9), (True, 9))]
+        assert found[0][0] == found[1][0] and found[2] == found[3], method
+        assert None in found[0][0] and None not in found[2][0]
+        told.append(type(method).__name__)
+    return told
+
+
+def _estimates(method, early, bad):
+    """The estimates of some steps, of which ``bad`` has a gradient that is not finite, and the ledger's bytes."""
+    options = {"server": "sharded", "shards": 7, "verify_bytes": True, "on_nonfinite": "skip"}
+    agg = Aggregator(method.with_step(0.01), tree(TO_CUT.x0(), TO_CUT), **options)
+    blocks = agg.overlap() if early else []
+    rng = np.random.default_rng(RANK)
+    found = []
+    for step in range(5):
+        g = rng.normal(size=TO_CUT.dimension())
+        if step == bad and RANK == 1:
+            g[500] = np.nan
+        for b in reversed(range(len(blocks))):
+            agg.bring(b, g[blocks[b]])
+        estimate = agg(tree(g, TO_CUT))
+        found.append(None if estimate is None else flat(estimate).tobytes())
+    agg.verify()
+    agg.settle()
+    agg.close()
+    return found, agg.ledger.up.tolist(), agg.ledger.down.tolist(), agg.ledger.paper_bits_up
 
 
 def saved(folder):

@@ -34,6 +34,12 @@ def test_ranks_that_all_serve_give_the_same_bits_and_bytes(ranks):
 
 
 @pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_blocks_that_leave_early_give_the_same_bits_and_bytes(ranks):
+    assert len(told(ranks, "overlapped")) >= 11
+
+
+@pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
 def test_the_ledger_is_what_mpi_counts():
     assert told(3, "verified").items() <= told(1, "all_methods").items()
 

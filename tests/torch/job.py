@@ -13,7 +13,7 @@ from hashlib import sha256
 import torch
 from mpi4py import MPI
 
-from mpicomp import DCGD, EF21SGDM, DivergedError, Identity, PowerSGD, TopK
+from mpicomp import DCGD, DIANA, EF21SGDM, DivergedError, Identity, Natural, PowerSGD, TopK
 from mpicomp.torch import Compressed, Hook, hook, load, save
 from tests.torch.models import loss, network, values
 
@@ -80,6 +80,52 @@ def ddp(model):
         "gloo", init_method=f"file://{rendezvous}", rank=WORLD.rank, world_size=WORLD.size
     )
     return torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.0002)
+
+
+def overlapped():
+    """Gradients that leave while backward goes on give the bits and the bytes of those that wait.
+
+    One parameter has no gradient in some steps, and gradients are clipped after ``aggregate``.
+    """
+    told = []
+    for shards in (2, 3, 7):
+        for method in (TOPK, DIANA(Natural(), gamma=1), DCGD(Identity())):
+            pair = []
+            for overlap in (False, True):
+                model = network(normed=True, seed=1 + WORLD.rank)
+                unused = torch.nn.Linear(4, 4)
+                whole = torch.nn.ModuleList([model, unused])
+                opt = compressed(whole, method, server="sharded", shards=shards, overlap=overlap)
+                for k in range(6):
+                    opt.zero_grad()
+                    extra = unused(torch.ones(4)).sum() if k % 3 == WORLD.rank % 2 else 0.0
+                    (loss(model, WORLD.rank, k) + extra).backward()
+                    opt.aggregate()
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+                    opt.step()
+                opt.aggregator.settle()
+                ledger = opt.ledger
+                pair.append([digest(whole), ledger.up.tolist(), ledger.down.tolist(), ledger.paper_bits_up])
+                opt.aggregator.close()
+            assert pair[0] == pair[1], (shards, method)
+            told.append(pair[0][0])
+    return len(set(told))
+
+
+def overlap_not_finite():
+    """A bad gradient of one rank leaves the step out on all, and what had left is forgotten."""
+    pair = []
+    for overlap in (False, True):
+        model = network(seed=1)
+        opt = compressed(model, server="sharded", shards=5, overlap=overlap, on_nonfinite="skip")
+        for k in range(5):
+            opt.zero_grad()
+            bad = k in (1, 2) and WORLD.rank == k
+            (loss(model, WORLD.rank, k) * (float("nan") if bad else 1.0)).backward()
+            opt.step()
+        pair.append([digest(model), opt.aggregator.skipped])
+    assert pair[0] == pair[1]
+    return pair[0][1]
 
 
 def beside_ddp():

@@ -30,6 +30,15 @@ def test_saved_and_loaded_on_another_number_of_ranks_is_uninterrupted(tmp_path):
         assert told(second, "saved", folder) == whole
 
 
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_gradients_that_leave_early_give_the_same_bits_and_bytes(ranks):
+    assert told(ranks, "overlapped") == 7  # DCGD does not depend on the blocks
+
+
+def test_what_has_left_early_is_forgotten_where_a_gradient_is_bad():
+    assert told(3, "overlap_not_finite") == 2
+
+
 def test_without_compression_it_is_ddp_up_to_rounding(tmp_path):
     assert told(3, "beside_ddp", str(tmp_path / "meet")) < 1e-6
 

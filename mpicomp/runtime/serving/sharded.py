@@ -32,6 +32,7 @@ from mpicomp.transports import Transport
 
 if TYPE_CHECKING:
     from mpicomp.runtime.rounds import Rounds
+    from mpicomp.runtime.serving.early import Early
 
 
 class Sharded(Serving):
@@ -49,13 +50,21 @@ class Sharded(Serving):
         self.up_by_block = np.zeros((len(transport.hosted), len(blocks)), np.int64)
         self.down_by_block = np.zeros(len(blocks), np.int64)
         self._share = Ledger(transport.n)  # the uplink from here that the server's ledger lacks
+        self.early: Early | None = None  # sends messages before ``play``, in rounds that it begins
+
+    def slices(self, d: int) -> list[slice]:
+        """The slice of each block in a vector in R^d."""
+        return self._blocks.slices(d)
 
     def begin(self, x: Array) -> None:
-        slices = self._blocks.slices(x.size)
+        slices = self.slices(x.size)
         self.servers = {b: self._plain.server(x[slices[b]]) for b in self.exchange.served}
 
     def play(self, at: Rounds, uplink: Uplink, senders: Sequence[int], key: Key) -> tuple[Any, int, bool]:
-        self.exchange.send(self._encoded(at, uplink, key), senders)
+        if self.early is not None and self.early.begun:
+            self.early.commit()
+        else:
+            self.exchange.send(self._encoded(at, uplink, key), senders)
         for b in self.exchange.served:
             try:
                 with closing(self.exchange.receive(b, senders)) as received:
@@ -75,12 +84,23 @@ class Sharded(Serving):
         for i, up in uplink:
             with self._transport.clock.phase("compress"):
                 pieces = [at.for_transport(messages.encode(one)) for one in self._split(up)]
-            sizes = [len(piece) for piece in pieces]
-            self.up_by_block[i - self._transport.hosted.start] += sizes
-            if not self._transport.is_server:
-                at.ledger.up[at.original_ids[i]] += sum(sizes)
-            at.enter(self._share, up, key.of(i), sum(sizes))
+            for b, piece in enumerate(pieces):
+                self.book(at, i, b, len(piece))
+            self.enter(at, i, up, sum(map(len, pieces)), key)
             yield i, pieces
+
+    def book(self, at: Rounds, i: int, b: int, size: int) -> None:
+        """Count ``size`` bytes of the hosted worker i for block b as sent from here."""
+        self.up_by_block[i - self._transport.hosted.start, b] += size
+        if not self._transport.is_server:
+            at.ledger.up[at.original_ids[i]] += size
+
+    def enter(self, at: Rounds, i: int, up: Any, size: int, key: Key) -> None:
+        """Enter the hosted worker i's message in what the server's ledger will be told; None: one dropped."""
+        if up is None:
+            self._share.up[at.original_ids[i]] += size
+        else:
+            at.enter(self._share, up, key.of(i), size)
 
     def _split(self, up: Any) -> Iterator[Any]:
         """For each block, the record that has this block of each message of ``up``."""
@@ -99,13 +119,11 @@ class Sharded(Serving):
                 yield key.of(i), up
 
         where = self._blocks.slices(at.x.size)[b]
-        replica = _block(at.replica, where, at.x.size)
+        replica = block_of(at.replica, where, at.x.size)
         return self._methods[b].server_step(self.servers[b], replica, decoded(), key)
 
     def decode(self, broadcast: list[Bytes]) -> Any:
-        downs: list[Any] = [messages.decode(self.running.Down, kernels.to_device(one)) for one in broadcast]
-        names = [f.name for f in fields(downs[0]) if not isinstance(getattr(downs[0], f.name), float)]
-        return replace(downs[0], **{k: Pieces(tuple(getattr(down, k) for down in downs)) for k in names})
+        return joined([messages.decode(self.running.Down, kernels.to_device(one)) for one in broadcast])
 
     def states(self) -> dict[str, Any]:
         return {f"server-{b}": server for b, server in self.servers.items()}
@@ -134,7 +152,13 @@ class Sharded(Serving):
         return [0 if rank == t.rank else sent + published for rank, sent in enumerate(to_each)], 0
 
 
-def _block(record: Any, where: slice, d: int) -> Any:
+def joined(records: list[Any]) -> Any:
+    """The record in blocks whose blocks are the messages of these records."""
+    names = [f.name for f in fields(records[0]) if not isinstance(getattr(records[0], f.name), float)]
+    return replace(records[0], **{k: Pieces(tuple(getattr(r, k) for r in records)) for k in names})
+
+
+def block_of(record: Any, where: slice, d: int) -> Any:
     """A copy of ``record`` with views of the entries ``where`` of its vectors in R^d."""
     values = {f.name: getattr(record, f.name) for f in fields(record)}
     return replace(record, **{k: v[where] for k, v in values.items() if getattr(v, "shape", None) == (d,)})

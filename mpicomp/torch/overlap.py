@@ -1,0 +1,83 @@
+"""Gradients that leave while backward goes on."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import nn
+
+from mpicomp.base.errors import ConfigError
+from mpicomp.compressors.base import Array
+from mpicomp.embedded.aggregator import Aggregator
+from mpicomp.torch.tensors import Tensors
+
+
+class Overlap:
+    """Brings blocks of the gradient to ``aggregator`` as soon as backward has accumulated them.
+
+    Blocks are brought from the last to the first, which is about the order in which backward makes them.
+    Raises ``ConfigError`` where the aggregator cannot take single blocks.
+    """
+
+    def __init__(self, tensors: Tensors, aggregator: Aggregator) -> None:
+        self._tensors, self._aggregator = tensors, aggregator
+        self._blocks = aggregator.overlap()
+        # The parameters of which each block has entries.
+        self._parameters = [
+            {j for j, p in enumerate(tensors.slices) if p.start < b.stop and b.start < p.stop}
+            for b in self._blocks
+        ]
+        self._restart()
+        for j, parameter in enumerate(tensors.parameters):
+            parameter.register_post_accumulate_grad_hook(lambda p, j=j: self._take(j, p))
+
+    def _restart(self) -> None:
+        self._vector = np.empty(self._tensors.parts.size, self._tensors.dtype)
+        self._versions: dict[int, int] = {}  # of the gradients that were taken, by parameter
+        self._left = len(self._blocks)  # blocks that have not been brought
+
+    def _take(self, j: int, parameter: nn.Parameter) -> None:
+        """Take the gradient of parameter j, and bring the blocks that are complete."""
+        if j in self._versions:
+            raise ConfigError(
+                f"overlap: {self._name(j)!r} has got a second gradient before opt.step(); allowed: one "
+                "backward for each step. To accumulate gradients, leave overlap out."
+            )
+        gradient = parameter.grad
+        assert gradient is not None
+        self._tensors.set_part(self._vector, j, gradient)
+        self._versions[j] = gradient._version
+        while self._left and self._parameters[self._left - 1] <= self._versions.keys():
+            self._left -= 1
+            self._aggregator.bring(self._left, self._vector[self._blocks[self._left]])
+
+    def whole(self) -> Array:
+        """The gradient of this step, all of whose blocks have been brought then.
+
+        Parameters that backward has not reached have their ``grad``, or zeros.
+        Raises ``ConfigError`` if a gradient has been changed since backward.
+        """
+        vector = self._vector
+        changed = None
+        for j, parameter in enumerate(self._tensors.parameters):
+            gradient = parameter.grad
+            if j not in self._versions:
+                if gradient is not None:
+                    self._take(j, parameter)
+                else:
+                    vector[self._tensors.slices[j]] = 0
+                    self._versions[j] = 0
+            elif gradient is None or gradient._version != self._versions[j]:
+                changed = j
+        while self._left:
+            self._left -= 1
+            self._aggregator.bring(self._left, vector[self._blocks[self._left]])
+        self._restart()
+        if changed is not None:
+            raise ConfigError(
+                f"overlap: the gradient of {self._name(changed)!r} was changed after backward, when it had "
+                "left already: change gradients between opt.aggregate() and opt.step(), or leave overlap out."
+            )
+        return vector
+
+    def _name(self, j: int) -> str:
+        return self._tensors.parts.parts[j].name

@@ -1,0 +1,110 @@
+"""Gradients that leave block by block give the estimates, the ledger and the state of those that wait."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mpicomp import DIANA, EF21SGDM, Aggregator, ConfigError, DivergedError, Natural, TopK
+from mpicomp.methods.support.estimating import EstimatingMethod
+from tests.support import every_combination
+
+TO_CUT = every_combination.TO_CUT
+PARTS = TO_CUT.parts()
+OF_THE_FORM = [
+    m
+    for m in every_combination.methods_in_blocks()
+    if isinstance(m, EstimatingMethod) and not getattr(m, "batch", None)
+]
+ALONE = [m for m in OF_THE_FORM if m.worker_separable and not m.needs_function]
+OTHERS = {type(m): m for m in OF_THE_FORM if m not in ALONE}
+METHOD = EF21SGDM(TopK(k=3), eta=0.3)
+SHARDED = {"server": "sharded", "shards": 5}
+
+
+def arrays(x):
+    return {part.name: x[where].reshape(part.shape) for part, where in PARTS}
+
+
+def trained(method, overlap, shards, steps=6):
+    """The estimates, the ledger and the state after some steps of one worker."""
+    rng = np.random.default_rng(5)
+    agg = Aggregator(method.with_step(0.01), arrays(TO_CUT.x0()), server="sharded", shards=shards)
+    blocks = agg.overlap() if overlap else []
+    found = []
+    for _ in range(steps):
+        g = rng.normal(size=TO_CUT.dimension())
+        for b in reversed(range(len(blocks))):
+            agg.bring(b, g[blocks[b]])
+        found += [a.tobytes() for a in agg(arrays(g)).values()]
+    agg.settle()
+    state = [(name, np.asarray(value).tobytes()) for name, value in agg.state().items()]
+    return found, agg.ledger, state
+
+
+def test_these_methods_wait_for_the_whole_gradient():
+    assert {m.__name__ for m in OTHERS} == {
+        *("EF21Plus", "PowerSGD", "ARCTopK"),  # norms, factors and supports are of whole vectors
+        *("MARINA", "PPMARINA"),  # gradients at two points
+    }
+
+
+@pytest.mark.parametrize("method", ALONE, ids=str)
+def test_blocks_that_leave_early_are_the_same(method):
+    plain, early = trained(method, False, 7), trained(method, True, 7)
+    assert plain[0] == early[0]
+    assert vars(plain[1]).keys() == vars(early[1]).keys()
+    for name, value in vars(plain[1]).items():
+        np.testing.assert_array_equal(value, vars(early[1])[name], name)
+    assert plain[2] == early[2]
+
+
+@pytest.mark.parametrize("method", OTHERS.values(), ids=str)
+def test_methods_that_need_more_are_refused(method):
+    agg = Aggregator(method.with_step(0.01), arrays(TO_CUT.x0()), **SHARDED)
+    with pytest.raises(ConfigError, match=f"{type(method).__name__} needs more than one block"):
+        agg.overlap()
+
+
+@pytest.mark.parametrize("options", [{}, SHARDED | {"workers": 3}, SHARDED | {"shards": 1}])
+def test_only_where_a_rank_serves_blocks_and_has_one_worker(options):
+    with pytest.raises(ConfigError, match="server='sharded', shards=2 or more, and no workers"):
+        Aggregator(METHOD, np.zeros(20), **options).overlap()
+
+
+def test_a_step_that_is_refused_changes_nothing():
+    rng = np.random.default_rng(1)
+    plain, early = (Aggregator(METHOD, np.zeros(20), on_nonfinite="skip", **SHARDED) for _ in range(2))
+    blocks = early.overlap()
+    for bad in (None, 3, 19, None, 0):
+        g = rng.normal(size=20)
+        if bad is not None:
+            broken = g.copy()
+            broken[bad] = np.nan
+            for b in reversed(range(len(blocks))):
+                early.bring(b, broken[blocks[b]])
+            assert early(broken) is None
+        for b in reversed(range(len(blocks))):
+            early.bring(b, g[blocks[b]])
+        assert early(g).tobytes() == plain(g).tobytes()
+    assert early.skipped == 3
+    plain.settle()
+    early.settle()
+    assert early.ledger.up_bytes > plain.ledger.up_bytes  # what a dropped step had sent is counted
+
+
+def test_it_is_raised_where_nothing_is_skipped():
+    agg = Aggregator(DIANA(Natural(), gamma=1), np.zeros(20), **SHARDED)
+    blocks = agg.overlap()
+    g = np.full(20, np.inf)
+    for b in reversed(range(len(blocks))):
+        agg.bring(b, g[blocks[b]])
+    with pytest.raises(DivergedError, match="worker 0: the gradient is not finite"):
+        agg(g)
+
+
+def test_blocks_have_their_turn():
+    agg = Aggregator(METHOD, np.zeros(20), **SHARDED)
+    agg.overlap()
+    with pytest.raises(ConfigError, match="block 0 was brought; expected 4"):
+        agg.bring(0, np.zeros(4))
