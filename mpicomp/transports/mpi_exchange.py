@@ -102,7 +102,9 @@ class MpiExchange(Exchange):
         own = next((i for i, m in self._sent[block].items() if not isinstance(m, MpicompError)), None)
         if own is None:
             return False
-        of_blocks = {b: len(m) for b, sent in self._sent.items() if not isinstance(m := sent[own], MpicompError)}
+        of_blocks = {
+            b: len(m) for b, sent in self._sent.items() if not isinstance(m := sent[own], MpicompError)
+        }
         return messages * of_blocks[block] <= AHEAD + 2 * sum(of_blocks.values())
 
     def _turn(self, rank: int) -> int:

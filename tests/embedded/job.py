@@ -97,10 +97,12 @@ def sharded():
 
 
 def overlapped():
-    """A worker a rank: blocks that leave early give the estimates of those that wait; MPI counts their bytes."""
+    """A worker a rank: blocks that leave early give the estimates of those that wait; MPI counts them."""
     told = []
     for method in {type(m): m for m in ALONE}.values():
-        found = [_estimates(method, early, bad) for early, bad in ((False, 2), (True, 2), (False, 9), (True, 9))]
+        found = [
+            _estimates(method, early, bad) for early, bad in ((False, 2), (True, 2), (False, 9), (True, 9))
+        ]
         assert found[0][0] == found[1][0] and found[2] == found[3], method
         assert None in found[0][0] and None not in found[2][0]
         told.append(type(method).__name__)
@@ -108,7 +110,7 @@ def overlapped():
 
 
 def _estimates(method, early, bad):
-    """The estimates of some steps, of which ``bad`` has a gradient that is not finite, and the ledger's bytes."""
+    """The estimates of some steps, and the ledger; in step ``bad`` one gradient is not finite."""
     options = {"server": "sharded", "shards": 7, "verify_bytes": True, "on_nonfinite": "skip"}
     agg = Aggregator(method.with_step(0.01), tree(TO_CUT.x0(), TO_CUT), **options)
     blocks = agg.overlap() if early else []
