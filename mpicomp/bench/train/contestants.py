@@ -42,7 +42,7 @@ class Trainer(Protocol):
         """This rank's seconds by phase so far; empty where they are not known."""
 
     def payload(self) -> tuple[int, int]:
-        """Bytes of messages so far, up and down, of all ranks; read it on rank 0.  Zeros if not known."""
+        """Bytes of messages so far, up and down, of all ranks, on rank 0; collective.  Zeros if not known."""
 
 
 class TorchDDP:
@@ -82,13 +82,22 @@ class TorchDDP:
 class Ours:
     """torch's SGD in ``Compressed``, with the mean gradient as ``method`` estimates it.
 
-    every  steps of a rank's own from one exchange to the next, ``sync_every``
+    every    steps of a rank's own from one exchange to the next, ``sync_every``
+    options  others of ``Compressed``
     """
 
-    def __init__(self, model: nn.Module, lr: float, method: Method, momentum: float, every: int = 1) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        lr: float,
+        method: Method,
+        momentum: float,
+        every: int = 1,
+        **options: Any,
+    ) -> None:
         self.model, self.every = model, every
         sgd = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
-        self._optimizer = Compressed(sgd, method, module=model, sync_every=every)
+        self._optimizer = Compressed(sgd, method, module=model, sync_every=every, **options)
 
     def step(self, x: Tensor, y: Tensor) -> None:
         self._optimizer.zero_grad()
@@ -99,7 +108,8 @@ class Ours:
         return self._optimizer.aggregator.seconds
 
     def payload(self) -> tuple[int, int]:
-        ledger = self._optimizer.aggregator.ledger
+        self._optimizer.aggregator.settle()
+        ledger = self._optimizer.ledger
         return int(np.sum(ledger.up)), int(np.sum(ledger.down))
 
 
@@ -115,12 +125,15 @@ class Contestant:
     trainer: Callable[[nn.Module, float], Trainer]
 
 
-def _ours(method: Method, every: int = 1) -> Callable[[nn.Module, float], Trainer]:
+def _ours(
+    method: Method, every: int = 1, server: str = "sharded", overlap: bool = False
+) -> Callable[[nn.Module, float], Trainer]:
+    options: dict[str, Any] = {"every": every, "server": server, "overlap": overlap}
     if isinstance(
         method, EF21SGDM
     ):  # it has the momentum; with lr/η, steps as long as the others', it diverges
-        return lambda model, lr: Ours(model, 2 * lr, method, 0.0, every)
-    return lambda model, lr: Ours(model, lr, method, MOMENTUM, every)
+        return lambda model, lr: Ours(model, 2 * lr, method, 0.0, **options)
+    return lambda model, lr: Ours(model, lr, method, MOMENTUM, **options)
 
 
 _TOP = TopK(k=0.01)
@@ -136,7 +149,10 @@ CONTESTANTS = [
     Contestant("Natural", "ours", _ours(DCGD(Natural(), gamma=1.0))),
     Contestant("EF14, TopK 1 %", "ours", _ours(EF14(_TOP, gamma=1.0))),
     Contestant("EF21-SGDM, TopK 1 %", "ours", _ours(_MOMENTUM)),
+    Contestant("EF21-SGDM, TopK 1 %, overlapped", "ours", _ours(_MOMENTUM, overlap=True)),
+    Contestant("EF21-SGDM, TopK 1 %, by the root", "ours", _ours(_MOMENTUM, server="shared")),
     Contestant("DoubleSqueeze, TopK 1 %", "ours", _ours(_SQUEEZED)),
+    Contestant("DoubleSqueeze, TopK 1 %, overlapped", "ours", _ours(_SQUEEZED, overlap=True)),
     Contestant("PowerSGD, rank 2", "ours", _ours(PowerSGD(r=2, gamma=1.0))),
     Contestant(f"dense, every {EVERY} steps", "ours", _ours(DCGD(Identity(), gamma=1.0), EVERY)),
     Contestant(f"DoubleSqueeze, every {EVERY} steps", "ours", _ours(_SQUEEZED, EVERY)),
