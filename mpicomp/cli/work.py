@@ -83,14 +83,9 @@ def _read_x0(path: Path | None) -> Any:
     """The array in the file ``path``, on the server only.  Raises ``ConfigError`` if it holds none."""
     if path is None or launched_rank() != 0:
         return None
-    import numpy as np
+    from mpicomp.experiment.start import read_x0
 
-    try:
-        return np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise ConfigError(f"--x0 {path}: cannot read it: {error.strerror or error}.") from None
-    except (ValueError, EOFError):
-        raise ConfigError(f"--x0 {path}: no array; allowed: a file that numpy.save wrote.") from None
+    return read_x0("--x0", path)
 
 
 @cli.command(

@@ -30,6 +30,7 @@ from mpicomp.experiment.results import (
     run_folder,
     write_tuning,
 )
+from mpicomp.experiment.start import starting_point
 from mpicomp.experiment.study import Study
 from mpicomp.experiment.suite import Entry, Part, Suite, Task
 from mpicomp.experiment.tuning import Tuning, tune
@@ -179,6 +180,7 @@ class _Job:
     ) -> None:
         self.suite, self.work, self.out = suite, work, out
         self.control, self.placement, self.progress = control, placement, progress
+        self.x0 = control.ask_server(lambda: starting_point(suite.x0))
         self.number, self.of = 0, _runs(suite, work)
         self.outcomes: list[Outcome] = []  # of the runs done here
 
@@ -247,7 +249,7 @@ class _Job:
                 self.progress(stage, round, row)
 
         options = self.suite.limits() | asdict(self.placement) | options
-        result = run(method, self.suite.problem, seed=seed, progress=report, **options)
+        result = run(method, self.suite.problem, seed=seed, x0=self.x0, progress=report, **options)
         if result.status == "interrupted":
             raise Interrupted(result.rows)
         return result

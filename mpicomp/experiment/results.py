@@ -28,6 +28,7 @@ from mpicomp.base.errors import RecordError
 from mpicomp.base.files import present, read_json, write_json, write_text
 from mpicomp.base.html import html_table
 from mpicomp.experiment.study import Study, load
+from mpicomp.experiment.start import fingerprint, starting_point
 from mpicomp.experiment.suite import Entry, Suite
 from mpicomp.experiment.suite_file import load_suite
 from mpicomp.experiment.tuning import Tuning
@@ -177,17 +178,22 @@ def open_comparison(out: Path, suite: Suite, resume: bool | None) -> dict[str, T
 
 
 def _check_data(out: Path, suite: Suite) -> None:
-    """Raise ``RecordError`` if a result in the folder was computed on other data than the problem's."""
-    data = suite.problem.fingerprint()
+    """Raise ``RecordError`` if a result in the folder is of other data than the problem's, or another x0."""
     tunings = [_tuning_file(out, entry) for entry in suite.entries]
     runs = [run_folder(out, entry, seed) for entry in suite.entries for seed in suite.seeds]
-    found = {path: read_json(path).get("data", data) for path in tunings}
-    found |= {run: read_json(run / "run.json").get("config", {}).get("data", data) for run in runs}
-    for path, other in found.items():
-        if other != data:
+    found = {path: read_json(path) for path in tunings}
+    found |= {run: read_json(run / "run.json").get("config", {}) for run in runs}
+    data, start = suite.problem.fingerprint(), fingerprint(starting_point(suite.x0))
+    for path, held in ((path, held) for path, held in found.items() if held):
+        if (other := held.get("data", data)) != data:
             raise RecordError(
                 f"{path} is of other data: their fingerprint is {other or 'empty'}, and the problem's is "
                 f"{data or 'empty'} now. Put the data back, or choose another --out."
+            )
+        if (other := held.get("x0", "")) != start:
+            raise RecordError(
+                f"{path} started elsewhere: at an x0 of {other or 'the problem'}, and now x0 is of "
+                f"{start or 'the problem'}. Put x0 back, or choose another --out."
             )
 
 
@@ -280,8 +286,10 @@ def _read_tuning(path: Path) -> Tuning:
 
 
 def write_tuning(out: Path, suite: Suite, entry: Entry, tuning: Tuning) -> None:
-    """Record how a method was tuned, and the fingerprint of the data."""
-    write_json(_tuning_file(out, entry), tuning.to_json() | {"data": suite.problem.fingerprint()})
+    """Record how a method was tuned, and the fingerprints of the data and of x0, if it is the suite's."""
+    origin = {"data": suite.problem.fingerprint()}
+    origin |= {"x0": fingerprint(starting_point(suite.x0))} if suite.x0 is not None else {}
+    write_json(_tuning_file(out, entry), tuning.to_json() | origin)
 
 
 def _tuning_file(out: Path, entry: Entry) -> Path:

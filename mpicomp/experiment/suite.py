@@ -83,6 +83,7 @@ class Suite:
     at: tuple[int, ...] | None = None  # in place of ``every``
     observe: int | str = Observation.observe
     down: str = "f4"
+    x0: str | tuple[float, ...] | None = None  # a file, or the entries; None: the problem's own
     tuning_seeds: int | None = None
     target_grad_norm_sq: float | None = None
     max_bytes: int | None = None

@@ -7,6 +7,8 @@ rounds = 2000                    # the largest number of rounds of a run
 every = "1%"                     # how often a row is recorded: this default, or a number of rounds; ..
 # at = [1, 2, 10, 100]           # .. or after which rounds, besides the start and the end
 observe = "full"                 # f and ∇f on all samples: the default; or on that many of each worker's
+# x0 = "start.npy"               # where all runs start: a file that numpy.save wrote, or a list of numbers;
+                                 # by default where the problem says
 seeds = [0, 1, 2, 3, 4]
 tuning_seeds = 2                 # choose step sizes with the first 2 seeds; by default with all
 down = "f4"                      # the default: lossless broadcasts are rounded to float32, as dense ones are.
@@ -172,6 +174,8 @@ def _suite(problem: Problem, entries: tuple[Entry, ...], settings: dict[str, Any
     _check_labels(entries)
     lists = {key: tuple(settings[key]) for key in ("at", "seeds", "x") if settings.get(key) is not None}
     given = {"title": to_text(problem)} | settings | lists
+    if isinstance(x0 := given.get("x0"), list):
+        given["x0"] = tuple(x0)
     return Suite(problem=problem, entries=entries, source=source, **given)
 
 
@@ -184,6 +188,7 @@ SETTINGS: dict[str, Any] = {
     "at": list,
     "observe": int | str,
     "down": str,
+    "x0": str | list,
     "seeds": list,
     "tuning_seeds": int,
     "target_grad_norm_sq": int | float,

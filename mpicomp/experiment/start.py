@@ -1,0 +1,41 @@
+"""Where the runs of a comparison start, if not where the problem says."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from mpicomp.base.errors import ConfigError
+from mpicomp.compressors.base import Array
+
+
+def starting_point(x0: str | tuple[float, ...] | None) -> Array | None:
+    """The array that a suite's ``x0`` names: a file, or its entries.  Raises ``ConfigError`` if it is none."""
+    if x0 is None:
+        return None
+    if isinstance(x0, str):
+        return read_x0("x0 =", Path(x0))
+    if not all(type(entry) in (int, float) for entry in x0):
+        raise ConfigError(f"x0 = {list(x0[:4])} ..; allowed: a file that numpy.save wrote, or numbers.")
+    return np.array(x0, dtype=np.float64)
+
+
+def read_x0(name: str, path: Path) -> Array:
+    """The array in the file ``path``, which ``name`` names in messages.
+
+    Raises ``ConfigError`` if it holds none.
+    """
+    try:
+        found: Array = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise ConfigError(f"{name} {path}: cannot read it: {error.strerror or error}.") from None
+    except (ValueError, EOFError):
+        raise ConfigError(f"{name} {path}: no array; allowed: a file that numpy.save wrote.") from None
+    return found
+
+
+def fingerprint(x0: Array | None) -> str:
+    """What a run's record says of its starting point; empty for the problem's own."""
+    return "" if x0 is None else f"sha256 {sha256(x0.tobytes()).hexdigest()}"
