@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpicomp import follow, problems
 from mpicomp.base.errors import ConfigError, DivergedError, Interrupted, MpicompError
+from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors import *  # noqa: F403
 from mpicomp.compressors import __all__ as _compressors
 from mpicomp.embedded.aggregator import Aggregator
@@ -37,6 +38,8 @@ __all__ = [
     "Key",
     "MpicompError",
     "Objective",
+    "Part",
+    "Parts",
     "Problem",
     "Run",
     "__version__",

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 from mpicomp.base.errors import RecordError
 from mpicomp.base.files import present, read_json, write_json, write_text
 from mpicomp.base.html import html_table
-from mpicomp.experiment.study import Study, load
 from mpicomp.experiment.start import fingerprint, starting_point
+from mpicomp.experiment.study import Study, load
 from mpicomp.experiment.suite import Entry, Suite
 from mpicomp.experiment.suite_file import load_suite
 from mpicomp.experiment.tuning import Tuning

@@ -6,6 +6,7 @@ import gc
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -24,7 +25,7 @@ from mpicomp.torch.buffers import Buffers, share
 from mpicomp.torch.overlap import Overlap
 from mpicomp.torch.tensors import Tensors
 
-Closure = Callable[[], Any]
+Closure = Callable[..., Any]
 
 
 class Compressed(Optimizer):
@@ -178,7 +179,8 @@ class Compressed(Optimizer):
         """Aggregate, unless ``aggregate`` has, and take the step of the inner optimiser; collective.
 
         closure  clears the gradients, computes the loss and its gradients, and returns it; called once, or at
-                 each point that the method asks for, with the parameters set to it
+                 each point that the method asks for, with the parameters set to it.  With ``workers`` it
+                 takes the number of one in ``hosted``, and ``step`` returns the list of their losses
         """
         loss = None
         if self.sync_every > 1:
@@ -193,37 +195,48 @@ class Compressed(Optimizer):
 
     def _evaluate(self, closure: Closure | None) -> Any:
         """Aggregate what ``closure`` computes or, without one, what the parameters hold."""
-        if not self.aggregator.method.needs_function or closure is None:
-            loss = None
-            if closure is not None:
-                with torch.enable_grad():
-                    loss = closure()
+        if closure is None:
             self.aggregate()
-            return loss
-        if not self.aggregator.one_each:
-            raise ConfigError("a closure is of this rank's one worker: leave workers out.")
-        losses: list[Any] = []
+            return None
+        losses: dict[int, Any] = {}  # of the workers here, at the point of this step
+
+        def evaluate(i: int) -> None:
+            with torch.enable_grad():
+                loss = closure() if self.aggregator.one_each else closure(i)
+            losses.setdefault(i, loss)
+
+        if self.aggregator.method.needs_function:
+            self._aggregate_functions(evaluate, losses)
+        else:
+            for i in self.hosted:
+                evaluate(i)
+                if not self.aggregator.one_each:
+                    self.collect(i)
+            self.aggregate()
+        return next(iter(losses.values()), None) if self.aggregator.one_each else list(losses.values())
+
+    def _aggregate_functions(self, evaluate: Callable[[int], None], losses: dict[int, Any]) -> None:
+        """Let the method ask for gradients at points of its choice; ``evaluate`` makes those of a worker."""
         here = self._tensors.values()
 
-        def gradient(point: Array) -> Array:
+        def gradient(i: int, point: Array) -> Array:
             self._tensors.set_values(point)
-            with torch.enable_grad():
-                losses.append(closure())
+            first = i not in losses
+            evaluate(i)
             found = self._unscaled(self._tensors.gradient())
-            if len(losses) == 1:
-                self.buffers.collect(self.hosted.start)
+            if first:
+                self.buffers.collect(i)
             return found
 
         try:
-            self._aggregate(gradient, here)
+            self._aggregate({i: partial(gradient, i) for i in self.hosted}, here)
         finally:
             self._tensors.set_values(here)
         self.buffers.restore()
-        return losses[0]
 
     def _aggregate(self, gradient: Any, at: Array | None) -> bool:
         try:
-            if self.aggregator.one_each and not callable(gradient):
+            if self.aggregator.one_each:
                 gradient = next(iter(gradient.values()), None)  # none on a rank that is the server only
             estimate = self.aggregator(gradient, at)
         except DivergedError:

@@ -13,7 +13,19 @@ from hashlib import sha256
 import torch
 from mpi4py import MPI
 
-from mpicomp import DCGD, DIANA, EF21SGDM, DivergedError, Identity, Natural, PowerSGD, TopK
+from mpicomp import (
+    DCGD,
+    DIANA,
+    EF21SGDM,
+    MARINA,
+    VRMARINA,
+    DivergedError,
+    Identity,
+    Natural,
+    PowerSGD,
+    RandK,
+    TopK,
+)
 from mpicomp.torch import Compressed, Hook, hook, load, save
 from tests.torch.models import loss, network, values
 
@@ -51,6 +63,47 @@ def fixed_workers():
         told += [digest(model), WORLD.bcast(opt.ledger.up.tolist())]
         opt.aggregator.close()
     return told
+
+
+def closures():
+    """Four workers whose closures take their number, two points a step or one; batches are the workers' own."""
+    told = []
+    for method in (MARINA(RandK(k=0.3), p=0.3), VRMARINA(RandK(k=0.3), batch=None, p=0.3), TOPK):
+        model = network(normed=True, seed=1 + WORLD.rank)
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        opt = Compressed(sgd, method, module=model, workers=4)
+        losses = []
+        for k in range(6):
+
+            def closure(i, k=k, opt=opt, model=model):
+                opt.zero_grad()
+                found = loss(model, i, k)
+                found.backward()
+                return found.detach()
+
+            own = WORLD.allgather([float(found) for found in opt.step(closure)])
+            losses += [found for of_rank in own for found in of_rank]
+        assert len(losses) == 24
+        told += [digest(model), losses, WORLD.bcast(opt.ledger.up.tolist())]
+        opt.aggregator.close()
+    return told
+
+
+def own_closure():
+    """A worker a rank: the closure takes no number."""
+    model = network(normed=True, seed=1 + WORLD.rank)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    opt = Compressed(sgd, MARINA(RandK(k=0.3), p=0.3), module=model)
+    for k in range(6):
+
+        def closure(k=k):
+            opt.zero_grad()
+            found = loss(model, WORLD.rank, k)
+            found.backward()
+            return found.detach()
+
+        opt.step(closure)
+    return digest(model)
 
 
 def saved(folder):

@@ -30,6 +30,12 @@ def test_saved_and_loaded_on_another_number_of_ranks_is_uninterrupted(tmp_path):
         assert told(second, "saved", folder) == whole
 
 
+def test_closures_of_fixed_workers_give_the_same_bits_on_any_number_of_ranks():
+    one = told(1, "closures")
+    assert told(3, "closures") == told(4, "closures") == one
+    assert told(4, "own_closure") == one[0]
+
+
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_gradients_that_leave_early_give_the_same_bits_and_bytes(ranks):
     assert told(ranks, "overlapped") == 7  # DCGD does not depend on the blocks
