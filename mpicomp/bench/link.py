@@ -259,28 +259,33 @@ def _timing(hosts: Hosts, c: Contender, pairs: list[tuple[Known, dict[str, Any]]
 
 
 def break_evens(timings: list[Timing]) -> list[BreakEven]:
-    """Compare each compressing method with its uncompressed version and with GD, if both reach the target."""
-    slowest = min(t.rate for t in timings)
-    first = [t for t in timings if t.rate == slowest and t.status == "target"]
-    reached = {t.label: [u for u in timings if u.label == t.label] for t in first}
-    pairs = []
-    for t in first:
-        if t.plain is not None:
-            against = (fastest(first, t.plain), fastest(first, "gd"))
-            pairs += [(t.label, other.label) for other in dict.fromkeys(against) if other is not None]
-    return [_break_even(reached[label], reached[other]) for label, other in pairs if other in reached]
+    """Compare each compressing method with its uncompressed version and with GD, if both reach the target.
+
+    Either of these has at each rate the time of the ranks that average it faster there.
+    """
+    rates = sorted({t.rate for t in timings})
+    at = [[t for t in timings if t.rate == rate] for rate in rates]
+    found = []
+    for label, plain in ((t.label, t.plain) for t in at[0] if t.plain is not None):
+        for name in dict.fromkeys((plain, "gd")):
+            own = [fastest(group, label) for group in at]
+            other = [fastest(group, name) for group in at]
+            modelled = fastest([t for t in at[0] if t.server != "allreduce"], name)
+            if None not in own and None not in other and modelled is not None:
+                found.append(_break_even(own, other, modelled))
+    return found
 
 
-def _break_even(own: list[Timing], other: list[Timing]) -> BreakEven:
-    own, other = (sorted(timings, key=lambda t: t.rate) for timings in (own, other))
+def _break_even(own: list[Any], other: list[Any], modelled: Timing) -> BreakEven:
+    """``own`` and ``other`` have a ``Timing`` for each rate; ``modelled`` is of a server with a model."""
     first = own[0]
     low, high = crossing([t.rate for t in own], [t.seconds for t in own], [t.seconds for t in other])
     predicted = break_even(
         (first.rounds, first.costs),
-        (other[0].rounds, other[0].costs),
+        (modelled.rounds, modelled.costs),
         latency=median(t.alpha for t in own + other),
         workers=first.workers,
         sharing=first.sharing,
-        times=(time_of(first.server), time_of(other[0].server)),
+        times=(time_of(first.server), time_of(modelled.server)),
     )
-    return BreakEven(first.label, other[0].label, first.workers, first.d, low, high, predicted)
+    return BreakEven(first.label, modelled.label, first.workers, first.d, low, high, predicted)

@@ -12,7 +12,7 @@ from mpicomp.compressors.base import Array
 
 
 def starting_point(x0: str | tuple[float, ...] | None) -> Array | None:
-    """The array that a suite's ``x0`` names: a file, or its entries.  Raises ``ConfigError`` if it is none."""
+    """The array that a suite's ``x0`` names: a file, or its entries.  Raises ``ConfigError`` for neither."""
     if x0 is None:
         return None
     if isinstance(x0, str):

@@ -71,7 +71,7 @@ def test_another_start_is_not_continued(file, tmp_path):
     compare(suite(text), out)
     compare(suite(text), out, resume=True)
     np.save(file, 2 * X0)
-    with pytest.raises(RecordError, match="started elsewhere: at an x0 of sha256 .* Put x0 back"):
+    with pytest.raises(RecordError, match=r"started elsewhere: at an x0 of sha256 .* Put x0 back"):
         compare(suite(text), out, resume=True)
 
 

@@ -66,7 +66,7 @@ def fixed_workers():
 
 
 def closures():
-    """Four workers whose closures take their number, two points a step or one; batches are the workers' own."""
+    """Four workers whose closures take their number, at two points a step or one."""
     told = []
     for method in (MARINA(RandK(k=0.3), p=0.3), VRMARINA(RandK(k=0.3), batch=None, p=0.3), TOPK):
         model = network(normed=True, seed=1 + WORLD.rank)
