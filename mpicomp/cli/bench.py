@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import chain
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -285,7 +286,16 @@ def bench_traffic(dimension: str, workers: str, out: Path | None) -> None:
     sections={
         "Hosts and links": ["--links", "--one-host"],
         "What to train": ["--d", "--transformer", "--steps"],
-        "To a target": ["--to-target", "--until-accuracy", "--until-loss", "--max-seconds"],
+        "To a target": [
+            "--to-target",
+            "--images",
+            "--until-accuracy",
+            "--until-loss",
+            "--learning-rates",
+            "--seeds",
+            "--max-steps",
+            "--max-seconds",
+        ],
         "Output": ["--out", "--json"],
     },
     examples=[
@@ -303,8 +313,16 @@ def bench_traffic(dimension: str, workers: str, out: Path | None) -> None:
 @click.option("--transformer/--no-transformer", default=True, show_default=True, help="d of some 2e5.")
 @click.option("--steps", type=click.IntRange(30), default=40, show_default=True, help="Of each, timed.")
 @click.option("--to-target", is_flag=True, help="Train to the targets, in the place of timing steps.")
+@click.option(
+    "--images", type=click.Choice(["fashion_mnist", "digits"]), default="fashion_mnist", show_default=True
+)
 @click.option("--until-accuracy", type=click.FloatRange(0, 1), default=0.85, show_default=True)
 @click.option("--until-loss", type=click.FloatRange(0), default=2.0, show_default=True)
+@click.option(
+    "--learning-rates", default="0.05,0.1,0.2,0.025", show_default=True, help="Each contestant has its best."
+)
+@click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Trainings to a target.")
+@click.option("--max-steps", type=click.IntRange(40), default=4000, show_default=True, help="Of a training.")
 @click.option("--max-seconds", type=click.FloatRange(1), default=600, show_default=True, help="To a target.")
 @click.option("--out", type=Place(), help="Folder for train.jsonl, train.md and, with --to-target, a figure.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
@@ -315,20 +333,27 @@ def bench_train(
     transformer: bool,
     steps: int,
     to_target: bool,
+    images: str,
     until_accuracy: float,
     until_loss: float,
+    learning_rates: str,
+    seeds: int,
+    max_steps: int,
     max_seconds: float,
     out: Path | None,
     as_json: bool,
 ) -> None:
     """Milliseconds a training step beside torch's DistributedDataParallel and its hooks; needs torch.
 
-    Four ranks with one thread each, on one host and on hosts joined by links.  With --to-target: seconds to
-    the same test accuracy on Fashion-MNIST, which has to be in the cache, and to the same loss on text.
+    Four ranks with one thread each, on one host and on hosts joined by links.  With --to-target: seconds and
+    bytes to the same test accuracy on images, Fashion-MNIST from the cache or digits, and to the same loss on
+    text.  Steps to the target are counted on one host, and multiplied by the time of a step on each link.
     """
     from mpicomp.base.units import parse_rate
     from mpicomp.bench.train.compare import Ask, compare
-    from mpicomp.bench.train.report import publish, tables
+    from mpicomp.bench.train.report import checked, publish, tables
+    from mpicomp.bench.train.target import check
+    from mpicomp.bench.train.target import to_target as steps_to_target
 
     models = [("cnn", _dimension(d)) for d in dimensions.split(",") if d]
     ask = Ask(
@@ -337,18 +362,37 @@ def bench_train(
         steps=steps,
         accuracy=until_accuracy if to_target else None,
         loss=until_loss if to_target else None,
+        images=images,
         limit=max_seconds,
+        most=max_steps,
+        grid=[_positive(rate) for rate in learning_rates.split(",")] if to_target else (),
+        seeds=range(1, seeds + 1),
     )
     rows = []
-    for row in compare(ask):
+    for row in steps_to_target(ask) if to_target else compare(ask):
         rows.append(row)
         if as_json:
             click.echo(json.dumps(row))
+    said = ""
+    reached = [row for row in rows if row.get("reached")]
+    if reached:
+        fastest = min(reached, key=lambda row: row["seconds"])
+        said = "\n" + checked(fastest, check(fastest, max_seconds)) + "\n"
     if not as_json:
-        click.echo(tables(rows))
+        click.echo(tables(rows) + said)
     if out is not None:
-        publish(rows, out)
+        publish(rows, out, said)
         click.echo(f"{out}/train.md, train.jsonl", err=True)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < inf:
+        raise ConfigError(f"--learning-rates has {text!r}; allowed: positive numbers, such as 0.05,0.1.")
+    return value
 
 
 def _dimension(text: str) -> int:

@@ -9,7 +9,8 @@ import pytest
 from mpicomp.base.errors import ConfigError
 from mpicomp.bench import hosts
 from mpicomp.bench.train.compare import Ask, compare
-from mpicomp.bench.train.report import publish, tables
+from mpicomp.bench.train.report import checked, publish, tables
+from mpicomp.bench.train.target import check, chosen_rates, middle, to_target
 from tests.support.launching import mpicomp
 
 SMALL = 10_000  # parameters
@@ -82,6 +83,70 @@ def test_training_to_a_target(torch, tmp_path):
     assert (tmp_path / "train.png").stat().st_size > 10_000
 
 
+def test_steps_to_a_target_times_seconds_a_step(torch, tmp_path):
+    """Dense training is the same with DDP and with us; a run takes the rate of the fewest steps."""
+    ask = Ask(
+        [("transformer", 0)],
+        [None],
+        loss=4.0,
+        labels=["DDP", "dense"],
+        grid=(1e-4, 0.05),
+        seeds=(1, 2),
+        most=120,
+    )
+    ddp, dense = rows = list(to_target(ask, ranks=2))
+    assert ddp["all_steps"] == dense["all_steps"] and ddp["lr"] == dense["lr"] == 0.05
+    for row in rows:
+        assert row["reached"] and len(row["all_steps"]) == 2
+        assert row["seconds"] == pytest.approx(row["steps"] * row["per_step"])
+    assert ddp["messages"] == [None, None]
+    steps = dense["all_steps"][0]
+    assert dense["messages"][0] == pytest.approx(
+        2 * 2 * 4 * dense["d"] * steps, rel=0.02
+    )  # two workers, up and down
+    whole = check(dense)
+    assert whole["steps"] == steps  # the same training, step for step
+    publish(rows, tmp_path, checked(dense, whole))
+    assert f"a whole training took {whole['seconds']:.3g} s" in (tmp_path / "train.md").read_text()
+    assert (tmp_path / "train.png").stat().st_size > 10_000
+
+
+def test_the_network_learns_the_bundled_digits(torch):
+    ask = Ask([("cnn", SMALL)], [None], accuracy=0.8, images="digits", labels=["dense"], most=600)
+    (row,) = compare(ask, ranks=2)
+    assert row["reached"] and 0.8 <= row["curve"][-1][2] <= 1
+
+
+def test_a_score_is_the_sum_over_ranks(torch):
+    from mpicomp.bench.train.models import task
+
+    job = task("cnn", SMALL, "digits")
+    model = job.model()
+    shares = [job.score(model, rank, 3) for rank in range(3)]
+    assert sum(shares) == pytest.approx(job.score(model))
+
+
+def test_the_rate_of_the_fewest_steps_is_chosen():
+    def row(label, lr, steps, reached, score):
+        curve = [] if score is None else [(1.0, steps, score)]
+        return {"label": label, "model": "cnn", "lr": lr, "steps": steps, "reached": reached, "curve": curve}
+
+    rows = [
+        row("a", 0.1, 80, True, 0.9),
+        row("a", 0.2, 40, True, 0.8),
+        row("a", 0.4, 40, False, 0.99),
+        row("b", 0.1, 120, False, 0.5),
+        row("b", 0.2, 120, False, 0.6),
+        row("b", 0.4, 0, False, None),
+    ]
+    assert chosen_rates(rows) == {"a": 0.2, "b": 0.2}
+
+
+def test_a_seed_that_misses_counts_as_more_than_any():
+    assert middle([40, None, 80]) == 80
+    assert middle([40, None, None]) is None and middle([40, None]) is None
+
+
 def test_across_hosts_torch_s_bytes_cross_the_link(torch):
     if (reason := hosts.why_not()) is not None:
         pytest.skip(reason)
@@ -96,6 +161,11 @@ def test_across_hosts_torch_s_bytes_cross_the_link(torch):
 def test_the_command_refuses(torch, d):
     done = mpicomp("bench", "train", "--links", "", "--no-transformer", "--d", d)
     assert done.returncode != 0 and "allowed" in done.stderr
+
+
+def test_a_learning_rate_is_a_positive_number(torch):
+    done = mpicomp("bench", "train", "--to-target", "--learning-rates", "0.1,-1")
+    assert done.returncode != 0 and "'-1'; allowed: positive" in done.stderr
 
 
 def test_without_torch_it_says_so(monkeypatch):

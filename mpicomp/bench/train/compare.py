@@ -31,19 +31,29 @@ class Ask:
     models     pairs of "cnn" and about how many parameters, or of "transformer" and 0
     rates      of the links, bits a second; None: the four ranks are on this host
     steps      of each contestant, timed; a few more where turns ask for it
-    accuracy   None: time steps only; else train the CNN on Fashion-MNIST to this test accuracy
+    accuracy   None: time steps only; else train the CNN to this test accuracy
+    images     to train the CNN on, "fashion_mnist" or "digits"
     loss       and the transformer to this loss, in nats a character
     limit      seconds of training after which a contestant has missed the target
+    most       steps of training after which it has missed the target; None: as many as it takes
     labels     the contestants; None: all
+    learning   a contestant's learning rate by its label; None: the same for all
+    grid       learning rates to choose from, see ``mpicomp.bench.train.target``
+    seeds      of the models' starts and the batches: a training to the target for each
     """
 
     models: Sequence[tuple[str, int]]
     rates: Sequence[float | None]
     steps: int = 40
     accuracy: float | None = None
+    images: str = "fashion_mnist"
     loss: float | None = None
     limit: float = 600.0
+    most: int | None = None
     labels: Sequence[str] | None = None
+    learning: dict[str, float] | None = None
+    grid: Sequence[float] = ()
+    seeds: Sequence[int] = (0,)
 
     def targets(self) -> dict[str, float | None]:
         """The target of each kind of model; None where steps are timed."""
@@ -62,14 +72,10 @@ def compare(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
         with ExitStack() as stack:
             hosts = None if rate is None else stack.enter_context(Hosts(ranks, rate))
             for model, d in ask.models:
-                asked = {
-                    "model": model,
-                    "d": d,
-                    "steps": ask.steps,
-                    "target": ask.targets()[model],
-                    "limit": ask.limit,
-                    "labels": ask.labels,
-                }
+                fields = ("steps", "limit", "most", "labels", "learning", "grid", "images")
+                asked = {name: getattr(ask, name) for name in fields}
+                asked["seeds"] = list(ask.seeds)
+                asked |= {"model": model, "d": d, "target": ask.targets()[model]}
                 for row in _job(asked, hosts, ranks):
                     yield {"rate": rate, "ranks": ranks, **row}
 

@@ -71,6 +71,7 @@ class Task:
     """A model, and the samples to train and test it on; the loss is the cross-entropy.
 
     x, y  the inputs and labels; for text x is the symbols, shape (length,), and y is None
+    seed  of the model's start and of the batches
     """
 
     kind: str
@@ -80,15 +81,16 @@ class Task:
     y: Tensor | None
     test_x: Tensor
     test_y: Tensor
+    seed: int = 0
 
     def model(self) -> nn.Module:
         """A new model, the same on all ranks."""
-        torch.manual_seed(0)
+        torch.manual_seed(self.seed)
         return CNN(self.d) if self.kind == "cnn" else Transformer(self.symbols)
 
     def batch(self, step: int, rank: int, ranks: int) -> tuple[Tensor, Tensor]:
         """The samples of a rank in a step, drawn with replacement."""
-        draw = np.random.default_rng((step, rank, ranks))
+        draw = np.random.default_rng((step, rank, ranks, self.seed))
         if self.y is None:
             starts = draw.integers(len(self.x) - CONTEXT - 1, size=BATCH[self.kind])
             return _sequences(self.x, torch.from_numpy(starts))
@@ -96,11 +98,15 @@ class Task:
         return self.x[rows].float().div_(255), self.y[rows]
 
     @torch.no_grad()
-    def score(self, model: nn.Module) -> float:
-        """On the test samples: the CNN's accuracy, or the transformer's loss in nats a character."""
+    def score(self, model: nn.Module, rank: int = 0, ranks: int = 1) -> float:
+        """On the test samples: the CNN's accuracy, or the transformer's loss in nats a character.
+
+        A rank's part of it, from its share of the samples; the score is the sum over ranks.
+        """
         model.eval()
         total = 0.0
-        for x, y in zip(self.test_x.split(500), self.test_y.split(500), strict=True):
+        own = self.test_x[rank::ranks].split(500), self.test_y[rank::ranks].split(500)
+        for x, y in zip(*own, strict=True):
             if self.y is None:
                 total += float(F.cross_entropy(model(x), y, reduction="sum")) / CONTEXT
             else:
@@ -113,18 +119,30 @@ class Task:
         return score <= target if self.y is None else score >= target
 
 
-def task(kind: str, d: int, synthetic: bool) -> Task:
+def task(kind: str, d: int, images: str | None) -> Task:
     """The task of that kind: "cnn" with about ``d`` parameters, or "transformer".
 
-    synthetic  random images in place of Fashion-MNIST, which suffice to time a step
+    images  of the CNN: "fashion_mnist", "digits", or None for random images, which suffice to time a step
     Raises ``DataError`` if Fashion-MNIST is asked for and is not in the cache.
     """
     if kind == "transformer":
         return _text()
-    if synthetic:
+    if images is None:
         return Task(kind, d, 0, *_synthetic(), *(part[:500] for part in _synthetic()))
+    if images == "digits":
+        return Task(kind, d, 0, *_digits())
     (x, y), (test_x, test_y) = (_tensors(load_images(name)) for name in ("fashion_mnist", "fashion_mnist.t"))
     return Task(kind, d, 0, x, y, test_x, test_y)
+
+
+def _digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The bundled digits, each pixel as 3 x 3 of them, with a margin; a tenth is for the test."""
+    found = load_images("digits")
+    brightness = torch.tensor(found.pixels).view(-1, 1, 8, 8) * 15  # they are from 0 to 16
+    wide = brightness.repeat_interleave(3, 2).repeat_interleave(3, 3)
+    x, y = F.pad(wide, (2, 2, 2, 2)), torch.tensor(found.labels).long()
+    held_out = torch.arange(len(x)) % 10 == 0
+    return x[~held_out], y[~held_out], x[held_out], y[held_out]
 
 
 def _tensors(images: Any) -> tuple[Tensor, Tensor]:

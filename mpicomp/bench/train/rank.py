@@ -10,7 +10,8 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from math import isfinite
+from dataclasses import replace
+from math import inf, isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -37,6 +38,11 @@ comm = MPI.COMM_WORLD
 def chosen(labels: list[str] | None) -> list[Contestant]:
     """The contestants of these labels; all for None."""
     return [c for c in CONTESTANTS if labels is None or c.label in labels]
+
+
+def competitors(labels: list[str] | None) -> list[Contestant]:
+    """The chosen ones that communicate: without communication nothing is trained together."""
+    return [c for c in chosen(labels) if c.side != "floor"]
 
 
 def traffic(interface: str) -> np.ndarray:
@@ -124,43 +130,64 @@ def step_times(job: Task, labels: list[str] | None, steps: int, interface: str) 
     return [stint.row() for stint in stints]
 
 
-def to_target(job: Task, labels: list[str] | None, target: float, limit: float) -> Iterator[dict[str, Any]]:
-    """Train each contestant until its test score is as good as ``target``, or for ``limit`` seconds.
+def train(c: Contestant, job: Task, lr: float, target: float, limit: float, most: float) -> dict[str, Any]:
+    """Train a contestant to the test score ``target``, for ``limit`` seconds or ``most`` steps at longest.
 
     ``curve`` holds (seconds, steps, score); the clock stands still while the score is taken.  A contestant
-    that diverges has missed the target.
+    that diverges has missed the target.  The bytes are of all messages of the training.
     """
-    for c in chosen(labels):
-        if c.side == "floor":
-            continue
-        stint = Stint(c, job, RATE[job.kind])
-        spent, curve, reached = 0.0, [], False
-        while not reached and spent < limit:
-            comm.Barrier()
-            started = perf_counter()
-            try:
-                stint.steps(_SCORE_EVERY)
-            except DivergedError:  # raised on all ranks
-                break
-            comm.Barrier()
-            spent += perf_counter() - started
-            score = comm.bcast(job.score(stint.trainer.model) if comm.rank == 0 else None)
-            spent = comm.bcast(spent)
-            if not isfinite(score):
-                break
-            curve.append((spent, stint.taken, score))
-            reached = job.reached(score, target)
-        yield {
-            "label": c.label,
-            "side": c.side,
-            "model": job.kind,
-            "d": sum(p.numel() for p in stint.trainer.model.parameters()),
-            "target": target,
-            "reached": reached,
-            "seconds": spent,
-            "steps": stint.taken,
-            "curve": curve,
-        }
+    stint = Stint(c, job, lr)
+    spent, sent, curve, reached = 0.0, (0, 0), [], False
+    while not reached and spent < limit and stint.taken < most:
+        comm.Barrier()
+        started = perf_counter()
+        try:
+            stint.steps(_SCORE_EVERY)
+        except DivergedError:  # raised on all ranks
+            break
+        comm.Barrier()
+        spent += perf_counter() - started
+        score = sum(comm.allgather(job.score(stint.trainer.model, comm.rank, comm.size)))
+        spent = comm.bcast(spent)
+        sent = stint.trainer.payload()
+        if not isfinite(score):
+            break
+        curve.append((spent, stint.taken, score))
+        reached = job.reached(score, target)
+    return {
+        "label": c.label,
+        "side": c.side,
+        "model": job.kind,
+        "d": sum(p.numel() for p in stint.trainer.model.parameters()),
+        "target": target,
+        "lr": lr,
+        "seed": job.seed,
+        "reached": reached,
+        "seconds": spent,
+        "steps": stint.taken,
+        "up_bytes": sent[0],
+        "down_bytes": sent[1],
+        "curve": curve,
+    }
+
+
+def to_target(asked: dict[str, Any], job: Task) -> Iterator[dict[str, Any]]:
+    """Train each contestant to the target, once for each seed, with the learning rate that is its own."""
+    own, limit, most = asked["learning"] or {}, asked["limit"], asked["most"] or inf
+    for c in competitors(asked["labels"]):
+        for seed in asked["seeds"]:
+            lr = own.get(c.label, RATE[job.kind])
+            yield train(c, replace(job, seed=seed), lr, asked["target"], limit, most)
+
+
+def tune(asked: dict[str, Any], job: Task) -> Iterator[dict[str, Any]]:
+    """Train each contestant with each learning rate of the grid, until it cannot be the fastest any more."""
+    for c in competitors(asked["labels"]):
+        most = asked["most"] or inf
+        for lr in asked["grid"]:
+            row = train(c, job, lr, asked["target"], asked["limit"], most)
+            most = row["steps"] if row["reached"] else most
+            yield row
 
 
 def main(text: str) -> None:
@@ -171,11 +198,11 @@ def main(text: str) -> None:
     store = dist.TCPStore(asked["address"], asked["port"], comm.size, is_master=comm.rank == 0)
     dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size)
     target = asked["target"]
-    job = task(asked["model"], asked["d"], synthetic=target is None)
+    job = task(asked["model"], asked["d"], None if target is None else asked["images"])
     if target is None:
         rows: Any = step_times(job, asked["labels"], asked["steps"], asked["interface"])
     else:
-        rows = to_target(job, asked["labels"], target, asked["limit"])
+        rows = tune(asked, job) if asked["grid"] else to_target(asked, job)
     for row in rows:
         if comm.rank == 0:
             print(json.dumps(row), flush=True)

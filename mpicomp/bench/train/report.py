@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from mpicomp.base.files import write_text
@@ -12,10 +13,13 @@ from mpicomp.base.units import human_bytes, human_rate
 from mpicomp.experiment.tables import markdown_table
 
 
-def publish(rows: Sequence[dict[str, Any]], folder: Path) -> None:
-    """Write train.jsonl and train.md into ``folder``, and train.png if models were trained to a target."""
+def publish(rows: Sequence[dict[str, Any]], folder: Path, said: str = "") -> None:
+    """Write train.jsonl and train.md into ``folder``, and train.png if models were trained to a target.
+
+    said  what follows the tables
+    """
     write_text(folder / "train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    write_text(folder / "train.md", tables(rows))
+    write_text(folder / "train.md", tables(rows) + said)
     trained = [row for row in rows if "target" in row]
     if trained:
         from mpicomp.bench.train.figure import draw_training
@@ -37,7 +41,10 @@ def tables(rows: Sequence[dict[str, Any]]) -> str:
     said = []
     for (rate, model, d, ranks), group in groups.items():
         said.append(f"**{place(rate, ranks)}; {model}, d = {d}**")
-        said.append(_to_target(group) if "target" in group[0] else _steps(group))
+        if "all_steps" in group[0]:
+            said.append(_steps_to_target(group))
+        else:
+            said.append(_to_target(group) if "target" in group[0] else _steps(group))
     return "\n\n".join(said) + "\n"
 
 
@@ -100,3 +107,64 @@ def _to_target(group: Sequence[dict[str, Any]]) -> str:
             ]
         )
     return f"Target: {group[0]['target']:g}.\n\n" + markdown_table(head, lines)
+
+
+def _steps_to_target(group: Sequence[dict[str, Any]]) -> str:
+    seeds, ranks = len(group[0]["seeds"]), group[0]["ranks"]
+    said = (
+        f"Target: {group[0]['target']:g}; median and range of {seeds} seeds. The steps are counted with "
+        f"{ranks} ranks on one host; seconds and the link's bytes are the steps times what a step takes and "
+        "sends here."
+    )
+    head = [
+        "",
+        "learning rate",
+        "steps",
+        "range",
+        "ms a step",
+        "seconds",
+        "range",
+        "× DDP",
+        "× best of torch",
+        "link",
+        "messages",
+    ]
+    references, lines = _references(group), []
+    for row in group:
+        missed = "" if row["reached"] else "> "
+        known = [value for value in row["messages"] if value is not None]
+        lines.append(
+            [
+                f"{row['label']}, {row['side']}",
+                f"{row['lr']:g}",
+                f"{missed}{row['steps']:g}",
+                _range(row, 1.0),
+                f"{1e3 * row['per_step']:.3g}",
+                f"{missed}{row['seconds']:.3g}",
+                _range(row, row["per_step"]),
+                *(_over(row, references) if row["reached"] else ["", ""]),
+                f"{missed}{human_bytes(row['steps'] * row['link_per_step'])}" if row["rate"] else "",
+                f"{missed}{human_bytes(median(known))}" if known else "",
+            ]
+        )
+    return f"{said}\n\n" + markdown_table(head, lines)
+
+
+def _range(row: dict[str, Any], unit: float) -> str:
+    """The least and the most steps of a seed, times ``unit``; "> " before a number that was not enough."""
+    found = sorted(row["most"] + 1 if steps is None else steps for steps in row["all_steps"])
+    ends = (
+        f"> {row['most'] * unit:.4g}" if n > row["most"] else f"{n * unit:.4g}" for n in (found[0], found[-1])
+    )
+    return " to ".join(ends)
+
+
+def checked(row: dict[str, Any], whole: dict[str, Any]) -> str:
+    """A sentence: the seconds of the first seed, as a whole training took and as multiplied."""
+    steps, per_step = row["all_steps"][0], row["per_step"]
+    product = "" if steps is None else f"; {steps} × {1e3 * per_step:.3g} ms are {steps * per_step:.3g} s"
+    where = f"{place(row['rate'], row['ranks'])}; {row['model']}, d = {row['d']}"
+    return (
+        f"Check, {where}; {row['label']}, seed {whole['seed']}: a whole training took "
+        f"{whole['seconds']:.3g} s and {whole['steps']} steps{product}."
+    )

@@ -1,0 +1,101 @@
+"""Seconds and bytes to a target, with a learning rate of each contestant's own.
+
+How many steps a training takes does not depend on the links.  So the steps to the target are counted on this
+host, once for each seed, and multiplied by the time and the bytes of a step on each link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import inf
+from statistics import median
+from typing import Any
+
+from mpicomp.bench.train.compare import RANKS, Ask, compare
+
+
+def to_target(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
+    """Yield for each model, place and contestant the steps, seconds and bytes to the target.
+
+    ``ask`` has a target for each of its models, a grid and seeds.  ``all_steps`` has the steps of each seed,
+    None where the target was missed; ``steps`` is their median, or ``most`` where that is missed.
+    ``per_step`` and ``link_per_step`` are seconds and the busiest link's bytes, measured in turns without a
+    target.  ``messages`` are bytes of all workers, up and down, by seed, None for torch.  ``curve`` is of the
+    first seed.  Raises the errors of ``compare``.
+    """
+    for model in ask.models:
+        asked = replace(ask, models=[model])
+        here = replace(asked, rates=[None])
+        learning = chosen_rates(compare(replace(here, seeds=(0,)), ranks))
+        trained: dict[str, list[dict[str, Any]]] = {}
+        for row in compare(replace(here, grid=(), learning=learning), ranks):
+            trained.setdefault(row["label"], []).append(row)
+        timing = replace(asked, accuracy=None, loss=None, labels=list(trained), grid=())
+        for timed in compare(timing, ranks):
+            yield _together(timed, trained[timed["label"]], ask.images)
+
+
+def chosen_rates(rows: Iterator[dict[str, Any]] | Sequence[dict[str, Any]]) -> dict[str, float]:
+    """By label the learning rate that reached the target in the fewest steps.
+
+    Where none did, the rate with the best score at the end.
+    """
+    best: dict[str, tuple[tuple[float, float], float]] = {}
+    for row in rows:
+        last = row["curve"][-1][2] if row["curve"] else None
+        worse = inf if last is None else (-last if row["model"] == "cnn" else last)
+        rank = (row["steps"] if row["reached"] else inf, worse)
+        if row["label"] not in best or rank < best[row["label"]][0]:
+            best[row["label"]] = (rank, row["lr"])
+    return {label: lr for label, (_, lr) in best.items()}
+
+
+def middle(values: Sequence[float | None]) -> float | None:
+    """The median, where None is more than any number; None if it is such a one."""
+    found = median([inf if v is None else v for v in values])
+    return None if found == inf else found
+
+
+def check(row: dict[str, Any], limit: float = 600.0) -> dict[str, Any]:
+    """A whole timed training at the place of ``row``, with its first seed: the row of ``compare``."""
+    accuracy, loss = (row["target"], None) if row["model"] == "cnn" else (None, row["target"])
+    ask = Ask(
+        models=[(row["model"], row["d"])],
+        rates=[row["rate"]],
+        accuracy=accuracy,
+        loss=loss,
+        images=row["images"],
+        limit=limit,
+        labels=[row["label"]],
+        learning={row["label"]: row["lr"]},
+        seeds=row["seeds"][:1],
+    )
+    return next(compare(ask, row["ranks"]))
+
+
+def _together(timed: dict[str, Any], trained: Sequence[dict[str, Any]], images: str) -> dict[str, Any]:
+    steps = [row["steps"] if row["reached"] else None for row in trained]
+    most = max(row["steps"] for row in trained)
+    reached, ours = middle(steps) is not None, timed["side"] == "ours"
+    return {
+        "rate": timed["rate"],
+        "ranks": timed["ranks"],
+        "label": timed["label"],
+        "side": timed["side"],
+        "model": timed["model"],
+        "d": timed["d"],
+        "target": trained[0]["target"],
+        "images": images,
+        "lr": trained[0]["lr"],
+        "seeds": [row["seed"] for row in trained],
+        "all_steps": steps,
+        "most": most,
+        "per_step": timed["seconds"],
+        "link_per_step": timed["link_bytes"],
+        "messages": [row["up_bytes"] + row["down_bytes"] if ours else None for row in trained],
+        "reached": reached,
+        "steps": middle(steps) or most,
+        "seconds": (middle(steps) or most) * timed["seconds"],
+        "curve": [(step * timed["seconds"], step, score) for _, step, score in trained[0]["curve"]],
+    }
