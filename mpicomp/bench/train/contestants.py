@@ -117,12 +117,14 @@ class Ours:
 class Contestant:
     """A way to train, by name.
 
-    side  "torch", "ours", or "floor": no communication, so its ranks' models differ
+    side   "torch", "ours", or "floor": no communication, so its ranks' models differ
+    timed  whether the time of its steps alone is of interest, for another one trains as it does
     """
 
     label: str
     side: str
     trainer: Callable[[nn.Module, float], Trainer]
+    timed: bool = False
 
 
 def _ours(
@@ -149,10 +151,10 @@ CONTESTANTS = [
     Contestant("Natural", "ours", _ours(DCGD(Natural(), gamma=1.0))),
     Contestant("EF14, TopK 1 %", "ours", _ours(EF14(_TOP, gamma=1.0))),
     Contestant("EF21-SGDM, TopK 1 %", "ours", _ours(_MOMENTUM)),
-    Contestant("EF21-SGDM, TopK 1 %, overlapped", "ours", _ours(_MOMENTUM, overlap=True)),
-    Contestant("EF21-SGDM, TopK 1 %, by the root", "ours", _ours(_MOMENTUM, server="shared")),
+    Contestant("EF21-SGDM, TopK 1 %, overlapped", "ours", _ours(_MOMENTUM, overlap=True), True),
+    Contestant("EF21-SGDM, TopK 1 %, by the root", "ours", _ours(_MOMENTUM, server="shared"), True),
     Contestant("DoubleSqueeze, TopK 1 %", "ours", _ours(_SQUEEZED)),
-    Contestant("DoubleSqueeze, TopK 1 %, overlapped", "ours", _ours(_SQUEEZED, overlap=True)),
+    Contestant("DoubleSqueeze, TopK 1 %, overlapped", "ours", _ours(_SQUEEZED, overlap=True), True),
     Contestant("PowerSGD, rank 2", "ours", _ours(PowerSGD(r=2, gamma=1.0))),
     Contestant(f"dense, every {EVERY} steps", "ours", _ours(DCGD(Identity(), gamma=1.0), EVERY)),
     Contestant(f"DoubleSqueeze, every {EVERY} steps", "ours", _ours(_SQUEEZED, EVERY)),

@@ -130,17 +130,16 @@ def task(kind: str, d: int, images: str | None) -> Task:
     if images is None:
         return Task(kind, d, 0, *_synthetic(), *(part[:500] for part in _synthetic()))
     if images == "digits":
-        return Task(kind, d, 0, *_digits())
+        return Task(kind, d, 0, *_digits(load_images("digits")))
     (x, y), (test_x, test_y) = (_tensors(load_images(name)) for name in ("fashion_mnist", "fashion_mnist.t"))
     return Task(kind, d, 0, x, y, test_x, test_y)
 
 
-def _digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _digits(images: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The bundled digits, each pixel as 3 x 3 of them, with a margin; a tenth is for the test."""
-    found = load_images("digits")
-    brightness = torch.tensor(found.pixels).view(-1, 1, 8, 8) * 15  # they are from 0 to 16
+    brightness = torch.tensor(images.pixels).view(-1, 1, 8, 8) * 15  # they are from 0 to 16
     wide = brightness.repeat_interleave(3, 2).repeat_interleave(3, 3)
-    x, y = F.pad(wide, (2, 2, 2, 2)), torch.tensor(found.labels).long()
+    x, y = F.pad(wide, (2, 2, 2, 2)), torch.tensor(images.labels).long()
     held_out = torch.arange(len(x)) % 10 == 0
     return x[~held_out], y[~held_out], x[held_out], y[held_out]
 

@@ -41,8 +41,8 @@ def chosen(labels: list[str] | None) -> list[Contestant]:
 
 
 def competitors(labels: list[str] | None) -> list[Contestant]:
-    """The chosen ones that communicate: without communication nothing is trained together."""
-    return [c for c in chosen(labels) if c.side != "floor"]
+    """The chosen ones to be trained; without communication nothing is trained together."""
+    return [c for c in chosen(labels) if c.side != "floor" and not c.timed]
 
 
 def traffic(interface: str) -> np.ndarray:
