@@ -202,7 +202,7 @@ def time_on_links(
             for c in runners:
                 say(f"{c.label}: {human_rate(rate)}")
                 alone = [(seed, known[c.label, seed]) for seed in suite.seeds]
-                pairs = [(k, _across(hosts, suite, c, seed, k.done.rounds)) for seed, k in alone]
+                pairs = [(k, _across(hosts, suite, c, seed, k.done.rows[-1].round)) for seed, k in alone]
                 yield _timing(hosts, c, pairs)
 
 
