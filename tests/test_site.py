@@ -14,9 +14,12 @@ from click.testing import CliRunner
 from mpicomp.cli import root
 from mpicomp.compressors import COMPRESSORS
 from mpicomp.methods import METHODS
+from mpicomp.problems import PROBLEMS
 
 DOCS = Path(__file__).parent.parent / "docs"
-NAMES = [*METHODS, *COMPRESSORS]
+CLASSES = {**METHODS, **COMPRESSORS, **PROBLEMS}
+NAMES = [*CLASSES]
+KINDS = ["methods", "compressors", "problems"]
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +48,7 @@ def test_the_example_of_a_page_runs(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_has_what_the_class_says(name):
-    cls, page = {**METHODS, **COMPRESSORS}[name], pages().page(name).replace("\\", "")
+    cls, page = CLASSES[name], pages().page(name).replace("\\", "")
     assert cls.paper in page and getattr(cls, "recalled", "") in page
     words = re.findall(r"\w+", cls.__doc__)
     assert [word for word in words if word not in re.findall(r"\w+", page)] == []
@@ -82,20 +85,20 @@ def test_pages_that_no_class_has_are_removed(tmp_path, monkeypatch):
     module.write()
     (module.FOLDER / "gone.md").write_text("")
     module.write()
-    assert sorted(path.stem for path in module.FOLDER.iterdir()) == sorted([*NAMES, "methods", "compressors"])
+    assert sorted(path.stem for path in module.FOLDER.iterdir()) == sorted([*NAMES, *KINDS])
 
 
 def test_every_page_is_in_the_table_of_contents():
     contents = re.findall(r"```{toctree}.*?```", (DOCS / "index.md").read_text(), flags=re.DOTALL)
     listed = re.findall(r"^(?:[A-Z].* <)?([a-z/-]+)>?$", "\n".join(contents), flags=re.MULTILINE)
     pages_there = {path.stem for path in DOCS.iterdir() if path.suffix in (".md", ".ipynb")} - {"index"}
-    assert sorted(listed) == sorted([*pages_there, "catalogue/methods", "catalogue/compressors"])
+    assert sorted(listed) == sorted([*pages_there, *(f"catalogue/{kind}" for kind in KINDS)])
 
 
 def test_public_names_are_in_the_reference():
     import mpicomp
 
     shown = re.findall(r"auto\w+:: (\w+)", (DOCS / "api.md").read_text())
-    own = set(NAMES) | {cls.__name__ for cls in [*METHODS.values(), *COMPRESSORS.values()]}
+    own = set(NAMES) | {cls.__name__ for cls in CLASSES.values()}
     missing = set(mpicomp.__all__) - set(shown) - own
     assert missing <= {"__version__", "follow", "problems", "COMPRESSORS", "METHODS"}, missing

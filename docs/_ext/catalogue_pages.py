@@ -1,67 +1,28 @@
-"""A page for every method and compressor, written from its class into docs/catalogue/ before each build."""
+"""A page for every method, compressor and problem, written from its class into docs/catalogue/ before each
+build."""
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from docstrings import to_rst
 
-from mpicomp.compressors import COMPRESSORS, Absolute, Contractive, Layered, Unbiased
-from mpicomp.config import describe
-from mpicomp.methods import METHODS, Method
+from mpicomp.base.errors import ConfigError
+from mpicomp.cli.examples import command, example, kinds
+from mpicomp.cli.parameters import ENTRY, parameters
+from mpicomp.compressors import COMPRESSORS, Layered
+from mpicomp.config import describe, parse_problem
+from mpicomp.methods import METHODS
+from mpicomp.problems import PROBLEMS
 
 FOLDER = Path(__file__).parent.parent / "catalogue"
-KINDS: dict[str, Mapping[str, type]] = {"methods": METHODS, "compressors": COMPRESSORS}
-
-# What an example gives to the parameters without a default: of methods, of compressors, and of some by name.
-OF_METHODS = {"Q": "randk(k=0.1)", "C": "topk(k=0.1)", "down": "randk(k=0.5)", "batch": "10", "r": "4"}
-OF_COMPRESSORS = {
-    "k": "0.1",
-    "q": "0.1",
-    "s": "7",
-    "lam": "0.01",
-    "beta": "20",
-    "blocks": "8",
-    "Q": "natural",
-    "S": "randk(k=0.1)",
-    "U": "natural",
-    "C": "topk(k=0.1)",
-}
-BY_NAME = {
-    "dashamvr": {"Q": "randk(k=0.1)", "batch": "10", "b": "0.1"},
-    "doublesqueeze": {"C": "topk(k=0.1)", "down": "topk(k=0.1)"},
-    "perturbed_sgd": {"C": "topk(k=0.1)", "eta": "0.05", "r": "0.01"},
-    "powersgd": {"r": "1", "rows": "8", "gamma": "0.5"},
-    "arctopk": {"k": "0.1", "width": "8"},
-    "rankr": {"r": "1", "rows": "8"},
-    "layered": {"rules": "{'*': topk(k=0.1)}"},
-}
-MADE_FOR = {  # a method for a compressor of the kind
-    Unbiased: "diana(Q={})",
-    Contractive: "ef21(C={})",
-    Absolute: "efsgd(C={})",
-}
-
-
-def kinds(cls: type) -> list[type]:
-    """The classes of compressors that ``cls`` is of; for Layered, those of the example."""
-    return [kind for kind in MADE_FOR if issubclass(cls, kind)] or [Contractive]
-
-
-def example(name: str) -> list[str]:
-    """The arguments with which `mpicomp` runs the method, or a method with the compressor, of that name."""
-    is_method = name in METHODS
-    cls, values = (METHODS[name], OF_METHODS) if is_method else (COMPRESSORS[name], OF_COMPRESSORS)
-    needed = [key for key, default in describe(cls).parameters.items() if default is None]
-    given = BY_NAME.get(name) or {key: values[key] for key in needed}
-    text = f"{name}({', '.join(f'{key}={value}' for key, value in given.items())})" if given else name
-    if not is_method:
-        text = MADE_FOR[kinds(cls)[0]].format(text)
-    problem = "logistic(data=digits, lam=1e-2)"
-    return ["run", "--problem", problem, "--method", text, "--workers", "8", "--rounds", "100"]
+KINDS: dict[str, Mapping[str, type]] = {"methods": METHODS, "compressors": COMPRESSORS, "problems": PROBLEMS}
+CLASSES = {name: cls for table in KINDS.values() for name, cls in table.items()}
 
 
 def shell(arguments: list[str]) -> list[str]:
@@ -74,30 +35,65 @@ def shell(arguments: list[str]) -> list[str]:
 
 
 def page(name: str) -> str:
-    """The page in MyST: summary, signature, docstring, source, an example, and where to read on."""
-    cls = METHODS.get(name) or COMPRESSORS[name]
+    """The page in MyST: summary, signature, docstring, source, parameters, an example, where to read on."""
+    cls = CLASSES[name]
     about = describe(cls)
     lines = [f"# {cls.__name__}", ""]
-    if issubclass(cls, Method):
+    if name not in COMPRESSORS:
         lines += [about.summary, ""]
     elif cls is not Layered:
         names = " and ".join(kind.__name__ for kind in kinds(cls))
         lines += [f"Class: [{names}](../methods.md#notation).", ""]
     lines += ["```", about.signature, "```", ""]
-    lines += ["```{eval-rst}", *to_rst(inspect.getdoc(cls) or ""), "```", ""]
+    lines += ["```{eval-rst}", *to_rst(prose(inspect.getdoc(cls) or "", set(about.parameters))), "```", ""]
     lines += [f"**Paper**: {about.paper}.", ""]
     if getattr(cls, "recalled", ""):
         lines += [f"**From memory**, not checked against the paper: {cls.recalled}.", ""]
-    if about.parameters:
-        lines += ["## Parameters", "", "| name | default |", "|:---|:---|"]
-        lines += [
-            f"| `{key}` | {f'`{value}`' if value else 'to be given'} |"
-            for key, value in about.parameters.items()
-        ]
-        lines += [""]
-    lines += ["## Example", "", "```sh", *shell(example(name)), "```", ""]
-    lines += [f"[Symbols, what travels, and the tests](../methods.md#{cls.__name__.lower()})."]
+    if name in PROBLEMS:
+        lines += [f"**Constants for theory**: {constants(name)}", ""]
+    rows = [
+        [f"`{p.name}`", p.meaning, f"`{p.default}`" if p.default else "to be given", p.allowed]
+        for p in parameters(cls)
+    ]
+    if rows:
+        lines += ["## Parameters", "", "| name | what it is | default | allowed |", "|:---|:---|:---|:---|"]
+        lines += ["| " + " | ".join(map(escaped, row)) + " |" for row in rows] + [""]
+    lines += ["## Example", "", "```sh", *shell(command(name)), "```", ""]
+    if name in PROBLEMS:
+        lines += ["[Data of your own, and how rows are shared out](../data.md)."]
+    else:
+        lines += [f"[Symbols, what travels, and the tests](../methods.md#{cls.__name__.lower()})."]
     return "\n".join(lines) + "\n"
+
+
+def prose(docstring: str, names: set[str]) -> str:
+    """``docstring`` without its entries on parameters of these ``names``, which the table has."""
+    kept: list[str] = []
+    inside = False
+    for line in docstring.split("\n"):
+        entry = ENTRY.fullmatch(line)
+        inside = names.issuperset(entry[1].split(", ")) if entry else inside and line.startswith(" ")
+        if not inside:
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def escaped(text: str) -> str:
+    """``text`` in a cell of a table; code stays as it is."""
+    parts = text.replace("|", "\\|").split("`")
+    return "`".join(part if i % 2 else re.sub(r"([*_<\[])", r"\\\1", part) for i, part in enumerate(parts))
+
+
+def constants(name: str) -> str:
+    """Which constants the example of a problem knows, and which are not known."""
+    try:
+        known = parse_problem(example(name)).constants(8)
+    except ConfigError:
+        return "none are known: give step sizes as numbers."
+    has = {f.name: getattr(known, f.name) is not None for f in fields(known)}
+    said = ", ".join(f"`{key}`" for key, there in has.items() if there)
+    missing = ", ".join(f"`{key}`" for key, there in has.items() if not there)
+    return f"for the example below {said} are known" + (f", and not {missing}." if missing else ".")
 
 
 def index(kind: str) -> str:

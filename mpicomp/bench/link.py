@@ -1,11 +1,12 @@
 """Time to accuracy on links of several speeds, and the speed below which compression wins.
 
 Each method of a suite first runs in this process.  That gives the number of rounds, the sizes of the
-messages, and the time to make and to decode them.  Then it runs at every rate on hosts joined by links of
-that rate, to the same target; the iterates must be bitwise equal.  A method that compresses is also run
-uncompressed: with ``Identity`` in place of its compressors, float32 in both directions, and the same step
-size.  Every rank serves its share, or the root does.  A method that sends whole vectors is also run by
-MPI_Allreduce, whose sums, and so the last bits of iterates, depend on the ranks.
+messages, and the time to make and to decode them.  Then it runs as many rounds at every rate on hosts joined
+by links of that rate; the iterates must be bitwise equal.  There it is observed at the end alone: after an
+observation the ranks go on some delays apart, and the next round would be charged for that.  A method that
+compresses is also run uncompressed: with ``Identity`` in place of its compressors, float32 in both
+directions, and the same step size.  Every rank serves its share, or the root does.  A method that sends whole
+vectors is also run by MPI_Allreduce, whose sums, and so the last bits of iterates, depend on the ranks.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Contender:
 class Timing:
     """A method at one rate: medians over the seeds.
 
-    ``seconds`` is the time of the rounds up to the observation that the target is reached; ``predicted`` is
+    ``seconds`` is the time of the rounds up to the one after which the target is reached; ``predicted`` is
     the time that the cost model gives for that many rounds; nan for MPI_Allreduce, of which it has no model.
     Bytes are sums over all workers, from the ledger.
     """
@@ -200,14 +201,15 @@ def time_on_links(
         with Hosts(n, rate, latency) as hosts:
             for c in runners:
                 say(f"{c.label}: {human_rate(rate)}")
-                pairs = [(known[c.label, seed], _across(hosts, suite, c, seed)) for seed in suite.seeds]
+                alone = [(seed, known[c.label, seed]) for seed in suite.seeds]
+                pairs = [(k, _across(hosts, suite, c, seed, k.done.rows[-1].round)) for seed, k in alone]
                 yield _timing(hosts, c, pairs)
 
 
-def _across(hosts: Hosts, suite: Suite, c: Contender, seed: int) -> dict[str, Any]:
+def _across(hosts: Hosts, suite: Suite, c: Contender, seed: int, rounds: int) -> dict[str, Any]:
     """The summary of a run on the hosts, one rank a host.  Raises ``MpicompError``."""
-    asked = suite.limits() | {"seed": seed, "method": to_text(c.method), "problem": to_text(suite.problem)}
-    asked["server"] = c.server
+    asked: dict[str, Any] = {"method": to_text(c.method), "problem": to_text(suite.problem)}
+    asked |= {"workers": suite.workers, "rounds": rounds, "every": rounds, "seed": seed, "server": c.server}
     before = sum(link.received for link in hosts.traffic())
     done = subprocess.run(
         [*hosts.mpirun(), sys.executable, "-m", "mpicomp.bench.timed_run", json.dumps(asked)],

@@ -2,23 +2,25 @@
 
 What a parameter is stands in the docstring of the class, or of a class that it inherits from: its name, two
 spaces or more, and the text.  What is allowed follows from the field's type; in a method, from its check.
+Which texts a field takes is what the error says when an example of the class is given another one.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import cleandoc
 from typing import Any, get_args, get_type_hints
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.cli.examples import example
 from mpicomp.compressors import COMPRESSORS, Absolute, Compressor, Contractive, Unbiased
-from mpicomp.config import describe
+from mpicomp.config import describe, parse_compressor, parse_problem
 from mpicomp.methods import Method
 from mpicomp.methods.parameters import Anything, Check, Defaulted, Kinds, Value, checks_of
-from mpicomp.problems import Problem
+from mpicomp.problems import PROBLEMS, Problem
 
 ENTRY = re.compile(r"(\w+(?:, \w+)*) {2,}(\S.*)")
 WORDS: dict[Any, str] = {
@@ -43,7 +45,8 @@ def parameters(cls: type) -> Iterator[Parameter]:
     checks = checks_of(cls) if issubclass(cls, Method) else {}
     hints = get_type_hints(cls)
     for name, default in describe(cls).parameters.items():
-        allowed = _by_check(checks.get(name, Anything())) or _by_type(hints[name])
+        allowed = _by_check(checks.get(name, Anything()))
+        allowed = allowed or _by_trial(cls, name, hints[name]) or _by_type(hints[name])
         yield Parameter(name, default, allowed, meanings.get(name, "").replace("``", ""))
 
 
@@ -79,6 +82,26 @@ def _refusal(check: Check, value: Any) -> str:
     except ConfigError as error:
         text = re.split("[Aa]llowed: ", str(error))[-1].rstrip(".")
         return text.replace(" from 1 to d", " above 0")  # of a method, not only coordinates are counted
+    return ""
+
+
+def _by_trial(cls: type, name: str, hint: Any) -> str:
+    """The texts that the field takes, as its error names them, and what else its type allows; "" if any
+    text will do."""
+    types = get_args(hint) or (hint,)
+    texts = _refused_text(cls, name) if str in types else ""
+    return " or ".join(dict.fromkeys([texts, *(_kind(t) for t in types if t is not str)])) if texts else ""
+
+
+def _refused_text(cls: type, name: str) -> str:
+    """What the error about a text that nothing is called allows; "" where there is no such error."""
+    for table, parse in ((COMPRESSORS, parse_compressor), (PROBLEMS, parse_problem)):
+        if describe(cls).name in table:
+            made: Any = parse(example(describe(cls).name))
+            try:
+                replace(made, **{name: "?"})
+            except ConfigError as error:
+                return re.split("[Aa]llowed: ", str(error))[-1].rstrip(".")
     return ""
 
 

@@ -34,7 +34,8 @@ class Descent(Embedding):
     @property
     def point(self) -> Any:
         """Where the next step asks for a gradient, new arrays like ``x0``."""
-        return self._packing.unpack(self._point())
+        with kernels.using(self.device):
+            return self._packing.unpack(self._point())
 
     @property
     def x(self) -> Any:
@@ -47,7 +48,9 @@ class Descent(Embedding):
         if name is None:
             return self.x
         own = self._play.model()
-        return self._packing.unpack(self.transport.ask_server(lambda: kernels.to_host(own)))
+        with kernels.using(self.device):
+            told = self.transport.ask_server(lambda: kernels.to_host(own))
+            return self._packing.unpack(kernels.to_device(told))
 
     def step(self, gradient: Any) -> bool:
         """One step; collective.

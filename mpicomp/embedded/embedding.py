@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import fields
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from mpicomp.methods.base import Method
 from mpicomp.problems.base import Objective
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.audit import Audit, Verified
+from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.ledger import Ledger
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.preparation import load_kernels
@@ -33,9 +34,24 @@ from mpicomp.runtime.rounds import Rounds
 from mpicomp.runtime.serving.early import Early
 from mpicomp.transports.launcher import launched_ranks
 
+P = ParamSpec("P")
+R = TypeVar("R")
+E = TypeVar("E", bound="Embedding")
+
 ON_NONFINITE = ("raise", "skip")
 _WELL, _FAILED, _LEFT = 0, 1, 2  # what a rank tells the others at the start of a call
-_ALIKE = ("method", "like", "workers", "seed", "on_nonfinite", "server", "shards")
+_ALIKE = ("method", "like", "workers", "seed", "on_nonfinite", "server", "shards", "device")
+
+
+def on_its_device(method: Callable[Concatenate[E, P], R]) -> Callable[Concatenate[E, P], R]:
+    """Decorator: within the method, an embedding's own device is the one in use."""
+
+    @wraps(method)
+    def there(self: E, *args: P.args, **kwargs: P.kwargs) -> R:
+        with kernels.using(self.device):
+            return method(self, *args, **kwargs)
+
+    return there
 
 
 class Embedding:
@@ -46,6 +62,10 @@ class Embedding:
     seed           of the draws
     comm           mpi4py's communicator of the ranks; None: all ranks of the job, or this process alone
     server         the ranks that average; it and ``shards`` are as of ``run``
+    device         "cpu", or "cuda": vectors and compression are on a GPU, of several the one whose number is
+                   the rank's on this host.  Arrays that are on it are read and made there, without a copy on
+                   the host
+    cuda_aware     with "cuda", whether MPI is given buffers on the GPU; as of ``run``
     stall_timeout  seconds of waiting after which the silent rank is named and the job ended, or None
     verify_bytes   have the MPI library count the bytes too, for ``verify``
     on_nonfinite   "raise": a gradient that is not finite is a ``DivergedError``, on all ranks; "skip": the
@@ -65,6 +85,8 @@ class Embedding:
         comm: Any = None,
         server: str = Placement.server,
         shards: int | None = Placement.shards,
+        device: str = Placement.device,
+        cuda_aware: str = Placement.cuda_aware,
         stall_timeout: float | None = None,
         verify_bytes: bool = False,
         on_nonfinite: str = "raise",
@@ -73,24 +95,24 @@ class Embedding:
         seed = as_integer("seed", seed, least=0, most=2**64 - 1)
         comm, ranks = _ranks(comm)
         own = workers is None
-        placement = Placement(server, shards, stall_timeout=stall_timeout, verify_bytes=verify_bytes)
+        placement = Placement(server, shards, device, cuda_aware, stall_timeout, verify_bytes)
         n = max(1, ranks - placement.dedicated) if own else as_integer("workers", workers)
         self.transport = t = placement.connect(n, comm)
         self._open = ExitStack()
         try:
-            self._packing = packing = t.raise_on_all(
-                lambda: like if isinstance(like, Packing) else Packing(like)
-            )
+            self.device = t.raise_on_all(lambda: open_device(device))
+            self._packing = packing = t.raise_on_all(lambda: Packing.of(like, self.device))
             asked = repr(method), packing.description, "one each" if own else n, seed, on_nonfinite
-            self._check_alike(*asked, server, shards)
+            self._check_alike(*asked, server, shards, device)
             cut = placement.blocks(n)
             self._blocks = None if cut == 1 else Blocks.cut(packing.parts, cut)
-            resolved = t.raise_on_all(lambda: self._resolve(method, packing, n))
-            self._given = {i: Given(i, packing, t.clock) for i in t.hosted}
-            start = t.raise_on_all(lambda: self._start(like))
-            rounds = partial(Rounds, resolved, start, self._given, t, self._follow, server, self._blocks)
-            self._play = t.raise_on_all(rounds)
-            load_kernels(t, kernels.MANY, packing.parts.size)
+            with kernels.using(self.device):
+                resolved = t.raise_on_all(lambda: self._resolve(method, packing, n))
+                self._given = {i: Given(i, packing, t.clock) for i in t.hosted}
+                start = t.raise_on_all(lambda: self._start(like))
+                rounds = partial(Rounds, resolved, start, self._given, t, self._follow, server, self._blocks)
+                self._play = t.raise_on_all(rounds)
+                load_kernels(t, kernels.MANY, packing.parts.size)
             self._audit = Audit(t, self._play.ledger, self._play.serving.booked) if verify_bytes else None
         except MpicompError:  # the same on all ranks
             t.close()
@@ -113,7 +135,7 @@ class Embedding:
 
     def _start(self, like: Any) -> Array:
         """Where the method's iterate starts, shape (d,)."""
-        return np.zeros(self._packing.parts.size, self._packing.dtype)
+        return kernels.to_device(np.zeros(self._packing.parts.size, self._packing.dtype))
 
     def _follow(self, method: Method, replica: Any, broadcast: Any, key: Key) -> None:
         """What every rank does with a broadcast."""
@@ -162,6 +184,7 @@ class Embedding:
         """This rank's seconds by phase: gradient, compress, wait, server, decode."""
         return dict(self.transport.clock.seconds)
 
+    @on_its_device
     def _step(self, gradient: Any, at: Any = None) -> bool:
         """Play the rounds of one step; returns whether it was made.  Raises ``MpicompError`` on all ranks."""
         t, rounds = self.transport, self._play
@@ -247,6 +270,7 @@ class Embedding:
         """Where the next step asks for its gradient."""
         return self._play.running.point(self._play.replica, self._key())
 
+    @on_its_device
     def settle(self) -> None:
         """Complete rank 0's ledger, where the other ranks have counted their uplink themselves."""
         self._agree(self._play.check)
@@ -264,6 +288,7 @@ class Embedding:
         self._agree(self._play.check)
         return self._audit.check()
 
+    @on_its_device
     def save(self, folder: str | Path, **records: Any) -> None:
         """Save the state of all workers and of the server, for ``load`` on any number of ranks.
 
@@ -274,6 +299,7 @@ class Embedding:
         header = {"config": self._config, "steps": self.steps, "skipped": self.skipped}
         checkpoint.save(Path(folder), self.transport, self.rounds, self._play.states() | records, header)
 
+    @on_its_device
     def load(self, folder: str | Path, **records: Any) -> None:
         """Go on from what ``save`` saved; the fields of ``records`` become those that were saved.
 
@@ -290,12 +316,18 @@ class Embedding:
             ledger.up[others] = 0
             rounds.ledger = ledger
 
+    @on_its_device
     def state(self) -> dict[str, Any]:
-        """This rank's part of the state, arrays and numbers by name; for programs that save rank by rank."""
+        """This rank's part of the state, numpy's arrays and numbers by name.
+
+        For programs that save rank by rank.
+        """
         records = self._play.states() | {"replica": self._play.replica}
         own = {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}
-        return deepcopy(own) | {"rounds": self.rounds, "steps": self.steps, "skipped": self.skipped}
+        copies = {name: deepcopy(kernels.to_host(value)) for name, value in own.items()}
+        return copies | {"rounds": self.rounds, "steps": self.steps, "skipped": self.skipped}
 
+    @on_its_device
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from ``state()`` of this rank.
 
@@ -310,7 +342,9 @@ class Embedding:
                 "number of ranks."
             )
         for name, (record, field) in own.items():
-            setattr(record, field, deepcopy(state[name]))
+            value = deepcopy(state[name])
+            there = kernels.on_device(getattr(record, field))
+            setattr(record, field, kernels.to_device(value) if there else value)
         self.rounds, self.steps, self.skipped = state["rounds"], state["steps"], state["skipped"]
 
     def close(self) -> None:

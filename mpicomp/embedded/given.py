@@ -29,6 +29,8 @@ class Given(Objective):
         self._at: Array | None = None
         self._gradient: Array | None = None
         self._source: Callable[[Any], Any] | Measured | None = None
+        self._given: Objective | None = None  # the objective given last, and
+        self._objective: Objective = self  # .. the same on the device
 
     def give(self, what: Any, point: Array) -> None:
         """Take f_i for one step, whose first gradient is asked for at ``point``.
@@ -37,7 +39,9 @@ class Given(Objective):
         """
         self._at, self._source, self.samples = point, None, None
         if isinstance(what, Objective):
-            self._source = Measured(what, self._clock, self.worker)
+            if what is not self._given:
+                self._given, self._objective = what, what.on_device()
+            self._source = Measured(self._objective, self._clock, self.worker)
             self.samples = what.samples
             self._gradient = None  # asked for when needed: perhaps on a batch
             return
@@ -76,7 +80,7 @@ class Given(Objective):
 
     def _is_point(self, x: Array) -> bool:
         """Whether x is the point of the gradient that was given."""
-        return x is self._at or (self._at is not None and np.array_equal(x, self._at))
+        return x is self._at or (self._at is not None and bool(np.array_equal(x, self._at)))
 
     def _call(self, function: Callable[[Any], Any], x: Array) -> Any:
         with self._clock.phase("gradient"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -12,16 +12,25 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors.base import Array
 
+if TYPE_CHECKING:
+    from mpicomp.kernels.cuda import Cuda
+
 TAKES = "a numpy array, a torch tensor or another array that speaks DLPack; or a dict, list or tuple of them"
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One of the user's arrays: the library that it is of, and the type of its entries there."""
+    """One of the user's arrays: the library that it is of, and the type of its entries there.
+
+    native  whether the library is numpy, or that of the device
+    there   whether it is on the device that the vector is on
+    """
 
     library: str
     dtype: Any
     part: Part
+    native: bool
+    there: bool
 
 
 class Packing:
@@ -29,21 +38,34 @@ class Packing:
 
     like    an array of any shape, or a dict, list or tuple of arrays: numpy's, torch's, or of a library that
             speaks DLPack.  Their entries are floats.
+    device  where the vector is: a GPU, or None for numpy's memory.  Arrays on that GPU are not copied to
+            the host
     parts   the names and shapes of the arrays: a dict's keys, or the numbers in a list
     dtype   of the vector: float64 if one of the arrays is float64, else float32
 
     Raises ``ConfigError`` for anything else.
     """
 
-    def __init__(self, like: Any) -> None:
+    def __init__(self, like: Any, device: Cuda | None = None) -> None:
+        self.device = device
         self._kind = type(like) if isinstance(like, dict | list | tuple) else None
         arrays = _named(like)
         if not arrays:
             raise ConfigError(f"like is an empty {type(like).__name__}; allowed: {TAKES}.")
-        self._leaves = [_leaf(name, array) for name, array in arrays.items()]
+        self._leaves = [self._leaf(name, array) for name, array in arrays.items()]
         self.parts = Parts(tuple(leaf.part for leaf in self._leaves))
         wide = any(str(leaf.dtype).endswith("float64") for leaf in self._leaves)
         self.dtype = np.dtype(np.float64 if wide else np.float32)
+
+    @classmethod
+    def of(cls, like: Any, device: Cuda | None) -> Packing:
+        """The packing of ``like``, with the vector on ``device``; ``like`` may be a packing itself."""
+        return like.placed(device) if isinstance(like, Packing) else cls(like, device)
+
+    def placed(self, device: Cuda | None) -> Self:
+        """This packing, from now on with the vector on ``device``."""
+        self.device = device
+        return self
 
     @property
     def description(self) -> str:
@@ -64,9 +86,10 @@ class Packing:
                     f"{', '.join(wanted)}."
                 )
             arrays = {name: arrays[name] for name in wanted}
-        vector = np.empty(self.parts.size, self.dtype)
+        xp: Any = np if self.device is None else self.device.xp
+        vector = xp.empty(self.parts.size, dtype=self.dtype)
         for (name, array), (part, where) in zip(arrays.items(), self.parts, strict=True):
-            values = _as_numpy(name, array, what)
+            values = self._read(name, array, what)
             if values.shape != part.shape:
                 raise ConfigError(
                     f"{what} has the shape {values.shape} in part {name!r}; expected {part.shape}, as at the "
@@ -78,7 +101,7 @@ class Packing:
     def unpack(self, vector: Array) -> Any:
         """New arrays with the entries of ``vector``, of the kinds and types of ``like``."""
         arrays = [
-            _to_library(leaf, vector[where].reshape(leaf.part.shape))
+            self._to_library(leaf, vector[where].reshape(leaf.part.shape))
             for leaf, (_, where) in zip(self._leaves, self.parts, strict=True)
         ]
         if self._kind is None:
@@ -86,6 +109,55 @@ class Packing:
         if issubclass(self._kind, dict):
             return {leaf.part.name: array for leaf, array in zip(self._leaves, arrays, strict=True)}
         return arrays if issubclass(self._kind, list) else tuple(arrays)
+
+    def _leaf(self, name: str, array: Any) -> Leaf:
+        values = self._read(name, array, "like")
+        native = isinstance(array, np.ndarray | np.floating) or self._is_of_device(array)
+        there = self._is_there(array)
+        return Leaf(_library(array), array.dtype, Part(name, values.shape), native, there)
+
+    def _is_of_device(self, array: Any) -> bool:
+        return self.device is not None and isinstance(array, self.device.xp.ndarray)
+
+    def _is_there(self, array: Any) -> bool:
+        """Whether an array of any library is on the GPU that the vector is on."""
+        if self.device is None or isinstance(array, np.ndarray | np.floating):
+            return False
+        return self._is_of_device(array) or array.__dlpack_device__() == self.device.dlpack
+
+    def _read(self, name: str, array: Any, what: str) -> Any:
+        """The entries of ``array`` in the vector's memory, without a copy where there need be none."""
+        if _library(array) == "torch":
+            array = array.detach()
+            if str(array.dtype) in ("torch.bfloat16", "torch.float16"):
+                array = array.float()
+        if not isinstance(array, np.ndarray | np.floating) and not self._is_of_device(array):
+            if not hasattr(array, "__dlpack__"):
+                raise ConfigError(f"{what} has {array!r:.60} in part {name!r}; allowed: {TAKES}.")
+            try:
+                xp = self.device.xp if self.device is not None and self._is_there(array) else np
+                array = xp.from_dlpack(array)
+            except (BufferError, RuntimeError, TypeError) as error:
+                raise ConfigError(
+                    f"{what} has in part {name!r} an array that cannot be read: {error}. Where it is on the "
+                    "GPU of this rank: device='cuda'."
+                ) from None
+        if array.dtype.kind != "f" or array.dtype.itemsize > 8:
+            raise ConfigError(
+                f"{what} has entries of type {array.dtype} in part {name!r}; allowed: floats of at most 64 "
+                "bits."
+            )
+        return array if self.device is None else self.device.put(array)
+
+    def _to_library(self, leaf: Leaf, values: Any) -> Any:
+        """A new array of the leaf's library and type with these entries, where the leaf is."""
+        if self.device is not None and not leaf.there:
+            values = self.device.host(values)
+        if leaf.native:
+            return values.astype(leaf.dtype)
+        library = sys.modules["jax.numpy" if leaf.library.startswith("jax") else leaf.library]
+        array = library.from_dlpack(values.copy())
+        return array.astype(leaf.dtype) if hasattr(array, "astype") else array.to(leaf.dtype)
 
 
 def _named(tree: Any) -> dict[str, Any]:
@@ -99,40 +171,6 @@ def _named(tree: Any) -> dict[str, Any]:
     return {"x": tree}
 
 
-def _leaf(name: str, array: Any) -> Leaf:
-    values = _as_numpy(name, array, "like")
-    return Leaf(_library(array), array.dtype, Part(name, values.shape))
-
-
 def _library(array: Any) -> str:
     """The name of the package that the array's class is of."""
     return type(array).__module__.partition(".")[0]
-
-
-def _as_numpy(name: str, array: Any, what: str) -> Any:
-    """The entries of ``array`` as numpy's, without a copy where there need be none."""
-    if _library(array) == "torch":
-        array = array.detach()
-        if str(array.dtype) in ("torch.bfloat16", "torch.float16"):
-            array = array.float()
-    if not isinstance(array, np.ndarray | np.floating):
-        if not hasattr(array, "__dlpack__"):
-            raise ConfigError(f"{what} has {array!r:.60} in part {name!r}; allowed: {TAKES}.")
-        try:
-            array = np.from_dlpack(array)
-        except (BufferError, RuntimeError, TypeError) as error:
-            raise ConfigError(f"{what} has in part {name!r} an array that cannot be read: {error}.") from None
-    if array.dtype.kind != "f" or array.dtype.itemsize > 8:
-        raise ConfigError(
-            f"{what} has entries of type {array.dtype} in part {name!r}; allowed: floats of at most 64 bits."
-        )
-    return array
-
-
-def _to_library(leaf: Leaf, values: Any) -> Any:
-    """A new array of the leaf's library and type with these entries."""
-    if leaf.library == "numpy":
-        return values.astype(leaf.dtype)
-    library = sys.modules["jax.numpy" if leaf.library.startswith("jax") else leaf.library]
-    array = library.from_dlpack(values.copy())
-    return array.astype(leaf.dtype) if hasattr(array, "astype") else array.to(leaf.dtype)

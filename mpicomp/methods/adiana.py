@@ -9,15 +9,24 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from mpicomp.base.bits import Bytes
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
-from mpicomp.methods.parameters import Choice, Curvature, ProbabilityOrDefault, RateOrDefault, StepSize
-from mpicomp.methods.support.adiana_parameters import PARAMETERS, Original, Refined, Weights
+from mpicomp.methods.parameters import Choice, CurvatureOrZero, ProbabilityOrDefault, RateOrDefault, StepSize
+from mpicomp.methods.support.adiana_convex import Convex
+from mpicomp.methods.support.adiana_parameters import Original, Refined
+from mpicomp.methods.support.adiana_weights import Weights
 from mpicomp.methods.support.averaging import means
 from mpicomp.methods.support.convexity import curvature, require_convex
 from mpicomp.problems.base import Constants, Objective
+
+PARAMETERS: dict[str, type[Original] | type[Refined] | type[Convex]] = {
+    "original": Original,
+    "refined": Refined,
+    "convex": Convex,
+}
 
 
 @dataclass(frozen=True)
@@ -32,16 +41,17 @@ class ADIANA(Method):
                    w^{k+1} = y^k with probability p, else w^k
 
     h = mean h_i in every round.  The run reports y.  alpha defaults to 1/(1 + ω).
-    theory is for convex f_i and strongly convex f; a problem with mu = 0 needs mu as a number.
+    theory is for convex f_i.  "original" and "refined" are for strongly convex f, and a problem with mu = 0
+    needs mu as a number; "convex" is for convex f, has mu = 0, and θ1 and γ of its own in each round.
 
-    parameters  "original" or "refined": the source of p, of eta in theory, and of the weights θ1, θ2, γ
-                and β; see ``support.adiana_parameters``.
+    parameters  "original", "refined" or "convex": the source of p, of eta in theory, and of the weights θ1,
+                θ2, γ and β; see ``support.adiana_parameters`` and, with a proof, ``support.adiana_convex``.
     sends       "means": mean m_i and mean c_i go down, and every rank keeps h and forms g.  "gradient":
                 g goes down and the server keeps h.  g is dense.  It is the smaller message where the means
                 are nearly dense: for RandK from about n K = 0.6 d on.  With ``down=Sparse("f4")`` the
                 rounding of g vanishes with g, while the rounding of mean c_i would stay in h.
 
-    Differences from the papers: they broadcast y^{k+1}; here it follows from g.
+    Differences from the papers: they broadcast y^{k+1}; here it follows from g.  The set "convex" is ours.
 
     eta  the step size η
     p    the probability with which w^k becomes y^k
@@ -49,18 +59,26 @@ class ADIANA(Method):
 
     Q: Unbiased
     eta: StepSize = "theory"
-    mu: Curvature = "theory"
+    mu: CurvatureOrZero = "theory"
     p: ProbabilityOrDefault = None
     alpha: RateOrDefault = None
     parameters: Annotated[str, Choice(tuple(PARAMETERS))] = "original"
     sends: Annotated[str, Choice(("means", "gradient"))] = "means"
     down: Sparse = Sparse()
 
-    recalled: ClassVar[str] = "the constants of both sets of parameters"
+    recalled: ClassVar[str] = "the constants of the sets original and refined"
     paper: ClassVar[str] = "Li, Kovalev, Qian, Richtárik (ICML 2020); He, Huang, Yuan, arXiv 2305.16297"
     needs_function: ClassVar[bool] = True  # at two points
     iterate: ClassVar[str] = "y"
     starts_at_x0: ClassVar[tuple[str, ...]] = ("x", "z", "w")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.mu, str) and (self.mu == 0) != (self.parameters == "convex"):
+            raise ConfigError(
+                f"ADIANA has mu={self.mu} with parameters={self.parameters!r}; allowed: mu=0 with 'convex', "
+                "and a mu above 0 with the others."
+            )
 
     @dataclass
     class Up:
@@ -106,7 +124,8 @@ class ADIANA(Method):
         return self.Down(self.down.compress(g, key), np.empty(0, np.uint8))
 
     def follow(self, r: Replica, broadcast: Down, key: Key) -> None:
-        theta1, theta2, gamma, beta = self.weights(key.n, r.x.size)
+        gamma, beta = self.weights(key.n, r.x.size, key.round)[2:]
+        theta1, theta2 = self.weights(key.n, r.x.size, key.round + 1)[:2]
         y = r.x - self.eta * r.h
         self.down.decompress_add(broadcast.m, y, key, -self.eta)  # y^{k+1} = x^k - η g, g = h + mean m_i
         if self.sends == "means":
@@ -127,9 +146,9 @@ class ADIANA(Method):
     def paper_bits_down(self, broadcast: Down, d: int, key: Key) -> int:
         return sum(self.down.paper_bits(buf, d, key) for buf in (broadcast.m, broadcast.c) if len(buf))
 
-    def weights(self, n: int, d: int) -> Weights:
-        """The weights θ1, θ2, γ and β for the step size eta."""
-        return self._set(d, n).weights(self.eta, self.mu, self.p)
+    def weights(self, n: int, d: int, k: int) -> Weights:
+        """The weights θ1, θ2, γ and β of round k for the step size eta."""
+        return self._set(d, n).weights(self.eta, self.mu, self.p, k)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         return {"p": self._set(d, n).p(), "alpha": 1 / (1 + self.Q.omega(d, n))}
@@ -137,8 +156,10 @@ class ADIANA(Method):
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         if isinstance(self.eta, str):
             require_convex(self, c)
-        curvature(self, self.mu, c, "take AGD, whose mu may be 0")
-        return {"eta": self._set(d, n).eta(c, self.p), "mu": c.mu or 0.0}
+        if self.parameters != "convex":
+            curvature(self, self.mu, c, "give parameters='convex'")
+        mu = 0.0 if self.parameters == "convex" else c.mu or 0.0
+        return {"eta": self._set(d, n).eta(c, self.p), "mu": mu}
 
-    def _set(self, d: int, n: int) -> Original | Refined:
+    def _set(self, d: int, n: int) -> Original | Refined | Convex:
         return PARAMETERS[self.parameters](self.Q.omega(d, n), self.Q.ab(d, n)[0] * n, n)

@@ -21,7 +21,7 @@ from mpicomp.compressors.base import Array
 from mpicomp.embedded.aggregator import Aggregator
 from mpicomp.methods.base import Method
 from mpicomp.runtime.ledger import Ledger
-from mpicomp.torch.buffers import Buffers, share
+from mpicomp.torch.buffers import Buffers, share, to_bytes
 from mpicomp.torch.overlap import Overlap
 from mpicomp.torch.tensors import Tensors
 
@@ -47,9 +47,11 @@ class Compressed(Optimizer):
     overlap     blocks of the gradient are compressed and sent as soon as backward has them; it needs
                 server="sharded", a worker on each rank, and one backward for each step.  Results are the same
                 as without.  Gradients are not to be changed between backward and ``aggregate``
-    options     the others of ``Aggregator``: seed, comm, server, shards, stall_timeout, verify_bytes and
-                on_nonfinite
+    options     the others of ``Aggregator``: seed, comm, server, shards, device, cuda_aware, stall_timeout,
+                verify_bytes and on_nonfinite
 
+    Parameters on a GPU stay there with device="cuda"; without it the gradients are copied to the host and
+    the estimate back.
     Parameters that need no gradient are left out.  float16 and bfloat16 ones are aggregated in float32.
     Making one, and ``step`` and ``aggregate``, are collective.
     """
@@ -99,7 +101,7 @@ class Compressed(Optimizer):
         self._share()
 
     def _check_start(self, t: Any) -> None:
-        digests = t.collect(sha256(self._tensors.values().tobytes()).hexdigest())
+        digests = t.collect(sha256(to_bytes(self._tensors.parameters)).hexdigest())
 
         def compare() -> None:
             if digests is not None and len(set(digests)) > 1:
@@ -272,7 +274,7 @@ class Compressed(Optimizer):
         """``gradient`` without the factor of a GradScaler."""
         scale = getattr(self, "grad_scale", None)
         if scale is not None:
-            gradient *= np.asarray(1.0 / float(scale), gradient.dtype)
+            gradient *= 1.0 / float(scale)
         return gradient
 
     def state_dict(self) -> dict[str, Any]:
@@ -282,7 +284,7 @@ class Compressed(Optimizer):
             "outer": None if self.outer is None else self.outer.state_dict(),
             "aggregator": {name: _tensor(value) for name, value in self.aggregator.state().items()},
             "local_steps": self.local_steps,
-            "start": None if self._start is None else _tensor(self._start.copy()),
+            "start": None if self._start is None else self._tensors.tensor(self._start),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -291,19 +293,24 @@ class Compressed(Optimizer):
         self.load_inner(state_dict["inner"])
         if self.outer is not None:
             self.outer.load_state_dict(state_dict["outer"])
-        self.local_steps, self._start = state_dict["local_steps"], _array(state_dict["start"])
+        self.local_steps = state_dict["local_steps"]
+        self._start = None if state_dict["start"] is None else self._saved(state_dict["start"])
         self.buffers.restart()
 
     def local_state(self) -> dict[str, Any]:
         """With ``sync_every``: the state of this rank's own steps since the last exchange."""
         assert self._start is not None
-        start = _tensor(self._start.copy())
+        start = self._tensors.tensor(self._start)
         return {"inner": self.inner.state_dict(), "local_steps": self.local_steps, "start": start}
 
     def load_local_state(self, state: dict[str, Any]) -> None:
         """Go on from ``local_state()``."""
         self.load_inner(state["inner"])
-        self.local_steps, self._start = state["local_steps"], _array(state["start"])
+        self.local_steps, self._start = state["local_steps"], self._saved(state["start"])
+
+    def _saved(self, start: torch.Tensor) -> Array:
+        """The vector of a tensor that was saved."""
+        return self._tensors.vector(self._tensors.empty().copy_(start))
 
     def __repr__(self) -> str:
         return f"Compressed({self.inner!r}, {self.aggregator.method!r})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from torch import nn
 
 from mpicomp.base.errors import ConfigError
@@ -31,7 +30,7 @@ class Overlap:
             parameter.register_post_accumulate_grad_hook(lambda p, j=j: self._take(j, p))
 
     def _restart(self) -> None:
-        self._vector = np.empty(self._tensors.parts.size, self._tensors.dtype)
+        self._flat = self._tensors.empty()
         self._versions: dict[int, int] = {}  # of the gradients that were taken, by parameter
         self._left = len(self._blocks)  # blocks that have not been brought
 
@@ -44,11 +43,15 @@ class Overlap:
             )
         gradient = parameter.grad
         assert gradient is not None
-        self._tensors.set_part(self._vector, j, gradient)
+        self._tensors.set_part(self._flat, j, gradient)
         self._versions[j] = gradient._version
         while self._left and self._parameters[self._left - 1] <= self._versions.keys():
-            self._left -= 1
-            self._aggregator.bring(self._left, self._vector[self._blocks[self._left]])
+            self._bring_next()
+
+    def _bring_next(self) -> None:
+        self._left -= 1
+        block = self._flat[self._blocks[self._left]]
+        self._aggregator.bring(self._left, self._tensors.vector(block))
 
     def whole(self) -> Array:
         """The gradient of this step, all of whose blocks have been brought then.
@@ -56,7 +59,7 @@ class Overlap:
         Parameters that backward has not reached have their ``grad``, or zeros.
         Raises ``ConfigError`` if a gradient has been changed since backward.
         """
-        vector = self._vector
+        flat = self._flat
         changed = None
         for j, parameter in enumerate(self._tensors.parameters):
             gradient = parameter.grad
@@ -64,20 +67,19 @@ class Overlap:
                 if gradient is not None:
                     self._take(j, parameter)
                 else:
-                    vector[self._tensors.slices[j]] = 0
+                    flat[self._tensors.slices[j]] = 0
                     self._versions[j] = 0
             elif gradient is None or gradient._version != self._versions[j]:
                 changed = j
         while self._left:
-            self._left -= 1
-            self._aggregator.bring(self._left, vector[self._blocks[self._left]])
+            self._bring_next()
         self._restart()
         if changed is not None:
             raise ConfigError(
                 f"overlap: the gradient of {self._name(changed)!r} was changed after backward, when it had "
                 "left already: change gradients between opt.aggregate() and opt.step(), or leave overlap out."
             )
-        return vector
+        return self._tensors.vector(flat)
 
     def _name(self, j: int) -> str:
         return self._tensors.parts.parts[j].name

@@ -1,9 +1,9 @@
-"""Parameters of a model, their values and their gradients, as one vector of numpy's; and back."""
+"""Parameters of a model, their values and their gradients, as one vector; and back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -14,6 +14,9 @@ from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors.base import Array
 from mpicomp.embedded.packing import Packing
 
+if TYPE_CHECKING:
+    from mpicomp.kernels.cuda import Cuda
+
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -22,6 +25,7 @@ class Tensors(Packing):
 
     parameters  by name; all on one device
     slices      the entries of each parameter
+    device      where the vector is: the GPU that the parameters are on, or None for numpy's memory
 
     What an ``Aggregator`` is given and returns is this vector itself, shape (d,), so that many small tensors
     are copied by one call of torch's.
@@ -34,12 +38,27 @@ class Tensors(Packing):
                 raise ConfigError(f"parameter {name!r} is {p.dtype}; allowed: float16, bfloat16, 32 or 64.")
         if len(devices := {p.device for p in parameters.values()}) > 1:
             raise ConfigError(f"the parameters are on {len(devices)} devices; allowed: all on one.")
+        self.device = None
         self.parameters = list(parameters.values())
         self.parts = Parts(tuple(Part(name, tuple(p.shape)) for name, p in parameters.items()))
         wide = any(p.dtype == torch.float64 for p in self.parameters)
         self.dtype = np.dtype(np.float64 if wide else np.float32)
+        self._dtype = torch.float64 if wide else torch.float32
         self._sizes = [p.numel() for p in self.parameters]
         self.slices = [where for _, where in self.parts]
+
+    def placed(self, device: Cuda | None) -> Self:
+        """These parameters, from now on with the vector on ``device``.
+
+        Raises ``ConfigError`` for a GPU that they are not on.
+        """
+        where = self.parameters[0].__dlpack_device__()
+        if device is not None and where != device.dlpack:
+            raise ConfigError(
+                f"device='cuda', and the parameters are on {self.parameters[0].device}; allowed: "
+                f"cuda:{device.dlpack[1]}, the GPU of this rank. Move the model there, or leave device out."
+            )
+        return super().placed(device)
 
     @property
     def description(self) -> str:
@@ -79,13 +98,27 @@ class Tensors(Packing):
                     _check_dense(part, g)
             raise
 
-    def set_part(self, vector: Array, j: int, gradient: Tensor) -> None:
-        """Put the gradient of parameter j into its place in ``vector``.
+    def set_part(self, flat: Tensor, j: int, gradient: Tensor) -> None:
+        """Put the gradient of parameter j into its place in ``flat``, a tensor that ``empty`` has made.
 
         Raises ``ConfigError`` for a sparse gradient.
         """
         _check_dense(self.parts.parts[j], gradient)
-        torch.from_numpy(vector[self.slices[j]]).copy_(gradient.reshape(-1))
+        flat[self.slices[j]].copy_(gradient.reshape(-1))
+
+    def empty(self) -> Tensor:
+        """A new tensor of the vector's length and type, in memory where the vector is."""
+        where = "cpu" if self.device is None else self.parameters[0].device
+        return torch.empty(self.parts.size, dtype=self._dtype, device=where)
+
+    def vector(self, flat: Tensor) -> Array:
+        """A tensor from ``empty``, or a slice of one, as an array; they share their memory."""
+        # DLPack has CuPy's stream wait for torch's, so what was written to the tensor before is there.
+        return flat.numpy() if self.device is None else self.device.xp.from_dlpack(flat)
+
+    def tensor(self, vector: Array) -> Tensor:
+        """A new tensor with the entries of ``vector``, in memory where the vector is."""
+        return torch.from_numpy(vector.copy()) if self.device is None else torch.from_dlpack(vector.copy())
 
     def values(self) -> Array:
         """A new vector of the parameters' values."""
@@ -104,19 +137,18 @@ class Tensors(Packing):
 
     def views(self, vector: Array) -> list[Tensor]:
         """New tensors with the entries of ``vector``, of the parameters' shapes, types and device."""
-        flat = torch.from_numpy(vector.copy()).to(self.parameters[0].device)
+        flat = self.tensor(vector).to(self.parameters[0].device)
         pieces = zip(self.parameters, flat.split(self._sizes), strict=True)
         return [piece.view(p.shape).to(p.dtype) for p, piece in pieces]
 
     def _joined(self, tensors: list[Tensor]) -> Array:
-        vector = np.empty(self.parts.size, self.dtype)
-        flat = torch.from_numpy(vector)
+        flat = self.empty()
         pieces = [t.reshape(-1) for t in tensors]
         if tensors[0].device == flat.device:
             torch.cat(pieces, out=flat)
         else:
             flat.copy_(torch.cat(pieces))
-        return vector
+        return self.vector(flat)
 
 
 def _check_dense(part: Part, gradient: Tensor) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import get_args, get_type_hints
+
 import pytest
 from click.testing import CliRunner
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.cli import root
 from mpicomp.cli.catalogue import NAMES, catalogue
+from mpicomp.cli.examples import example
 from mpicomp.cli.parameters import parameters
-from mpicomp.config import describe
+from mpicomp.compressors import COMPRESSORS
+from mpicomp.config import describe, parse_compressor, parse_problem
+from mpicomp.problems import PROBLEMS
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -35,6 +42,9 @@ def test_each_parameter_has_a_meaning_a_default_and_limits(name):
         ("coded", "Q", "a quantizer"),
         ("rankr", "rows", "an integer or None"),
         ("noisy", "problem", "a problem"),
+        ("randk", "layout", "'uniform', 'block'"),
+        ("logistic", "split", "contiguous, shuffled, sorted, dirichlet(ALPHA) or a tuple"),
+        ("mlp", "activation", "tanh, relu"),
     ],
 )
 def test_what_is_allowed_is_what_the_class_checks(name, parameter, allowed):
@@ -52,3 +62,25 @@ def test_the_command_takes_the_names_of_texts_and_of_python():
     assert "    k  the coordinates that are sent" in said[0].output
     wrong = CliRunner().invoke(root.cli, ["list", "marnia"])
     assert wrong.exit_code == 2 and "Did you mean 'marina'?" in wrong.output
+
+
+TEXTS = [
+    (name, p.name)
+    for name in (*COMPRESSORS, *PROBLEMS)
+    for p in parameters(NAMES[name])
+    if str in (get_args(hint := get_type_hints(NAMES[name])[p.name]) or (hint,)) and p.name != "data"
+]
+
+
+@pytest.mark.parametrize(("name", "parameter"), TEXTS)
+def test_each_text_that_is_named_is_accepted(name, parameter):
+    """And what is called "?" is not."""
+    made = {**dict.fromkeys(COMPRESSORS, parse_compressor), **dict.fromkeys(PROBLEMS, parse_problem)}
+    whole = made[name](example(name))
+    allowed = {p.name: p.allowed for p in parameters(NAMES[name])}[parameter]
+    named = [word.strip("'") for word in allowed.partition(" or ")[0].split(", ")]
+    assert len(named) > 1
+    for text in named:
+        replace(whole, **{parameter: text.replace("ALPHA", "0.5")})
+    with pytest.raises(ConfigError):
+        replace(whole, **{parameter: "?"})

@@ -13,7 +13,8 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Identity, Natural, PermK, RandK, Sparse
 from mpicomp.keys import Key
 from mpicomp.methods import ADIANA
-from tests.reference.adiana import adiana, original, refined
+from mpicomp.methods.adiana import PARAMETERS
+from tests.reference.adiana import adiana, convex, original, refined
 from tests.support.trajectories import (
     BY_HAND,
     EIGHTH,
@@ -46,21 +47,32 @@ from tests.support.trajectories import (
 
 @every_place
 @every_uplink
-@pytest.mark.parametrize("parameters", ["original", "refined"])
+@pytest.mark.parametrize("parameters", PARAMETERS)
 def test_adiana_is_its_transcription(problem, n, Q, parameters):
-    """docs/methods.md, ADIANA, both sets of parameters."""
+    """docs/methods.md, ADIANA, each set of parameters."""
     d = problem.dimension()
     p, eta, mu = 0.2, 0.2 / problem.constants(n).L_max, problem.constants(n).mu
     loop = start(ADIANA(Q, eta=eta, p=p, parameters=parameters), problem, n, seed=21)
-    assert loop.method.mu == mu
+    omega = Q.omega(d, n)
+    assert loop.method.mu == (0 if parameters == "convex" else mu)
     if parameters == "original":
-        weights = original(eta, mu, p)
+
+        def weights(k):
+            return original(eta, mu, p)
+
+    elif parameters == "convex":
+
+        def weights(k):
+            return convex(eta, p, omega, k)
+
     else:
-        omega = Q.omega(d, n)
         independent = omega / Q.ab(d, n)[0] if omega else n  # as many would have the variance of these
         # The L whose eta = n theta2 / (120 omega L) this one is.
         L = independent / (120 * (3 * sqrt(independent) * omega + 3 * independent) * eta)
-        weights = refined(eta, mu, L, omega, independent)
+
+        def weights(k):
+            return refined(eta, mu, L, omega, independent)
+
     compress, coin = named_codec(Q, 21, n, {"m": 0, "c": 0}), coin_of("adiana/coin", 21, n, p)
     assert 3 < sum(coin(k) for k in range(ROUNDS)) < ROUNDS / 2
     alpha = loop.method.alpha
@@ -93,7 +105,7 @@ def test_adiana_without_compression_steps_along_the_gradient():
 
 
 @every_uplink
-@pytest.mark.parametrize("parameters", ["original", "refined"])
+@pytest.mark.parametrize("parameters", PARAMETERS)
 def test_adiana_keeps_h_the_mean_of_h_i(Q, parameters):
     problem, n = PLACES[0]
     loop = start(ADIANA(Q, parameters=parameters), problem, n)
@@ -104,7 +116,7 @@ def test_adiana_keeps_h_the_mean_of_h_i(Q, parameters):
 
 
 @every_uplink
-@pytest.mark.parametrize("parameters", ["original", "refined"])
+@pytest.mark.parametrize("parameters", PARAMETERS)
 def test_adiana_stays_at_the_optimum(Q, parameters):
     """docs/methods.md, ADIANA.  Messages are C(0) = 0; the weights sum to 1 only to rounding."""
     problem = at_optimum()
@@ -146,7 +158,7 @@ def test_adiana_steps(Q, omega, A):
     assert (method.eta, method.mu) == (pytest.approx(eta), 0.1)
     theta1 = min(1 / 4, sqrt(eta * 0.1 / p))
     gamma = eta / (2 * (theta1 + eta * 0.1))
-    assert method.weights(n, d) == pytest.approx((theta1, 1 / 2, gamma, 1 - gamma * 0.1))
+    assert method.weights(n, d, 0) == pytest.approx((theta1, 1 / 2, gamma, 1 - gamma * 0.1))
 
     method = resolved(ADIANA(Q, parameters="refined"), d, n)
     theta2 = 1 / (3 * sqrt(omega / A) + 3 / A)
@@ -154,7 +166,7 @@ def test_adiana_steps(Q, omega, A):
     assert method.p == method.alpha == pytest.approx(1 / (1 + omega))
     assert method.eta == pytest.approx(eta)
     gamma, beta = eta / (2 * theta1 + eta * 0.1), 2 * theta1 / (2 * theta1 + eta * 0.1)
-    assert method.weights(n, d) == pytest.approx((theta1, theta2, gamma, beta))
+    assert method.weights(n, d, 0) == pytest.approx((theta1, theta2, gamma, beta))
 
 
 def test_adiana_steps_without_compression():
@@ -163,7 +175,7 @@ def test_adiana_steps_without_compression():
     assert (method.p, method.alpha, method.eta) == (1, 1, 0.1)
     method = resolved(ADIANA(Identity(), parameters="refined"), 12, 4)
     assert (method.p, method.alpha, method.eta) == (1, 1, pytest.approx(1 / 1080))
-    assert method.weights(4, 12)[:2] == (pytest.approx(sqrt(0.1 / 3) / 3), 0)
+    assert method.weights(4, 12, 0)[:2] == (pytest.approx(sqrt(0.1 / 3) / 3), 0)
 
 
 @pytest.mark.parametrize("parameters", ["original", "refined"])
@@ -183,7 +195,7 @@ def test_adiana_needs_strong_convexity(parameters):
     method = ADIANA(RandK(3), parameters=parameters)
     with pytest.raises(ConfigError, match=r"mu is None.*Give eta and mu as numbers"):
         resolved(method, 12, 4, replace(HAND, mu=None))
-    with pytest.raises(ConfigError, match=r"mu above 0.*is 0: give mu as a number.*AGD"):
+    with pytest.raises(ConfigError, match=r"mu above 0.*is 0: give mu as a number.*parameters='convex'"):
         resolved(method, 12, 4, replace(HAND, mu=0.0))
     with pytest.raises(ConfigError, match="some f_i is not"):
         resolved(method, 12, 4, replace(HAND, convex=False))
@@ -205,7 +217,9 @@ def test_adiana_that_sends_the_gradient_is_the_same_method(problem, n, Q):
     loop = start(ADIANA(Q, eta=eta, p=p, sends="gradient"), problem, n, seed=21)
     compress, coin = named_codec(Q, 21, n, {"m": 0, "c": 0}), coin_of("adiana/coin", 21, n, p)
     alpha, weights = loop.method.alpha, original(eta, mu, p)
-    wanted = adiana(gradients(problem, n), problem.x0(), eta, alpha, weights, compress, coin, ROUNDS)
+    wanted = adiana(
+        gradients(problem, n), problem.x0(), eta, alpha, lambda k: weights, compress, coin, ROUNDS
+    )
     assert_close(trajectory(loop, ROUNDS), wanted, rounding(Q))
     assert_mean(loop.server.h, loop, "h")
     assert loop.server.h.any() and not loop.replica.h.any()

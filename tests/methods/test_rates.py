@@ -13,8 +13,9 @@ from math import inf, sqrt
 import numpy as np
 import pytest
 
+from mpicomp.methods.adiana import PARAMETERS
 from mpicomp.methods.support import twodirection_rates as rates
-from mpicomp.methods.support.adiana_parameters import PARAMETERS, Original, Refined
+from mpicomp.methods.support.adiana_parameters import Original, Refined
 from tests.reference.twodirection import rates as transcribed
 from tests.support.trajectories import HAND
 
@@ -119,26 +120,30 @@ def test_adiana_mixes_with_weights(name, omega, n, mu):
     found = PARAMETERS[name](omega, omega, n)
     p = found.p()
     eta = found.eta(HAND, p)
-    theta1, theta2, gamma, beta = found.weights(eta, mu, p)
     assert 0 < p <= 1 and 0 < eta <= 1 / (2 * HAND.L)
-    assert min(theta1, theta2) >= 0 and theta1 > 0 and theta1 + theta2 < 1
-    assert 0 < beta < 1 and gamma >= eta
+    for k in (0, 7, 10**6):
+        theta1, theta2, gamma, beta = found.weights(eta, mu, p, k)
+        assert min(theta1, theta2) >= 0 and theta1 > 0 and theta1 + theta2 < 1
+        assert 0 < beta < 1 if name != "convex" else beta == 1
+        assert gamma >= eta
 
 
 def test_adiana_refined_tends_to_its_limit():
     """omega to 0: no jump at 0."""
     near, limit = Refined(1e-9, 1e-9, 10), Refined(0.0, 0.0, 10)
     assert near.eta(HAND, 1.0) == pytest.approx(limit.eta(HAND, 1.0), rel=1e-6)
-    assert near.weights(1e-3, 0.1, 1.0) == pytest.approx(limit.weights(1e-3, 0.1, 1.0), rel=1e-6, abs=1e-8)
+    assert near.weights(1e-3, 0.1, 1.0, 0) == pytest.approx(
+        limit.weights(1e-3, 0.1, 1.0, 0), rel=1e-6, abs=1e-8
+    )
 
 
 def test_adiana_refined_carries_L_along_with_eta():
     """theta1 = sqrt(mu/L)/3 at the theory's eta; 4 times the step is as L/4: twice theta1."""
     found = Refined(3.0, 3.0, 10)
     eta = found.eta(HAND, 0.25)
-    theta1 = found.weights(eta, 0.1, 0.25).theta1
+    theta1 = found.weights(eta, 0.1, 0.25, 0).theta1
     assert theta1 == pytest.approx(sqrt(0.1 / 3.0) / 3)
-    assert found.weights(4 * eta, 0.1, 0.25).theta1 == pytest.approx(2 * theta1)
+    assert found.weights(4 * eta, 0.1, 0.25, 0).theta1 == pytest.approx(2 * theta1)
 
 
 def test_adiana_original_knows_dependent_compressors():
@@ -152,6 +157,6 @@ def test_adiana_refined_knows_dependent_compressors():
     """As above: with a shared mask n workers are as one; 1 + omega/sqrt n becomes 1 + omega in the step."""
     shared, alone = Refined(3.0, 3.0 * 25, 25), Refined(3.0, 3.0, 1)
     assert shared.eta(HAND, 0.2) == pytest.approx(alone.eta(HAND, 0.2))
-    assert shared.weights(1e-3, 0.1, 0.2) == pytest.approx(alone.weights(1e-3, 0.1, 0.2))
+    assert shared.weights(1e-3, 0.1, 0.2, 0) == pytest.approx(alone.weights(1e-3, 0.1, 0.2, 0))
     independent = Refined(3.0, 3.0, 25)
     assert independent.eta(HAND, 0.2) / shared.eta(HAND, 0.2) == pytest.approx((1 + 3) / (1 + 3 / 5))

@@ -29,14 +29,23 @@ def refined(eta, mu, L, omega, n):
     return theta1, theta2, gamma, 2 * theta1 / (2 * theta1 + eta * mu)
 
 
+def convex(eta, p, omega, k):
+    """The same for convex f in round k: mpicomp/methods/support/adiana_convex.py."""
+    theta1 = max(4, 5 / (2 * p)) / (k + max(16, 10 / p, 10 * (1 + omega)))
+    return theta1, 0.5, eta / (2 * theta1), 1.0
+
+
 def adiana(grads, x0, eta, alpha, parameters, compress, coin, rounds):
-    """y^0, .., y^rounds.  ``parameters`` are theta1, theta2, gamma, beta; ``coin(k)``: whether w moves."""
-    theta1, theta2, gamma, beta = parameters
+    """y^0, .., y^rounds.
+
+    ``parameters(k)`` are theta1, theta2, gamma, beta of round k; ``coin(k)``: whether w moves.
+    """
     y = z = w = np.array(x0)
     h_i = [np.zeros_like(y) for _ in grads]
     h = np.zeros_like(y)
     iterates = [y]
     for k in range(rounds):
+        theta1, theta2, gamma, beta = parameters(k)
         x = theta1 * z + theta2 * w + (1 - theta1 - theta2) * y
         m = [compress(i, k, "m", grad(x) - h_i[i]) for i, grad in enumerate(grads)]
         c = [compress(i, k, "c", grad(w) - h_i[i]) for i, grad in enumerate(grads)]

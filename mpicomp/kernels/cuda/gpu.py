@@ -16,6 +16,8 @@ OPTIONS = (
     "-fmad=false",
 )  # no contraction: one IEEE operation at a time.  CuPy adds -ftz=true; see arithmetic.cuh.
 
+_DLPACK_CUDA = 2  # kDLCUDA
+
 
 def source(name: str) -> str:
     """The text of module ``name`` with its headers in it, so that whoever caches it sees all of it."""
@@ -50,6 +52,7 @@ class Gpu:
         except cupy.cuda.runtime.CUDARuntimeError as error:
             raise ConfigError(f"no CUDA device here ({error}); run with --device cpu.") from None
         self.xp: Any = cupy
+        self.dlpack = (_DLPACK_CUDA, int(device.id))
         self.multiprocessors = int(attributes["MultiProcessorCount"])
         self.notes = np.frombuffer(pinned, dtype=np.uint64, count=4)
         self.notes.fill(0)

@@ -39,6 +39,7 @@ class Device(Protocol):
         Any  # four 64-bit numbers that the host and the kernels see; 0 but after a kernel has noted something
     )
     pointer: Any  # to them, as ``launch`` takes it
+    dlpack: tuple[int, int]  # the kind and number of the device, as DLPack has them
 
     def launch(self, module: str, kernel: str, grid: int, block: int, *args: Any) -> None:
         """Run ``kernel`` of ``module`` on grid x block threads."""
@@ -60,7 +61,7 @@ class Launching:
     """A device, and how the families of kernels call it."""
 
     def __init__(self, device: Device) -> None:
-        self.device, self.xp = device, device.xp
+        self.device, self.xp, self.dlpack = device, device.xp, device.dlpack
         self.put, self.host, self.wait = device.put, device.host, device.wait
 
     def check(self, buf: Array, count: int, width: int, most: int) -> Array:

@@ -1,21 +1,12 @@
-"""The two parameter sets of ADIANA: the probability p, the step size η and the weights."""
+"""The parameter sets of ADIANA for strongly convex f: the probability p, the step size η and the weights."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import NamedTuple
 
+from mpicomp.methods.support.adiana_weights import Weights
 from mpicomp.problems.base import Constants
-
-
-class Weights(NamedTuple):
-    """The weights with which ADIANA mixes its sequences x, y, z and w."""
-
-    theta1: float
-    theta2: float
-    gamma: float
-    beta: float
 
 
 @dataclass(frozen=True)
@@ -39,7 +30,7 @@ class Original:
         spread = 64 * self.joint * (2 * p * (self.omega + 1) + 1) ** 2
         return min(1 / 2, self.n / spread if spread else 1 / 2) / c.L_max
 
-    def weights(self, eta: float, mu: float, p: float) -> Weights:
+    def weights(self, eta: float, mu: float, p: float, k: int) -> Weights:
         step = eta * mu
         theta1 = min(1 / 4, sqrt(step / p))
         gamma = eta / (2 * (theta1 + step))
@@ -67,7 +58,7 @@ class Refined:
         """n θ2/(120 ω L), with ω/A for n."""
         return 1 / (c.L * self._inverse())
 
-    def weights(self, eta: float, mu: float, p: float) -> Weights:
+    def weights(self, eta: float, mu: float, p: float, k: int) -> Weights:
         step = eta * mu
         # θ1 = √(μ/L)/3, with L expressed by eta: a tuned eta then changes θ1 as well.
         theta1 = sqrt(step * self._inverse()) / 3
@@ -84,6 +75,3 @@ class Refined:
     def _workers(self) -> float:
         """ω/A."""
         return self.n * self.omega / self.joint
-
-
-PARAMETERS: dict[str, type[Original] | type[Refined]] = {"original": Original, "refined": Refined}

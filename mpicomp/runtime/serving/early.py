@@ -95,11 +95,11 @@ class Early:
         at, where, d = self._at, self.slices[b], self._at.x.size
         now = at.workers[self._worker]
         for f in fields(now):
-            if np.shape(value := getattr(now, f.name)):
+            if _is_vector(value := getattr(now, f.name)):
                 getattr(self._next, f.name)[where] = value[where]
         own = replace(
             block_of(self._next, where, d),
-            **{f.name: v for f in fields(now) if not np.shape(v := getattr(now, f.name))},
+            **{f.name: v for f in fields(now) if not _is_vector(v := getattr(now, f.name))},
         )
         views = {f.name: getattr(own, f.name) for f in fields(own)}
         up = self._methods[b].worker_step(
@@ -107,7 +107,7 @@ class Early:
         )
         for name, view in views.items():
             value = getattr(own, name)
-            if not np.shape(view):
+            if not _is_vector(view):
                 setattr(self._next, name, value)
             elif value is not view:
                 view[:] = value
@@ -136,6 +136,11 @@ class Early:
             for _ in exchange.receive(b, senders):
                 pass
         exchange.drop()
+
+
+def _is_vector(value: Any) -> bool:
+    """Whether a field of a worker's state is an array, of the host's or of a device, and no number."""
+    return getattr(value, "shape", ()) != ()
 
 
 class OfBlock(Objective):

@@ -66,6 +66,7 @@ class Host:
 
     xp = Library()
     multiprocessors = 1
+    dlpack = (1, 0)  # the CPU's memory
 
     def __init__(self, library: Path) -> None:
         self.notes = self.pointer = np.zeros(4, np.uint64)
