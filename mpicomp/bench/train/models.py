@@ -128,7 +128,8 @@ def task(kind: str, d: int, images: str | None) -> Task:
     if kind == "transformer":
         return _text()
     if images is None:
-        return Task(kind, d, 0, *_synthetic(), *(part[:500] for part in _synthetic()))
+        x, y = _synthetic()
+        return Task(kind, d, 0, x, y, x[:500], y[:500])
     if images == "digits":
         return Task(kind, d, 0, *_digits(load_images("digits")))
     (x, y), (test_x, test_y) = (_tensors(load_images(name)) for name in ("fashion_mnist", "fashion_mnist.t"))
