@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mpicomp.compressors import COMPRESSORS, Absolute, Compressor, Contractive, Unbiased
+from typing import Any
+
+from mpicomp.compressors import COMPRESSORS, Absolute, Contractive, Unbiased
 from mpicomp.config import describe
 from mpicomp.methods import METHODS
 
@@ -41,7 +43,7 @@ _BY_NAME = {
     "full_images": {"data": "digits"},
     "noisy": {"problem": "quadratics(d=100)", "sigma": "0.1"},
 }
-_MADE_FOR: dict[type[Compressor], str] = {  # a method for a compressor of the kind
+_MADE_FOR: dict[Any, str] = {  # a method for a compressor of the kind
     Unbiased: "diana(Q={})",
     Contractive: "ef21(C={})",
     Absolute: "efsgd(C={})",
@@ -49,7 +51,7 @@ _MADE_FOR: dict[type[Compressor], str] = {  # a method for a compressor of the k
 _WITHOUT_CONSTANTS = ("saddle", "autoencoder", "mlp", "local_images", "full_images")
 
 
-def kinds(cls: type) -> list[type[Compressor]]:
+def kinds(cls: type) -> list[type]:
     """The classes of compressors that ``cls`` is of; for Layered, those of its example."""
     return [kind for kind in _MADE_FOR if issubclass(cls, kind)] or [Contractive]
 
