@@ -49,7 +49,8 @@ def test_the_example_of_a_page_runs(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_has_what_the_class_says(name):
     cls, page = CLASSES[name], pages().page(name).replace("\\", "")
-    assert cls.paper in page and getattr(cls, "recalled", "") in page
+    assert cls.paper in page or cls.paper.startswith("none")
+    assert getattr(cls, "recalled", "") in page
     words = re.findall(r"\w+", cls.__doc__)
     assert [word for word in words if word not in re.findall(r"\w+", page)] == []
 

@@ -39,14 +39,15 @@ def page(name: str) -> str:
     cls = CLASSES[name]
     about = describe(cls)
     lines = [f"# {cls.__name__}", ""]
-    if name not in COMPRESSORS:
+    if name in METHODS:
         lines += [about.summary, ""]
-    elif cls is not Layered:
+    elif name in COMPRESSORS and cls is not Layered:
         names = " and ".join(kind.__name__ for kind in kinds(cls))
         lines += [f"Class: [{names}](../methods.md#notation).", ""]
     lines += ["```", about.signature, "```", ""]
     lines += ["```{eval-rst}", *to_rst(prose(inspect.getdoc(cls) or "", set(about.parameters))), "```", ""]
-    lines += [f"**Paper**: {about.paper}.", ""]
+    if not about.paper.startswith("none"):
+        lines += [f"**Paper**: {about.paper}.", ""]
     if getattr(cls, "recalled", ""):
         lines += [f"**From memory**, not checked against the paper: {cls.recalled}.", ""]
     if name in PROBLEMS:
