@@ -16,7 +16,7 @@ from mpi4py import MPI
 from torch import nn
 
 import mpicomp.torch
-from mpicomp import DCGD, EFSGD, Identity, Natural, QuantizedTopK, TopK
+from mpicomp import DCGD, EFSGD, Identity, Natural, QuantizedTopK, Sign, TopK
 
 comm = MPI.COMM_WORLD
 torch.set_num_threads(1)
@@ -30,6 +30,7 @@ CONTESTANTS = {
     "EF-SGD, TopK 1 %": (EFSGD(TopK(k=0.01)), 1, None),
     "8 local steps, dense": (DCGD(Identity()), 8, NESTEROV),
     "8 local steps, TopK 3 % of 9 bits": (EFSGD(QuantizedTopK(k=0.03, Q=Natural())), 8, NESTEROV),
+    "8 local steps, TopK 3 % of 1 bit": (EFSGD(QuantizedTopK(k=0.03, Q=Sign())), 8, NESTEROV),
 }
 
 

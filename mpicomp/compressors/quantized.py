@@ -16,6 +16,7 @@ from mpicomp.codecs.indices import decode_indices, encode_indices
 from mpicomp.compressors.base import Array, Contractive, Unbiased
 from mpicomp.compressors.importance import Importance
 from mpicomp.compressors.layered import Layered
+from mpicomp.compressors.sign import Sign
 from mpicomp.compressors.support.sparsifier import Sparsifier, gather, scatter_add, size
 from mpicomp.compressors.support.weighted import Weighted
 from mpicomp.kernels import join
@@ -89,19 +90,23 @@ class QuantizedTopK(Contractive):
     """C(x) = Q(x on its k largest entries) / (1 + omega_Q); alpha = k / (d (1 + omega_Q)).
 
     omega_Q is taken in dimension k.  alpha is attained at equal |x_j| if omega_Q is attained there.
+    ``Sign`` is contractive, and nothing is divided: alpha = alpha_Sign k/d = 1/d, since |C(x) - x|² =
+    |x|² - |x_K|² + |Q(x_K) - x_K|² for the k largest entries x_K.  With the k largest being much alike, the
+    error is far below that bound: |C(x) - x|² = |x|² - |x_K|_1²/k.
     Wire: the index code of (d, k), then Q's message.
 
-    Q  the quantiser of the k values, such as Natural() or Dithering(s=7)
+    Q  the quantiser of the k values, such as Natural() or Dithering(s=7); or Sign(), one bit for each
     """
 
     paper: ClassVar[str] = "Beznosikov et al., On biased compression, arXiv 2002.12410"
 
     k: int | float
-    Q: Unbiased
+    Q: Unbiased | Sign
 
     def __post_init__(self) -> None:
         check_count("k", self.k)
-        check_quantizer(self.Q)
+        if not isinstance(self.Q, Sign):
+            check_quantizer(self.Q, ", or Sign()")
 
     def compress(self, x: Array, key: Key) -> Bytes:
         kept = kernels.backend_for(x).top_k(x, resolve_count(self.k, x.size))
@@ -112,7 +117,7 @@ class QuantizedTopK(Contractive):
         split = index_nbytes(d, k)
         kept = decode_indices(buf[:split], d, k)
         values = self.Q.decompress(buf[split:], k, key.named("quantized"))
-        scatter_add(out, (kept,), values, scale / (1 + self.Q.omega(k, key.n)))
+        scatter_add(out, (kept,), values, scale / self._inflation(k, key.n))
 
     def nbytes(self, d: int) -> int | None:
         k = resolve_count(self.k, d)
@@ -126,7 +131,11 @@ class QuantizedTopK(Contractive):
 
     def alpha(self, d: int, n: int) -> float:
         k = resolve_count(self.k, d)
-        return k / (d * (1 + self.Q.omega(k, n)))
+        return k / d * self.Q.alpha(k, n) if isinstance(self.Q, Sign) else k / (d * self._inflation(k, n))
+
+    def _inflation(self, k: int, n: int) -> float:
+        """1 + omega_Q, by which the values are divided; 1 for a contractive Q."""
+        return 1.0 if isinstance(self.Q, Sign) else 1 + self.Q.omega(k, n)
 
 
 @dataclass(frozen=True)
@@ -168,10 +177,15 @@ class Shrunk(Contractive):
         return 1 / (1 + self.U.omega(d, n))
 
 
-def check_quantizer(Q: Unbiased) -> None:
-    """Raise ``ConfigError`` unless Q is unbiased, sends every coordinate of its input, and needs no parts."""
+def check_quantizer(Q: Unbiased, also: str = "") -> None:
+    """Raise ``ConfigError`` unless Q is unbiased, sends every coordinate of its input, and needs no parts.
+
+    The message ends with what is allowed ``also``.
+    """
     if not isinstance(Q, Unbiased) or isinstance(Q, Sparsifier | Importance | Layered | Quantized):
-        raise ConfigError(f"Q={Q}; allowed: an unbiased quantiser, such as Natural() or Dithering(s=7).")
+        raise ConfigError(
+            f"Q={Q}; allowed: an unbiased quantiser, such as Natural() or Dithering(s=7).{also}"
+        )
     _check_weights("Q", Q)
 
 

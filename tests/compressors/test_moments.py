@@ -204,6 +204,17 @@ def test_the_error_of_the_scaled_sign_is_exact(d):
         assert square(apply(Sign(), x) - x) == square(x) - np.abs(x).sum() ** 2 / d
 
 
+@pytest.mark.parametrize("k", [1, 2, 8, 32])
+def test_the_error_of_signs_after_topk_is_exact(k):
+    """|C(x) - x|^2 = |x|^2 - |x_K|_1^2 / k for each x; at most (1 - 1/d) |x|^2."""
+    C, d = QuantizedTopK(k, Sign()), 32
+    assert C.alpha(d, 1) == 1 / d
+    for seed in range(20):
+        x = np.random.default_rng([k, seed]).integers(-9, 10, d).astype(float)
+        largest = np.sort(np.abs(x))[-k:].sum()
+        assert square(apply(C, x) - x) == square(x) - largest**2 / k <= (1 - 1 / d) * square(x)
+
+
 def test_what_zeros_add_to_the_error_of_the_scaled_sign():
     """z (|x|_1 / d)^2; without it, |x|^2 - (1 + z/d) |x|_1^2 / d.  Here d = 16 and z = 4."""
     x = np.array([1.0, -2.0, 0.0, 3.0, -0.0, 5.0, 0.0, -4.0, 2.0, 7.0, -1.0, 0.0, 6.0, 3.0, -2.0, 4.0])

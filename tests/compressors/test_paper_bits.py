@@ -71,6 +71,7 @@ X = np.arange(1.0, D + 1)
         (Quantized(Lazy(1.0), Natural()), 9 * 40),
         (QuantizedTopK(6, Dithering(4)), 32 + 4 * 6),
         (QuantizedTopK(6, Natural("f8")), 12 * 6),
+        (QuantizedTopK(6, Sign()), 32 + 6),
         (CodedGaps(QuantizedTopK(6, Natural())), 9 * 6),
         (CodedGaps(TopK(6, "f8")), 32 * 6),
         (Shrunk(Quantized(RandK(6), Natural())), 9 * 6),

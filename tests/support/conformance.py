@@ -194,6 +194,7 @@ CASES = [
     Case(QuantizedTopK(6, Dithering(4))),
     Case(QuantizedTopK(0.5, Natural())),
     Case(QuantizedTopK(24, Ternary())),
+    Case(QuantizedTopK(6, Sign()), draws="nothing", keeps=("signs",)),
     Case(Shrunk(RandK(6))),
     Case(Shrunk(Dithering(4))),
     Case(Shrunk(PermK()), d=13, n=5),

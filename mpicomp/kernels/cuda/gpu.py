@@ -52,7 +52,6 @@ class Gpu:
         except cupy.cuda.runtime.CUDARuntimeError as error:
             raise ConfigError(f"no CUDA device here ({error}); run with --device cpu.") from None
         self.xp: Any = cupy
-        self.dlpack = (_DLPACK_CUDA, int(device.id))
         self.multiprocessors = int(attributes["MultiProcessorCount"])
         self.notes = np.frombuffer(pinned, dtype=np.uint64, count=4)
         self.notes.fill(0)
@@ -65,6 +64,7 @@ class Gpu:
                 f"CuPy cannot compile kernels here ({error}); install mpicomp[cuda12] or mpicomp[cuda13], "
                 "which bring NVRTC, or run with --device cpu."
             ) from None
+        self.dlpack = (_DLPACK_CUDA, int(device.id))
 
     def launch(self, module: str, kernel: str, grid: int, block: int, *args: Any) -> None:
         """Run ``kernel`` on grid x block threads.  Args: device arrays, ints (64 bits), floats (double)."""
