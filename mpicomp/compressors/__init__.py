@@ -18,6 +18,7 @@ from mpicomp.compressors.sparse import Sparse
 from mpicomp.compressors.steps import BlockSteps, VaryingSteps
 from mpicomp.compressors.threshold import HardThreshold
 from mpicomp.compressors.topk import TopK
+from mpicomp.compressors.two_means import TwoMeans
 
 COMPRESSORS: dict[str, type[Compressor]] = {
     "identity": Identity,
@@ -36,6 +37,7 @@ COMPRESSORS: dict[str, type[Compressor]] = {
     "topk": TopK,
     "rankr": RankR,
     "sign": Sign,
+    "two_means": TwoMeans,
     "quantized_topk": QuantizedTopK,
     "shrunk": Shrunk,
     "hard_threshold": HardThreshold,
@@ -72,6 +74,7 @@ __all__ = [
     "Sparse",
     "Ternary",
     "TopK",
+    "TwoMeans",
     "Unbiased",
     "VaryingSteps",
 ]

@@ -19,6 +19,7 @@ from mpicomp.compressors.layered import Layered
 from mpicomp.compressors.sign import Sign
 from mpicomp.compressors.support.sparsifier import Sparsifier, gather, scatter_add, size
 from mpicomp.compressors.support.weighted import Weighted
+from mpicomp.compressors.two_means import TwoMeans
 from mpicomp.kernels import join
 from mpicomp.kernels.index_layouts import index_nbytes
 from mpicomp.keys import Key
@@ -90,23 +91,24 @@ class QuantizedTopK(Contractive):
     """C(x) = Q(x on its k largest entries) / (1 + omega_Q); alpha = k / (d (1 + omega_Q)).
 
     omega_Q is taken in dimension k.  alpha is attained at equal |x_j| if omega_Q is attained there.
-    ``Sign`` is contractive, and nothing is divided: alpha = alpha_Sign k/d = 1/d, since |C(x) - x|² =
-    |x|² - |x_K|² + |Q(x_K) - x_K|² for the k largest entries x_K.  With the k largest being much alike, the
-    error is far below that bound: |C(x) - x|² = |x|² - |x_K|_1²/k.
+    ``Sign`` and ``TwoMeans`` are contractive, and nothing is divided: alpha = alpha_Q k/d, since
+    |C(x) - x|² = |x|² - |x_K|² + |Q(x_K) - x_K|² for the k largest entries x_K.  With the k largest being
+    much alike, the error is far below that bound: for ``Sign`` |C(x) - x|² = |x|² - |x_K|_1²/k.
     Wire: the index code of (d, k), then Q's message.
 
-    Q  the quantiser of the k values, such as Natural() or Dithering(s=7); or Sign(), one bit for each
+    Q  the quantiser of the k values, such as Natural() or Dithering(s=7); or Sign(), one bit for each, or
+       TwoMeans(), 1.72 bits
     """
 
     paper: ClassVar[str] = "Beznosikov et al., On biased compression, arXiv 2002.12410"
 
     k: int | float
-    Q: Unbiased | Sign
+    Q: Unbiased | Sign | TwoMeans
 
     def __post_init__(self) -> None:
         check_count("k", self.k)
-        if not isinstance(self.Q, Sign):
-            check_quantizer(self.Q, ", or Sign()")
+        if not isinstance(self.Q, Sign | TwoMeans):
+            check_quantizer(self.Q, ", or Sign() or TwoMeans()")
 
     def compress(self, x: Array, key: Key) -> Bytes:
         kept = kernels.backend_for(x).top_k(x, resolve_count(self.k, x.size))
@@ -131,11 +133,13 @@ class QuantizedTopK(Contractive):
 
     def alpha(self, d: int, n: int) -> float:
         k = resolve_count(self.k, d)
-        return k / d * self.Q.alpha(k, n) if isinstance(self.Q, Sign) else k / (d * self._inflation(k, n))
+        if isinstance(self.Q, Sign | TwoMeans):
+            return k / d * self.Q.alpha(k, n)
+        return k / (d * self._inflation(k, n))
 
     def _inflation(self, k: int, n: int) -> float:
         """1 + omega_Q, by which the values are divided; 1 for a contractive Q."""
-        return 1.0 if isinstance(self.Q, Sign) else 1 + self.Q.omega(k, n)
+        return 1.0 if isinstance(self.Q, Sign | TwoMeans) else 1 + self.Q.omega(k, n)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from mpicomp.compressors import (
     Sparse,
     Ternary,
     TopK,
+    TwoMeans,
 )
 from mpicomp.compressors.support.sparsifier import Sparsifier
 from mpicomp.keys import Key
@@ -263,6 +264,7 @@ def test_sparsifiers_refuse_exactly_what_they_would_send(case, value):
         Natural("f8"),
         NaturalDithering(5),
         Sign(),
+        TwoMeans(),
         TopK(0.01),
         HardThreshold(0.5),
     ],
@@ -402,6 +404,7 @@ MISUSES = [
     (lambda: NaturalDithering(128), r"s=128; allowed: .* 1 to 127"),
     (lambda: NaturalDithering(3, p="1"), r"p='1'; allowed: '2', 'inf'"),
     (lambda: Sign("f2"), r"values='f2'; allowed: 'f4', 'f8'"),
+    (lambda: TwoMeans("f2"), r"values='f2'; allowed: 'f4', 'f8'"),
     (lambda: HardThreshold(-1.0), r"lam=-1\.0; allowed"),
     (lambda: HardThreshold(float("nan")), r"lam=nan; allowed"),
     (lambda: HardThreshold(1.0, "f16"), r"'f16'.*f8, f4, f2, bf16"),

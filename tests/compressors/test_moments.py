@@ -27,6 +27,7 @@ from mpicomp.compressors import (
     Sparse,
     Ternary,
     TopK,
+    TwoMeans,
     Unbiased,
     VaryingSteps,
 )
@@ -213,6 +214,55 @@ def test_the_error_of_signs_after_topk_is_exact(k):
         x = np.random.default_rng([k, seed]).integers(-9, 10, d).astype(float)
         largest = np.sort(np.abs(x))[-k:].sum()
         assert square(apply(C, x) - x) == square(x) - largest**2 / k <= (1 - 1 / d) * square(x)
+
+
+def test_the_error_of_two_means_is_exact():
+    """|C(x) - x|^2 = |x|^2 - |x_U|_1^2 / b - |x_V|_1^2 / (d - b), with b = 4 and d = 20; also after TopK."""
+    for seed in range(20):
+        x = np.random.default_rng(seed).integers(-9, 10, 20).astype(float)
+        large, small = np.split(np.sort(np.abs(x))[::-1], [4])
+        error = square(x) - large.sum() ** 2 / 4 - small.sum() ** 2 / 16
+        assert square(apply(TwoMeans(), x) - x) == error
+        beside = np.concatenate([x, np.full(30, 0.25)])
+        kept = QuantizedTopK(20, TwoMeans())
+        chosen = np.argsort(-np.abs(beside), kind="stable")[:20]
+        large, small = np.split(np.sort(np.abs(beside[chosen]))[::-1], [4])
+        error = square(beside) - large.sum() ** 2 / 4 - small.sum() ** 2 / 16
+        assert square(apply(kept, beside) - beside) == pytest.approx(error, rel=1e-6)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 6, 7, 10, 11, 25, 26, 100])
+def test_alpha_of_two_means(d):
+    """A single entry attains 1/b for d > 5, two equal ones 2/3 for d = 4; no vector of two levels and zeros
+    falls below alpha, nor one with a part of an entry."""
+    C, b = TwoMeans("f8"), -(-d // 5)
+    alpha = C.alpha(d, 1)
+    assert alpha == (1 / b if b > 1 else 2 / (1 + sqrt(d)))
+    single = np.zeros(d)
+    single[d // 2] = 8.0
+    if b > 1:
+        assert square(apply(C, single) - single) == pytest.approx((1 - alpha) * 64, rel=1e-12)
+    if d == 4:
+        x = np.array([0.0, 2.0, 0.0, -2.0])
+        assert square(apply(C, x) - x) == pytest.approx((1 - alpha) * 8, rel=1e-12)
+    for top in (1.0, 1.5, 4.0, 30.0):
+        for others in range(d):
+            for part in (0.0, 0.5):
+                x = np.zeros(d)
+                x[: others + 1] = 1.0
+                x[0] = top
+                x[min(others + 1, d - 1)] += part
+                assert square(apply(C, x) - x) <= (1 - alpha) * square(x) * (1 + 1e-12)
+
+
+def test_a_fifth_is_the_best_share_of_exponential_magnitudes():
+    """Quantiles of |x| ~ Exp(1): of their variance around their mean two means keep 0.647, at most."""
+    d = 10_000
+    x = -np.log((np.arange(d) + 0.5) / d)  # decreasing
+    explained = [x[:b].sum() ** 2 / b + x[b:].sum() ** 2 / (d - b) for b in range(1, d)]
+    assert abs(1 + np.argmax(explained) - d // 5) < d / 200
+    error = square(apply(TwoMeans("f8"), x) - x)
+    assert 1 - error / square(x - x.mean()) == pytest.approx(0.647, abs=1e-3)
 
 
 def test_what_zeros_add_to_the_error_of_the_scaled_sign():

@@ -44,6 +44,7 @@ from mpicomp.compressors import (
     Sign,
     Ternary,
     TopK,
+    TwoMeans,
     VaryingSteps,
 )
 from mpicomp.experiment.run_tables import summary_table
@@ -72,6 +73,8 @@ X = np.arange(1.0, D + 1)
         (QuantizedTopK(6, Dithering(4)), 32 + 4 * 6),
         (QuantizedTopK(6, Natural("f8")), 12 * 6),
         (QuantizedTopK(6, Sign()), 32 + 6),
+        (QuantizedTopK(6, TwoMeans()), 64 + 2 * 6),
+        (TwoMeans("f8"), 64 + 2 * 40),
         (CodedGaps(QuantizedTopK(6, Natural())), 9 * 6),
         (CodedGaps(TopK(6, "f8")), 32 * 6),
         (Shrunk(Quantized(RandK(6), Natural())), 9 * 6),

@@ -567,6 +567,7 @@ def test_what_is_not_finite_is_refused(kernels, value, dtype, at):
         compressors.NaturalDithering(7),
         compressors.Ternary("f8"),
         compressors.TopK(1),
+        compressors.TwoMeans(),
         compressors.Identity("f8"),
         compressors.HardThreshold(1.0, "bf16"),
     ):
@@ -593,6 +594,7 @@ def test_wrong_lengths_are_refused(kernels):
         compressors.NaturalDithering(7),
         compressors.Ternary(),
         compressors.TopK(5),
+        compressors.TwoMeans(),
         compressors.HardThreshold(1.0),
         compressors.Identity("f4"),
     ):

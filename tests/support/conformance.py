@@ -38,6 +38,7 @@ from mpicomp.compressors import (
     Sparse,
     Ternary,
     TopK,
+    TwoMeans,
     VaryingSteps,
 )
 from mpicomp.keys import Key
@@ -195,6 +196,9 @@ CASES = [
     Case(QuantizedTopK(0.5, Natural())),
     Case(QuantizedTopK(24, Ternary())),
     Case(QuantizedTopK(6, Sign()), draws="nothing", keeps=("signs",)),
+    Case(TwoMeans(), draws="nothing", keeps=("signs",)),
+    Case(TwoMeans("f8"), d=13, draws="nothing", keeps=("signs",)),
+    Case(QuantizedTopK(12, TwoMeans()), draws="nothing", keeps=("signs",)),
     Case(Shrunk(RandK(6))),
     Case(Shrunk(Dithering(4))),
     Case(Shrunk(PermK()), d=13, n=5),
