@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, ClassVar, NamedTuple, Self
@@ -14,18 +13,16 @@ from mpicomp import kernels
 from mpicomp.base.arrays import Indices
 from mpicomp.base.checks import check_count, check_positive_integer, resolve_count
 from mpicomp.base.errors import ConfigError
-from mpicomp.base.formats import WIDTH
 from mpicomp.base.parts import Parts
-from mpicomp.compressors import Compressor, Identity, Sparse
+from mpicomp.compressors import Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.sparsifier import Support, gather, scatter_add
 from mpicomp.kernels.definition.lowrank import orthonormal, scaled, times
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Nothing
+from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, PositiveInteger, Rate, StepSize, Value, ValueFormat
 from mpicomp.methods.powersgd import PartsOfX
-from mpicomp.methods.support.averaging import mean_of_factors
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.linear import LinearMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -104,7 +101,7 @@ class Layers:
 
 
 @dataclass(frozen=True)
-class ARCTopK(EstimatingMethod):
+class ARCTopK(LinearMethod):
     """EF21 with momentum, by rows on which the workers agree.  x is read as a matrix of rows of ``width``
     entries.  The first step takes one round and each other step two, with s_i a gradient of f_i at x::
 
@@ -172,11 +169,6 @@ class ARCTopK(EstimatingMethod):
         g: Array
         sketched: int = 0  # 1 between the two rounds of a step
 
-    @property
-    def uplink(self) -> Compressor:
-        """The compressor of P_i and of the rows of M_i."""
-        return self.in_these_blocks(Identity(self.values))
-
     def bound(self, parts: Parts) -> Self:
         method = super().bound(parts)
         if self.width is not None:
@@ -230,8 +222,7 @@ class ARCTopK(EstimatingMethod):
         """The coordinates that the round of ``key``, which sends no sketches, sends."""
         return self.layers(r.x.size).support(r.rows) if key.round else (slice(0, r.x.size),)
 
-    def _size(self, d: int, key: Key) -> int:
-        """The number of values in a message of the round of ``key``."""
+    def entries(self, d: int, key: Key) -> int:
         return self.layers(d).sizes[self._sketches(key)] if key.round else d
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
@@ -241,22 +232,19 @@ class ARCTopK(EstimatingMethod):
         w.sketched = int(self._sketches(key))
         if w.sketched:
             P = self.layers(r.x.size).sketch(w.v - w.g, key)  # P_i = M_i V
-            return Message(self.uplink.compress(P, key))
+            return Message(self.uplink(key).compress(P, key))
         support = self._support(r, key)
-        rows = self.uplink.compress(gather(w.v, support) - gather(w.g, support), key)
-        sent = self.uplink.decompress(rows, self._size(r.x.size, key), key)
+        Q, M = self.uplink(key), gather(w.v, support) - gather(w.g, support)
+        rows = Q.compress(M, key)
+        sent = Q.decompress(rows, M.size, key)
         scatter_add(w.g, support, sent, 1.0)  # g_i = g_i + (M_i)_I
         return Message(rows)
 
     def residual(self, w: Worker) -> Array | None:
         return None if w.sketched else w.v - w.g
 
-    def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        mean = mean_of_factors(ups, self.uplink, WIDTH[self.values], r.x)
-        return Message(self.down.compress(mean, key))
-
     def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
-        mean = self.down.decompress(broadcast.m, self._size(r.x.size, key), key)
+        mean = self.down.decompress(broadcast.m, self.entries(r.x.size, key), key)
         if self._sketches(key):
             r.rows = self.layers(r.x.size).largest(mean)  # I
         else:
@@ -264,12 +252,6 @@ class ARCTopK(EstimatingMethod):
 
     def ends_step(self, r: Replica, key: Key) -> bool:
         return not self._sketches(key)
-
-    def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return 32 * (len(up.m) // WIDTH[self.values])
-
-    def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
-        return self.down.paper_bits(broadcast.m, self._size(d, key), key)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         alpha = min(m.alpha() for m in self.layers(d).matrices)

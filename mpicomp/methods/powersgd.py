@@ -12,17 +12,15 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.checks import check_positive_integer
 from mpicomp.base.errors import ConfigError
-from mpicomp.base.formats import WIDTH
 from mpicomp.base.parts import Parts
-from mpicomp.compressors import Compressor, Identity, Sparse
+from mpicomp.compressors import Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.compressors.rankr import columns_of
 from mpicomp.kernels.definition.lowrank import add_outer, orthonormal, times
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Nothing
+from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Momentum, PositiveInteger, StepSize, Value, ValueFormat
-from mpicomp.methods.support.averaging import mean_of_factors
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.linear import LinearMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -90,7 +88,7 @@ class Layers:
 
 
 @dataclass(frozen=True)
-class PowerSGD(EstimatingMethod):
+class PowerSGD(LinearMethod):
     """Algorithms 1 and 2.  The parts of x with two axes or more are matrices, the first axis by all others,
     where that saves values: r (rows + columns) < size.  Each has a P and a Q of r columns.  A step takes two
     rounds, and what follows is done for each matrix::
@@ -151,11 +149,6 @@ class PowerSGD(EstimatingMethod):
         M: Array
         e: Array  # 0 after an even round, as M holds it then
 
-    @property
-    def uplink(self) -> Compressor:
-        """The compressor of P_i and Q_i."""
-        return self.in_these_blocks(Identity(self.values))
-
     def bound(self, parts: Parts) -> Self:
         method = super().bound(parts)
         if self.rows is not None:
@@ -192,6 +185,9 @@ class PowerSGD(EstimatingMethod):
                 whole.append(where)
         return Layers(_matrices(matrices, self.r), tuple(whole))
 
+    def entries(self, d: int, key: Key) -> int:
+        return self.layers(d).sizes[key.round % 2]
+
     def replica(self, x0: Array) -> Replica:
         last = self.layers(x0.size).matrices[-1]
         P, Q = (np.zeros_like(x0, shape=end, dtype=np.float64) for end in (last.P.stop, last.Q.stop))
@@ -202,20 +198,17 @@ class PowerSGD(EstimatingMethod):
         if key.round % 2 == 0:
             w.M, w.e = w.e + gradient(f, r.x, self.batch, key), np.zeros_like(w.e)  # M_i = e_i + s_i
             P_i = [times(m.of(w.M), Q) for m, Q in _starts(layers, r.Q, key)]  # P_i = M_i Q
-            return Message(self.uplink.compress(_joined(P_i), key))
+            return Message(self.uplink(key).compress(_joined(P_i), key))
         Q_i = [times(m.of(w.M).T, m.P_of(r.P)) for m in layers.matrices]  # Q_i = M_i' P
-        message = self.uplink.compress(_joined([*Q_i, *(w.M[where] for where in layers.whole)]), key)
-        odd = self.uplink.decompress(message, layers.sizes[1], key)
+        Q, factors = self.uplink(key), _joined([*Q_i, *(w.M[where] for where in layers.whole)])
+        message = Q.compress(factors, key)
+        odd = Q.decompress(message, factors.size, key)
         w.e = w.M - layers.difference(r.P, odd, r.x.size)  # e_i = M_i - P Q_i'
         return Message(message)
 
-    def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        mean = mean_of_factors(ups, self.uplink, WIDTH[self.values], r.x)
-        return Message(self.down.compress(mean, key))
-
     def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         layers = self.layers(r.x.size)
-        mean = self.down.decompress(broadcast.m, layers.sizes[key.round % 2], key)
+        mean = self.down.decompress(broadcast.m, self.entries(r.x.size, key), key)
         if key.round % 2 == 0:
             r.P = _joined([orthonormal(m.P_of(mean)) for m in layers.matrices])
         else:
@@ -231,12 +224,6 @@ class PowerSGD(EstimatingMethod):
 
     def residual(self, w: Worker) -> Array:
         return w.e
-
-    def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return 32 * (len(up.m) // WIDTH[self.values])
-
-    def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
-        return self.down.paper_bits(broadcast.m, self.layers(d).sizes[key.round % 2], key)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         raise ConfigError("PowerSGD has no theory step size; give gamma as a number.")

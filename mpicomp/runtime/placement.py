@@ -24,7 +24,8 @@ class Placement:
 
     server         the ranks that average, one of ``SERVERS``.  "shared": rank 0, which hosts workers too.
                    "dedicated": rank 0, which hosts none (MPI).  "sharded": every rank serves its share of the
-                   coordinates.  "allreduce": MPI_Allreduce, for methods whose workers send whole vectors
+                   coordinates.  "allreduce": MPI_Allreduce, for methods whose workers send vectors or factors
+                   whole
     shards         with "sharded", the number of blocks of the coordinates; None: one for each worker, 64 at
                    most.  Compressors act on each block alone, so iterates depend on it
     device         one of ``DEVICES``: where vectors, gradients and compression are

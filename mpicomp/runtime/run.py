@@ -170,8 +170,8 @@ def run(
     checkpoint_every  rounds between checkpoints in ``out``; one is always written at the end
     server            the ranks that average.  "shared": rank 0, which hosts workers too.  "dedicated": rank
                       0, which hosts none (MPI).  "sharded": every rank serves its share of the coordinates.
-                      "allreduce": MPI_Allreduce, for methods whose workers send whole vectors; iterates then
-                      depend on the number of ranks
+                      "allreduce": MPI_Allreduce, for methods whose workers send vectors or factors whole;
+                      iterates then depend on the number of ranks
     shards            with "sharded", the number of blocks of the coordinates; None: one for each worker, 64
                       at most.  Compressors act on each block alone, so iterates depend on it, and not on
                       the number of ranks

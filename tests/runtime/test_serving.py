@@ -8,7 +8,22 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import AGD, DCGD, EF14, EF21, EF21P, GD, MARINA, DIANAPlus, HardThreshold, Identity, RandK, TopK
+from mpicomp import (
+    AGD,
+    DCGD,
+    EF14,
+    EF21,
+    EF21P,
+    GD,
+    MARINA,
+    ARCTopK,
+    DIANAPlus,
+    HardThreshold,
+    Identity,
+    PowerSGD,
+    RandK,
+    TopK,
+)
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.bench.link import uncompressed
 from mpicomp.compressors import Importance
@@ -83,6 +98,25 @@ def test_allreduce_gives_the_root_s_iterates_up_to_rounding(method):
     assert np.allclose(a.x, b.x, rtol=1e-4, atol=1e-6)
     width = 8 if isinstance(method, DCGD) else 4
     assert b.ledger.up.tolist() == b.ledger.down.tolist() == [30 * 30 * width] * 6
+
+
+@pytest.mark.parametrize(
+    ("method", "entries"),
+    [
+        (PowerSGD(r=1, rows=5, gamma=0.05, values="f8"), [5, 6] * 10),
+        (PowerSGD(r=2, rows=6, gamma=0.05, momentum=0.3), [12, 10] * 10),
+        (ARCTopK(k=2, r=2, width=5, gamma=0.05), [30, *[12, 10] * 10][:20]),
+    ],
+    ids=["PowerSGD, f8", "PowerSGD, momentum", "ARCTopK"],
+)
+def test_allreduce_sums_factors_too(method, entries):
+    """The root's iterates up to rounding; the ledger has the factors, sketches and rows of 20 rounds."""
+    a = mpicomp.run(method, PROBLEM, workers=6, rounds=20)
+    b = mpicomp.run(method, PROBLEM, workers=6, rounds=20, server="allreduce")
+    assert np.allclose(a.x, b.x, rtol=1e-4, atol=1e-5) and not np.allclose(a.x, PROBLEM.x0(), atol=1e-2)
+    sent = (8 if method.values == "f8" else 4) * sum(entries)
+    assert b.ledger.up.tolist() == b.ledger.down.tolist() == a.ledger.up.tolist() == [sent] * 6
+    assert b.ledger.paper_bits_up == a.ledger.paper_bits_up == 6 * 32 * sum(entries)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +214,19 @@ def test_what_allreduce_is_handed_is_what_mpi_counts():
     )
     assert told["mpi_bytes_counted"] == [20 * (60 + 2) * 4] * 3 and told["mpi_messages_counted"] == [20] * 3
     assert told["up_bytes"] == told["down_bytes"] == 8 * 20 * 60 * 4
+
+
+@pytest.mark.parametrize(
+    "method", ["powersgd(r=1, rows=6, gamma=0.05)", "arctopk(k=2, r=2, width=6, gamma=0.05)"]
+)
+@pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
+def test_what_allreduce_is_handed_of_factors_is_what_mpi_counts(method):
+    """The factors of a round and two numbers more from each rank, and no other message."""
+    where = ("--method", method, "--server", "allreduce", "--ranks", "3", "--verify-bytes")
+    told = json.loads(command(*RUN, *where).stdout)
+    handed = told["up_bytes"] // 8 + 20 * 2 * 4
+    assert told["mpi_bytes_counted"] == [handed] * 3 and told["mpi_messages_counted"] == [20] * 3
+    assert told["up_bytes"] == told["down_bytes"]
 
 
 def test_allreduce_on_ranks_ends_alike_everywhere():

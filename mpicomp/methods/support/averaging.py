@@ -26,6 +26,10 @@ class AveragingMethod(Method):
     def uplink(self, key: Key) -> Compressor:
         """The compressor of the workers in the round of ``key``."""
 
+    def entries(self, d: int, key: Key) -> int:
+        """The length of the vector that a worker sends in the round of ``key``; the iterate has d."""
+        return d
+
     def weight(self, key: Key) -> float:
         """The weight of each message in the mean of the round of ``key``."""
         return 1 / key.n
@@ -47,19 +51,6 @@ def mean(ups: Iterable[tuple[Key, Message]], Q: Compressor, like: Array, weight:
     for k, up in ups:
         Q.decompress_add(up.m, total, k, weight)
     return total
-
-
-def mean_of_factors(ups: Iterable[tuple[Key, Message]], whole: Compressor, width: int, like: Array) -> Array:
-    """The mean of vectors that are sent whole, in float64, on the device of ``like``.
-
-    They need not be in R^d: their length is that of their messages over ``width``, the bytes of an entry.
-    """
-    mean = np.zeros_like(like, shape=0, dtype=np.float64)
-    for k, up in ups:
-        if mean.size == 0:
-            mean = np.zeros_like(like, shape=len(up.m) // width, dtype=np.float64)
-        whole.decompress_add(up.m, mean, k, 1 / k.n)
-    return mean
 
 
 def means(ups: Iterable[tuple[Key, Any]], Q: Compressor, like: Array, *names: str) -> list[Array]:

@@ -1,4 +1,4 @@
-"""MPI_Allreduce averages: the dense baseline, for methods whose workers send whole vectors.
+"""MPI_Allreduce averages: for methods whose workers send vectors whole, be they gradients or their factors.
 
 The library chooses how the sum is taken: over a tree, around a ring, in halves.  So the sum depends, in its
 last bits, on the number of ranks and on the library, and iterates with it.
@@ -45,8 +45,8 @@ class Allreduce(Serving):
         if not sums(method):
             raise ConfigError(
                 "server='allreduce' sums vectors that are sent whole, as f4 or f8; this "
-                f"{type(method).__name__} sends something else. Allowed: GD, AGD, and methods such as "
-                "DCGD(Identity()). For the others: server='sharded'."
+                f"{type(method).__name__} sends something else. Allowed: GD, AGD, methods such as "
+                "DCGD(Identity()), PowerSGD and ARCTopK. For the others: server='sharded'."
             )
 
     def begin(self, x: Array) -> None:
@@ -56,7 +56,8 @@ class Allreduce(Serving):
         t, method = self._transport, self.running
         assert isinstance(method, AveragingMethod)
         values: Any = method.uplink(key)
-        total = np.zeros(at.x.size + 2, _TYPES[values.values])
+        size = method.entries(at.x.size, key)
+        total = np.zeros(size + 2, _TYPES[values.values])
         failed: MpicompError | None = None
         try:
             for i, up in uplink:
@@ -75,7 +76,7 @@ class Allreduce(Serving):
         if t.is_server:
             others = [i for i in senders if i not in t.hosted]
             at.ledger.up[at.original_ids[others]] += mean.nbytes
-            at.ledger.paper_bits_up += len(senders) * 32 * at.x.size
+            at.ledger.paper_bits_up += len(senders) * 32 * size
         with t.clock.phase("server"):
             alone = replace(key, n=1)
             up = messages.decode(method.Up, kernels.to_device(mean))
@@ -99,7 +100,7 @@ class Allreduce(Serving):
 
 
 def sums(method: Method) -> bool:
-    """Whether the server does nothing but average, and workers send whole vectors, in f4 or f8."""
+    """Whether the server does nothing but average, and workers send vectors whole, in f4 or f8."""
     sent = {f.name: getattr(method, f.name) for f in fields(method) if f.name != "down"}
     whole = all(
         isinstance(C, Identity) and C.values in _TYPES for C in sent.values() if isinstance(C, Compressor)

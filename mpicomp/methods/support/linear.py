@@ -1,0 +1,47 @@
+"""Methods whose workers send linear images of their vectors, such as the factors of a matrix."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from mpicomp.base.formats import WIDTH
+from mpicomp.compressors import Compressor, Identity
+from mpicomp.keys import Key
+from mpicomp.methods.base import Message
+from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.estimating import EstimatingMethod
+
+
+class LinearMethod(AveragingMethod, EstimatingMethod):
+    """Each worker sends a linear image of its vector whole, and the mean of the images is broadcast.
+
+    The image may have any length, and it is the same map on all workers.  So the mean is all that the ranks
+    need of each other, and MPI_Allreduce can take it.  Subclasses are dataclasses with a field ``values``,
+    the format of the images.
+    """
+
+    values: str
+
+    def uplink(self, key: Key) -> Compressor:
+        return self.in_these_blocks(Identity(self.values))
+
+    @abstractmethod
+    def entries(self, d: int, key: Key) -> int: ...
+
+    def server_step(self, s: Any, r: Any, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
+        Q, mean = self.uplink(key), np.zeros_like(r.x, shape=0, dtype=np.float64)
+        for k, up in ups:
+            if mean.size == 0:
+                mean = np.zeros_like(mean, shape=len(up.m) // WIDTH[self.values])
+            Q.decompress_add(up.m, mean, k, self.weight(key))
+        return Message(self.down.compress(mean, key))
+
+    def paper_bits(self, up: Message, d: int, key: Key) -> int:
+        return 32 * (len(up.m) // WIDTH[self.values])
+
+    def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
+        return self.down.paper_bits(broadcast.m, self.entries(d, key), key)
