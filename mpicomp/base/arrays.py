@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Float = NDArray[np.floating]  # float32 or float64
+Matrix = NDArray[np.floating]  # with two axes
 Reals = NDArray[np.float64]
 Indices = NDArray[np.int64]  # coordinates
 Words = NDArray[np.uint32]  # random words, or those of the entropy coder

@@ -15,7 +15,7 @@ from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.base.parts import Parts
 from mpicomp.codecs.values import decode_values, encode_values
 from mpicomp.compressors.base import Array, Contractive
-from mpicomp.kernels.definition.lowrank import orthonormal, outer, scaled, times
+from mpicomp.kernels.lowrank import add_outer, orthonormal, scaled, times
 from mpicomp.keys import Key
 
 
@@ -84,12 +84,12 @@ class RankR(Contractive):
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), self)
         value: Array = kernels.promoted(decode_values(buf, len(buf) // WIDTH[self.values], self.values))
-        if not self._whole(out.size):
-            long, _ = self._sides(out.size)
-            factors = value.reshape(-1, self.r)
-            M = outer(factors[:long], factors[long:])
-            value = (M if self._rows(out.size) == long else M.T).ravel()
-        kernels.add_scaled(out, value, scale)
+        if self._whole(out.size):
+            kernels.add_scaled(out, value, scale)
+            return
+        long, _ = self._sides(out.size)
+        factors, M = value.reshape(-1, self.r), out.reshape(self._rows(out.size), -1)
+        add_outer(M if len(M) == long else M.T, factors[:long], factors[long:], scale)
 
     def nbytes(self, d: int) -> int:
         return min(self.r * sum(self._sides(d)), d) * WIDTH[self.values]

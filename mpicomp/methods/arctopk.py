@@ -17,7 +17,7 @@ from mpicomp.base.parts import Parts
 from mpicomp.compressors import Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.sparsifier import Support, gather, scatter_add
-from mpicomp.kernels.definition.lowrank import orthonormal, scaled, times
+from mpicomp.kernels.lowrank import orthonormal, scaled, times
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, PositiveInteger, Rate, StepSize, Value, ValueFormat

@@ -16,7 +16,7 @@ from mpicomp.base.parts import Parts
 from mpicomp.compressors import Sparse
 from mpicomp.compressors.base import Array
 from mpicomp.compressors.rankr import columns_of
-from mpicomp.kernels.definition.lowrank import add_outer, orthonormal, times
+from mpicomp.kernels.lowrank import add_outer, orthonormal, times
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Momentum, PositiveInteger, StepSize, Value, ValueFormat
@@ -72,19 +72,18 @@ class Layers:
         whole = sum(where.stop - where.start for where in self.whole)
         return self.matrices[-1].P.stop, self.matrices[-1].Q.stop + whole
 
-    def difference(self, P: Array, odd: Array, d: int) -> Array:
-        """Δ, shape (d,), in double precision: P Q' for each matrix, and what is whole.
+    def add_difference(self, x: Array, P: Array, odd: Array, scale: float = 1.0) -> None:
+        """x += scale Δ, where Δ is P Q' for each matrix, and what is whole.
 
         ``odd`` holds all Q, and what is whole, as the odd round sends them.
         """
-        step = np.zeros_like(P, shape=d)
         for m in self.matrices:
-            add_outer(m.of(step), m.P_of(P), m.Q_of(odd))
+            add_outer(m.of(x), m.P_of(P), m.Q_of(odd), scale)
         start = self.matrices[-1].Q.stop
         for where in self.whole:
             stop = start + where.stop - where.start
-            step[where], start = odd[start:stop], stop
-        return step
+            kernels.add_scaled(x[where], odd[start:stop], scale)
+            start = stop
 
 
 @dataclass(frozen=True)
@@ -146,8 +145,8 @@ class PowerSGD(LinearMethod):
 
     @dataclass
     class Worker:
-        M: Array
-        e: Array  # 0 after an even round, as M holds it then
+        e: Array  # in double precision; M between the two rounds of a step
+        halfway: int = 0  # 1 between them
 
     def bound(self, parts: Parts) -> Self:
         method = super().bound(parts)
@@ -193,17 +192,21 @@ class PowerSGD(LinearMethod):
         P, Q = (np.zeros_like(x0, shape=end, dtype=np.float64) for end in (last.P.stop, last.Q.stop))
         return self.Replica(x0.copy(), np.zeros_like(x0), P, Q, np.zeros_like(x0))
 
+    def worker(self, x0: Array) -> Worker:
+        return self.Worker(np.zeros_like(x0, dtype=np.float64))
+
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         layers = self.layers(r.x.size)
-        if key.round % 2 == 0:
-            w.M, w.e = w.e + gradient(f, r.x, self.batch, key), np.zeros_like(w.e)  # M_i = e_i + s_i
-            P_i = [times(m.of(w.M), Q) for m, Q in _starts(layers, r.Q, key)]  # P_i = M_i Q
+        w.halfway = 1 - key.round % 2
+        if w.halfway:
+            w.e += gradient(f, r.x, self.batch, key)  # M_i = e_i + s_i
+            P_i = [times(m.of(w.e), Q) for m, Q in _starts(layers, r.Q, key)]  # P_i = M_i Q
             return Message(self.uplink(key).compress(_joined(P_i), key))
-        Q_i = [times(m.of(w.M).T, m.P_of(r.P)) for m in layers.matrices]  # Q_i = M_i' P
-        Q, factors = self.uplink(key), _joined([*Q_i, *(w.M[where] for where in layers.whole)])
+        Q_i = [times(m.of(w.e).T, m.P_of(r.P)) for m in layers.matrices]  # Q_i = M_i' P
+        Q, factors = self.uplink(key), _joined([*Q_i, *(w.e[where] for where in layers.whole)])
         message = Q.compress(factors, key)
         odd = Q.decompress(message, factors.size, key)
-        w.e = w.M - layers.difference(r.P, odd, r.x.size)  # e_i = M_i - P Q_i'
+        layers.add_difference(w.e, r.P, odd, -1.0)  # e_i = M_i - P Q_i'
         return Message(message)
 
     def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
@@ -213,7 +216,8 @@ class PowerSGD(LinearMethod):
             r.P = _joined([orthonormal(m.P_of(mean)) for m in layers.matrices])
         else:
             r.Q = mean[: r.Q.size].copy()
-            r.g[:] = layers.difference(r.P, mean, r.x.size)  # g = Δ = P Q'
+            r.g[:] = 0.0
+            layers.add_difference(r.g, r.P, mean)  # g = Δ = P Q'
             if self.momentum:
                 r.m *= self.momentum
                 r.m += r.g  # m = λ m + Δ
@@ -222,8 +226,8 @@ class PowerSGD(LinearMethod):
     def ends_step(self, r: Replica, key: Key) -> bool:
         return key.round % 2 == 1
 
-    def residual(self, w: Worker) -> Array:
-        return w.e
+    def residual(self, w: Worker) -> Array | None:
+        return None if w.halfway else w.e
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         raise ConfigError("PowerSGD has no theory step size; give gamma as a number.")

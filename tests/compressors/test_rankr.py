@@ -14,7 +14,7 @@ import pytest
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.compressors import RankR
 from mpicomp.compressors.rankr import columns_of
-from mpicomp.kernels.definition.lowrank import orthonormal, outer, times
+from mpicomp.kernels.lowrank import add_outer, orthonormal, times
 from mpicomp.keys import Key
 from tests.support.sampling import KEY, apply, assert_mean, square
 
@@ -48,7 +48,15 @@ def test_products(m, k, r):
     A, B, C = normal(m, k), normal(k, r), normal(m, r)
     np.testing.assert_allclose(times(A, B), A @ B, rtol=1e-13, atol=1e-13)
     np.testing.assert_allclose(times(A.T, C), A.T @ C, rtol=1e-13, atol=1e-13)
-    np.testing.assert_allclose(outer(C, B), C @ B.T, rtol=1e-13, atol=1e-13)
+    total = A.copy()
+    add_outer(total, C, B, -0.5)
+    np.testing.assert_allclose(total, A - 0.5 * C @ B.T, rtol=1e-13, atol=1e-13)
+    strided = np.zeros((2 * m, 2 * k))
+    add_outer(strided[::2, ::2], C, B)
+    np.testing.assert_allclose(strided[::2, ::2], C @ B.T, rtol=1e-13, atol=1e-13)
+    assert not strided[1::2].any()
+    assert not strided[:, 1::2].any()
+    np.testing.assert_allclose(times(strided[::2, ::2], B), C @ B.T @ B, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("m", "r"), [(1, 1), (5, 1), (9, 4), (6, 6), (50, 8)])
@@ -85,7 +93,14 @@ def test_bases_of_nearly_dependent_columns(gap):
 
 @pytest.mark.parametrize(
     "name",
-    ["kernels/definition/lowrank.py", "compressors/rankr.py", "methods/powersgd.py", "methods/arctopk.py"],
+    [
+        "kernels/lowrank.py",
+        "kernels/definition/lowrank.py",
+        "kernels/compiled/lowrank.py",
+        "compressors/rankr.py",
+        "methods/powersgd.py",
+        "methods/arctopk.py",
+    ],
 )
 def test_no_product_is_left_to_blas(name):
     """Its sums change with the number of threads."""

@@ -39,6 +39,33 @@ def test_permute(d, count, where):
         assert_same(compiled.permute(*window), definition.permute(*window))
 
 
+# --- products with thin matrices ---
+
+
+def with_zeros(rng, *shape):
+    """A matrix whose entries have many magnitudes; a fifth of them are zeros of both signs."""
+    A = np.ldexp(rng.standard_normal(shape), rng.integers(-60, 60, shape))
+    return np.where(rng.random(shape) < 0.2, np.copysign(0.0, A), A)
+
+
+@fuzz
+@given(
+    st.integers(1, 6), st.integers(1, 700), st.integers(1, 3), st.sampled_from(FLOATS), st.integers(0, 2**32)
+)
+def test_products_with_thin_matrices(m, k, r, dtype, seed):
+    """The order of numpy's sums, along the rows and across them."""
+    rng = np.random.default_rng(seed)
+    A, B, P = with_zeros(rng, m, k).astype(dtype), with_zeros(rng, k, r), with_zeros(rng, m, r)
+    A.setflags(write=False)
+    assert_same(compiled.times(A, B), definition.times(A, B))
+    assert_same(compiled.times(A.T, P), definition.times(A.T, P))
+    for order in "CF":
+        expected, got = A.copy(order), A.copy(order)
+        definition.add_outer(expected, P, B, -0.7)
+        compiled.add_outer(got, P, B, -0.7)
+        assert_same(got, expected)
+
+
 # --- vectors ---
 
 

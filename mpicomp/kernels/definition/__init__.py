@@ -9,6 +9,7 @@ from mpicomp.kernels.definition.dithering import (
     ternary_add,
     ternary_pack,
 )
+from mpicomp.kernels.definition.lowrank import add_outer, times
 from mpicomp.kernels.definition.mixtures import mixture_decode, mixture_slots, slots_encode
 from mpicomp.kernels.definition.natural import natural_add, natural_pack
 from mpicomp.kernels.definition.permutation import permute
@@ -31,6 +32,7 @@ from mpicomp.kernels.definition.vectors import add_scaled, gather, scatter_add
 from mpicomp.kernels.definition.widths import pack_widths, unpack_widths
 
 __all__ = [
+    "add_outer",
     "add_scaled",
     "ans_decode",
     "ans_encode",
@@ -64,6 +66,7 @@ __all__ = [
     "step_symbols",
     "ternary_add",
     "ternary_pack",
+    "times",
     "to_wire",
     "top_k",
     "unpack_widths",

@@ -1,0 +1,62 @@
+"""Products with thin matrices and orthonormal bases, without BLAS, whose sums depend on its threads."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+
+from mpicomp.base.arrays import Matrix
+from mpicomp.kernels import add_scaled, definition, on_device, pieces_on_host
+from mpicomp.kernels.definition.lowrank import outer
+
+_NOTHING = 2.0**-46  # what a column has left of itself when only rounding is left of it
+
+
+def times(A: Matrix, B: Matrix) -> Matrix:
+    """A B, shape (m, r), for A of shape (m, k) and B of few columns, shape (k, r), in double precision."""
+    product: Matrix = _pieces(A).times(A, B)
+    return product
+
+
+def add_outer(total: Matrix, P: Matrix, Q: Matrix, scale: float = 1.0) -> None:
+    """total += scale P Q', for ``total`` of shape (m, k), P and Q of few columns, shapes (m, r) and (k, r).
+
+    P and Q are in double precision, and the result is rounded to the type of ``total``.
+    """
+    if not on_device(total):
+        _pieces(total).add_outer(total, P, Q, scale)
+        return
+    if not total.flags.c_contiguous:
+        total, P, Q = total.T, Q, P
+    add_scaled(total.reshape(-1), outer(P, Q).reshape(-1), scale)  # += would make subnormal float32 0
+
+
+def scaled(A: Matrix) -> Matrix:
+    """A over a power of two that brings its largest entry to between 1/2 and 1."""
+    return np.ldexp(A, -np.frexp(np.max(np.abs(A)))[1])
+
+
+def orthonormal(Y: Matrix) -> Matrix:
+    """The columns of Y, one after the other, made orthogonal to those before and of length 1.
+
+    A column that those before it span gives a zero column, so that the others are a basis of Y's range.
+    """
+    P = np.zeros_like(Y)
+    for j, y in enumerate(Y.T):
+        v = scaled(y)  # so that squares do not underflow
+        before = np.sqrt(np.sum(v * v))
+        for _ in range(2):  # twice is enough (Kahan, Parlett)
+            for p in P.T[:j]:
+                v -= np.sum(p * v) * p
+        left = np.sqrt(np.sum(v * v))
+        if left > _NOTHING * before:
+            P[:, j] = v / left
+    return P
+
+
+def _pieces(A: Matrix) -> ModuleType:
+    """The kernels for A; numpy's for arrays on a device, which it hands to that, and for strided ones."""
+    if on_device(A) or not (A.flags.c_contiguous or A.flags.f_contiguous):
+        return definition
+    return pieces_on_host(A.size)
