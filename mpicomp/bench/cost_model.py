@@ -36,6 +36,16 @@ message takes 10 us of the processor at each end::
     server   n v / S                v measured in S blocks
     down     alpha + max(m, (n - 1) m / S) beta + (n - 1 + S) 10 us
 
+Where MPI_Allreduce sums vectors of u bytes, it is taken to double recursively, as Open MPI 5 does it between
+4, 7 and 8 hosts for all lengths measured, up to 1 MiB.  The ranks exchange whole vectors in pairs, j times,
+j = floor(log2 n), and twice more if n is no power of 2::
+
+    up       j (alpha + u beta)             u up to 64 KiB
+             j (3 alpha + 1.4 u beta)       else: measured 1.2 to 1.5, for the two directions are in each
+                                            other's way
+    server   n v                            the step after the sum, on all ranks at the same time
+    down     0
+
 So a round takes a + b / rate seconds, and two methods that need K and K' rounds take the same time at
 
     rate = (K' b' - K b) / (K a - K' a').
@@ -45,13 +55,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, inf, isnan, log, nan
+from math import ceil, inf, log
 
 from mpicomp.transports.base import AHEAD
 
 HEADERS = (1448 + 66) / 1448
 MESSAGE = 1e-5  # seconds of the processor for a short message, at each end
 EAGER = 64 * 1024  # bytes; Open MPI's TCP transport sends longer messages only when asked
+DUPLEX = 1.4  # times that two long messages in opposite directions take of one
 
 
 @dataclass(frozen=True)
@@ -138,6 +149,26 @@ def sharded_time(costs: Costs, link: Link, workers: int, shards: int, sharing: f
     )
 
 
+def exchanges(ranks: int) -> int:
+    """How often a rank sends the whole vector in an Allreduce by recursive doubling."""
+    whole = ranks.bit_length() - 1
+    return whole if ranks == 1 << whole else whole + 2
+
+
+def allreduce_time(costs: Costs, link: Link, workers: int, sharing: float = 1.0) -> RoundTime:
+    """The five times of a round where MPI_Allreduce sums vectors of ``costs.up`` bytes."""
+    beta, alpha = 8 * HEADERS / link.rate, link.latency
+    short = costs.up <= EAGER
+    once = alpha + costs.up * beta if short else 3 * alpha + DUPLEX * costs.up * beta
+    return RoundTime(
+        worker=sharing * costs.worker,
+        up=exchanges(workers) * once,
+        server=sharing * workers * costs.server,
+        down=0.0,
+        follow=sharing * costs.follow,
+    )
+
+
 def latency_of(empty_round: float, ranks: int) -> float:
     """The alpha for which the model's round of empty messages takes ``empty_round`` seconds."""
     return empty_round / (1 + depth(ranks))
@@ -146,12 +177,12 @@ def latency_of(empty_round: float, ranks: int) -> float:
 TimeOf = Callable[[Costs, Link, int, float], RoundTime]  # costs, link, workers, sharing
 
 
-def time_of(server: str) -> TimeOf:
-    """The model for the ranks that average; for MPI_Allreduce there is none, and all times are nan."""
+def time_of(server: str, shards: int | None = None) -> TimeOf:
+    """The model for the ranks that average; with None, as many ``shards`` as workers."""
     if server == "sharded":
-        return lambda costs, link, n, sharing: sharded_time(costs, link, n, n, sharing)
+        return lambda costs, link, n, sharing: sharded_time(costs, link, n, min(shards or n, n), sharing)
     if server == "allreduce":
-        return lambda costs, link, n, sharing: RoundTime(nan, nan, nan, nan, nan)
+        return allreduce_time
     return lambda costs, link, n, sharing: round_time(costs, link, n, server == "dedicated", sharing)
 
 
@@ -166,12 +197,10 @@ def break_even(
     """The rate, in bits a second, below which ``compressed`` takes less time than ``plain``.
 
     Each method is given as (rounds, costs), and ``times`` are their models.  inf if ``compressed`` is faster
-    at every rate, 0 if at none; nan without a model.
+    at every rate, 0 if at none.
     """
     a, b = _affine(times[0], *compressed, latency, workers, sharing)
     a_plain, b_plain = _affine(times[1], *plain, latency, workers, sharing)
-    if isnan(b) or isnan(b_plain):
-        return nan
     if b >= b_plain:
         return 0.0
     return (b_plain - b) / (a - a_plain) if a > a_plain else inf

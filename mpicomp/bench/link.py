@@ -53,7 +53,7 @@ class Timing:
     """A method at one rate: medians over the seeds.
 
     ``seconds`` is the time of the rounds up to the one after which the target is reached; ``predicted`` is
-    the time that the cost model gives for that many rounds; nan for MPI_Allreduce, of which it has no model.
+    the time that the cost model gives for that many rounds.
     Bytes are sums over all workers, from the ledger.
     """
 
@@ -272,22 +272,21 @@ def break_evens(timings: list[Timing]) -> list[BreakEven]:
         for name in dict.fromkeys((plain, "gd")):
             own = [fastest(group, label) for group in at]
             other = [fastest(group, name) for group in at]
-            modelled = fastest([t for t in at[0] if t.server != "allreduce"], name)
-            if None not in own and None not in other and modelled is not None:
-                found.append(_break_even(own, other, modelled))
+            if None not in own and None not in other:
+                found.append(_break_even(own, other))
     return found
 
 
-def _break_even(own: list[Any], other: list[Any], modelled: Timing) -> BreakEven:
-    """``own`` and ``other`` have a ``Timing`` for each rate; ``modelled`` is of a server with a model."""
-    first = own[0]
+def _break_even(own: list[Any], other: list[Any]) -> BreakEven:
+    """``own`` and ``other`` have a ``Timing`` for each rate; the model takes the servers of the slowest."""
+    first, against = own[0], other[0]
     low, high = crossing([t.rate for t in own], [t.seconds for t in own], [t.seconds for t in other])
     predicted = break_even(
         (first.rounds, first.costs),
-        (modelled.rounds, modelled.costs),
+        (against.rounds, against.costs),
         latency=median(t.alpha for t in own + other),
         workers=first.workers,
         sharing=first.sharing,
-        times=(time_of(first.server), time_of(modelled.server)),
+        times=(time_of(first.server), time_of(against.server)),
     )
-    return BreakEven(first.label, modelled.label, first.workers, first.d, low, high, predicted)
+    return BreakEven(first.label, against.label, first.workers, first.d, low, high, predicted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from math import inf, isfinite, isnan
+from math import inf, isfinite
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -70,7 +70,7 @@ def tables(results: Results) -> str:
         said += [f"**{human_rate(rate)}{added}** (an empty message takes {alpha})", _times(at)]
     if results.break_evens:
         said += ["**Link speed below which compressing wins**", _break_evens(results.break_evens)]
-    errors = sorted(abs(t.seconds / t.predicted - 1) for t in results.timings if isfinite(t.predicted))
+    errors = sorted(abs(t.seconds / t.predicted - 1) for t in results.timings)
     said.append(f"The model is off by {median(errors):.0%} (median), {errors[-1]:.0%} at most.")
     return "\n\n".join(said) + "\n"
 
@@ -90,7 +90,7 @@ def _times(at: list[Timing]) -> str:
                 human_bytes(t.down_bytes),
                 f"{t.seconds:.3g}" if reached else f"> {t.seconds:.3g}",
                 *over,
-                f"{t.predicted:.3g} ({t.seconds / t.predicted:.2f})" if isfinite(t.predicted) else "",
+                f"{t.predicted:.3g} ({t.seconds / t.predicted:.2f})",
             ]
         )
     return markdown_table(head, rows)
@@ -108,8 +108,6 @@ def _measured(b: BreakEven) -> str:
 
 
 def _rate(rate: float) -> str:
-    if isnan(rate):
-        return ""
     return {inf: "always", 0.0: "never"}.get(rate) or human_rate(rate)
 
 

@@ -28,18 +28,20 @@ from mpicomp.bench.cost_model import (
     RoundTime,
     copies,
     depth,
-    round_time,
-    sharded_time,
+    exchanges,
+    time_of,
 )
 from mpicomp.bench.timed_run import costs, timed_run
 from mpicomp.config import to_text
 from mpicomp.experiment.tables import markdown_table
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
+from mpicomp.runtime.run import Run
 from mpicomp.transports.base import AHEAD
 
 FEW, MORE = 4, 16  # numbers of workers of the two runs in this process
 ROUNDS = 20  # of each of the two runs
+SETTLED = 2  # rounds whose bytes do not count, for the first one of some methods sends gradients whole
 WIDTH = 8  # bytes of an entry of a dense float64 broadcast
 
 
@@ -47,47 +49,50 @@ WIDTH = 8  # bytes of an entry of a dense float64 broadcast
 class Forecast:
     """The costs of a method with the given number of workers, and the times that follow.
 
-    shards  the blocks that ranks serve one each; 1 if rank 0 serves
+    server  one of ``runtime.placement.SERVERS``
+    shards  with "sharded", the blocks that ranks serve one each
     """
 
     method: str
     workers: int
-    dedicated: bool
+    server: str
     link: Link
     costs: Costs
     shards: int = 1
 
     @property
     def round(self) -> RoundTime:
-        if self.shards > 1:
-            return sharded_time(self.costs, self.link, self.workers, self.shards)
-        return round_time(self.costs, self.link, self.workers, self.dedicated)
+        return time_of(self.server, self.shards)(self.costs, self.link, self.workers, 1.0)
 
     @property
     def ranks(self) -> int:
-        return self.workers + self.dedicated
+        return self.workers + (self.server == "dedicated")
 
     @property
     def received(self) -> float:
-        """Payload bytes that a server receives in a round."""
+        """Payload bytes that the busiest rank receives in a round."""
+        if self.server == "allreduce":
+            return exchanges(self.ranks) * self.costs.up
         of_others = (self.ranks - 1) * self.costs.up / self.shards
         return of_others + self.costs.down * (1 - 1 / self.shards)
 
     @property
     def sent(self) -> float:
-        """Payload bytes that a server itself sends in a round."""
-        if self.shards == 1:
+        """Payload bytes that the busiest rank itself sends in a round."""
+        if self.server == "allreduce":
+            return self.received
+        if self.server != "sharded":
             return copies(self.ranks) * self.costs.down
         return self.costs.up * (1 - 1 / self.shards) + (self.ranks - 1) * self.costs.down / self.shards
 
     @property
     def link_load(self) -> float:
-        """The fraction of a round during which the server's link is busy, in its busier direction."""
+        """The fraction of a round during which the busiest rank's link is busy, in its busier direction."""
         return 8 * HEADERS * max(self.received, self.sent) / self.link.rate / (self.round.total or 1.0)
 
     @property
     def processor_load(self) -> float:
-        """The fraction of a round during which the server decodes and adds messages."""
+        """The fraction of a round during which a server decodes and adds messages."""
         return self.round.server / (self.round.total or 1.0)
 
     def to_json(self, rounds: int) -> dict[str, Any]:
@@ -104,23 +109,31 @@ class Forecast:
 
 
 def forecast(
-    method: Method, problem: Problem, workers: int, link: Link, dedicated: bool = False, shards: int = 1
+    method: Method, problem: Problem, workers: int, link: Link, server: str = "shared", shards: int = 1
 ) -> Forecast:
-    """The forecast for ``method`` on ``problem``, from costs measured in this process."""
-    server: dict[str, Any] = {"server": "sharded", "shards": shards} if shards > 1 else {}
+    """The forecast for ``method`` on ``problem``, from costs measured in this process.
+
+    Raises ``ConfigError`` if ``server`` cannot serve the method.
+    """
+    # The root's costs are those of one process, whether or not it hosts workers.
+    there: dict[str, dict[str, Any]] = {
+        "sharded": {"server": server, "shards": shards},
+        "allreduce": {"server": server},
+    }
+    options = there.get(server, {})
     kernels.preload(kernels.MANY)  # as in a run of many rounds
     few, more = (
-        costs(timed_run(method, problem, workers=n, rounds=ROUNDS, every=ROUNDS, **server))
+        _settled(timed_run(method, problem, workers=n, rounds=ROUNDS, at=[SETTLED, ROUNDS], **options))
         for n in (FEW, MORE)
     )
     up = _up(few.up, more.up, workers)
     down = _down(few.down, more.down, problem.dimension(), workers)
     spent = replace(more, up=up, down=down, server=_server(few.server, more.server, workers))
-    return Forecast(to_text(method), workers, dedicated, link, spent, shards)
+    return Forecast(to_text(method), workers, server, link, spent, shards)
 
 
 def given(
-    up: float, down: float, workers: int, link: Link, dedicated: bool = False, shards: int = 1
+    up: float, down: float, workers: int, link: Link, server: str = "shared", shards: int = 1
 ) -> Forecast:
     """The forecast for messages of ``up`` and ``down`` bytes; computing takes no time.
 
@@ -128,7 +141,15 @@ def given(
     """
     if not (isfinite(up) and isfinite(down)):
         raise ConfigError(f"messages of {up} and {down} bytes; allowed: finite numbers.")
-    return Forecast("messages as given", workers, dedicated, link, Costs(up, down, 0.0, 0.0, 0.0), shards)
+    return Forecast("messages as given", workers, server, link, Costs(up, down, 0.0, 0.0, 0.0), shards)
+
+
+def _settled(done: Run) -> Costs:
+    """The mean costs of a round of ``done``, bytes without those of the first rounds."""
+    first, last = (next(row for row in done.rows if row.round == k) for k in (SETTLED, ROUNDS))
+    messages = done.workers * (ROUNDS - SETTLED)
+    up, down = (last.up_bytes - first.up_bytes) / messages, (last.down_bytes - first.down_bytes) / messages
+    return replace(costs(done), up=up, down=down)
 
 
 def _up(few: float, more: float, n: int) -> float:
@@ -168,7 +189,8 @@ def report(found: list[Forecast], rounds: int) -> str:
         f"{one.workers} workers, one a rank and a host; links of {human_rate(one.link.rate)} each way, "
         f"{human_time(one.link.latency)} one way; {_served(one)}",
         f"Sizes and times are extrapolated to {one.workers} workers from {ROUNDS} rounds with {FEW} and with "
-        f"{MORE} workers in this process. Each worker is taken to have as much data as one of {MORE}, and a "
+        f"{MORE} workers in this process, sizes without the first {SETTLED} rounds. Each worker is taken to "
+        f"have as much data as one of {MORE}, and a "
         "core to itself.",
     ]
     if one.costs.worker == 0:
@@ -178,13 +200,19 @@ def report(found: list[Forecast], rounds: int) -> str:
 
 def _served(one: Forecast) -> str:
     """The assumptions on the ranks that serve."""
-    if one.shards > 1:
+    if one.server == "allreduce":
+        return (
+            "MPI_Allreduce sums the vectors. A round is the sum of its parts. The ranks exchange whole "
+            f"vectors in pairs {exchanges(one.ranks)} times, by recursive doubling, as Open MPI 5 does it "
+            "between 8 hosts."
+        )
+    if one.server == "sharded":
         return (
             f"{one.shards} ranks serve a block each. A round is the sum of its parts on the busiest rank. "
             f"Its link is as busy as its bytes say, and each message takes {human_time(MESSAGE)} of the "
             "processor at each end."
         )
-    role = "the server only" if one.dedicated else "the server, and hosts worker 0"
+    role = "the server only" if one.server == "dedicated" else "the server, and hosts worker 0"
     return (
         f"rank 0 is {role}. A round is the sum of its parts. The server receives messages over its one "
         f"link; those above 64 KiB are sent when it asks for them, {AHEAD // 2**20} MiB at a time. The "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from math import inf, nan
+from math import inf
 
 import pytest
 
@@ -16,13 +16,16 @@ from mpicomp.bench.cost_model import (
     HEADERS,
     Costs,
     Link,
+    allreduce_time,
     break_even,
     copies,
     crossing,
     depth,
+    exchanges,
     latency_of,
     round_time,
     sharded_time,
+    time_of,
 )
 from mpicomp.bench.link import Timing, break_evens, contenders, uncompressed
 from mpicomp.bench.linkreport import Results, tables
@@ -67,6 +70,17 @@ def test_where_every_rank_serves_its_share_the_busiest_link_does_not_grow_with_t
     few = sharded_time(DENSE, Link(inf, 1e-3), 1000, 8)
     assert few.up == few.down == pytest.approx(1e-3 + 1007 * 1e-5)
     assert few.server == pytest.approx(1000 / 8 * DENSE.server)
+
+
+@pytest.mark.parametrize(("ranks", "times"), [(1, 0), (2, 1), (3, 3), (4, 2), (7, 4), (8, 3), (1000, 11)])
+def test_an_allreduce_exchanges_whole_vectors_in_pairs(ranks, times):
+    """log2 of the ranks below, and twice more for those that are left over."""
+    link, beta = Link(1e8, 1e-3), 8 * HEADERS / 1e8
+    assert exchanges(ranks) == times
+    short, long = allreduce_time(SMALL, link, ranks), allreduce_time(DENSE, link, ranks)
+    assert short.up == pytest.approx(times * (1e-3 + 1000 * beta)) and short.down == long.down == 0
+    assert long.up == pytest.approx(times * (3e-3 + 1.4 * 4e5 * beta))
+    assert time_of("allreduce")(SMALL, link, ranks, 1.0) == short
 
 
 def test_limits_of_the_rate():
@@ -251,10 +265,10 @@ def test_the_tables_and_json_of_a_comparison():
 
 
 def test_a_dense_method_counts_as_fast_as_it_is_by_allreduce():
-    """Gains are over the faster way; the model says nothing of MPI's sums, and no line of the table does."""
+    """Gains are over the faster way, and so is the rate that the model says."""
     rows = timings([1e8, 1e10])
     summed = [
-        replace(t, label="GD, Allreduce", server="allreduce", seconds=t.seconds / 4, predicted=nan)
+        replace(t, label="GD, Allreduce", server="allreduce", seconds=t.seconds / 4)
         for t in rows
         if t.label == "GD"
     ]
@@ -263,9 +277,12 @@ def test_a_dense_method_counts_as_fast_as_it_is_by_allreduce():
         line.split("|")[1].strip(): line for line in reversed(tables(results).splitlines()) if "|" in line
     }
     assert lines["TopK"].split("|")[6].strip() == f"{rows[0].seconds / 4 / rows[2].seconds:.2g}"
-    assert lines["GD, Allreduce"].split("|")[-2].strip() == ""
     by_sums = results.break_evens[1]
-    assert (by_sums.label, by_sums.against) == ("TopK", "GD")
+    assert (by_sums.label, by_sums.against) == ("TopK", "GD, Allreduce")
+    own, against = rows[2], summed[0]
+    link = Link(by_sums.predicted, own.alpha)
+    times = [t.rounds * time_of(t.server)(t.costs, link, t.workers, t.sharing).total for t in (own, against)]
+    assert times[0] == pytest.approx(times[1], rel=1e-9)
     topk, gd = (
         [t.seconds for t in group if t.label == label]
         for group, label in ((rows, "TopK"), (summed, "GD, Allreduce"))
@@ -311,6 +328,18 @@ def test_a_rate_is_a_positive_number_with_a_unit(rate):
         parse_rate(rate)
 
 
+def test_a_forecast_leaves_out_the_first_gradients():
+    """EF21-SGDM sends them whole; and an Allreduce sends as much as it receives."""
+    method = parse_method("ef21_sgdm(topk(k=10), gamma=0.1, eta=0.5)")
+    few = forecast(method, Quadratics(d=1000), 100, Link(1e9, 1e-4))
+    assert 10 * 4 <= few.costs.up <= 10 * 4 + 20  # ten values, and their positions
+    summed = forecast(parse_method("gd(gamma=0.1)"), Quadratics(d=1000), 100, Link(1e9, 1e-4), "allreduce")
+    assert summed.costs.up == summed.costs.down == 4000
+    assert summed.sent == summed.received == 8 * 4000
+    with pytest.raises(ConfigError, match="server='allreduce' sums vectors that are sent whole"):
+        forecast(method, Quadratics(d=1000), 100, Link(1e9, 1e-4), "allreduce")
+
+
 def test_a_round_of_no_time_loads_nothing():
     found = given(0, 0, workers=2, link=Link(rate=1e9, latency=0.0))
     assert found.round.total == found.link_load == found.processor_load == 0
@@ -341,6 +370,12 @@ def test_predict_on_the_command_line():
     assert done.returncode == 0, done.stderr
     assert "15 messages' lengths, 5 links deep" in done.stdout
     assert "| gd(gamma=0.1) | 400 B | 400 B |" in done.stdout
+    done = mpicomp(
+        *("predict", "--up", "1000", "--down", "1000", "--workers", "64", "--rate", "1gbit"),
+        *("--server", "allreduce"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "whole vectors in pairs 6 times" in done.stdout
 
 
 @pytest.mark.parametrize(

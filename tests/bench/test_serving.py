@@ -44,4 +44,6 @@ def test_rounds_are_timed_by_all_ranks_that_may_average():
     assert list(dense) == ["shared", "sharded", "allreduce", "bare allreduce"]
     assert dense["shared"]["busiest_bytes"] == dense["sharded"]["busiest_bytes"] == 4000
     assert all(row["seconds"] > 0 for row in found)
-    assert table(found).count("| one host |") == 4
+    summed = {row["method"] for row in found if row["server"] == "allreduce"}
+    assert summed == {"dense", "ARC-Top-K 1 %", "PowerSGD, rank 2"}
+    assert table(found).count("| one host |") == 6

@@ -1,4 +1,4 @@
-"""The cost of a round by the ranks that average, on one host and on hosts joined by links."""
+"""The cost of a step by the ranks that average, on one host and on hosts joined by links."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def compare(
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Markdown: milliseconds a round, and bytes in the busier direction of the busiest rank."""
+    """Markdown: milliseconds a step, and bytes in the busier direction of the busiest rank."""
     ways = list(dict.fromkeys(row["server"] for row in rows))
     head = ["link", "d", "message", *ways, "busiest rank, shared", "sharded"]
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -57,4 +57,4 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         times = [f"{1000 * by_way[way]['seconds']:.3g}" if way in by_way else "" for way in ways]
         crossed = [human_bytes(by_way[way]["busiest_bytes"]) for way in ("shared", "sharded")]
         lines.append([where, f"{d}", method, *times, *crossed])
-    return f"ms a round, {rows[0]['ranks']} ranks\n\n" + markdown_table(head, lines)
+    return f"ms a step, {rows[0]['ranks']} ranks\n\n" + markdown_table(head, lines)

@@ -17,32 +17,36 @@ from mpi4py import MPI
 from mpicomp.bench.together import seconds_a_call
 from mpicomp.compressors import Natural, Sparse, TopK
 from mpicomp.embedded.aggregator import Aggregator
-from mpicomp.methods import DCGD, EF21SGDM, GD, DoubleSqueeze
+from mpicomp.methods import DCGD, EF21SGDM, GD, ARCTopK, DoubleSqueeze, PowerSGD
 from mpicomp.methods.base import Method
+from mpicomp.runtime.serving.allreduce import sums
 
 METHODS: dict[str, Method] = {
     "dense": GD(gamma=1.0),
     "natural up": DCGD(Natural(), gamma=1.0, down=Sparse("f4")),
     "TopK 1 % up": EF21SGDM(TopK(k=0.01), eta=0.1, start="compressed", down=Sparse("f4")),
     "TopK 1 % both ways": DoubleSqueeze(TopK(k=0.01), TopK(k=0.01), gamma=1.0),
+    "ARC-Top-K 1 %": ARCTopK(k=0.01, r=4, width=250, gamma=1.0, down=Sparse("f4")),
+    "PowerSGD, rank 2": PowerSGD(r=2, rows=1000, gamma=1.0, down=Sparse("f4")),
 }
 _SECONDS = 1.0  # of calls in a row, about
 _MOST = 30  # calls in a row
 
 
 def measure(d: int, repeats: int) -> list[dict[str, Any]]:
-    """Seconds of a round with float32 gradients in R^d, a worker a rank; collective.
+    """Seconds of a step with float32 gradients in R^d, a worker a rank; collective.
 
-    Each method is served by the root and by all ranks; vectors that are sent whole are summed by
-    MPI_Allreduce too, through ``Aggregator`` and by a bare call.  They are timed in turn, ``repeats`` times.
-    Rows have the median, and the bytes a round in the busier direction of the busiest rank.
+    A step is a round, and two of ARC-Top-K and PowerSGD.  Each method is served by the root and by all ranks;
+    vectors that are sent whole are summed by MPI_Allreduce too, and dense ones also by a bare call.  They are
+    timed in turn, ``repeats`` times.  Rows have the median, and the bytes a step in the busier direction of
+    the busiest rank.
     """
     comm = MPI.COMM_WORLD
     draw = np.random.default_rng(comm.rank)
     gradients = cycle([draw.standard_normal(d, dtype=np.float32) for _ in range(3)])
     rows = []
     for label, method in METHODS.items():
-        ways = ["shared", "sharded", *(["allreduce"] if label == "dense" else [])]
+        ways = ["shared", "sharded", *(["allreduce"] if sums(method) else [])]
         aggregators = {
             way: Aggregator(method, like=next(gradients), server=way, shards=_shards(way, comm.size))
             for way in ways
@@ -89,7 +93,7 @@ def _calls(comm: MPI.Comm, call: Callable[[Any], object], gradients: Iterator[An
 
 
 def _busiest(comm: MPI.Comm, aggregator: Aggregator, way: str) -> float | None:
-    """The message bytes a round that the busiest rank sends, or gets if these are more.
+    """The message bytes a step that the busiest rank sends, or gets if these are more.
 
     None where MPI chooses them.  Where every rank serves its share, the ranks together get what they send.
     """
