@@ -16,7 +16,7 @@ from mpicomp.cli.options import Place, Rate, Time, shards_option
 from mpicomp.cli.root import cli, elsewhere, relaunch
 from mpicomp.cli.sections import SectionedCommand, SectionedGroup
 from mpicomp.cli.suites import SuiteFile
-from mpicomp.runtime.placement import Placement
+from mpicomp.runtime.placement import SERVERS, Placement
 from mpicomp.transports.launcher import launched_rank
 
 
@@ -292,6 +292,7 @@ def bench_traffic(dimension: str, workers: str, out: Path | None) -> None:
             "--until-accuracy",
             "--until-loss",
             "--learning-rates",
+            "--tuning-seeds",
             "--seeds",
             "--max-steps",
             "--max-seconds",
@@ -321,6 +322,9 @@ def bench_traffic(dimension: str, workers: str, out: Path | None) -> None:
 @click.option(
     "--learning-rates", default="0.05,0.1,0.2,0.025", show_default=True, help="Each contestant has its best."
 )
+@click.option(
+    "--tuning-seeds", type=click.IntRange(1), default=1, show_default=True, help="Trainings for each rate."
+)
 @click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Trainings to a target.")
 @click.option("--max-steps", type=click.IntRange(40), default=4000, show_default=True, help="Of a training.")
 @click.option("--max-seconds", type=click.FloatRange(1), default=600, show_default=True, help="To a target.")
@@ -337,6 +341,7 @@ def bench_train(
     until_accuracy: float,
     until_loss: float,
     learning_rates: str,
+    tuning_seeds: int,
     seeds: int,
     max_steps: int,
     max_seconds: float,
@@ -367,6 +372,7 @@ def bench_train(
         most=max_steps,
         grid=[_positive(rate) for rate in learning_rates.split(",")] if to_target else (),
         seeds=range(1, seeds + 1),
+        tuning=[0, *range(seeds + 1, seeds + tuning_seeds)],
     )
     rows = []
     for row in steps_to_target(ask) if to_target else compare(ask):
@@ -411,9 +417,7 @@ def _dimension(text: str) -> int:
 @click.option("--rate", type=Rate(), required=True, help="Of every host's link: 100mbit, 10gbit.")
 @click.option("--latency", type=Time(), default="50us", show_default=True, help="One way, of all.")
 @click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True)
-@click.option(
-    "--server", type=click.Choice(["shared", "dedicated", "sharded"]), default="shared", show_default=True
-)
+@click.option("--server", type=click.Choice(SERVERS), default="shared", show_default=True)
 @shards_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a method.")
 def predict(
@@ -438,7 +442,7 @@ def predict(
     from mpicomp.config import parse_method, parse_problem
 
     placement = Placement(server, shards)
-    network: Any = {"workers": workers, "link": Link(rate, latency), "dedicated": placement.dedicated}
+    network: Any = {"workers": workers, "link": Link(rate, latency), "server": server}
     network["shards"] = min(placement.blocks(workers), workers)
     if problem is not None and methods and up is None and down is None:
         chosen = parse_problem(problem)

@@ -65,9 +65,25 @@ def test_the_tables_and_files(timed, tmp_path):
     assert len((tmp_path / "train.jsonl").read_text().splitlines()) == len(timed)
 
 
-def test_our_dense_mean_trains_as_torch_s_does(torch):
-    """The same batches, and the mean of the same gradients: after 40 steps scores differ by rounding."""
-    ask = Ask([("transformer", 0)], [None], loss=100.0, labels=["DDP", "dense"])
+def test_a_step_is_compared_with_those_that_exchange_as_often():
+    torch = [("DDP", 1, 8.0), ("DDP, fp16 hook", 1, 6.0), ("local SGD, every 8 steps", 8, 2.0)]
+    ours = [("dense", 1, 3.0), ("dense, every 8 steps", 8, 1.0)]
+    bare = {"rate": None, "ranks": 4, "model": "cnn", "d": 10, "low": 1.0, "high": 9.0, "phases": {}}
+    sent = {"up_bytes": 1.0, "down_bytes": 1.0, "link_bytes": 0.0}
+    rows = [
+        {"label": label, "side": side, "every": every, "seconds": seconds, **bare, **sent}
+        for side, group in (("torch", torch), ("ours", ours))
+        for label, every, seconds in group
+    ]
+    lines = {line.split(" | ")[0]: line.split(" | ") for line in tables(rows).splitlines()}
+    assert lines["| dense, ours"][3:5] == ["2.67", "2.00"]
+    assert lines["| dense, every 8 steps, ours"][3:5] == ["8.00", "2.00"]
+
+
+@pytest.mark.parametrize("labels", [("DDP", "dense"), ("local SGD, every 8 steps", "dense, every 8 steps")])
+def test_our_dense_mean_trains_as_torch_s_does(torch, labels):
+    """The same batches, and means of the same vectors: after 40 steps scores differ by rounding."""
+    ask = Ask([("transformer", 0)], [None], loss=100.0, labels=labels)
     theirs, ours = (row["curve"][0][2] for row in compare(ask, ranks=2))
     assert ours == pytest.approx(theirs, rel=1e-3)
 
@@ -92,6 +108,7 @@ def test_steps_to_a_target_times_seconds_a_step(torch, tmp_path):
         labels=["DDP", "dense"],
         grid=(1e-4, 0.05),
         seeds=(1, 2),
+        tuning=(0, 3),
         most=120,
     )
     ddp, dense = rows = list(to_target(ask, ranks=2))
@@ -140,6 +157,11 @@ def test_the_rate_of_the_fewest_steps_is_chosen():
         row("b", 0.4, 0, False, None),
     ]
     assert chosen_rates(rows) == {"a": 0.2, "b": 0.2}
+    assert chosen_rates([*rows, row("a", 0.2, 120, True, 0.8), row("a", 0.1, 120, True, 0.8)]) == {
+        "a": 0.1,  # the slowest seeds take as long
+        "b": 0.2,
+    }
+    assert chosen_rates([*rows, row("a", 0.2, 40, False, 0.7)])["a"] == 0.1
 
 
 def test_a_seed_that_misses_counts_as_more_than_any():

@@ -40,6 +40,7 @@ class Ask:
     learning   a contestant's learning rate by its label; None: the same for all
     grid       learning rates to choose from, see ``mpicomp.bench.train.target``
     seeds      of the models' starts and the batches: a training to the target for each
+    tuning     seeds of the trainings that choose from the grid
     """
 
     models: Sequence[tuple[str, int]]
@@ -54,6 +55,7 @@ class Ask:
     learning: dict[str, float] | None = None
     grid: Sequence[float] = ()
     seeds: Sequence[int] = (0,)
+    tuning: Sequence[int] = (0,)
 
     def targets(self) -> dict[str, float | None]:
         """The target of each kind of model; None where steps are timed."""

@@ -1,4 +1,4 @@
-"""Ways to train on several ranks: torch's DistributedDataParallel with its hooks, and this library's methods.
+"""Ways to train on several ranks: torch's DistributedDataParallel, its hooks, its local SGD, and our methods.
 
 They share the model, the batches, the learning rate, and momentum 0.9; only EF21-SGDM has its own.
 """
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
@@ -71,6 +72,31 @@ class TorchDDP:
         with self._open():
             F.cross_entropy(self._ddp(x), y).backward()
         self._optimizer.step()
+
+    def seconds(self) -> dict[str, float]:
+        return {}
+
+    def payload(self) -> tuple[int, int]:
+        return 0, 0
+
+
+class TorchLocal:
+    """torch's local SGD: each rank steps for itself, ``PeriodicModelAverager`` averages the models over gloo.
+
+    every  steps from one averaging to the next
+    """
+
+    def __init__(self, model: nn.Module, lr: float, every: int) -> None:
+        self.model, self.every = model, every
+        self._optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=MOMENTUM)
+        # With these steps of "warm-up" the first averaging follows step ``every``, and not the first step.
+        self._averager = PeriodicModelAverager(period=every, warmup_steps=every - 1)
+
+    def step(self, x: Tensor, y: Tensor) -> None:
+        self._optimizer.zero_grad()
+        F.cross_entropy(self.model(x), y).backward()
+        self._optimizer.step()
+        self._averager.average_parameters(self.model.parameters())
 
     def seconds(self) -> dict[str, float]:
         return {}
@@ -147,6 +173,7 @@ CONTESTANTS = [
     Contestant("DDP", "torch", TorchDDP),
     Contestant("DDP, fp16 hook", "torch", lambda model, lr: TorchDDP(model, lr, "fp16")),
     Contestant("DDP, PowerSGD hook, rank 2", "torch", lambda model, lr: TorchDDP(model, lr, "powersgd")),
+    Contestant(f"local SGD, every {EVERY} steps", "torch", lambda model, lr: TorchLocal(model, lr, EVERY)),
     Contestant("dense", "ours", _ours(DCGD(Identity(), gamma=1.0))),
     Contestant("Natural", "ours", _ours(DCGD(Natural(), gamma=1.0))),
     Contestant("EF14, TopK 1 %", "ours", _ours(EF14(_TOP, gamma=1.0))),
@@ -156,6 +183,9 @@ CONTESTANTS = [
     Contestant("DoubleSqueeze, TopK 1 %", "ours", _ours(_SQUEEZED)),
     Contestant("DoubleSqueeze, TopK 1 %, overlapped", "ours", _ours(_SQUEEZED, overlap=True), True),
     Contestant("PowerSGD, rank 2", "ours", _ours(PowerSGD(r=2, gamma=1.0))),
+    Contestant(
+        "PowerSGD, rank 2, by Allreduce", "ours", _ours(PowerSGD(r=2, gamma=1.0), server="allreduce"), True
+    ),
     Contestant(f"dense, every {EVERY} steps", "ours", _ours(DCGD(Identity(), gamma=1.0), EVERY)),
     Contestant(f"DoubleSqueeze, every {EVERY} steps", "ours", _ours(_SQUEEZED, EVERY)),
 ]

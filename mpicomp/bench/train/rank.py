@@ -104,6 +104,7 @@ class Stint:
         return {
             "label": self.contestant.label,
             "side": self.contestant.side,
+            "every": self.trainer.every,
             "model": self.job.kind,
             "d": sum(p.numel() for p in self.trainer.model.parameters()),
             "seconds": middle,
@@ -157,6 +158,7 @@ def train(c: Contestant, job: Task, lr: float, target: float, limit: float, most
     return {
         "label": c.label,
         "side": c.side,
+        "every": stint.trainer.every,
         "model": job.kind,
         "d": sum(p.numel() for p in stint.trainer.model.parameters()),
         "target": target,
@@ -181,13 +183,22 @@ def to_target(asked: dict[str, Any], job: Task) -> Iterator[dict[str, Any]]:
 
 
 def tune(asked: dict[str, Any], job: Task) -> Iterator[dict[str, Any]]:
-    """Train each contestant with each learning rate of the grid, until it cannot be the fastest any more."""
+    """Train each contestant with each learning rate of the grid, once for each seed.
+
+    A training ends when it has missed the target or its rate cannot be the best any more; then that rate
+    needs no other seed.
+    """
     for c in competitors(asked["labels"]):
         most = asked["most"] or inf
         for lr in asked["grid"]:
-            row = train(c, job, lr, asked["target"], asked["limit"], most)
-            most = row["steps"] if row["reached"] else most
-            yield row
+            rows = []
+            for seed in asked["seeds"]:
+                rows.append(train(c, replace(job, seed=seed), lr, asked["target"], asked["limit"], most))
+                yield rows[-1]
+                if not rows[-1]["reached"]:
+                    break
+            else:
+                most = max(row["steps"] for row in rows)
 
 
 def main(text: str) -> None:

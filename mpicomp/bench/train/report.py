@@ -48,15 +48,22 @@ def tables(rows: Sequence[dict[str, Any]]) -> str:
     return "\n\n".join(said) + "\n"
 
 
-def _references(group: Sequence[dict[str, Any]]) -> tuple[float | None, float | None]:
-    """Seconds of plain DDP, and the least of torch's."""
-    torch = {r["label"]: r["seconds"] for r in group if r["side"] == "torch" and r.get("reached", True)}
-    return torch.get("DDP"), min(torch.values(), default=None)
+def _references(group: Sequence[dict[str, Any]], every: int | None = None) -> list[float | None]:
+    """Seconds of plain DDP, and the least of torch's, of those with an exchange every ``every`` steps."""
+    torch = [row for row in group if row["side"] == "torch" and row.get("reached", True)]
+    ddp = [row["seconds"] for row in torch if row["label"] == "DDP"]
+    peers = [row["seconds"] for row in torch if every in (None, row["every"])]
+    return [min(ddp, default=None), min(peers, default=None)]
 
 
 def _over(row: dict[str, Any], references: Sequence[float | None]) -> list[str]:
     """How many times less time than each reference."""
     return [f"{other / row['seconds']:.2f}" if other else "" for other in references]
+
+
+def _digits(value: float) -> str:
+    """Two digits, and no exponent."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _steps(group: Sequence[dict[str, Any]]) -> str:
@@ -72,7 +79,7 @@ def _steps(group: Sequence[dict[str, Any]]) -> str:
         "link's ms",
         "phases, ms",
     ]
-    references, lines = _references(group), []
+    lines = []
     for row in group:
         low, middle, high = (f"{1e3 * row[name]:.3g}" for name in ("low", "seconds", "high"))
         ours, linked = row["side"] == "ours", row["rate"] is not None
@@ -81,12 +88,12 @@ def _steps(group: Sequence[dict[str, Any]]) -> str:
                 f"{row['label']}, {row['side']}",
                 middle,
                 f"{low} to {high}",
-                *_over(row, references),
+                *_over(row, _references(group, row["every"])),
                 human_bytes(row["up_bytes"]) if ours else "",
                 human_bytes(row["down_bytes"]) if ours else "",
                 human_bytes(row["link_bytes"]) if linked else "",
                 f"{8e3 * row['link_bytes'] / row['rate']:.3g}" if linked else "",
-                ", ".join(f"{name} {1e3 * value:.2g}" for name, value in row["phases"].items()),
+                ", ".join(f"{name} {_digits(1e3 * value)}" for name, value in row["phases"].items()),
             ]
         )
     return markdown_table(head, lines)

@@ -6,7 +6,7 @@ host, once for each seed, and multiplied by the time and the bytes of a step on 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from statistics import median
@@ -27,7 +27,7 @@ def to_target(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
     for model in ask.models:
         asked = replace(ask, models=[model])
         here = replace(asked, rates=[None])
-        learning = chosen_rates(compare(replace(here, seeds=(0,)), ranks))
+        learning = chosen_rates(compare(replace(here, seeds=ask.tuning), ranks))
         trained: dict[str, list[dict[str, Any]]] = {}
         for row in compare(replace(here, grid=(), learning=learning), ranks):
             trained.setdefault(row["label"], []).append(row)
@@ -36,19 +36,21 @@ def to_target(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
             yield _together(timed, trained[timed["label"]], ask.images)
 
 
-def chosen_rates(rows: Iterator[dict[str, Any]] | Sequence[dict[str, Any]]) -> dict[str, float]:
-    """By label the learning rate that reached the target in the fewest steps.
+def chosen_rates(rows: Iterable[dict[str, Any]]) -> dict[str, float]:
+    """By label the learning rate whose slowest seed reached the target in the fewest steps.
 
-    Where none did, the rate with the best score at the end.
+    Of equal ones it is the smallest.  Where no rate has reached it with every seed, the rate with the best
+    score at the end of its last one.
     """
-    best: dict[str, tuple[tuple[float, float], float]] = {}
+    worst: dict[tuple[str, float], tuple[float, float]] = {}
     for row in rows:
         last = row["curve"][-1][2] if row["curve"] else None
-        worse = inf if last is None else (-last if row["model"] == "cnn" else last)
-        rank = (row["steps"] if row["reached"] else inf, worse)
-        if row["label"] not in best or rank < best[row["label"]][0]:
-            best[row["label"]] = (rank, row["lr"])
-    return {label: lr for label, (_, lr) in best.items()}
+        score = inf if last is None else (-last if row["model"] == "cnn" else last)
+        rank = (row["steps"], 0.0) if row["reached"] else (inf, score)
+        which = row["label"], row["lr"]
+        worst[which] = max(rank, worst.get(which, rank))
+    labels = dict.fromkeys(label for label, _ in worst)
+    return {own: min((rank, lr) for (label, lr), rank in worst.items() if label == own)[1] for own in labels}
 
 
 def middle(values: Sequence[float | None]) -> float | None:
@@ -83,6 +85,7 @@ def _together(timed: dict[str, Any], trained: Sequence[dict[str, Any]], images: 
         "ranks": timed["ranks"],
         "label": timed["label"],
         "side": timed["side"],
+        "every": timed["every"],
         "model": timed["model"],
         "d": timed["d"],
         "target": trained[0]["target"],
