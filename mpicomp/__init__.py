@@ -1,8 +1,8 @@
 """Distributed optimisation with compressed communication over MPI: packed bytes, counted as sent.
 
 >>> import mpicomp
->>> from mpicomp import MARINA, RandK, problems
->>> run = mpicomp.run(MARINA(Q=RandK(k=0.1)), problems.Quadratics(d=50), workers=4, rounds=20)
+>>> from mpicomp import MARINA, Quadratics, RandK
+>>> run = mpicomp.run(MARINA(Q=RandK(k=0.1)), Quadratics(d=50), workers=4, rounds=20)
 >>> run.rows[-1].up_bytes == run.ledger.up_bytes
 True
 """
@@ -19,7 +19,8 @@ from mpicomp.embedded.descent import Descent
 from mpicomp.keys import Key
 from mpicomp.methods import *  # noqa: F403
 from mpicomp.methods import __all__ as _methods
-from mpicomp.problems import Constants, Objective, Problem
+from mpicomp.problems import *  # noqa: F403
+from mpicomp.problems import __all__ as _problems
 from mpicomp.runtime.run import Run, run
 from mpicomp.version import __version__
 
@@ -29,18 +30,16 @@ if TYPE_CHECKING:
 __all__ = [
     *_compressors,
     *_methods,
+    *_problems,
     "Aggregator",
-    "Constants",
     "ConfigError",
     "Descent",
     "DivergedError",
     "Interrupted",
     "Key",
     "MpicompError",
-    "Objective",
     "Part",
     "Parts",
-    "Problem",
     "Run",
     "__version__",
     "compare",
