@@ -16,7 +16,7 @@ from mpi4py import MPI
 from torch import nn
 
 import mpicomp.torch
-from mpicomp import DCGD, EFSGD, Identity, Natural, QuantizedTopK, Sign, TopK
+from mpicomp import DCGD, EFSGD, DoubleSqueeze, Identity, Natural, QuantizedTopK, TopK, TwoMeans
 
 comm = MPI.COMM_WORLD
 torch.set_num_threads(1)
@@ -25,12 +25,14 @@ LENGTH, WIDTH, CHARACTERS = 64, 64, 128  # ASCII; what is not is read as 0
 
 # Contestants: a method, how many local steps there are between two exchanges, and the outer optimiser.
 NESTEROV = {"lr": 0.7, "momentum": 0.9, "nesterov": True}
+TWO_BITS = QuantizedTopK(k=0.03, Q=TwoMeans())  # signs with two magnitudes, 1.72 bits a value
 CONTESTANTS = {
     "dense": (DCGD(Identity()), 1, None),
     "EF-SGD, TopK 1 %": (EFSGD(TopK(k=0.01)), 1, None),
     "8 local steps, dense": (DCGD(Identity()), 8, NESTEROV),
     "8 local steps, TopK 3 % of 9 bits": (EFSGD(QuantizedTopK(k=0.03, Q=Natural())), 8, NESTEROV),
-    "8 local steps, TopK 3 % of 1 bit": (EFSGD(QuantizedTopK(k=0.03, Q=Sign())), 8, NESTEROV),
+    "8 local steps, TopK 3 % of 2 bits": (EFSGD(TWO_BITS), 8, NESTEROV),
+    "8 local steps, TopK 3 % of 2 bits both ways": (DoubleSqueeze(TWO_BITS, TWO_BITS), 8, NESTEROV),
 }
 
 

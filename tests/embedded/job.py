@@ -13,7 +13,7 @@ from hashlib import sha256
 import numpy as np
 
 import mpicomp
-from mpicomp import EF21SGDM, MARINA, Aggregator, Descent, RandK, TopK
+from mpicomp import DCGD, EF21SGDM, MARINA, Aggregator, ARCTopK, Descent, Identity, PowerSGD, RandK, TopK
 from mpicomp.transports.observers import prepare
 from tests.embedded.test_aggregator import IN_BLOCKS, OF_THE_FORM, PROBLEM, TO_CUT, WORKERS, flat, tree
 from tests.embedded.test_overlap import ALONE
@@ -93,6 +93,28 @@ def sharded():
         model = sha256(flat(descent.model()).tobytes()).hexdigest()
         told[name.__name__] = [model, descent.ledger.up.tolist(), descent.ledger.down.tolist()]
         descent.close()
+    return told
+
+
+def summed():
+    """What MPI_Allreduce can sum is estimated as by the root, and the ledger is the root's."""
+    told = []
+    for method in (DCGD(Identity("f8")), PowerSGD(2, values="f8"), ARCTopK(0.3, r=1, values="f8")):
+        found = []
+        for server in ("shared", "allreduce"):
+            agg = Aggregator(method, tree(TO_CUT.x0(), TO_CUT), workers=WORKERS, server=server)
+            estimates = []
+            for step in range(4):
+                draw = np.random.default_rng(step)
+                gradients = draw.normal(size=(WORKERS, TO_CUT.dimension()))
+                estimates.append(flat(agg({i: tree(gradients[i], TO_CUT) for i in agg.hosted})))
+            assert len(set(MPI.COMM_WORLD.allgather(estimates[-1].tobytes()))) == 1
+            agg.settle()
+            found.append((estimates, agg.ledger.up.tolist()))
+            agg.close()
+        np.testing.assert_allclose(found[1][0], found[0][0], rtol=0, atol=1e-9)
+        assert found[1][1] == found[0][1]
+        told.append(type(method).__name__)
     return told
 
 

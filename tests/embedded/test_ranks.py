@@ -39,6 +39,10 @@ def test_blocks_that_leave_early_give_the_same_bits_and_bytes(ranks):
     assert len(told(ranks, "overlapped")) >= 11
 
 
+def test_what_is_sent_whole_may_be_summed_by_mpi():
+    assert len(told(3, "summed")) == 3
+
+
 @pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
 def test_the_ledger_is_what_mpi_counts():
     assert told(3, "verified").items() <= told(1, "all_methods").items()
