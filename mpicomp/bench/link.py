@@ -40,12 +40,18 @@ BY_ALLREDUCE = ", Allreduce"  # behind the label
 
 @dataclass(frozen=True)
 class Contender:
-    """A method to time.  ``plain`` is the label of its uncompressed version, None if it does not compress."""
+    """A method to time.
+
+    plain   the label of its uncompressed version, None if it does not compress
+    server  one of ``runtime.placement.SERVERS``
+    added   whether it is not the suite's, but the uncompressed version of one of the suite's
+    """
 
     label: str
     method: Method
     plain: str | None
-    server: str  # one of ``runtime.placement.SERVERS``
+    server: str
+    added: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,7 +150,7 @@ def contenders(suite: Suite, say: Say, server: str = "sharded") -> list[Contende
         if known is None:
             known = f"{label}, uncompressed"
             methods[known] = plain
-            added += _dense(known, plain, server)
+            added += (replace(c, added=True) for c in _dense(known, plain, server))
         added.append(Contender(label, method, known, server))
     return added
 
@@ -187,23 +193,38 @@ def time_on_links(
     n, suite = suite.workers, replace(suite, max_seconds=None)  # would end runs at different rounds
     Hosts(n, min(rates), latency)  # raises now, not after minutes, if hosts cannot be made
     open_mpi()
-    runners = contenders(suite, say, server)
-    known: dict[tuple[str, int], Known] = {}
-    for c in runners:
-        for seed in suite.seeds:
-            say(f"{c.label}: rounds and costs, in one process")
-            try:
-                done = timed_run(c.method, suite.problem, seed=seed, server=c.server, **suite.limits())
-            except DivergedError as error:
-                raise DivergedError(f"{c.label}: {error}") from None
-            known[c.label, seed] = Known(done, costs(done))
+    runners = runs_alone(suite, contenders(suite, say, server), say)
     for rate in sorted(rates):
         with Hosts(n, rate, latency) as hosts:
-            for c in runners:
+            for c, known in runners:
                 say(f"{c.label}: {human_rate(rate)}")
-                alone = [(seed, known[c.label, seed]) for seed in suite.seeds]
-                pairs = [(k, _across(hosts, suite, c, seed, k.done.rows[-1].round)) for seed, k in alone]
+                pairs = [
+                    (k, _across(hosts, suite, c, seed, k.done.rows[-1].round)) for seed, k in known.items()
+                ]
                 yield _timing(hosts, c, pairs)
+
+
+def runs_alone(suite: Suite, runners: list[Contender], say: Say) -> list[tuple[Contender, dict[int, Known]]]:
+    """Each of ``runners`` with its runs in this process, by seed.
+
+    An uncompressed version that diverges with the step of the compressed one is left out.  Raises
+    ``DivergedError`` if a method of the suite diverges.
+    """
+    found = []
+    for c in runners:
+        say(f"{c.label}: rounds and costs, in one process")
+        known: dict[int, Known] = {}
+        try:
+            for seed in suite.seeds:
+                done = timed_run(c.method, suite.problem, seed=seed, server=c.server, **suite.limits())
+                known[seed] = Known(done, costs(done))
+        except DivergedError as error:
+            if not c.added:
+                raise DivergedError(f"{c.label}: {error}") from None
+            say(f"{c.label}: diverged, and is left out")
+        else:
+            found.append((c, known))
+    return found
 
 
 def _across(hosts: Hosts, suite: Suite, c: Contender, seed: int, rounds: int) -> dict[str, Any]:

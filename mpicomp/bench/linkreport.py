@@ -82,6 +82,8 @@ def _times(at: list[Timing]) -> str:
         reached = t.status == "target"
         others = [fastest(at, name) if name else None for name in ("gd", "agd", t.plain)]
         over = [f"{other.seconds / t.seconds:.2g}" if reached and other else "" for other in others]
+        if t.plain is not None and all(other.label != t.plain for other in at):
+            over[-1] = "diverges"
         rows.append(
             [
                 t.label,

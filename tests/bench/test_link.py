@@ -8,7 +8,7 @@ from math import inf
 
 import pytest
 
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.units import human_rate, human_time, parse_rate, parse_time
 from mpicomp.bench import hosts
 from mpicomp.bench.cost_model import (
@@ -27,7 +27,7 @@ from mpicomp.bench.cost_model import (
     sharded_time,
     time_of,
 )
-from mpicomp.bench.link import Timing, break_evens, contenders, uncompressed
+from mpicomp.bench.link import Contender, Timing, break_evens, contenders, runs_alone, uncompressed
 from mpicomp.bench.linkreport import Results, tables
 from mpicomp.bench.predict import FEW, MORE, _down, _server, _up, forecast, given
 from mpicomp.config import parse_method
@@ -191,6 +191,26 @@ def test_methods_of_one_kind_and_step_share_their_counterpart():
         ("TopK", "TopK, uncompressed", "sharded"),
         ("natural", "TopK, uncompressed", "sharded"),
     ]
+
+
+def test_an_uncompressed_version_that_diverges_is_left_out():
+    suite, said = parse_suite(SUITE), []
+    calm, wild = (parse_method(f"gd(gamma={gamma})") for gamma in (0.5, 100))
+    asked = Contender("GD", calm, None, "sharded")
+    added = Contender("TopK, uncompressed", wild, None, "sharded", added=True)
+    ((kept, known),) = runs_alone(suite, [asked, added], said.append)
+    assert kept is asked and tuple(known) == suite.seeds
+    assert said[-1] == "TopK, uncompressed: diverged, and is left out"
+    with pytest.raises(DivergedError, match="TopK, uncompressed: "):
+        runs_alone(suite, [asked, replace(added, added=False)], said.append)
+
+
+def test_the_table_says_that_an_uncompressed_version_diverged():
+    rows = [t for t in timings([1e8]) if t.label != "plain"]
+    topk = next(
+        line for line in tables(Results(parse_suite(SUITE), rows, [])).splitlines() if "| TopK" in line
+    )
+    assert topk.split("|")[8].strip() == "diverges"
 
 
 def test_a_step_size_is_tuned_in_this_process():
