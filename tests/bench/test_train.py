@@ -164,6 +164,13 @@ def test_the_rate_of_the_fewest_steps_is_chosen():
     assert chosen_rates([*rows, row("a", 0.2, 40, False, 0.7)])["a"] == 0.1
 
 
+def test_a_training_that_diverges_has_no_number_of_steps(torch):
+    ask = Ask([("transformer", 0)], [None], loss=4.0, labels=["dense"], grid=(1e6,), most=80, seeds=(1,))
+    (row,) = to_target(ask, ranks=2)
+    assert not row["reached"] and row["diverged"] and row["all_steps"] == [None]
+    assert "diverged to diverged" in tables([row])
+
+
 def test_a_seed_that_misses_counts_as_more_than_any():
     assert middle([40, None, 80]) == 80
     assert middle([40, None, None]) is None and middle([40, None]) is None

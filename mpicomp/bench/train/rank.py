@@ -138,7 +138,7 @@ def train(c: Contestant, job: Task, lr: float, target: float, limit: float, most
     that diverges has missed the target.  The bytes are of all messages of the training.
     """
     stint = Stint(c, job, lr)
-    spent, sent, curve, reached = 0.0, (0, 0), [], False
+    spent, sent, curve, reached, diverged = 0.0, (0, 0), [], False, True
     while not reached and spent < limit and stint.taken < most:
         comm.Barrier()
         started = perf_counter()
@@ -155,6 +155,8 @@ def train(c: Contestant, job: Task, lr: float, target: float, limit: float, most
             break
         curve.append((spent, stint.taken, score))
         reached = job.reached(score, target)
+    else:
+        diverged = False
     return {
         "label": c.label,
         "side": c.side,
@@ -165,6 +167,7 @@ def train(c: Contestant, job: Task, lr: float, target: float, limit: float, most
         "lr": lr,
         "seed": job.seed,
         "reached": reached,
+        "diverged": diverged,
         "seconds": spent,
         "steps": stint.taken,
         "up_bytes": sent[0],

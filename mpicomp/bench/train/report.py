@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -159,11 +160,9 @@ def _steps_to_target(group: Sequence[dict[str, Any]]) -> str:
 
 def _range(row: dict[str, Any], unit: float) -> str:
     """The least and the most steps of a seed, times ``unit``; "> " before a number that was not enough."""
-    found = sorted(row["most"] + 1 if steps is None else steps for steps in row["all_steps"])
-    ends = (
-        f"> {row['most'] * unit:.4g}" if n > row["most"] else f"{n * unit:.4g}" for n in (found[0], found[-1])
-    )
-    return " to ".join(ends)
+    missed = "diverged" if row["diverged"] else f"> {row['most'] * unit:.4g}"
+    found = sorted(inf if steps is None else steps for steps in row["all_steps"])
+    return " to ".join(missed if n == inf else f"{n * unit:.4g}" for n in (found[0], found[-1]))
 
 
 def checked(row: dict[str, Any], whole: dict[str, Any]) -> str:
