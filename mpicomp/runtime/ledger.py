@@ -32,7 +32,8 @@ class Ledger:
 
     def __str__(self) -> str:
         """The totals of both directions, in words."""
-        return f"{self.n} workers: {human_bytes(self.up_bytes)} up, {human_bytes(self.down_bytes)} down"
+        workers = "1 worker" if self.n == 1 else f"{self.n} workers"
+        return f"{workers}: {human_bytes(self.up_bytes)} up, {human_bytes(self.down_bytes)} down"
 
     def add_up(self, share: Ledger) -> None:
         """Add the uplink of ``share``."""

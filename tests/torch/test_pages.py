@@ -56,7 +56,7 @@ def test_there_are_two_blocks():
 
 def test_the_training_loop_trains_and_counts():
     """20 steps of one worker; up goes 1 % of 105 coordinates, one."""
-    assert "1 workers: " in done(AROUND + BLOCKS[0] + LOWER)
+    assert "1 worker: " in done(AROUND + BLOCKS[0] + LOWER)
 
 
 def test_the_hook_of_ddp_trains():
