@@ -29,12 +29,13 @@ None of them is pipelined.  If m > 64 KiB, each of the t steps takes 3 alpha.  t
 tree that carries the 16 bytes announcing the message.
 
 Where every rank serves its share, in S <= n blocks of nearly equal size, the busiest rank serves one block.
-It sends S and receives n - 1 blocks of messages, sends n - 1 and receives S blocks of broadcasts, and a
-message takes 10 us of the processor at each end::
+It sends S and receives n - 1 blocks of messages, and a message takes 10 us of the processor at each end.
+Broadcasts spread in trees if n is far above S: the busiest rank then sends b blocks, about S, and the last
+one gets a block after t = ceil(log2 n) messages, one after the other.  Else b = n - 1 and t = 1::
 
     up       alpha + max(u, (n - 1) u / S) beta + (n - 1 + S) 10 us
     server   n v / S                v measured in S blocks
-    down     alpha + max(m, (n - 1) m / S) beta + (n - 1 + S) 10 us
+    down     t alpha + max(m, b m / S) beta + (t - 1) (m / S beta + 10 us) + (b + S) 10 us
 
 Where MPI_Allreduce sums vectors of u bytes, it is taken to double recursively, as Open MPI 5 does it between
 4, 7 and 8 hosts for all lengths measured, up to 1 MiB.  The ranks exchange whole vectors in pairs, j times,
@@ -55,8 +56,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, inf, log
 
+from mpicomp.transports import tree
 from mpicomp.transports.base import AHEAD
 
 HEADERS = (1448 + 66) / 1448
@@ -139,14 +142,24 @@ def round_time(
 def sharded_time(costs: Costs, link: Link, workers: int, shards: int, sharing: float = 1.0) -> RoundTime:
     """The five times of a round where every rank serves its share, in at most as many blocks as workers."""
     beta, alpha, n, S = 8 * HEADERS / link.rate, link.latency, workers, shards
-    most, calls = max(1.0, (n - 1) / S), (n - 1 + S) * MESSAGE
+    b, t = broadcasting(n, S)
+    step = costs.down / S * beta + MESSAGE  # of a block in its tree
     return RoundTime(
         worker=sharing * costs.worker,
-        up=alpha + most * costs.up * beta + calls,
+        up=alpha + max(1.0, (n - 1) / S) * costs.up * beta + (n - 1 + S) * MESSAGE,
         server=n * costs.server / S,
-        down=alpha + most * costs.down * beta + calls,
+        down=t * alpha + max(1.0, b / S) * costs.down * beta + (t - 1) * step + (b + S) * MESSAGE,
         follow=sharing * costs.follow,
     )
+
+
+@lru_cache
+def broadcasting(ranks: int, shards: int) -> tuple[int, int]:
+    """The blocks of broadcasts that the busiest rank sends a round, and the steps in which one spreads."""
+    owners = [b * ranks // shards for b in range(shards)]
+    if tree.pays(owners, ranks):
+        return tree.sends(owners, ranks), tree.steps(ranks)
+    return ranks - 1, 1
 
 
 def exchanges(ranks: int) -> int:

@@ -26,6 +26,7 @@ from mpicomp.bench.cost_model import (
     Costs,
     Link,
     RoundTime,
+    broadcasting,
     copies,
     depth,
     exchanges,
@@ -83,7 +84,8 @@ class Forecast:
             return self.received
         if self.server != "sharded":
             return copies(self.ranks) * self.costs.down
-        return self.costs.up * (1 - 1 / self.shards) + (self.ranks - 1) * self.costs.down / self.shards
+        broadcasts = broadcasting(self.ranks, self.shards)[0] * self.costs.down / self.shards
+        return self.costs.up * (1 - 1 / self.shards) + broadcasts
 
     @property
     def link_load(self) -> float:
@@ -198,6 +200,12 @@ def report(found: list[Forecast], rounds: int) -> str:
     return "\n\n".join([*said, markdown_table(head, rows)])
 
 
+def _steps(one: Forecast) -> str:
+    """In how many steps a broadcast spreads."""
+    steps = broadcasting(one.ranks, one.shards)[1]
+    return "one step" if steps == 1 else f"{steps} steps, in a tree"
+
+
 def _served(one: Forecast) -> str:
     """The assumptions on the ranks that serve."""
     if one.server == "allreduce":
@@ -208,7 +216,8 @@ def _served(one: Forecast) -> str:
         )
     if one.server == "sharded":
         return (
-            f"{one.shards} ranks serve a block each. A round is the sum of its parts on the busiest rank. "
+            f"{one.shards} ranks serve a block each. A broadcast takes {_steps(one)}. "
+            "A round is the sum of its parts on the busiest rank. "
             f"Its link is as busy as its bytes say, and each message takes {human_time(MESSAGE)} of the "
             "processor at each end."
         )

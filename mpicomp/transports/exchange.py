@@ -73,6 +73,10 @@ class Exchange(ABC):
         """Send the block's broadcast to all ranks, or the error that has come of it."""
 
     @abstractmethod
+    def receivers(self, block: int) -> list[int]:
+        """The ranks to which this rank sends the block's broadcast, its own or one that it passes on."""
+
+    @abstractmethod
     def collect(self) -> tuple[list[Bytes], bool]:
         """The broadcasts of all blocks, and whether some rank has asked to stop; the same on every rank.
 
@@ -104,6 +108,9 @@ class LocalExchange(Exchange):
 
     def publish(self, block: int, message: Bytes | MpicompError) -> None:
         self._published[block] = message
+
+    def receivers(self, block: int) -> list[int]:
+        return []
 
     def collect(self) -> tuple[list[Bytes], bool]:
         return [sound(self._published[b]) for b in range(len(self.owners))], self._stop()

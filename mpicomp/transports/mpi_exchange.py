@@ -2,10 +2,15 @@
 
 Blocks are served in contiguous shares.  The messages of two ranks to each other are told apart by their order
 alone.  Rank q sends rank r, for each block that r serves, from the last to the first, that block of the
-message of each worker hosted on q; and then the broadcast of each block that q serves, from the last to the
-first.  Rank r takes them in this order.  A broadcast goes to
-every other rank directly, so a rank sends each byte of its own blocks once to each rank, which is the least
-that there is to send.
+message of each worker hosted on q; and then the broadcast of each block that q serves, in the same order.
+Rank r takes them in this order.
+
+Broadcasts.  Where each rank serves a block, it sends its broadcast to every other rank directly.  All links
+are equally busy then, and there is one step.  Where ranks are far more than blocks, those that serve none
+would have idle links.  So the broadcast of a block spreads in a ``tree``, and a rank sends on what it gets.
+It takes the blocks that have come one step first, then those of two steps, and so on, each from the last to
+the first.  So it sends them on in the order in which the next rank takes them, and none waits for a block
+that waits for it.
 
 Order.  If all ranks let one rank's messages in first, its link is full and the others are empty.  So rank r
 takes messages from ranks r - 1, r - 2, .. in turn, a few at a time, while these send to it: then the pairs of
@@ -24,6 +29,7 @@ from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
 from mpicomp.transports.arrivals import AHEAD
 from mpicomp.transports.exchange import Exchange, Received, as_error, as_text, sound
+from mpicomp.transports.tree import children, depth, parent, pays
 
 if TYPE_CHECKING:
     from mpicomp.transports.mpi import Mpi
@@ -41,6 +47,7 @@ class MpiExchange(Exchange):
         self.owners = [b * mpi.ranks // blocks for b in range(blocks)]
         own = [b for b, owner in enumerate(self.owners) if owner == mpi.rank]
         self.served = range(own[-1], own[0] - 1, -1) if own else range(0)
+        self._in_trees = pays(self.owners, mpi.ranks)
         self.hosted, shares = mpi.hosted, mpi.shares
         self._silent = [r for r in range(mpi.ranks) if not shares[r] and r not in self.owners]
         self._kept: list[Callable[[], None]] = []  # each gives back the memory of a broadcast
@@ -57,18 +64,21 @@ class MpiExchange(Exchange):
         if self.owners[block] == self._mpi.rank:
             return
         for message in messages.values():
-            self._send(message, self.owners[block])
+            self._send(message, [self.owners[block]])
 
-    def _send(self, message: Bytes | MpicompError, *dests: int) -> int:
+    def _send(self, message: Bytes | MpicompError, dests: Sequence[int]) -> int:
         """Begin to send ``message`` to each rank of ``dests``; returns its tag."""
-        mpi = self._mpi
-        failed = isinstance(message, MpicompError)
-        tag = ERROR if failed else STOP if mpi.stop else DATA
-        sent = as_text(message) if isinstance(message, MpicompError) else message
-        for dest in dests:
-            mpi.sent[0] += len(sent)
-            mpi.post(mpi.messages, sent, tag, dest)
+        if isinstance(message, MpicompError):
+            tag, sent = ERROR, as_text(message)
+        else:
+            tag, sent = STOP if self._mpi.stop else DATA, message
+        self._send_bytes(sent, tag, dests)
         return tag
+
+    def _send_bytes(self, sent: Bytes, tag: int, dests: Sequence[int]) -> None:
+        for dest in dests:
+            self._mpi.sent[0] += len(sent)
+            self._mpi.post(self._mpi.messages, sent, tag, dest)
 
     def receive(self, block: int, senders: Sequence[int]) -> Received:
         mpi = self._mpi
@@ -112,22 +122,32 @@ class MpiExchange(Exchange):
         return (self._mpi.rank - rank) % self._mpi.ranks
 
     def publish(self, block: int, message: Bytes | MpicompError) -> None:
-        mpi = self._mpi
         if block == 0:
             self._hear_silent_ranks()
-        others = [(mpi.rank + step) % mpi.ranks for step in range(1, mpi.ranks)]
-        self._published[block] = message, self._send(message, *others)
+        self._published[block] = message, self._send(message, self.receivers(block))
+
+    def receivers(self, block: int) -> list[int]:
+        rank, owner, ranks = self._mpi.rank, self.owners[block], self._mpi.ranks
+        if self._in_trees:
+            return children(rank, owner, ranks)
+        return [(rank + step) % ranks for step in range(1, ranks)] if rank == owner else []
 
     def collect(self) -> tuple[list[Bytes], bool]:
         mpi = self._mpi
         self._speak()
-        others = [b for b in range(len(self.owners)) if b not in self.served]
-        others.sort(key=lambda b: (self._turn(self.owners[b]), -b))
-        arrivals = mpi.arrivals(mpi.messages, [self.owners[b] for b in others], AT_A_TIME)
+        others = [b for b in reversed(range(len(self.owners))) if b not in self.served]
+        if self._in_trees:
+            others.sort(key=lambda b: depth(mpi.rank, self.owners[b], mpi.ranks))
+            sources = [parent(mpi.rank, self.owners[b], mpi.ranks) for b in others]
+        else:
+            others.sort(key=lambda b: self._turn(self.owners[b]))
+            sources = [self.owners[b] for b in others]
+        arrivals = mpi.arrivals(mpi.messages, sources, AT_A_TIME)
         for b in others:
             message, tag = mpi.take(mpi.messages, arrivals)
             self._published[b] = as_error(message) if tag == ERROR else message, tag
             self._kept.append(arrivals.keep())
+            self._send_bytes(message, tag, self.receivers(b))
         mpi.wait_for_sends(mpi.messages)
         stop = any(tag == STOP for _, tag in self._published.values())
         return [sound(self._published[b][0]) for b in range(len(self.owners))], stop

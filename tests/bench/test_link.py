@@ -18,6 +18,7 @@ from mpicomp.bench.cost_model import (
     Link,
     allreduce_time,
     break_even,
+    broadcasting,
     copies,
     crossing,
     depth,
@@ -68,8 +69,20 @@ def test_where_every_rank_serves_its_share_the_busiest_link_does_not_grow_with_t
         assert time.up == pytest.approx(8 * HEADERS * 4e5, rel=1e-3) == pytest.approx(time.down)
         assert time.server == pytest.approx(DENSE.server)
     few = sharded_time(DENSE, Link(inf, 1e-3), 1000, 8)
-    assert few.up == few.down == pytest.approx(1e-3 + 1007 * 1e-5)
+    assert few.up == pytest.approx(1e-3 + 1007 * 1e-5)
     assert few.server == pytest.approx(1000 / 8 * DENSE.server)
+
+
+def test_with_far_fewer_blocks_than_ranks_broadcasts_spread_in_trees():
+    """Eight blocks between 1000 ranks: ten steps, and some eight blocks a rank in place of 999."""
+    assert broadcasting(1000, 1000) == (999, 1) and broadcasting(8, 7) == (7, 1)
+    assert broadcasting(1000, 1) == (10, 10) and broadcasting(8, 4) == (7, 1)
+    most, steps = broadcasting(1000, 8)
+    assert 8 <= most <= 8 + 10 and steps == 10
+    few = sharded_time(DENSE, Link(inf, 1e-3), 1000, 8)
+    assert few.down == pytest.approx(10e-3 + (9 + most + 8) * 1e-5)
+    slow = sharded_time(DENSE, Link(1.0, 0.0), 1000, 8)
+    assert slow.down == pytest.approx((most + 9) / 8 * 8 * HEADERS * DENSE.down, rel=1e-6)
 
 
 @pytest.mark.parametrize(("ranks", "times"), [(1, 0), (2, 1), (3, 3), (4, 2), (7, 4), (8, 3), (1000, 11)])

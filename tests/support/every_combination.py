@@ -9,6 +9,7 @@ crowded    all ranks share one core
 observed   each run's ledger is compared with what the MPI library counted
 sharded-S  every rank serves its share of S blocks, on a problem that is 42 times as large: every method, and
            every compressor with one of the methods that take its kind
+trees      broadcasts of blocks spread in trees, with however few ranks
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ from mpicomp import (
 from mpicomp.base.parts import Part, Parts
 from mpicomp.config import parse_method
 from mpicomp.problems import Noisy, Quadratics
-from mpicomp.transports import Transport, connect
+from mpicomp.transports import Transport, connect, mpi_exchange
 from mpicomp.transports.launcher import launched_rank
 from mpicomp.transports.observers import prepare
 from tests.support.conformance import CASES, NET
@@ -166,6 +167,8 @@ def main(how: str) -> None:
         prepare()
     if "crowded" in how:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    if "trees" in how:
+        mpi_exchange.pays = lambda roots, ranks: True
     found, ranks = {}, transport(how)
     sharded = re.search(r"sharded-(\d+)", how)
     serving = {"server": "sharded", "shards": int(sharded.group(1))} if sharded else {}

@@ -50,6 +50,8 @@ def alone(how):
         (4, "sharded-7 observed"),
         (8, "sharded-7"),
         (2, "sharded-7 chunked observed"),
+        (5, "sharded-4 trees chunked observed"),
+        (8, "sharded-7 trees observed"),
     ],
 )
 def test_every_method_and_compressor_gives_the_same_bits_and_bytes(ranks, how):

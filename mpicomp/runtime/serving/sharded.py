@@ -3,7 +3,7 @@
 Theory of operation.  The vectors are cut into S blocks, on which the compressors act one by one
 (``compressors.blockwise``).  So a worker's message is S messages, and a server step for block b needs block b
 of the messages, of the server's state and of the replica, and nothing else.  Each rank runs these steps for
-the blocks that it serves, sends what they give to all other ranks, and follows when it has all S blocks.
+the blocks that it serves, sends off what they give, and follows when it has all S blocks.
 Iterates depend on S, and not on the number of ranks: sums are taken in worker order in every block.
 
 With n workers on n ranks and S = n, a rank sends and receives about one message and one broadcast a round,
@@ -46,7 +46,7 @@ class Sharded(Serving):
         self.running = method.in_blocks(blocks)
         self.exchange = transport.exchange(len(blocks))
         self._methods = {b: self.running.of_block(b) for b in self.exchange.served}
-        # Bytes of the hosted workers' messages, and those published from here, since the start.
+        # Bytes of the hosted workers' messages, and of the broadcasts, since the start.
         self.up_by_block = np.zeros((len(transport.hosted), len(blocks)), np.int64)
         self.down_by_block = np.zeros(len(blocks), np.int64)
         self._share = Ledger(transport.n)  # the uplink from here that the server's ledger lacks
@@ -72,11 +72,11 @@ class Sharded(Serving):
                     with self._transport.clock.phase("server"):
                         mean = self._step(at, b, received, key)
                         message = at.for_transport(messages.encode(mean))
-                self.down_by_block[b] += len(message)
                 self.exchange.publish(b, message)
             except MpicompError as error:
                 self.exchange.publish(b, at.named(error))
         downs, stop = self.exchange.collect()
+        self.down_by_block += [len(down) for down in downs]
         return downs, sum(map(len, downs)), stop
 
     def _encoded(self, at: Rounds, uplink: Uplink, key: Key) -> Iterator[tuple[int, list[Bytes]]]:
@@ -148,8 +148,10 @@ class Sharded(Serving):
         to_each = [0] * t.ranks
         for b, owner in enumerate(owners):
             to_each[owner] += int(self.up_by_block[:, b].sum())
-        published = int(self.down_by_block.sum())
-        return [0 if rank == t.rank else sent + published for rank, sent in enumerate(to_each)], 0
+            for rank in self.exchange.receivers(b):
+                to_each[rank] += int(self.down_by_block[b])
+        to_each[t.rank] = 0
+        return to_each, 0
 
 
 def joined(records: list[Any]) -> Any:
