@@ -45,10 +45,10 @@ class Part:
 class Parts:
     """The parts of a vector in R^d, in their order; each is stored with its last axis running fastest.
 
-    d is ``size``.  Two vectors have the same parts if names, shapes and order are equal.
+    d is ``size``.
 
-    whole  where the vector is a block of a longer one, the parts of that one; each part here is one of them,
-           or a piece of one, and has its name
+    whole  None, or, if this vector is a block of a longer vector, the parts of the longer vector.  Each part
+           here is then a part of ``whole``, or some rows of it under the same name
     """
 
     parts: tuple[Part, ...]

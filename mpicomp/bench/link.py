@@ -135,9 +135,10 @@ def _lossless(C: Compressor) -> bool:
 
 
 def contenders(suite: Suite, say: Say, server: str = "sharded") -> list[Contender]:
-    """The suite's methods, tuned in this process where the suite asks for it, and their plain versions.
+    """The suite's methods, and for each one that compresses the same method with dense float32 messages.
 
-    They are served as ``server`` says; those that send whole vectors are there with MPI_Allreduce as well.
+    Methods that the suite asks to tune are tuned in this process.  Each is averaged as ``server`` says.  A
+    method without compression is also timed with MPI_Allreduce, if that can sum its messages.
     """
     methods = {entry.label: _tuned(suite, entry, say) for entry in suite.entries}
     added: list[Contender] = []

@@ -28,7 +28,7 @@ from mpicomp.transports.mpi import Mpi
 
 @dataclass(frozen=True)
 class SyntheticLogistic(Problem):
-    """Logistic regression on random sparse rows, of the size and sparsity of a text data set."""
+    """Logistic regression on random sparse rows; the fields give their size and sparsity."""
 
     d: int
     rows: int  # of each worker

@@ -24,15 +24,17 @@ class Dithering(Leveled):
     """C(x)_j = N sign(x_j) rho(s |x_j| / N) / s, N = |x|_p; QSGD (Alistarh et al., 2017) for p = 2.
 
     rho rounds to one of the two nearest integers, without bias.
-    p = 2: omega = sqrt(d)/s - 1 for s <= sqrt(d)/2, attained at equal |x_j|.  For larger s omega is
-    (d/4 - off^2)/s^2 <= d/(4 s^2), where off is the least | |h| - s | over h in (Z + 1/2)^d.
-    p = inf: omega = (sqrt(1 + (d - 1)/s^2) - 1)/2, attained at (1, t, .., t), t = 1/(s + sqrt(s^2 + d - 1)).
+    p = "2": omega = sqrt(d)/s - 1 for s <= sqrt(d)/2, attained at equal |x_j|.  For larger s omega is
+    (d/4 - off^2)/s^2, at most d/(4 s^2).  off is the distance of s to the nearest length |h| of a vector h
+    whose d entries are in Z + 1/2.
+    p = "inf": omega = (sqrt(1 + (d - 1)/s^2) - 1)/2, attained at (1, t, .., t) with
+    t = 1/(s + sqrt(s^2 + d - 1)).
     Proofs: ``support.variances``.
 
     Wire: N, rounded up in the format ``values``, then d symbols of ceil(log2(2 s + 1)) bits.
 
     s       the number of levels, from 1 to 32767
-    p       the norm N is that of l_p: 2 or inf
+    p       the norm N, a text: "2" for the Euclidean norm, "inf" for max |x_j|
     values  the format of the norm: "f4" or "f8"
     """
 

@@ -25,7 +25,8 @@ from mpicomp.keys import Key, odds
 class Importance(Weighted):
     """C(x)_j = x_j / p_j with probability p_j = w_j / (w_j + rho), else 0; rho is such that sum_j p_j = k.
 
-    Coins are independent, so E |C(x) - x|^2_L = sum_j (1/p_j - 1) L_jj x_j^2 <= max_j (1/p_j - 1) L_jj |x|^2.
+    w are the ``weights``.  Let L be a smoothness matrix and |v|^2_L = v'Lv.  The draws of coordinates are
+    independent, so E |C(x) - x|^2_L = sum_j (1/p_j - 1) L_jj x_j^2 <= max_j (1/p_j - 1) L_jj |x|^2.
     For w = diag(L) these p_j minimise the bound; its factor is then rho.  Equal weights give
     ``Bernoulli(k/d)``.
     Wire: the kept values, by position; the positions follow from the key and the weights.

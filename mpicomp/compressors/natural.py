@@ -24,11 +24,11 @@ from mpicomp.keys import Key
 class Natural(Quantizer):
     """Horváth et al., "Natural compression for distributed deep learning": omega = 1/8.
 
-    Each |x_j| is rounded, without bias, to a power of two next to it; a power of two and 0 stay.
+    Each |x_j| is rounded, without bias, to one of the two powers of two around it; a power of two and 0 stay.
     omega is attained if all |x_j| are 4/3 of a power of two: m in [1, 2] has the variance (m - 1)(2 - m).
     Exponents have the range of normal numbers in ``values``, and omega holds for magnitudes in that range.
-    Smaller magnitudes become the least power of two in it or 0, without bias; larger ones saturate.
-    Wire: d sign bits, then d exponents of 8 (f4) or 11 (f8) bits, where 0 stands for x_j = 0.
+    Smaller magnitudes become the least power of two in it or 0, without bias; larger ones become the largest.
+    Wire: d sign bits, then d exponents of 8 (f4) or 11 (f8) bits, where 0 stands for C(x)_j = 0.
 
     values  the format whose exponents are sent: "f4" or "f8"
     """

@@ -32,8 +32,8 @@ class RankR(Contractive):
     Equality holds if M has orthonormal columns.  TopK with as many values has a larger alpha, r/rows +
     r/columns; RankR is meant for matrices that are nearly of low rank.
 
-    rows  None for those of the part that ``bound`` is given: its first axis by all others.  A part with fewer
-          than 2 axes is a single row.
+    rows  None: the shape of the part of x, its first axis by all others.  A part with fewer than 2 axes is a
+          single row.
 
     If r (rows + columns) >= d, the factors are no shorter than x, as for a single row; then x itself is sent,
     and alpha = 1.

@@ -18,7 +18,9 @@ from mpicomp.problems.base import Constants
 
 @dataclass(frozen=True)
 class ADIANAPlus(WhitenedMethod):
-    """ADIANA (original parameters) with C̃_i(v) = L_i^{1/2} C_i(L_i^{†1/2} v) for C_i, and C̃'_i for C'_i::
+    """ADIANA with parameters="original", and with whitened compressors in place of C_i and C'_i.
+
+    These are C̃_i(v) = L_i^{1/2} C_i(L_i^{†1/2} v), and C̃'_i made from C'_i in the same way::
 
         round 0    worker i sends L_i^{1/2}, L_i being the smoothness matrix of f_i
         all        x^k = θ1 z^k + θ2 w^k + (1 - θ1 - θ2) y^k
@@ -29,9 +31,10 @@ class ADIANAPlus(WhitenedMethod):
                    w^{k+1} = y^k with probability p, else w^k
 
     h = mean h_i in every round.  The run reports y.  θ1, θ2, γ, β follow from eta, mu and p as in ADIANA.
-    C_i as in DCGD+.
+    ``DCGDPlus`` says which C_i is made of ``Q``.
     theory, for convex f_i and strongly convex f: alpha = 1/(1 + ω_max), eta = min{1/(2L),
     n/(64 𝓛_max (2p(1 + ω_max) + 1)²)}, p = min{1, max{1, √(nL/(32𝓛_max)) - 1}/(2(1 + ω_max))}.
+    If the workers' draws depend on each other, 𝓛_max takes the place of 𝓛_max/n.
 
     The steps of a round are those of ``ADIANA`` with the compressor ``support.whitening.Whitened``.
     Differences from the papers: the means of m_i and c_i are broadcast and every rank does the rest.

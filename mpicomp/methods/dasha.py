@@ -19,7 +19,7 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class DASHA(AveragingMethod, EstimatingMethod):
-    """Algorithm 1, with full gradients::
+    """Algorithm 1 of the paper, with full gradients::
 
         worker i   m_i = C_i(∇f_i(x^{k+1}) - ∇f_i(x^k) - a (g_i - ∇f_i(x^k)));   g_i += m_i
         all        g += mean m_i;   x^{k+2} = x^{k+1} - γ g
@@ -27,10 +27,11 @@ class DASHA(AveragingMethod, EstimatingMethod):
     g = mean g_i in every round.  a defaults to 1/(2ω + 1).
     start  "gradient": g_i^0 = ∇f_i(x^0), sent whole, as in the theorem.
            "compressed": g_i^0 = C_i(∇f_i(x^0)).
-           "zero": g_i^0 = 0, as in the authors' program.  There x^1 = x^0; this step is left out, and round 0
-           sends C_i(a ∇f_i(x^0)).
-    The first error g^0 - ∇f(x^0) fades like (1 - a)^k.  Its mean square is 0, A mean |∇f_i(x^0)|² or
-    |∇f(x^0)|², in the order of the starts above; A, of the AB-inequality, is ω/n for independent compressors.
+           "zero": g_i^0 = 0, as in the authors' program.  The step from x^0 would then be 0; it is left out,
+           and round 0 sends C_i(a ∇f_i(x^0)).
+    The mean of g^k - ∇f(x^k) fades like (1 - a)^k.  At k = 0 its mean square is 0 for "gradient",
+    A mean |∇f_i(x^0)|² for "compressed" and |∇f(x^0)|² for "zero".  A, of the AB-inequality, is ω/n for
+    independent compressors.
     theory, for the start from the gradient: gamma = 1/(L + L̃ √(16 A (2ω + 1))).
 
     Differences from the paper: the mean is broadcast and every rank takes the step.

@@ -26,10 +26,10 @@ class DCGD(AveragingMethod, EstimatingMethod):
 
     With ``batch``, the mean gradient over that many samples replaces ∇f_i(x^k).  Worker i draws new samples
     in each round.
-    theory, for convex f_i: gamma = 1/(L + 2 A L_max), from E|g|² ≤ |∇f|² + A mean |∇f_i|².  A is the constant
-    of the AB-inequality, ω/n for independent compressors.  x converges to a neighbourhood of x*, of radius
-    ∝ γ A mean |∇f_i(x*)|².  Samples of variance σ² in batches of b widen it by γ (A + 1/n) σ²/b; the step
-    size is the same.
+    theory, for convex f_i, or any f_i if A = 0: gamma = 1/(L + 2 A L_max), from
+    E|g|² ≤ |∇f|² + A mean |∇f_i|².  A is the constant of the AB-inequality, ω/n for independent compressors.
+    If f is μ-strongly convex, the limit of E|x - x*|² is at most 2γ A mean |∇f_i(x*)|²/μ.  Samples of
+    variance σ² in batches of b add γ (A + 1/n) σ²/(b μ) to this bound; the step size is the same.
 
     Differences from the paper: the server broadcasts g^k and not x^{k+1}; every rank takes the step.
     """

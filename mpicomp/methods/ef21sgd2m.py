@@ -19,7 +19,7 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class EF21SGD2M(AveragingMethod, EstimatingMethod):
-    """The method with double momentum; s_i^k is the gradient of f_i at x^k on a batch::
+    """EF21-SGDM with its momentum applied twice; s_i^k is the gradient of f_i at x^k on a batch::
 
         worker i   v_i^k = (1 - η) v_i^{k-1} + η s_i^k                       (v_i^0 = u_i^0 = s_i^0)
                    u_i^k = (1 - η) u_i^{k-1} + η v_i^k
@@ -28,7 +28,7 @@ class EF21SGD2M(AveragingMethod, EstimatingMethod):
 
     s_i^0 is sent whole; with start="compressed", g_i^0 = C(s_i^0) is sent.  g = mean g_i in every round.  A
     new batch enters u_i with the weight η², so less noise reaches the compressor than in EF21-SGDM.
-    eta: as for EF21-SGDM; eta = 1 is EF21-SGD.
+    With less noise, or for fewer rounds, take a larger eta.  eta = 1 is EF21-SGD.
     theory: gamma = min{α/(60 L̃), η/(16 L)}.
 
     Differences from the paper: as for EF21-SGDM.

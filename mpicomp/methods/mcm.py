@@ -27,13 +27,14 @@ class MCM(Method):
         server     g = h + mean m_i;   h += α mean m_i;   x^{k+1} = x^k - γ g;   Ω = C(x^{k+1} - H)
         all        w^{k+1} = H + Ω;   H += α' Ω
 
-    At the start w = H = x⁰ and h_i = g_i(x⁰), which round 0 sends whole as in the authors' code, or h_i as
-    ``start`` says (``support.starts``).  h = mean h_i in every round.  g_i is ∇f_i, or its mean over
-    ``batch`` samples.  C is ``down``, α' is ``alpha_down``.  alpha defaults to 1/(2(1 + ω)), alpha_down to
-    1/(2(1 + ω')), ω' of C.  The run reports x, the preserved model, which the theorem is about.
-    theory: gamma = 2/(K + √(K² + 40 ω' L K/α'²)), K = (1 + 6A) L_max, for convex f_i, α ≤ 1/(1 + ω) and
-    α' ≤ 1/(2(1 + ω')); A is that of the AB-inequality.  DIANA's proof, whose step is 1/K, gives it with
-    ‖x - H‖² in the Lyapunov function; the paper's constants may be larger.
+    At the start w = H = x⁰.  With start="gradient" h_i = g_i(x⁰), which round 0 sends whole, as in the
+    authors' code; ``support.starts`` has the other starts.  h = mean h_i in every round.  g_i is ∇f_i, or the
+    mean gradient over ``batch`` samples.  C is ``down``, ω' is its omega, and α' is ``alpha_down``.  alpha
+    defaults to 1/(2(1 + ω)), alpha_down to 1/(2(1 + ω')).  The run reports x, the server's model: the theorem
+    is about x.
+    theory, for convex f_i, α ≤ 1/(1 + ω) and α' ≤ 1/(2(1 + ω')): gamma = 2/(K + √(K² + 40 ω' L K/α'²)),
+    K = (1 + 6A) L_max, with A of the AB-inequality.  The proof is that of DIANA's step 1/K, with ‖x - H‖²
+    added to the Lyapunov function.  The paper's constants may be larger.
 
     Differences from the paper: this is the variant whose broadcast is the same for all workers.  Rand-MCM
     compresses x for each worker anew, with a memory H_i each: n messages down, not one.

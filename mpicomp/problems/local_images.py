@@ -11,12 +11,12 @@ from mpicomp.problems.pixels import PixelModel
 
 @dataclass(frozen=True)
 class LocalImages(PixelModel):
-    """Mean of -log p(pixel | its neighbours), in nats: the bits a pixel are f / log 2.  Single precision.
+    """Mean of -log p(pixel | its neighbours), in nats; f / log 2 is bits per pixel.  Single precision.
 
-    A pixel's neighbours are those up to ``horizon`` rows above it, at most ``horizon`` columns aside, and
-    ``horizon`` to its left: p = 2 horizon (horizon + 1) values, divided by 255 and 0 outside the image.  The
-    probability of an image is the product over its pixels.  A network of layers that see one pixel's
-    neighbours a gives the weights of the 79 fixed distributions e_k of ``experts``::
+    The neighbours are the pixels in the ``horizon`` rows above, at most ``horizon`` columns to either side,
+    and the ``horizon`` pixels to the left: 2 horizon (horizon + 1) values, divided by 255; 0 outside the
+    image.  The probability of an image is the product over its pixels.  A network of layers that see one
+    pixel's neighbours a gives the weights of the 79 fixed distributions e_k of ``experts``::
 
         h = relu(W_1 a + b_1);   per block: h = h + W_3 relu(W_2 h + b_2) + b_3;   z = W_4 h + b_4
         p(pixel = v | a) = sum_k softmax(z)_k e_k(v | a)

@@ -29,8 +29,8 @@ class Quadratics(Problem):
     x0           sqrt(d) e_1
     ===========  ==============================================================================
 
-    noise = 0 makes all f_i equal; an f_i may be nonconvex, f never is.  The A_i commute, so every
-    constant is exact and known in closed form.
+    noise = 0 makes all f_i equal; an f_i may be nonconvex, f never is.  The A_i commute, so the
+    smoothness constants are exact, in closed form; f_star takes one banded solve.
 
     Source: Szlendak, Tyurin, Richtarik, "Permutation compressors for provably faster distributed
     nonconvex optimization", ICLR 2022, experiments on quadratics; the generator is written from

@@ -26,13 +26,14 @@ PENALTIES = {"ridge": SQUARE, "bounded": BOUNDED}
 class Softmax(Classification):
     """f_i(W) = mean_j [log sum_c exp(w_c'a_j) - w_{y_j}'a_j] + lam sum rho(W), x = W row by row.
 
-    a_j is an image with an entry 1 appended, so W has the shape (classes, p + 1); d = 7850 for MNIST.  rho(t)
-    is t^2/2 ("ridge": convex, mu = lam) or t^2/(1 + t^2) ("bounded": nonconvex).
+    a_j is an image of p pixels with an entry 1 appended, so W has the shape (classes, p + 1); d = 7850 for
+    MNIST.  rho(t) is t^2/2 ("ridge": convex, mu = lam) or t^2/(1 + t^2) ("bounded": nonconvex).
 
-    The constants are those of ``bounds`` with c = 1/2.  Proof: the Hessian of log-sum-exp is diag(p) - pp',
-    and u'(diag(p) - pp')u is the variance of u_c for c drawn from p: at most (max u - min u)^2/4 <= |u|^2/2.
-    So, without the penalty, 0 <= Hess f_i <= (1/2) I (x) G_i, which has the eigenvalues of G_i / 2.  For a
-    single sample G_i = a_j a_j', so L_ij is max ||a_j||^2 / 2 plus the penalty's constant.
+    The constants are those of ``smoothness.bounds`` with 1/2 for its c, and G_i = mean_j a_j a_j'.  Proof:
+    the Hessian of log-sum-exp is diag(q) - qq', q being the softmax.  u'(diag(q) - qq')u is the variance of
+    an entry of u drawn by q: at most (max u - min u)^2/4 <= |u|^2/2.  So, without the penalty,
+    0 <= Hess f_i <= (1/2) I (x) G_i, which has the eigenvalues of G_i / 2.  For a single sample
+    G_i = a_j a_j', so L_ij is max ||a_j||^2 / 2 plus the penalty's constant.
 
     penalty  rho: "ridge" or "bounded"
     """

@@ -68,9 +68,10 @@ def exists(folder: Path) -> bool:
 
 
 def load(folder: Path, transport: Transport, states: States, config: dict[str, str]) -> dict[str, Any]:
-    """Fill ``states`` from the newest sound generation and return its manifest; collective.
+    """Fill ``states`` from the newest checkpoint that is complete and undamaged; return its manifest.
 
-    Raises ``RecordError`` if there is none, or if it belongs to another configuration.
+    Collective.  A damaged checkpoint is passed over, and the one before is tried.  Raises ``RecordError`` if
+    none can be read, or if its ``config`` differs from the given one.
     """
     damage: list[str] = []
     for round in transport.ask_server(lambda: _generations(folder)):

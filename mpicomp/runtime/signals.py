@@ -27,7 +27,7 @@ class Requests:
         self._last = -inf
 
     def is_new(self) -> bool:
-        """Whether the signal that has just come is a request of its own."""
+        """Note that a signal has come.  True if the one before it came more than 0.2 s earlier."""
         before, self._last = self._last, monotonic()
         return self._last - before > _TOGETHER
 

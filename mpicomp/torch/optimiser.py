@@ -29,7 +29,7 @@ Closure = Callable[..., Any]
 
 
 class Compressed(Optimizer):
-    """``optimiser``, stepping along an estimate of the mean gradient over all workers::
+    """A torch optimiser that steps with the compressed mean gradient of all workers in place of its own::
 
         opt = Compressed(torch.optim.AdamW(model.parameters(), lr=1e-3), method, module=model)
         loss(model, batch).backward()  # this rank's batch
@@ -39,21 +39,21 @@ class Compressed(Optimizer):
     module      the model: its parameters and buffers start as rank 0's, and in each step the buffers, such as
                 BatchNorm's running means, become worker 0's, as in torch's DDP.  Without it, parameters that
                 differ between ranks are refused, and buffers that are found are warned about
-    workers     see ``Aggregator``.  With it, for each worker i in ``hosted``: ``zero_grad``, backward of its
-                loss, ``collect(i)``; then ``step``
+    workers     the number of workers; None: each rank is one.  If it is given, do this for each worker i in
+                ``hosted``: ``zero_grad``, backward of the loss of worker i, ``collect(i)``.  Then ``step``
     sync_every  H: the optimiser takes H steps of its own, and then the change of the parameters is
                 aggregated; the parameters go back, and ``outer`` steps along the change (the form of DiLoCo)
     outer       a torch optimiser of the same parameters; None: SGD with lr=1
     overlap     blocks of the gradient are compressed and sent as soon as backward has them; it needs
                 server="sharded", a worker on each rank, and one backward for each step.  Results are the same
-                as without.  Gradients are not to be changed between backward and ``aggregate``
+                as without.  Do not change gradients between backward and ``aggregate``
     options     the others of ``Aggregator``: seed, comm, server, shards, device, cuda_aware, stall_timeout,
                 verify_bytes and on_nonfinite
 
     Parameters on a GPU stay there with device="cuda"; without it the gradients are copied to the host and
     the estimate back.
     Parameters that need no gradient are left out.  float16 and bfloat16 ones are aggregated in float32.
-    Making one, and ``step`` and ``aggregate``, are collective.
+    All ranks call the constructor, ``step`` and ``aggregate`` together (they are collective).
     """
 
     _step_supports_amp_scaling = True  # GradScaler calls step on every rank, and sets grad_scale

@@ -86,7 +86,10 @@ class Transport(ABC):
 
     @abstractmethod
     def fail(self, error: MpicompError) -> None:
-        """On the server, while the others wait in ``broadcast``: raise ``error`` there too."""
+        """Raise ``error`` on the other ranks, which wait in ``broadcast``; called on the server.
+
+        It returns on the server, whose caller raises the error there.
+        """
 
     @abstractmethod
     def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Received:
