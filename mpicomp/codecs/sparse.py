@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp import kernels
 from mpicomp.base.arrays import Indices
 from mpicomp.base.bits import Bytes
 from mpicomp.base.formats import WIDTH
@@ -21,7 +22,7 @@ from mpicomp.codecs.count import count_nbytes, decode_count, encode_count
 from mpicomp.codecs.indices import decode_indices, encode_indices
 from mpicomp.codecs.values import decode_values, encode_values
 from mpicomp.kernels import join
-from mpicomp.kernels.index_layouts import index_nbytes
+from mpicomp.kernels.index_layouts import elias_fano, index_nbytes
 
 
 def sparse_nbytes(d: int, k: int, values: str) -> int:
@@ -34,8 +35,25 @@ def encode_sparse(indices: Indices, x: NDArray[np.floating], d: int, values: str
     return join(encode_count(indices.size, d), encode_indices(indices, d), encode_values(x, values))
 
 
-def decode_sparse(buf: Bytes, d: int, values: str) -> tuple[Indices, NDArray[np.floating]]:
-    """The indices and values in ``buf``.  Raises ``MessageError`` if it holds no such vector."""
-    head, k = count_nbytes(d), decode_count(buf, d)
-    split = head + index_nbytes(d, k)
-    return decode_indices(buf[head:split], d, k), decode_values(buf[split:], k, values)
+def add_sparse(buf: Bytes, out: NDArray[np.floating], values: str, scale: float) -> None:
+    """out += scale times the vector in ``buf``.
+
+    Raises ``MessageError``, and adds nothing, if ``buf`` holds no such vector.
+    """
+    k = decode_count(buf, out.size)
+    add_entries(buf[count_nbytes(out.size) :], out, k, values, scale)
+
+
+def add_entries(buf: Bytes, out: NDArray[np.floating], k: int, values: str, scale: float) -> None:
+    """out += scale times the vector whose k entries ``buf`` holds: their positions, then their values.
+
+    Raises ``MessageError``, and adds nothing, if ``buf`` holds no such vector.
+    """
+    d = out.size
+    split = index_nbytes(d, k)
+    entries = decode_values(buf[split:], k, values)
+    on, low = kernels.backend_for(out, entries), elias_fano(d, k)
+    if low is None:
+        on.scatter_add(out, decode_indices(buf[:split], d, k), entries, scale)
+    else:
+        on.add_elias_fano(buf[:split], out, entries, low, scale)

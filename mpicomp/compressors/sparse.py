@@ -13,10 +13,10 @@ from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import MessageError
 from mpicomp.base.formats import WIDTH
 from mpicomp.codecs.count import decode_count
-from mpicomp.codecs.sparse import decode_sparse, encode_sparse, sparse_nbytes
+from mpicomp.codecs.sparse import add_sparse, encode_sparse, sparse_nbytes
 from mpicomp.codecs.values import add_values, encode_values
 from mpicomp.compressors.base import Array, Contractive, Unbiased
-from mpicomp.compressors.support.sparsifier import gather, scatter_add
+from mpicomp.compressors.support.sparsifier import gather
 from mpicomp.kernels import join
 from mpicomp.keys import Key
 
@@ -55,8 +55,7 @@ class Sparse(Unbiased, Contractive):
         if dense:
             add_values(buf[1:], out, values, scale)
         else:
-            kept, entries = decode_sparse(buf[1:], out.size, values)
-            scatter_add(out, (kept,), entries, scale)
+            add_sparse(buf[1:], out, values, scale)
 
     def nbytes(self, d: int) -> None:
         return None

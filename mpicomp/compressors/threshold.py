@@ -13,9 +13,8 @@ from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.formats import check_format
 from mpicomp.codecs.count import decode_count
-from mpicomp.codecs.sparse import decode_sparse, encode_sparse
+from mpicomp.codecs.sparse import add_sparse, encode_sparse
 from mpicomp.compressors.base import Absolute, Array
-from mpicomp.compressors.support.sparsifier import scatter_add
 from mpicomp.keys import Key
 
 
@@ -64,8 +63,7 @@ class HardThreshold(Absolute):
         return encode_sparse(kept, kernels.backend_for(x).gather(x, kept), x.size, self.values)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        kept, values = decode_sparse(buf, out.size, self.values)
-        scatter_add(out, (kept,), values, scale)
+        add_sparse(buf, out, self.values, scale)
 
     def nbytes(self, d: int) -> None:
         return None

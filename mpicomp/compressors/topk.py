@@ -9,10 +9,11 @@ from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.formats import WIDTH, check_format
-from mpicomp.codecs.indices import decode_indices, encode_indices
-from mpicomp.codecs.values import decode_values, encode_values
+from mpicomp.codecs.indices import encode_indices
+from mpicomp.codecs.sparse import add_entries
+from mpicomp.codecs.values import encode_values
 from mpicomp.compressors.base import Array, Contractive
-from mpicomp.compressors.support.sparsifier import gather, scatter_add
+from mpicomp.compressors.support.sparsifier import gather
 from mpicomp.kernels import join
 from mpicomp.kernels.index_layouts import index_nbytes
 from mpicomp.keys import Key
@@ -39,11 +40,8 @@ class TopK(Contractive):
         return join(encode_indices(kept, x.size), encode_values(gather(x, (kept,)), self.values))
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        d, k = out.size, resolve_count(self.k, out.size)
-        expect_length(buf, self.nbytes(d), self)
-        split = index_nbytes(d, k)
-        kept = decode_indices(buf[:split], d, k)
-        scatter_add(out, (kept,), decode_values(buf[split:], k, self.values), scale)
+        expect_length(buf, self.nbytes(out.size), self)
+        add_entries(buf, out, resolve_count(self.k, out.size), self.values, scale)
 
     def nbytes(self, d: int) -> int:
         k = resolve_count(self.k, d)

@@ -102,6 +102,9 @@ class Host(Kernels):
             indices = self.pieces.decode_elias_fano(buf, d, j, low)
         return self.pieces.complement(indices, d) if 2 * k > d else indices
 
+    def add_elias_fano(self, buf: Bytes, out: Float, values: Float, low: int, scale: float) -> None:
+        self.pieces.add_elias_fano(buf, out, values, low, scale)
+
     def pack_widths(self, symbols: NDArray[np.unsignedinteger], widths: Widths, nbytes: int) -> Bytes:
         return self.pieces.pack_widths(symbols, widths, nbytes)
 

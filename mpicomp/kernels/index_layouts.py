@@ -19,6 +19,12 @@ def index_nbytes(d: int, k: int) -> int:
     return layout(d, min(k, d - k))[1]
 
 
+def elias_fano(d: int, k: int) -> int | None:
+    """The low bits of an index, if the k positions themselves are coded by Elias-Fano; else None."""
+    low = layout(d, min(k, d - k))[0]
+    return low if low >= 0 and 2 * k <= d else None
+
+
 @lru_cache(maxsize=4096)
 def layout(d: int, k: int) -> tuple[int, int]:
     """The smallest layout for k <= d/2 of d positions, and its bytes."""

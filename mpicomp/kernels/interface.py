@@ -91,6 +91,13 @@ class Kernels(ABC):
         """The k increasing indices below d in ``buf``."""
 
     @abstractmethod
+    def add_elias_fano(self, buf: Bytes, out: Float, values: Float, low: int, scale: float) -> None:
+        """out += scale * values at the indices of an Elias-Fano code with ``low`` low bits, if it is a set.
+
+        Raises ``MessageError``, and adds nothing, if it is none.
+        """
+
+    @abstractmethod
     def pack_widths(self, symbols: NDArray[np.unsignedinteger], widths: Widths, nbytes: int) -> Bytes:
         """Symbol i, below 2^widths[i], for each of them, without gaps; ``nbytes`` in all."""
 

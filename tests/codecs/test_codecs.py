@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from mpicomp.base.bits import pack, pack_trits, packed_nbytes, unpack, unpack_trits
 from mpicomp.base.errors import DivergedError, MessageError
 from mpicomp.base.formats import WIDTH
+from mpicomp.codecs.count import count_nbytes, decode_count
 from mpicomp.codecs.indices import decode_indices, encode_indices
-from mpicomp.codecs.sparse import decode_sparse, encode_sparse, sparse_nbytes
+from mpicomp.codecs.sparse import add_sparse, encode_sparse, sparse_nbytes
 from mpicomp.codecs.values import add_values, decode_values, encode_values
 from mpicomp.kernels import coded_bitmaps as bitmaps
 from mpicomp.kernels.index_layouts import index_nbytes
@@ -427,27 +428,42 @@ def test_sparse_vectors_come_back(d, share, values):
     x = np.random.default_rng(k).integers(-128, 129, k) / 4  # exact in every format
     buf = encode_sparse(kept, x, d, values)
     assert len(buf) == sparse_nbytes(d, k, values)
-    got_kept, got = decode_sparse(buf, d, values)
-    assert np.array_equal(got_kept, kept)
-    assert np.array_equal(got, x)
+    out = np.ones(d)
+    add_sparse(buf, out, values, 2.0)
+    expected = np.ones(d)
+    expected[kept] += 2 * x
+    assert np.array_equal(out, expected)
 
 
 @pytest.mark.parametrize(("d", "width"), [(1, 1), (255, 1), (256, 2), (65535, 2), (65536, 3), (2**24, 4)])
 def test_the_count_takes_as_many_bytes_as_d(d, width):
     assert sparse_nbytes(d, 0, "f4") == width
-    kept, x = decode_sparse(encode_sparse(np.array([], np.int64), np.array([]), d, "f4"), d, "f4")
-    assert kept.size == x.size == 0
+    out = np.zeros(d)
+    add_sparse(encode_sparse(np.array([], np.int64), np.array([]), d, "f4"), out, "f4", 1.0)
+    assert not out.any()
+
+
+def assert_refused_or_added(buf, d, values):
+    """Nothing is added, or the values behind the positions at these positions."""
+    out = np.zeros(d)
+    try:
+        add_sparse(buf, out, values, 1.0)
+    except MessageError:
+        assert not out.any()
+        return
+    head, k = count_nbytes(d), decode_count(buf, d)
+    split = head + index_nbytes(d, k)
+    kept = decode_indices(buf[head:split], d, k)
+    assert_indices(lambda: kept, d, k)
+    expected = np.zeros(d)
+    expected[kept] = decode_values(buf[split:], k, values)
+    assert np.array_equal(out, expected, equal_nan=True)
 
 
 @fuzz
 @given(st.integers(1, 300), st.binary(max_size=60), st.sampled_from(list(WIDTH)))
 def test_any_bytes_are_refused_or_a_sparse_vector(d, data, values):
-    try:
-        kept, x = decode_sparse(np.frombuffer(data, dtype=np.uint8), d, values)
-    except MessageError:
-        return
-    assert kept.shape == x.shape
-    assert_indices(lambda: kept, d, kept.size)
+    assert_refused_or_added(np.frombuffer(data, dtype=np.uint8), d, values)
 
 
 @fuzz
@@ -457,12 +473,7 @@ def test_a_damaged_sparse_vector_is_refused_or_one(d, share, data):
     buf = encode_sparse(some_subset(d, k), np.ones(k), d, "f2").copy()
     for wrong in (buf[:-1], np.append(buf, np.uint8(0))):
         with pytest.raises(MessageError):
-            decode_sparse(wrong, d, "f2")
+            add_sparse(wrong, np.zeros(d), "f2", 1.0)
     bit = data.draw(st.integers(0, 8 * len(buf) - 1))
     buf[bit // 8] ^= 1 << (bit % 8)
-    try:
-        kept, x = decode_sparse(buf, d, "f2")
-    except MessageError:
-        return
-    assert kept.shape == x.shape
-    assert_indices(lambda: kept, d, kept.size)
+    assert_refused_or_added(buf, d, "f2")

@@ -26,7 +26,9 @@ def subsets(draw):
     return d, np.sort(rng.choice(d, k, replace=False))
 
 
-LAYOUTS = ["raw", "bitmap", *range(13)]
+LOW = range(13)
+FLOATS = st.sampled_from(["<f4", "<f8"])
+LAYOUTS = ["raw", "bitmap", *LOW]
 
 
 def coders(on, layout, d, k):
@@ -97,6 +99,47 @@ def test_any_bytes_as_sets_of_positions(d, k, layout, data):
             decode(buf)
     else:
         assert_same(decode(buf), want)
+
+
+@fuzz
+@given(
+    subsets(),
+    st.sampled_from(LOW),
+    st.sampled_from(["<f4", "<f8"]),
+    st.sampled_from(["<f4", "<f8"]),
+    st.data(),
+)
+def test_entries_are_added_alike_or_not_at_all(subset, low, of_out, of_values, data):
+    """At the indices of a code, of which a few bits may be flipped, at any address."""
+    d, indices = subset
+    buf = definition.encode_elias_fano(indices, d, low)
+    for _ in range(data.draw(st.integers(0, 2))):
+        if buf.size:
+            bit = data.draw(st.integers(0, 8 * buf.size - 1))
+            buf[bit // 8] ^= 1 << (bit % 8)
+    draw = np.random.default_rng(indices.size)
+    values = draw.standard_normal(indices.size).astype(of_values)
+    odd = np.frombuffer(b"x" + values.tobytes(), np.uint8)[1:].view(of_values)
+    start = draw.standard_normal(d).astype(of_out)
+    want, got = start.copy(), start.copy()
+    try:
+        definition.add_elias_fano(buf, want, values, low, 0.3)
+    except MessageError as error:
+        with pytest.raises(MessageError, match=str(error)):
+            compiled.add_elias_fano(buf, got, odd, low, 0.3)
+        assert_same(got, start)
+    else:
+        compiled.add_elias_fano(buf, got, odd, low, 0.3)
+    assert_same(got, want)
+
+
+@pytest.mark.parametrize("cut", [-1, 1])
+def test_entries_of_a_code_of_another_length_are_refused(cut):
+    code = definition.encode_elias_fano(np.arange(0, 90, 9), 100, 3)
+    code = code[:-1] if cut < 0 else np.append(code, np.uint8(0))
+    for on in (definition, compiled):
+        with pytest.raises(MessageError, match="bytes where"):
+            on.add_elias_fano(code, np.zeros(100), np.ones(10), 3, 1.0)
 
 
 @pytest.mark.parametrize("index", [200, 2**62, -(2**40)])

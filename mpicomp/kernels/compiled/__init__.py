@@ -15,6 +15,7 @@ from mpicomp.kernels.compiled.natural import natural_add, natural_pack
 from mpicomp.kernels.compiled.permutation import permute
 from mpicomp.kernels.compiled.philox import words
 from mpicomp.kernels.compiled.positions import (
+    add_elias_fano,
     complement,
     decode_bitmap,
     decode_elias_fano,
@@ -32,6 +33,7 @@ from mpicomp.kernels.compiled.vectors import add_scaled, gather, scatter_add
 from mpicomp.kernels.compiled.widths import pack_widths, unpack_widths
 
 __all__ = [
+    "add_elias_fano",
     "add_outer",
     "add_scaled",
     "ans_decode",

@@ -9,10 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Indices
+from mpicomp.base.arrays import Float, Indices
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.kernels.compiled.jit import (
+    FLOATS,
     boolean,
+    float64,
     int64,
     kernel,
     read,
@@ -22,8 +24,10 @@ from mpicomp.kernels.compiled.jit import (
     void,
     write,
 )
+from mpicomp.kernels.compiled.vectors import scatter_add
 from mpicomp.kernels.definition.positions import refused
 
+_FEW = 2048  # indices that are read faster byte by byte, in one call, than in words, which are copied first
 _NONE = np.zeros(1, dtype=np.uint64)  # the low parts where there are none
 
 
@@ -64,6 +68,17 @@ def decode_elias_fano(buf: Bytes, d: int, k: int, low: int) -> Indices:
     split = packed_nbytes(k, low)
     expect_length(buf[:split], split, "packed indices")
     return _joined(_words(buf[:split]), low, buf[split:], k + ((d - 1) >> low), 1, d, k)
+
+
+def add_elias_fano(buf: Bytes, out: Float, values: Float, low: int, scale: float) -> None:
+    """out += scale * values at the indices of ``encode_elias_fano``; nothing if ``buf`` holds no such set."""
+    d, k = out.size, values.size
+    if k > _FEW:
+        return scatter_add(out, decode_elias_fano(buf, d, k, low), values, scale)
+    nbits = k + ((d - 1) >> low)
+    expect_length(buf, packed_nbytes(k, low) + packed_nbytes(nbits, 1), "positions")
+    if not _add_at(buf, low, nbits, values, np.empty(k, dtype=np.int64), out, scale):
+        raise refused(d, k)
 
 
 def complement(indices: Indices, d: int) -> Indices:
@@ -168,6 +183,42 @@ def _join(lower, low, upper, nbits, rank, d, out):
             j += 1
             word &= word - np.uint64(1)
     return j == out.size
+
+
+@kernel(
+    *(
+        boolean(read(uint8), int64, int64, read(x), write(int64), write(o), float64)
+        for o in FLOATS
+        for x in FLOATS
+    )
+)
+def _add_at(buf, low, nbits, values, indices, out, scale):
+    """Decode all ``indices`` first, byte by byte, so that nothing is added if they are no set."""
+    k, j, last = values.size, 0, -1
+    split, mask = (k * low + 7) >> 3, (1 << low) - 1
+    for b in range(split, buf.size):
+        bits = np.int64(buf[b])
+        if 8 * (b - split + 1) > nbits:
+            bits &= (1 << (nbits & 7)) - 1
+        while bits:
+            if j == k:
+                return False
+            i = (8 * (b - split) + np.int64(trailing_zeros(np.uint64(bits))) - j) << low
+            start = j * low
+            shift, rest = start & 7, np.int64(0)
+            for at in range(start >> 3, (start + low + 7) >> 3):
+                rest |= np.int64(buf[at]) << (8 * (at - (start >> 3)))
+            i |= (rest >> shift) & mask
+            if not last < i < out.size:
+                return False
+            indices[j] = last = i
+            j += 1
+            bits &= bits - 1
+    if j != k:
+        return False
+    for j in range(k):
+        out[indices[j]] += scale * values[j]
+    return True
 
 
 @kernel(boolean(read(int64), write(int64)))

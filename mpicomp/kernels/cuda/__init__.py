@@ -78,6 +78,9 @@ class Cuda(Launching, Kernels):
     def decode_indices(self, buf: Array, d: int, k: int) -> Array:
         return positions.decode_indices(self, buf, d, k)
 
+    def add_elias_fano(self, buf: Array, out: Array, values: Array, low: int, scale: float) -> None:
+        self.scatter_add(out, self.decode_indices(buf, out.size, values.size), values, scale)
+
     def pack_widths(self, symbols: Array, widths: Array, nbytes: int) -> Array:
         return packing.pack_widths(self, symbols, widths, nbytes)
 

@@ -15,6 +15,7 @@ from mpicomp.kernels.definition.natural import natural_add, natural_pack
 from mpicomp.kernels.definition.permutation import permute
 from mpicomp.kernels.definition.philox import words
 from mpicomp.kernels.definition.positions import (
+    add_elias_fano,
     complement,
     decode_bitmap,
     decode_elias_fano,
@@ -32,6 +33,7 @@ from mpicomp.kernels.definition.vectors import add_scaled, gather, scatter_add
 from mpicomp.kernels.definition.widths import pack_widths, unpack_widths
 
 __all__ = [
+    "add_elias_fano",
     "add_outer",
     "add_scaled",
     "ans_decode",

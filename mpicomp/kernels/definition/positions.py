@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.base.arrays import Indices
+from mpicomp.base.arrays import Float, Indices
 from mpicomp.base.bits import Bytes, expect_length, pack, packed_nbytes, unpack
 from mpicomp.base.errors import MessageError
+from mpicomp.kernels.definition.vectors import scatter_add
 
 
 def encode_raw(indices: Indices, width: int) -> Bytes:
@@ -51,6 +52,11 @@ def decode_elias_fano(buf: Bytes, d: int, k: int, low: int) -> Indices:
     if upper.size != k:
         raise refused(d, k)
     return checked((upper - np.arange(k)) << low | lower, d, k)
+
+
+def add_elias_fano(buf: Bytes, out: Float, values: Float, low: int, scale: float) -> None:
+    """out += scale * values at the indices of ``encode_elias_fano``; nothing if ``buf`` holds no such set."""
+    scatter_add(out, decode_elias_fano(buf, out.size, values.size, low), values, scale)
 
 
 def complement(indices: Indices, d: int) -> Indices:
