@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import Any, cast, get_type_hints
 
 from mpicomp.base.errors import ConfigError, unknown
+from mpicomp.base.files import present
 from mpicomp.compressors import Compressor
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
@@ -99,7 +100,7 @@ def _module(place: str) -> ModuleType:
     name = str(path).replace(".", "_")  # no other module has it, and pickle finds it on every rank
     if name in sys.modules:
         return sys.modules[name]
-    if not path.is_file():
+    if not present(path, ConfigError):
         raise ConfigError(
             f"no such file: {place}. A relative path starts at the current folder, {Path.cwd()}."
         )

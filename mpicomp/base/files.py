@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mpicomp.base.errors import RecordError
+from mpicomp.base.errors import MpicompError, RecordError
 
 
 def cache_dir() -> Path:
@@ -43,12 +43,16 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise RecordError(f"cannot write {path}: {error.strerror}.") from None
 
 
-def present(path: Path) -> bool:
-    """Whether the file or folder exists.  Raises ``RecordError`` if access to its parent is denied."""
+def present(path: Path, denied: type[MpicompError] = RecordError) -> bool:
+    """Whether the file or folder exists.
+
+    Raises ``denied`` if access to its parent is denied, or if no file can have this name.
+    """
     try:
         return path.exists()
     except OSError as error:
-        raise RecordError(f"cannot look into {path.parent}: {error.strerror}.") from None
+        where = f"into {path.parent}" if isinstance(error, PermissionError) else f"for {path}"
+        raise denied(f"cannot look {where}: {error.strerror}.") from None
 
 
 def write_text(path: Path, content: str) -> None:

@@ -93,11 +93,11 @@ def compress(source: str, archive: Path, model: Path) -> None:
 
     IMAGES are a set, an IDX file, an array in a .npy file, a PNG file, or a folder of PNG files.
     """
-    from mpicomp.base.files import write_atomically
+    from mpicomp.base.files import present, write_atomically
     from mpicomp.imaging import ImageModel, read_images
     from mpicomp.imaging import compress as compressed
 
-    if archive.exists():
+    if present(archive):
         raise RecordError(f"{archive} is already there. Choose another name.")
     stacks = read_images(source)
     content, sizes = compressed(stacks, ImageModel.load(model).integers())
@@ -141,14 +141,14 @@ def score(inside: str, outside: str, local: Path, full: Path, training: str | No
     An image's score is log p of the full model minus log p of the local one.  The AUROC is the
     probability that one of IMAGES has a higher score than one of OTHERS: 0.5 is chance.
     """
-    from mpicomp.base.files import write_text
+    from mpicomp.base.files import present, write_text
     from mpicomp.imaging import ImageModel, scores
 
     models = ImageModel.load(local), ImageModel.load(full)
     for model, kind in zip(models, ("local", "full"), strict=True):
         if model.kind != kind:
             raise ConfigError(f"--{kind} is a {model.kind} model; allowed: of `images train --kind {kind}`.")
-    if out is not None and out.exists():
+    if out is not None and present(out):
         raise RecordError(f"{out} is already there. Choose another name.")
     found = scores(*models, inside, outside, training)
     for one in found:

@@ -16,7 +16,7 @@ from mpicomp.data.colour import to_planes
 from mpicomp.data.dataset import Named, content_sha256
 from mpicomp.data.idx import read_idx
 from mpicomp.data.images import Images
-from mpicomp.data.loading import Stamp, load_images, stamp_of
+from mpicomp.data.loading import Stamp, folder_of, load_images, stamp_of
 from mpicomp.data.png import png_files, read_png
 
 IDX = re.compile(r".+([.-]ubyte|\.idx)(\.gz|\.bz2)?", flags=re.IGNORECASE | re.DOTALL)
@@ -67,8 +67,8 @@ def load_grey(name: str) -> GreyImages:
     ``ConfigError`` if ``name`` is no set, and ``DataError`` for a set that was not fetched and for files
     that cannot be used.
     """
-    if "/" in name and Path(name).is_dir():
-        return _of_folder(Path(name))
+    if "/" in name and (folder := folder_of(name)):
+        return _of_folder(folder)
     if IDX.fullmatch(name):
         found = stamp_of(name)
         if found is None:

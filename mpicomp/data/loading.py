@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,13 +50,26 @@ def load(name: str | Dataset, real_targets: bool = False) -> Dataset:
 
 def stamp_of(name: str) -> Stamp | None:
     """The file that ``name`` means, with its size and time; None if there is none."""
-    try:
+    with _reading(name):
         path = DataFile.of(name).path
         if not path.is_file():
             return None
         status = path.stat()
         return path.resolve(), status.st_size, status.st_mtime_ns
-    except OSError as error:  # access is denied, or the name is no valid path
+
+
+def folder_of(name: str) -> Path | None:
+    """The folder that ``name`` means; None if there is none."""
+    with _reading(name):
+        return Path(name) if Path(name).is_dir() else None
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Within, an ``OSError`` becomes a ``DataError``: access is denied, or the name is no valid path."""
+    try:
+        yield
+    except OSError as error:
         raise DataError(f"cannot read data {name!r}: {error.strerror}.") from None
 
 
@@ -98,11 +111,8 @@ def _load(name: str, cache: Path, stamp: Stamp | None, real_targets: bool) -> Da
 
 def _key(name: str, stamp: Stamp, *manner: object) -> str:
     """The cache key of a file: the SHA-256 of its content, and of the manner of reading if there is one."""
-    try:
-        with stamp[0].open("rb") as file:
-            key = f"file-{hashlib.file_digest(file, 'sha256').hexdigest()}"
-    except OSError as error:
-        raise DataError(f"cannot read data {name!r}: {error.strerror}.") from None
+    with _reading(name), stamp[0].open("rb") as file:
+        key = f"file-{hashlib.file_digest(file, 'sha256').hexdigest()}"
     return f"{key}-{hashlib.sha256(repr(manner).encode()).hexdigest()[:16]}" if manner else key
 
 

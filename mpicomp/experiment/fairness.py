@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from itertools import combinations
 from math import comb, inf
 
 from mpicomp.experiment.lines import End, Line
-from mpicomp.experiment.suite import Suite
+from mpicomp.experiment.suite import Entry, Suite
+from mpicomp.methods import Method
+from mpicomp.methods.parameters import is_size
 from mpicomp.runtime.observation import FULL
 from mpicomp.runtime.schedule import gap
 
@@ -111,13 +114,28 @@ def _precision(lines: Sequence[Line], suite: Suite) -> list[str]:
 
 
 def _budgets(lines: Sequence[Line], suite: Suite) -> list[str]:
+    """Tuned lines that differ in numbers such as η are one method, tried as often as all of them together."""
+    by_method: dict[tuple[object, ...], list[Entry]] = {}
+    for entry in suite.entries:
+        key = _apart_from_numbers(entry.method) if entry.tune else (entry.label,)
+        by_method.setdefault(key, []).append(entry)
     by_trials: dict[int, list[str]] = {}
-    for line in lines:
-        by_trials.setdefault(line.trials, []).append(line.label)
+    for entries in by_method.values():
+        together = " together" * (len(entries) > 1)
+        labels = " and ".join(entry.label for entry in entries)
+        by_trials.setdefault(sum(entry.trials for entry in entries), []).append(labels + together)
     if len(by_trials) < 2:
         return []
     groups = (f"{trials or 'none'}: {', '.join(labels)}" for trials, labels in sorted(by_trials.items()))
     return [f"Unequal budgets: step sizes asked for, {'; '.join(groups)}."]
+
+
+def _apart_from_numbers(method: Method) -> tuple[object, ...]:
+    """The method's class and its compressors, sizes and words: all but the step size and other numbers."""
+    kind, held = type(method), {f.name: getattr(method, f.name) for f in fields(method)}
+    held.pop(method.step_name)
+    kept = {name: v for name, v in held.items() if is_size(kind, name) or not isinstance(v, int | float)}
+    return kind, *kept.items()
 
 
 def _edges(lines: Sequence[Line], suite: Suite) -> list[str]:

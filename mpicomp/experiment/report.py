@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.base.files import write_json, write_text
+from mpicomp.base.files import present, write_json, write_text
 from mpicomp.config import parse_method, parse_problem, to_text
 from mpicomp.experiment.canvas import save
 from mpicomp.experiment.figure import SEEDS, Picture, draw, draw_all, pages
@@ -113,11 +113,11 @@ def plot_files(
     if not places:
         raise ConfigError("plot needs a folder: that of a comparison, or of one or more runs.")
     target = _target(places[0], path, format)
-    if len(places) == 1 and (places[0] / "study.toml").exists():
+    if len(places) == 1 and present(places[0] / "study.toml"):
         study = read_study(places[0])
         pictures = [picture.with_look(look) for picture in _pictures(places[0], study)]
         return _save(_draw_study(study.title, pictures), target)
-    if len(places) == 1 and (places[0] / "suite.toml").exists():
+    if len(places) == 1 and present(places[0] / "suite.toml"):
         picture = picture_of(read_comparison(places[0]))
     else:
         picture = _picture_of_runs(places)

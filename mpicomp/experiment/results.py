@@ -222,7 +222,7 @@ def read_study(out: Path) -> Study:
 
 def read_run(folder: Path) -> Record:
     """The record of the run in the folder, finished or not.  Raises ``RecordError`` if there is none."""
-    if not (folder / "run.json").exists():
+    if not present(folder / "run.json"):
         raise RecordError(f"{folder} holds neither a comparison nor a run.")
     try:
         rows = read_rows(folder / "rows.csv")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.files import present
 from mpicomp.config import to_text
 from mpicomp.experiment import compare as comparing
 from mpicomp.experiment.compare import Progress, Stage
@@ -125,13 +126,13 @@ def _stage(stage: Stage, round: int, row: Row | None) -> tuple[int, int, str]:
 def load(folder: str | Path) -> Record | Comparison:
     """The record of the run, or of the comparison, in ``folder``, finished or not.
 
-    Raises ``RecordError`` if the folder holds neither.
+    Raises ``RecordError`` if the folder holds neither, or cannot be read.
     """
     folder = Path(folder)
-    if (folder / "study.toml").exists():
+    if present(folder / "study.toml"):
         cases = ", ".join(sorted(str(path.parent) for path in folder.glob("*/suite.toml")))
         raise RecordError(f"{folder} holds a study. Load one of its comparisons: {cases or 'none yet'}.")
-    return read_comparison(folder) if (folder / "suite.toml").exists() else read_run(folder)
+    return read_comparison(folder) if present(folder / "suite.toml") else read_run(folder)
 
 
 def plot(

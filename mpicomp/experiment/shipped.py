@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 
 from mpicomp.base.errors import ConfigError, unknown
+from mpicomp.base.files import present, write_atomically
 from mpicomp.experiment.suite_file import read_toml
 
 
@@ -20,10 +20,10 @@ def suites() -> dict[str, Path]:
 def located(name: str | Path) -> Path:
     """The file ``name`` if there is one, else the file of the suite called ``name``.
 
-    Raises ``ConfigError`` with the nearest name if there is neither.
+    Raises ``ConfigError`` with the nearest name if there is neither, and if one cannot look for the file.
     """
     path, known = Path(name), suites()
-    if path.exists():
+    if present(path, ConfigError):
         return path
     if str(name) in known:
         return known[str(name)]
@@ -40,13 +40,14 @@ def title(path: Path) -> str:
 def copy(name: str, folder: Path) -> Path:
     """Copy the suite called ``name`` into ``folder``, which is made if need be; the path of the copy.
 
-    Raises ``ConfigError`` for an unknown name, and where the copy would overwrite a file.
+    Raises ``ConfigError`` for an unknown name and where the copy would overwrite a file, and ``RecordError``
+    where it cannot be written.
     """
     known = suites()
     if name not in known:
         raise unknown("suite", name, known)
     target = folder / known[name].name
-    if target.exists():
+    if present(target):
         raise ConfigError(f"{target} exists. Name another folder, or delete that file.")
-    folder.mkdir(parents=True, exist_ok=True)
-    return Path(shutil.copyfile(known[name], target))
+    write_atomically(target, known[name].read_bytes())
+    return target

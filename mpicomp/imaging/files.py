@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import ConfigError, DataError, RecordError
-from mpicomp.base.files import write_atomically
+from mpicomp.base.files import present, write_atomically
 from mpicomp.data import load_grey, png_files, read_png, write_png
 from mpicomp.data.idx import UNSIGNED_BYTE
+from mpicomp.data.loading import folder_of
 from mpicomp.imaging.archive import Stack
 
 OUTPUTS = "a name that ends in .idx, -ubyte or .npy, or a folder for PNG files"
@@ -26,8 +27,8 @@ def read_images(source: str) -> list[Stack]:
     Raises ``DataError`` for what cannot be read.
     """
     path = Path(source)
-    if path.is_dir():
-        return _by_shape(png_files(path))
+    if folder := folder_of(source):
+        return _by_shape(png_files(folder))
     if path.suffix.lower() == ".png":
         return _by_shape([path])
     if path.suffix.lower() == ".npy":
@@ -62,7 +63,7 @@ def write_images(stacks: list[Stack], out: Path) -> list[Path]:
         raise ConfigError(
             f"images of shape {shapes} do not fit into {out.name}; allowed: {OUTPUTS}. Name a folder."
         )
-    if out.exists():
+    if present(out):
         raise RecordError(f"{out} is already there. Choose another name.")
     pixels = stacks[0].pixels
     if suffix.endswith(".npy"):
@@ -82,7 +83,7 @@ def _write_folder(stacks: list[Stack], out: Path) -> list[Path]:
         for stack in stacks
         for i, pixels in enumerate(stack.pixels)
     ]
-    if there := [path for path, _ in named if path.exists()]:
+    if there := [path for path, _ in named if present(path)]:
         raise RecordError(f"{there[0]} is already there. Choose another folder.")
     try:
         out.mkdir(parents=True, exist_ok=True)

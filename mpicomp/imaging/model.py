@@ -65,8 +65,8 @@ class ImageModel:
         Raises ``DataError`` if it holds none.
         """
         path = Path(path)
-        path = path / "model.npz" if path.is_dir() else path
         try:
+            path = path / "model.npz" if path.is_dir() else path
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as found:
                 settings, x = json.loads(str(found["model"])), found["x"]
             model = ImageModel(settings.pop("kind"), settings, x)

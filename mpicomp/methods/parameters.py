@@ -176,6 +176,12 @@ def step_size_of(method: type) -> str:
     return next(name for name, check in checks_of(method).items() if isinstance(check, _StepSize))
 
 
+def is_size(method: type, name: str) -> bool:
+    """Whether the field ``name`` of a method's class counts something: samples, coordinates, rows."""
+    check = checks_of(method)[name]
+    return isinstance(check, Value) and check.check in (check_count, check_positive_integer)
+
+
 def _check_of(hint: Any) -> Check:
     for note in getattr(hint, "__metadata__", ()):
         if isinstance(note, Check):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mpicomp import kernels
 from mpicomp.data import ClassRows, Images, Split, checked_split, load_images, rows_of, shard_sizes
+from mpicomp.data.own import OWN
 from mpicomp.problems.base import Array, Problem
 
 Labels = NDArray[np.uint8] | NDArray[np.int64]
@@ -39,6 +40,10 @@ class Classification(Problem):
         if isinstance(self.data, ClassRows):
             return self.data
         return load_images(self.data)
+
+    def name(self) -> str:
+        """The data's name in messages."""
+        return self.data if isinstance(self.data, str) else OWN
 
     def fingerprint(self) -> str:
         return self.images().sha256

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mpicomp.base.arrays import Indices
 from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.checks import check_at_least, check_seed
-from mpicomp.base.errors import unknown
+from mpicomp.base.errors import DataError, unknown
 from mpicomp.base.parts import Part, Parts
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, FiniteSum
@@ -90,6 +90,12 @@ class MLP(Classification):
     def objective(self, i: int, n: int) -> MLPObjective:
         one_thread_for_good()
         X, labels = self.shard(i, n)
+        largest = np.abs(X).max()
+        if largest > np.finfo(np.float32).max:
+            raise DataError(
+                f"{self.name()} has features as large as {largest:.3g}; allowed: up to 3.4e38, as the "
+                "network computes in single precision. Scale the features, to at most 1 say."
+            )
         h = ACTIVATIONS[self.activation]
         return MLPObjective(X.astype(np.float32), labels, self.hidden, self.images().classes, h)
 

@@ -43,12 +43,7 @@ def spectrum(data: Dataset, split: Split, n: int) -> Spectrum:
 
 
 def _spectrum(data: Dataset, split: Split, n: int) -> Spectrum:
-    largest = float(np.abs(data.X.data).max())
-    if not largest < np.finfo(float).max ** 0.25 / data.X.nnz:  # sums of fourth powers must not overflow
-        raise DataError(
-            f"{data.name} has features as large as {largest:.3g}, for which smoothness constants exceed "
-            "double precision. Scale the features, to at most 1 say."
-        )
+    _check_features(data.name, data.X.data)
     with one_thread():
         weights = np.empty(len(data.y))  # weights[j]: of row j in (1/n) sum_i G_i
         tops = np.empty(len(data.y))  # tops[j]: s_i of the worker that owns row j
@@ -65,12 +60,23 @@ def _spectrum(data: Dataset, split: Split, n: int) -> Spectrum:
         return Spectrum(tuple(workers), mean, weighted, samples)
 
 
-def dense_spectrum(shards: Iterable[NDArray[np.float64]], n: int, p: int) -> Spectrum:
-    """The spectrum of n dense shards A_i, shapes (m_i, p), given in worker order."""
+def _check_features(name: str, features: NDArray[np.float64]) -> None:
+    """Raise ``DataError`` if sums of fourth powers of the features of ``name`` may overflow."""
+    largest = float(np.abs(features).max())
+    if not largest < np.finfo(float).max ** 0.25 / features.size:
+        raise DataError(
+            f"{name} has features as large as {largest:.3g}, for which smoothness constants exceed "
+            "double precision. Scale the features, to at most 1 say."
+        )
+
+
+def dense_spectrum(name: str, shards: Iterable[NDArray[np.float64]], n: int, p: int) -> Spectrum:
+    """The spectrum of n dense shards A_i of the data ``name``, shapes (m_i, p), given in worker order."""
     with one_thread():
         workers = []
         sums = np.zeros((3, p, p))  # matrices whose largest eigenvalues are mean, weighted and samples
         for A in shards:
+            _check_features(name, A)
             G = A.T @ A / len(A)
             workers.append(float(np.linalg.eigvalsh(G)[-1]))
             squares = (A.T * np.sum(A * A, axis=1)) @ A / len(A)

@@ -69,7 +69,7 @@ class Softmax(Classification):
         parts = ("gram spectra of images", self.fingerprint(), self.split, n)
         columns = self.images().shape[1] + 1
         shards = (self._rows(i, n)[0] for i in range(n))
-        saved = remember(parts, lambda: asdict(dense_spectrum(shards, n, columns)))
+        saved = remember(parts, lambda: asdict(dense_spectrum(self.name(), shards, n, columns)))
         spectrum = Spectrum(**{**saved, "workers": tuple(saved["workers"])})
         r = self.lam * PENALTIES[self.penalty].curvature
         convex = self.penalty == "ridge"

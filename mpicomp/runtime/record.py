@@ -75,23 +75,27 @@ _REQUIRED = [f.name for f in fields(Row) if f.default is MISSING]  # older table
 def read_rows(path: Path) -> list[Row]:
     """The rows of a rows.csv.  A last line that was cut off is left out.
 
-    Raises ``RecordError`` if the table lacks a column, as tables of older versions may.
+    Raises ``FileNotFoundError`` if there is no file, and ``RecordError`` if access to it is denied or the
+    table lacks a column, as tables of older versions may.
     """
+    try:
+        with open(path, newline="") as file:
+            whole = [line for line in file if line.endswith("\n")]  # a number cut short still looks like one
+    except PermissionError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror}.") from None
+    table = csv.DictReader(whole)
+    missing = [name for name in _REQUIRED if name not in (table.fieldnames or _TYPES)]
+    if missing:
+        raise RecordError(
+            f"{path} has no column {', '.join(missing)}: another version of mpicomp has written it. "
+            "Read it with that version, or run again in another folder."
+        )
     rows = []
-    with open(path, newline="") as file:
-        whole = [line for line in file if line.endswith("\n")]  # a number cut short still looks like one
-        table = csv.DictReader(whole)
-        missing = [name for name in _REQUIRED if name not in (table.fieldnames or _TYPES)]
-        if missing:
-            raise RecordError(
-                f"{path} has no column {', '.join(missing)}: another version of mpicomp has written it. "
-                "Read it with that version, or run again in another folder."
-            )
-        for line in table:
-            try:
-                rows.append(Row(**{name: kind(line[name]) for name, kind in _TYPES.items() if name in line}))
-            except (KeyError, TypeError, ValueError):
-                break
+    for line in table:
+        try:
+            rows.append(Row(**{name: kind(line[name]) for name, kind in _TYPES.items() if name in line}))
+        except (KeyError, TypeError, ValueError):
+            break
     return rows
 
 

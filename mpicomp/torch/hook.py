@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.embedded.aggregator import Aggregator
 from mpicomp.methods.base import Method
 from mpicomp.torch.tensors import Tensors
@@ -21,14 +22,26 @@ class Hook:
         ddp = torch.nn.parallel.DistributedDataParallel(model)
         ddp.register_comm_hook(mpicomp.torch.Hook(method), mpicomp.torch.hook)
 
-    options  those of ``Aggregator``; a rank is a worker
+    options  those of ``Aggregator``, but not workers: a rank is a worker; nor on_nonfinite="skip": torch's
+             optimiser steps whatever the hook gives, and on a gradient of zeros its momentum still moves the
+             parameters.  ``Compressed`` takes both
 
     DDP hands over gradients in buckets, which it makes anew after the first step.  What the method remembers
     belongs to parameters, not to buckets, so nothing is lost.  The messages leave when the last bucket is
-    there.
+    there.  Raises ``ConfigError`` for these two options.
     """
 
     def __init__(self, method: Method, **options: Any) -> None:
+        if options.get("workers") is not None:
+            raise ConfigError(
+                f"workers={options['workers']!r} in a hook of DDP, where each rank is a worker. Leave "
+                "workers out, or take mpicomp.torch.Compressed in place of DDP."
+            )
+        if options.get("on_nonfinite") == "skip":
+            raise ConfigError(
+                "on_nonfinite='skip' in a hook of DDP; allowed: 'raise', as a hook cannot keep the optimiser "
+                "from its step. mpicomp.torch.Compressed in place of DDP leaves the step out on all ranks."
+            )
         self._method, self._options = method, options
         self._buckets: list[tuple[list[Tensor], list[Tensor], Tensor, Future[Tensor]]] = []
         self._aggregator: Aggregator | None = None

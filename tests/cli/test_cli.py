@@ -6,6 +6,8 @@ import json
 import os
 import re
 import shlex
+import subprocess
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -14,7 +16,7 @@ from mpicomp import compressors, methods, problems
 from mpicomp.base.errors import ConfigError
 from mpicomp.data import BUNDLED, KNOWN
 from mpicomp.jobs.submit import job_script
-from tests.support.launching import mpicomp
+from tests.support.launching import LIMIT, mpicomp
 
 SUBMIT = ("submit", "--problem", "quadratics(d=20)", "--method", "diana(randk(k=2))", "--rounds", "20")
 RUN = ("run", "--problem", "quadratics(d=20, lam=0.1)", "--workers", "4", "--rounds", "20")
@@ -114,7 +116,8 @@ def test_submit_shows_the_script_it_would_submit():
     again = mpicomp(*SUBMIT, "--requeue", "--out", "it's", "--json", "--server", "dedicated", "--dry-run")
     assert "scontrol requeue" in again.stdout
     words = shlex.split(re.search(r"^run=\((.*)\)$", again.stdout, re.MULTILINE)[1])
-    assert words[-5:] == ["--server", "dedicated", "--out", "it's", "--json"]
+    own = "${SLURM_ARRAY_TASK_ID:+-$SLURM_ARRAY_TASK_ID}"
+    assert words[-5:] == ["--server", "dedicated", "--out", f"it's{own}", "--json"]
 
 
 @pytest.mark.parametrize("option", ["--account", "--partition", "--time", "--out", "--problem"])
@@ -141,6 +144,25 @@ def test_a_submitted_run_gets_its_gpus_and_resumes_once():
     assert "--gpus-per-task=1" in done.stdout and "--device cuda" in done.stdout
     assert re.findall(r"--resume\S*", done.stdout) == ["--resume-or-start"]
     assert "gpus" not in mpicomp(*SUBMIT, "--dry-run").stdout
+
+
+@pytest.mark.parametrize("given", [(), ("--seed", "7")], ids=["no seed", "seed"])
+def test_each_task_of_an_array_has_a_seed_and_a_folder_of_its_own(given, tmp_path):
+    """The script that is shown, run as Slurm runs it: by itself, then as two tasks of an array."""
+    done = mpicomp(*SUBMIT, *given, "--workers", "2", "--requeue", "--out", str(tmp_path / "o"), "--dry-run")
+    command = tmp_path / "mpicomp"
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m mpicomp "$@"\n')
+    command.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    for task in ({}, {"SLURM_ARRAY_TASK_ID": "0"}, {"SLURM_ARRAY_TASK_ID": "1"}):
+        environment = os.environ | {"PATH": path, "SLURM_NTASKS": "1"} | task
+        ran = subprocess.run(
+            ["bash"], input=done.stdout, env=environment, capture_output=True, text=True, timeout=LIMIT
+        )
+        assert ran.returncode == 0, ran.stderr
+    records = {path.parent.name: json.loads(path.read_text()) for path in tmp_path.glob("*/run.json")}
+    seeds = {folder: record["config"]["seed"] for folder, record in records.items()}
+    assert seeds == {"o": "7" if given else "0", "o-0": "0", "o-1": "1"}
 
 
 def test_a_status_that_the_launcher_cannot_be_told_is_left_with(tmp_path):

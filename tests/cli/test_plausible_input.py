@@ -15,7 +15,7 @@ from mpicomp.config import parse_method, parse_problem
 from mpicomp.experiment.report import plot
 from mpicomp.experiment.study import parse
 from mpicomp.experiment.suite_file import parse_suite
-from mpicomp.problems import Logistic, Quadratics
+from mpicomp.problems import MLP, Logistic, Quadratics, Softmax
 from tests.support.launching import LIMIT
 from tests.support.launching import mpicomp as command
 
@@ -127,12 +127,26 @@ def test_quadratics_of_small_lam_are_as_before():
     assert Quadratics(d=9, lam=1e-12).constants(2).mu == 1e-12
 
 
-@pytest.mark.parametrize("size", [1e150, 1e80, 1e300])
-def test_features_whose_fourth_powers_overflow(size, tmp_path):
+def big(folder, size) -> str:
+    """A file with two classes and features as large as ``size``."""
     rows = [f"{(-1) ** j} {j + 1}:{size} {j + 2}:1" for j in range(12)]
-    (tmp_path / "big").write_text("\n".join(rows))
-    with pytest.raises(DataError, match=r"features as large as 1e\+.*Scale the features"):
-        mpicomp.run(GD(), Logistic(str(tmp_path / "big"), lam=0.1), workers=2, rounds=3)
+    (folder / "big").write_text("\n".join(rows))
+    return str(folder / "big")
+
+
+@pytest.mark.parametrize("size", [1e80, 1e100, 1e150, 1e300])
+@pytest.mark.parametrize("problem", [Logistic, Softmax])
+@pytest.mark.filterwarnings("error")
+def test_features_whose_fourth_powers_overflow(problem, size, tmp_path):
+    with pytest.raises(DataError, match=r".*/big has features as large as 1e\+.*Scale the features"):
+        mpicomp.run(GD(), problem(big(tmp_path, size), lam=0.1), workers=2, rounds=3)
+
+
+@pytest.mark.parametrize("size", [1e39, 1e300])
+@pytest.mark.filterwarnings("error")
+def test_features_beyond_the_precision_of_a_network(size, tmp_path):
+    with pytest.raises(DataError, match=r".*/big has features as large as 1e\+.*Scale the features"):
+        mpicomp.run(GD(0.1), MLP(big(tmp_path, size)), workers=2, rounds=3)
 
 
 @pytest.mark.parametrize("gamma", ["theory", 0.1])

@@ -13,17 +13,24 @@ import pytest
 
 import mpicomp
 from mpicomp import GD
-from mpicomp.base.errors import DataError, RecordError
+from mpicomp.base.errors import ConfigError, DataError, RecordError
+from mpicomp.config import parse_problem
 from mpicomp.data import cache as data_cache
-from mpicomp.data import fetch, load, load_images, loading
+from mpicomp.data import fetch, load, load_grey, load_images, loading
 from mpicomp.data.cache import set_folder
 from mpicomp.experiment.compare import compare
+from mpicomp.experiment.report import plot
+from mpicomp.experiment.results import read_comparison
+from mpicomp.experiment.shipped import copy, located
 from mpicomp.experiment.suite_file import parse_suite
+from mpicomp.imaging import ImageModel, Stack, read_images, write_images
 from mpicomp.problems import Logistic, Quadratics
+from tests.support.launching import mpicomp as command
 from tests.support.launching import mpirun
 
 NOBODY = 65534
 LONG = "x" * 300
+SUITE = 'problem = "quadratics"\nworkers = 2\nrounds = 9\nmethod = [{method = "gd"}]'
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user for a while")
 
 
@@ -87,7 +94,7 @@ def test_a_record_in_a_folder_that_one_may_not_enter(resume, closed):
 @as_root
 @pytest.mark.parametrize("resume", [False, True, None])
 def test_a_comparison_in_a_folder_that_one_may_not_enter(resume, closed):
-    suite = parse_suite('problem = "quadratics"\nworkers = 2\nrounds = 9\nmethod = [{method = "gd"}]')
+    suite = parse_suite(SUITE)
     with nobody(), pytest.raises(RecordError, match=r"cannot look into .*/comparison: Permission denied"):
         compare(suite, closed / "comparison", resume=resume)
 
@@ -106,10 +113,83 @@ def test_checkpoints_that_one_may_not_see_are_not_taken_for_none(resume, closed)
     assert (closed / "run" / "rows.csv").read_bytes() == before
 
 
+@as_root
+@pytest.mark.parametrize("read", [load_grey, read_images])
+@pytest.mark.parametrize("name", ["", "images", "images.idx"])
+def test_images_in_a_folder_that_one_may_not_enter(name, read, closed):
+    """The folder itself is one of PNG files."""
+    with nobody(), pytest.raises(DataError, match=r"cannot .*closed.*: Permission denied"):
+        read(str(closed / name))
+
+
+@as_root
+def test_a_model_of_images_in_a_folder_that_one_may_not_enter(closed):
+    with nobody(), pytest.raises(DataError, match=r"cannot read the model .*/run: Permission denied"):
+        ImageModel.load(closed / "run")
+
+
+@as_root
+@pytest.mark.parametrize("name", ["out.idx", "out"])
+def test_images_are_not_written_where_one_may_not_look(name, closed):
+    stacks = [Stack(np.zeros((1, 2, 2), dtype=np.uint8))]
+    with nobody(), pytest.raises(RecordError, match=r"cannot look into .*: Permission denied"):
+        write_images(stacks, closed / name)
+
+
+@as_root
+@pytest.mark.parametrize("read", [mpicomp.load, lambda folder: plot([folder])], ids=["load", "plot"])
+def test_a_record_to_show_in_a_folder_that_one_may_not_enter(read, closed):
+    with nobody(), pytest.raises(RecordError, match=r"cannot look into .*closed/run: Permission denied"):
+        read(closed / "run")
+
+
+@as_root
+def test_a_comparison_with_a_run_that_one_may_not_read(closed):
+    closed.chmod(0o755)
+    compare(parse_suite(SUITE), closed / "comparison")
+    (closed / "comparison" / "runs" / "gd").chmod(0o700)
+    with nobody(), pytest.raises(RecordError, match=r"cannot read .*/rows\.csv: Permission denied"):
+        read_comparison(closed / "comparison")
+
+
+@as_root
+def test_suites_in_a_folder_that_one_may_not_enter(closed):
+    denied = r"cannot look into .*closed: Permission denied"
+    with nobody():
+        with pytest.raises(ConfigError, match=denied):
+            mpicomp.compare(str(closed / "suite.toml"))
+        with pytest.raises(RecordError, match=denied):
+            copy("demo", closed)
+
+
+@as_root
+def test_suites_are_not_copied_where_one_may_not_write(closed):
+    closed.chmod(0o755)
+    for folder in (closed, closed / "new"):
+        with nobody(), pytest.raises(RecordError, match=r"cannot write .*demo\.toml: Permission denied"):
+            copy("demo", folder)
+
+
+@as_root
+def test_a_class_in_a_folder_that_one_may_not_enter(closed):
+    with nobody(), pytest.raises(ConfigError, match=r"cannot look into .*closed: Permission denied"):
+        parse_problem(f"{closed}/mine.py:My()")
+
+
 @pytest.mark.parametrize("name", [LONG, f"/tmp/{LONG}"], ids=["long", "long path"])
-def test_names_that_no_file_can_have(name):
+@pytest.mark.parametrize("read", [load, load_images, load_grey, read_images])
+def test_names_that_no_file_can_have(read, name):
     with pytest.raises(DataError, match="cannot read data"):
-        load(name)
+        read(name)
+
+
+def test_suites_and_classes_whose_names_are_too_long():
+    with pytest.raises(ConfigError, match=r"cannot look for x+: File name too long"):
+        located(LONG)
+    with pytest.raises(ConfigError, match=r"cannot look for .*/x+\.py: File name too long"):
+        parse_problem(f"./{LONG}.py:My()")
+    done = command("compare", LONG)
+    assert done.returncode == 2 and "File name too long" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("resume", [False, True, None])
@@ -118,11 +198,27 @@ def test_a_record_whose_name_is_too_long(resume, tmp_path):
         run(out=tmp_path / LONG, resume=resume)
 
 
-@pytest.mark.parametrize("command", ["data", "out"])
-def test_ranks_say_it_once(command, tmp_path):
-    problem = f"logistic(data={LONG}, lam=0.1)" if command == "data" else "quadratics(d=9)"
-    out = tmp_path / (LONG if command == "out" else "run")
-    options = ("--problem", problem, "--method", "gd", "--workers", "2", "--out", str(out))
+@pytest.mark.parametrize(
+    ("problem", "out"),
+    [
+        (f"logistic(data={LONG}, lam=0.1)", "run"),
+        (f"local_images(data=/tmp/{LONG})", "run"),
+        (f"./{LONG}.py:My()", "run"),
+        ("quadratics(d=9)", LONG),
+    ],
+    ids=["data", "images", "class", "out"],
+)
+def test_ranks_say_it_once(problem, out, tmp_path):
+    options = (
+        "--problem",
+        problem,
+        "--method",
+        "gd(gamma=0.1)",
+        "--workers",
+        "2",
+        "--out",
+        str(tmp_path / out),
+    )
     done = mpirun(2, "-m", "mpicomp", "run", *options, "--resume-or-start")
     assert done.returncode != 0 and "Traceback" not in done.stderr
     assert done.stderr.count("File name too long") == 1

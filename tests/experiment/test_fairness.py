@@ -20,6 +20,7 @@ from mpicomp.compressors import Sparse
 from mpicomp.experiment.compare import compare
 from mpicomp.experiment.fairness import _p_value, caveats, unresolved
 from mpicomp.experiment.lines import End, Line, table
+from mpicomp.experiment.results import Comparison
 from mpicomp.experiment.suite import Suite
 from mpicomp.experiment.suite_file import parse_suite
 from mpicomp.experiment.tables import cells, header, markdown
@@ -101,6 +102,44 @@ def test_unequal_budgets(tmp_path):
 def test_an_untuned_method_beside_a_tuned_one(tmp_path):
     found = said(tmp_path, ('gamma=0.4)"', 'gamma=0.4)"\ntune = [-1, 1]'))
     assert "Unequal budgets: step sizes asked for, none: GD; 3: MARINA." in found
+
+
+EF21_SGDM = """
+[[method]]
+label = "{label}"
+method = "ef21sgdm(C={C}, gamma=0.2, eta={eta})"
+tune = [-1, 0]
+"""
+
+
+def test_a_method_with_several_values_of_another_parameter_has_more_trials(tmp_path):
+    """Two values of η, each tuned; another compressor is another method, and so is what is not tuned."""
+    rows = [("η = 0.1", "topk(k=5)", 0.1), ("η = 1", "topk(k=5)", 1), ("sign", "sign", 0.1)]
+    more = "".join(EF21_SGDM.format(label=label, C=C, eta=eta) for label, C, eta in rows)
+    found = said(
+        tmp_path,
+        ('gamma=0.2)"', 'gamma=0.2)"\ntune = [-2, -1]'),
+        ('gamma=0.4)"\n', f'gamma=0.4)"\n{more}'),
+        ("rounds = 400", "rounds = 10"),
+    )
+    wanted = (
+        "Unequal budgets: step sizes asked for, none: MARINA; 2: GD, sign; 4: η = 0.1 and η = 1 together."
+    )
+    assert wanted in found
+
+
+def test_methods_of_other_sizes_are_other_methods():
+    """As compressors of other sizes are."""
+    text = FAIR + "".join(
+        f'[[method]]\nlabel = "rank {r}"\nmethod = "powersgd(r={r}, rows=4, gamma=0.1)"\ntune = [0, 1]\n'
+        for r in (1, 2)
+    )
+    text = text.replace('gamma=0.2)"', 'gamma=0.2)"\ntune = [0, 1]').replace(
+        'gamma=0.4)"', 'gamma=0.4)"\ntune = [0, 1]'
+    )
+    suite = parse_suite(text)
+    lines = table(Comparison(suite, {}, []))
+    assert not any("budgets" in sentence for sentence in caveats(lines, suite))
 
 
 def test_coarse_observation(tmp_path):

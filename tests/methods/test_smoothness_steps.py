@@ -133,6 +133,11 @@ def test_the_theorems_need_convexity(mu):
             resolved(DIANAPlus(RandK(3)), 4, 4, replace(SMOOTH, mu=mu))
 
 
+def test_adiana_plus_takes_a_mu_of_ones_own_where_the_problems_is_zero():
+    found = resolved(ADIANAPlus(RandK(3), mu=0.01), 4, 4, replace(SMOOTH, mu=0.0))
+    assert found.mu == 0.01 and found.eta == resolved(ADIANAPlus(RandK(3)), 4, 4, SMOOTH).eta
+
+
 # --- theorems, with theory's steps ---
 
 AWARE = [VaryingSteps(4.0), BlockSteps(6.0, 3), Importance(3), RandK(3), Bernoulli(0.25)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import sqrt
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import HardThreshold, Identity, Natural, PermK, RandK, Shrunk, Sign, TopK
 from mpicomp.methods import DASHAMVR, DASHAPAGE, DCGD, DIANA, PPMARINA, VRDIANA, VRMARINA
-from mpicomp.problems import Logistic, NonconvexGLM, NonconvexLogistic
+from mpicomp.problems import Logistic, Noisy, NonconvexGLM, NonconvexLogistic, Quadratics
 from tests.reference.vrmarina import page
 from tests.support.finite_sums import (
     SAMPLED,
@@ -164,6 +165,24 @@ def test_a_constant_that_is_missing_is_named(method, missing, what):
     resolved(replace(method, **{what: 0.1}), 12, 4, constants)
     if missing == "samples" and name == "VRMARINA":
         resolved(replace(method, sync_batch=40), 12, 4, constants)
+
+
+@pytest.mark.parametrize("L_sigma", [None, 1.5])
+def test_steps_count_the_variance_of_the_samples_and_not_their_mean_square(L_sigma):
+    """The noise of ``Noisy`` cancels from a difference: L_σ is 0, where L_sample is L_+."""
+    c = Noisy(Quadratics(d=12, noise=0.5, lam=0.1), 2.0).constants(4)
+    assert c.L_sigma == 0 < c.L_sample
+    c = c if L_sigma is None else replace(c, L_sigma=L_sigma)
+    Q, omega, A, n, p, noise = RandK(3), 3, 3 / 4, 4, 0.2, c.L_sigma**2 / 5
+    spread = (1 - p) / p * (A * c.L_plus**2 + (A + 1 / n) * noise)
+    assert resolved(VRMARINA(Q, 5, p=p), 12, n, c).gamma == pytest.approx(1 / (c.L + sqrt(spread)))
+    for method, share, rate in [
+        (DASHAPAGE(Q, 5, p=p), 48, 1 - p),
+        (DASHAMVR(Q, 5, b=p), 96, (1 - p) ** 2),
+    ]:
+        spread = share * A * (2 * omega + 1) * (c.L_tilde**2 + rate * noise)
+        spread += share / 24 * rate * noise / (p * n)
+        assert resolved(method, 12, n, c).gamma == pytest.approx(1 / (c.L + sqrt(spread)))
 
 
 # --- what is refused ---

@@ -193,7 +193,7 @@ def test_the_spectrum_of_dense_shards_is_that_of_sparse_rows():
     X = np.hstack([images.pixels / 16.0, np.ones((1797, 1))])
     expected = spectrum(Dataset("with ones", csr_array(X), images.labels, "with ones"), "sorted", 6)
     shards = [X[rows_of(i, 6, images.labels, "sorted")] for i in range(6)]
-    found = dense_spectrum(iter(shards), 6, 65)
+    found = dense_spectrum("digits", iter(shards), 6, 65)
     assert found.workers == pytest.approx(expected.workers, rel=1e-12)
     assert (found.mean, found.weighted, found.samples) == pytest.approx(
         (expected.mean, expected.weighted, expected.samples), rel=1e-12

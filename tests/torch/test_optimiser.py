@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'
 
 import mpicomp  # noqa: E402
 from mpicomp import DCGD, EF21SGDM, MARINA, VRMARINA, ConfigError, DivergedError, Identity, RandK, TopK  # noqa: E402
-from mpicomp.torch import Compressed, load, save  # noqa: E402
+from mpicomp.torch import Compressed, Hook, load, save  # noqa: E402
 from tests.torch.models import batch, loss, network, values  # noqa: E402
 
 PLAIN = DCGD(Identity())
@@ -173,6 +173,14 @@ def test_a_gradient_that_is_not_finite_is_refused_or_skipped():
             opt.step()
             assert opt.aggregator.skipped == 1
         assert values(ours) == before
+
+
+@pytest.mark.parametrize("option", [{"workers": 4}, {"on_nonfinite": "skip"}], ids=str)
+def test_a_hook_refuses_what_only_an_optimiser_can_do(option):
+    """When it is made, and not in the first step; what stands for the default is allowed."""
+    with pytest.raises(ConfigError, match=r"in a hook of DDP.*mpicomp\.torch\.Compressed"):
+        Hook(TOPK, **option)
+    Hook(TOPK, workers=None, on_nonfinite="raise")
 
 
 def test_local_steps_with_an_outer_optimiser():
