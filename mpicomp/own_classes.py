@@ -100,7 +100,7 @@ def _module(place: str) -> ModuleType:
     name = str(path).replace(".", "_")  # no other module has it, and pickle finds it on every rank
     if name in sys.modules:
         return sys.modules[name]
-    if not present(path, ConfigError):
+    if not present(path, ConfigError) or not path.is_file():
         raise ConfigError(
             f"no such file: {place}. A relative path starts at the current folder, {Path.cwd()}."
         )

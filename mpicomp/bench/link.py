@@ -191,7 +191,7 @@ def time_on_links(
         raise ConfigError("time to accuracy needs an accuracy: give the suite a target_grad_norm_sq.")
     if suite.x0 is not None:
         raise ConfigError("runs on links start where the problem says: leave x0 out of the suite.")
-    n, suite = suite.workers, replace(suite, max_seconds=None)  # would end runs at different rounds
+    n, suite = suite.workers, replace(suite, max_seconds=None, hold=0.0)  # would end runs at other rounds
     Hosts(n, min(rates), latency)  # raises now, not after minutes, if hosts cannot be made
     open_mpi()
     runners = runs_alone(suite, contenders(suite, say, server), say)

@@ -169,6 +169,13 @@ run_options = (
         help="The starting point, an array of shape (d,) that numpy.save has written.",
     ),
     click.option("--target-grad-norm-sq", type=float, help="Stop when |∇f|² is at most this."),
+    click.option(
+        "--hold",
+        type=click.FloatRange(0),
+        default=Limits.hold,
+        show_default=True,
+        help="Stop once the target has held for so many times the rounds that it took.",
+    ),
     click.option("--max-bytes", type=click.IntRange(1), help="Stop after this many bytes, both directions."),
     click.option("--max-seconds", type=float, help="Stop after this many seconds."),
     click.option("--out", type=Place(), help="Folder for the record of the run."),
@@ -198,7 +205,7 @@ run_options = (
 PLACE = ["--ranks", "--server", "--shards", "--device", "--cuda-aware"]
 RUN_SECTIONS = {
     "What to run": ["--problem", "--method", "--workers", "--seed", "--x0"],
-    "Rounds and time": ["--rounds", "--target-grad-norm-sq", "--max-bytes", "--max-seconds"],
+    "Rounds and time": ["--rounds", "--target-grad-norm-sq", "--hold", "--max-bytes", "--max-seconds"],
     "What is observed": ["--every", "--at", "--observe"],
     "Ranks and communication": [*PLACE, "--verify-bytes"],
     "Output": ["--out", "--follow", "--tensorboard", "--json"],

@@ -104,7 +104,11 @@ def _read_x0(path: Path | None) -> Any:
 @click.option("--time", metavar="LIMIT", help="How long it may take, as sbatch has it: 01:30:00, or minutes.")
 @click.option("--partition", help="Where to run, as `sinfo` lists them.")
 @click.option("--account", help="Whom to charge.")
-@click.option("--requeue", is_flag=True, help="Save and queue again when time is up, until it is done.")
+@click.option(
+    "--requeue",
+    is_flag=True,
+    help="Save and queue again when time is up, until done.  Tasks of an array have their number as seed.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the job script and do not submit it.")
 @click.pass_context
 def submit(

@@ -223,7 +223,8 @@ class _Job:
             what = f"{entry.label}, step {scaled.step}, seed {seed}"
             return self._run(scaled, seed, what, max_bytes=max_bytes)
 
-        return tune(entry.method, entry.tune, self.suite.seeds_to_tune, self.suite.max_bytes, attempt)
+        suite = self.suite
+        return tune(entry.method, entry.tune, suite.seeds_to_tune, suite.max_bytes, attempt, suite.ends)
 
     def _record(self, entry: Entry, method: Method, seed: int) -> None:
         """Run ``method`` into its folder, if there is one, unless the folder holds that run already."""

@@ -16,7 +16,7 @@ from math import comb, inf
 from mpicomp.experiment.lines import End, Line
 from mpicomp.experiment.suite import Entry, Suite
 from mpicomp.methods import Method
-from mpicomp.methods.parameters import is_size
+from mpicomp.methods.parameters import is_tunable
 from mpicomp.runtime.observation import FULL
 from mpicomp.runtime.schedule import gap
 
@@ -132,10 +132,9 @@ def _budgets(lines: Sequence[Line], suite: Suite) -> list[str]:
 
 def _apart_from_numbers(method: Method) -> tuple[object, ...]:
     """The method's class and its compressors, sizes and words: all but the step size and other numbers."""
-    kind, held = type(method), {f.name: getattr(method, f.name) for f in fields(method)}
-    held.pop(method.step_name)
-    kept = {name: v for name, v in held.items() if is_size(kind, name) or not isinstance(v, int | float)}
-    return kind, *kept.items()
+    kind = type(method)
+    kept = [f.name for f in fields(method) if not is_tunable(kind, f.name)]
+    return kind, *((name, getattr(method, name)) for name in kept)
 
 
 def _edges(lines: Sequence[Line], suite: Suite) -> list[str]:

@@ -17,8 +17,8 @@ from mpicomp.literals import read_parameter
 class End:
     """The end of the run with one seed: its status, its costs, its quality.  Bytes are summed over workers.
 
-    ``f`` and ``grad_norm_sq`` are those of the last row where the suite has a target, else means over the
-    rows of the last tenth of the rounds.
+    Where the suite has a target, all but ``status`` are of the row that ``Limits.row_of_costs`` names.  Else
+    they are of the last row, and ``f`` and ``grad_norm_sq`` are means over the last tenth of the rounds.
     """
 
     seed: int
@@ -103,7 +103,7 @@ def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line
     )
     if not finished:
         return line
-    last = [o.rows[-1] for o in finished]
+    last = [comparison.suite.ends.row_of_costs(o.rows, o.summary["status"]) for o in finished]
     ends = tuple(_end(o, comparison.suite) for o in finished)
     return replace(
         line,
@@ -124,7 +124,7 @@ def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line
 
 
 def _end(outcome: Outcome, suite: Suite) -> End:
-    rows, last = outcome.rows, outcome.rows[-1]
+    rows, last = outcome.rows, suite.ends.row_of_costs(outcome.rows, outcome.summary["status"])
     seen = [last] if suite.target_grad_norm_sq is not None else tail(rows)
 
     def mean(name: str) -> float:

@@ -60,8 +60,8 @@ def compare(
     tune      (lo, hi): try the step sizes times 2^lo, .., 2^hi and keep the best of each method.  Or such a
               range for each label that is to be tuned
     settings  as in the TOML file: ``workers`` and ``rounds``, which are needed, and ``seeds``, ``every``,
-              ``down``, ``tuning_seeds``, ``target_grad_norm_sq``, ``max_bytes``, ``max_seconds``, ``title``,
-              ``x`` and ``y``; see ``experiment.suite_file``
+              ``down``, ``tuning_seeds``, ``target_grad_norm_sq``, ``hold``, ``max_bytes``, ``max_seconds``,
+              ``title``, ``x`` and ``y``; see ``experiment.suite_file``
     out       a folder for the record, the table and the figure; ``resume`` continues the comparison in it, as
               of ``experiment.compare.compare``.  Without one, the comparison is in memory only
 

@@ -86,6 +86,7 @@ class Suite:
     x0: str | tuple[float, ...] | None = None  # a file, or the entries; None: the problem's own
     tuning_seeds: int | None = None
     target_grad_norm_sq: float | None = None
+    hold: float = Limits.hold
     max_bytes: int | None = None
     max_seconds: float | None = None
     x: tuple[str, ...] = field(default=("rounds", "up", "both", "seconds"), compare=False)
@@ -97,6 +98,11 @@ class Suite:
         names = ("workers", *(f.name for f in (*fields(Limits), *fields(Observation))))
         found = {name: getattr(self, name) for name in names}
         return found if self.at is None else found | {"every": Observation.every, "at": list(self.at)}
+
+    @property
+    def ends(self) -> Limits:
+        """When a run ends."""
+        return Limits(**{f.name: getattr(self, f.name) for f in fields(Limits)})
 
     @property
     def seeds_to_tune(self) -> tuple[int, ...]:

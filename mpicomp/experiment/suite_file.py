@@ -14,6 +14,8 @@ tuning_seeds = 2                 # choose step sizes with the first 2 seeds; by 
 down = "f4"                      # the default: lossless broadcasts are rounded to float32, as dense ones are.
                                  # "exact" keeps the precision that each method's text asks for
 target_grad_norm_sq = 1e-6       # extra stopping conditions, as of ``mpicomp run``; all optional
+hold = 1.0                       # the target counts once it has held for as many rounds again, and costs are
+                                 # those of the first row that stays there; 0, the default: at the first row
 max_bytes = 100_000_000
 max_seconds = 60.0
 x = ["rounds", "up", "both", "seconds"]   # the x axes of the figure's panels; see ``suite.AXES``
@@ -192,6 +194,7 @@ SETTINGS: dict[str, Any] = {
     "seeds": list,
     "tuning_seeds": int,
     "target_grad_norm_sq": int | float,
+    "hold": int | float,
     "max_bytes": int,
     "max_seconds": int | float,
     "x": list,

@@ -97,6 +97,10 @@ def notes(lines: Sequence[Line], suite: Suite) -> list[str]:
             f"Costs are what reaching {target} took. Where a seed missed it, > stands before what was spent, "
             "and (3 of 5) says how many seeds reached it."
         )
+        if suite.hold:
+            said.append(
+                f"It counts where it held for {suite.hold:g} times the rounds that it took to get there."
+            )
     else:
         said.append("f and |∇f|² are means over the last tenth of the rounds.")
     if any(map(_multiple, lines)):

@@ -11,7 +11,8 @@ the same reason a step size is refused if f ends above f(x⁰) with any seed.
 A method whose costs vary much is flattered if the seeds that chose its step are reported as well.
 
 Larger steps are tried first.  Once a step has reached the target, later steps get no more bytes than the
-best one took.  While the best step is the largest or the smallest tried, the next one beyond it is tried.
+best one took, with the rounds in which the target has to hold.  While the best step is the largest or the
+smallest tried, the next one beyond it is tried.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ from mpicomp.base.errors import DivergedError, keeping
 from mpicomp.base.html import html_table
 from mpicomp.base.units import human_bytes
 from mpicomp.methods import Method
+from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.run import Run
 
 GROWTH = 8  # the most powers of two that are added at either end of a range
 TAIL = 0.1  # the last share of the rounds, over which f is averaged
+
+NO_TARGET = Limits()
 
 Attempt = Callable[[Method, int, int | None], Run]  # (method, seed, byte limit or None) -> run
 
@@ -120,18 +124,22 @@ def tune(
     seeds: Sequence[int],
     max_bytes: int | None,
     attempt: Attempt,
+    limits: Limits = NO_TARGET,
 ) -> Tuning:
     """Try ``method`` with its step size times 2^lo, .., 2^hi, and beyond while the best is at an end.
 
-    ``exponents`` is (lo, hi); ``attempt`` runs a method with a seed and a limit of bytes.
+    ``exponents`` is (lo, hi).  ``attempt`` runs a method with a seed and a limit of bytes, and else with
+    ``limits``.
     """
     lo, hi = exponents
     tried: dict[int, Trial] = {}
 
     def try_step(exponent: int) -> None:
         best = min((t.total_bytes for t in tried.values() if t.status == "target"), default=None)
-        within = None if best is None else best * len(seeds)
-        tried[exponent] = _try(scale_step(method, exponent), exponent, seeds, max_bytes, within, attempt)
+        within = None if best is None else best * len(seeds) * (1 + limits.hold)
+        tried[exponent] = _try(
+            scale_step(method, exponent), exponent, seeds, max_bytes, within, attempt, limits
+        )
 
     larger = -1 if method.inverse_step else 1  # the way to larger steps
 
@@ -156,30 +164,33 @@ def _try(
     max_bytes: int | None,
     within: float | None,
     attempt: Attempt,
+    limits: Limits,
 ) -> Trial:
     """Try one step size with each seed in turn, up to the first seed that refuses it.
 
     ``max_bytes`` limits each run, ``within`` all runs together; None is no limit.
     """
-    spent, f, statuses = 0, 0.0, []
+    spent, costs, f, statuses = 0, 0, 0.0, []
     for done, seed in enumerate(seeds, 1):
         left = None if within is None else max(1, int(within) - spent)
-        limits = [limit for limit in (max_bytes, left) if limit is not None]
+        most = min((limit for limit in (max_bytes, left) if limit is not None), default=None)
         try:
-            run = attempt(method, seed, min(limits, default=None))
+            run = attempt(method, seed, most)
         except DivergedError:
             return Trial(exponent, method.step, "diverged", done)
         last = tail(run.rows)
         if rose(run.rows):
             return Trial(exponent, method.step, "rose", done)
         spent += last[-1].up_bytes + last[-1].down_bytes
+        row = limits.row_of_costs(run.rows, run.status)
+        costs += row.up_bytes + row.down_bytes
         f += sum(row.value for row in last) / len(last) / len(seeds)
         statuses.append(run.status)
         if within is not None and run.status != "target":
-            return Trial(exponent, method.step, run.status, done, done - 1, spent / done)
+            return Trial(exponent, method.step, run.status, done, done - 1, costs / done)
     reached = statuses.count("target")
     status = next((status for status in statuses if status != "target"), "target")
-    return Trial(exponent, method.step, status, len(seeds), reached, spent / len(seeds), f)
+    return Trial(exponent, method.step, status, len(seeds), reached, costs / len(seeds), f)
 
 
 def tail(rows: Sequence[Row]) -> list[Row]:

@@ -16,7 +16,8 @@ from mpicomp.base.errors import ConfigError
 SCRIPTS = Path(__file__).parent  # those that are filled in here
 _NOT_TEXT = {"Cc", "Cs", "Zl", "Zp"}  # controls, undecodable bytes, separators of lines and paragraphs
 
-# What tasks of an array must not share, as the shell writes it: task 3 has the seed 3 and the folder %s-3.
+# What tasks of an array must not share, as the shell writes it: task 3 has the seed 3, and the file or folder
+# %s-3 in the place of %s.
 _OF_A_TASK = {"--seed": '"${SLURM_ARRAY_TASK_ID:-%s}"'} | dict.fromkeys(
     ("--out", "--follow", "--tensorboard"), '%s"${SLURM_ARRAY_TASK_ID:+-$SLURM_ARRAY_TASK_ID}"'
 )

@@ -176,10 +176,11 @@ def step_size_of(method: type) -> str:
     return next(name for name, check in checks_of(method).items() if isinstance(check, _StepSize))
 
 
-def is_size(method: type, name: str) -> bool:
-    """Whether the field ``name`` of a method's class counts something: samples, coordinates, rows."""
+def is_tunable(method: type, name: str) -> bool:
+    """Whether the field ``name`` of a method's class is a number such as a rate, and counts nothing."""
     check = checks_of(method)[name]
-    return isinstance(check, Value) and check.check in (check_count, check_positive_integer)
+    of_sizes = (check_count, check_positive_integer, _check_format)
+    return isinstance(check, Value) and check.check not in of_sizes
 
 
 def _check_of(hint: Any) -> Check:

@@ -90,7 +90,7 @@ class MLP(Classification):
     def objective(self, i: int, n: int) -> MLPObjective:
         one_thread_for_good()
         X, labels = self.shard(i, n)
-        largest = np.abs(X).max()
+        largest = max(X.max(), -X.min())
         if largest > np.finfo(np.float32).max:
             raise DataError(
                 f"{self.name()} has features as large as {largest:.3g}; allowed: up to 3.4e38, as the "

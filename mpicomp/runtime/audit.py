@@ -7,7 +7,8 @@ The audit covers the traffic between its construction and its check.  It demands
 * no rank sent a point-to-point message to any rank but the server;
 * the root broadcast the bytes that the ledger says each worker received; no other rank broadcast;
 * where every rank serves its share, each rank sent each other rank what the ledger of its share says: the
-  blocks of its workers' messages that the other one serves, and the broadcasts of its own blocks;
+  blocks of its workers' messages that the other one serves, and the broadcasts that it sends there, its
+  own or passed on;
 * where MPI_Allreduce averages, each rank handed it the vectors of all rounds, and nothing else was sent.
 """
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from numbers import Real
 
 from mpicomp.base.checks import as_integer
@@ -17,6 +19,8 @@ class Limits:
 
     rounds               the number of rounds after which a run ends in any case
     target_grad_norm_sq  end at a squared gradient norm of at most this
+    hold                 the target counts once all rows have been at it for ``hold`` times the rounds that it
+                         took to get there; 0: at its first row
     max_bytes            end at this many bytes, of both directions and all workers
     max_seconds          end after this many seconds of the run
 
@@ -26,15 +30,18 @@ class Limits:
 
     rounds: int = 1000
     target_grad_norm_sq: float | None = None
+    hold: float = 0.0
     max_bytes: int | None = None
     max_seconds: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rounds", as_integer("rounds", self.rounds))
-        for name in ("target_grad_norm_sq", "max_bytes", "max_seconds"):
+        for name in ("target_grad_norm_sq", "hold", "max_bytes", "max_seconds"):
             value: float | None = getattr(self, name)
             if value is not None and not (isinstance(value, Real) and value >= 0):
                 raise ConfigError(f"{name}={value!r}; allowed: a number that is not negative.")
+        if self.hold and self.target_grad_norm_sq is None:
+            raise ConfigError(f"hold={self.hold!r} without a target to hold; give target_grad_norm_sq.")
 
     def check_observed(self, observation: Observation) -> None:
         """Raise ``ConfigError`` if there is a target for what rows do not have."""
@@ -44,21 +51,38 @@ class Limits:
                 "Give observe a number of samples, or end the run by rounds, max_bytes or max_seconds."
             )
 
-    def reached(self, row: Row, start_f: float | None) -> str | None:
-        """The name of the limit that ``row`` has reached, if any.  The run began at f = ``start_f``.
+    def reached(self, rows: Sequence[Row], start_f: float | None) -> str | None:
+        """The name of the limit that the last of ``rows`` has reached, if any.
 
-        The target counts only where f is at most ``start_f``: on a loss that saturates, the gradient of a
-        run that has blown up is small too.
+        The run began at f = ``start_f``, and ``rows`` are all of its rows.
         """
+        row, first = rows[-1], self.arrival(rows, start_f)
         hits = {
-            "target": self._reached_target(row, start_f),
+            "target": first is not None and row.round >= (1 + self.hold) * first.round,
             "max_bytes": self.max_bytes is not None and row.up_bytes + row.down_bytes >= self.max_bytes,
             "max_seconds": self.max_seconds is not None and row.seconds >= self.max_seconds,
         }
         return next((name for name, hit in hits.items() if hit), None)
 
-    def _reached_target(self, row: Row, start_f: float | None) -> bool:
-        """Whether the target is reached; never by a row without f."""
+    def arrival(self, rows: Sequence[Row], start_f: float | None) -> Row | None:
+        """The first of the last rows that are all at the target; None if the very last is not.
+
+        A row is at the target only where f is at most ``start_f``: on a loss that saturates, the gradient of
+        a run that has blown up is small too.
+        """
+        at = list(takewhile(lambda row: self._at_target(row, start_f), reversed(rows)))
+        return at[-1] if at else None
+
+    def row_of_costs(self, rows: Sequence[Row], status: str) -> Row:
+        """The row that has the costs of a run, all of whose rows are given, and which ended with ``status``.
+
+        If it reached the target, the first of the rows that stayed there; else the last row.
+        """
+        arrival = self.arrival(rows, rows[0].f) if status == "target" else None
+        return arrival or rows[-1]
+
+    def _at_target(self, row: Row, start_f: float | None) -> bool:
+        """Whether a row is at the target; never one without f."""
         if self.target_grad_norm_sq is None or row.f is None or row.grad_norm_sq is None or start_f is None:
             return False
         return row.grad_norm_sq <= self.target_grad_norm_sq and row.f <= start_f

@@ -135,6 +135,7 @@ def run(
     at: Sequence[int] | None = Observation.at,
     observe: int | str = Observation.observe,
     target_grad_norm_sq: float | None = Limits.target_grad_norm_sq,
+    hold: float = Limits.hold,
     max_bytes: int | None = Limits.max_bytes,
     max_seconds: float | None = Limits.max_seconds,
     out: str | Path | None = None,
@@ -165,6 +166,8 @@ def run(
                       finite
     target_..., max_  extra stopping conditions, checked whenever a row is recorded; a target counts as
                       reached where f is at most f(x⁰)
+    hold              how long the target has to hold: the run ends once all rows have been at it for ``hold``
+                      times the rounds that it took to get there.  0: at the first row there
     out               a folder for the record; ``resume`` continues the run that it holds, and None does
                       so if there is a checkpoint to continue from, else starts it
     checkpoint_every  rounds between checkpoints in ``out``; one is always written at the end
@@ -202,7 +205,7 @@ def run(
     if not isinstance(method, Method) or not isinstance(problem, Problem):
         raise ConfigError(f"run takes a Method and a Problem; it was given {method!r} and {problem!r}.")
     workers = as_integer("workers", workers)
-    limits = Limits(rounds, target_grad_norm_sq, max_bytes, max_seconds)
+    limits = Limits(rounds, target_grad_norm_sq, hold, max_bytes, max_seconds)
     observation = Observation(every, at, observe)
     limits.check_observed(observation)
     if callback is not None and not callable(callback):

@@ -225,9 +225,7 @@ class Session:
         rows = self.recorder.rows
         if rows:
             self.start_f = rows[0].f
-        return self.loop.transport.ask_server(
-            lambda: self.limits.reached(rows[-1], rows[0].f) if rows else None
-        )
+        return self.loop.transport.ask_server(lambda: self.limits.reached(rows, rows[0].f) if rows else None)
 
     def _record(self) -> str | None:
         """Observe and add a row; return the limit reached, if any, on every rank."""
@@ -265,7 +263,7 @@ class Session:
             rounds = f"the run diverged: after {self.round} rounds, "
             raise DivergedError(f"{rounds}{error} {advice(self.loop.method)}") from None
         asked = self._ask_callback(row, seen.x)
-        return self.limits.reached(row, self.start_f) or asked
+        return self.limits.reached(self.recorder.rows, self.start_f) or asked
 
     def _check_growth(self, seen: Measurement) -> None:
         """Raise ``DivergedError`` if ∇f has grown without bound; without ∇f nothing is known."""

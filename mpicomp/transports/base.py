@@ -41,7 +41,7 @@ class Transport(ABC):
 
     stop            set it to ask, from any rank, that the run end after a common round
     sent            payload bytes this rank is the origin of: [messages, observations], a broadcast once a
-                    rank
+                    rank; and blocks of broadcasts that it passes on
     observer        an independent count of this rank's MPI traffic, if requested and there are several ranks
     activity        what the run is doing, for error messages
     device_buffers  whether messages are taken and given in the memory of the device in use; else the host's

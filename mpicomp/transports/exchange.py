@@ -70,7 +70,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def publish(self, block: int, message: Bytes | MpicompError) -> None:
-        """Send the block's broadcast to all ranks, or the error that has come of it."""
+        """Send the block's broadcast, or the error that has come of it, on its way to all ranks."""
 
     @abstractmethod
     def receivers(self, block: int) -> list[int]:

@@ -8,9 +8,9 @@ Rank r takes them in this order.
 Broadcasts.  Where each rank serves a block, it sends its broadcast to every other rank directly.  All links
 are equally busy then, and there is one step.  Where ranks are far more than blocks, those that serve none
 would have idle links.  So the broadcast of a block spreads in a ``tree``, and a rank sends on what it gets.
-It takes the blocks that have come one step first, then those of two steps, and so on, each from the last to
-the first.  So it sends them on in the order in which the next rank takes them, and none waits for a block
-that waits for it.
+It takes the blocks that are one step from their owners first, then those that are two steps from them, and
+so on, each time from the last to the first.  So it sends them on in the order in which the next rank takes
+them, and none waits for a block that waits for it.
 
 Order.  If all ranks let one rank's messages in first, its link is full and the others are empty.  So rank r
 takes messages from ranks r - 1, r - 2, .. in turn, a few at a time, while these send to it: then the pairs of
@@ -47,9 +47,10 @@ class MpiExchange(Exchange):
         self.owners = [b * mpi.ranks // blocks for b in range(blocks)]
         own = [b for b, owner in enumerate(self.owners) if owner == mpi.rank]
         self.served = range(own[-1], own[0] - 1, -1) if own else range(0)
-        self._in_trees = pays(self.owners, mpi.ranks)
         self.hosted, shares = mpi.hosted, mpi.shares
         self._silent = [r for r in range(mpi.ranks) if not shares[r] and r not in self.owners]
+        # A silent rank sends its stop alone, which would be taken for a broadcast that it passes on.
+        self._in_trees = not self._silent and pays(self.owners, mpi.ranks)
         self._kept: list[Callable[[], None]] = []  # each gives back the memory of a broadcast
         self._may_speak = mpi.rank in self._silent
 

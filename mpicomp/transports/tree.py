@@ -7,6 +7,7 @@ ceil(log2 R) steps reach R ranks.  For roots that lie evenly between R ranks, ra
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 
@@ -45,5 +46,6 @@ def pays(roots: Sequence[int], ranks: int) -> bool:
     for the steps before it.  Each step also waits for a rank to wake up, hence the margin: with 16 ranks and
     2 roots, where half would do, trees made long messages faster and short ones slower.
     """
-    direct = (ranks - 1) * max(roots.count(root) for root in roots)
-    return 3 * (sends(roots, ranks) + steps(ranks) - 1) <= direct
+    direct = (ranks - 1) * max(Counter(roots).values())
+    mean = len(roots) * (ranks - 1) / ranks  # messages that a rank sends; quickly known
+    return 3 * mean <= direct and 3 * (sends(roots, ranks) + steps(ranks) - 1) <= direct

@@ -9,7 +9,7 @@ import pytest
 from mpicomp.base.errors import ConfigError
 from mpicomp.bench import hosts
 from mpicomp.bench.train.compare import Ask, compare
-from mpicomp.bench.train.report import checked, publish, tables
+from mpicomp.bench.train.report import _range, checked, publish, tables
 from mpicomp.bench.train.target import check, chosen_rates, middle, to_target
 from tests.support.launching import mpicomp
 
@@ -167,8 +167,16 @@ def test_the_rate_of_the_fewest_steps_is_chosen():
 def test_a_training_that_diverges_has_no_number_of_steps(torch):
     ask = Ask([("transformer", 0)], [None], loss=4.0, labels=["dense"], grid=(1e6,), most=80, seeds=(1,))
     (row,) = to_target(ask, ranks=2)
-    assert not row["reached"] and row["diverged"] and row["all_steps"] == [None]
-    assert "diverged to diverged" in tables([row])
+    assert not row["reached"] and row["diverged"] == [True] and row["all_steps"] == [None]
+    assert "| diverged |" in tables([row])
+
+
+def test_each_seed_is_told_by_itself():
+    """One has reached the target, one ran out of steps, one diverged."""
+    row = {"all_steps": [None, 80, None], "most": 400, "diverged": [False, False, False]}
+    assert _range(row, 1.0) == "80 to > 400"
+    assert _range(row | {"diverged": [True, False, False]}, 0.5) == "40 to diverged"
+    assert _range(row | {"all_steps": [80, 80, 80]}, 1.0) == "80"
 
 
 def test_a_seed_that_misses_counts_as_more_than_any():

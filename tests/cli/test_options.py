@@ -51,7 +51,7 @@ def test_limits_are_kept_as_plain_numbers():
     assert type(Limits(rounds=np.int64(7)).rounds) is int
     assert type(Observation(every=np.int32(2)).every) is int
     assert [type(k) for k in Observation(at=np.array([3, 1])).at] == [int, int]
-    assert asdict(Limits(7)) == {"rounds": 7} | dict.fromkeys(
+    assert asdict(Limits(7)) == {"rounds": 7, "hold": 0.0} | dict.fromkeys(
         ("target_grad_norm_sq", "max_bytes", "max_seconds")
     )
     assert asdict(Observation()) == {"every": 10, "at": None, "observe": "full"}

@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import PermutationMethod, mannwhitneyu
 
 import mpicomp
-from mpicomp import DIANA, EF21, GD, RandK, TopK, TwoDirection
+from mpicomp import AGD, DIANA, EF21, GD, RandK, TopK, TwoDirection
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.units import human_bytes
 from mpicomp.compressors import Sparse
@@ -128,6 +128,17 @@ def test_a_method_with_several_values_of_another_parameter_has_more_trials(tmp_p
     assert wanted in found
 
 
+def test_a_number_beside_the_theorems_own_is_one_more():
+    """μ of AGD as its theorem has it, and another one."""
+    rows = ("AGD", "agd(gamma=0.1)"), ("AGD, 2 μ", "agd(gamma=0.1, mu=0.1)")
+    text = FAIR.replace('gamma=0.2)"', 'gamma=0.2)"\ntune = [0, 1]') + "".join(
+        f'[[method]]\nlabel = "{label}"\nmethod = "{method}"\ntune = [0, 1]\n' for label, method in rows
+    )
+    suite = parse_suite(text)
+    found = caveats(table(Comparison(suite, {}, [])), suite)
+    assert any("2: GD; 4: AGD and AGD, 2 μ together" in sentence for sentence in found)
+
+
 def test_methods_of_other_sizes_are_other_methods():
     """As compressors of other sizes are."""
     text = FAIR + "".join(
@@ -140,6 +151,43 @@ def test_methods_of_other_sizes_are_other_methods():
     suite = parse_suite(text)
     lines = table(Comparison(suite, {}, []))
     assert not any("budgets" in sentence for sentence in caveats(lines, suite))
+
+
+HOLD = """
+title = "A target that has to hold"
+problem = "quadratics(d=30, noise=0.0, lam=1e-3)"
+workers = 2
+rounds = 600
+every = 1
+seeds = [0]
+target_grad_norm_sq = 0.0
+
+[[method]]
+label = "AGD"
+method = "agd"
+
+[[method]]
+label = "AGD, tuned"
+method = "agd"
+tune = [-1, 0]
+"""
+
+
+def test_costs_are_those_of_the_row_from_which_the_target_holds(tmp_path):
+    """AGD meets the target, leaves it and comes back; with hold its first visit does not count."""
+    rows = mpicomp.run(AGD(), parse_suite(HOLD).problem, workers=2, rounds=600, every=1).rows
+    norms = np.array([row.grad_norm_sq for row in rows])
+    k = next(k for k in range(10, 300) if norms[k + 1] > norms[k] < norms[k - 1])
+    text = HOLD.replace("target_grad_norm_sq = 0.0", f"target_grad_norm_sq = {float(norms[k])!r}")
+    suite = parse_suite(text.replace("every = 1", "every = 1\nhold = 0.5"))
+    at_once, _ = table(compare(parse_suite(text), tmp_path / "at once"))
+    held, tuned = lines = table(compare(suite, tmp_path / "held"))
+    stays = int(held.rounds)
+    assert at_once.rounds == np.flatnonzero(norms <= norms[k])[0] < stays
+    assert norms[stays - 1] > norms[k] >= norms[stays : int(1.5 * stays) + 1].max()
+    assert held.total_bytes == rows[stays].up_bytes + rows[stays].down_bytes
+    assert tuned.step == "theory*1" and tuned.total_bytes == held.total_bytes  # half the step takes longer
+    assert "It counts where it held for 0.5 times the rounds" in markdown(lines, suite)
 
 
 def test_coarse_observation(tmp_path):
@@ -282,8 +330,8 @@ def test_a_small_gradient_above_the_start_is_no_target(noise):
     problem = NonconvexGLM(data=noise)
     run = mpicomp.run(GD(gamma=2.0**24), problem, workers=3, rounds=60, every=1, target_grad_norm_sq=1e-4)
     assert run.status == "rounds" and run.rows[-1].grad_norm_sq <= 1e-4
-    assert Limits(60, target_grad_norm_sq=1e-4).reached(run.rows[-1], run.rows[0].f) is None
-    assert Limits(60, target_grad_norm_sq=1e-4).reached(run.rows[-1], run.rows[-1].f) == "target"
+    assert Limits(60, target_grad_norm_sq=1e-4).reached(run.rows, run.rows[0].f) is None
+    assert Limits(60, target_grad_norm_sq=1e-4).reached(run.rows, run.rows[-1].f) == "target"
 
 
 def test_a_step_size_given_as_its_inverse_grows_the_other_way():

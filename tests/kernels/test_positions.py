@@ -102,13 +102,7 @@ def test_any_bytes_as_sets_of_positions(d, k, layout, data):
 
 
 @fuzz
-@given(
-    subsets(),
-    st.sampled_from(LOW),
-    st.sampled_from(["<f4", "<f8"]),
-    st.sampled_from(["<f4", "<f8"]),
-    st.data(),
-)
+@given(subsets(), st.sampled_from(LOW), FLOATS, FLOATS, st.data())
 def test_entries_are_added_alike_or_not_at_all(subset, low, of_out, of_values, data):
     """At the indices of a code, of which a few bits may be flipped, at any address."""
     d, indices = subset

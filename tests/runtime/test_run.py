@@ -9,10 +9,11 @@ from itertools import count
 import numpy as np
 import pytest
 
-from mpicomp import DCGD, EF21, GD, MARINA
+from mpicomp import AGD, DCGD, EF21, GD, MARINA, Quadratics
 from mpicomp.base.clock import PHASES
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Bernoulli, Identity, PermK, RandK, TopK
+from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.record import Row, read_rows
 from mpicomp.transports.base import placement
 from mpicomp.transports.local import Local
@@ -127,6 +128,48 @@ def test_ends_at_the_target():
     assert result.status == "target"
     assert outcome(result)[-1] == outcome(whole)[-1][:4]
     assert run(GD(), target_grad_norm_sq=np.inf).rows[-1].round == 0
+
+
+@pytest.mark.parametrize(
+    ("norms", "arrival", "end"),
+    [
+        ([5, 3, 0.5, 0.5], 2, 3),
+        ([5, 0.5, 3, 0.5, 0.5, 0.4], 3, 4),  # it leaves the target once
+        ([5, 0.5, 0.5, 3], None, 2),
+        ([5, 0.5, 3], None, None),
+        ([0.5, 0.5], 0, 0),
+    ],
+)
+def test_a_target_holds_from_the_first_row_that_stays_there(norms, arrival, end):
+    """With hold = 1/3: from round 1 on up to round 2, from 2 on up to 3, from 3 on up to 4."""
+    rows = [Row(k, 1.0, norm, 0, 0, 0, 0, 0.0, 0.0, 0.0) for k, norm in enumerate(norms)]
+    limits = Limits(target_grad_norm_sq=1.0, hold=1 / 3)
+    first = limits.arrival(rows, 1.0)
+    assert first is (None if arrival is None else rows[arrival])
+    ends = (k for k in range(len(rows)) if limits.reached(rows[: k + 1], 1.0) == "target")
+    assert next(ends, None) == end
+    assert limits.row_of_costs(rows, "rounds") is rows[-1]
+    assert limits.row_of_costs(rows, "target") is (first or rows[-1])
+
+
+def test_the_run_goes_on_until_the_target_has_held():
+    """AGD meets the target, leaves it, and comes back: the costs are those of the row that stays there."""
+    agd, slow = AGD(), Quadratics(d=30, noise=0.0, lam=1e-3)
+    whole = run(agd, slow, rounds=400, every=1).rows
+    norms = np.array([row.grad_norm_sq for row in whole])
+    k = next(k for k in range(10, 390) if norms[k + 1] > norms[k] < norms[k - 1])  # a least one, for a while
+    target = float(norms[k])
+    options = {"rounds": 400, "every": 1, "target_grad_norm_sq": target}
+    at_once, held = run(agd, slow, **options), run(agd, slow, hold=0.5, **options)
+    stays = int(np.flatnonzero(norms[: len(held.rows)] > target)[-1]) + 1
+    assert at_once.rows[-1].round <= k < stays
+    assert held.status == "target" and held.rows[-1].round == int(np.ceil(1.5 * stays))
+    assert Limits(400, target, 0.5).row_of_costs(held.rows, held.status).round == stays
+
+
+def test_a_hold_without_a_target_is_refused():
+    with pytest.raises(ConfigError, match=r"hold=1\.0 without a target"):
+        run(hold=1.0)
 
 
 def test_ends_at_max_bytes():

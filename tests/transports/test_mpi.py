@@ -66,6 +66,17 @@ def test_every_method_and_compressor_gives_the_same_bits_and_bytes(ranks, how):
     assert json.loads(done.stdout) == alone(blocks.group() if blocks else "plain")
 
 
+def test_a_stop_and_an_error_go_through_trees():
+    """Some ranks pass broadcasts on, but none where a rank has neither workers nor blocks."""
+    done = mpirun(8, str(TESTS / "mpi" / "in_trees.py"), PYTHONPATH=str(TESTS.parent))
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert any(seen["passes_on"]) and not any(seen["with idle ranks"])
+    assert seen["stop"] == [["interrupted", 7], *[["interrupted", None]] * 7]
+    assert seen["after it"] == ["rounds"] * 8
+    assert len(set(seen["nan"])) == 1 and "round 6: worker 7: the gradient is not finite" in seen["nan"][0]
+
+
 def test_more_ranks_than_workers_is_fine():
     """Ranks without a worker follow along."""
     few = (

@@ -138,25 +138,24 @@ def train(c: Contestant, job: Task, lr: float, target: float, limit: float, most
     that diverges has missed the target.  The bytes are of all messages of the training.
     """
     stint = Stint(c, job, lr)
-    spent, sent, curve, reached, diverged = 0.0, (0, 0), [], False, True
-    while not reached and spent < limit and stint.taken < most:
+    spent, sent, curve, reached, diverged = 0.0, (0, 0), [], False, False
+    while not (reached or diverged) and spent < limit and stint.taken < most:
         comm.Barrier()
         started = perf_counter()
         try:
             stint.steps(_SCORE_EVERY)
         except DivergedError:  # raised on all ranks
+            diverged = True
             break
         comm.Barrier()
         spent += perf_counter() - started
         score = sum(comm.allgather(job.score(stint.trainer.model, comm.rank, comm.size)))
         spent = comm.bcast(spent)
         sent = stint.trainer.payload()
-        if not isfinite(score):
-            break
-        curve.append((spent, stint.taken, score))
-        reached = job.reached(score, target)
-    else:
-        diverged = False
+        diverged = not isfinite(score)
+        if not diverged:
+            curve.append((spent, stint.taken, score))
+            reached = job.reached(score, target)
     return {
         "label": c.label,
         "side": c.side,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -160,9 +159,11 @@ def _steps_to_target(group: Sequence[dict[str, Any]]) -> str:
 
 def _range(row: dict[str, Any], unit: float) -> str:
     """The least and the most steps of a seed, times ``unit``; "> " before a number that was not enough."""
-    missed = "diverged" if row["diverged"] else f"> {row['most'] * unit:.4g}"
-    found = sorted(inf if steps is None else steps for steps in row["all_steps"])
-    return " to ".join(missed if n == inf else f"{n * unit:.4g}" for n in (found[0], found[-1]))
+    reached = [f"{steps * unit:.4g}" for steps in sorted(s for s in row["all_steps"] if s is not None)]
+    diverged = ["diverged"] * sum(row["diverged"])
+    missed = [f"> {row['most'] * unit:.4g}"] * (len(row["all_steps"]) - len(reached) - len(diverged))
+    found = [*reached, *missed, *diverged]
+    return found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
 
 
 def checked(row: dict[str, Any], whole: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ def to_target(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
 
     ``ask`` has a target for each of its models, a grid and seeds.  ``all_steps`` has the steps of each seed,
     None where the target was missed; ``steps`` is their median, or ``most`` where that is missed.
-    ``diverged`` says whether a seed missed it in that way.
+    ``diverged`` says of each seed whether it missed it in that way.
     ``per_step`` and ``link_per_step`` are seconds and the busiest link's bytes, measured in turns without a
     target.  ``messages`` are bytes of all workers, up and down, by seed, None for torch.  ``curve`` is of the
     first seed.  Raises the errors of ``compare``.
@@ -99,7 +99,7 @@ def _together(timed: dict[str, Any], trained: Sequence[dict[str, Any]], images: 
         "link_per_step": timed["link_bytes"],
         "messages": [row["up_bytes"] + row["down_bytes"] if ours else None for row in trained],
         "reached": reached,
-        "diverged": any(row["diverged"] for row in trained),
+        "diverged": [row["diverged"] for row in trained],
         "steps": middle(steps) or most,
         "seconds": (middle(steps) or most) * timed["seconds"],
         "curve": [(step * timed["seconds"], step, score) for _, step, score in trained[0]["curve"]],

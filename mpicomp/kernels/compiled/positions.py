@@ -1,7 +1,8 @@
-"""Sets of positions, compiled: bits are read by words of 64.
+"""Sets of positions, compiled: bits are read by words of 64, or, of short sets, by bytes.
 
-What a decoder reads is first copied into whole words, with one to spare, and each index is checked as it
-is found: no buffer whatever makes it read or write outside.  Encoders check each bit that they set.
+Words are copies, with one to spare; where bytes are read in place, the length is checked first.  Each index
+is checked as it is found: no buffer whatever makes a decoder read or write outside.  Encoders check each bit
+that they set.
 """
 
 from __future__ import annotations
