@@ -283,15 +283,15 @@ def _timing(hosts: Hosts, c: Contender, pairs: list[tuple[Known, dict[str, Any]]
 
 
 def break_evens(timings: list[Timing]) -> list[BreakEven]:
-    """Compare each compressing method with its uncompressed version and with GD, if both reach the target.
+    """Compare each compressing method with its uncompressed version, GD and AGD, if both reach the target.
 
-    Either of these has at each rate the time of the ranks that average it faster there.
+    Each of these has at each rate the time of the ranks that average it faster there.
     """
     rates = sorted({t.rate for t in timings})
     at = [[t for t in timings if t.rate == rate] for rate in rates]
     found = []
     for label, plain in ((t.label, t.plain) for t in at[0] if t.plain is not None):
-        for name in dict.fromkeys((plain, "gd")):
+        for name in dict.fromkeys((plain, "gd", "agd")):
             own = [fastest(group, label) for group in at]
             other = [fastest(group, name) for group in at]
             if None not in own and None not in other:

@@ -277,6 +277,22 @@ def test_break_evens_of_timings():
         assert b.low == b.high == pytest.approx(b.predicted, rel=1e-3)
 
 
+def test_compressing_is_compared_with_acceleration_too():
+    """AGD sends what GD does in a third of the rounds: against it compressing wins on slower links only."""
+    rows = timings([10 ** (7 + i / 50) for i in range(150)])
+    rows += [
+        replace(
+            t, label="Nesterov", method="agd(gamma=1)", rounds=t.rounds // 3, seconds=t.seconds * 66 / 200
+        )
+        for t in rows
+        if t.label == "GD"
+    ]
+    by_name = {b.against: b for b in break_evens(rows)}
+    assert list(by_name) == ["plain", "GD", "Nesterov"]
+    assert by_name["Nesterov"].low == pytest.approx(by_name["Nesterov"].predicted, rel=1e-3)
+    assert by_name["Nesterov"].low < by_name["GD"].low
+
+
 def test_what_did_not_reach_the_target_has_no_break_even():
     late = [replace(t, status="rounds") if t.label == "plain" else t for t in timings([1e8, 1e9])]
     assert [(b.label, b.against) for b in break_evens(late)] == [("TopK", "GD")]
