@@ -98,9 +98,8 @@ def notes(lines: Sequence[Line], suite: Suite) -> list[str]:
             "and (3 of 5) says how many seeds reached it."
         )
         if suite.hold:
-            said.append(
-                f"It counts where it held for {suite.hold:g} times the rounds that it took to get there."
-            )
+            span = "as many rounds" if suite.hold == 1 else f"{suite.hold:g} times as many rounds"
+            said.append(f"It counts where it held for {span} as it took to get there.")
     else:
         said.append("f and |∇f|² are means over the last tenth of the rounds.")
     if any(map(_multiple, lines)):

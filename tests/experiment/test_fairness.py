@@ -187,7 +187,8 @@ def test_costs_are_those_of_the_row_from_which_the_target_holds(tmp_path):
     assert norms[stays - 1] > norms[k] >= norms[stays : int(1.5 * stays) + 1].max()
     assert held.total_bytes == rows[stays].up_bytes + rows[stays].down_bytes
     assert tuned.step == "theory*1" and tuned.total_bytes == held.total_bytes  # half the step takes longer
-    assert "It counts where it held for 0.5 times the rounds" in markdown(lines, suite)
+    assert "held for 0.5 times as many rounds as it took" in markdown(lines, suite)
+    assert "held for as many rounds as it took" in markdown(lines, replace(suite, hold=1.0))
 
 
 def test_coarse_observation(tmp_path):
