@@ -45,6 +45,8 @@ def decode(record: type[R], buf: Bytes) -> R:
     Raises ``MessageError`` if ``buf`` is too short or too long.
     """
     floats, messages = _layout(record)  # type: ignore[arg-type]
+    if not floats and len(messages) == 1:
+        return record(buf)  # type: ignore[call-arg]
     start = 8 * len(floats)
     if len(buf) < start:
         raise MessageError(f"{record.__qualname__}: message truncated, {len(buf)} bytes.")

@@ -26,7 +26,14 @@ class DataError(MpicompError):
 
 
 class MessageError(MpicompError):
-    """Bytes that cannot be the message that was expected: truncated, too long or out of range."""
+    """Bytes that cannot be the message that was expected: truncated, too long or out of range.
+
+    worker  the sender, where it is told here: its message need not be the last that was taken
+    """
+
+    def __init__(self, *args: object, worker: int | None = None) -> None:
+        super().__init__(*args)
+        self.worker = worker
 
 
 class DivergedError(MpicompError):

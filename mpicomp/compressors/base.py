@@ -9,6 +9,7 @@ receiver hold the same ``Key``, so whatever follows from the key is not sent.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Self
 
 import numpy as np
@@ -55,6 +56,18 @@ class Compressor(ABC):
 
         Raises ``MessageError`` if ``buf`` cannot be a message for this d.
         """
+
+    def decompress_add_all(
+        self, messages: Iterable[tuple[int, Bytes]], out: Array, key: Key, scale: float = 1.0
+    ) -> None:
+        """``decompress_add`` of the ``messages``, pairs of a worker i and bytes under ``key.of(i)``, in turn.
+
+        Bytes need be valid only until the next pair is taken.
+        Raises the ``MessageError`` of the first bad message, after those before it have been added.  Its
+        ``worker`` is the sender if more messages have been taken since.
+        """
+        for i, buf in messages:
+            self.decompress_add(buf, out, key.of(i), scale)
 
     def compress_difference(self, x: Array, y: Array, key: Key) -> Bytes:
         """``compress(x - y, key)``.  Sparsifiers override this to subtract only the coordinates they send."""

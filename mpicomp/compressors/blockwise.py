@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,6 +83,15 @@ class Blockwise(Compressor):
             return
         for b, where, C in self._blocks(out.size):
             C.decompress_add(buf.of_blocks[b], out[where], _named(key, b), scale)
+
+    def decompress_add_all(
+        self, messages: Iterable[tuple[int, Any]], out: Array, key: Key, scale: float = 1.0
+    ) -> None:
+        if self.only is None:
+            super().decompress_add_all(messages, out, key, scale)
+            return
+        coder = self._coder(self.only, out.size)
+        coder.decompress_add_all(messages, out, _named(key, self.only), scale)
 
     def decompress(self, buf: Any, d: int, key: Key) -> Array:
         out = np.zeros_like(buf.of_blocks[0] if self.only is None else buf, dtype=np.float64, shape=d)

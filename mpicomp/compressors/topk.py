@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.codecs.indices import encode_indices
 from mpicomp.codecs.sparse import add_entries
+from mpicomp.codecs.stacks import add_each
 from mpicomp.codecs.values import encode_values
 from mpicomp.compressors.base import Array, Contractive
 from mpicomp.compressors.support.sparsifier import gather
@@ -42,6 +44,11 @@ class TopK(Contractive):
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), self)
         add_entries(buf, out, resolve_count(self.k, out.size), self.values, scale)
+
+    def decompress_add_all(
+        self, messages: Iterable[tuple[int, Bytes]], out: Array, key: Key, scale: float = 1.0
+    ) -> None:
+        add_each(messages, out, resolve_count(self.k, out.size), self.values, scale, what=self)
 
     def nbytes(self, d: int) -> int:
         k = resolve_count(self.k, d)

@@ -105,6 +105,16 @@ class Host(Kernels):
     def add_elias_fano(self, buf: Bytes, out: Float, values: Float, low: int, scale: float) -> None:
         self.pieces.add_elias_fano(buf, out, values, low, scale)
 
+    def add_elias_fano_stack(
+        self, codes: Bytes, out: Float, values: Float, k: int, low: int, scale: float
+    ) -> int:
+        """``add_elias_fano`` of each of the codes that lie end to end, with k of the ``values``, in turn.
+
+        Returns how many were added: fewer than there are if the next one is no set.
+        The device does not have it.
+        """
+        return self.pieces.add_elias_fano_stack(codes, out, values, k, low, scale)
+
     def pack_widths(self, symbols: NDArray[np.unsignedinteger], widths: Widths, nbytes: int) -> Bytes:
         return self.pieces.pack_widths(symbols, widths, nbytes)
 

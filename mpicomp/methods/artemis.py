@@ -98,7 +98,7 @@ class Artemis(EstimatingMethod):
         return Message(m)
 
     def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        m = mean(ups, self.uplink(key), r.x, 1 / key.n)  # (1/n) Σ_S m_i
+        m = mean(ups, self.uplink(key), r.x, key, 1 / key.n)  # (1/n) Σ_S m_i
         g = s.h + (m if begins(self._start, key) else m / self.p)  # g = h + (1/(p n)) Σ_S m_i
         s.h += rate_from(self._start, self.alpha, key) * m  # h += (α/n) Σ_S m_i
         return Message(self.down.compress_difference(g, r.H, key))  # Ω = C(g - H)

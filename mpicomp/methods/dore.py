@@ -82,7 +82,7 @@ class Dore(EstimatingMethod):
         return Message(m)
 
     def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        m = mean(ups, self.uplink(key), r.x, 1 / key.n)
+        m = mean(ups, self.uplink(key), r.x, key, 1 / key.n)
         s.e = self.eta * s.e - self.gamma * (s.h + m)  # q = -γ g + η e, g = h + mean m_i
         s.h += self._rate(key) * m  # h += α mean m_i
         q = self.down.compress(s.e, key)  # C(q)

@@ -67,7 +67,7 @@ class DoubleSqueeze(EstimatingMethod):
         return w.e
 
     def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        s.e += mean(ups, self.C, r.x, 1 / key.n)  # v = mean C(v_i) + δ
+        s.e += mean(ups, self.C, r.x, key, 1 / key.n)  # v = mean C(v_i) + δ
         m = self.down.compress(s.e, key)  # C'(v)
         self.down.decompress_add(m, s.e, key, -1.0)  # δ = v - C'(v)
         return Message(m)

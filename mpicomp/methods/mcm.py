@@ -83,7 +83,7 @@ class MCM(Method):
         return Message(m)
 
     def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        m = mean(ups, self.uplink(key), r.w, 1 / key.n)
+        m = mean(ups, self.uplink(key), r.w, key, 1 / key.n)
         s.x -= self.gamma * (s.h + m)  # x^{k+1} = x^k - γ g, g = h + mean m_i
         s.h += self._rate(key) * m  # h += α mean m_i
         return Message(self.down.compress_difference(s.x, r.H, key))  # Ω = C(x^{k+1} - H)

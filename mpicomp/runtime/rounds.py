@@ -67,7 +67,7 @@ class Rounds:
         self.replica = method.replica(x)
         self.serving.begin(x)
         self.workers = {i: method.worker(x) for i in self.transport.hosted}
-        self.sender: int | None = None  # the worker whose message a server is processing
+        self.sender: int | None = None  # the worker whose message a server has taken last
         self._failed: MpicompError | None = None  # raised by the last broadcast, perhaps on this rank alone
 
     @np.errstate(over="ignore", invalid="ignore")  # refused by name: as a gradient that is not finite
@@ -107,8 +107,9 @@ class Rounds:
         if isinstance(error, DivergedError):
             return DivergedError(f"{name}: {error} {advice(self.method)}")
         if isinstance(error, MessageError):
-            assert self.sender is not None
-            return MessageError(f"{name}: worker {self.original_ids[self.sender]}: {error}")
+            sender = self.sender if error.worker is None else error.worker
+            assert sender is not None
+            return MessageError(f"{name}: worker {self.original_ids[sender]}: {error}")
         return error
 
     def enter(self, ledger: Ledger, up: Any, key: Key, size: int) -> None:

@@ -16,6 +16,7 @@ from mpicomp.kernels.compiled.permutation import permute
 from mpicomp.kernels.compiled.philox import words
 from mpicomp.kernels.compiled.positions import (
     add_elias_fano,
+    add_elias_fano_stack,
     complement,
     decode_bitmap,
     decode_elias_fano,
@@ -34,6 +35,7 @@ from mpicomp.kernels.compiled.widths import pack_widths, unpack_widths
 
 __all__ = [
     "add_elias_fano",
+    "add_elias_fano_stack",
     "add_outer",
     "add_scaled",
     "ans_decode",

@@ -26,7 +26,7 @@ from mpicomp.kernels.compiled.jit import (
     write,
 )
 from mpicomp.kernels.compiled.vectors import scatter_add
-from mpicomp.kernels.definition.positions import refused
+from mpicomp.kernels.definition.positions import elias_fano_nbytes, refused
 
 _FEW = 2048  # indices that are read faster byte by byte, in one call, than in words, which are copied first
 _NONE = np.zeros(1, dtype=np.uint64)  # the low parts where there are none
@@ -76,10 +76,17 @@ def add_elias_fano(buf: Bytes, out: Float, values: Float, low: int, scale: float
     d, k = out.size, values.size
     if k > _FEW:
         return scatter_add(out, decode_elias_fano(buf, d, k, low), values, scale)
-    nbits = k + ((d - 1) >> low)
-    expect_length(buf, packed_nbytes(k, low) + packed_nbytes(nbits, 1), "positions")
-    if not _add_at(buf, low, nbits, values, np.empty(k, dtype=np.int64), out, scale):
+    expect_length(buf, elias_fano_nbytes(d, k, low), "positions")
+    if not _add_at(buf, low, k + ((d - 1) >> low), values, np.empty(k, dtype=np.int64), out, scale):
         raise refused(d, k)
+
+
+def add_elias_fano_stack(codes: Bytes, out: Float, values: Float, k: int, low: int, scale: float) -> int:
+    """``add_elias_fano`` of codes that lie end to end, in turn; how many precede the first that is no set."""
+    d, nbytes = out.size, elias_fano_nbytes(out.size, k, low)
+    expect_length(codes, values.size // k * nbytes, "positions")
+    indices = np.empty(k, dtype=np.int64)
+    return _add_each_at(codes, nbytes, low, k + ((d - 1) >> low), values, indices, out, scale)
 
 
 def complement(indices: Indices, d: int) -> Indices:
@@ -220,6 +227,23 @@ def _add_at(buf, low, nbits, values, indices, out, scale):
     for j in range(k):
         out[indices[j]] += scale * values[j]
     return True
+
+
+@kernel(
+    *(
+        int64(read(uint8), int64, int64, int64, read(x), write(int64), write(o), float64)
+        for o in FLOATS
+        for x in FLOATS
+    )
+)
+def _add_each_at(codes, nbytes, low, nbits, values, indices, out, scale):
+    """``_add_at`` for each code of ``nbytes``; how many precede the first that is no set."""
+    k, count = indices.size, values.size // indices.size
+    for j in range(count):
+        code, row = codes[j * nbytes : (j + 1) * nbytes], values[j * k : (j + 1) * k]
+        if not _add_at(code, low, nbits, row, indices, out, scale):
+            return j
+    return count
 
 
 @kernel(boolean(read(int64), write(int64)))

@@ -59,6 +59,23 @@ def add_elias_fano(buf: Bytes, out: Float, values: Float, low: int, scale: float
     scatter_add(out, decode_elias_fano(buf, out.size, values.size, low), values, scale)
 
 
+def add_elias_fano_stack(codes: Bytes, out: Float, values: Float, k: int, low: int, scale: float) -> int:
+    """``add_elias_fano`` of codes that lie end to end, in turn; how many precede the first that is no set."""
+    count = values.size // k
+    expect_length(codes, count * elias_fano_nbytes(out.size, k, low), "positions")
+    for j, (code, row) in enumerate(zip(codes.reshape(count, -1), values.reshape(count, -1), strict=True)):
+        try:
+            add_elias_fano(code, out, row, low, scale)
+        except MessageError:
+            return j
+    return count
+
+
+def elias_fano_nbytes(d: int, k: int, low: int) -> int:
+    """The length of ``encode_elias_fano`` for k indices."""
+    return packed_nbytes(k, low) + packed_nbytes(k + ((d - 1) >> low), 1)
+
+
 def complement(indices: Indices, d: int) -> Indices:
     """The positions below d that are not among the increasing ``indices``."""
     rest = np.ones(d, dtype=bool)
@@ -66,9 +83,9 @@ def complement(indices: Indices, d: int) -> Indices:
     return np.flatnonzero(rest)
 
 
-def refused(d: int, k: int) -> MessageError:
-    """The error of bytes that hold no set of k out of d positions."""
-    return MessageError(f"the message does not hold {k} increasing indices below {d}.")
+def refused(d: int, k: int, worker: int | None = None) -> MessageError:
+    """The error of bytes, ``worker``'s if it is known, that hold no set of k out of d positions."""
+    return MessageError(f"the message does not hold {k} increasing indices below {d}.", worker=worker)
 
 
 def checked(indices: Indices, d: int, k: int) -> Indices:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
+from mpicomp.base.bits import Bytes
 from mpicomp.compressors import Compressor
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
@@ -35,7 +36,7 @@ class AveragingMethod(Method):
         return 1 / key.n
 
     def server_step(self, s: Any, r: Any, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        m = mean(ups, self.uplink(key), getattr(r, self.iterate), self.weight(key))
+        m = mean(ups, self.uplink(key), getattr(r, self.iterate), key, self.weight(key))
         return Message(self.down.compress(m, key))
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
@@ -45,12 +46,21 @@ class AveragingMethod(Method):
         return self.down.paper_bits(broadcast.m, d, key)
 
 
-def mean(ups: Iterable[tuple[Key, Message]], Q: Compressor, like: Array, weight: float) -> Array:
-    """The sum of the workers' messages, each times ``weight``: for 1/n their mean.  Shaped like ``like``."""
+def mean(ups: Iterable[tuple[Key, Message]], Q: Compressor, like: Array, key: Key, weight: float) -> Array:
+    """The sum of the workers' messages of the round of ``key``, each times ``weight``: for 1/n their mean.
+
+    Shaped like ``like``.
+    """
     total = np.zeros_like(like)
-    for k, up in ups:
-        Q.decompress_add(up.m, total, k, weight)
+    Q.decompress_add_all(_by_worker(ups), total, key, weight)
     return total
+
+
+def _by_worker(ups: Iterable[tuple[Key, Message]]) -> Iterator[tuple[int, Bytes]]:
+    """The workers and their messages."""
+    for k, up in ups:
+        assert k.worker is not None
+        yield k.worker, up.m
 
 
 def means(ups: Iterable[tuple[Key, Any]], Q: Compressor, like: Array, *names: str) -> list[Array]:
