@@ -13,7 +13,8 @@ A round is the sum of five times; nothing overlaps:
     up       alpha + s u beta  all messages of u bytes into the server's one link;
                                + 2 ceil(s / ceil(4 MiB / u)) alpha if u > 64 KiB: the server asks for
                                such messages, for as many at a time as make up 4 MiB
-    server   n v               decoding the n messages and averaging them
+    server   n v               decoding the n messages and averaging them; v depends on n, for there is a
+                               time for the step on their mean, and short messages are added many in a call
     down     t alpha + k m beta   Bcast of m bytes as Open MPI 5 does it (below)
     follow   c e               decoding the broadcast and the step, on all ranks at the same time
 
@@ -74,7 +75,7 @@ class Costs:
 
     up, down  bytes of a worker's message, bytes of the broadcast
     worker    seconds for gradient, differences and compression of one worker
-    server    seconds to decode and add one worker's message
+    server    seconds of the server's half, divided by the number of workers
     follow    seconds to decode the broadcast and to update the replica
     """
 

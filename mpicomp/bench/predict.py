@@ -7,7 +7,9 @@ assumes:
 * A worker's message has a + b/n bytes, fitted to the two runs (b is 0 but for PermK).
 * A broadcast that grows with n has the share 1 - (1 - q)^(n^theta) of a dense float64 vector, fitted to the
   two runs: theta = 1 if the workers draw their supports independently, theta = 0 if all draw one support.
-* The server's time is a + b n, fitted to the two runs.
+* The server's time is a + b n, through that of the run with 16 workers and that with 256, of whom 16 are real
+  and the others send copies of their messages (``crowd``).  The step on their mean is taken to take no longer
+  as the mean fills up; where workers take part in turns, a round with none of the 16 counts as empty.
 * The number of rounds is given; how it depends on n is a question for the method's theory.
 """
 
@@ -32,6 +34,7 @@ from mpicomp.bench.cost_model import (
     exchanges,
     time_of,
 )
+from mpicomp.bench.crowd import server_seconds
 from mpicomp.bench.timed_run import costs, timed_run
 from mpicomp.config import to_text
 from mpicomp.experiment.tables import markdown_table
@@ -41,6 +44,7 @@ from mpicomp.runtime.run import Run
 from mpicomp.transports.base import AHEAD
 
 FEW, MORE = 4, 16  # numbers of workers of the two runs in this process
+MANY = 256  # workers of a server's run, all but MORE of which send copies
 ROUNDS = 20  # of each of the two runs
 SETTLED = 2  # rounds whose bytes do not count, for the first one of some methods sends gradients whole
 WIDTH = 8  # bytes of an entry of a dense float64 broadcast
@@ -130,7 +134,11 @@ def forecast(
     )
     up = _up(few.up, more.up, workers)
     down = _down(few.down, more.down, problem.dimension(), workers)
-    spent = replace(more, up=up, down=down, server=_server(few.server, more.server, workers))
+    seconds = MORE * more.server  # with Allreduce there is one sum to decode, whatever n is
+    if server != "allreduce":
+        many = server_seconds(method, problem, MANY, MORE, ROUNDS, **options)
+        seconds = _server(seconds, many, workers)
+    spent = replace(more, up=up, down=down, server=seconds / workers)
     return Forecast(to_text(method), workers, server, link, spent, shards)
 
 
@@ -160,10 +168,10 @@ def _up(few: float, more: float, n: int) -> float:
     return more + b * (1 / n - 1 / MORE)
 
 
-def _server(few: float, more: float, n: int) -> float:
-    """The server's seconds for each of n messages, if all n take a + b n; few, more are measured ones."""
-    b = max(0.0, (MORE * more - FEW * few) / (MORE - FEW))
-    return (MORE * more + b * (n - MORE)) / n
+def _server(more: float, many: float, n: int) -> float:
+    """The server's seconds with n workers: a + b n through those measured with MORE and with MANY."""
+    b = max(0.0, (many - more) / (MANY - MORE))
+    return max(0.0, more + b * (n - MORE))
 
 
 def _down(few: float, more: float, d: int, n: int) -> float:
@@ -191,9 +199,9 @@ def report(found: list[Forecast], rounds: int) -> str:
         f"{one.workers} workers, one a rank and a host; links of {human_rate(one.link.rate)} each way, "
         f"{human_time(one.link.latency)} one way; {_served(one)}",
         f"Sizes and times are extrapolated to {one.workers} workers from {ROUNDS} rounds with {FEW} and with "
-        f"{MORE} workers in this process, sizes without the first {SETTLED} rounds. Each worker is taken to "
-        f"have as much data as one of {MORE}, and a "
-        "core to itself.",
+        f"{MORE} workers in this process, sizes without the first {SETTLED} rounds; the server's time also "
+        f"from {ROUNDS} rounds in which it gets copies of their messages as if from {MANY}. Each worker is "
+        f"taken to have as much data as one of {MORE}, and a core to itself.",
     ]
     if one.costs.worker == 0:
         said[1:] = ["Sizes are as given, and nothing but messages takes time."]

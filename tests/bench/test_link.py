@@ -30,7 +30,7 @@ from mpicomp.bench.cost_model import (
 )
 from mpicomp.bench.link import Contender, Timing, break_evens, contenders, runs_alone, uncompressed
 from mpicomp.bench.linkreport import Results, tables
-from mpicomp.bench.predict import FEW, MORE, _down, _server, _up, forecast, given
+from mpicomp.bench.predict import FEW, MANY, MORE, _down, _server, _up, forecast, given
 from mpicomp.config import parse_method
 from mpicomp.experiment.suite_file import parse_suite
 from mpicomp.methods import EF21, MARINA
@@ -343,8 +343,8 @@ def test_fits_to_two_runs():
     """Each law goes through its two points, and is the one it names."""
     assert _up(1000.0, 1000.0, 500) == 1000.0
     assert _up(4000 / FEW, 4000 / MORE, 500) == pytest.approx(4000 / 500)  # PermK
-    assert _server(1e-3, 1e-3, 500) == pytest.approx(1e-3)
-    assert _server(1e-3 / FEW, 1e-3 / MORE, 500) == pytest.approx(1e-3 / 500)  # the broadcast's time alone
+    assert _server(MORE * 1e-6 + 1e-3, MANY * 1e-6 + 1e-3, 500) == pytest.approx(500e-6 + 1e-3)
+    assert _server(1e-3, 0.9e-3, 500) == pytest.approx(1e-3)  # the broadcast's time alone
     d, q = 10_000, 0.01
     union = [8 * d * (1 - (1 - q) ** n) for n in (FEW, MORE, 300)]
     assert _down(*union[:2], d, 300) == pytest.approx(union[2])

@@ -127,6 +127,42 @@ def test_entries_are_added_alike_or_not_at_all(subset, low, of_out, of_values, d
     assert_same(got, want)
 
 
+@fuzz
+@given(subsets(), st.integers(0, 4), st.sampled_from(LOW), FLOATS, FLOATS, st.data())
+def test_a_stack_is_added_as_its_codes_one_by_one(subset, count, low, of_out, of_values, data):
+    """Up to the first that is no set, if bits in some are flipped."""
+    d, indices = subset
+    k = indices.size
+    if k == 0:
+        return
+    draw = np.random.default_rng(k)
+    sets = [np.sort(draw.choice(d, k, replace=False)) for _ in range(count)]
+    codes = [damaged(data, definition.encode_elias_fano(s, d, low)) for s in sets]
+    values = draw.standard_normal(k * count).astype(of_values)
+    start = draw.standard_normal(d).astype(of_out)
+    want, added = start.copy(), 0
+    for code, row in zip(codes, values.reshape(count, k), strict=True):
+        try:
+            compiled.add_elias_fano(code, want, row, low, 0.3)
+        except MessageError:
+            break
+        added += 1
+    stack = np.concatenate([np.empty(0, np.uint8), *codes])
+    stack.setflags(write=False)
+    for on in (definition, compiled):
+        out = start.copy()
+        assert on.add_elias_fano_stack(stack, out, values, k, low, 0.3) == added
+        assert_same(out, want)
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_stack_of_another_length_is_refused(count):
+    stack = np.zeros(count * 7 + 1, np.uint8)
+    for on in (definition, compiled):
+        with pytest.raises(MessageError, match="bytes where"):
+            on.add_elias_fano_stack(stack, np.zeros(100), np.ones(10 * count), 10, 3, 1.0)
+
+
 @pytest.mark.parametrize("cut", [-1, 1])
 def test_entries_of_a_code_of_another_length_are_refused(cut):
     code = definition.encode_elias_fano(np.arange(0, 90, 9), 100, 3)

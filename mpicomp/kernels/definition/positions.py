@@ -61,9 +61,9 @@ def add_elias_fano(buf: Bytes, out: Float, values: Float, low: int, scale: float
 
 def add_elias_fano_stack(codes: Bytes, out: Float, values: Float, k: int, low: int, scale: float) -> int:
     """``add_elias_fano`` of codes that lie end to end, in turn; how many precede the first that is no set."""
-    count = values.size // k
-    expect_length(codes, count * elias_fano_nbytes(out.size, k, low), "positions")
-    for j, (code, row) in enumerate(zip(codes.reshape(count, -1), values.reshape(count, -1), strict=True)):
+    count, nbytes = values.size // k, elias_fano_nbytes(out.size, k, low)
+    expect_length(codes, count * nbytes, "positions")
+    for j, (code, row) in enumerate(zip(codes.reshape(count, nbytes), values.reshape(count, k), strict=True)):
         try:
             add_elias_fano(code, out, row, low, scale)
         except MessageError:

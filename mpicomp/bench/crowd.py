@@ -1,0 +1,64 @@
+"""A server with many workers, a few of them real: the others send copies of the real ones' messages.
+
+So the server decodes and adds as many messages as are asked for, while the gradients, the workers' states and
+the memory are those of a few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import cycle, islice
+
+from mpicomp.base.bits import Bytes
+from mpicomp.base.blocks import Blocks
+from mpicomp.keys import Key
+from mpicomp.methods import Method
+from mpicomp.problems import Problem
+from mpicomp.runtime.loop import Loop
+from mpicomp.runtime.rounds import Rounds
+from mpicomp.transports.exchange import Exchange, LocalExchange, Received, sound
+from mpicomp.transports.local import Local
+
+
+class Crowd(Local):
+    """n workers, of whom the first ``real`` ones are in this process.
+
+    A copy comes under the number of the worker that made the message, whose key decodes it.  In a round in
+    which none of the real workers takes part there are no messages.
+    """
+
+    def __init__(self, n: int, real: int) -> None:
+        super().__init__(n)
+        self.hosted = range(real)
+
+    def gather(self, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int]) -> Received:
+        yield from _copied(list(messages), len(senders))
+
+    def exchange(self, blocks: int) -> Exchange:
+        return _CrowdExchange(blocks, self.hosted, lambda: self.stop)
+
+
+class _CrowdExchange(LocalExchange):
+    def receive(self, block: int, senders: Sequence[int]) -> Received:
+        yield from _copied([(i, sound(m)) for i, m in self._sent[block].items()], len(senders))
+
+
+def _copied(real: list[tuple[int, Bytes]], count: int) -> Iterator[tuple[int, Bytes]]:
+    """``count`` messages: the ``real`` ones, over and over."""
+    return islice(cycle(real), count)
+
+
+def server_seconds(
+    method: Method, problem: Problem, n: int, real: int, rounds: int, server: str = "shared", shards: int = 1
+) -> float:
+    """Mean seconds of the server's half of a round with n workers, ``real`` ones and copies.
+
+    The problem is split among the real ones, and step sizes are theirs.
+    """
+    loop = Loop(method, problem, Local(real), seed=0, server=server, shards=shards)
+    crowd = Crowd(n, real)
+    blocks = Blocks.cut(problem.parts(), shards) if shards > 1 else None
+    many = Rounds(loop.method, loop.x, loop.objectives, crowd, server=server, blocks=blocks)
+    for k in range(rounds):
+        many.play(Key(loop.seed, k, None, n), f"round {k}")
+    return crowd.clock.seconds["server"] / rounds
