@@ -45,7 +45,7 @@ def decode(record: type[R], buf: Bytes) -> R:
     Raises ``MessageError`` if ``buf`` is too short or too long.
     """
     floats, messages = _layout(record)  # type: ignore[arg-type]
-    if not floats and len(messages) == 1:
+    if not floats and len(messages) == 1:  # buf is the message: the short way, for servers take many
         return record(buf)  # type: ignore[call-arg]
     start = 8 * len(floats)
     if len(buf) < start:
