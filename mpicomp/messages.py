@@ -46,7 +46,7 @@ def decode(record: type[R], buf: Bytes) -> R:
     """
     floats, messages = _layout(record)  # type: ignore[arg-type]
     if not floats and len(messages) == 1:  # buf is the message: the short way, for servers take many
-        return record(buf)  # type: ignore[call-arg]
+        return record(**{messages[0]: buf})
     start = 8 * len(floats)
     if len(buf) < start:
         raise MessageError(f"{record.__qualname__}: message truncated, {len(buf)} bytes.")

@@ -45,7 +45,7 @@ from mpicomp.transports.base import AHEAD
 
 FEW, MORE = 4, 16  # numbers of workers of the two runs in this process
 MANY = 256  # workers of a server's run, all but MORE of which send copies
-ROUNDS = 20  # of each of the two runs
+ROUNDS = 20  # of each of these runs
 SETTLED = 2  # rounds whose bytes do not count, for the first one of some methods sends gradients whole
 WIDTH = 8  # bytes of an entry of a dense float64 broadcast
 
