@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -173,9 +174,10 @@ def _height_label(picture: Picture) -> str:
 
 def _minimum(picture: Picture) -> tuple[float, bool]:
     """f*, or else the least f in the picture; and whether it is the latter."""
-    known = None if picture.problem is None else picture.problem.constants(picture.n).f_star
-    if known is not None:
-        return known, False
+    if picture.problem is not None:
+        with suppress(ConfigError):  # the problem gives no constants
+            if (known := picture.problem.constants(picture.n).f_star) is not None:
+                return known, False
     return min(_number(row.f) for runs in picture.curves.values() for rows in runs for row in rows), True
 
 
