@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,16 @@ def test_the_page_has_signature_paper_and_what_is_recalled(kind, cls):
 @pytest.mark.parametrize("cls", METHODS.values(), ids=lambda cls: cls.__name__)
 def test_the_page_names_the_transcription_of_a_method(cls):
     assert f"`tests/reference/{cls.__module__.rpartition('.')[2]}.py`" in sections("Methods")[cls.__name__]
+
+
+STARTED = [cls for cls in METHODS.values() if "start" in {f.name for f in fields(cls)}]
+
+
+@pytest.mark.parametrize("cls", STARTED, ids=lambda cls: cls.__name__)
+def test_the_page_says_which_start_is_the_default(cls):
+    """Papers leave it open, and programs differ: it stands with the differences from the paper."""
+    text = sections("Methods")[cls.__name__]
+    assert "default start" in " ".join(text.partition("**Differences from the paper**")[2].split())
 
 
 def test_the_command_line_says_what_is_recalled():
