@@ -202,6 +202,11 @@ def test_adiana_needs_strong_convexity(parameters):
     given = resolved(replace(method, mu=0.01), 12, 4, replace(HAND, mu=0.0))
     assert (given.mu, given.eta) == (0.01, resolved(method, 12, 4).eta)
     assert resolved(replace(method, eta=0.3), 12, 4, replace(HAND, convex=False)).eta == 0.3
+    unknown = replace(HAND, mu=None)
+    with pytest.raises(ConfigError, match=r"mu is None in its constants\)\. Give eta as a number"):
+        resolved(replace(method, mu=0.01), 12, 4, unknown)
+    given = resolved(replace(method, eta=0.3, mu=0.01), 12, 4, unknown)
+    assert (given.mu, given.eta) == (0.01, 0.3)
 
 
 # --- sending its gradient estimate ---

@@ -136,6 +136,8 @@ def test_the_theorems_need_convexity(mu):
 def test_adiana_plus_takes_a_mu_of_ones_own_where_the_problems_is_zero():
     found = resolved(ADIANAPlus(RandK(3), mu=0.01), 4, 4, replace(SMOOTH, mu=0.0))
     assert found.mu == 0.01 and found.eta == resolved(ADIANAPlus(RandK(3)), 4, 4, SMOOTH).eta
+    given = resolved(ADIANAPlus(RandK(3), eta=0.3, mu=0.01), 4, 4, replace(SMOOTH, mu=None))
+    assert (given.mu, given.eta) == (0.01, 0.3)
 
 
 # --- theorems, with theory's steps ---
