@@ -10,7 +10,9 @@ from scipy.linalg import eigvalsh
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
+from mpicomp import MARINA
 from mpicomp.base.errors import ConfigError
+from mpicomp.compressors import PermK, RandK
 from mpicomp.data import SPLITS, load, rows_of
 from mpicomp.problems import (
     PROBLEMS,
@@ -183,6 +185,26 @@ def test_linear_constants_bound_every_gradient_difference(small, which):
         best = max(best, np.sqrt(np.sum(mean**2) / step) / found.L)
     if problem.phi is LOGISTIC:
         assert best > 0.99
+
+
+def step(problem, Q, n: int) -> float:
+    """MARINA's by theory, with Q."""
+    return MARINA(Q, p=1 / n).resolve(lambda: problem.constants(n), problem.dimension(), n).gamma
+
+
+def test_theory_gives_permk_nothing_for_linear_models(small):
+    """The bound on L_±² is that on L_+² less the penalty's part, 2 r (L - r) + r².  Without a penalty
+    L_± = L_+, and MARINA has it with B = 1 for PermK, and with ω/n = 2/3 for RandK(d/n)."""
+    n, d = 3, 6
+    for problem in linear_problems(small):
+        c, r = problem.constants(n), problem.lam * problem.rho.curvature
+        assert c.L_pm**2 == pytest.approx(c.L_plus**2 - 2 * r * (c.L - r) - r**2, rel=1e-12)
+        if problem.lam == 0:
+            assert c.L_pm == c.L_plus
+            assert step(problem, PermK(), n) < step(problem, RandK(d // n), n)
+    alike = Quadratics(d=d, noise=0.0, lam=0.1)  # L_± = 0, so that PermK has GD's step
+    assert step(alike, PermK(), n) == pytest.approx(1 / alike.constants(n).L)
+    assert step(alike, PermK(), n) > 1.5 * step(alike, RandK(d // n), n)
 
 
 @pytest.mark.parametrize("cond", [1.5, 1e3, 1e8])
