@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from configparser import ConfigParser
 from importlib.resources import files
+from math import comb
 from pathlib import Path
 
 import pytest
 
 import mpicomp
 from mpicomp import ConfigError
+from mpicomp.experiment.fairness import LEVEL
+from mpicomp.experiment.lines import table
+from mpicomp.experiment.results import Comparison
 from mpicomp.experiment.shipped import copy, located, suites, title
-from mpicomp.experiment.study import load
+from mpicomp.experiment.study import Study, load
 from tests.support.launching import mpicomp as command
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +27,17 @@ def test_the_suites_are_those_of_the_repository():
     for name, path in suites().items():
         assert path.read_text() == (ROOT / "jobs" / f"{name}.toml").read_text()
         assert load(path).title == title(path)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if not n.startswith(("link", "local_images"))])
+def test_the_suites_of_the_papers_are_fair(name):
+    """One precision for all methods, seeds enough to tell two apart, and rows as fine as a target needs."""
+    study = load(ROOT / "jobs" / f"{name}.toml")
+    for suite in [case.suite for case in study.cases] if isinstance(study, Study) else [study]:
+        assert {line.formats for line in table(Comparison(suite, {}, []))} == {("f4",)}
+        m = len(suite.seeds)
+        assert 2 / comb(2 * m, m) <= LEVEL
+        assert suite.target_grad_norm_sq is None or suite.every in ("1%", 1)
 
 
 def test_a_name_is_found_among_the_packages_resources(tmp_path, monkeypatch):
