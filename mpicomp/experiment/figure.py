@@ -151,8 +151,11 @@ def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
         else:
             for axes in own:
                 axes.set_axis_off()
-    for axes in panels[::columns]:
-        axes.set_ylabel(_height_label(pictures[0]))
+    heights = [_height_label(picture) for picture in pictures]
+    for k, axes in enumerate(panels[: len(pictures) * x]):
+        i = k % columns if x > 1 else k
+        if k % columns == 0 or heights[i] != heights[i - 1]:
+            axes.set_ylabel(heights[i])
     for axes in panels[len(pictures) * x :]:
         axes.remove()
     return complete(figure, panels[: len(pictures) * x], title, style, labels)
@@ -178,7 +181,8 @@ def _minimum(picture: Picture) -> tuple[float, bool]:
         with suppress(ConfigError):  # the problem gives no constants
             if (known := picture.problem.constants(picture.n).f_star) is not None:
                 return known, False
-    return min(_number(row.f) for runs in picture.curves.values() for rows in runs for row in rows), True
+    seen = (_number(row.f) for runs in picture.curves.values() for rows in runs for row in rows)
+    return min(seen, default=0.0), True
 
 
 def _heights(picture: Picture) -> Value:

@@ -283,3 +283,12 @@ def test_cases_of_a_study_share_one_numbering(picture):
     figure = draw_all("t", [replace(many(picture, 9), x=("up",))] * 2)
     for axes in figure.axes:
         assert {text.get_text() for text in axes.texts} == {str(i) for i in range(1, 10)}
+
+
+def test_a_panel_beside_a_problem_that_knows_its_minimum_says_that_its_own_does_not(picture):
+    """One label for a row of panels that show the same height, another one where it changes."""
+    known = replace(picture, x=("up",), y="f-f*", problem=QUADRATICS)
+    unknown, bare = replace(known, problem=None), replace(known, problem=None, curves={}, missing="all")
+    labels = [axes.get_ylabel() for axes in draw_all("t", [known, known, unknown, unknown, bare, known]).axes]
+    f_star, least = r"$f(x)-f^\star$", r"$f(x)-\min\,f$ of all rows"
+    assert labels == [f_star, "", least, least, "", f_star]
