@@ -132,6 +132,14 @@ def test_links_lead_somewhere(path):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
+def test_no_page_waits_for_its_figures(path):
+    """A long word in capitals that names neither a class nor a page stands for a sentence not yet written."""
+    text = re.sub(r"`[^`]*`|\]\([^)]*\)", "", prose(path))
+    names = {cls.__name__ for _, cls in CLASSES} | {page.stem for page in PAGES}
+    assert set(re.findall(r"\b[A-Z]{8,}\b", text)) <= names
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
 def test_a_link_is_to_one_heading(path):
     linked = {
         a
