@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import mpicomp
-from mpicomp import ConfigError
+from mpicomp import AGD, GD, ConfigError
 from mpicomp.experiment.fairness import LEVEL
 from mpicomp.experiment.lines import table
 from mpicomp.experiment.results import Comparison
@@ -38,6 +38,27 @@ def test_the_suites_of_the_papers_are_fair(name):
         m = len(suite.seeds)
         assert 2 / comb(2 * m, m) <= LEVEL
         assert suite.target_grad_norm_sq is None or suite.every in ("1%", 1)
+
+
+@pytest.mark.parametrize("name", ["marina", "smoothness"])
+def test_the_theorems_step_and_a_tuned_one_stand_side_by_side(name):
+    """Where a claim is about theorems: each method that has one, with the other numbers as they are."""
+    for case in load(ROOT / "jobs" / f"{name}.toml").cases:
+        theory = [entry.method for entry in case.suite.entries if entry.tune is None]
+        tuned = [entry.method for entry in case.suite.entries if entry.tune is not None]
+        assert theory and all(method.step == "theory" and method in tuned for method in theory)
+        assert all(method in theory or isinstance(method, GD | AGD) for method in tuned)
+
+
+def test_smoothness_is_compared_at_two_condition_numbers():
+    """The gain of whitening depends on κ: the same methods at 100 and at 10⁴, on the same data."""
+    study = load(ROOT / "jobs" / "smoothness.toml")
+    seen = {}
+    for case in study.cases:
+        problem = case.suite.problem
+        labels = {entry.label for entry in case.suite.entries if not isinstance(entry.method, AGD)}
+        seen.setdefault(problem.data, {})[problem.cond] = labels
+    assert {100.0, 1e4} <= seen["splice"].keys() and seen["splice"][100.0] == seen["splice"][1e4]
 
 
 def test_a_name_is_found_among_the_packages_resources(tmp_path, monkeypatch):
