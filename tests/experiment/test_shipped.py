@@ -29,7 +29,9 @@ def test_the_suites_are_those_of_the_repository():
         assert load(path).title == title(path)
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if not n.startswith(("link", "local_images", "robustness"))])
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if not n.startswith(("link", "local_images", "robustness"))]
+)
 def test_the_suites_of_the_papers_are_fair(name):
     """One precision for all methods, seeds enough to tell two apart, and rows as fine as a target needs."""
     study = load(ROOT / "jobs" / f"{name}.toml")
