@@ -182,7 +182,7 @@ def _minimum(picture: Picture) -> tuple[float, bool]:
             if (known := picture.problem.constants(picture.n).f_star) is not None:
                 return known, False
     seen = (_number(row.f) for runs in picture.curves.values() for rows in runs for row in rows)
-    return min(seen, default=0.0), True
+    return min(seen, default=0.0), True  # a problem without curves has no rows
 
 
 def _heights(picture: Picture) -> Value:
