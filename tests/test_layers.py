@@ -71,7 +71,19 @@ HOMES = {
     "llvmlite": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "click": {
         f"cli/{name}.py"
-        for name in ("__init__", "root", "options", "sections", "suites", "work", "look", "bench", "images")
+        for name in (
+            "__init__",
+            "root",
+            "options",
+            "sections",
+            "suites",
+            "work",
+            "look",
+            "bench",
+            "bench_hosts",
+            "images",
+            "predict",
+        )
     },
     "constriction": {"codecs/entropy.py"},
     "threadpoolctl": {"base/blas.py"},

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from mpicomp.base.errors import MpicompError
-from mpicomp.cli import bench, images, look, suites, work
+from mpicomp.cli import bench, bench_hosts, images, look, predict, suites, work
 from mpicomp.cli.root import INTERRUPTED, clear_start, cli, complain
 from mpicomp.cli.streams import abandon_stdout, prepare_streams
 from mpicomp.jobs.launch import leave
 from mpicomp.runtime.signals import remember_signals
 
-__all__ = ["bench", "images", "look", "main", "suites", "work"]
+__all__ = ["bench", "bench_hosts", "images", "look", "main", "predict", "suites", "work"]
 
 
 def main() -> None:

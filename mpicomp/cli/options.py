@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import click
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.runtime.devices import DEVICES
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.observation import Observation
@@ -44,6 +46,47 @@ class Time(click.ParamType):
         from mpicomp.base.units import parse_time
 
         return parse_time(value)
+
+
+class Count(click.ParamType):
+    name = "number"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        try:
+            return int(float(value))
+        except (ValueError, OverflowError):
+            raise ConfigError(
+                f"{param.opts[0]} {value!r}; allowed: numbers such as 1e5, separated by commas."
+            ) from None
+
+
+class Positive(click.ParamType):
+    name = "number"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = 0.0
+        if not 0 < number < inf:
+            raise ConfigError(f"{param.opts[0]} has {value!r}; allowed: positive numbers, such as 0.05,0.1.")
+        return number
+
+
+class Listed(click.ParamType):
+    """Values of a type with commas between them.
+
+    empty  whether an empty text stands for no values
+    """
+
+    def __init__(self, of: click.ParamType, empty: bool = False) -> None:
+        self.of, self.empty, self.name = of, empty, f"{of.name},.."
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[Any]:
+        if not isinstance(value, str):
+            return list(value)
+        words = [] if self.empty and not value else value.split(",")
+        return [self.of.convert(word, param, ctx) for word in words]
 
 
 class Every(click.ParamType):

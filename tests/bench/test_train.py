@@ -111,7 +111,11 @@ def test_steps_to_a_target_times_seconds_a_step(torch, tmp_path):
         tuning=(0, 3),
         most=120,
     )
-    ddp, dense = rows = list(to_target(ask, ranks=2))
+    said: list[str] = []
+    ddp, dense = rows = list(to_target(ask, ranks=2, say=said.append))
+    steps = ddp["all_steps"][0]
+    assert any(line.startswith(f"DDP: learning rate 0.05, seed 1: {steps} steps, ") for line in said)
+    assert any(line.endswith("target missed") for line in said)  # with the rate of 1e-4
     assert ddp["all_steps"] == dense["all_steps"] and ddp["lr"] == dense["lr"] == 0.05
     for row in rows:
         assert row["reached"] and len(row["all_steps"]) == 2
@@ -126,6 +130,16 @@ def test_steps_to_a_target_times_seconds_a_step(torch, tmp_path):
     publish(rows, tmp_path, checked(dense, whole))
     assert f"a whole training took {whole['seconds']:.3g} s" in (tmp_path / "train.md").read_text()
     assert (tmp_path / "train.png").stat().st_size > 10_000
+
+
+def test_rows_come_as_they_are_done_and_the_ranks_end_with_their_reader(torch):
+    """The second training would take for ever, for its learning rate is next to nothing."""
+    ask = Ask(
+        [("transformer", 0)], [None], loss=4.0, limit=1e9, labels=["DDP", "dense"], learning={"dense": 1e-12}
+    )
+    rows = compare(ask, ranks=2)
+    assert next(rows)["label"] == "DDP"
+    rows.close()  # waits for the launcher, which waits for its ranks
 
 
 def test_the_network_learns_the_bundled_digits(torch):
@@ -203,6 +217,20 @@ def test_the_command_refuses(torch, d):
 def test_a_learning_rate_is_a_positive_number(torch):
     done = mpicomp("bench", "train", "--to-target", "--learning-rates", "0.1,-1")
     assert done.returncode != 0 and "'-1'; allowed: positive" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("traffic", "--workers", "4,some"), "--workers 'some'; allowed: numbers such as 1e5"),
+        (("serving", "--d", ""), "--d ''; allowed: numbers such as 1e5"),
+        (("train", "--links", "1gb"), "rate '1gb'; allowed"),
+        (("link", "link", "--rate", ""), "rate ''; allowed"),
+    ],
+)
+def test_values_with_commas_between_them_are_refused_one_by_one(arguments, said):
+    done = mpicomp("bench", *arguments)
+    assert done.returncode == 1 and said in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_without_torch_it_says_so(monkeypatch):

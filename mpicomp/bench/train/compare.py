@@ -10,11 +10,12 @@ import importlib.util
 import json
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from subprocess import PIPE, Popen
+from tempfile import TemporaryFile
 from typing import Any
 
 from mpicomp.base.errors import ConfigError, MpicompError
@@ -82,7 +83,8 @@ def compare(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
                     yield {"rate": rate, "ranks": ranks, **row}
 
 
-def _job(asked: dict[str, Any], hosts: Hosts | None, ranks: int) -> list[dict[str, Any]]:
+def _job(asked: dict[str, Any], hosts: Hosts | None, ranks: int) -> Iterator[dict[str, Any]]:
+    """The rows of one launch, each as soon as rank 0 prints it."""
     program = [sys.executable, "-m", "mpicomp.bench.train.rank"]
     if hosts is None:
         launcher = find_launcher()
@@ -92,16 +94,21 @@ def _job(asked: dict[str, Any], hosts: Hosts | None, ranks: int) -> list[dict[st
     else:
         command, environment = [*hosts.mpirun(), *program], hosts.environment()
         where = {"interface": "eth0", "address": f"{CONTROL}.1", "port": 29500}
-    done = subprocess.run(
-        [*command, json.dumps(asked | where)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        start_new_session=True,
-    )
-    if done.returncode != 0:
-        raise MpicompError(f"training on {ranks} ranks ended with {done.returncode}.\n{done.stderr}")
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    command.append(json.dumps(asked | where))
+    with TemporaryFile("w+") as errors:
+        job = Popen(command, env=environment, stdout=PIPE, stderr=errors, text=True, start_new_session=True)
+        with job:
+            try:
+                assert job.stdout is not None
+                for line in job.stdout:
+                    if line.startswith("{"):
+                        yield json.loads(line)
+            except BaseException:  # an interrupt, or nobody wants further rows
+                job.terminate()
+                raise
+        if job.returncode != 0:
+            errors.seek(0)
+            raise MpicompError(f"training on {ranks} ranks ended with {job.returncode}.\n{errors.read()}")
 
 
 def _free_port() -> int:

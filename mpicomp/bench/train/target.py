@@ -6,7 +6,7 @@ host, once for each seed, and multiplied by the time and the bytes of a step on 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from statistics import median
@@ -15,8 +15,12 @@ from typing import Any
 from mpicomp.bench.train.compare import RANKS, Ask, compare
 
 
-def to_target(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
+def to_target(
+    ask: Ask, ranks: int = RANKS, say: Callable[[str], object] = lambda line: None
+) -> Iterator[dict[str, Any]]:
     """Yield for each model, place and contestant the steps, seconds and bytes to the target.
+
+    ``say`` is given a line for each training as it ends, and when the timing of steps begins.
 
     ``ask`` has a target for each of its models, a grid and seeds.  ``all_steps`` has the steps of each seed,
     None where the target was missed; ``steps`` is their median, or ``most`` where that is missed.
@@ -28,11 +32,12 @@ def to_target(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
     for model in ask.models:
         asked = replace(ask, models=[model])
         here = replace(asked, rates=[None])
-        learning = chosen_rates(compare(replace(here, seeds=ask.tuning), ranks))
+        learning = chosen_rates(_saying(compare(replace(here, seeds=ask.tuning), ranks), say))
         trained: dict[str, list[dict[str, Any]]] = {}
-        for row in compare(replace(here, grid=(), learning=learning), ranks):
+        for row in _saying(compare(replace(here, grid=(), learning=learning), ranks), say):
             trained.setdefault(row["label"], []).append(row)
         timing = replace(asked, accuracy=None, loss=None, labels=list(trained), grid=())
+        say("the time of a step, on each link")
         for timed in compare(timing, ranks):
             yield _together(timed, trained[timed["label"]], ask.images)
 
@@ -74,7 +79,18 @@ def check(row: dict[str, Any], limit: float = 600.0) -> dict[str, Any]:
         learning={row["label"]: row["lr"]},
         seeds=row["seeds"][:1],
     )
-    return next(compare(ask, row["ranks"]))
+    (timed,) = compare(ask, row["ranks"])
+    return timed
+
+
+def _saying(rows: Iterable[dict[str, Any]], say: Callable[[str], object]) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        end = "" if row["reached"] else ", diverged" if row["diverged"] else ", target missed"
+        say(
+            f"{row['label']}: learning rate {row['lr']:g}, seed {row['seed']}: {row['steps']} steps, "
+            f"{row['seconds']:.0f} s{end}"
+        )
+        yield row
 
 
 def _together(timed: dict[str, Any], trained: Sequence[dict[str, Any]], images: str) -> dict[str, Any]:
