@@ -185,6 +185,37 @@ def test_a_training_that_diverges_has_no_number_of_steps(torch):
     assert "| diverged |" in tables([row])
 
 
+def test_a_panel_for_each_model_and_place_and_a_number_at_each_curve(torch):
+    """A contestant that diverged at once has no curve; of the others six are shown, plain DDP among them."""
+    from mpicomp.bench.train.figure import draw_training
+
+    def row(label, model, rate, seconds):
+        curve = [(seconds / 2, 40, 0.7), (seconds, 80, 0.9)] if seconds else []
+        return {"label": label, "model": model, "d": 9, "rate": rate, "ranks": 4, "target": 0.85} | {
+            "reached": bool(curve),
+            "seconds": seconds,
+            "curve": curve,
+        }
+
+    labels = {"at once": 0.0, "DDP": 90.0, **{f"m{i}": 1.0 + i for i in range(7)}}
+    rows = [
+        row(label, model, rate, seconds)
+        for model in ("cnn", "transformer")
+        for rate in (None, 1e8, 1e9)
+        for label, seconds in labels.items()
+    ]
+    figure = draw_training(rows)
+    assert len(figure.axes) == 6
+    for axes in figure.axes:
+        assert {text.get_text() for text in axes.texts} == set("123456")
+        assert axes.get_xscale() == "log"  # DDP takes 90 s, half of the others less than a fifth of that
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "1  DDP",
+        *(f"{i + 2}  m{i}" for i in range(5)),
+    ]
+
+
 def test_each_seed_is_told_by_itself():
     """One has reached the target, one ran out of steps, one diverged."""
     row = {"all_steps": [None, 80, None], "most": 400, "diverged": [False, False, False]}

@@ -7,58 +7,77 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from mpicomp.bench.train.report import place
-from mpicomp.experiment.canvas import COLOURS, DASHES, blank_figure, plain_label
+from mpicomp.experiment.canvas import blank_figure, curve_style, finish, plain_label
+from mpicomp.experiment.endlabels import number_ends
+from mpicomp.experiment.figure import crushed
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST = 6  # curves of a panel
 
 
 def draw_training(rows: Sequence[dict[str, Any]]) -> Figure:
-    """A panel for each link and model, with torch's plain DDP and the fastest others, labelled at their ends.
+    """A row of panels for each model, a panel for each place: torch's plain DDP and the fastest others.
 
-    A contestant has the same colour in all panels: of the six with the least seconds in the sum.
+    Curves are of the first seed.  A contestant has the same colour in all panels: of the six with the least
+    seconds in the sum.
     """
-    panels: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        panels.setdefault((row["rate"], row["model"], row["d"], row["ranks"]), []).append(row)
+    models = list(dict.fromkeys((row["model"], row["d"]) for row in rows))
+    places = list(dict.fromkeys((row["rate"], row["ranks"]) for row in rows))
     shown = _shown(rows)
-    figure, all_axes = blank_figure(1, len(panels), sharey=False)
-    for axes, ((rate, model, d, ranks), group) in zip(all_axes, panels.items(), strict=True):
-        for row in group:
-            if row["label"] in shown and row["curve"]:
-                i = shown.index(row["label"])
-                seconds, _, scores = zip(*row["curve"], strict=True)
-                axes.plot(seconds, scores, color=COLOURS[i], linestyle=DASHES[i % len(DASHES)], linewidth=1.4)
-                axes.annotate(
-                    plain_label(row["label"]),
-                    (seconds[-1], scores[-1]),
-                    xytext=(4, 0),
-                    textcoords="offset points",
-                    fontsize=8,
-                    color=COLOURS[i],
-                    rotation=35,
-                    rotation_mode="anchor",
-                )
-        axes.set_xscale("log")
-        axes.set_xlabel("seconds of training")
-        axes.set_ylabel("test accuracy" if model == "cnn" else "test loss, nats a character")
-        title = f"{place(rate, ranks)}; {model}, d = {d}"
-        axes.set_title(title, loc="left", fontsize=9.5, color="#444444", pad=60)
-        axes.grid(True, which="major", color="#e2e2e2", linewidth=0.7)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle("Time to accuracy", fontsize=15, fontweight="bold")
+    figure, panels = blank_figure(len(models), len(places), sharey=False)
+    wanted = [(model, where) for model in models for where in places]
+    for axes, (model, where) in zip(panels, wanted, strict=True):
+        group = [
+            row for row in rows if ((row["model"], row["d"]), (row["rate"], row["ranks"])) == (model, where)
+        ]
+        _draw(axes, [row for row in group if row["label"] in shown and row["curve"]], shown)
+        axes.set_title(
+            f"{model[0]}, d = {model[1]}; {place(*where)}", loc="left", fontsize=9.5, color="#444444"
+        )
+    finish(figure, panels, "Test score against seconds of training")
+    number_ends(figure, panels, [_numbered(shown, label) for label in shown], 8.5)
     return figure
+
+
+def _draw(axes: Axes, group: Sequence[dict[str, Any]], shown: Sequence[str]) -> None:
+    for row in group:
+        seconds, _, scores = zip(*row["curve"], strict=True)
+        style = curve_style(shown.index(row["label"])) | {"marker": ""}
+        axes.plot(seconds, scores, linewidth=1.6, label=_numbered(shown, row["label"]), **style)
+    if crushed([row["curve"][-1][0] for row in group]):
+        _logarithmic(axes)
+    else:
+        axes.set_xlim(left=0)
+    axes.axhline(group[0]["target"], color="#999999", linewidth=0.8, linestyle="--")
+    axes.set_xlabel("seconds of training")
+    axes.set_ylabel("test accuracy" if group[0]["model"] == "cnn" else "test loss, nats a character")
+    axes.grid(True, which="major", color="#e2e2e2", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _logarithmic(axes: Axes) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    axes.xaxis.set_major_formatter(lambda seconds, _: f"{seconds:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _numbered(shown: Sequence[str], label: str) -> str:
+    """The label in the legend, with the number at its curves' ends."""
+    return f"{shown.index(label) + 1}  {plain_label(label)}"
 
 
 def _shown(rows: Sequence[dict[str, Any]]) -> list[str]:
     """The labels of the curves: plain DDP first, then by their seconds."""
     total: dict[str, float] = {}
     for row in rows:
-        if not row["reached"]:
-            total[row["label"]] = inf
-            continue
-        total[row["label"]] = total.get(row["label"], 0.0) + row["seconds"]
+        if row["curve"]:  # it is empty where the first seed diverged before it had a score
+            seconds = row["seconds"] if row["reached"] else inf
+            total[row["label"]] = total.get(row["label"], 0.0) + seconds
     return sorted(total, key=lambda label: (label != "DDP", total[label]))[:MOST]
