@@ -197,7 +197,7 @@ def test_a_panel_for_each_model_and_place_and_a_number_at_each_curve(torch):
             "curve": curve,
         }
 
-    labels = {"at once": 0.0, "DDP": 90.0, **{f"m{i}": 1.0 + i for i in range(7)}}
+    labels = {"at once": 0.0, **{f"m{i}": 1.0 + i for i in reversed(range(7))}, "DDP": 90.0}
     rows = [
         row(label, model, rate, seconds)
         for model in ("cnn", "transformer")

@@ -43,7 +43,7 @@ def draw_training(rows: Sequence[dict[str, Any]]) -> Figure:
 
 
 def _draw(axes: Axes, group: Sequence[dict[str, Any]], shown: Sequence[str]) -> None:
-    for row in group:
+    for row in sorted(group, key=lambda row: shown.index(row["label"])):
         seconds, _, scores = zip(*row["curve"], strict=True)
         style = curve_style(shown.index(row["label"])) | {"marker": ""}
         axes.plot(seconds, scores, linewidth=1.6, label=_numbered(shown, row["label"]), **style)
