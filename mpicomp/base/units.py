@@ -1,8 +1,9 @@
-"""Rates, times and byte counts as people write them: 100mbit, 10ms, 12.3 KB."""
+"""Rates, times, byte counts and long lists as people write them: 100mbit, 10ms, 12.3 KB, 0, 1, .., 249."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from mpicomp.base.errors import ConfigError
 
@@ -55,3 +56,9 @@ def _parse(kind: str, text: str, units: dict[str, float], examples: str) -> floa
             f"{kind} {text!r}; allowed: a number with one of {', '.join(units)}, such as {examples}."
         )
     return float(found[1]) * units[found[2]]
+
+
+def shortened(values: Iterable[object], most: int = 8) -> str:
+    """The values with commas; of more than ``most`` the first two and the last: 0, 1, .., 249."""
+    words = [repr(value) for value in values]
+    return ", ".join(words if len(words) <= most else [*words[:2], "..", words[-1]])

@@ -18,6 +18,7 @@ from mpicomp import kernels
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import as_integer, check_choice
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
+from mpicomp.base.units import shortened
 from mpicomp.compressors.base import Array
 from mpicomp.embedded.given import Given
 from mpicomp.embedded.packing import Packing
@@ -244,10 +245,11 @@ class Embedding:
         if self.one_each:
             given = {i: gradient for i in self.hosted}
         elif not isinstance(gradient, Mapping) or set(gradient) != set(self.hosted):
-            shown = f"the keys {list(gradient)}" if isinstance(gradient, Mapping) else type(gradient).__name__
+            keyed = isinstance(gradient, Mapping)
+            shown = f"the keys {shortened(gradient)}" if keyed else type(gradient).__name__
             raise ConfigError(
                 f"with workers={self.workers}, a rank brings a dict of the gradients of the workers that it "
-                f"hosts, here {list(self.hosted)}; it was given {shown}: "
+                f"hosts, here {shortened(self.hosted)}; it was given {shown}: "
                 "{i: gradient(x, i) for i in agg.hosted}."
             )
         else:

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError, DivergedError
+from mpicomp.base.units import shortened
 from mpicomp.compressors.base import Array
 from mpicomp.embedded.aggregator import Aggregator
 from mpicomp.methods.base import Method
@@ -154,7 +155,7 @@ class Compressed(Optimizer):
     def collect(self, worker: int) -> None:
         """Take the gradients that the parameters hold as those of ``worker``."""
         if worker not in self.hosted:
-            raise ConfigError(f"worker {worker} is not hosted here; allowed: {list(self.hosted)}.")
+            raise ConfigError(f"worker {worker} is not hosted here; allowed: {shortened(self.hosted)}.")
         if self._overlap is None:
             self._brought[worker] = self._unscaled(self._tensors.gradient())
         elif hasattr(self, "grad_scale"):
