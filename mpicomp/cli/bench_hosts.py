@@ -14,6 +14,17 @@ from mpicomp.cli.options import Count, Listed, Place, Positive, Rate, Time
 from mpicomp.cli.sections import SectionedCommand
 from mpicomp.cli.suites import SuiteFile
 
+_links = click.option(
+    "--links",
+    type=Listed(Rate(), empty=True),
+    default="100mbit,1gbit",
+    show_default=True,
+    help='Of the hosts, one for each rank; needs root. "": none.',
+)
+_one_host = click.option(
+    "--one-host/--no-one-host", default=True, show_default=True, help="All ranks on this host too."
+)
+
 
 @bench.command(
     "link",
@@ -88,14 +99,8 @@ def bench_link(
 @click.option(
     "--ranks", type=click.IntRange(2), default=8, show_default=True, help="A host each, with --links."
 )
-@click.option(
-    "--links",
-    type=Listed(Rate(), empty=True),
-    default="100mbit,1gbit",
-    show_default=True,
-    help='Of the hosts; needs root. "": none.',
-)
-@click.option("--one-host/--no-one-host", default=True, show_default=True, help="All ranks on this host too.")
+@_links
+@_one_host
 @click.option(
     "--d",
     "dimensions",
@@ -144,16 +149,8 @@ def bench_serving(
         "mpicomp bench train --links 100mbit --to-target --max-seconds 300 --out runs/train",
     ],
 )
-@click.option(
-    "--links",
-    type=Listed(Rate(), empty=True),
-    default="100mbit,1gbit",
-    show_default=True,
-    help='Of four hosts; needs root. "": none.',
-)
-@click.option(
-    "--one-host/--no-one-host", default=True, show_default=True, help="Four ranks on this host too."
-)
+@_links
+@_one_host
 @click.option(
     "--d",
     "dimensions",

@@ -53,11 +53,12 @@ class Count(click.ParamType):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         try:
-            return int(float(value))
+            number = int(float(value))
         except (ValueError, OverflowError):
-            raise ConfigError(
-                f"{param.opts[0]} {value!r}; allowed: numbers such as 1e5, separated by commas."
-            ) from None
+            number = 0
+        if number < 1:
+            raise ConfigError(f"{param.opts[0]} {value!r}; allowed: numbers such as 1e5, 1 or more.")
+        return number
 
 
 class Positive(click.ParamType):

@@ -216,7 +216,7 @@ def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -
         wide |= _BYTES  # readers compare these two panels: same scale in both
     for axes, name in zip(panels, picture.x, strict=True):
         label, _ = known[name]
-        _scale(axes, spans[name], name in wide)
+        scale(axes, spans[name], name in wide)
         axes.set_xlabel(label)
         if "bytes" in label:
             axes.xaxis.set_major_formatter(lambda value, _: human_bytes(value))
@@ -305,8 +305,8 @@ def crushed(ends: Sequence[float]) -> bool:
     return left >= SHARE * len(ends)
 
 
-def _scale(axes: Axes, spans: Sequence[tuple[float, float]], logarithmic: bool) -> None:
-    """Set the scale, the limits and the ticks of the x axis."""
+def scale(axes: Axes, spans: Sequence[tuple[float, float]], logarithmic: bool) -> None:
+    """Set the scale, the limits and the ticks of the x axis, for curves that span these x."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     if not logarithmic:

@@ -47,6 +47,7 @@ def alone(how):
         (3, "chunked observed"),
         pytest.param(2, "crowded", marks=binds),
         (2, "sharded-4"),
+        (3, "sharded-4"),
         (4, "sharded-7 observed"),
         (8, "sharded-7"),
         (2, "sharded-7 chunked observed"),

@@ -14,14 +14,13 @@ from mpicomp.experiment.tables import markdown_table
 
 
 def publish(rows: Sequence[dict[str, Any]], folder: Path, said: str = "") -> None:
-    """Write train.jsonl and train.md into ``folder``, and train.png if models were trained to a target.
+    """Write train.jsonl and train.md into ``folder``, and train.png if trainings to a target have a score.
 
     said  what follows the tables
     """
     write_text(folder / "train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     write_text(folder / "train.md", tables(rows) + said)
-    trained = [row for row in rows if "target" in row]
-    if trained:
+    if trained := [row for row in rows if row.get("curve")]:
         from mpicomp.bench.train.figure import draw_training
         from mpicomp.experiment.canvas import save
 
