@@ -1,6 +1,6 @@
 """Messages that arrive: taken in order, asked for ahead of their turn.
 
-A message above a limit of MPI's own (64 KiB between hosts, for Open MPI) is only announced; it is sent
+A piece above a limit of MPI's own (64 KiB between hosts, for Open MPI) is only announced; it is sent
 when the receiver asks for it, and there a round trip later.  Asked for one after the other, n messages
 take n round trips.  So a rank that waits for one message also asks for the next ones, as they are announced,
 until ``AHEAD`` bytes are on their way.
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from mpi4py import MPI
 
 from mpicomp.base.bits import Bytes
+from mpicomp.transports import pieces
 from mpicomp.transports.base import AHEAD
 from mpicomp.transports.inbox import Inbox, mpi_buffer
 from mpicomp.transports.waiting import Patience
@@ -26,20 +27,41 @@ MOST = 64  # messages under way: short messages reach this limit before their by
 
 @dataclass
 class _Arrival:
-    """A message whose first piece is under way or has arrived."""
+    """A message of ``count`` pieces: all of ``piece`` bytes, but for the last, which may be shorter."""
 
     rank: int
     tag: int
+    count: int
+    piece: int
     device: Any
-    length: int  # bytes asked for so far
     buffer: Bytes
-    request: MPI.Request
+    requests: deque[MPI.Request] = field(default_factory=deque)  # of pieces that may not be here yet
+    last: int = 0  # bytes of the last piece, once the message is here
+
+    @property
+    def length(self) -> int:
+        return (self.count - 1) * self.piece + self.last
+
+    def ask(self, comm: MPI.Comm, first: MPI.Message) -> None:
+        """Ask for all pieces."""
+        parts = [self.buffer[i * self.piece : (i + 1) * self.piece] for i in range(self.count)]
+        self.requests.append(first.Irecv(mpi_buffer(parts[0])))
+        tag = pieces.tag_of_piece(self.tag, self.count)
+        self.requests.extend(comm.Irecv(mpi_buffer(part), self.rank, tag) for part in parts[1:])
+
+    def is_here(self) -> bool:
+        status = MPI.Status()
+        while self.requests:
+            if not self.requests[0].Test(status):
+                return False
+            self.requests.popleft()
+            self.last = status.Get_count(MPI.BYTE)
+        return True
 
 
 class Arrivals:
     """The messages that ``ranks`` send over ``comm``, in that order.
 
-    chunk   the length of a piece that another follows
     device  where to receive, by the tag: None for the host
     most    messages under way at a time
     """
@@ -48,13 +70,12 @@ class Arrivals:
         self,
         comm: MPI.Comm,
         ranks: Iterable[int],
-        chunk: int,
         device: Callable[[int], Any],
         inbox: Inbox,
         patience: Patience,
         most: int = MOST,
     ) -> None:
-        self._comm, self._chunk, self._device = comm, chunk, device
+        self._comm, self._device = comm, device
         self._inbox, self._patience, self._most = inbox, patience, most
         self._awaited = deque(ranks)
         self._under_way: deque[_Arrival] = deque()
@@ -73,12 +94,11 @@ class Arrivals:
         self.let_go()
         try:
             self._patience.until(self._first_is_here)
-            message = self._taken = self._under_way.popleft()
-            self._bytes -= message.length
-            self._receive_the_rest(message)
         except BaseException:  # an error of MPI's, or Ctrl-C
             self._abandon()
             raise
+        message = self._taken = self._under_way.popleft()
+        self._bytes -= message.count * message.piece
         return message.buffer[: message.length], message.tag
 
     def let_go(self) -> None:
@@ -103,34 +123,19 @@ class Arrivals:
 
     def _first_is_here(self) -> bool:
         self._ask()
-        return bool(self._under_way) and self._under_way[0].request.Test()
+        return bool(self._under_way) and self._under_way[0].is_here()
 
     def _ask(self) -> None:
-        """Ask for announced messages, but for none behind a message that has more pieces to come."""
+        """Ask for announced messages."""
+        status = MPI.Status()
         while self._awaited and self._bytes < AHEAD and len(self._under_way) < self._most:
-            if self._under_way and self._under_way[-1].length == self._chunk:
+            first = self._comm.Improbe(self._awaited[0], MPI.ANY_TAG, status)
+            if first is None:
                 return
-            status = MPI.Status()
-            piece = self._comm.Improbe(self._awaited[0], MPI.ANY_TAG, status)
-            if piece is None:
-                return
-            rank, tag, length = self._awaited.popleft(), status.tag, status.Get_count(MPI.BYTE)
+            rank = self._awaited.popleft()
+            (tag, count), piece = pieces.read(status.tag), status.Get_count(MPI.BYTE)
             device = self._device(tag)
-            buffer = self._inbox.take(length, device)
-            request = piece.Irecv(mpi_buffer(buffer[:length]))
-            self._under_way.append(_Arrival(rank, tag, device, length, buffer, request))
-            self._bytes += length
-
-    def _receive_the_rest(self, message: _Arrival) -> None:
-        """The pieces after the first."""
-        count = message.length
-        while count == self._chunk:
-            status = MPI.Status()
-            piece = self._comm.Mprobe(message.rank, MPI.ANY_TAG, status)
-            count, filled = status.Get_count(MPI.BYTE), message.length
-            message.length += count
-            if message.length > message.buffer.size:
-                grown = self._inbox.take(max(message.length, 2 * filled), message.device)
-                grown[:filled] = message.buffer[:filled]
-                message.buffer = grown  # the inbox gives this longer buffer to the next long message
-            piece.Recv(mpi_buffer(message.buffer[filled : message.length]))
+            message = _Arrival(rank, tag, count, piece, device, self._inbox.take(count * piece, device))
+            self._under_way.append(message)  # before MPI may fail, so that its memory is kept then
+            self._bytes += count * piece
+            message.ask(self._comm, first)

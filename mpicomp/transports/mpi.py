@@ -3,8 +3,7 @@
 Theory of operation.  Uplink: worker i's message is one non-blocking send with tag i's role below; the
 server takes them in worker order and asks for a few ahead of their turn (see ``arrivals``), so its
 memory does not grow with the workers.  Downlink: a broadcast of 16 bytes (see ``header``), then of the
-message.  A message longer than ``chunk`` bytes travels in pieces: a piece of exactly ``chunk`` bytes
-says that another follows, so the usual message needs no header and counts above 2^31 never reach MPI.
+message.  What is longer than ``chunk`` bytes travels in ``pieces``, so counts above 2^31 never reach MPI.
 Headers, measurements and all else that is no part of a method have a communicator of their own, so that
 an ``observer`` can count exactly the messages.  Where ranks share cores, waiting ranks sleep (see
 ``waiting``).
@@ -27,6 +26,7 @@ import pickle
 import sys
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
@@ -41,7 +41,7 @@ from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.base.clock import Clock
 from mpicomp.base.errors import ConfigError, MpicompError
-from mpicomp.transports import header, ulfm
+from mpicomp.transports import header, pieces, ulfm
 from mpicomp.transports.arrivals import MOST, Arrivals
 from mpicomp.transports.base import Lost, T, Transport, placement
 from mpicomp.transports.ending import end_now
@@ -114,7 +114,8 @@ class Mpi(Transport):
         self.rank_of = [rank for rank, share in enumerate(shares) for _ in share]
         self.messages.Set_name(MESSAGES)
         self._silent = not self.is_server and not self.hosted  # no message can say that it was asked to stop
-        self._requests: list[MPI.Request] = []  # of sends under way; each keeps its message's memory alive
+        # Of sends under way; each keeps its message's memory alive.
+        self._requests: deque[MPI.Request] = deque()
 
     def _agree(self, own: bool) -> bool:
         """Whether all ranks say yes."""
@@ -186,18 +187,24 @@ class Mpi(Transport):
         self.sent[account] += len(message)
         self.post(comm, message, tag)
 
-    def post(self, comm: MPI.Comm, message: Bytes, tag: int, dest: int = 0) -> None:
-        """Begin to send ``message``; ``wait_for_sends`` ends it."""
-        for i in range(0, len(message) + 1, self._chunk):
-            piece = mpi_buffer(message[i : i + self._chunk])
-            self._requests.append(comm.Isend(piece, dest=dest, tag=tag))
+    def post(
+        self, comm: MPI.Comm, message: Bytes, tag: int, dest: int = 0, longest: int | None = None
+    ) -> None:
+        """Begin to send ``message``, in pieces of ``longest`` bytes at most; ``wait_for_sends`` ends it."""
+        for piece, its_tag in pieces.cut(message, tag, min(longest or self._chunk, self._chunk)):
+            self._requests.append(comm.Isend(mpi_buffer(piece), dest=dest, tag=its_tag))
 
     def wait_for_sends(self, comm: MPI.Comm) -> None:
         """Wait until the memory of all that was posted is free again."""
         with self._waiting(comm):
-            # One by one: Testall would hide what kind of error it was.
-            self._patience.until(lambda: all(request.Test() for request in self._requests))
-        self._requests.clear()
+            self._patience.until(self._all_sent)
+
+    def _all_sent(self) -> bool:
+        while self._requests:  # one by one: Testall would hide what kind of error it was
+            if not self._requests[0].Test():
+                return False
+            self._requests.popleft()
+        return True
 
     def _receive_all(
         self, comm: MPI.Comm, own: Iterable[tuple[int, Bytes]], senders: Sequence[int]
@@ -227,7 +234,7 @@ class Mpi(Transport):
     def arrivals(self, comm: MPI.Comm, ranks: Iterable[int], most: int = MOST) -> Arrivals:
         """The messages that ``ranks`` send, in that order, ``most`` of them under way at a time."""
         device = partial(self._device, comm)
-        return Arrivals(comm, ranks, self._chunk, device, self._inbox, self._patience, most)
+        return Arrivals(comm, ranks, device, self._inbox, self._patience, most)
 
     def take(self, comm: MPI.Comm, arrivals: Arrivals) -> tuple[Bytes, int]:
         """The next of ``arrivals``, and its tag."""
@@ -335,7 +342,7 @@ class Mpi(Transport):
             lambda left: (left.Dup(), left.Dup(), _numbers(left, len(self.hosted))),
         )
         with suppress(MPI.Exception):
-            MPI.Request.Waitall(self._requests)  # they were revoked, so it ends
+            MPI.Request.Waitall([*self._requests])  # they were revoked, so it ends
         if not gone:
             raise RuntimeError("MPI says that a rank has died, and none has")
         if 0 in gone or not any(loads):

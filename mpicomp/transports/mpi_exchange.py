@@ -16,6 +16,13 @@ Order.  If all ranks let one rank's messages in first, its link is full and the 
 takes messages from ranks r - 1, r - 2, .. in turn, a few at a time, while these send to it: then the pairs of
 ranks are busy, each with the other.  What comes before its turn is kept, for sums are taken in worker order.
 Where a rank hosts many workers, so much would be kept that messages are taken in worker order instead.
+
+Pieces.  A long message is announced, and sent when the receiver asks for it.  Between two hosts this request
+waits in the same stream behind whatever its sender is sending.  So two ranks that send to each other at the
+same time would do so one after the other, and use half of what the link carries in both directions.  Messages
+to other hosts are therefore cut into pieces so short that MPI sends them unasked.  The receiver's MPI keeps
+what comes before it is wanted: a share of each rank's first worker, of all broadcasts, and ``AHEAD`` bytes
+more.  The rest is announced.
 """
 
 from __future__ import annotations
@@ -29,6 +36,7 @@ from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
 from mpicomp.transports.arrivals import AHEAD
 from mpicomp.transports.exchange import Exchange, Received, as_error, as_text, sound
+from mpicomp.transports.neighbours import on_this_host
 from mpicomp.transports.tree import children, depth, parent, pays
 
 if TYPE_CHECKING:
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
 
 # Messages under way to a rank: one alone leaves a link idle between two; as many as ranks jam it.
 AT_A_TIME = 3
+UNASKED = 60_000  # bytes of a piece between hosts: Open MPI sends 64 KiB, its header included, unasked
 DATA, STOP, ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
 
 
@@ -51,6 +60,7 @@ class MpiExchange(Exchange):
         self._silent = [r for r in range(mpi.ranks) if not shares[r] and r not in self.owners]
         # A silent rank sends its stop alone, which would be taken for a broadcast that it passes on.
         self._in_trees = not self._silent and pays(self.owners, mpi.ranks)
+        self._near = on_this_host(mpi.messages)
         self._kept: list[Callable[[], None]] = []  # each gives back the memory of a broadcast
         self._may_speak = mpi.rank in self._silent
 
@@ -59,27 +69,31 @@ class MpiExchange(Exchange):
             self._kept.pop()()
         self._sent: dict[int, Mapping[int, Bytes | MpicompError]] = {}
         self._published: dict[int, tuple[Bytes | MpicompError, int]] = {}
+        self._unasked = [0] * self._mpi.ranks  # bytes sent to each rank in this round
 
     def post(self, block: int, messages: Mapping[int, Bytes | MpicompError]) -> None:
         self._sent[block] = messages
         if self.owners[block] == self._mpi.rank:
             return
-        for message in messages.values():
-            self._send(message, [self.owners[block]])
+        first, owner = next(iter(messages), None), self.owners[block]
+        for i, message in messages.items():
+            self._send(message, [owner], i == first or self._unasked[owner] < AHEAD // (self._mpi.ranks - 1))
 
-    def _send(self, message: Bytes | MpicompError, dests: Sequence[int]) -> int:
-        """Begin to send ``message`` to each rank of ``dests``; returns its tag."""
+    def _send(self, message: Bytes | MpicompError, dests: Sequence[int], unasked: bool = True) -> int:
+        """Begin to send ``message`` to each rank of ``dests``, unasked or announced; returns its tag."""
         if isinstance(message, MpicompError):
             tag, sent = ERROR, as_text(message)
         else:
             tag, sent = STOP if self._mpi.stop else DATA, message
-        self._send_bytes(sent, tag, dests)
+        self._send_bytes(sent, tag, dests, unasked)
         return tag
 
-    def _send_bytes(self, sent: Bytes, tag: int, dests: Sequence[int]) -> None:
+    def _send_bytes(self, sent: Bytes, tag: int, dests: Sequence[int], unasked: bool = True) -> None:
         for dest in dests:
             self._mpi.sent[0] += len(sent)
-            self._mpi.post(self._mpi.messages, sent, tag, dest)
+            self._unasked[dest] += len(sent)
+            away = unasked and dest not in self._near
+            self._mpi.post(self._mpi.messages, sent, tag, dest, UNASKED if away else None)
 
     def receive(self, block: int, senders: Sequence[int]) -> Received:
         mpi = self._mpi

@@ -290,7 +290,7 @@ def test_messages_are_taken_in_order_whole_and_few_ahead(monkeypatch, transport,
     """Of messages of up to 200 bytes, 20 from each rank, none is asked for once 300 bytes are under way."""
     from mpi4py import MPI
 
-    from mpicomp.transports import arrivals
+    from mpicomp.transports import arrivals, pieces
     from mpicomp.transports.inbox import Inbox
     from mpicomp.transports.waiting import Patience
 
@@ -301,21 +301,22 @@ def test_messages_are_taken_in_order_whole_and_few_ahead(monkeypatch, transport,
     patience = Patience(comm)
     if comm.rank:
         own = [sent[comm.rank, j] for j in range(20)]
-        pieces = [m[i : i + chunk] for m in own for i in range(0, len(m) + 1, chunk)]
-        requests = [comm.Isend([piece, MPI.BYTE], 0, tag=len(piece) % 3) for piece in pieces]
+        parts = [part for m in own for part in pieces.cut(m, len(m) % 4, chunk)]
+        requests = [comm.Isend([piece, MPI.BYTE], 0, tag=tag) for piece, tag in parts]
         comm.Barrier()
         MPI.Request.Waitall(requests)
     else:
         comm.Barrier()
         order = sorted(sent, key=lambda which: (which[1], which[0]))
         ranks = [rank for rank, _ in order]
-        coming, most = arrivals.Arrivals(comm, ranks, chunk, lambda tag: None, Inbox(), patience), 0
+        coming, most = arrivals.Arrivals(comm, ranks, lambda tag: None, Inbox(), patience), 0
         for left, which in zip(range(len(order), 0, -1), order, strict=True):
             assert len(coming) == left
             message, tag = coming.take()
             assert message.tobytes() == sent[which]
-            assert tag == min(len(sent[which]), chunk) % 3
-            assert sum(m.length for m in coming._under_way) == coming._bytes < 300 + 200
+            assert tag == len(sent[which]) % 4
+            asked = sum(m.count * m.piece for m in coming._under_way)
+            assert asked == coming._bytes < 300 + 208  # 13 pieces of 16 bytes are asked for 200 bytes
             most = max(most, len(coming._under_way))
         assert not coming
         assert most > 1
@@ -337,7 +338,7 @@ def test_what_is_under_way_when_mpi_fails_keeps_its_memory():
 
     inbox, comm = Inbox(), MPI.COMM_SELF
     sends = [comm.Isend([bytes([i] * 10), MPI.BYTE], 0) for i in range(4)]
-    coming = Arrivals(comm, [0, 0, 0], 1000, lambda tag: None, inbox, Failing())
+    coming = Arrivals(comm, [0, 0, 0], lambda tag: None, inbox, Failing())
     with pytest.raises(MPI.Exception):
         coming.take()
     assert not coming

@@ -9,6 +9,7 @@ crowded    all ranks share one core
 observed   each run's ledger is compared with what the MPI library counted
 sharded-S  every rank serves its share of S blocks, on a problem that is 42 times as large: every method, and
            every compressor with one of the methods that take its kind
+apart      as if each rank were on a host of its own; what is sent unasked is little, in pieces of 11 bytes
 trees      broadcasts of blocks spread in trees, with however few ranks
 """
 
@@ -167,10 +168,14 @@ def main(how: str) -> None:
         prepare()
     if "crowded" in how:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    if "trees" in how:
+    if "trees" in how or "apart" in how:
         from mpicomp.transports import mpi_exchange  # starts MPI, which an observer has to come before
 
-        mpi_exchange.pays = lambda roots, ranks: True
+        if "trees" in how:
+            mpi_exchange.pays = lambda roots, ranks: True
+        if "apart" in how:
+            mpi_exchange.on_this_host = lambda comm: {comm.rank}
+            mpi_exchange.UNASKED, mpi_exchange.AHEAD = 11, 100
     found, ranks = {}, transport(how)
     sharded = re.search(r"sharded-(\d+)", how)
     serving = {"server": "sharded", "shards": int(sharded.group(1))} if sharded else {}

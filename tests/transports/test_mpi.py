@@ -48,10 +48,11 @@ def alone(how):
         pytest.param(2, "crowded", marks=binds),
         (2, "sharded-4"),
         (3, "sharded-4"),
-        (4, "sharded-7 observed"),
+        (4, "sharded-7 apart observed"),
         (8, "sharded-7"),
         (2, "sharded-7 chunked observed"),
         (5, "sharded-4 trees chunked observed"),
+        (5, "sharded-4 trees apart"),
         (8, "sharded-7 trees observed"),
     ],
 )
