@@ -44,12 +44,14 @@ class _Arrival:
 
     def ask(self, comm: MPI.Comm, first: MPI.Message) -> None:
         """Ask for all pieces."""
-        parts = [self.buffer[i * self.piece : (i + 1) * self.piece] for i in range(self.count)]
-        self.requests.append(first.Irecv(mpi_buffer(parts[0])))
+        buffer, kind = mpi_buffer(self.buffer)
+        parts = [[buffer[i * self.piece : (i + 1) * self.piece], kind] for i in range(self.count)]
+        self.requests.append(first.Irecv(parts[0]))
         tag = pieces.tag_of_piece(self.tag, self.count)
-        self.requests.extend(comm.Irecv(mpi_buffer(part), self.rank, tag) for part in parts[1:])
+        self.requests.extend(comm.Irecv(part, self.rank, tag) for part in parts[1:])
 
     def is_here(self) -> bool:
+        """Ask MPI whether all pieces are here."""
         status = MPI.Status()
         while self.requests:
             if not self.requests[0].Test(status):

@@ -61,7 +61,7 @@ class Mpi(Transport):
     """n workers in contiguous shares over the ranks of ``comm``.
 
     dedicated      rank 0 is the server only, and hosts no worker
-    chunk          the longest piece handed to MPI, in bytes
+    chunk          bytes of the longest piece handed to MPI, unless a message then had too many pieces
     stall_timeout  seconds of waiting after which the silent rank is named and the job ended, or None
     observed       have the bytes counted by an observer too; it must be prepared (see ``observer``)
     survive        let a rank's death be raised, for the others to ``shrink``, where MPI can
@@ -191,8 +191,9 @@ class Mpi(Transport):
         self, comm: MPI.Comm, message: Bytes, tag: int, dest: int = 0, longest: int | None = None
     ) -> None:
         """Begin to send ``message``, in pieces of ``longest`` bytes at most; ``wait_for_sends`` ends it."""
+        message, kind = mpi_buffer(message)
         for piece, its_tag in pieces.cut(message, tag, min(longest or self._chunk, self._chunk)):
-            self._requests.append(comm.Isend(mpi_buffer(piece), dest=dest, tag=its_tag))
+            self._requests.append(comm.Isend([piece, kind], dest=dest, tag=its_tag))
 
     def wait_for_sends(self, comm: MPI.Comm) -> None:
         """Wait until the memory of all that was posted is free again."""

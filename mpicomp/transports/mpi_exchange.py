@@ -12,17 +12,18 @@ It takes the blocks that are one step from their owners first, then those that a
 so on, each time from the last to the first.  So it sends them on in the order in which the next rank takes
 them, and none waits for a block that waits for it.
 
-Order.  If all ranks let one rank's messages in first, its link is full and the others are empty.  So rank r
-takes messages from ranks r - 1, r - 2, .. in turn, a few at a time, while these send to it: then the pairs of
-ranks are busy, each with the other.  What comes before its turn is kept, for sums are taken in worker order.
-Where a rank hosts many workers, so much would be kept that messages are taken in worker order instead.
+Order.  A long message is announced, and sent when the receiver asks for it.  If all ranks asked one rank
+first, its link would be full and the others empty.  So rank r takes messages from ranks r - 1, r - 2, .. in
+turn, a few at a time, while these send to it: then the pairs of ranks are busy, each with the other.  What
+comes before its turn is kept, for sums are taken in worker order.  Where a rank hosts many workers, so much
+would be kept that messages are taken in worker order instead.
 
-Pieces.  A long message is announced, and sent when the receiver asks for it.  Between two hosts this request
-waits in the same stream behind whatever its sender is sending.  So two ranks that send to each other at the
-same time would do so one after the other, and use half of what the link carries in both directions.  Messages
-to other hosts are therefore cut into pieces so short that MPI sends them unasked.  The receiver's MPI keeps
-what comes before it is wanted: a share of each rank's first worker, of all broadcasts, and ``AHEAD`` bytes
-more.  The rest is announced.
+Unasked.  Between hosts, over TCP, the request for a message waits in the same stream behind what is being
+sent there.  Two ranks that send to each other at the same time then do so one after the other, at half of
+what the link carries in both directions.  So messages to other hosts are cut into pieces that Open MPI's TCP
+sends unasked.  The receiver's MPI keeps them until they are wanted.  So only so much is sent unasked that a
+rank gets no more than one worker's whole message and ``AHEAD`` bytes, and the broadcasts, which together are
+a vector too.  What is left is announced.
 """
 
 from __future__ import annotations
@@ -34,17 +35,18 @@ from mpi4py import MPI
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
-from mpicomp.transports.arrivals import AHEAD
+from mpicomp.transports import pieces
+from mpicomp.transports.base import AHEAD
 from mpicomp.transports.exchange import Exchange, Received, as_error, as_text, sound
-from mpicomp.transports.neighbours import on_this_host
+from mpicomp.transports.neighbours import near
 from mpicomp.transports.tree import children, depth, parent, pays
 
 if TYPE_CHECKING:
     from mpicomp.transports.mpi import Mpi
 
-# Messages under way to a rank: one alone leaves a link idle between two; as many as ranks jam it.
+# Announced messages under way to a rank: one alone leaves a link idle between two; as many as ranks jam it.
 AT_A_TIME = 3
-UNASKED = 60_000  # bytes of a piece between hosts: Open MPI sends 64 KiB, its header included, unasked
+UNASKED = 60_000  # bytes of a piece that is sent unasked: Open MPI does so up to 64 KiB, with its header
 DATA, STOP, ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
 
 
@@ -60,7 +62,7 @@ class MpiExchange(Exchange):
         self._silent = [r for r in range(mpi.ranks) if not shares[r] and r not in self.owners]
         # A silent rank sends its stop alone, which would be taken for a broadcast that it passes on.
         self._in_trees = not self._silent and pays(self.owners, mpi.ranks)
-        self._near = on_this_host(mpi.messages)
+        self._near = near(mpi.messages)
         self._kept: list[Callable[[], None]] = []  # each gives back the memory of a broadcast
         self._may_speak = mpi.rank in self._silent
 
@@ -69,31 +71,32 @@ class MpiExchange(Exchange):
             self._kept.pop()()
         self._sent: dict[int, Mapping[int, Bytes | MpicompError]] = {}
         self._published: dict[int, tuple[Bytes | MpicompError, int]] = {}
-        self._unasked = [0] * self._mpi.ranks  # bytes sent to each rank in this round
+        self._sent_to = [0] * self._mpi.ranks  # bytes of this round's messages
 
     def post(self, block: int, messages: Mapping[int, Bytes | MpicompError]) -> None:
         self._sent[block] = messages
         if self.owners[block] == self._mpi.rank:
             return
-        first, owner = next(iter(messages), None), self.owners[block]
-        for i, message in messages.items():
-            self._send(message, [owner], i == first or self._unasked[owner] < AHEAD // (self._mpi.ranks - 1))
+        owner = self.owners[block]
+        for message in messages.values():
+            sent, tag = self._tagged(message)
+            self._sent_to[owner] += len(sent)
+            share = (AHEAD + len(self.owners) * len(sent)) // (self._mpi.ranks - 1)
+            self._send(sent, tag, [owner], unasked=self._sent_to[owner] <= share)
 
-    def _send(self, message: Bytes | MpicompError, dests: Sequence[int], unasked: bool = True) -> int:
-        """Begin to send ``message`` to each rank of ``dests``, unasked or announced; returns its tag."""
+    def _tagged(self, message: Bytes | MpicompError) -> tuple[Bytes, int]:
+        """What is sent of ``message``, and its tag."""
         if isinstance(message, MpicompError):
-            tag, sent = ERROR, as_text(message)
-        else:
-            tag, sent = STOP if self._mpi.stop else DATA, message
-        self._send_bytes(sent, tag, dests, unasked)
-        return tag
+            return as_text(message), ERROR
+        return message, STOP if self._mpi.stop else DATA
 
-    def _send_bytes(self, sent: Bytes, tag: int, dests: Sequence[int], unasked: bool = True) -> None:
+    def _send(self, sent: Bytes, tag: int, dests: Sequence[int], unasked: bool = True) -> None:
+        """Begin to send to each rank of ``dests``; to those on other hosts unasked, or announced."""
+        unasked = unasked and len(sent) <= pieces.MOST * UNASKED
         for dest in dests:
             self._mpi.sent[0] += len(sent)
-            self._unasked[dest] += len(sent)
-            away = unasked and dest not in self._near
-            self._mpi.post(self._mpi.messages, sent, tag, dest, UNASKED if away else None)
+            longest = UNASKED if unasked and dest not in self._near else None
+            self._mpi.post(self._mpi.messages, sent, tag, dest, longest)
 
     def receive(self, block: int, senders: Sequence[int]) -> Received:
         mpi = self._mpi
@@ -139,7 +142,9 @@ class MpiExchange(Exchange):
     def publish(self, block: int, message: Bytes | MpicompError) -> None:
         if block == 0:
             self._hear_silent_ranks()
-        self._published[block] = message, self._send(message, self.receivers(block))
+        sent, tag = self._tagged(message)
+        self._published[block] = message, tag
+        self._send(sent, tag, self.receivers(block))
 
     def receivers(self, block: int) -> list[int]:
         rank, owner, ranks = self._mpi.rank, self.owners[block], self._mpi.ranks
@@ -162,7 +167,7 @@ class MpiExchange(Exchange):
             message, tag = mpi.take(mpi.messages, arrivals)
             self._published[b] = as_error(message) if tag == ERROR else message, tag
             self._kept.append(arrivals.keep())
-            self._send_bytes(message, tag, self.receivers(b))
+            self._send(message, tag, self.receivers(b))
         mpi.wait_for_sends(mpi.messages)
         stop = any(tag == STOP for _, tag in self._published.values())
         return [sound(self._published[b][0]) for b in range(len(self.owners))], stop

@@ -1,13 +1,17 @@
-"""The ranks that share a host."""
+"""The ranks that are near."""
 
 from __future__ import annotations
 
 from mpi4py import MPI
 
 
-def on_this_host(comm: MPI.Comm) -> set[int]:
-    """The ranks of ``comm`` that share this host's memory, this one among them; collective."""
+def near(comm: MPI.Comm) -> set[int]:
+    """The ranks of ``comm`` that share this host's memory, this one among them; collective.
+
+    With another library than Open MPI all ranks: only of that one it is known how long messages to other
+    hosts may be for it to send them unasked.
+    """
     here = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    ranks = set(MPI.Group.Translate_ranks(here.group, None, comm.group))
+    ranks = here.group.Translate_ranks(None, comm.group)
     here.Free()
-    return ranks
+    return set(ranks if MPI.get_vendor()[0] == "Open MPI" else range(comm.size))

@@ -15,10 +15,13 @@ TAGS = 4  # messages have tags below this one
 MOST = 8191  # pieces of a message: then a tag is at most 32767, which every MPI allows
 
 
-def cut(message: Bytes, tag: int, length: int) -> Iterator[tuple[Bytes, int]]:
-    """The pieces of ``message``, each with its tag; of ``length`` bytes, or more if they were too many."""
-    length = max(length, -(-len(message) // MOST))
-    count = max(1, -(-len(message) // length))
+def cut(message: Bytes, tag: int, longest: int) -> Iterator[tuple[Bytes, int]]:
+    """The pieces of ``message``, each with its tag.
+
+    They have ``longest`` bytes at most, or as many as it takes for ``MOST`` pieces.
+    """
+    count = min(max(1, -(-len(message) // longest)), MOST)
+    length = -(-len(message) // count)
     for i in range(count):
         yield message[i * length : (i + 1) * length], tag_of_piece(tag, count)
 

@@ -72,6 +72,19 @@ def test_a_run_across_hosts_is_the_run_in_one_process():
         assert host.sent > 54 * host.frames_sent and host.received > 54 * host.frames_received
 
 
+def test_where_every_rank_serves_a_run_across_hosts_is_the_run_in_one_process():
+    """Blocks of 80 KB: they travel whole to the other rank on a host, and in two pieces to other hosts."""
+    problem, method = "quadratics(d=80000, lam=0.1)", "gd(gamma=0.05)"
+    alone = run(
+        parse_method(method), parse_problem(problem), workers=4, rounds=2, every=2, server="sharded", shards=4
+    )
+    arguments = ("--problem", problem, "--method", method, "--workers", "4", "--rounds", "2", "--every", "2")
+    with Hosts(2, rate=RATE) as hosts:
+        across = mpicomp_on(hosts, "run", *arguments, "--server", "sharded", ranks_per_host=2)
+    assert across["ranks"] == 4
+    assert across["iterates_sha256"] == alone.iterates_sha256
+
+
 def test_the_links_are_as_slow_as_they_say():
     """No time is asserted but what physics asks: the bytes into one host, at its link's rate."""
     with Hosts(2, rate=RATE) as hosts:

@@ -360,3 +360,62 @@ def test_the_inbox_gives_the_shortest_buffer_that_fits():
     for size in range(1000, 1020):
         inbox.give_back(np.empty(size, np.uint8), None)
     assert sorted(buffer.size for buffer in inbox._free[None]) == list(range(1012, 1020))
+
+
+def test_all_ranks_on_a_host_are_near():
+    from mpi4py import MPI
+
+    from mpicomp.transports.neighbours import near
+
+    assert near(MPI.COMM_WORLD) == set(range(MPI.COMM_WORLD.size))
+
+
+@pytest.mark.parametrize("every_rank_serves", [True, False])
+def test_so_much_is_sent_unasked_and_near_ranks_get_whole_messages(monkeypatch, every_rank_serves):
+    """Five workers a rank, with 500 bytes for each block; ranks 0 and 1 share a host, as do 2 and 3.
+
+    Where each rank serves a block, 1100 bytes are a rank's share of what another may get unasked: those of
+    two workers.  Where half of the ranks serve one, and nothing may come ahead, not even one worker's.
+    Broadcasts always go unasked.
+    """
+    from mpi4py import MPI
+
+    from mpicomp.transports import mpi_exchange
+    from mpicomp.transports.mpi import Mpi
+
+    comm, sent = MPI.COMM_WORLD, []
+    near = {comm.rank, comm.rank ^ 1}
+    blocks = comm.size if every_rank_serves else comm.size // 2
+    ahead = 1100 * (comm.size - 1) - 500 * comm.size if every_rank_serves else 0
+    expected = [300, 300, None, None, None] if every_rank_serves else [None] * 5
+    monkeypatch.setattr(mpi_exchange, "near", lambda comm: near)
+    monkeypatch.setattr(mpi_exchange, "AHEAD", ahead)
+    monkeypatch.setattr(mpi_exchange, "UNASKED", 300)
+    mpi = Mpi(5 * comm.size)
+    exchange, post = mpi.exchange(blocks), mpi.post
+
+    def seen(comm, message, tag, dest=0, longest=None):
+        sent.append((dest, longest))
+        post(comm, message, tag, dest, longest)
+
+    def message(i, b):
+        return np.full(500, (10 * i + b) % 256, np.uint8)
+
+    mpi.post = seen
+    workers = range(5 * comm.size)
+    for _ in range(2):  # what a round has sent does not count in the next
+        sent.clear()
+        exchange.send([(i, [message(i, b) for b in range(blocks)]) for i in mpi.hosted], workers)
+        for dest in set(exchange.owners) - {comm.rank}:
+            lengths = [longest for to, longest in sent if to == dest]
+            assert lengths == ([None] * 5 if dest in near else expected)
+        sent.clear()
+        for b in exchange.served:
+            got = {i: bytes(block) for i, block in exchange.receive(b, workers)}
+            assert got == {i: bytes(message(i, b)) for i in workers}
+            exchange.publish(b, message(0, b))
+            assert set(sent) == {(d, None if d in near else 300) for d in range(comm.size) if d != comm.rank}
+        broadcasts, stop = exchange.collect()
+        assert [bytes(one) for one in broadcasts] == [bytes(message(0, b)) for b in range(blocks)]
+    assert not stop
+    mpi.close()

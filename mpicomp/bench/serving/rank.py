@@ -38,7 +38,8 @@ def measure(d: int, repeats: int) -> list[dict[str, Any]]:
 
     A step is a round, and two of ARC-Top-K and PowerSGD.  Each method is served by the root and by all ranks;
     vectors that are sent whole are summed by MPI_Allreduce too, and dense ones also by a bare call.  They are
-    timed in turn, ``repeats`` times.  Rows have the median, and the bytes a step in the busier direction of
+    timed in turn, ``repeats`` times.  A turn begins with a call off the clock, for TCP starts slowly on a
+    connection that was idle.  Rows have the median, and the bytes a step in the busier direction of
     the busiest rank.
     """
     comm = MPI.COMM_WORLD
@@ -58,6 +59,7 @@ def measure(d: int, repeats: int) -> list[dict[str, Any]]:
         calls = {way: _calls(comm, call, gradients) for way, call in contestants.items()}
         for _ in range(repeats):
             for way, call in contestants.items():
+                call(next(gradients))
                 timed[way].append(seconds_a_call(comm, call, gradients, calls[way]))
         for way, found in timed.items():
             crossed = _busiest(comm, aggregators[way], way) if way in aggregators else None
