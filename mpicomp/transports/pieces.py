@@ -21,7 +21,8 @@ def cut(message: Bytes, tag: int, longest: int) -> Iterator[tuple[Bytes, int]]:
     They have ``longest`` bytes at most, or as many as it takes for ``MOST`` pieces.
     """
     count = min(max(1, -(-len(message) // longest)), MOST)
-    length = -(-len(message) // count)
+    length = max(1, -(-len(message) // count))
+    count = max(1, -(-len(message) // length))  # fewer, where the last ones would be empty
     for i in range(count):
         yield message[i * length : (i + 1) * length], tag_of_piece(tag, count)
 

@@ -18,8 +18,9 @@ def test_pieces_are_the_message_and_say_how_many_they_are(size, length):
         assert {pieces.read(t) for t in tags} == {(tag, len(parts))}
         assert max(tags) <= 32767  # MPI's own least upper bound of tags
         assert {len(part) for part in parts[:-1]} <= {len(parts[0])} and len(parts[-1]) <= len(parts[0])
+        assert len(parts[-1]) > 0 or size == 0
         if size <= pieces.MOST * length:
-            assert len(parts) == max(1, -(-size // length))
+            assert len(parts[0]) <= length and len(parts) == max(1, -(-size // length))
 
 
 def test_a_piece_is_a_view():
