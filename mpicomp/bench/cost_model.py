@@ -44,7 +44,7 @@ j = floor(log2 n), and twice more if n is no power of 2::
 
     up       j (alpha + u beta)             u up to 64 KiB
              j (3 alpha + 1.4 u beta)       else: measured 1.2 to 1.5, for the two directions are in each
-                                            other's way
+                                            other's way; about 1 where btl_tcp_flags=1 (``hosts``)
     server   n v                            the step after the sum, on all ranks at the same time
     down     0
 
