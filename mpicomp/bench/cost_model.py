@@ -44,7 +44,7 @@ j = floor(log2 n), and twice more if n is no power of 2::
 
     up       j (alpha + u beta)             u up to 64 KiB
              j (3 alpha + 1.4 u beta)       else: measured 1.2 to 1.5, for the two directions are in each
-                                            other's way; about 1 where btl_tcp_flags=1 (``hosts``)
+                                            other's way, unless Open MPI sends in fragments (``hosts``)
     server   n v                            the step after the sum, on all ranks at the same time
     down     0
 
@@ -66,7 +66,7 @@ from mpicomp.transports.base import AHEAD
 HEADERS = (1448 + 66) / 1448
 MESSAGE = 1e-5  # seconds of the processor for a short message, at each end
 EAGER = 64 * 1024  # bytes; Open MPI's TCP transport sends longer messages only when asked
-DUPLEX = 1.4  # times that two long messages in opposite directions take of one
+DUPLEX = 1.4  # with what Open MPI does unless it is told otherwise
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,16 @@ class Costs:
 
 @dataclass(frozen=True)
 class Link:
-    """``rate`` in bits a second, each way; ``latency`` is alpha, in seconds one way, software included."""
+    """A link between hosts.
+
+    rate     bits a second, each way
+    latency  alpha, in seconds one way, software included
+    duplex   times that two long messages of an Allreduce, in opposite directions, take of one
+    """
 
     rate: float
     latency: float
+    duplex: float = DUPLEX
 
 
 @dataclass(frozen=True)
@@ -173,7 +179,7 @@ def allreduce_time(costs: Costs, link: Link, workers: int, sharing: float = 1.0)
     """The five times of a round where MPI_Allreduce sums vectors of ``costs.up`` bytes."""
     beta, alpha = 8 * HEADERS / link.rate, link.latency
     short = costs.up <= EAGER
-    once = alpha + costs.up * beta if short else 3 * alpha + DUPLEX * costs.up * beta
+    once = alpha + costs.up * beta if short else 3 * alpha + link.duplex * costs.up * beta
     return RoundTime(
         worker=sharing * costs.worker,
         up=exchanges(workers) * once,

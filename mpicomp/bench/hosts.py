@@ -33,6 +33,11 @@ from mpicomp.jobs.launch import Launcher, find_launcher
 
 MESSAGES, CONTROL = "10.77.0", "10.78.0"  # the first three bytes of the two networks' addresses
 
+# Bits a second of the fastest link on which Open MPI is told to send long messages in fragments.  Else such a
+# message is sent in one, and requests that go the same way wait behind it: MPI_Allreduce takes up to 1.9
+# times as long.  On faster links it is the other way round.
+IN_FRAGMENTS = 1e9
+
 AGENT, SCRATCH = "/run/netns/agent", "/run/netns/scratch"  # paths inside the lab, in memory
 
 # $1 number of hosts, $2 bits a second or 0 for no limit, $3 bytes let through at once, $4 bridge or relay,
@@ -189,9 +194,7 @@ class Hosts:
             "btl_tcp_if_include": f"{MESSAGES}.0/24",
             "mpi_yield_when_idle": "1",  # the hosts share this machine's cores, which Open MPI cannot know
         }
-        if self.rate is not None and self.rate <= 1e9:
-            # Else a whole message is one fragment, which requests that go the same way wait behind, and an
-            # MPI_Allreduce takes up to 1.9 times as long.  On faster links it is the other way round.
+        if self.rate is not None and self.rate <= IN_FRAGMENTS:
             messages["btl_tcp_flags"] = "1"
         options = [word for item in control.items() for word in ("--prtemca", *item)]
         options += [word for item in messages.items() for word in ("--mca", *item)]

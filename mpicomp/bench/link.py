@@ -23,8 +23,8 @@ from typing import Any
 
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.units import human_rate
-from mpicomp.bench.cost_model import Costs, Link, break_even, crossing, latency_of, time_of
-from mpicomp.bench.hosts import Hosts, open_mpi
+from mpicomp.bench.cost_model import DUPLEX, Costs, Link, break_even, crossing, latency_of, time_of
+from mpicomp.bench.hosts import IN_FRAGMENTS, Hosts, open_mpi
 from mpicomp.bench.timed_run import costs, timed_run
 from mpicomp.compressors import Compressor, Identity, Sparse
 from mpicomp.config import to_text
@@ -275,11 +275,16 @@ def _timing(hosts: Hosts, c: Contender, pairs: list[tuple[Known, dict[str, Any]]
         down_bytes=round(median(row.down_bytes for row in last)),
         grad_norm_sq=median(row.grad_norm_sq or 0.0 for row in last),
         seconds=median(across["seconds"] for _, across in pairs),
-        predicted=rounds * time_of(c.server)(typical, Link(rate, alpha), hosts.n, share).total,
+        predicted=rounds * time_of(c.server)(typical, between_hosts(rate, alpha), hosts.n, share).total,
         alpha=alpha,
         sharing=share,
         costs=typical,
     )
+
+
+def between_hosts(rate: float, latency: float) -> Link:
+    """The model of a link between ``Hosts``."""
+    return Link(rate, latency, duplex=1.0 if rate <= IN_FRAGMENTS else DUPLEX)
 
 
 def break_evens(timings: list[Timing]) -> list[BreakEven]:

@@ -14,8 +14,17 @@ import numpy as np
 
 from mpicomp.base.files import write_text
 from mpicomp.base.units import human_bytes, human_rate, human_time
-from mpicomp.bench.cost_model import Link, time_of
-from mpicomp.bench.link import BY_ALLREDUCE, BreakEven, Say, Timing, break_evens, fastest, time_on_links
+from mpicomp.bench.cost_model import time_of
+from mpicomp.bench.link import (
+    BY_ALLREDUCE,
+    BreakEven,
+    Say,
+    Timing,
+    between_hosts,
+    break_evens,
+    fastest,
+    time_on_links,
+)
 from mpicomp.experiment.suite import Suite
 from mpicomp.experiment.tables import markdown_table
 
@@ -131,7 +140,9 @@ def _figure(results: Results) -> Any:
         first = own[0]
         model = [
             first.rounds
-            * time_of(first.server)(first.costs, Link(rate, alpha), first.workers, first.sharing).total
+            * time_of(first.server)(
+                first.costs, between_hosts(rate, alpha), first.workers, first.sharing
+            ).total
             for rate in grid
         ]
         curves.append(Times(label, [t.rate for t in own], [t.seconds for t in own], list(grid), model))

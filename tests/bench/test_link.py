@@ -28,7 +28,15 @@ from mpicomp.bench.cost_model import (
     sharded_time,
     time_of,
 )
-from mpicomp.bench.link import Contender, Timing, break_evens, contenders, runs_alone, uncompressed
+from mpicomp.bench.link import (
+    Contender,
+    Timing,
+    between_hosts,
+    break_evens,
+    contenders,
+    runs_alone,
+    uncompressed,
+)
 from mpicomp.bench.linkreport import Results, tables
 from mpicomp.bench.predict import FEW, MANY, MORE, _down, _server, _up, forecast, given
 from mpicomp.config import parse_method
@@ -93,6 +101,9 @@ def test_an_allreduce_exchanges_whole_vectors_in_pairs(ranks, times):
     short, long = allreduce_time(SMALL, link, ranks), allreduce_time(DENSE, link, ranks)
     assert short.up == pytest.approx(times * (1e-3 + 1000 * beta)) and short.down == long.down == 0
     assert long.up == pytest.approx(times * (3e-3 + 1.4 * 4e5 * beta))
+    in_fragments = allreduce_time(DENSE, between_hosts(1e8, 1e-3), ranks)
+    assert in_fragments.up == pytest.approx(times * (3e-3 + 4e5 * beta))
+    assert between_hosts(1e10, 1e-3) == Link(1e10, 1e-3)
     assert time_of("allreduce")(SMALL, link, ranks, 1.0) == short
 
 
