@@ -42,6 +42,7 @@ HOMES = {
         "transports/inbox.py",
         "transports/mpi.py",
         "transports/mpi_exchange.py",
+        "transports/neighbours.py",
         "transports/ending.py",
         "transports/ulfm.py",
         "transports/waiting.py",
