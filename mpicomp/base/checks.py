@@ -47,6 +47,11 @@ def as_integer(name: str, value: Any, least: int = 1, most: int = 2**63 - 1) -> 
     return count
 
 
+def as_seed(seed: Any) -> int:
+    """``seed`` as an int.  Raises ``ConfigError`` unless it is an integer from 0 to 2^64 - 1."""
+    return as_integer("seed", seed, least=0, most=2**64 - 1)
+
+
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raise ``ConfigError`` unless ``value`` is one of ``allowed``."""
     if value not in allowed:
@@ -86,12 +91,6 @@ def theory_factor(name: str, value: str) -> float:
 
 def _step_message(name: str, value: object) -> str:
     return f"{name}={value!r}; allowed: a positive number, 'theory', or a multiple such as 'theory*8'."
-
-
-def check_seed(seed: int) -> None:
-    """Raise ``ConfigError`` unless 0 <= seed < 2^64."""
-    if not 0 <= seed < 2**64:
-        raise ConfigError(f"seed = {seed}; allowed: an integer from 0 to 2^64 - 1.")
 
 
 def check_at_least(name: str, value: int, least: int, rule: str) -> None:

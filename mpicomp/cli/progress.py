@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mpicomp.kernels.loading import telling
+from mpicomp.runtime import bars
 from mpicomp.runtime.record import Row
 from mpicomp.transports.launcher import launched_ranks
 
@@ -21,13 +22,11 @@ def rounds(total: int, watching: bool) -> Iterator[Any]:
         yield None
         return
     with _display() as (display, task):
-        text = ""
+        state = bars.rounds(total)
 
         def advance(round: int, row: Row | None) -> None:
-            nonlocal text
-            if row is not None and row.grad_norm_sq is not None:
-                text = f"|∇f|² = {row.grad_norm_sq:.2e}"
-            display.update(task, completed=round, total=total, description=text)
+            done, of, text = state(round, row)
+            display.update(task, completed=done, total=of, description=text)
 
         yield advance
 

@@ -215,6 +215,7 @@ def compare(
     from mpicomp.experiment.results import unfinished
     from mpicomp.experiment.study import Study, load
     from mpicomp.experiment.suite import parse_part
+    from mpicomp.runtime.placement import Placement
 
     loaded, share = load(suite), WHOLE if part is None else parse_part(part)
     if elsewhere(ranks):
@@ -224,8 +225,8 @@ def compare(
         try:
             # The parts of one comparison share its folder.
             how = Resume.IF_BEGUN if part else RESUME[resume]
-            options: Any = {"part": share, "progress": progress, "resume": how.value}
-            options |= {"server": server, "shards": shards, "device": device, "cuda_aware": cuda_aware}
+            placement = Placement(server, shards, device, cuda_aware)
+            options: Any = {"part": share, "resume": how.value, "placement": placement, "progress": progress}
             if isinstance(loaded, Study):
                 compare_all(loaded, folder, **options)
             else:

@@ -79,7 +79,7 @@ class PermK(Sparsifier):
 
     def ab(self, d: int, n: int) -> tuple[float, float]:
         q = _copies(d, n)
-        a = 1.0 if q == 1 else (n - q) / (q * (n - 1))
+        a = (n - q) / (q * (n - 1)) if n > 1 else 0.0  # one worker sends everything
         return a, a
 
 

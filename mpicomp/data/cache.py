@@ -163,9 +163,6 @@ def remember(parts: tuple[str | int | tuple[int, ...], ...], compute: Callable[[
     with suppress(OSError, ValueError, KeyError, TypeError):
         return json.loads(path.read_text())["value"]
     value = compute()
-    aside = path.with_name(f".{secrets.token_hex(8)}")
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_text(json.dumps({"of": text, "value": value}))
-        os.replace(aside, path)
+    with suppress(RecordError):  # a value that cannot be kept is computed again
+        write_json(path, {"of": text, "value": value})
     return value

@@ -75,9 +75,11 @@ class Aggregator(Embedding):
     def bring(self, block: int, gradient: Array) -> None:
         """Compress and send this rank's gradient in the slice ``overlap()[block]`` of the vector.
 
-        The blocks are brought in the order from the last to the first; any other is a ``ConfigError``.
+        The blocks are brought in the order from the last to the first; any other is a ``ConfigError``, and so
+        is a block without ``overlap`` before.
         """
-        assert self._early is not None, "overlap comes first"
+        if self._early is None:
+            raise ConfigError("bring sends one of the blocks that overlap() returns: call overlap() first.")
         if not self._early.begun:
             self._early.begin(self._key())
         self._early.bring(block, gradient)

@@ -66,4 +66,5 @@ class Descent(Embedding):
         return self._step(gradient)
 
     def _start(self, like: Any) -> Array:
-        return self._packing.pack(like, "x0")
+        own = self.transport.raise_on_all(lambda: self._packing.pack(like, "x0"))
+        return kernels.to_device(self.transport.ask_server(lambda: kernels.to_host(own)))

@@ -16,7 +16,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.blocks import Blocks
-from mpicomp.base.checks import as_integer, check_choice
+from mpicomp.base.checks import as_integer, as_seed, check_choice
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.units import shortened
 from mpicomp.compressors.base import Array
@@ -41,6 +41,7 @@ E = TypeVar("E", bound="Embedding")
 
 ON_NONFINITE = ("raise", "skip")
 _WELL, _FAILED, _LEFT = 0, 1, 2  # what a rank tells the others at the start of a call
+_COUNTS = ("rounds", "steps", "skipped")  # attributes of an embedding that belong to its state
 _ALIKE = ("method", "like", "workers", "seed", "on_nonfinite", "server", "shards", "device")
 
 
@@ -93,7 +94,7 @@ class Embedding:
         on_nonfinite: str = "raise",
     ) -> None:
         check_choice("on_nonfinite", on_nonfinite, ON_NONFINITE)
-        seed = as_integer("seed", seed, least=0, most=2**64 - 1)
+        seed = as_seed(seed)
         comm, ranks = _ranks(comm)
         own = workers is None
         placement = Placement(server, shards, device, cuda_aware, stall_timeout, verify_bytes)
@@ -110,11 +111,12 @@ class Embedding:
             with kernels.using(self.device):
                 resolved = t.raise_on_all(lambda: self._resolve(method, packing, n))
                 self._given = {i: Given(i, packing, t.clock) for i in t.hosted}
-                start = t.raise_on_all(lambda: self._start(like))
+                start = self._start(like)
                 rounds = partial(Rounds, resolved, start, self._given, t, self._follow, server, self._blocks)
                 self._play = t.raise_on_all(rounds)
                 load_kernels(t, kernels.MANY, packing.parts.size)
-            self._audit = Audit(t, self._play.ledger, self._play.serving.booked) if verify_bytes else None
+            self._verify_bytes = verify_bytes
+            self._begin_audit()
         except MpicompError:  # the same on all ranks
             t.close()
             raise
@@ -129,13 +131,18 @@ class Embedding:
         self._open.callback(self._leave)
         atexit.register(self._close_at_exit)
 
+    def _begin_audit(self) -> None:
+        """Compare the ledger with MPI's count from here on, if that was asked for."""
+        play, t = self._play, self.transport
+        self._audit = Audit(t, play.ledger, play.serving.booked) if self._verify_bytes else None
+
     def _resolve(self, method: Method, packing: Packing, n: int) -> Method:
         """The method for these parts, with its parameters as numbers; raises ``ConfigError``."""
         bound = method.bound(packing.parts)
         return bound.resolve(lambda: _no_constants(method), packing.parts.size, n, self._blocks)
 
     def _start(self, like: Any) -> Array:
-        """Where the method's iterate starts, shape (d,)."""
+        """Where the method's iterate starts, shape (d,), the same on all ranks; collective."""
         return kernels.to_device(np.zeros(self._packing.parts.size, self._packing.dtype))
 
     def _follow(self, method: Method, replica: Any, broadcast: Any, key: Key) -> None:
@@ -278,8 +285,11 @@ class Embedding:
         self._agree(self._play.check)
         self._play.settle()
 
+    @on_its_device
     def verify(self) -> Verified | None:
-        """The MPI library's count of what was sent so far, which is the ledger's; None in one process.
+        """The MPI library's count since the start, or since ``load`` or ``restore``, which is the ledger's.
+
+        None in one process.
 
         Raises ``CountError`` if they differ, ``ConfigError`` without ``verify_bytes``.
         """
@@ -287,7 +297,7 @@ class Embedding:
             raise ConfigError(
                 "bytes are counted by MPI too if that is asked for at the start: verify_bytes=True."
             )
-        self._agree(self._play.check)
+        self.settle()
         return self._audit.check()
 
     @on_its_device
@@ -305,10 +315,11 @@ class Embedding:
     def load(self, folder: str | Path, **records: Any) -> None:
         """Go on from what ``save`` saved; the fields of ``records`` become those that were saved.
 
-        Raises ``RecordError`` if it is damaged, or of another method, seed, ``like`` or number of workers.
+        Raises ``RecordError`` if it is damaged, lacks one of ``records``, or is of another method, seed,
+        ``like`` or number of workers.
         """
         t, rounds = self.transport, self._play
-        self._agree(rounds.check)
+        self.settle()
         states = rounds.states() | {"replica": rounds.replica} | records
         manifest = checkpoint.load(Path(folder), t, states, self._config)
         self.rounds, self.steps, self.skipped = manifest["round"], manifest["steps"], manifest["skipped"]
@@ -317,17 +328,19 @@ class Embedding:
             others = [i for i in range(t.n) if i not in t.hosted]
             ledger.up[others] = 0
             rounds.ledger = ledger
+        self._begin_audit()
 
     @on_its_device
     def state(self) -> dict[str, Any]:
-        """This rank's part of the state, numpy's arrays and numbers by name.
+        """This rank's part of the state, numpy's arrays, numbers and texts by name.
 
         For programs that save rank by rank.
         """
         records = self._play.states() | {"replica": self._play.replica}
         own = {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}
         copies = {name: deepcopy(kernels.to_host(value)) for name, value in own.items()}
-        return copies | {"rounds": self.rounds, "steps": self.steps, "skipped": self.skipped}
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        return copies | counts | {f"config.{name}": value for name, value in self._config.items()}
 
     @on_its_device
     def restore(self, state: dict[str, Any]) -> None:
@@ -335,19 +348,23 @@ class Embedding:
 
         Raises ``ConfigError``, on this rank alone, for the state of another method, rank or number of ranks.
         """
+        for name, here in self._config.items():
+            if (there := state.get(f"config.{name}")) != here:
+                raise ConfigError(f"the state is of another run: {name} is {there} there and {here} here.")
         records = self._play.states() | {"replica": self._play.replica}
         own = {f"{name}.{f.name}": (r, f.name) for name, r in records.items() for f in fields(r)}
-        if own.keys() | {"rounds", "steps", "skipped"} != state.keys():
-            odd = sorted(own.keys() ^ (state.keys() - {"rounds", "steps", "skipped"}))
+        theirs = {name for name in state if not name.startswith("config.")} - set(_COUNTS)
+        if odd := sorted(own.keys() ^ theirs):
             raise ConfigError(
-                f"the state is not one of this rank: {', '.join(odd)} differ. save and load work on any "
-                "number of ranks."
+                f"the state is another rank's: {', '.join(odd)} differ. Each rank restores the state that it "
+                "has saved itself; save and load work on any number of ranks."
             )
         for name, (record, field) in own.items():
             value = deepcopy(state[name])
             there = kernels.on_device(getattr(record, field))
             setattr(record, field, kernels.to_device(value) if there else value)
-        self.rounds, self.steps, self.skipped = state["rounds"], state["steps"], state["skipped"]
+        self.rounds, self.steps, self.skipped = (state[name] for name in _COUNTS)
+        self._begin_audit()
 
     def close(self) -> None:
         """End the work of all ranks together; at the end of the program this is done in any case."""

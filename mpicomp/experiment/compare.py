@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp import kernels
+from mpicomp.base.blocks import Blocks
 from mpicomp.base.errors import (
     ConfigError,
     DivergedError,
@@ -38,6 +39,7 @@ from mpicomp.methods import Method
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.run import Run, run
+from mpicomp.runtime.serving import check_served
 from mpicomp.transports import Transport, connect
 
 
@@ -53,6 +55,7 @@ class Stage:
 Progress = Callable[[Stage, int, Row | None], None]  # called with the round, and its row if one was recorded
 
 WHOLE = Part(1, 1)
+HERE = Placement()
 
 
 def compare(
@@ -61,10 +64,7 @@ def compare(
     *,
     resume: bool | None = False,
     part: Part = WHOLE,
-    server: str = "shared",
-    shards: int | None = None,
-    device: str = "cpu",
-    cuda_aware: str = "ask",
+    placement: Placement = HERE,
     progress: Progress | None = None,
 ) -> Comparison:
     """Run ``suite`` into the folder ``out``, in this process or on the ranks of the MPI job around it.
@@ -78,32 +78,28 @@ def compare(
             afresh.  False starts a new one.  None continues if ``out`` holds a comparison, else starts.
     part    the share of the comparison that this job runs, where several jobs share the work.
 
-    ``server``, ``shards``, ``device`` and ``cuda_aware`` are passed to ``run``.  Raises ``ConfigError``
-    before the first run if a method is refused, and ``Interrupted``, a ``KeyboardInterrupt``, on all ranks if
-    a signal asked to stop.
+    Raises ``ConfigError`` before the first run if a method is refused, and ``Interrupted``, a
+    ``KeyboardInterrupt``, on all ranks if a signal asked to stop.
     """
     if out is None and resume:
         raise ConfigError("resume needs the folder of the comparison to continue: give out.")
-    placement, folder = Placement(server, shards, device, cuda_aware), None if out is None else Path(out)
+    folder = None if out is None else Path(out)
     work = part.of_all(suite.tasks())
     with _control(suite, placement.dedicated) as control:
-        control.ask_server(lambda: _check(suite, work))
+        control.ask_server(lambda: _check(suite, work, placement))
         return _Job(suite, work, folder, control, placement, progress).run(resume)
 
 
 def tune_first(
     suite: Suite,
     *,
-    server: str = "shared",
-    shards: int | None = None,
-    device: str = "cpu",
-    cuda_aware: str = "ask",
+    placement: Placement = HERE,
     progress: Progress | None = None,
 ) -> Tuning:
     """Tune the first method of ``suite``, which has a range to tune it in.  Collective, like ``compare``."""
-    placement, work = Placement(server, shards, device, cuda_aware), suite.tasks()[:1]
+    work = suite.tasks()[:1]
     with _control(suite, placement.dedicated) as control:
-        control.ask_server(lambda: _check(suite, work))
+        control.ask_server(lambda: _check(suite, work, placement))
         return _Job(suite, work, None, control, placement, progress).tune(suite.entries[0])
 
 
@@ -113,21 +109,17 @@ def compare_all(
     *,
     resume: bool | None = False,
     part: Part = WHOLE,
-    server: str = "shared",
-    shards: int | None = None,
-    device: str = "cpu",
-    cuda_aware: str = "ask",
+    placement: Placement = HERE,
     progress: Progress | None = None,
 ) -> None:
     """Run every case of ``study`` into its folder below ``out``; otherwise like ``compare``."""
     folder = Path(out)
     share = part.of_all([(case, task) for case in study.cases for task in case.suite.tasks()])
     work = [(case, [task for of, task in share if of is case]) for case in study.cases]
-    placement = Placement(server, shards, device, cuda_aware)
 
     def check_and_open() -> None:
         for case, tasks in work:
-            _check(case.suite, tasks, f"{case.label}: ")
+            _check(case.suite, tasks, placement, f"{case.label}: ")
         open_study(folder, study, resume)
 
     with _control(study.cases[0].suite, placement.dedicated) as control:
@@ -155,13 +147,16 @@ def _control(suite: Suite, dedicated: bool) -> Iterator[Transport]:
     control.close()
 
 
-def _check(suite: Suite, work: list[Task], of: str = "") -> None:
-    """Raise ``ConfigError`` if the problem refuses a method; the text ``of`` precedes its label."""
-    problem, n = suite.problem, suite.workers
+def _check(suite: Suite, work: list[Task], placement: Placement, of: str = "") -> None:
+    """Raise ``ConfigError`` if the problem or ``placement`` refuses a method; ``of`` precedes its label."""
+    problem, n, parts = suite.problem, suite.workers, suite.problem.parts()
     d, constants = problem.dimension(), cache(lambda: problem.constants(n))
+    cut = placement.blocks(n)
     for entry, _ in work:
         try:
-            entry.method.bound(problem.parts()).resolve(constants, d, n)
+            blocks = Blocks.cut(parts, cut) if cut > 1 else None
+            method = entry.method.bound(parts).resolve(constants, d, n, blocks)
+            check_served(placement.server, method, blocks)
         except MpicompError as error:
             raise ConfigError(f"{of}{entry.label}: {error}") from None
 

@@ -86,16 +86,6 @@ def _pictures(folder: Path, study: Study) -> list[Picture]:
     return [replace(picture, title=label) for label, picture in pictures.items()]
 
 
-def plot(
-    folders: Sequence[str | Path],
-    path: str | Path | None = None,
-    look: Look = PLAIN,
-    format: str | None = None,
-) -> Path:
-    """Redraw a figure from saved rows; returns its path, the first of ``plot_files``."""
-    return plot_files(folders, path, look, format)[0]
-
-
 def plot_files(
     folders: Sequence[str | Path],
     path: str | Path | None = None,

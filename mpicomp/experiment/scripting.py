@@ -28,6 +28,7 @@ from mpicomp.experiment.tuning import Tuning
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.runtime.bars import shown
+from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.run import Run
 from mpicomp.transports.launcher import launched_rank
@@ -77,16 +78,8 @@ def compare(
     if out is not None:
         _check_reads_back(suite)
     with shown(progress, _stage) as report:
-        comparison = comparing.compare(
-            suite,
-            out,
-            resume=resume,
-            server=server,
-            shards=shards,
-            device=device,
-            cuda_aware=cuda_aware,
-            progress=report,
-        )
+        placement = Placement(server, shards, device, cuda_aware)
+        comparison = comparing.compare(suite, out, resume=resume, placement=placement, progress=report)
     if out is not None and launched_rank() == 0:
         publish(out)
     return comparison
@@ -113,9 +106,8 @@ def tune(
     """
     suite = _suite([method], problem, exponents, {"down": "exact"} | settings)
     with shown(progress, _stage) as report:
-        return comparing.tune_first(
-            suite, server=server, shards=shards, device=device, cuda_aware=cuda_aware, progress=report
-        )
+        placement = Placement(server, shards, device, cuda_aware)
+        return comparing.tune_first(suite, placement=placement, progress=report)
 
 
 def _stage(stage: Stage, round: int, row: Row | None) -> tuple[int, int, str]:

@@ -20,6 +20,7 @@ from mpicomp.methods.support.adiana_parameters import Original, Refined
 from mpicomp.methods.support.adiana_weights import Weights
 from mpicomp.methods.support.averaging import means
 from mpicomp.methods.support.convexity import curvature, require_convex
+from mpicomp.methods.support.shifts import require_rate
 from mpicomp.problems.base import Constants, Objective
 
 PARAMETERS: dict[str, type[Original] | type[Refined] | type[Convex]] = {
@@ -156,6 +157,7 @@ class ADIANA(Method):
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         if isinstance(self.eta, str):
             require_convex(self, c)
+            require_rate(self, "alpha", 1 / (1 + self.Q.omega(d, n)), "1/(1 + ω)", exact=True)
         if self.parameters != "convex":
             curvature(self, self.mu, c, "give parameters='convex'")
         mu = 0.0 if self.parameters == "convex" else c.mu or 0.0

@@ -12,6 +12,7 @@ from mpicomp.compressors.base import Array
 from mpicomp.methods.adiana import ADIANA
 from mpicomp.methods.parameters import Curvature, ProbabilityOrTheory, RateOrTheory, StepSize
 from mpicomp.methods.support.convexity import curvature, require_convex
+from mpicomp.methods.support.shifts import require_rate
 from mpicomp.methods.support.whitening import WhitenedMethod
 from mpicomp.problems.base import Constants
 
@@ -71,10 +72,13 @@ class ADIANAPlus(WhitenedMethod):
         return ADIANA(Q, eta=self.eta, mu=self.mu, p=self.p, alpha=self.alpha, down=self.down)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
-        if isinstance(self.eta, str):
+        asked = isinstance(self.eta, str)
+        if asked:
             require_convex(self, c)
         curvature(self, self.mu, c, "take AGD, whose mu may be 0")
         spread, omega = self.spread(c, d, n)
+        if asked:
+            require_rate(self, "alpha", 1 / (1 + omega), "1/(1 + ω_max)", exact=True)
         p = min(1.0, max(1.0, sqrt(c.L / (32 * spread)) - 1 if spread else inf) / (2 * (1 + omega)))
         chosen = p * theory_factor("p", self.p) if isinstance(self.p, str) else self.p
         crowded = 64 * spread * (2 * chosen * (1 + omega) + 1) ** 2

@@ -47,7 +47,7 @@ class AGD(AveragingMethod):
         return self.in_these_blocks(Identity(self.values))
 
     @property
-    def down(self) -> Compressor:
+    def down(self) -> Compressor:  # type: ignore[override]
         return self.in_these_blocks(Identity(self.values))
 
     def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:

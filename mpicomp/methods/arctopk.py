@@ -20,8 +20,15 @@ from mpicomp.compressors.support.sparsifier import Support, gather, scatter_add
 from mpicomp.kernels.lowrank import orthonormal, scaled, times
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
-from mpicomp.methods.parameters import BatchSize, PositiveInteger, Rate, StepSize, Value, ValueFormat
-from mpicomp.methods.powersgd import PartsOfX
+from mpicomp.methods.parameters import (
+    BatchSize,
+    PartsOfX,
+    PositiveInteger,
+    Rate,
+    StepSize,
+    Value,
+    ValueFormat,
+)
 from mpicomp.methods.support.linear import LinearMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from mpicomp.base.checks import check_probability
+from mpicomp.base.bits import Bytes
 from mpicomp.compressors import Compressor, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
-from mpicomp.methods.parameters import BatchSize, Defaulted, RateOrZero, StepSize
-from mpicomp.methods.support.averaging import mean
+from mpicomp.methods.parameters import BatchSize, Probability, RateOrZero, StepSize
+from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.shifts import require_rate
 from mpicomp.methods.support.starts import Start, begins, rate_from, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class Artemis(EstimatingMethod):
+class Artemis(AveragingMethod, EstimatingMethod):
     """Each worker is in S^k with probability p, independently; absent workers compute and send nothing::
 
         i in S     m_i = Q_i(g_i(x^k) - h_i);   h_i += α m_i
@@ -57,7 +58,7 @@ class Artemis(EstimatingMethod):
     gamma: StepSize = "theory"
     alpha: RateOrZero = None
     alpha_down: RateOrZero = 0.0
-    p: Annotated[float, Defaulted(check_probability)] = 1.0  # None stands for 1
+    p: Probability = 1.0
     batch: BatchSize = None
     start: Start = "gradient"
 
@@ -97,29 +98,24 @@ class Artemis(EstimatingMethod):
         C.decompress_add(m, w.h, key, rate_from(self._start, self.alpha, key))  # h_i += α m_i
         return Message(m)
 
-    def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        m = mean(ups, self.uplink(key), r.x, key, 1 / key.n)  # (1/n) Σ_S m_i
+    def answer(self, s: Server, r: Replica, m: Array, key: Key) -> Bytes:
         g = s.h + (m if begins(self._start, key) else m / self.p)  # g = h + (1/(p n)) Σ_S m_i
         s.h += rate_from(self._start, self.alpha, key) * m  # h += (α/n) Σ_S m_i
-        return Message(self.down.compress_difference(g, r.H, key))  # Ω = C(g - H)
+        return self.down.compress_difference(g, r.H, key)  # Ω = C(g - H)
 
     def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         r.g[:] = r.H
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = H + Ω
         self.down.decompress_add(broadcast.m, r.H, key, self.alpha_down)  # H += α' Ω
 
-    def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return self.uplink(key).paper_bits(up.m, d, key)
-
-    def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
-        return self.down.paper_bits(broadcast.m, d, key)
-
     def defaults(self, d: int, n: int) -> dict[str, float]:
         omega, omega_down = self.Q.omega(d, n), self.down.omega(d, n)
-        return {"alpha": 1 / (2 * (1 + omega)), "alpha_down": 1 / (2 * (1 + omega_down)), "p": 1.0}
+        return {"alpha": 1 / (2 * (1 + omega)), "alpha_down": 1 / (2 * (1 + omega_down))}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         require_convex(self, c)
+        require_rate(self, "alpha", 1 / (1 + self.Q.omega(d, n)), "1/(1 + ω)")
+        require_rate(self, "alpha_down", 1 / (1 + self.down.omega(d, n)), "1/(1 + ω')")
         a, _ = self.Q.ab(d, n)
         b = a + (1 - self.p) * (1 + self.Q.omega(d, n)) / (self.p * n)
         downlink = 1 + (6 if self.alpha_down else 1) * self.down.omega(d, n)

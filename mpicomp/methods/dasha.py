@@ -13,6 +13,7 @@ from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import RateOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.shifts import require_rate
 from mpicomp.methods.support.starts import Start, uplink_from
 from mpicomp.problems.base import Constants, Objective
 
@@ -78,5 +79,6 @@ class DASHA(AveragingMethod, EstimatingMethod):
         return {"a": 1 / (2 * self.Q.omega(d, n) + 1)}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        require_rate(self, "a", 1 / (2 * self.Q.omega(d, n) + 1), "1/(2ω + 1)", exact=True)
         a, _ = self.Q.ab(d, n)
         return {"gamma": 1 / (c.L + c.L_tilde * sqrt(16 * a * (2 * self.Q.omega(d, n) + 1)))}

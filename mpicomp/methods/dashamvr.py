@@ -13,6 +13,7 @@ from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Rate, RateOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.shifts import require_rate
 from mpicomp.methods.support.starts import Start, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.methods.support.variance_theory import variance
@@ -90,6 +91,7 @@ class DASHAMVR(AveragingMethod, EstimatingMethod):
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         noise = (1 - self.b) ** 2 * variance(self, c, self.batch)
+        require_rate(self, "a", 1 / (2 * self.Q.omega(d, n) + 1), "1/(2ω + 1)", exact=True)
         a, _ = self.Q.ab(d, n)
         spread = 96 * a * (2 * self.Q.omega(d, n) + 1) * (c.L_tilde**2 + noise)
         return {"gamma": 1 / (c.L + sqrt(spread + 4 * noise / (self.b * n)))}

@@ -13,6 +13,7 @@ from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, RateOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.shifts import require_rate
 from mpicomp.methods.support.starts import Start, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.methods.support.variance_theory import balanced_probability, probability, variance
@@ -96,6 +97,7 @@ class DASHAPAGE(AveragingMethod, EstimatingMethod):
         if isinstance(self.p, str):
             found["p"] = balanced_probability(self, c, self.batch)
         if isinstance(self.gamma, str):
+            require_rate(self, "a", 1 / (2 * self.Q.omega(d, n) + 1), "1/(2ω + 1)", exact=True)
             p = probability("p", self.p, found)
             noise = (1 - p) * variance(self, c, self.batch)
             a, _ = self.Q.ab(d, n)

@@ -83,4 +83,5 @@ class DIANA(AveragingMethod, EstimatingMethod):
         a, _ = self.Q.ab(d, n)
         if c.mu is None or not c.convex:
             return {"gamma": shifts.step(c, a, self.Q.omega(d, n), self.alpha)}
+        shifts.require_rate(self, "alpha", 1 / (1 + self.Q.omega(d, n)), "1/(1 + ω)")
         return {"gamma": 1 / ((1 + 6 * a) * c.L_max)}

@@ -10,6 +10,7 @@ from mpicomp.compressors.base import Array
 from mpicomp.methods.diana import DIANA
 from mpicomp.methods.parameters import RateOrTheory, StepSize
 from mpicomp.methods.support.convexity import require_convex
+from mpicomp.methods.support.shifts import require_rate
 from mpicomp.methods.support.whitening import WhitenedEstimate
 from mpicomp.problems.base import Constants
 
@@ -52,7 +53,10 @@ class DIANAPlus(WhitenedEstimate):
         return DIANA(Q, gamma=self.gamma, alpha=self.alpha, down=self.down)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
-        if isinstance(self.gamma, str):
+        asked = isinstance(self.gamma, str)
+        if asked:
             require_convex(self, c)
         spread, omega = self.spread(c, d, n)
+        if asked:
+            require_rate(self, "alpha", 1 / (1 + omega), "1/(1 + ω_max)")
         return {"gamma": 1 / (c.L + 6 * spread), "alpha": 1 / (1 + omega)}

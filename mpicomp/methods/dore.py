@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Compressor, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, RateOrDefault, RateOrZero, StepSize
-from mpicomp.methods.support.averaging import mean
+from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.shifts import require_rate
 from mpicomp.methods.support.starts import Start, rate_from, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class Dore(EstimatingMethod):
+class Dore(AveragingMethod, EstimatingMethod):
     """Algorithm 1 without a prox::
 
         worker i   m_i = Q_i(g_i(x^k) - h_i);   h_i += α m_i
@@ -81,23 +82,16 @@ class Dore(EstimatingMethod):
         C.decompress_add(m, w.h, key, self._rate(key))  # h_i += α m_i
         return Message(m)
 
-    def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        m = mean(ups, self.uplink(key), r.x, key, 1 / key.n)
+    def answer(self, s: Server, r: Replica, m: Array, key: Key) -> Bytes:
         s.e = self.eta * s.e - self.gamma * (s.h + m)  # q = -γ g + η e, g = h + mean m_i
         s.h += self._rate(key) * m  # h += α mean m_i
         q = self.down.compress(s.e, key)  # C(q)
         self.down.decompress_add(q, s.e, key, -1.0)  # e = q - C(q)
-        return Message(q)
+        return q
 
     def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         r.g[:] = 0
         self.down.decompress_add(broadcast.m, r.g, key, -self.beta / self.gamma)  # g^k = -β C(q)/γ
-
-    def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return self.uplink(key).paper_bits(up.m, d, key)
-
-    def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
-        return self.down.paper_bits(broadcast.m, d, key)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         shrink = 1 / (1 + self.down.omega(d, n))
@@ -111,4 +105,5 @@ class Dore(EstimatingMethod):
                 f"eta={self.eta}: Dore has a theory step size for eta < 2/(1 + ω') = {2 / spread:.3g} alone. "
                 "Take a smaller eta, or give gamma as a number."
             )
+        require_rate(self, "alpha", 1 / (1 + self.Q.omega(d, n)), "1/(1 + ω)")
         return {"gamma": (1 - self.eta * spread / 2) / (self.beta * spread * (1 + 6 * a) * c.L_max)}

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Absolute, Contractive
+from mpicomp.compressors import Absolute, Compressor, Contractive
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, StepSize
-from mpicomp.methods.support.averaging import mean
+from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class DoubleSqueeze(EstimatingMethod):
+class DoubleSqueeze(AveragingMethod, EstimatingMethod):
     """Workers and server each add what they dropped to their next message::
 
         worker i   v_i = g_i(x^k) + δ_i;        δ_i = v_i - C(v_i)
@@ -63,24 +63,21 @@ class DoubleSqueeze(EstimatingMethod):
         self.C.decompress_add(m, w.e, key, -1.0)  # δ_i = v_i - C(v_i)
         return Message(m)
 
+    def uplink(self, key: Key) -> Compressor:
+        return self.C
+
     def residual(self, w: Worker) -> Array:
         return w.e
 
-    def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        s.e += mean(ups, self.C, r.x, key, 1 / key.n)  # v = mean C(v_i) + δ
-        m = self.down.compress(s.e, key)  # C'(v)
-        self.down.decompress_add(m, s.e, key, -1.0)  # δ = v - C'(v)
-        return Message(m)
+    def answer(self, s: Server, r: Replica, m: Array, key: Key) -> Bytes:
+        s.e += m  # v = mean C(v_i) + δ
+        answer = self.down.compress(s.e, key)  # C'(v)
+        self.down.decompress_add(answer, s.e, key, -1.0)  # δ = v - C'(v)
+        return answer
 
     def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         r.g[:] = 0
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = C'(v)
-
-    def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return self.C.paper_bits(up.m, d, key)
-
-    def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
-        return self.down.paper_bits(broadcast.m, d, key)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         gamma = 1 / (10 * c.L)

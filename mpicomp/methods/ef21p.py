@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
+from mpicomp.base.bits import Bytes
 from mpicomp.compressors import Compressor, Contractive, Identity, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Method
+from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import RateOrDefault, StepSize
-from mpicomp.methods.support.averaging import mean
+from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.convexity import require_convex
+from mpicomp.methods.support.shifts import require_rate
 from mpicomp.methods.support.starts import Start, rate_from, uplink_from
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class EF21P(Method):
+class EF21P(AveragingMethod):
     """The server keeps the model x, every rank keeps a model w, and only the compressed P goes down::
 
         worker i   m_i = Q_i(∇f_i(w^k) - h_i);   h_i += β m_i
@@ -65,6 +66,10 @@ class EF21P(Method):
     def uplink(self, key: Key) -> Compressor:
         return uplink_from(self.start, self.Q, key)
 
+    @property
+    def down(self) -> Compressor:  # type: ignore[override]
+        return self.C
+
     def _rate(self, key: Key) -> float:
         return rate_from(self.start, self.beta, key)
 
@@ -74,20 +79,13 @@ class EF21P(Method):
         C.decompress_add(m, w.h, key, self._rate(key))  # h_i += β m_i
         return Message(m)
 
-    def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        m = mean(ups, self.uplink(key), r.w, key, 1 / key.n)
+    def answer(self, s: Server, r: Replica, m: Array, key: Key) -> Bytes:
         s.x -= self.gamma * (s.h + m)  # x^{k+1} = x^k - γ g, g = h + mean m_i
         s.h += self._rate(key) * m  # h += β mean m_i
-        return Message(self.C.compress(s.x - r.w, key))  # P = C(x^{k+1} - w^k)
+        return self.C.compress(s.x - r.w, key)  # P = C(x^{k+1} - w^k)
 
     def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
         self.C.decompress_add(broadcast.m, r.w, key)  # w^{k+1} = w^k + P
-
-    def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return self.uplink(key).paper_bits(up.m, d, key)
-
-    def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
-        return self.C.paper_bits(broadcast.m, d, key)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         return {"beta": 1 / (1 + self.Q.omega(d, n))}
@@ -95,6 +93,7 @@ class EF21P(Method):
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         alpha, omega = self.C.alpha(d, n), self.Q.omega(d, n)
         require_convex(self, c, every=omega > 0)
+        require_rate(self, "beta", 1 / (1 + omega), "1/(1 + ω)", exact=True)
         bounds = [alpha / (100 * c.L)]
         if omega:
             joint = n * self.Q.ab(d, n)[0]  # ω for independent draws

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
+from mpicomp.base.bits import Bytes
 from mpicomp.compressors import Compressor, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Method
+from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, RateOrDefault, StepSize
-from mpicomp.methods.support.averaging import mean
+from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.convexity import require_convex
+from mpicomp.methods.support.shifts import require_rate
 from mpicomp.methods.support.starts import Start, rate_from, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class MCM(Method):
+class MCM(AveragingMethod):
     """The workers compute gradients at a model w, an unbiased compression of the server's model x::
 
         worker i   m_i = Q_i(g_i(w^k) - h_i);   h_i += α m_i
@@ -82,22 +83,15 @@ class MCM(Method):
         C.decompress_add(m, w.h, key, self._rate(key))  # h_i += α m_i
         return Message(m)
 
-    def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        m = mean(ups, self.uplink(key), r.w, key, 1 / key.n)
+    def answer(self, s: Server, r: Replica, m: Array, key: Key) -> Bytes:
         s.x -= self.gamma * (s.h + m)  # x^{k+1} = x^k - γ g, g = h + mean m_i
         s.h += self._rate(key) * m  # h += α mean m_i
-        return Message(self.down.compress_difference(s.x, r.H, key))  # Ω = C(x^{k+1} - H)
+        return self.down.compress_difference(s.x, r.H, key)  # Ω = C(x^{k+1} - H)
 
     def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
         r.w = r.H.copy()
         self.down.decompress_add(broadcast.m, r.w, key)  # w^{k+1} = H + Ω
         self.down.decompress_add(broadcast.m, r.H, key, self.alpha_down)  # H += α' Ω
-
-    def paper_bits(self, up: Message, d: int, key: Key) -> int:
-        return self.uplink(key).paper_bits(up.m, d, key)
-
-    def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
-        return self.down.paper_bits(broadcast.m, d, key)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         omega, omega_down = self.Q.omega(d, n), self.down.omega(d, n)
@@ -106,5 +100,7 @@ class MCM(Method):
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         require_convex(self, c)
         omega, (a, _) = self.down.omega(d, n), self.Q.ab(d, n)
+        require_rate(self, "alpha", 1 / (1 + self.Q.omega(d, n)), "1/(1 + ω)")
+        require_rate(self, "alpha_down", 1 / (2 * (1 + omega)), "1/(2(1 + ω'))")
         K = (1 + 6 * a) * c.L_max
         return {"gamma": 2 / (K + sqrt(K**2 + 40 * omega * c.L * K / self.alpha_down**2))}

@@ -28,6 +28,7 @@ from mpicomp.base.checks import (
 )
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.formats import check_format
+from mpicomp.base.parts import Parts
 from mpicomp.compressors import Absolute, Compressor, Contractive, Unbiased
 
 
@@ -118,6 +119,11 @@ def _check_probability_or_theory(name: str, value: float | str) -> None:
         check_probability(name, value)
 
 
+def _check_parts(name: str, value: object) -> None:
+    if value is not None and not isinstance(value, Parts):
+        raise ConfigError(f"{name}={value!r}; allowed: Parts, or None for those of the problem.")
+
+
 def _check_format(name: str, value: str) -> None:
     check_format(value)
 
@@ -152,6 +158,7 @@ BatchSize = Count  # of a worker's samples
 
 PositiveInteger = Annotated[int, Value(check_positive_integer)]
 ValueFormat = Annotated[str, Value(_check_format)]  # of the numbers on the wire
+PartsOfX = Annotated[Parts | None, Value(_check_parts)]  # None until ``bound`` sets those of the problem
 
 
 @cache
@@ -179,7 +186,7 @@ def step_size_of(method: type) -> str:
 def is_tunable(method: type, name: str) -> bool:
     """Whether the field ``name`` of a method's class is a number such as a rate, and counts nothing."""
     check = checks_of(method)[name]
-    of_sizes = (check_count, check_positive_integer, _check_format)
+    of_sizes = (check_count, check_positive_integer, _check_format, _check_parts)
     return isinstance(check, Value) and check.check not in of_sizes
 
 

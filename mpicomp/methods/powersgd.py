@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -19,19 +19,20 @@ from mpicomp.compressors.rankr import columns_of
 from mpicomp.kernels.lowrank import add_outer, orthonormal, times
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
-from mpicomp.methods.parameters import BatchSize, Momentum, PositiveInteger, StepSize, Value, ValueFormat
+from mpicomp.methods.parameters import (
+    BatchSize,
+    Momentum,
+    PartsOfX,
+    PositiveInteger,
+    StepSize,
+    Value,
+    ValueFormat,
+)
 from mpicomp.methods.support.linear import LinearMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
-
-def _check_parts(name: str, value: Any) -> None:
-    if value is not None and not isinstance(value, Parts):
-        raise ConfigError(f"{name}={value!r}; allowed: Parts, or None for those of the problem.")
-
-
 Rows = Annotated[int | None, Value(check_positive_integer, also=(None,))]
-PartsOfX = Annotated[Parts | None, Value(_check_parts)]
 
 
 class Matrix(NamedTuple):

@@ -106,6 +106,7 @@ class VRDIANA(AveragingMethod, EstimatingMethod):
         if isinstance(self.gamma, str):
             a, _ = self.Q.ab(d, n)
             if c.mu is not None and c.convex:
+                shifts.require_rate(self, "alpha", 1 / (1 + self.Q.omega(d, n)), "1/(1 + ω)")
                 L = c.L_max if self.batch is None else require_constant(self, "gamma", c, "L_ij")
                 found["gamma"] = 1 / (L * (1 + 36 * (a + 1 / n)))
             elif self.batch is None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.arrays import Indices
 from mpicomp.base.blas import one_thread_for_good
-from mpicomp.base.checks import check_at_least, check_nonnegative, check_seed
+from mpicomp.base.checks import as_seed, check_at_least, check_nonnegative
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.data import ClassRows, Images, load_images, rows_of, shard_sizes
@@ -60,7 +60,7 @@ class Autoencoder(Problem):
         if not 0 <= self.p_hat <= 1:
             raise ConfigError(f"p_hat = {self.p_hat}: it is a probability, from 0 to 1.")
         check_nonnegative("lam", self.lam, "the weight of the penalty")
-        check_seed(self.seed)
+        as_seed(self.seed)
 
     def images(self) -> Images | ClassRows:
         if isinstance(self.data, ClassRows):

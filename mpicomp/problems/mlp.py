@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.arrays import Indices
 from mpicomp.base.blas import one_thread_for_good
-from mpicomp.base.checks import check_at_least, check_seed
+from mpicomp.base.checks import as_seed, check_at_least
 from mpicomp.base.errors import DataError, unknown
 from mpicomp.base.parts import Part, Parts
 from mpicomp.keys import Key
@@ -60,7 +60,7 @@ class MLP(Classification):
         check_at_least("hidden", self.hidden, 1, "the hidden layer has at least 1 unit")
         if self.activation not in ACTIVATIONS:
             raise unknown("activation", self.activation, ACTIVATIONS)
-        check_seed(self.seed)
+        as_seed(self.seed)
 
     def dimension(self) -> int:
         images = self.images()

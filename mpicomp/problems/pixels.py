@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mpicomp import kernels
 from mpicomp.base.arrays import Indices
 from mpicomp.base.blas import one_thread_for_good
-from mpicomp.base.checks import check_at_least, check_seed
+from mpicomp.base.checks import as_seed, check_at_least
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.data import GreyImages, Split, checked_split, load_grey, rows_of, shard_sizes
@@ -47,7 +47,7 @@ class PixelModel(Problem):
         check_at_least("horizon", self.horizon, 2, "predictions look 2 pixels away")
         check_at_least("hidden", self.hidden, 1, "the hidden layer has at least 1 unit")
         check_at_least("blocks", self.blocks, 0, "the network has 0 blocks or more")
-        check_seed(self.seed)
+        as_seed(self.seed)
 
     def images(self) -> GreyImages:
         return self.data if isinstance(self.data, GreyImages) else load_grey(self.data)

@@ -11,7 +11,7 @@ import scipy
 from numpy.typing import NDArray
 
 from mpicomp.base.blas import one_thread
-from mpicomp.base.checks import check_at_least, check_nonnegative, check_positive, check_seed
+from mpicomp.base.checks import as_seed, check_at_least, check_nonnegative, check_positive
 from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, Constants, Objective, Problem
@@ -49,7 +49,7 @@ class Quadratics(Problem):
 
     def __post_init__(self) -> None:
         check_at_least("d", self.d, 2, "the dimension is at least 2")
-        check_seed(self.seed)
+        as_seed(self.seed)
         check_nonnegative("noise", self.noise, "it")
         check_positive("lam", self.lam, "the smallest eigenvalue")
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpicomp.base.checks import check_at_least, check_nonnegative, check_positive, check_seed
+from mpicomp.base.checks import as_seed, check_at_least, check_nonnegative, check_positive
 from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, Constants, Objective, Problem
@@ -43,7 +43,7 @@ class Saddle(Problem):
         check_at_least("d", self.d, 2, "the dimension is at least 2")
         check_positive("curvature", self.curvature, "it")
         check_nonnegative("noise", self.noise, "it")
-        check_seed(self.seed)
+        as_seed(self.seed)
 
     def dimension(self) -> int:
         return self.d

@@ -71,7 +71,7 @@ def load(folder: Path, transport: Transport, states: States, config: dict[str, s
     """Fill ``states`` from the newest checkpoint that is complete and undamaged; return its manifest.
 
     Collective.  A damaged checkpoint is passed over, and the one before is tried.  Raises ``RecordError`` if
-    none can be read, or if its ``config`` differs from the given one.
+    none can be read, if its ``config`` differs from the given one, or if it lacks a state.
     """
     damage: list[str] = []
     for round in transport.ask_server(lambda: _generations(folder)):
@@ -79,6 +79,7 @@ def load(folder: Path, transport: Transport, states: States, config: dict[str, s
         try:
             manifest = transport.raise_on_all(partial(_read_manifest, place))
             transport.raise_on_all(partial(_refuse_other, place, manifest["config"], config))
+            transport.raise_on_all(partial(_refuse_lacking, place, manifest, states))
             transport.raise_on_all(partial(_read_states, place, manifest, states))
             return manifest
         except DamageError as error:
@@ -120,6 +121,12 @@ def _refuse_other(place: Path, saved: dict[str, str], config: dict[str, str]) ->
                 f"{place} belongs to another run: {field} is {saved.get(field)} there "
                 f"and {config.get(field)} here."
             )
+
+
+def _refuse_lacking(place: Path, manifest: dict[str, Any], states: States) -> None:
+    held = {name for _, _, names in manifest["parts"] for name in names}
+    if lacking := sorted(states.keys() - held):
+        raise RecordError(f"{place} was saved without {', '.join(lacking)}.")
 
 
 def _read_states(place: Path, manifest: dict[str, Any], states: States) -> None:

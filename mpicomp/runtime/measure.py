@@ -147,9 +147,8 @@ class Measurement(NamedTuple):
     grad_norm_sq: float | None  # |∇f(x)|²
     epochs: float
     error: float
-    local_norm_sq: (
-        float | None
-    )  # mean |∇f_i(x)|², which is not small where f is stationary but the f_i are not
+    # The mean of |∇f_i(x)|², which is not small where f is stationary but the f_i are not.
+    local_norm_sq: float | None
     x: Array
 
     @property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.base.checks import as_integer
+from mpicomp.base.checks import as_integer, as_seed
 from mpicomp.base.errors import ConfigError, MpicompError, keeping
 from mpicomp.compressors.base import Array
 from mpicomp.kernels.threads import threads
@@ -210,7 +210,7 @@ def run(
     limits.check_observed(observation)
     if callback is not None and not callable(callback):
         raise ConfigError(f"callback={callback!r}; allowed: a function of (round, row, x), or None.")
-    seed = as_integer("seed", seed, least=0, most=2**64 - 1)
+    seed = as_seed(seed)
     if checkpoint_every is not None:
         checkpoint_every = as_integer("checkpoint_every", checkpoint_every)
         if out is None:

@@ -1,6 +1,6 @@
 """torch's training loops: an optimiser that aggregates compressed gradients, and a hook for torch's DDP.
 
-Needs torch: ``pip install 'mpicomp[torch]'``.
+Needs torch, the extra ``torch`` of the package.
 """
 
 try:

@@ -23,6 +23,7 @@ class Buffers:
     """The buffers of ``module``: each step starts from the same on every worker; worker 0's go to all.
 
     That is what torch's DDP does: it gives rank 0's to all.  Whatever the number of ranks they are the same.
+    Buffers that a step has left as they were, such as a mask, are not sent.
 
     nbytes  bytes of buffers sent so far, once for each rank but the sender; the ledger does not hold them
     """
@@ -30,17 +31,16 @@ class Buffers:
     def __init__(self, module: nn.Module | None, transport: Transport, dedicated: bool) -> None:
         self._module, self._transport, self._dedicated = module, transport, dedicated
         self.nbytes = 0
-        self._first: bytes = b""  # worker 0's of this step
-        self._start = to_bytes(self._tensors())
+        self._first: dict[int, bytes] = {}  # by number, those that worker 0 has changed in this step
+        self._start = self._contents()
 
     def collect(self, worker: int) -> None:
-        """Note the buffers that ``worker`` has left, and go back to those of the step's start."""
-        if not self._start:
-            return
+        """Note the buffers that ``worker`` has changed, and go back to those of the step's start."""
         if worker == 0:
-            self._first = to_bytes(self._tensors())
+            now = self._contents()
+            self._first = {j: new for j, new in enumerate(now) if new != self._start[j]}
         if len(self._transport.hosted) > 1:
-            from_bytes(self._start, self._tensors())
+            self.restore()
 
     def step(self) -> None:
         """Give worker 0's buffers to all ranks; collective."""
@@ -50,18 +50,21 @@ class Buffers:
         if self._dedicated:  # worker 0 is on rank 1
             told: Any = t.collect(self._first)
             self._first = told[1] if t.is_server else self._first
-        self._start = t.ask_server(lambda: self._first)
-        from_bytes(self._start, self._tensors())
-        self.nbytes += len(self._start) * (t.ranks - 1)
+        changed = t.ask_server(lambda: self._first)
+        self._start = [changed.get(j, old) for j, old in enumerate(self._start)]
+        self.restore()
+        self.nbytes += sum(map(len, changed.values())) * (t.ranks - 1)
 
     def restore(self) -> None:
         """Go back to the buffers of the step's start, after a gradient at another point."""
-        if self._start:
-            from_bytes(self._start, self._tensors())
+        from_bytes(b"".join(self._start), self._tensors())
 
     def restart(self) -> None:
         """The buffers as they are now are those of the step's start."""
-        self._start = to_bytes(self._tensors())
+        self._start = self._contents()
+
+    def _contents(self) -> list[bytes]:
+        return [to_bytes([buffer]) for buffer in self._tensors()]
 
     def _tensors(self) -> list[Tensor]:
         return [] if self._module is None else list(self._module.buffers())

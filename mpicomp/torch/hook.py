@@ -13,6 +13,7 @@ from torch.futures import Future
 from mpicomp.base.errors import ConfigError
 from mpicomp.embedded.aggregator import Aggregator
 from mpicomp.methods.base import Method
+from mpicomp.torch.alike import refuse_alone
 from mpicomp.torch.tensors import Tensors
 
 
@@ -76,6 +77,7 @@ class Hook:
         if self._tensors is None:
             self._tensors = Tensors({str(i): p for i, p in enumerate(gradients)})
             self._aggregator = Aggregator(self._method, self._tensors, **self._options)
+            refuse_alone(self._aggregator.transport, self._options.get("comm"))
         own = [gradients.get(p) for p in self._tensors.parameters]
         estimate = self.aggregator(self._tensors.gradient(own))
         for p, g in zip(self._tensors.parameters, self._tensors.views(estimate), strict=True):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -22,9 +21,11 @@ from mpicomp.compressors.base import Array
 from mpicomp.embedded.aggregator import Aggregator
 from mpicomp.methods.base import Method
 from mpicomp.runtime.ledger import Ledger
+from mpicomp.torch.alike import Fact, compare, memory, numbered, refuse_alone, settings
 from mpicomp.torch.buffers import Buffers, share, to_bytes
 from mpicomp.torch.overlap import Overlap
 from mpicomp.torch.tensors import Tensors
+from mpicomp.transports import Transport
 
 Closure = Callable[..., Any]
 
@@ -37,14 +38,16 @@ class Compressed(Optimizer):
         opt.step()
 
     It is an ``Optimizer``: learning-rate schedules, parameter groups and ``GradScaler`` take it.
-    module      the model: its parameters and buffers start as rank 0's, and in each step the buffers, such as
-                BatchNorm's running means, become worker 0's, as in torch's DDP.  Without it, parameters that
-                differ between ranks are refused, and buffers that are found are warned about
+    optimiser   one whose step needs no closure.  Its parameters, and those that need gradients, stay the same
+    module      the model: its parameters and buffers, and all parameters of ``optimiser``, start as rank 0's,
+                and in each step the buffers, such as BatchNorm's running means, become worker 0's, as in
+                torch's DDP.  Without it, parameters that differ between ranks are refused, and buffers that
+                are found are warned about
     workers     the number of workers; None: each rank is one.  If it is given, do this for each worker i in
                 ``hosted``: ``zero_grad``, backward of the loss of worker i, ``collect(i)``.  Then ``step``
     sync_every  H: the optimiser takes H steps of its own, and then the change of the parameters is
                 aggregated; the parameters go back, and ``outer`` steps along the change (the form of DiLoCo)
-    outer       a torch optimiser of the same parameters; None: SGD with lr=1
+    outer       a torch optimiser that has these parameters too; None: SGD with lr=1
     overlap     blocks of the gradient are compressed and sent as soon as backward has them; it needs
                 server="sharded", a worker on each rank, and one backward for each step.  Results are the same
                 as without.  Do not change gradients between backward and ``aggregate``
@@ -71,23 +74,26 @@ class Compressed(Optimizer):
         overlap: bool = False,
         **options: Any,
     ) -> None:
-        self.sync_every = as_integer("sync_every", sync_every)
-        if outer is not None and sync_every == 1:
+        self.sync_every = sync_every = as_integer("sync_every", sync_every)
+        if sync_every > 1:
+            _check_local_steps(method, workers, overlap, options)
+        elif outer is not None:
             raise ConfigError("outer steps after local steps: give sync_every too.")
-        if sync_every > 1 and workers is not None:
-            raise ConfigError("sync_every takes local steps, which need a rank each: leave workers out.")
-        if sync_every > 1 and method.needs_function:
-            raise ConfigError(f"sync_every: {type(method).__name__} compares gradients at two points.")
-        if sync_every > 1 and overlap:
-            raise ConfigError("overlap sends gradients, and sync_every sends none: give one of the two.")
+        elif isinstance(optimiser, torch.optim.LBFGS):
+            raise ConfigError("LBFGS calls a closure in its step; allowed: optimisers such as SGD and AdamW.")
         self.inner = optimiser
         self._tensors = Tensors(_trained(optimiser, module))
+        self._known = {id(p) for p in self._tensors.parameters}
+        if outer is not None and not self._known <= {id(p) for _, _, p in numbered(outer)}:
+            raise ConfigError("outer lacks some of the optimiser's parameters: give it the same ones.")
         self.aggregator = Aggregator(method, self._tensors, workers=workers, **options)
         t = self.aggregator.transport
+        refuse_alone(t, options.get("comm"))
         if module is None:
-            self._check_start(t)
+            _warn_of_buffers(self._tensors.parameters, t)
         else:
-            share([*module.parameters(), *module.buffers()], t)
+            everything = *module.parameters(), *module.buffers(), *self._tensors.parameters
+            share(list(dict.fromkeys(everything)), t)  # each once; the optimiser may have others too
         self.buffers = Buffers(module, t, options.get("server") == "dedicated")
         self.outer = outer
         if sync_every > 1 and outer is None:
@@ -96,39 +102,53 @@ class Compressed(Optimizer):
         self._ready: bool | None = None  # whether there is an estimate that ``step`` has not used yet
         self.local_steps = 0
         self._start = self._tensors.values() if sync_every > 1 else None
-        self._optimizer_step_pre_hooks: OrderedDict[int, Any] = OrderedDict()
-        self._optimizer_step_post_hooks: OrderedDict[int, Any] = OrderedDict()
         self._overlap = Overlap(self._tensors, self.aggregator) if overlap else None
-        self._share()
+        self._compare("give module=model, which shares rank 0's, or seed torch alike on all ranks.")
 
-    def _check_start(self, t: Any) -> None:
-        digests = t.collect(sha256(to_bytes(self._tensors.parameters)).hexdigest())
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """The inner optimiser's."""
+        return self.inner.param_groups
 
-        def compare() -> None:
-            if digests is not None and len(set(digests)) > 1:
-                odd = next(rank for rank, d in enumerate(digests) if d != digests[0])
-                raise ConfigError(
-                    f"the parameters on rank {odd} differ from rank 0's: give module=model, which shares "
-                    "rank 0's, or seed torch alike on all ranks."
-                )
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        """The inner optimiser's."""
+        return self.inner.state
 
-        t.ask_server(compare)
-        if t.is_server and _has_buffers(self._tensors.parameters):
-            warnings.warn(
-                "the model has buffers, such as BatchNorm's running means, which the ranks do not share: "
-                "give module=model.",
-                stacklevel=3,
-            )
+    @property
+    def defaults(self) -> dict[str, Any]:  # type: ignore[override]
+        """The inner optimiser's."""
+        return self.inner.defaults
 
-    def _share(self) -> None:
-        """Have the inner optimiser's parameter groups and state as one's own."""
-        self.param_groups, self.state = self.inner.param_groups, self.inner.state
-        self.defaults = self.inner.defaults
+    def register_step_pre_hook(self, hook: Any) -> Any:
+        """Have ``hook`` called before each step of the inner optimiser, with that optimiser."""
+        return self.inner.register_step_pre_hook(hook)
 
-    def load_inner(self, state: dict[str, Any]) -> None:
-        """Load the inner optimiser's state, which makes its groups anew."""
-        self.inner.load_state_dict(state)
-        self._share()
+    def register_step_post_hook(self, hook: Any) -> Any:
+        """Have ``hook`` called after each step of the inner optimiser, with that optimiser."""
+        return self.inner.register_step_post_hook(hook)
+
+    def check(self) -> None:
+        """Raise ``ConfigError``, on all ranks, if parameters or optimisers differ between ranks; collective.
+
+        They do where a program changes them on some ranks alone.  With ``sync_every`` it compares what the
+        last exchange has left.  It takes the time of a hash of parameters and momenta.
+        """
+        self._compare("they were changed on some ranks alone, and not by opt.step().")
+
+    def _compare(self, remedy: str) -> None:
+        """``check``, with what to do about parameters that differ."""
+        common = self.inner if self.outer is None else self.outer  # ranks differ between two exchanges
+        start = self._start
+        parameters = self._tensors.parameters if start is None else [self._tensors.tensor(start)]
+        compare(
+            [
+                Fact("the parameters", sha256(to_bytes(parameters)).hexdigest(), remedy),
+                Fact("the optimiser's settings", settings(common), "give all ranks the same."),
+                Fact("the optimiser's momenta", memory(common), "load its state on all ranks."),
+            ],
+            self.aggregator.transport,
+        )
 
     @property
     def hosted(self) -> range:
@@ -150,6 +170,7 @@ class Compressed(Optimizer):
         raise ConfigError("give all parameter groups to the optimiser before Compressed is made.")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
+        self._ready = None  # an estimate that was not stepped with is gone too
         self.inner.zero_grad(set_to_none)
 
     def collect(self, worker: int) -> None:
@@ -191,7 +212,12 @@ class Compressed(Optimizer):
         else:
             if self._ready is None:
                 loss = self._evaluate(closure)
+            elif getattr(self, "grad_scale", None) is not None:
+                raise ConfigError(
+                    "opt.aggregate() took gradients that GradScaler had scaled: scaler.unscale_(opt) first."
+                )
             if self._ready:
+                self._refuse_others()
                 self.inner.step()
             self._ready = None
         return loss
@@ -258,6 +284,7 @@ class Compressed(Optimizer):
         if hasattr(self, "grad_scale"):
             raise ConfigError("GradScaler and sync_every do not go together: give sync_every=1.")
         loss = self.inner.step(closure) if closure is not None else self.inner.step()
+        self._refuse_others()
         self.local_steps += 1
         if self.local_steps % self.sync_every:
             return loss
@@ -270,6 +297,15 @@ class Compressed(Optimizer):
             self.outer.step()
             self._start = self._tensors.values()
         return loss
+
+    def _refuse_others(self) -> None:
+        """Raise ``ConfigError`` for a gradient that is not aggregated: the ranks' parameters would part."""
+        for i, j, p in numbered(self.inner):
+            if p.grad is not None and id(p) not in self._known:
+                raise ConfigError(
+                    f"parameter {j} of group {i} has a gradient; when Compressed was made, it was not in the "
+                    "optimiser or needed none. Make Compressed anew after such a change."
+                )
 
     def _unscaled(self, gradient: Array) -> Array:
         """``gradient`` without the factor of a GradScaler."""
@@ -291,7 +327,7 @@ class Compressed(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from ``state_dict()`` of the same rank, on the same number of ranks."""
         self.aggregator.restore({name: _array(value) for name, value in state_dict["aggregator"].items()})
-        self.load_inner(state_dict["inner"])
+        self.inner.load_state_dict(state_dict["inner"])
         if self.outer is not None:
             self.outer.load_state_dict(state_dict["outer"])
         self.local_steps = state_dict["local_steps"]
@@ -306,7 +342,7 @@ class Compressed(Optimizer):
 
     def load_local_state(self, state: dict[str, Any]) -> None:
         """Go on from ``local_state()``."""
-        self.load_inner(state["inner"])
+        self.inner.load_state_dict(state["inner"])
         self.local_steps, self._start = state["local_steps"], self._saved(state["start"])
 
     def _saved(self, start: torch.Tensor) -> Array:
@@ -333,16 +369,35 @@ def _trained(optimiser: Optimizer, module: nn.Module | None) -> dict[str, nn.Par
     Raises ``ConfigError`` if there are none.
     """
     names = {} if module is None else {p: name for name, p in module.named_parameters()}
-    found = {names.get(p, f"group{i}.{j}"): p for i, j, p in _numbered(optimiser) if p.requires_grad}
+    found = {names.get(p, f"group{i}.{j}"): p for i, j, p in numbered(optimiser) if p.requires_grad}
     if not found:
         raise ConfigError("no parameter of the optimiser needs a gradient.")
     return found
 
 
-def _numbered(optimiser: Optimizer) -> Iterator[tuple[int, int, nn.Parameter]]:
-    for i, group in enumerate(optimiser.param_groups):
-        for j, p in enumerate(group["params"]):
-            yield i, j, p
+def _check_local_steps(method: Method, workers: int | None, overlap: bool, options: dict[str, Any]) -> None:
+    """Raise ``ConfigError`` for what does not go with ``sync_every``."""
+    if workers is not None:
+        raise ConfigError("sync_every takes local steps, which need a rank each: leave workers out.")
+    if method.needs_function:
+        raise ConfigError(f"sync_every: {type(method).__name__} compares gradients at two points.")
+    if overlap:
+        raise ConfigError("overlap sends gradients, and sync_every sends none: give one of the two.")
+    if options.get("on_nonfinite") == "skip":
+        raise ConfigError(
+            "on_nonfinite='skip' with sync_every: the ranks decide after the local steps, when momenta are "
+            "not finite either. Leave it out, and leave such steps out in the loop."
+        )
+
+
+def _warn_of_buffers(parameters: list[nn.Parameter], t: Transport) -> None:
+    """Warn, on the server, of buffers in the modules that have ``parameters``."""
+    if t.is_server and _has_buffers(parameters):
+        warnings.warn(
+            "the model has buffers, such as BatchNorm's running means, which the ranks do not share: "
+            "give module=model.",
+            stacklevel=3,
+        )
 
 
 def _has_buffers(parameters: list[nn.Parameter]) -> bool:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from mpicomp.base.errors import RecordError
 from mpicomp.torch.optimiser import Compressed
 
 
@@ -28,7 +29,7 @@ class Blob:
         return cls(np.frombuffer(file.getvalue(), np.uint8))
 
     def read(self) -> Any:
-        return torch.load(io.BytesIO(self.content.tobytes()), weights_only=True)
+        return torch.load(io.BytesIO(self.content.tobytes()), map_location="cpu", weights_only=True)
 
 
 def save(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
@@ -40,7 +41,7 @@ def save(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
     if opt.aggregator.transport.is_server:
         outer = None if opt.outer is None else opt.outer.state_dict()
         common = {"model": model.state_dict(), "outer": outer, "inner": opt.inner.state_dict()}
-        blobs["torch"] = Blob.of(common)
+        blobs["torch"] = Blob.of(common | {"sync_every": opt.sync_every})
     if opt.sync_every > 1:  # between two exchanges each rank has a model of its own
         worker = opt.hosted.start
         blobs[f"torch-{worker}"] = Blob.of({"model": model.state_dict(), "own": opt.local_state()})
@@ -50,7 +51,8 @@ def save(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
 def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
     """Go on from what ``save`` saved; collective.  The training is then the uninterrupted one, bit for bit.
 
-    Raises ``RecordError`` if it is damaged, or of another method, seed, model or number of workers.
+    Raises ``RecordError`` if it is damaged, or of another method, seed, model, number of workers or
+    ``sync_every``.
     """
     common, own = Blob(), Blob()
     records = {"torch": common}
@@ -58,7 +60,11 @@ def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
         records[f"torch-{opt.hosted.start}"] = own
     opt.aggregator.load(folder, **records)
     saved = common.read()
-    opt.load_inner(saved["inner"])
+    if saved["sync_every"] != opt.sync_every:
+        raise RecordError(
+            f"{folder} was saved with sync_every={saved['sync_every']}, and here it is {opt.sync_every}."
+        )
+    opt.inner.load_state_dict(saved["inner"])
     if opt.outer is not None:
         opt.outer.load_state_dict(saved["outer"])
     if opt.sync_every > 1:

@@ -29,11 +29,17 @@ class Tensors(Packing):
 
     What an ``Aggregator`` is given and returns is this vector itself, shape (d,), so that many small tensors
     are copied by one call of torch's.
-    Raises ``ConfigError`` for parameters that are empty, not floats, or on several devices.
+    Raises ``ConfigError`` for parameters that are empty, not floats, on several devices, or of which a rank
+    holds a part alone.
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         for name, p in parameters.items():
+            if type(p).__name__ == "DTensor":
+                raise ConfigError(
+                    f"parameter {name!r} is a DTensor, of which a rank holds a part; allowed: models of "
+                    "which every rank holds the whole, without FSDP or tensor parallelism."
+                )
             if p.dtype not in _FLOATS:
                 raise ConfigError(f"parameter {name!r} is {p.dtype}; allowed: float16, bfloat16, 32 or 64.")
         if len(devices := {p.device for p in parameters.values()}) > 1:
@@ -125,9 +131,9 @@ class Tensors(Packing):
         return self._joined([p.detach() for p in self.parameters])
 
     def set_gradients(self, vector: Array) -> None:
-        """Make ``vector`` the gradients, p.grad; they are new tensors, which share one memory."""
+        """Make ``vector`` the gradients, p.grad, where one is needed: new tensors, which share one memory."""
         for p, g in zip(self.parameters, self.views(vector), strict=True):
-            p.grad = g
+            p.grad = g if p.requires_grad else None  # torch leaves alone what has been frozen since
 
     @torch.no_grad()
     def set_values(self, vector: Array) -> None:

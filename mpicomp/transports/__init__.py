@@ -7,7 +7,7 @@ from typing import Any
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.transports.base import Transport
-from mpicomp.transports.launcher import SURVIVING, launched_ranks, remedy
+from mpicomp.transports.launcher import SURVIVING, launched_ranks, remedy, torchrun_processes
 from mpicomp.transports.local import Local
 from mpicomp.transports.observers import prepare
 
@@ -28,12 +28,17 @@ def connect(
     cuda_aware  whether the MPI library takes buffers on a GPU; None: the library is asked
     comm        mpi4py's communicator of the ranks that take part; None: all ranks of the job
 
-    Raises ``ConfigError`` if the launcher started several ranks but MPI knows of one: then every rank would
-    run the whole job alone.
+    Raises ``ConfigError`` if the launcher started several ranks but MPI knows of one, or torchrun started the
+    processes: then every rank would run the whole job alone.
     """
     launched = launched_ranks()
     if launched is None and comm is not None and comm.size > 1:
         launched = comm.size  # by a launcher that is not known here
+    if launched is None and (started := torchrun_processes()) > 1:  # then a ``comm`` has one rank
+        raise ConfigError(
+            f"torchrun started {started} processes, and MPI knows of none of the others, so each would train "
+            f"alone: start the program with `mpirun -n {started} python ..` in its place."
+        )
     if launched is None or (comm is not None and comm.size == 1 < launched):
         if dedicated:
             raise ConfigError("a dedicated server needs MPI ranks: use --ranks 2 or more, or mpirun.")

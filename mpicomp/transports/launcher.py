@@ -31,6 +31,14 @@ def launched_ranks() -> int | None:
     return None
 
 
+def torchrun_processes() -> int:
+    """How many processes torchrun says it started, as ``accelerate launch`` does too; 1 outside them.
+
+    They are no ranks of an MPI job: each of them is alone in its own.
+    """
+    return int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+
+
 def launched_rank() -> int:
     """This process's rank as its launcher says, 0 outside one; known before MPI is imported."""
     found = next((os.environ[name] for name in _RANKS if name in os.environ), "0")

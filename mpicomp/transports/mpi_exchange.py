@@ -38,7 +38,7 @@ from mpicomp.base.errors import MpicompError
 from mpicomp.transports import pieces
 from mpicomp.transports.base import AHEAD
 from mpicomp.transports.exchange import Exchange, Received, as_error, as_text, sound
-from mpicomp.transports.neighbours import near
+from mpicomp.transports.neighbours import sent_whole
 from mpicomp.transports.tree import children, depth, parent, pays
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class MpiExchange(Exchange):
         self._silent = [r for r in range(mpi.ranks) if not shares[r] and r not in self.owners]
         # A silent rank sends its stop alone, which would be taken for a broadcast that it passes on.
         self._in_trees = not self._silent and pays(self.owners, mpi.ranks)
-        self._near = near(mpi.messages)
+        self._whole = sent_whole(mpi.messages)  # ranks
         self._kept: list[Callable[[], None]] = []  # each gives back the memory of a broadcast
         self._may_speak = mpi.rank in self._silent
 
@@ -95,7 +95,7 @@ class MpiExchange(Exchange):
         unasked = unasked and len(sent) <= pieces.MOST * UNASKED
         for dest in dests:
             self._mpi.sent[0] += len(sent)
-            longest = UNASKED if unasked and dest not in self._near else None
+            longest = UNASKED if unasked and dest not in self._whole else None
             self._mpi.post(self._mpi.messages, sent, tag, dest, longest)
 
     def receive(self, block: int, senders: Sequence[int]) -> Received:

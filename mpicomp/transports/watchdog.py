@@ -21,13 +21,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-_QUESTION, _WAITING, _COMPUTING, _BUSY, _SPEAKING = (
-    1,
-    2,
-    3,
-    4,
-    5,
-)  # tags of messages without content: no byte to count
+# Tags of messages without content: no byte to count.
+_QUESTION, _WAITING, _COMPUTING, _BUSY, _SPEAKING = range(1, 6)
 _NOTHING = np.empty(0, np.uint8)
 _LEAST_PATIENCE = 2.0  # seconds that a busy machine may take to answer
 _SETTLING = 0.5  # seconds after which every rank has heard who is about to speak
@@ -148,6 +143,6 @@ class Watchdog:
         return f"{names}{more} {'has' if len(ranks) == 1 else 'have'} been"
 
     def _say(self, what: str) -> NoReturn:
-        line = f"mpicomp: {self._activity()}: {what}. The job ends; --resume goes on from a checkpoint.\n"
+        line = f"mpicomp: {self._activity()}: {what}. The job ends; --resume goes on from what was saved.\n"
         os.write(2, line.encode())  # not through sys.stderr, whose lock the main thread may hold
         self._end()

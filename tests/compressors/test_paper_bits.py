@@ -159,8 +159,8 @@ def charged_down(method, rounds: int) -> list[int]:
         (Artemis(RandK(3), Quantized(RandK(4), Natural())), 9 * 4),
         (EF21Plus(Sign(), gamma=0.1), 32 * 12),
         (PerturbedSGD(TopK(12), eta=0.1, r=0.2, I_reset=7), 32 * 12),  # resets too
-        (ADIANA(Dithering(1000), p=0.2, alpha=0.1), 2 * 32 * 12),  # both means
-        (ADIANA(Dithering(1000), p=0.2, alpha=0.1, sends="gradient"), 32 * 12),
+        (ADIANA(Dithering(1000), eta=0.01, p=0.2, alpha=0.1), 2 * 32 * 12),  # both means
+        (ADIANA(Dithering(1000), eta=0.01, p=0.2, alpha=0.1, sends="gradient"), 32 * 12),
     ],
     ids=repr,
 )

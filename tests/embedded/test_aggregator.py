@@ -8,8 +8,10 @@ import pytest
 import mpicomp
 from mpicomp import (
     DCGD,
+    EF14,
     EF21,
     EF21SGDM,
+    EFSGD,
     GD,
     Aggregator,
     ARCTopK,
@@ -19,6 +21,7 @@ from mpicomp import (
     Identity,
     TopK,
 )
+from mpicomp.base.errors import RecordError
 from mpicomp.methods import METHODS
 from mpicomp.methods.support.estimating import EstimatingMethod
 from tests.support import every_combination
@@ -218,6 +221,47 @@ def test_saved_and_loaded_is_uninterrupted(tmp_path):
     other = Aggregator(EF21SGDM(TopK(k=3), eta=0.3), like=np.zeros(20), workers=3, seed=8)
     with pytest.raises(mpicomp.MpicompError, match=r"method\.C is TopK\(k=2.*and TopK\(k=3"):
         other.load(tmp_path / "agg")
+
+
+def test_a_state_of_another_run_is_refused():
+    """Another method with the same memories, or another number of workers."""
+    like = np.zeros(8)
+    state = Aggregator(EF14(TopK(k=2)), like, workers=3).state()
+    Aggregator(EF14(TopK(k=2)), like, workers=3).restore(state)
+    for method, workers, said in (
+        (EFSGD(TopK(k=2)), 3, "method is EF14 there and EFSGD here"),
+        (EF14(TopK(k=2)), 2, "workers is 3 there and 2 here"),
+        (EF14(TopK(k=3)), 3, r"method\.C is TopK\(k=2, .* there and TopK\(k=3, .* here"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            Aggregator(method, like, workers=workers).restore(state)
+
+
+def test_a_record_that_was_not_saved_is_missed(tmp_path):
+    """And what there is is not taken either."""
+    agg = Aggregator(EF14(TopK(k=2)), np.zeros(8))
+    agg(np.ones(8))
+    agg.save(tmp_path)
+    other = Aggregator(EF14(TopK(k=2)), np.zeros(8))
+    with pytest.raises(RecordError, match="was saved without sampler"):
+        other.load(tmp_path, sampler=EF14.Worker(np.zeros(8)))
+    assert other.steps == 0
+
+
+def test_a_block_is_brought_after_overlap():
+    agg = Aggregator(EF14(TopK(k=2)), np.zeros(8), server="sharded", shards=2)
+    with pytest.raises(ConfigError, match=r"call overlap\(\) first"):
+        agg.bring(1, np.ones(4))
+
+
+def test_torchrun_is_refused(monkeypatch):
+    """Its processes are no ranks: each would be alone."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(ConfigError, match=r"torchrun started 4 processes.*mpirun -n 4"):
+        Aggregator(GD(), np.zeros(8))
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    Aggregator(GD(), np.zeros(8))
 
 
 def test_what_a_rank_has_to_bring_is_said_in_one_short_line():

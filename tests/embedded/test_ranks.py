@@ -60,6 +60,11 @@ def test_saved_on_some_ranks_and_loaded_on_others_is_uninterrupted(tmp_path):
     assert ends[1, 1] == ends[3, 2] == ends[2, 4] and ends[1, 1][0] == 7
 
 
+@pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
+def test_bytes_are_verified_from_what_was_loaded_on(tmp_path):
+    assert told(3, "verified_after_loading", str(tmp_path)) == [True, True]
+
+
 def test_a_communicator_of_ones_own():
     assert told(4, "own_communicator") == told(2, "own_communicator")
 
@@ -86,6 +91,7 @@ def test_one_decision_about_a_gradient_that_is_not_finite():
         ("closes_early", "rank 2 has ended its work, and rank 0 calls once more"),
         ("exits", "rank 1 has ended its work, and rank 0 calls once more"),
         ("stays_away", "rank 1 on "),
+        ("another_ranks_state", "the state is another rank's: ledger."),
         ("raises", "RuntimeError: the user's own error"),
         ("function_raises", "RuntimeError: the user's own error"),
     ],

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import EF21, GD, MARINA, RandK, TopK
+from mpicomp import EF21, GD, MARINA, DCGDPlus, RandK, TopK
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.experiment import compare as comparing
 from mpicomp.experiment.suite_file import parse_suite
@@ -241,6 +241,29 @@ def test_classes_of_one_s_own(tmp_path):
     with pytest.raises(ConfigError, match="a class that no text names"):
         mpicomp.compare(methods, Local(d=4), out=tmp_path / "refused", **options)
     assert not (tmp_path / "refused").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "method", "said"),
+    [
+        ({"server": "allreduce"}, EF21(C=TopK(2)), "sends something else"),
+        ({"server": "sharded"}, DCGDPlus(RandK(2), gamma=0.1), "cannot be served in blocks"),
+        ({"server": "sharded", "shards": 9}, EF21(C=TopK(2), gamma=0.1), "block 0 of 4: k=2 exceeds"),
+    ],
+    ids=["allreduce", "sharded", "small blocks"],
+)
+def test_a_server_that_cannot_serve_a_method_is_refused_before_the_first_run(options, method, said):
+    seen = []
+    with pytest.raises(ConfigError, match=said):
+        mpicomp.compare(
+            [GD(gamma=0.1), method],
+            Centre(d=4),
+            workers=3,
+            rounds=4,
+            progress=lambda *stage: seen.append(stage),
+            **options,
+        )
+    assert seen == []
 
 
 def test_the_command_s_function_takes_no_folder_too():

@@ -12,7 +12,7 @@ import mpicomp.experiment.compare
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.experiment.compare import compare, compare_all
 from mpicomp.experiment.figure import draw, draw_all
-from mpicomp.experiment.report import picture_of, plot, publish_study
+from mpicomp.experiment.report import picture_of, plot_files, publish_study
 from mpicomp.experiment.results import read_comparison, unfinished
 from mpicomp.experiment.study import Study, load, parse
 from mpicomp.experiment.suite import Part, Suite
@@ -151,7 +151,7 @@ def test_tables_and_figure_of_a_study(done):
     text = (done / "table.md").read_text(encoding="utf-8")
     assert text.count("### Two cases: ") == 2 and "GD, $x$" in text
     assert json.loads((done / "table.json").read_text()).keys() == lines.keys()
-    assert plot([done]) == done / "figure.png"
+    assert plot_files([done]) == [done / "figure.png"]
 
 
 def test_the_table_has_the_columns_that_the_figure_shows(done):
@@ -234,7 +234,7 @@ def test_a_study_of_which_everything_diverges_has_tables_and_no_figure(tmp_path)
     assert all(line.diverged == 2 for of in lines.values() for line in of)
     assert not (tmp_path / "out" / "figure.png").exists()
     with pytest.raises(RecordError, match="every run diverged"):
-        plot([tmp_path / "out"])
+        plot_files([tmp_path / "out"])
 
 
 def test_one_axis_of_many_cases_fills_rows(done):

@@ -20,7 +20,7 @@ from mpicomp.experiment.canvas import save
 from mpicomp.experiment.compare import Stage, compare
 from mpicomp.experiment.figure import draw, draw_all
 from mpicomp.experiment.lines import table
-from mpicomp.experiment.report import _picture_of_runs, picture_of, plot, publish
+from mpicomp.experiment.report import _picture_of_runs, picture_of, plot_files, publish
 from mpicomp.experiment.results import Comparison, read_comparison, unfinished
 from mpicomp.experiment.run_tables import phases_table
 from mpicomp.experiment.suite import Entry, Part, parse_part
@@ -449,23 +449,23 @@ def test_the_curve_is_the_median_over_seeds(done):
 def test_plot_redraws(done, tmp_path):
     out, _ = done
     (out / "figure.png").unlink()
-    assert plot([out]) == out / "figure.png" and (out / "figure.png").exists()
+    assert plot_files([out]) == [out / "figure.png"] and (out / "figure.png").exists()
     runs = [out / "runs" / "gd" / "seed-0", out / "runs" / "diana-randk" / "seed-0"]
-    assert plot(runs[:1], tmp_path / "one.png").exists()
-    assert plot(runs, tmp_path / "two.pdf").read_bytes()[:4] == b"%PDF"
+    assert plot_files(runs[:1], tmp_path / "one.png")[0].exists()
+    assert plot_files(runs, tmp_path / "two.pdf")[0].read_bytes()[:4] == b"%PDF"
     with pytest.raises(RecordError, match="neither a comparison nor a run"):
-        plot([tmp_path])
+        plot_files([tmp_path])
     with pytest.raises(ConfigError, match="a folder"):
-        plot([])
+        plot_files([])
     with pytest.raises(ConfigError, match="cannot write"):
-        plot(runs, tmp_path / "figure.unknown")
+        plot_files(runs, tmp_path / "figure.unknown")
 
 
 def test_runs_of_different_problems_are_not_drawn_together(done, tmp_path):
     out, _ = done
     run(GD(), Quadratics(d=5), workers=2, rounds=10, every=5, out=tmp_path / "other")
     with pytest.raises(ConfigError, match="differ in their problem"):
-        plot([out / "runs" / "gd" / "seed-0", tmp_path / "other"])
+        plot_files([out / "runs" / "gd" / "seed-0", tmp_path / "other"])
 
 
 def test_a_plotted_run_says_which_method_it_is(tmp_path):
@@ -480,7 +480,7 @@ def test_a_run_without_rows_cannot_be_drawn(tmp_path):
     with pytest.raises(DivergedError):
         run(GD(gamma=1e300), Quadratics(d=5), workers=2, rounds=10, every=10, out=tmp_path)
     with pytest.raises(RecordError, match="nothing to draw"):
-        plot([tmp_path])
+        plot_files([tmp_path])
 
 
 def test_phases_are_a_line_for_each_rank(done):

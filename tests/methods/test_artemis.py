@@ -71,7 +71,7 @@ def test_artemis_is_its_transcription(problem, n, Q, D, options):
 
 @every_place
 @every_pair
-@pytest.mark.parametrize("alpha_down", [None, 0.15])
+@pytest.mark.parametrize("alpha_down", [None, 0.05])
 def test_mcm_is_its_transcription(problem, n, Q, D, alpha_down):
     """docs/methods.md, MCM: both w, which the run reports, and x, which the server keeps."""
     loop = start(MCM(Q, D, gamma="theory*4", alpha_down=alpha_down), problem, n, seed=32)
@@ -117,8 +117,8 @@ def test_artemis_without_memory_and_with_a_lossless_downlink_is_dcgd():
 
 
 def test_the_defaults_stand_for_none():
-    method = resolved(Artemis(RandK(3), RandK(4), alpha_down=None, p=None), 12, 4)
-    assert (method.p, method.batch) == (1.0, None)
+    method = resolved(Artemis(RandK(3), RandK(4), alpha_down=None), 12, 4)
+    assert (method.alpha, method.alpha_down) == (1 / 8, 1 / 6)
 
 
 # --- partial participation ---

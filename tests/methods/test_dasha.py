@@ -46,7 +46,8 @@ from tests.support.trajectories import (
 @pytest.mark.parametrize("a", [None, 0.3])
 def test_dasha_is_its_transcription(problem, n, Q, a):
     """docs/methods.md, DASHA, from g_i = h_i = grad f_i(x^0)."""
-    loop = start(DASHA(Q, gamma="theory*4", a=a), problem, n, seed=22)
+    gamma = start(DASHA(Q, gamma="theory*4"), problem, n).method.gamma
+    loop = start(DASHA(Q, gamma=gamma, a=a), problem, n, seed=22)
     method = loop.method
     first, grads, compress = beginning("gradient", Q, 22, n), gradients(problem, n), codec(Q, 22, n)
     wanted = dasha(grads, problem.x0(), method.gamma, method.a, compress, ROUNDS, first)

@@ -56,7 +56,8 @@ from tests.support.trajectories import (
 def test_dashapage_is_its_transcription(problem, Q, b, a):
     """docs/methods.md, DASHAPAGE."""
     n = workers(problem)
-    loop = start(DASHAPAGE(Q, b, gamma="theory*8", p=0.2, a=a), problem, n, seed=44)
+    gamma = start(DASHAPAGE(Q, b, gamma="theory*8", p=0.2), problem, n).method.gamma
+    loop = start(DASHAPAGE(Q, b, gamma=gamma, p=0.2, a=a), problem, n, seed=44)
     wanted = dashapage(
         gradients(problem, n),
         batches(problem, 44, b),
@@ -76,8 +77,9 @@ def test_dashapage_is_its_transcription(problem, Q, b, a):
 def test_dashamvr_is_its_transcription(problem, Q, b, a):
     """docs/methods.md, DASHAMVR."""
     n = workers(problem)
-    loop = start(DASHAMVR(Q, b, b=0.4, gamma="theory*8", a=a), problem, n, seed=45)
-    gamma, batch, compress = loop.method.gamma, batches(problem, 45, b), codec(Q, 45, n)
+    gamma = start(DASHAMVR(Q, b, b=0.4, gamma="theory*8"), problem, n).method.gamma
+    loop = start(DASHAMVR(Q, b, b=0.4, gamma=gamma, a=a), problem, n, seed=45)
+    batch, compress = batches(problem, 45, b), codec(Q, 45, n)
     first = beginning("gradient", Q, 45, n)
     wanted = dashamvr(n, batch, problem.x0(), gamma, loop.method.a, 0.4, compress, ROUNDS, first)
     assert_close(trajectory(loop, ROUNDS), wanted, rounding(Q))

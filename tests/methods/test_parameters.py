@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors import Absolute, Contractive, Natural, TopK
 from mpicomp.methods import METHODS, Method
 from mpicomp.methods import parameters as types
@@ -41,6 +42,7 @@ TYPES = {
     "BatchSize": ([None, 1, 10**9, 0.5], {COUNT: [0, -1, 1.0, 0.0, 1.5, True, "all"]}),
     "PositiveInteger": ([1, 10**9], {"a positive integer": [0, -1, 1.0, True, None, "1"]}),
     "ValueFormat": (["f8", "f4", "bf16"], {"value format": ["f3", 4, None]}),
+    "PartsOfX": ([None, Parts((Part("x", (3, 2)),))], {"allowed: Parts, or None": [(3, 2), "x"]}),
 }
 CASES = {name: getattr(types, name) for name in TYPES}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -116,7 +116,8 @@ def uplink(C, n, begin):
 @unbiased
 @all_starts
 def test_dasha(problem, n, Q, begin):
-    got, m = iterates_of(DASHA(Q, gamma="theory*4", a=0.3, start=begin), problem, n)
+    gamma = start(DASHA(Q, gamma="theory*4"), problem, n).method.gamma
+    got, m = iterates_of(DASHA(Q, gamma=gamma, a=0.3, start=begin), problem, n)
     skipped = begin == "zero"
     compress, first = uplink(Q, n, begin)
     wanted = dasha(gradients(problem, n), problem.x0(), m.gamma, 0.3, compress, ROUNDS + skipped, first)
@@ -349,7 +350,7 @@ def is_rate(method: Method, name: str) -> bool:
 def test_without_compression_every_start_is_gd(method):
     """Exact: float32 holds the first gradients.  DASHA from 0 sends all of it too, as a = 1."""
     ways = {"Q": WHOLE, "C": WHOLE, "down": WHOLE}
-    given = {name: C for name, C in ways.items() if hasattr(method, name)}
+    given = {f.name: ways[f.name] for f in fields(method) if f.name in ways}
     if vars(method).get("down") == Sparse():  # which is without loss, and stays
         del given["down"]
     given |= {name: 1.0 for name in ("eta", "alpha") if hasattr(method, name) and is_rate(method, name)}

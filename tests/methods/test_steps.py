@@ -31,6 +31,8 @@ from mpicomp.methods import (
     ADIANA,
     AGD,
     DASHA,
+    DASHAMVR,
+    DASHAPAGE,
     DCGD,
     DIANA,
     EF14,
@@ -39,6 +41,7 @@ from mpicomp.methods import (
     GD,
     MARINA,
     MCM,
+    VRDIANA,
     ADIANAPlus,
     Artemis,
     DCGDPlus,
@@ -74,7 +77,7 @@ JOINT = [
     (PermK("block"), 12, 4, 3, 1, 1),
     (PermK(), 4, 12, 3, 3 / 11, 3 / 11),  # (d-1)/(n-1) where d divides n
     (PermK(), 4, 13, 13 / 3 - 1, 10 / 36, 10 / 36),  # q = 3: (n-q)/(q(n-1))
-    (PermK(), 6, 1, 0, 1, 1),
+    (PermK(), 6, 1, 0, 0, 0),
     (Natural(), 12, 4, 1 / 8, 1 / 32, 0),
     (Dithering(3), 12, 4, 1 / 3, 1 / 12, 0),  # d/(4 s^2), as 36 = 12 modulo 8
     (Dithering(1), 16, 4, 3, 3 / 4, 0),  # sqrt(d)/s - 1
@@ -103,7 +106,7 @@ def test_steps_for_unbiased_compressors(Q, d, n, omega, A, B):
     slowdown = sqrt(A) * (1 + omega + sqrt(omega * (1 + omega)))  # 1/(1 - sqrt rho), rho = omega/(1 + omega)
     for c in (replace(HAND, mu=None), replace(HAND, convex=False), replace(HAND, convex=None)):
         assert resolved(DIANA(Q), d, n, c).gamma == pytest.approx(1 / (3 + 3.5 * slowdown))
-    assert resolved(DIANA(Q, alpha=0.3), d, n).alpha == 0.3
+    assert resolved(DIANA(Q, gamma=1.0, alpha=0.3), d, n).alpha == 0.3
     p = 0.15
     marina = resolved(MARINA(Q, p=p), d, n)
     assert marina.gamma == pytest.approx(1 / (3 + sqrt((1 - p) / p * ((A - B) * 3.5**2 + B * 1.25**2))))
@@ -185,6 +188,34 @@ CONVEX = [
     DIANAPlus(RandK(3)),
     ADIANAPlus(RandK(3)),
 ]
+
+
+# ω of RandK(3) in R^12 is 3; that of Natural is 1/8.  Each rate is out of its theorem's reach.
+RATES = [
+    (DIANA(RandK(3), alpha=0.26), r"alpha <= 1/\(1 \+ ω\) = 0.25"),
+    (VRDIANA(RandK(3), batch=None, alpha=0.26, p=0.5), r"alpha <= 1/\(1 \+ ω\) = 0.25"),
+    (Dore(RandK(3), Natural(), alpha=0.26), r"alpha <= 1/\(1 \+ ω\) = 0.25"),
+    (Artemis(RandK(3), Natural(), alpha=0.26), r"alpha <= 1/\(1 \+ ω\) = 0.25"),
+    (Artemis(RandK(3), RandK(3), alpha_down=0.26), r"alpha_down <= 1/\(1 \+ ω'\) = 0.25"),
+    (MCM(RandK(3), Natural(), alpha=0.26), r"alpha <= 1/\(1 \+ ω\) = 0.25"),
+    (MCM(Natural(), RandK(3), alpha_down=0.13), r"alpha_down <= 1/\(2\(1 \+ ω'\)\) = 0.125"),
+    (EF21P(TopK(3), RandK(3), beta=0.1), r"beta = 1/\(1 \+ ω\) = 0.25"),
+    (ADIANA(RandK(3), alpha=0.1), r"alpha = 1/\(1 \+ ω\) = 0.25"),
+    (DASHA(RandK(3), a=0.1), r"a = 1/\(2ω \+ 1\) = 0.143"),
+    (DASHAPAGE(RandK(3), batch=None, a=0.2, p=0.5), r"a = 1/\(2ω \+ 1\) = 0.143"),
+    (DASHAMVR(RandK(3), batch=None, a=0.2, b=0.5), r"a = 1/\(2ω \+ 1\) = 0.143"),
+    (DIANAPlus(RandK(3), alpha="theory*1.1"), r"alpha <= 1/\(1 \+ ω_max\)"),
+    (ADIANAPlus(RandK(3), alpha="theory*0.9"), r"alpha = 1/\(1 \+ ω_max\)"),
+]
+
+
+@pytest.mark.parametrize(("method", "said"), RATES, ids=lambda v: repr(v) if hasattr(v, "step") else "")
+def test_a_rate_outside_its_theorem_has_no_step(method, said):
+    """A step given as a number goes with any rate."""
+    c = replace(HAND, diagonals=lambda: np.ones((4, 12)))
+    with pytest.raises(ConfigError, match=rf"{said}.*give {method.step_name} as a number"):
+        resolved(method, 12, 4, c)
+    assert resolved(method.with_step(0.25), 12, 4, c).step == 0.25
 
 
 @pytest.mark.parametrize(("c", "why"), NONCONVEX, ids=lambda v: v if isinstance(v, str) else "")

@@ -362,12 +362,12 @@ def test_the_inbox_gives_the_shortest_buffer_that_fits():
     assert sorted(buffer.size for buffer in inbox._free[None]) == list(range(1012, 1020))
 
 
-def test_all_ranks_on_a_host_are_near():
+def test_ranks_on_a_host_are_sent_whole_messages():
     from mpi4py import MPI
 
-    from mpicomp.transports.neighbours import near
+    from mpicomp.transports.neighbours import sent_whole
 
-    assert near(MPI.COMM_WORLD) == set(range(MPI.COMM_WORLD.size))
+    assert sent_whole(MPI.COMM_WORLD) == set(range(MPI.COMM_WORLD.size))
 
 
 @pytest.mark.parametrize("every_rank_serves", [True, False])

@@ -36,6 +36,7 @@ from mpicomp.problems import (
     Saddle,
     Softmax,
 )
+from mpicomp.runtime.placement import Placement
 from tests.support import every_combination
 from tests.support.conformance import CASES
 from tests.support.cuda_host import Host, signatures
@@ -215,7 +216,7 @@ def test_a_comparison_runs_on_the_device_too(device, tmp_path):
     (tmp_path / "suite.toml").write_text(table)
     suite = load_suite(tmp_path / "suite.toml")
     rows = [
-        [outcome.rows for outcome in compare(suite, tmp_path / name, device=name).outcomes]
+        [o.rows for o in compare(suite, tmp_path / name, placement=Placement(device=name)).outcomes]
         for name in ("cpu", "cuda")
     ]
     for here, there in zip(*rows, strict=True):

@@ -11,7 +11,7 @@ import pytest
 
 from mpicomp import DCGD, EF21, GD, MARINA, MCM, PermK, RandK, TopK
 from mpicomp.base.errors import ConfigError, DivergedError, RecordError
-from mpicomp.experiment.report import plot
+from mpicomp.experiment.report import plot_files
 from mpicomp.experiment.run_tables import summary_table
 from mpicomp.keys import Key
 from mpicomp.problems import Logistic, Objective, Problem, Quadratics
@@ -92,7 +92,7 @@ def test_a_table_of_a_version_without_the_norm_is_read_and_resumed(tmp_path):
     assert [row.round for row in rows] == [0, 10, 20, 30, 40] and {row.x_norm for row in rows} == {None}
     more = run(rounds=60, out=tmp_path / "run", resume=True)
     assert read_rows(path) == more.rows and more.rows[-1].x_norm > 0
-    assert plot([tmp_path / "run"]).exists()
+    assert plot_files([tmp_path / "run"])[0].exists()
 
 
 # --- on which samples ---
@@ -198,7 +198,7 @@ def test_the_record_of_a_run_without_f(tmp_path):
     assert json.loads((tmp_path / "run" / "run.json").read_text())["asked"]["observe"] == "never"
     assert "not observed (observe = never)" in list(summary_table(summary).columns[1].cells)
     with pytest.raises(RecordError, match="observe = never"):
-        plot([tmp_path / "run"])
+        plot_files([tmp_path / "run"])
 
 
 def test_the_outcome_says_on_how_many_samples_f_is():

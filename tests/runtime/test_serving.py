@@ -16,6 +16,7 @@ from mpicomp import (
     EF21P,
     GD,
     MARINA,
+    PPMARINA,
     ARCTopK,
     DIANAPlus,
     HardThreshold,
@@ -98,6 +99,15 @@ def test_allreduce_gives_the_root_s_iterates_up_to_rounding(method):
     assert np.allclose(a.x, b.x, rtol=1e-4, atol=1e-6)
     width = 8 if isinstance(method, DCGD) else 4
     assert b.ledger.up.tolist() == b.ledger.down.tolist() == [30 * 30 * width] * 6
+
+
+def test_allreduce_sums_the_messages_of_some_workers():
+    """PP-MARINA's compressed rounds have two senders of six: the root's iterates, and its ledger."""
+    method = PPMARINA(Identity("f8"), r=2, gamma=0.1, p=0.3, sync=Identity("f8"))
+    a = mpicomp.run(method, PROBLEM, workers=6, rounds=30)
+    b = mpicomp.run(method, PROBLEM, workers=6, rounds=30, server="allreduce")
+    assert np.allclose(a.x, b.x, rtol=1e-4, atol=1e-6)
+    assert a.ledger.up.tolist() == b.ledger.up.tolist() and len(set(b.ledger.up)) > 1
 
 
 @pytest.mark.parametrize(

@@ -288,6 +288,57 @@ def other_start():
     Compressed(torch.optim.SGD(network(seed=WORLD.rank).parameters(), lr=0.1), TOPK)
 
 
+def other_rate():
+    model = network()
+    Compressed(torch.optim.SGD(model.parameters(), lr=0.1 + WORLD.rank), TOPK, module=model)
+
+
+def other_momenta():
+    """Rank 0 alone goes on from a state with momenta."""
+    model = network()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    if WORLD.rank == 0:
+        loss(model, 0, 0).backward()
+        sgd.step()
+    Compressed(sgd, TOPK, module=model)
+
+
+def changed_alone():
+    model = network()
+    opt = compressed(model)
+    train(opt, model, range(2))
+    opt.check()
+    if WORLD.rank == 1:
+        with torch.no_grad():
+            next(model.parameters()).add_(1e-3)
+    opt.check()
+
+
+def another_ranks_state():
+    """The habit of DDP: rank 0 saves, and all ranks load that."""
+    model = network()
+    opt = compressed(model)
+    train(opt, model, range(2))
+    opt.load_state_dict(WORLD.bcast(opt.state_dict()))
+
+
+def outside_the_module():
+    model, head = network(seed=WORLD.rank), torch.nn.Linear(3, 3)
+    sgd = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)
+    Compressed(sgd, TOPK, module=model).check()
+    return bool(digest(head))
+
+
+def a_mask():
+    """Four steps of a model with BatchNorm and a buffer that stays as it is."""
+    model = network(normed=True)
+    model.register_buffer("mask", torch.ones(100))
+    opt = compressed(model)
+    train(opt, model, range(4))
+    digest(model)
+    return opt.buffers.nbytes
+
+
 def not_finite():
     model = network()
     opt = compressed(model)

@@ -11,7 +11,18 @@ import pytest
 torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
 import mpicomp  # noqa: E402
-from mpicomp import DCGD, EF21SGDM, MARINA, VRMARINA, ConfigError, DivergedError, Identity, RandK, TopK  # noqa: E402
+from mpicomp import (  # noqa: E402
+    DCGD,
+    EF21SGDM,
+    MARINA,
+    VRMARINA,
+    ConfigError,
+    DivergedError,
+    Identity,
+    RandK,
+    TopK,
+)
+from mpicomp.base.errors import RecordError  # noqa: E402
 from mpicomp.torch import Compressed, Hook, load, save  # noqa: E402
 from tests.torch.models import batch, loss, network, values  # noqa: E402
 
@@ -159,6 +170,101 @@ def test_a_scaler_s_overflow_is_left_out():
     assert (two.aggregator.steps, two.aggregator.skipped) == (7, 1)
 
 
+def test_a_scaler_with_clipping():
+    """unscale_, aggregate, clip, step: the steps of unscaled gradients that are clipped, and no others."""
+    plain, scaled = network(), network()
+    one, two = (
+        Compressed(torch.optim.SGD(m.parameters(), lr=0.1), TOPK, module=m, on_nonfinite="skip")
+        for m in (plain, scaled)
+    )
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
+    for k in range(6):
+        overflow = k == 3
+        if not overflow:
+            one.zero_grad()
+            loss(plain, 0, k).backward()
+            one.aggregate()
+            torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.01)
+            one.step()
+        two.zero_grad()
+        scaler.scale(loss(scaled, 0, k) * (float("inf") if overflow else 1.0)).backward()
+        scaler.unscale_(two)
+        two.aggregate()
+        torch.nn.utils.clip_grad_norm_(scaled.parameters(), 0.01)
+        scaler.step(two)
+        scaler.update()
+        assert values(plain) == values(scaled)
+    assert (scaler.get_scale(), two.aggregator.skipped) == (512.0, 1)
+
+
+def test_scaled_gradients_are_not_aggregated():
+    model = network()
+    opt = compressed(model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale(loss(model, 0, 0)).backward()
+    opt.aggregate()
+    with pytest.raises(ConfigError, match=r"scaled: scaler\.unscale_\(opt\) first"):
+        scaler.step(opt)
+
+
+def test_an_estimate_that_was_left_is_not_stepped_with():
+    """After ``zero_grad`` the next step aggregates its own gradient."""
+    model = network()
+    opt = compressed(model)
+    loss(model, 0, 0).backward()
+    opt.aggregate()
+    step(opt, model, 1)
+    assert opt.aggregator.steps == 2
+
+
+def test_a_parameter_that_needs_a_gradient_later_is_refused():
+    """Else it would step with each rank's own gradient."""
+    for change in ("unfrozen", "added"):
+        model, more = network(), torch.nn.Parameter(torch.zeros(3))
+        model[0].bias.requires_grad_(False)
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        opt = Compressed(sgd, TOPK, module=model)
+        step(opt, model, 0)
+        before = values(model)
+        if change == "unfrozen":
+            model[0].bias.requires_grad_(True)
+        else:
+            sgd.add_param_group({"params": [more]})
+        opt.zero_grad()
+        (loss(model, 0, 1) + (more.sum() if change == "added" else 0.0)).backward()
+        with pytest.raises(ConfigError, match="Make Compressed anew"):
+            opt.step()
+        assert values(model) == before
+
+
+def test_a_parameter_that_is_frozen_later_stays():
+    """As in torch alone, momentum and weight decay leave it."""
+    model = network()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+    opt = Compressed(sgd, TOPK, module=model)
+    step(opt, model, 0)
+    model[0].weight.requires_grad_(False)
+    before = model[0].weight.clone()
+    step(opt, model, 1)
+    assert torch.equal(model[0].weight, before)
+
+
+def test_the_inner_optimisers_groups_and_hooks_are_ones_own():
+    """Also after the inner one has loaded a state, which makes its groups anew."""
+    model = network()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    opt = Compressed(sgd, PLAIN, module=model)
+    sgd.load_state_dict(sgd.state_dict())
+    schedule = torch.optim.lr_scheduler.StepLR(opt, 1, gamma=0.5)
+    calls = []
+    opt.register_step_post_hook(lambda *_: calls.append("after"))
+    opt.register_step_pre_hook(lambda *_: calls.append("before"))
+    step(opt, model, 0)
+    schedule.step()
+    assert sgd.param_groups[0]["lr"] == 0.05 and calls == ["before", "after"]
+    assert opt.state is sgd.state and opt.defaults is sgd.defaults
+
+
 def test_a_gradient_that_is_not_finite_is_refused_or_skipped():
     ours = network()
     before = values(ours)
@@ -260,6 +366,31 @@ def test_local_steps_saved_between_two_exchanges_go_on(tmp_path):
     assert values(models[2]) == values(models[0])
 
 
+def test_saved_with_other_local_steps_is_refused(tmp_path):
+    def made(sync_every):
+        model = network()
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        return Compressed(sgd, TOPK, module=model, sync_every=sync_every), model
+
+    for saved, loaded, said in ((1, 4, "without torch-0"), (4, 1, "sync_every=4, and here it is 1")):
+        save(tmp_path / str(saved), *made(saved))
+        with pytest.raises(RecordError, match=said):
+            load(tmp_path / str(saved), *made(loaded))
+
+
+def test_a_shard_of_a_parameter_is_refused(tmp_path):
+    """A DTensor, as FSDP and tensor parallelism have them."""
+    from torch.distributed.tensor import distribute_module, init_device_mesh
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    try:
+        model = distribute_module(network(), init_device_mesh("cpu", (1,)))
+        with pytest.raises(ConfigError, match=r"is a DTensor.*without FSDP"):
+            Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_what_is_wrong_is_said():
     model = network()
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -273,6 +404,13 @@ def test_what_is_wrong_is_said():
         Compressed(sgd, TOPK, module=model, workers=2).collect(5)
     with pytest.raises(ConfigError, match=r"opt.collect\(i\)|a dict of the gradients"):
         Compressed(sgd, TOPK, module=model, workers=2).step()
+    with pytest.raises(ConfigError, match="leave such steps out in the loop"):
+        Compressed(sgd, TOPK, module=model, sync_every=3, on_nonfinite="skip")
+    some = torch.optim.SGD([model[0].weight], lr=0.1)
+    with pytest.raises(ConfigError, match="outer lacks some"):
+        Compressed(sgd, TOPK, module=model, sync_every=3, outer=some)
+    with pytest.raises(ConfigError, match="LBFGS calls a closure"):
+        Compressed(torch.optim.LBFGS(model.parameters()), TOPK, module=model)
     with pytest.raises(ConfigError, match="no aggregate"):
         Compressed(sgd, TOPK, module=model, sync_every=3).aggregate()
     frozen = torch.optim.SGD([p.requires_grad_(False) for p in network().parameters()], lr=0.1)

@@ -20,6 +20,7 @@ import torch
 torch.manual_seed(0)
 model = torch.nn.Linear(20, 5)
 X, y = torch.randn(64, 20), torch.randint(5, (64,))
+data = list(zip(X, y))
 batches_of_this_rank = [(X, y)] * 20
 def loss(model, batch):
     return torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
@@ -50,8 +51,8 @@ def done(code: str) -> str:
     return ended.stdout
 
 
-def test_there_are_two_blocks():
-    assert len(BLOCKS) == PAGE.read_text().count("```python") == 2
+def test_there_are_three_blocks():
+    assert len(BLOCKS) == PAGE.read_text().count("```python") == 3
 
 
 def test_the_training_loop_trains_and_counts():
@@ -59,5 +60,11 @@ def test_the_training_loop_trains_and_counts():
     assert "1 worker: " in done(AROUND + BLOCKS[0] + LOWER)
 
 
+def test_each_rank_has_batches_of_its_own():
+    """All 64 samples in one process; rank 1 of 2 would have half of them."""
+    told = done(AROUND + BLOCKS[1] + "print([len(batch) for batch, _ in batches_of_this_rank])")
+    assert told == "[16, 16, 16, 16]\n"
+
+
 def test_the_hook_of_ddp_trains():
-    done(AROUND + GROUP + BLOCKS[1] + STEPS + LOWER)
+    done(AROUND + GROUP + BLOCKS[2] + STEPS + LOWER)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -68,6 +70,58 @@ def test_a_server_without_a_worker():
 
 def test_one_bad_gradient_is_said_by_all():
     assert told(3, "not_finite") == "worker 1: the gradient is not finite."
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("other_rate", "the optimiser's settings on rank 1 differ from rank 0's"),
+        ("other_momenta", "the optimiser's momenta on rank 1 differ from rank 0's"),
+        ("changed_alone", "the parameters on rank 1 differ from rank 0's: they were changed on some ranks"),
+        ("another_ranks_state", "the state is another rank's"),
+    ],
+)
+def test_what_differs_between_ranks_is_said(what, said):
+    done = mpirun(2, "-m", "tests.torch.job", what)
+    assert done.returncode != 0
+    assert done.stderr.count(said) == 1, done.stderr
+
+
+def test_what_is_outside_the_module_is_shared_too():
+    assert told(2, "outside_the_module") is True
+
+
+def test_buffers_that_do_not_change_are_not_sent():
+    """BatchNorm's three are, of one layer with 8 features: two with 32 bytes, and a count with 8."""
+    assert told(3, "a_mask") == 4 * 2 * (2 * 32 + 8)
+
+
+ALONE = "from tests.torch.job import compressed, network; compressed(network())"
+
+
+def test_torchrun_is_refused():
+    """Its processes are no ranks: each would train alone."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*torchrun, "--no-python", sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode != 0
+    assert "torchrun started 2 processes" in done.stderr and "mpirun -n 2" in done.stderr
+
+
+def test_processes_that_only_torch_knows_are_refused(tmp_path):
+    script = f"""
+import sys, torch
+meet = "file://{tmp_path}/group"
+torch.distributed.init_process_group("gloo", init_method=meet, rank=int(sys.argv[1]), world_size=2)
+{ALONE}
+"""
+    both = [
+        subprocess.Popen([sys.executable, "-c", script, str(rank)], stderr=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    said = [one.communicate(timeout=120)[1] for one in both]
+    assert all("torch.distributed has 2 processes, and MPI knows of this one alone" in text for text in said)
 
 
 def test_parameters_that_differ_are_refused():

@@ -157,9 +157,8 @@ def _ours(
     method: Method, every: int = 1, server: str = "sharded", overlap: bool = False
 ) -> Callable[[nn.Module, float], Trainer]:
     options: dict[str, Any] = {"every": every, "server": server, "overlap": overlap}
-    if isinstance(
-        method, EF21SGDM
-    ):  # it has the momentum; with lr/η, steps as long as the others', it diverges
+    # EF21-SGDM has the momentum; with lr/η, steps as long as the others', it diverges.
+    if isinstance(method, EF21SGDM):
         return lambda model, lr: Ours(model, 2 * lr, method, 0.0, **options)
     return lambda model, lr: Ours(model, lr, method, MOMENTUM, **options)
 

@@ -18,7 +18,10 @@ def check_scale_format(values: str) -> None:
 
 
 def decode_norms(buf: Bytes, count: int, values: str) -> Reals:
-    """The ``count`` norms in ``buf``, as float64.  Raises ``MessageError`` as ``decode_scale`` does."""
+    """The ``count`` norms in ``buf``, as float64.
+
+    Raises ``MessageError`` for one that is negative or not finite.
+    """
     norms = kernels.promoted(decode_values(buf, count, values))
     fit = (norms >= 0) & (norms < np.inf)
     if not fit.all():

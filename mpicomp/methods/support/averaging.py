@@ -16,12 +16,12 @@ from mpicomp.methods.base import Message, Method
 
 
 class AveragingMethod(Method):
-    """Each worker sends one compressed vector, and the server broadcasts their mean."""
+    """Each worker sends one compressed vector, and the server answers their mean, by itself with the mean.
 
-    @property
-    @abstractmethod
-    def down(self) -> Compressor:
-        """The compressor of the mean; ``follow`` decodes it."""
+    down  the compressor of the server's answer, which ``follow`` decodes
+    """
+
+    down: Compressor
 
     @abstractmethod
     def uplink(self, key: Key) -> Compressor:
@@ -37,7 +37,11 @@ class AveragingMethod(Method):
 
     def server_step(self, s: Any, r: Any, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
         m = mean(ups, self.uplink(key), getattr(r, self.iterate), key, self.weight(key))
-        return Message(self.down.compress(m, key))
+        return Message(self.answer(s, r, m, key))
+
+    def answer(self, s: Any, r: Any, m: Array, key: Key) -> Bytes:
+        """What goes down, where the workers' messages have the mean ``m``; it changes ``s`` alone."""
+        return self.down.compress(m, key)
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
         return self.uplink(key).paper_bits(up.m, d, key)

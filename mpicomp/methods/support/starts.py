@@ -7,8 +7,8 @@ A method's parameter ``start`` chooses one of three, and round 0 sends it:
 "compressed"  C_i(∇f_i(x⁰)), in an ordinary message
 
 Round 0 also takes the step along the mean of what it sent.  For the estimates g_i this is the method itself.
-With shifts, the method would send C_i(∇f_i(x⁰) - h_i) before this step.  It is left out: from the gradient
-it is C_i(0) = 0 up to rounding, and from the compressed gradient we leave it out too.
+With shifts, the method would send C_i(∇f_i(x⁰) - h_i) before this step.  It is left out.  From
+the gradient it would be C_i(0) = 0 up to rounding; from the compressed gradient it would be a second message.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StartCheck(Check):
 
 
 Start = Annotated[str, StartCheck(("zero", "gradient", "compressed"))]
-# Of what steps are taken along: from 0 the first leads nowhere.
+# For estimates along which the method steps: from 0 the first step leads nowhere.
 EstimateStart = Annotated[str, StartCheck(("gradient", "compressed"))]
 
 

@@ -7,7 +7,7 @@ last bits, on the number of ranks and on the library, and iterates with it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,8 +30,8 @@ _STOP, _FAILED = 1, 2  # entries behind the vector: how many ranks ask to stop, 
 
 
 class Allreduce(Serving):
-    """Every rank sums the vectors of its workers in their format, MPI sums these, and every rank goes on with
-    the mean as with the only message of a single worker.
+    """Every rank sums the vectors of its workers in their format, MPI sums these, and every rank plays the
+    server with the sum as its only message.
 
     A round is one MPI_Allreduce of the vector and two numbers more, by which ranks tell that they have failed
     or were asked to stop.  The ledger counts the vector once up and once down for each worker; what crosses
@@ -41,13 +41,8 @@ class Allreduce(Serving):
     """
 
     def __init__(self, method: Method, transport: Transport) -> None:
+        check_sums(method)
         self.running, self._transport, self._summed = method, transport, 0
-        if not sums(method):
-            raise ConfigError(
-                "server='allreduce' sums vectors that are sent whole, as f4 or f8; this "
-                f"{type(method).__name__} sends something else. Allowed: GD, AGD, methods such as "
-                "DCGD(Identity()), PowerSGD and ARCTopK. For the others: server='sharded'."
-            )
 
     def begin(self, x: Array) -> None:
         """There is no server's state."""
@@ -71,20 +66,15 @@ class Allreduce(Serving):
         self._summed += total.nbytes
         if total[-1]:
             t.raise_on_all(lambda: _raise(failed))
-        total[:-2] *= method.weight(key)
-        mean = total[:-2].view(np.uint8)
+        sums = total[:-2].view(np.uint8)
         if t.is_server:
             others = [i for i in senders if i not in t.hosted]
-            at.ledger.up[at.original_ids[others]] += mean.nbytes
+            at.ledger.up[at.original_ids[others]] += sums.nbytes
             at.ledger.paper_bits_up += len(senders) * 32 * size
         with t.clock.phase("server"):
-            alone = replace(key, n=1)
-            up = messages.decode(method.Up, kernels.to_device(mean))
-            return (
-                method.server_step(None, at.replica, [(alone.of(0), up)], alone),
-                mean.nbytes,
-                total[-2] > 0,
-            )
+            up = messages.decode(method.Up, kernels.to_device(sums))
+            down = method.server_step(None, at.replica, [(key.of(0), up)], key)
+        return down, sums.nbytes, total[-2] > 0
 
     def decode(self, broadcast: Any) -> Any:
         return broadcast
@@ -107,6 +97,16 @@ def sums(method: Method) -> bool:
     )
     averages = isinstance(method, AveragingMethod) and method.Server is Nothing
     return whole and averages and sent.get("values", "f4") in _TYPES
+
+
+def check_sums(method: Method) -> None:
+    """Raise ``ConfigError`` unless ``sums(method)``."""
+    if not sums(method):
+        raise ConfigError(
+            "server='allreduce' sums vectors that are sent whole, as f4 or f8; this "
+            f"{type(method).__name__} sends something else. Allowed: GD, AGD, methods such as "
+            "DCGD(Identity()), PowerSGD and ARCTopK. For the others: server='sharded'."
+        )
 
 
 def _raise(error: MpicompError | None) -> None:
