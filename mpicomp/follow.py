@@ -9,7 +9,6 @@ these objects, and rank 0's are the ones that write.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from importlib.util import find_spec
 from math import isfinite
@@ -20,8 +19,7 @@ from typing import Any
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.compressors.base import Array
 from mpicomp.runtime.record import Row
-
-Callback = Callable[[int, Row, Array], Any]
+from mpicomp.runtime.session import Callback
 
 
 def together(*callbacks: Callback) -> Callback:

@@ -103,7 +103,7 @@ class Recorder:
     """Keeps a run's rows, in memory and, given a folder, in files."""
 
     def __init__(
-        self, folder: Path | None, config: dict[str, Any], resume: bool, afresh: bool = False
+        self, folder: Path | None, facts: dict[str, Any], resume: bool, afresh: bool = False
     ) -> None:
         """Open ``folder``.  Raises ``RecordError`` if it holds another run, or cannot be written.
 
@@ -112,13 +112,13 @@ class Recorder:
         self.folder = folder
         self.rows: list[Row] = []
         self._file: TextIO | None = None
-        self._config = config
+        self._facts = facts
         if folder is None:
             return
         found = present(folder / "run.json") or present(folder / "rows.csv")
         path = folder / "run.json"
         if found:
-            if afresh and read_json(path).get("config") != config["config"]:
+            if afresh and read_json(path).get("config") != facts["config"]:
                 raise RecordError(f"{folder} holds a run of another configuration. Choose another --out.")
             if not (resume or afresh):
                 raise RecordError(
@@ -131,7 +131,7 @@ class Recorder:
         except OSError as error:
             raise RecordError(f"cannot create {folder}: {error.strerror}.") from None
         if not resume:
-            write_json(path, config)
+            write_json(path, facts)
 
     def start(self, round: int | None, is_due: Callable[[int], bool]) -> None:
         """Open the table; with a ``round`` to resume from, keep the rows up to it, and note the resume.
@@ -153,7 +153,7 @@ class Recorder:
             self.rows.pop()
         if round is not None:  # only here: a refused resume must change no file
             before = read_json(self.folder / "run.json").get("resumed", [])
-            self.amend({"resumed": [*before, self._config]})
+            self.amend({"resumed": [*before, self._facts]})
         table = ",".join(_TYPES) + "\n" + "".join(_line(row) for row in self.rows)
         write_atomically(path, table.encode())  # atomic: the old rows stay until the new file is complete
         try:
