@@ -1,4 +1,4 @@
-"""The blocks of a vector: consecutive pieces, each served by one rank."""
+"""The blocks of a vector: consecutive entries, each block served by one rank."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mpicomp.base.parts import Part, Parts
 class Blocks:
     """A vector in R^d, cut into consecutive blocks of nearly equal length.
 
-    parts  the parts of each block: whole parts of the vector, and pieces of parts that are cut along their
-           first axis.  A piece has the name of its part
+    parts  the parts of each block: whole parts of the vector, and shares of parts that are cut along their
+           first axis.  A share has the name of its part
     """
 
     parts: tuple[Parts, ...]
@@ -29,7 +29,7 @@ class Blocks:
         the rows.  A part with one axis is cut anywhere.
         """
         bounds = sorted({_nearest_row(whole, b * whole.size // shards) for b in range(shards + 1)})
-        return cls(tuple(Parts(tuple(_pieces(whole, *ends)), whole) for ends in pairwise(bounds)))
+        return cls(tuple(Parts(tuple(_parts_between(whole, *ends)), whole) for ends in pairwise(bounds)))
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -68,7 +68,7 @@ def _row(part: Part) -> int:
     return part.size // (part.shape or (1,))[0]
 
 
-def _pieces(whole: Parts, start: int, stop: int) -> Iterator[Part]:
+def _parts_between(whole: Parts, start: int, stop: int) -> Iterator[Part]:
     """The parts of the entries ``start``, .., ``stop`` - 1."""
     for part, where in whole:
         first, last = max(start, where.start), min(stop, where.stop)
@@ -78,7 +78,7 @@ def _pieces(whole: Parts, start: int, stop: int) -> Iterator[Part]:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class BlockMessages:
     """A message in blocks: the message of each block.  It takes the place of ``Bytes`` in a record."""
 
     of_blocks: tuple[Bytes, ...]

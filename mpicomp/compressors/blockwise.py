@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpicomp.base.blocks import Blocks, Pieces
+from mpicomp.base.blocks import BlockMessages, Blocks
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Absolute, Array, Compressor, Contractive, Unbiased
 from mpicomp.keys import Key
@@ -16,7 +16,7 @@ from mpicomp.keys import Key
 
 @dataclass(frozen=True)
 class Blockwise(Compressor):
-    """C acts on each block b of x, under the key that is named after b: the message is ``Pieces``.
+    """C acts on each block b of x, under the key that is named after b: the message is ``BlockMessages``.
 
     only  if it is given, this compressor is that of block ``only``, and its vectors and messages are those of
           the block.  Its constants are still the constants of the whole vector, so that a method computes the
@@ -24,7 +24,7 @@ class Blockwise(Compressor):
 
     It is of the kinds that C is, with the constants of ``Layered``: squared norms add up over the blocks.
     Vectors of another length than d, such as the factors of a matrix, are cut evenly, and C acts on their
-    pieces as it is.
+    shares as it is.
     """
 
     C: Compressor
@@ -65,12 +65,14 @@ class Blockwise(Compressor):
     def compress(self, x: Array, key: Key) -> Any:
         if self.only is not None:
             return self._coder(self.only, x.size).compress(x, _named(key, self.only))
-        return Pieces(tuple(C.compress(x[where], _named(key, b)) for b, where, C in self._blocks(x.size)))
+        return BlockMessages(
+            tuple(C.compress(x[where], _named(key, b)) for b, where, C in self._blocks(x.size))
+        )
 
     def compress_difference(self, x: Array, y: Array, key: Key) -> Any:
         if self.only is not None:
             return self._coder(self.only, x.size).compress_difference(x, y, _named(key, self.only))
-        return Pieces(
+        return BlockMessages(
             tuple(
                 C.compress_difference(x[where], y[where], _named(key, b))
                 for b, where, C in self._blocks(x.size)

@@ -21,7 +21,7 @@ import numpy as np
 
 from mpicomp import kernels, messages
 from mpicomp.base.bits import Bytes
-from mpicomp.base.blocks import Blocks, Pieces
+from mpicomp.base.blocks import BlockMessages, Blocks
 from mpicomp.base.errors import MpicompError
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
@@ -83,11 +83,11 @@ class Sharded(Serving):
         """The messages of each hosted worker, one for each block, entered in this rank's ledger."""
         for i, up in uplink:
             with self._transport.clock.phase("compress"):
-                pieces = [at.for_transport(messages.encode(one)) for one in self._split(up)]
-            for b, piece in enumerate(pieces):
-                self.book(at, i, b, len(piece))
-            self.enter(at, i, up, sum(map(len, pieces)), key)
-            yield i, pieces
+                by_block = [at.for_transport(messages.encode(one)) for one in self._split(up)]
+            for b, message in enumerate(by_block):
+                self.book(at, i, b, len(message))
+            self.enter(at, i, up, sum(map(len, by_block)), key)
+            yield i, by_block
 
     def book(self, at: Rounds, i: int, b: int, size: int) -> None:
         """Count ``size`` bytes of the hosted worker i for block b as sent from here."""
@@ -105,9 +105,9 @@ class Sharded(Serving):
     def _split(self, up: Any) -> Iterator[Any]:
         """For each block, the record that has this block of each message of ``up``."""
         values = {f.name: getattr(up, f.name) for f in fields(up)}
-        pieces = {name: value for name, value in values.items() if isinstance(value, Pieces)}
+        in_blocks = {name: value for name, value in values.items() if isinstance(value, BlockMessages)}
         for b in range(len(self._blocks)):
-            yield replace(up, **{name: value.of_blocks[b] for name, value in pieces.items()})
+            yield replace(up, **{name: value.of_blocks[b] for name, value in in_blocks.items()})
 
     def _step(self, at: Rounds, b: int, received: Iterator[tuple[int, Bytes]], key: Key) -> Any:
         """The server step for block b."""
@@ -157,7 +157,7 @@ class Sharded(Serving):
 def joined(records: list[Any]) -> Any:
     """The record in blocks whose blocks are the messages of these records."""
     names = [f.name for f in fields(records[0]) if not isinstance(getattr(records[0], f.name), float)]
-    return replace(records[0], **{k: Pieces(tuple(getattr(r, k) for r in records)) for k in names})
+    return replace(records[0], **{k: BlockMessages(tuple(getattr(r, k) for r in records)) for k in names})
 
 
 def block_of(record: Any, where: slice, d: int) -> Any:
