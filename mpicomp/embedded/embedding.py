@@ -136,6 +136,10 @@ class Embedding:
         play, t = self._play, self.transport
         self._audit = Audit(t, play.ledger, play.serving.booked) if self._verify_bytes else None
 
+    def configure(self, **facts: object) -> None:
+        """Add ``facts`` to those in which a saved state has to agree with this one, before it is taken."""
+        self._config |= {name: str(value) for name, value in facts.items()}
+
     def _resolve(self, method: Method, packing: Packing, n: int) -> Method:
         """The method for these parts, with its parameters as numbers; raises ``ConfigError``."""
         bound = method.bound(packing.parts)
@@ -321,7 +325,7 @@ class Embedding:
         t, rounds = self.transport, self._play
         self.settle()
         states = rounds.states() | {"replica": rounds.replica} | records
-        manifest = checkpoint.load(Path(folder), t, states, self._config)
+        manifest = checkpoint.load(Path(folder), t, states, self._config, records)
         self.rounds, self.steps, self.skipped = manifest["round"], manifest["steps"], manifest["skipped"]
         ledger = t.ask_server(lambda: rounds.ledger)
         if not t.is_server:
@@ -330,13 +334,18 @@ class Embedding:
             rounds.ledger = ledger
         self._begin_audit()
 
+    def _own_records(self) -> dict[str, Any]:
+        """All records that this rank goes on from, by name."""
+        play = self._play
+        return play.states() | {"replica": play.replica, "ledger": play.ledger} | play.serving.unsettled()
+
     @on_its_device
     def state(self) -> dict[str, Any]:
         """This rank's part of the state, numpy's arrays, numbers and texts by name.
 
         For programs that save rank by rank.
         """
-        records = self._play.states() | {"replica": self._play.replica}
+        records = self._own_records()
         own = {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}
         copies = {name: deepcopy(kernels.to_host(value)) for name, value in own.items()}
         counts = {name: getattr(self, name) for name in _COUNTS}
@@ -348,15 +357,17 @@ class Embedding:
 
         Raises ``ConfigError``, on this rank alone, for the state of another method, rank or number of ranks.
         """
-        for name, here in self._config.items():
-            if (there := state.get(f"config.{name}")) != here:
+        theirs = {name.removeprefix("config."): v for name, v in state.items() if name.startswith("config.")}
+        for name in {**theirs, **self._config}:
+            there, here = theirs.get(name), self._config.get(name)
+            if there != here:
                 raise ConfigError(f"the state is of another run: {name} is {there} there and {here} here.")
-        records = self._play.states() | {"replica": self._play.replica}
+        records = self._own_records()
         own = {f"{name}.{f.name}": (r, f.name) for name, r in records.items() for f in fields(r)}
-        theirs = {name for name in state if not name.startswith("config.")} - set(_COUNTS)
-        if odd := sorted(own.keys() ^ theirs):
+        saved = {name for name in state if not name.startswith("config.")}
+        if odd := sorted(saved ^ {*own, *_COUNTS}):
             raise ConfigError(
-                f"the state is another rank's: {', '.join(odd)} differ. Each rank restores the state that it "
+                f"the state is another rank's: {shortened(odd)} differ. Each rank restores the state that it "
                 "has saved itself; save and load work on any number of ranks."
             )
         for name, (record, field) in own.items():

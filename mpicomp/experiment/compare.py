@@ -38,6 +38,7 @@ from mpicomp.experiment.tuning import Tuning, tune
 from mpicomp.methods import Method
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row
+from mpicomp.runtime.rounds import check_device
 from mpicomp.runtime.run import Run, run
 from mpicomp.runtime.serving import check_served
 from mpicomp.transports import Transport, connect
@@ -157,6 +158,8 @@ def _check(suite: Suite, work: list[Task], placement: Placement, of: str = "") -
             blocks = Blocks.cut(parts, cut) if cut > 1 else None
             method = entry.method.bound(parts).resolve(constants, d, n, blocks)
             check_served(placement.server, method, blocks)
+            if placement.device != "cpu":
+                check_device(method)
         except MpicompError as error:
             raise ConfigError(f"{of}{entry.label}: {error}") from None
 

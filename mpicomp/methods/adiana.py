@@ -42,8 +42,9 @@ class ADIANA(Method):
                    w^{k+1} = y^k with probability p, else w^k
 
     h = mean h_i in every round.  The run reports y.  alpha defaults to 1/(1 + ω).
-    theory is for convex f_i.  "original" and "refined" are for strongly convex f, and a problem with mu = 0
-    needs mu as a number; "convex" is for convex f, has mu = 0, and θ1 and γ of its own in each round.
+    theory is for convex f_i and α = 1/(1 + ω).  "original" and "refined" are for strongly convex f, and a
+    problem with mu = 0 needs mu as a number; "convex" is for convex f, has mu = 0, and θ1 and γ of its own in
+    each round.
 
     parameters  "original", "refined" or "convex": the source of p, of eta in theory, and of the weights θ1,
                 θ2, γ and β; see ``support.adiana_parameters`` and, with a proof, ``support.adiana_convex``.

@@ -33,8 +33,8 @@ class ADIANAPlus(WhitenedMethod):
 
     h = mean h_i in every round.  The run reports y.  θ1, θ2, γ, β follow from eta, mu and p as in ADIANA.
     ``DCGDPlus`` says which C_i is made of ``Q``.
-    theory, for convex f_i and strongly convex f: alpha = 1/(1 + ω_max), eta = min{1/(2L),
-    n/(64 𝓛_max (2p(1 + ω_max) + 1)²)}, p = min{1, max{1, √(nL/(32𝓛_max)) - 1}/(2(1 + ω_max))}.
+    theory, for convex f_i and strongly convex f: alpha = 1/(1 + ω_max) and, with that alpha, eta =
+    min{1/(2L), n/(64 𝓛_max (2p(1 + ω_max) + 1)²)}, p = min{1, max{1, √(nL/(32𝓛_max)) - 1}/(2(1 + ω_max))}.
     If the workers' draws depend on each other, 𝓛_max takes the place of 𝓛_max/n.
 
     The steps of a round are those of ``ADIANA`` with the compressor ``support.whitening.Whitened``.

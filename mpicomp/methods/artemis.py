@@ -37,9 +37,9 @@ class Artemis(AveragingMethod, EstimatingMethod):
     alpha defaults to 1/(2(1 + ω)).  alpha=0 is the method without memory, the paper's Bi-QSGD; then h_i = 0
     for every start.  alpha_down=0, the default, is the method without the downlink's memory H, as in the
     paper's algorithm; None stands for 1/(2(1 + ω')), ω' of C.
-    theory, for convex f_i: gamma = 1/(c (1 + 6B) L_max), B = A + (1 - p)(1 + ω)/(p n) with A of the
-    AB-inequality, c = 1 + ω', or 1 + 6ω' with H.  DIANA's proof gives it: Ω and the draw of S add to the
-    variance, and ‖H‖² to the Lyapunov function, where α ≤ 1/(1 + ω) and α' ≤ 1/(1 + ω').  The paper's
+    theory, for convex f_i, α ≤ 1/(1 + ω) and α' ≤ 1/(1 + ω'): gamma = 1/(c (1 + 6B) L_max),
+    B = A + (1 - p)(1 + ω)/(p n) with A of the AB-inequality, c = 1 + ω', or 1 + 6ω' with H.  DIANA's proof
+    gives it: Ω and the draw of S add to the variance, and ‖H‖² to the Lyapunov function.  The paper's
     constants may be larger.  With α > 0 and full gradients x converges linearly where f is strongly convex,
     otherwise to a neighbourhood of x*.
 

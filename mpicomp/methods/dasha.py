@@ -33,7 +33,7 @@ class DASHA(AveragingMethod, EstimatingMethod):
     The mean of g^k - ∇f(x^k) fades like (1 - a)^k.  At k = 0 its mean square is 0 for "gradient",
     A mean |∇f_i(x^0)|² for "compressed" and |∇f(x^0)|² for "zero".  A, of the AB-inequality, is ω/n for
     independent compressors.
-    theory, for the start from the gradient: gamma = 1/(L + L̃ √(16 A (2ω + 1))).
+    theory, for a = 1/(2ω + 1) and the start from the gradient: gamma = 1/(L + L̃ √(16 A (2ω + 1))).
 
     Differences from the paper: the mean is broadcast and every rank takes the step.
 

@@ -33,7 +33,8 @@ class DASHAMVR(AveragingMethod, EstimatingMethod):
     1/(2ω + 1).  b in (0, 1] is the weight of the new samples.  For |∇f|² ≤ ε take b of order n ε B/σ² or, if
     that is less, √(n ε B/σ²)/ω.  b = 1 keeps nothing of the past.
 
-    theory: gamma = 1/(L + √(96 A (2ω + 1) (L̃² + (1-b)² L_σ²/B) + 4 (1-b)² L_σ²/(b n B))), A of the
+    theory, for a = 1/(2ω + 1): gamma =
+    1/(L + √(96 A (2ω + 1) (L̃² + (1-b)² L_σ²/B) + 4 (1-b)² L_σ²/(b n B))), A of the
     AB-inequality, ω/n for independent compressors, L_σ the theorem's mean-squared smoothness constant of the
     stochastic gradients.
 

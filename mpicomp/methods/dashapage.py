@@ -33,7 +33,7 @@ class DASHAPAGE(AveragingMethod, EstimatingMethod):
     samples, the same at both points; worker i draws new ones in each round.  g = mean g_i in every round.  a
     defaults to 1/(2ω + 1).
 
-    theory: p = B/(m + B), m the samples of a worker, and gamma =
+    theory: p = B/(m + B), m the samples of a worker, and for a = 1/(2ω + 1) gamma =
     1/(L + √(48 A (2ω + 1) (L̃² + (1-p) L_σ²/B) + 2 (1-p) L_σ²/(p n B))), A of the AB-inequality, ω/n for
     independent compressors.  In the theorem L_σ is the largest constant of the f_ij.  Its proof needs only
     that the variance of ∇f_ij(x) - ∇f_ij(y) over the samples j is at most L_σ² |x - y|² in the mean over i.

@@ -31,10 +31,10 @@ class DIANA(AveragingMethod, EstimatingMethod):
     With ``batch``, the mean gradient over that many samples replaces ∇f_i(x^k); worker i draws new samples in
     each round.  The shifts remove the variance of compression but not the variance of the samples, so x
     converges to a neighbourhood of x* (VR-DIANA removes both).  The step size is the same.
-    theory: for convex f_i, gamma = 1/((1 + 6A) L_max), A of the AB-inequality, ω/n for independent
-    compressors.  Where some f_i is not convex, or not known to be, gamma = 1/(L + L_+ √A/(1 - √ρ)) with
-    ρ = 1 - 2α + α² (1 + ω), derived in ``support.shifts``.  For α = 1/(1 + ω) this is at least
-    1/(L + 2 (1 + ω) L_+ √A), the rate of Li, Richtárik, arXiv 2006.07013.
+    theory: for convex f_i and α ≤ 1/(1 + ω), gamma = 1/((1 + 6A) L_max), A of the AB-inequality, ω/n for
+    independent compressors.  Where some f_i is not convex, or not known to be,
+    gamma = 1/(L + L_+ √A/(1 - √ρ)) with ρ = 1 - 2α + α² (1 + ω), derived in ``support.shifts``.  For
+    α = 1/(1 + ω) this is at least 1/(L + 2 (1 + ω) L_+ √A), the rate of Li, Richtárik, arXiv 2006.07013.
 
     Differences from the paper: the server broadcasts m and every rank takes the step; no prox.
     """

@@ -25,8 +25,8 @@ class DIANAPlus(WhitenedEstimate):
         all        g^k = h^k + m;   x^{k+1} = x^k - γ g^k;   h^{k+1} = h^k + α m
 
     h = mean h_i in every round.  C_i as in DCGD+.
-    theory, for convex f_i: gamma = 1/(L + 6𝓛_max/n), alpha = 1/(1 + ω_max), ω_max the largest ω of the C_i,
-    whose steps or odds may differ from worker to worker.
+    theory, for convex f_i and α ≤ 1/(1 + ω_max): gamma = 1/(L + 6𝓛_max/n), alpha = 1/(1 + ω_max), ω_max the
+    largest ω of the C_i, whose steps or odds may differ from worker to worker.
 
     The steps of a round are those of ``DIANA`` with the compressor ``support.whitening.Whitened``.
     Differences from the papers: the server broadcasts m and every rank takes the step; no prox.

@@ -33,9 +33,10 @@ class Dore(AveragingMethod, EstimatingMethod):
     The shifts start at h_i = 0, or as ``start`` says (``support.starts``).  g_i is ∇f_i, or its mean over
     ``batch`` samples; C is ``down``.  h = mean h_i in every round.
     alpha defaults to 1/(1 + ω), beta and eta to 1/(1 + ω'), ω' of C; the paper's experiments have β = η = 1.
-    theory, for convex f_i and η < 2/(1 + ω'): gamma = (1 - η(1 + ω')/2) / (β (1 + ω') (1 + 6A) L_max), A of
-    the AB-inequality.  It is not the paper's.  It follows from DIANA's proof with E‖C(q)‖² ≤ (1 + ω')‖q‖²,
-    where E⟨e, x^k - x*⟩ = -β E‖e‖² compensates η e in q.  Raises ``ConfigError`` for a larger η.
+    theory, for convex f_i, α ≤ 1/(1 + ω) and η < 2/(1 + ω'):
+    gamma = (1 - η(1 + ω')/2) / (β (1 + ω') (1 + 6A) L_max), A of the AB-inequality.  It is not the paper's.
+    It follows from DIANA's proof with E‖C(q)‖² ≤ (1 + ω')‖q‖², where E⟨e, x^k - x*⟩ = -β E‖e‖² compensates
+    η e in q.  Raises ``ConfigError`` for a larger η.
 
     The error e is the server's.  The total error of a run counts the workers' errors, so it is 0.
 

@@ -30,9 +30,9 @@ class EF21P(AveragingMethod):
 
     At the start w = x = x⁰ and h_i = 0, or h_i as ``start`` says (``support.starts``).  Q = Identity() is
     plain EF21-P.  beta defaults to 1/(1 + ω).  The run reports x, which the theorem is about.
-    theory, for convex f_i: gamma = min{1/(160 A L_max), √(α/A)/(20 L̃), α/(100 L), 1/((1+ω) μ)}, A of the
-    AB-inequality, the paper's ω/n for independent compressors.  Without compression up it is enough that f is
-    convex.
+    theory, for convex f_i and β = 1/(1 + ω):
+    gamma = min{1/(160 A L_max), √(α/A)/(20 L̃), α/(100 L), 1/((1+ω) μ)}, A of the AB-inequality,
+    the paper's ω/n for independent compressors.  Without compression up it is enough that f is convex.
 
     C     the server's compressor
     beta  the rate β at which the shifts h_i move

@@ -17,6 +17,7 @@ from mpicomp.methods.base import Method
 from mpicomp.methods.parameters import CurvatureOrZero, ProbabilityOrDefault, RateOrDefault, StepSize, Value
 from mpicomp.methods.support.averaging import means
 from mpicomp.methods.support.convexity import require_convex
+from mpicomp.methods.support.shifts import require_rate
 from mpicomp.methods.support.twodirection_rates import Plan, plan, practical, rates, theory
 from mpicomp.problems.base import Constants, Objective
 
@@ -50,8 +51,8 @@ class TwoDirection(Method):
     beta defaults to 1/(1 + ω), tau to p^{1/3}/(1 + ω)^{2/3}, and p to
     ``support.twodirection_rates.practical``, which needs no constants of the problem; r in [0, 1] is the
     weight of the downlink in the cost of communication.
-    theory, for convex f_i: Lbar is ``support.twodirection_rates.theory``, whose constant is far too careful
-    (tune it); mu is that of the problem, 0 if f is merely convex.
+    theory, for convex f_i and β ≤ 1/(1 + ω): Lbar is ``support.twodirection_rates.theory``, whose constant is
+    far too careful (tune it); mu is that of the problem, 0 if f is merely convex.
 
     C      the server's compressor
     Lbar   the inverse of the step size, L̄
@@ -179,5 +180,7 @@ class TwoDirection(Method):
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         require_convex(self, c, every=isinstance(self.Lbar, str))
+        if isinstance(self.Lbar, str):
+            require_rate(self, "beta", 1 / (1 + self.Q.omega(d, n)), "1/(1 + ω)")
         alpha, joint = self.C.alpha(d, n), n * self.Q.ab(d, n)[0]
         return {"Lbar": theory(c, n, alpha, joint, self.p, self.tau, self.beta), "mu": c.mu or 0.0}

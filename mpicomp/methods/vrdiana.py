@@ -32,9 +32,9 @@ class VRDIANA(AveragingMethod, EstimatingMethod):
     samples, the same at x^k and w^k; worker i draws new ones in each round.  h = mean h_i in every round.
     alpha defaults to 1/(1 + ω).
 
-    theory: p = b'/m, m the samples of a worker.  A, of the AB-inequality, is ω/n for independent compressors.
-    For convex f_ij, gamma = 1/(L_ij (1 + 36 (A + 1/n))), which is the paper's 1/(L (1 + 36 (ω+1)/n)) with a
-    smoothness constant of every f_ij for L.
+    theory, for α ≤ 1/(1 + ω): p = b'/m, m the samples of a worker.  A, of the AB-inequality, is ω/n for
+    independent compressors.  For convex f_ij, gamma = 1/(L_ij (1 + 36 (A + 1/n))), which is the paper's
+    1/(L (1 + 36 (ω+1)/n)) with a smoothness constant of every f_ij for L.
     Where some f_ij is not convex, or not known to be, gamma is min{1/(4L), 1/√(12 A L_+²/α² + 4 T/p),
     (p²/(16 L T))^{1/3}} with T = (4A + 1/n) L_σ²/b', derived in ``support.shifts``.  It is of the order of
     Theorem 4, 1/(L √(1 + ω/n) ((m/b')^{2/3} + ω + 1)), or larger.

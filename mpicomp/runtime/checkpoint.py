@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from collections.abc import Collection
 from dataclasses import fields
 from functools import partial
 from hashlib import sha256
@@ -67,11 +68,18 @@ def exists(folder: Path) -> bool:
     return bool(_generations(folder))
 
 
-def load(folder: Path, transport: Transport, states: States, config: dict[str, str]) -> dict[str, Any]:
+def load(
+    folder: Path,
+    transport: Transport,
+    states: States,
+    config: dict[str, str],
+    needed: Collection[str] = (),
+) -> dict[str, Any]:
     """Fill ``states`` from the newest checkpoint that is complete and undamaged; return its manifest.
 
     Collective.  A damaged checkpoint is passed over, and the one before is tried.  Raises ``RecordError`` if
-    none can be read, if its ``config`` differs from the given one, or if it lacks a state.
+    none can be read, if its ``config`` differs from the given one, or if it lacks a state that is
+    ``needed``; others that it lacks stay as they are.
     """
     damage: list[str] = []
     for round in transport.ask_server(lambda: _generations(folder)):
@@ -79,7 +87,7 @@ def load(folder: Path, transport: Transport, states: States, config: dict[str, s
         try:
             manifest = transport.raise_on_all(partial(_read_manifest, place))
             transport.raise_on_all(partial(_refuse_other, place, manifest["config"], config))
-            transport.raise_on_all(partial(_refuse_lacking, place, manifest, states))
+            transport.raise_on_all(partial(_refuse_lacking, place, manifest, needed))
             transport.raise_on_all(partial(_read_states, place, manifest, states))
             return manifest
         except DamageError as error:
@@ -123,9 +131,9 @@ def _refuse_other(place: Path, saved: dict[str, str], config: dict[str, str]) ->
             )
 
 
-def _refuse_lacking(place: Path, manifest: dict[str, Any], states: States) -> None:
+def _refuse_lacking(place: Path, manifest: dict[str, Any], needed: Collection[str]) -> None:
     held = {name for _, _, names in manifest["parts"] for name in names}
-    if lacking := sorted(states.keys() - held):
+    if lacking := sorted(set(needed) - held):
         raise RecordError(f"{place} was saved without {', '.join(lacking)}.")
 
 

@@ -51,8 +51,8 @@ class Rounds:
         server: str = "shared",
         blocks: Blocks | None = None,
     ) -> None:
-        if kernels.device() is not None and not method.on_device:
-            raise ConfigError(f"{type(method).__name__} runs on the CPU only: use --device cpu.")
+        if kernels.device() is not None:
+            check_device(method)
         self.method, self.objectives, self.transport = method, objectives, transport
         self.serving = serving(server, method, transport, blocks)
         self.running = self.serving.running  # the method as it runs here, in blocks if there are any
@@ -160,6 +160,12 @@ class Rounds:
             except DivergedError as error:
                 raise DivergedError(f"worker {self.original_ids[i]}: {error}") from None
             yield i, up
+
+
+def check_device(method: Method) -> None:
+    """Raise ``ConfigError`` for a method that runs on the CPU only."""
+    if not method.on_device:
+        raise ConfigError(f"{type(method).__name__} runs on the CPU only: use --device cpu.")
 
 
 def advice(method: Method) -> str:

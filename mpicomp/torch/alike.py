@@ -38,10 +38,10 @@ def compare(facts: list[Fact], transport: Transport) -> None:
     transport.ask_server(refuse)
 
 
-def refuse_alone(transport: Transport, comm: Any) -> None:
+def refuse_alone(transport: Transport) -> None:
     """Raise ``ConfigError`` where torch has several processes, and MPI this one alone."""
     processes = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-    if comm is None and transport.ranks == 1 < processes:
+    if transport.ranks == 1 < processes:
         raise ConfigError(
             f"torch.distributed has {processes} processes, and MPI knows of this one alone, so each would "
             f"train alone: start the program with `mpirun -n {processes} python ..`."
@@ -57,8 +57,12 @@ def numbered(optimiser: Optimizer) -> Iterator[tuple[int, int, nn.Parameter]]:
 
 def settings(optimiser: Optimizer) -> str:
     """A hash of what the groups of ``optimiser`` say beside their parameters, such as learning rates."""
-    groups = [sorted((k, v) for k, v in g.items() if k != "params") for g in optimiser.param_groups]
-    return sha256(repr(groups).encode()).hexdigest()
+    digest = sha256()
+    for i, group in enumerate(optimiser.param_groups):
+        for name, value in sorted(group.items()):
+            if name != "params":
+                digest.update(f"{i}.{name}".encode() + _as_bytes(value))
+    return digest.hexdigest()
 
 
 def memory(optimiser: Optimizer) -> str:
@@ -66,6 +70,15 @@ def memory(optimiser: Optimizer) -> str:
     digest = sha256()
     for i, j, p in numbered(optimiser):
         for name, value in sorted(optimiser.state.get(p, {}).items()):
-            digest.update(f"{i}.{j}.{name}".encode())
-            digest.update(to_bytes([value]) if isinstance(value, Tensor) else repr(value).encode())
+            digest.update(f"{i}.{j}.{name}".encode() + _as_bytes(value))
     return digest.hexdigest()
+
+
+def _as_bytes(value: object) -> bytes:
+    """What is compared of ``value``: of functions and other objects, which have addresses, the type alone."""
+    if isinstance(value, Tensor):
+        return to_bytes([value])
+    if isinstance(value, tuple | list):
+        return b"".join(_as_bytes(one) for one in value)
+    plain = value is None or isinstance(value, bool | int | float | str)
+    return (repr(value) if plain else type(value).__name__).encode()

@@ -77,7 +77,7 @@ class Hook:
         if self._tensors is None:
             self._tensors = Tensors({str(i): p for i, p in enumerate(gradients)})
             self._aggregator = Aggregator(self._method, self._tensors, **self._options)
-            refuse_alone(self._aggregator.transport, self._options.get("comm"))
+            refuse_alone(self._aggregator.transport)
         own = [gradients.get(p) for p in self._tensors.parameters]
         estimate = self.aggregator(self._tensors.gradient(own))
         for p, g in zip(self._tensors.parameters, self._tensors.views(estimate), strict=True):

@@ -38,7 +38,7 @@ class Compressed(Optimizer):
         opt.step()
 
     It is an ``Optimizer``: learning-rate schedules, parameter groups and ``GradScaler`` take it.
-    optimiser   one whose step needs no closure.  Its parameters, and those that need gradients, stay the same
+    optimiser   one whose step needs no closure.  Add no parameter to it later, and unfreeze none
     module      the model: its parameters and buffers, and all parameters of ``optimiser``, start as rank 0's,
                 and in each step the buffers, such as BatchNorm's running means, become worker 0's, as in
                 torch's DDP.  Without it, parameters that differ between ranks are refused, and buffers that
@@ -79,7 +79,7 @@ class Compressed(Optimizer):
             _check_local_steps(method, workers, overlap, options)
         elif outer is not None:
             raise ConfigError("outer steps after local steps: give sync_every too.")
-        elif isinstance(optimiser, torch.optim.LBFGS):
+        if isinstance(optimiser if sync_every == 1 else outer, torch.optim.LBFGS):
             raise ConfigError("LBFGS calls a closure in its step; allowed: optimisers such as SGD and AdamW.")
         self.inner = optimiser
         self._tensors = Tensors(_trained(optimiser, module))
@@ -87,13 +87,14 @@ class Compressed(Optimizer):
         if outer is not None and not self._known <= {id(p) for _, _, p in numbered(outer)}:
             raise ConfigError("outer lacks some of the optimiser's parameters: give it the same ones.")
         self.aggregator = Aggregator(method, self._tensors, workers=workers, **options)
+        self.aggregator.configure(sync_every=sync_every)
         t = self.aggregator.transport
-        refuse_alone(t, options.get("comm"))
+        refuse_alone(t)
         if module is None:
             _warn_of_buffers(self._tensors.parameters, t)
         else:
-            everything = *module.parameters(), *module.buffers(), *self._tensors.parameters
-            share(list(dict.fromkeys(everything)), t)  # each once; the optimiser may have others too
+            others = [p for _, _, p in numbered(optimiser)]  # which the module may not have
+            share(list(dict.fromkeys([*module.parameters(), *module.buffers(), *others])), t)
         self.buffers = Buffers(module, t, options.get("server") == "dedicated")
         self.outer = outer
         if sync_every > 1 and outer is None:
@@ -103,7 +104,8 @@ class Compressed(Optimizer):
         self.local_steps = 0
         self._start = self._tensors.values() if sync_every > 1 else None
         self._overlap = Overlap(self._tensors, self.aggregator) if overlap else None
-        self._compare("give module=model, which shares rank 0's, or seed torch alike on all ranks.")
+        start = "give module=model, which shares rank 0's, or seed torch alike on all ranks."
+        self._compare(start, [self.inner])
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
@@ -134,18 +136,19 @@ class Compressed(Optimizer):
         They do where a program changes them on some ranks alone.  With ``sync_every`` it compares what the
         last exchange has left.  It takes the time of a hash of parameters and momenta.
         """
-        self._compare("they were changed on some ranks alone, and not by opt.step().")
+        changed = "they were changed on some ranks alone, and not by opt.step()."
+        self._compare(changed, [self.inner if self.outer is None else self.outer])
 
-    def _compare(self, remedy: str) -> None:
-        """``check``, with what to do about parameters that differ."""
-        common = self.inner if self.outer is None else self.outer  # ranks differ between two exchanges
-        start = self._start
+    def _compare(self, remedy: str, alike: list[Optimizer]) -> None:
+        """Compare parameters, settings, and the momenta of the optimisers in ``alike``."""
+        start = self._start  # between two exchanges, what the ranks have in common
         parameters = self._tensors.parameters if start is None else [self._tensors.tensor(start)]
+        momenta = "".join(memory(one) for one in alike)
         compare(
             [
                 Fact("the parameters", sha256(to_bytes(parameters)).hexdigest(), remedy),
-                Fact("the optimiser's settings", settings(common), "give all ranks the same."),
-                Fact("the optimiser's momenta", memory(common), "load its state on all ranks."),
+                Fact("the optimiser's settings", settings(self.inner), "give all ranks the same."),
+                Fact("the optimiser's momenta", momenta, "load its state on all ranks."),
             ],
             self.aggregator.transport,
         )
@@ -177,6 +180,7 @@ class Compressed(Optimizer):
         """Take the gradients that the parameters hold as those of ``worker``."""
         if worker not in self.hosted:
             raise ConfigError(f"worker {worker} is not hosted here; allowed: {shortened(self.hosted)}.")
+        self._refuse_others()
         if self._overlap is None:
             self._brought[worker] = self._unscaled(self._tensors.gradient())
         elif hasattr(self, "grad_scale"):
@@ -217,7 +221,6 @@ class Compressed(Optimizer):
                     "opt.aggregate() took gradients that GradScaler had scaled: scaler.unscale_(opt) first."
                 )
             if self._ready:
-                self._refuse_others()
                 self.inner.step()
             self._ready = None
         return loss
@@ -252,6 +255,7 @@ class Compressed(Optimizer):
             self._tensors.set_values(point)
             first = i not in losses
             evaluate(i)
+            self._refuse_others()
             found = self._unscaled(self._tensors.gradient())
             if first:
                 self.buffers.collect(i)
@@ -283,8 +287,11 @@ class Compressed(Optimizer):
     def _local_step(self, closure: Closure | None) -> Any:
         if hasattr(self, "grad_scale"):
             raise ConfigError("GradScaler and sync_every do not go together: give sync_every=1.")
-        loss = self.inner.step(closure) if closure is not None else self.inner.step()
-        self._refuse_others()
+        if closure is None:
+            self._refuse_others()
+            loss = self.inner.step()
+        else:
+            loss = self.inner.step(lambda: self._checked(closure))
         self.local_steps += 1
         if self.local_steps % self.sync_every:
             return loss
@@ -298,14 +305,22 @@ class Compressed(Optimizer):
             self._start = self._tensors.values()
         return loss
 
+    def _checked(self, closure: Closure) -> Any:
+        loss = closure()
+        self._refuse_others()
+        return loss
+
     def _refuse_others(self) -> None:
         """Raise ``ConfigError`` for a gradient that is not aggregated: the ranks' parameters would part."""
         for i, j, p in numbered(self.inner):
-            if p.grad is not None and id(p) not in self._known:
+            if p.grad is None or id(p) in self._known:
+                continue
+            if p.requires_grad:
                 raise ConfigError(
                     f"parameter {j} of group {i} has a gradient; when Compressed was made, it was not in the "
                     "optimiser or needed none. Make Compressed anew after such a change."
                 )
+            p.grad = None  # of before it was frozen
 
     def _unscaled(self, gradient: Array) -> Array:
         """``gradient`` without the factor of a GradScaler."""
@@ -386,7 +401,7 @@ def _check_local_steps(method: Method, workers: int | None, overlap: bool, optio
     if options.get("on_nonfinite") == "skip":
         raise ConfigError(
             "on_nonfinite='skip' with sync_every: the ranks decide after the local steps, when momenta are "
-            "not finite either. Leave it out, and leave such steps out in the loop."
+            "not finite either. Leave it out; opt.zero_grad() before opt.step() leaves a bad local step out."
         )
 
 

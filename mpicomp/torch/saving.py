@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from mpicomp.base.errors import RecordError
 from mpicomp.torch.optimiser import Compressed
 
 
@@ -41,7 +40,7 @@ def save(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
     if opt.aggregator.transport.is_server:
         outer = None if opt.outer is None else opt.outer.state_dict()
         common = {"model": model.state_dict(), "outer": outer, "inner": opt.inner.state_dict()}
-        blobs["torch"] = Blob.of(common | {"sync_every": opt.sync_every})
+        blobs["torch"] = Blob.of(common)
     if opt.sync_every > 1:  # between two exchanges each rank has a model of its own
         worker = opt.hosted.start
         blobs[f"torch-{worker}"] = Blob.of({"model": model.state_dict(), "own": opt.local_state()})
@@ -60,10 +59,6 @@ def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
         records[f"torch-{opt.hosted.start}"] = own
     opt.aggregator.load(folder, **records)
     saved = common.read()
-    if saved["sync_every"] != opt.sync_every:
-        raise RecordError(
-            f"{folder} was saved with sync_every={saved['sync_every']}, and here it is {opt.sync_every}."
-        )
     opt.inner.load_state_dict(saved["inner"])
     if opt.outer is not None:
         opt.outer.load_state_dict(saved["outer"])

@@ -35,9 +35,9 @@ class Tensors(Packing):
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         for name, p in parameters.items():
-            if type(p).__name__ == "DTensor":
+            if type(p).__name__ == "DTensor" or getattr(p, "_is_flat_param", False):  # FSDP's two kinds
                 raise ConfigError(
-                    f"parameter {name!r} is a DTensor, of which a rank holds a part; allowed: models of "
+                    f"parameter {name!r} is sharded, of which a rank holds a part; allowed: models of "
                     "which every rank holds the whole, without FSDP or tensor parallelism."
                 )
             if p.dtype not in _FLOATS:

@@ -34,7 +34,8 @@ def connect(
     launched = launched_ranks()
     if launched is None and comm is not None and comm.size > 1:
         launched = comm.size  # by a launcher that is not known here
-    if launched is None and (started := torchrun_processes()) > 1:  # then a ``comm`` has one rank
+    alone = launched in (None, 1) and (comm is None or comm.size == 1)  # also in torchrun that srun starts
+    if alone and (started := torchrun_processes()) > 1:
         raise ConfigError(
             f"torchrun started {started} processes, and MPI knows of none of the others, so each would train "
             f"alone: start the program with `mpirun -n {started} python ..` in its place."

@@ -18,7 +18,7 @@ from mpicomp.base.errors import MpicompError
 from mpicomp.transports.launcher import note_status
 from mpicomp.transports.orphan import end_with_parent
 
-_FIRST = 5.0  # seconds for the server to speak for all
+_FIRST, _TURN = 5.0, 2.0  # seconds for the server to speak for all, and then for each rank in turn
 _ABORT = 3.0  # seconds for Abort to end this process
 _GRACE = 0.3  # seconds for the launcher to pass on a traceback: MPICH's drops what it has not read
 
@@ -35,11 +35,12 @@ def end_now() -> NoReturn:
 def _end_the_job(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """The ``sys.excepthook`` of a job: print an uncaught exception and end every rank.
 
-    Most ``MpicompError`` are raised on all ranks alike: the server speaks first, and ends the job before the
-    others print the same.
+    Most ``MpicompError`` are raised on several ranks alike: the lowest speaks first, and ends the job before
+    the others print the same.
     """
-    if issubclass(kind, MpicompError) and MPI.COMM_WORLD.rank > 0:
-        time.sleep(_FIRST)
+    rank = MPI.COMM_WORLD.rank
+    if issubclass(kind, MpicompError) and rank > 0:
+        time.sleep(_FIRST + _TURN * min(rank - 1, 10))
     sys.__excepthook__(kind, error, trace)
     end_now()
 

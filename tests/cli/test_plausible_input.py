@@ -12,7 +12,7 @@ import mpicomp
 from mpicomp import GD
 from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.config import parse_method, parse_problem
-from mpicomp.experiment.report import plot
+from mpicomp.experiment.report import plot_files
 from mpicomp.experiment.study import parse
 from mpicomp.experiment.suite_file import parse_suite
 from mpicomp.problems import MLP, Logistic, Quadratics, Softmax
@@ -164,7 +164,7 @@ def test_a_run_without_rows_is_not_drawn(tmp_path):
     mpicomp.run(GD(), Quadratics(d=9), workers=2, rounds=3, out=tmp_path / "run")
     (tmp_path / "run" / "rows.csv").unlink()
     with pytest.raises(RecordError, match=r"cannot read .*rows\.csv: No such file"):
-        plot([tmp_path / "run"])
+        plot_files([tmp_path / "run"])
 
 
 def test_an_empty_name_is_not_this_folder(tmp_path, monkeypatch):

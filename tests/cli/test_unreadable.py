@@ -19,7 +19,7 @@ from mpicomp.data import cache as data_cache
 from mpicomp.data import fetch, load, load_grey, load_images, loading
 from mpicomp.data.cache import set_folder
 from mpicomp.experiment.compare import compare
-from mpicomp.experiment.report import plot
+from mpicomp.experiment.report import plot_files
 from mpicomp.experiment.results import read_comparison
 from mpicomp.experiment.shipped import copy, located
 from mpicomp.experiment.suite_file import parse_suite
@@ -137,7 +137,7 @@ def test_images_are_not_written_where_one_may_not_look(name, closed):
 
 
 @as_root
-@pytest.mark.parametrize("read", [mpicomp.load, lambda folder: plot([folder])], ids=["load", "plot"])
+@pytest.mark.parametrize("read", [mpicomp.load, lambda folder: plot_files([folder])], ids=["load", "plot"])
 def test_a_record_to_show_in_a_folder_that_one_may_not_enter(read, closed):
     with nobody(), pytest.raises(RecordError, match=r"cannot look into .*closed/run: Permission denied"):
         read(closed / "run")

@@ -173,21 +173,24 @@ def verified_after_loading(folder):
     """What was sent before belongs to the ledger, and not to the count of MPI that it is compared with."""
     told = []
     for server in ("shared", "sharded"):
-        first, second = (
-            Aggregator(METHOD, like=np.zeros(8), seed=3, server=server, verify_bytes=True) for _ in range(2)
-        )
-        for _ in range(3):
-            first(np.ones(8))
-            second(np.ones(8))
-        first.verify()
-        first.save(f"{folder}/{server}")
-        second.load(f"{folder}/{server}")
-        second(np.ones(8))
-        second.verify()
-        assert second.steps == 4
-        first(np.ones(8))
-        first.verify()
-        told.append(second.ledger.up.tolist() == first.ledger.up.tolist())
+        options = {"like": np.zeros(24), "seed": 3, "server": server}
+        with Aggregator(METHOD, **options) as reference:
+            for _ in range(4):
+                reference(np.ones(24))
+            reference.settle()
+        with Aggregator(METHOD, **options, verify_bytes=True) as first:
+            for _ in range(3):
+                first(np.ones(24))
+            first.verify()
+            first.save(f"{folder}/{server}")
+            state = first.state()
+        for how in ("load", "restore"):
+            with Aggregator(METHOD, **options, verify_bytes=True) as second:
+                second(np.ones(24))
+                second.load(f"{folder}/{server}") if how == "load" else second.restore(state)
+                second(np.ones(24))
+                second.verify()
+                told.append(second.steps == 4 and second.ledger.up.tolist() == reference.ledger.up.tolist())
     return told
 
 

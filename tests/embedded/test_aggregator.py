@@ -260,7 +260,12 @@ def test_torchrun_is_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(ConfigError, match=r"torchrun started 4 processes.*mpirun -n 4"):
         Aggregator(GD(), np.zeros(8))
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")  # srun -n 1 torchrun ..
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    with pytest.raises(ConfigError, match=r"torchrun started 4 processes.*mpirun -n 4"):
+        Aggregator(GD(), np.zeros(8))
     monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.delenv("SLURM_PROCID")
     Aggregator(GD(), np.zeros(8))
 
 

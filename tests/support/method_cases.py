@@ -277,7 +277,7 @@ METHOD_CASES = [
         second=DIANAPlus(VaryingSteps(6.0)),
     ),
     MethodCase(
-        ADIANAPlus(BlockSteps(6.0, 3), p=0.2, alpha=0.2),
+        ADIANAPlus(BlockSteps(6.0, 3), p=0.2),
         "adiana_plus(Q=importance(k=5), eta=0.001, p=0.3)",
         "x y z w h",
         second=ADIANAPlus(BlockSteps(6.0, 3)),

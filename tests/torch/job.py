@@ -293,6 +293,23 @@ def other_rate():
     Compressed(torch.optim.SGD(model.parameters(), lr=0.1 + WORLD.rank), TOPK, module=model)
 
 
+def alike():
+    """A rate as a tensor, and a function in a group, of which each rank has its own."""
+    model = network()
+    sgd = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.1))
+    sgd.param_groups[0]["scale"] = lambda x: x
+    opt = Compressed(sgd, TOPK, module=model)
+    train(opt, model, range(2))
+    opt.check()
+    return True
+
+
+def a_little_other_rate():
+    model = network()
+    lr = torch.tensor(1e-3) * (1 + 1e-6 * WORLD.rank)
+    Compressed(torch.optim.SGD(model.parameters(), lr=lr), TOPK, module=model, sync_every=2)
+
+
 def other_momenta():
     """Rank 0 alone goes on from a state with momenta."""
     model = network()

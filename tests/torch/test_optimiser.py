@@ -234,7 +234,38 @@ def test_a_parameter_that_needs_a_gradient_later_is_refused():
         (loss(model, 0, 1) + (more.sum() if change == "added" else 0.0)).backward()
         with pytest.raises(ConfigError, match="Make Compressed anew"):
             opt.step()
-        assert values(model) == before
+        assert values(model) == before and opt.aggregator.steps == 1
+
+
+@pytest.mark.parametrize("with_closure", [False, True])
+def test_local_steps_refuse_it_too(with_closure):
+    model = network()
+    model[0].bias.requires_grad_(False)
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model, sync_every=4)
+    model[0].bias.requires_grad_(True)
+    before = values(model)
+
+    def closure():
+        loss(model, 0, 0).backward()
+
+    if not with_closure:
+        closure()
+    with pytest.raises(ConfigError, match="Make Compressed anew"):
+        opt.step(closure if with_closure else None)
+    assert values(model) == before
+
+
+def test_an_old_gradient_of_a_frozen_parameter_is_dropped():
+    """Else torch would step along it for ever."""
+    model = network()
+    loss(model, 0, 0).backward()
+    model[0].bias.requires_grad_(False)
+    before = model[0].bias.clone()
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model)
+    opt.zero_grad(set_to_none=False)
+    loss(model, 0, 1).backward()
+    opt.step()
+    assert torch.equal(model[0].bias, before) and model[0].bias.grad is None
 
 
 def test_a_parameter_that_is_frozen_later_stays():
@@ -367,15 +398,27 @@ def test_local_steps_saved_between_two_exchanges_go_on(tmp_path):
 
 
 def test_saved_with_other_local_steps_is_refused(tmp_path):
+    """Before anything is taken."""
+
     def made(sync_every):
         model = network()
         sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-        return Compressed(sgd, TOPK, module=model, sync_every=sync_every), model
+        opt = Compressed(sgd, TOPK, module=model, sync_every=sync_every)
+        for k in range(4):
+            step(opt, model, k)
+        return opt, model
 
-    for saved, loaded, said in ((1, 4, "without torch-0"), (4, 1, "sync_every=4, and here it is 1")):
-        save(tmp_path / str(saved), *made(saved))
+    for saved, loaded in ((1, 4), (4, 1)):
+        opt, model = made(saved)
+        save(tmp_path / str(saved), opt, model)
+        other, its_model = made(loaded)
+        before = values(its_model), other.aggregator.steps
+        said = f"sync_every is {saved} there and {loaded} here"
         with pytest.raises(RecordError, match=said):
-            load(tmp_path / str(saved), *made(loaded))
+            load(tmp_path / str(saved), other, its_model)
+        with pytest.raises(ConfigError, match=said):
+            other.load_state_dict(opt.state_dict())
+        assert (values(its_model), other.aggregator.steps) == before
 
 
 def test_a_shard_of_a_parameter_is_refused(tmp_path):
@@ -385,7 +428,7 @@ def test_a_shard_of_a_parameter_is_refused(tmp_path):
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
     try:
         model = distribute_module(network(), init_device_mesh("cpu", (1,)))
-        with pytest.raises(ConfigError, match=r"is a DTensor.*without FSDP"):
+        with pytest.raises(ConfigError, match=r"is sharded.*without FSDP"):
             Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model)
     finally:
         torch.distributed.destroy_process_group()
@@ -404,7 +447,7 @@ def test_what_is_wrong_is_said():
         Compressed(sgd, TOPK, module=model, workers=2).collect(5)
     with pytest.raises(ConfigError, match=r"opt.collect\(i\)|a dict of the gradients"):
         Compressed(sgd, TOPK, module=model, workers=2).step()
-    with pytest.raises(ConfigError, match="leave such steps out in the loop"):
+    with pytest.raises(ConfigError, match=r"zero_grad\(\) before opt\.step\(\) leaves a bad local step out"):
         Compressed(sgd, TOPK, module=model, sync_every=3, on_nonfinite="skip")
     some = torch.optim.SGD([model[0].weight], lr=0.1)
     with pytest.raises(ConfigError, match="outer lacks some"):

@@ -75,6 +75,7 @@ def test_one_bad_gradient_is_said_by_all():
 @pytest.mark.parametrize(
     ("what", "said"),
     [
+        ("a_little_other_rate", "the optimiser's settings on rank 1 differ from rank 0's"),
         ("other_rate", "the optimiser's settings on rank 1 differ from rank 0's"),
         ("other_momenta", "the optimiser's momenta on rank 1 differ from rank 0's"),
         ("changed_alone", "the parameters on rank 1 differ from rank 0's: they were changed on some ranks"),
@@ -85,6 +86,10 @@ def test_what_differs_between_ranks_is_said(what, said):
     done = mpirun(2, "-m", "tests.torch.job", what)
     assert done.returncode != 0
     assert done.stderr.count(said) == 1, done.stderr
+
+
+def test_what_is_alike_passes():
+    assert told(2, "alike") is True
 
 
 def test_what_is_outside_the_module_is_shared_too():

@@ -16,7 +16,8 @@ from mpicomp.methods.base import Message, Method
 
 
 class AveragingMethod(Method):
-    """Each worker sends one compressed vector, and the server answers their mean, by itself with the mean.
+    """Each worker sends one compressed vector.  The server answers to their mean: with the mean, compressed,
+    unless a subclass overrides ``answer``.
 
     down  the compressor of the server's answer, which ``follow`` decodes
     """

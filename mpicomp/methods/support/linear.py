@@ -35,9 +35,8 @@ class LinearMethod(AveragingMethod, EstimatingMethod):
     def server_step(self, s: Any, r: Any, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
         Q, mean = self.uplink(key), np.zeros_like(r.x, shape=0, dtype=np.float64)
         for k, up in ups:
-            if (
-                mean.size == 0
-            ):  # the server of a block has a piece of the message, and ``entries`` is of the whole
+            if mean.size == 0:
+                # By the message: a block's server has its share of it, and ``entries`` is of the whole.
                 mean = np.zeros_like(mean, shape=len(up.m) // WIDTH[self.values])
             Q.decompress_add(up.m, mean, k, self.weight(key))
         return Message(self.down.compress(mean, key))

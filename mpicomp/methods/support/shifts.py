@@ -21,8 +21,8 @@ def require_rate(method: Method, name: str, most: float, bound: str, exact: bool
         rate = theory_factor(name, rate) * most
     if rate > most * (1 + 1e-9) or (exact and rate < most * (1 - 1e-9)):
         raise ConfigError(
-            f"{name}={rate:.3g}: {type(method).__name__} has a theory step size for {name} "
-            f"{'=' if exact else '<='} {bound} = {most:.3g} alone. Leave {name} out, or give "
+            f"{name}={rate:.10g}: {type(method).__name__} has a theory step size for {name} "
+            f"{'=' if exact else '<='} {bound} = {most:.10g} alone. Leave {name} out, or give "
             f"{method.step_name} as a number."
         )
 

@@ -50,6 +50,10 @@ class Serving(ABC):
     def model(self, name: str) -> Array | None:
         """The server's vector ``name``, shape (d,), on the server; None elsewhere."""
 
+    def unsettled(self) -> dict[str, Any]:
+        """Records of what this rank has counted since ``settle``, by name."""
+        return {}
+
     def settle(self, at: Rounds) -> None:
         """Enter in the server's ledger what only other ranks have counted so far."""
         del at  # by default the server has counted all

@@ -136,6 +136,9 @@ class Sharded(Serving):
         found = {b: block for one in told for b, block in one.items()}
         return kernels.to_device(np.concatenate([found[b] for b in range(len(self._blocks))]))
 
+    def unsettled(self) -> dict[str, Any]:
+        return {"share": self._share}
+
     def settle(self, at: Rounds) -> None:
         told: Any = self._transport.collect(self._share)
         self._share = Ledger(self._share.n)
