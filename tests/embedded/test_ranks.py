@@ -91,7 +91,7 @@ def test_one_decision_about_a_gradient_that_is_not_finite():
         ("closes_early", "rank 2 has ended its work, and rank 0 calls once more"),
         ("exits", "rank 1 has ended its work, and rank 0 calls once more"),
         ("stays_away", "rank 1 on "),
-        ("another_ranks_state", "the state is another rank's: 'ledger."),
+        ("another_ranks_state", "the state is another rank's: 'worker-0.g'"),
         ("raises", "RuntimeError: the user's own error"),
         ("function_raises", "RuntimeError: the user's own error"),
     ],

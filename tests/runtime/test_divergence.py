@@ -102,7 +102,7 @@ def test_a_gradient_that_is_not_finite_names_worker_and_round(method, bad, tmp_p
     leaves = 2 if isinstance(method, TwoDirection | PowerSGD | PPMARINA) else 1
     leaves += method.setup_rounds
     step = method.step_name
-    method = with_step(method, 0.1, **({"mu": 0.1} if "mu" in method.theory_parameters else {}))
+    method = replace(method, **dict.fromkeys(method.theory_parameters, 0.1))  # the step is one of them
     with pytest.raises(DivergedError, match=rf"^round {leaves}: worker 2: .*not finite.*{step}=0\.1"):
         run(method, Broken(bad), every=10, out=tmp_path / "run")
     assert [row.round for row in read_rows(tmp_path / "run" / "rows.csv")] == [0]
