@@ -388,7 +388,7 @@ def test_so_much_is_sent_unasked_and_near_ranks_get_whole_messages(monkeypatch, 
     blocks = comm.size if every_rank_serves else comm.size // 2
     ahead = 1100 * (comm.size - 1) - 500 * comm.size if every_rank_serves else 0
     expected = [300, 300, None, None, None] if every_rank_serves else [None] * 5
-    monkeypatch.setattr(mpi_exchange, "near", lambda comm: near)
+    monkeypatch.setattr(mpi_exchange, "sent_whole", lambda comm: near)
     monkeypatch.setattr(mpi_exchange, "AHEAD", ahead)
     monkeypatch.setattr(mpi_exchange, "UNASKED", 300)
     mpi = Mpi(5 * comm.size)
