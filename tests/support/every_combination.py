@@ -174,7 +174,7 @@ def main(how: str) -> None:
         if "trees" in how:
             mpi_exchange.pays = lambda roots, ranks: True
         if "apart" in how:
-            mpi_exchange.near = lambda comm: {comm.rank}
+            mpi_exchange.sent_whole = lambda comm: {comm.rank}
             mpi_exchange.UNASKED, mpi_exchange.AHEAD = 11, 100
     found, ranks = {}, transport(how)
     sharded = re.search(r"sharded-(\d+)", how)
