@@ -136,8 +136,8 @@ class Embedding:
         play, t = self._play, self.transport
         self._audit = Audit(t, play.ledger, play.serving.booked) if self._verify_bytes else None
 
-    def configure(self, **facts: object) -> None:
-        """Add ``facts`` to those in which a saved state has to agree with this one, before it is taken."""
+    def add_to_config(self, **facts: object) -> None:
+        """Add ``facts`` to the configuration, in which a saved state has to agree before it is taken."""
         self._config |= {name: str(value) for name, value in facts.items()}
 
     def _resolve(self, method: Method, packing: Packing, n: int) -> Method:

@@ -153,9 +153,9 @@ def _check(suite: Suite, work: list[Task], placement: Placement, of: str = "") -
     problem, n, parts = suite.problem, suite.workers, suite.problem.parts()
     d, constants = problem.dimension(), cache(lambda: problem.constants(n))
     cut = placement.blocks(n)
+    blocks = Blocks.cut(parts, cut) if cut > 1 else None
     for entry, _ in work:
         try:
-            blocks = Blocks.cut(parts, cut) if cut > 1 else None
             method = entry.method.bound(parts).resolve(constants, d, n, blocks)
             check_served(placement.server, method, blocks)
             if placement.device != "cpu":

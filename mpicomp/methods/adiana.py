@@ -20,7 +20,7 @@ from mpicomp.methods.support.adiana_parameters import Original, Refined
 from mpicomp.methods.support.adiana_weights import Weights
 from mpicomp.methods.support.averaging import means
 from mpicomp.methods.support.convexity import curvature, require_convex
-from mpicomp.methods.support.shifts import require_rate
+from mpicomp.methods.support.rates import require_rate
 from mpicomp.problems.base import Constants, Objective
 
 PARAMETERS: dict[str, type[Original] | type[Refined] | type[Convex]] = {

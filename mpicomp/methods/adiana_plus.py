@@ -12,7 +12,7 @@ from mpicomp.compressors.base import Array
 from mpicomp.methods.adiana import ADIANA
 from mpicomp.methods.parameters import Curvature, ProbabilityOrTheory, RateOrTheory, StepSize
 from mpicomp.methods.support.convexity import curvature, require_convex
-from mpicomp.methods.support.shifts import require_rate
+from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.whitening import WhitenedMethod
 from mpicomp.problems.base import Constants
 

@@ -13,7 +13,7 @@ from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import RateOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.estimating import EstimatingMethod
-from mpicomp.methods.support.shifts import require_rate
+from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.starts import Start, uplink_from
 from mpicomp.problems.base import Constants, Objective
 

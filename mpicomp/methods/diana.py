@@ -13,6 +13,7 @@ from mpicomp.methods.parameters import BatchSize, RateOrDefault, StepSize
 from mpicomp.methods.support import shifts
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.starts import Start, rate_from, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
@@ -83,5 +84,5 @@ class DIANA(AveragingMethod, EstimatingMethod):
         a, _ = self.Q.ab(d, n)
         if c.mu is None or not c.convex:
             return {"gamma": shifts.step(c, a, self.Q.omega(d, n), self.alpha)}
-        shifts.require_rate(self, "alpha", 1 / (1 + self.Q.omega(d, n)), "1/(1 + ω)")
+        require_rate(self, "alpha", 1 / (1 + self.Q.omega(d, n)), "1/(1 + ω)")
         return {"gamma": 1 / ((1 + 6 * a) * c.L_max)}

@@ -10,7 +10,7 @@ from mpicomp.compressors.base import Array
 from mpicomp.methods.diana import DIANA
 from mpicomp.methods.parameters import RateOrTheory, StepSize
 from mpicomp.methods.support.convexity import require_convex
-from mpicomp.methods.support.shifts import require_rate
+from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.whitening import WhitenedEstimate
 from mpicomp.problems.base import Constants
 

@@ -15,7 +15,7 @@ from mpicomp.methods.parameters import BatchSize, RateOrDefault, RateOrZero, Ste
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.estimating import EstimatingMethod
-from mpicomp.methods.support.shifts import require_rate
+from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.starts import Start, rate_from, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective

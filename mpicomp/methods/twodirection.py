@@ -17,7 +17,7 @@ from mpicomp.methods.base import Method
 from mpicomp.methods.parameters import CurvatureOrZero, ProbabilityOrDefault, RateOrDefault, StepSize, Value
 from mpicomp.methods.support.averaging import means
 from mpicomp.methods.support.convexity import require_convex
-from mpicomp.methods.support.shifts import require_rate
+from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.twodirection_rates import Plan, plan, practical, rates, theory
 from mpicomp.problems.base import Constants, Objective
 

@@ -13,6 +13,7 @@ from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, RateOrDef
 from mpicomp.methods.support import shifts
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.starts import Start, rate_from, uplink_from
 from mpicomp.methods.support.stochastic import batch_size, gradient
 from mpicomp.methods.support.variance_theory import probability, require_constant, variance
@@ -32,8 +33,8 @@ class VRDIANA(AveragingMethod, EstimatingMethod):
     samples, the same at x^k and w^k; worker i draws new ones in each round.  h = mean h_i in every round.
     alpha defaults to 1/(1 + ω).
 
-    theory, for α ≤ 1/(1 + ω): p = b'/m, m the samples of a worker.  A, of the AB-inequality, is ω/n for
-    independent compressors.  For convex f_ij, gamma = 1/(L_ij (1 + 36 (A + 1/n))), which is the paper's
+    theory: p = b'/m, m the samples of a worker.  A, of the AB-inequality, is ω/n for independent compressors.
+    For convex f_ij and α ≤ 1/(1 + ω), gamma = 1/(L_ij (1 + 36 (A + 1/n))), which is the paper's
     1/(L (1 + 36 (ω+1)/n)) with a smoothness constant of every f_ij for L.
     Where some f_ij is not convex, or not known to be, gamma is min{1/(4L), 1/√(12 A L_+²/α² + 4 T/p),
     (p²/(16 L T))^{1/3}} with T = (4A + 1/n) L_σ²/b', derived in ``support.shifts``.  It is of the order of
@@ -104,16 +105,18 @@ class VRDIANA(AveragingMethod, EstimatingMethod):
         if isinstance(self.p, str):
             found["p"] = 1 / self._batches("p", c)
         if isinstance(self.gamma, str):
-            a, _ = self.Q.ab(d, n)
-            if c.mu is not None and c.convex:
-                shifts.require_rate(self, "alpha", 1 / (1 + self.Q.omega(d, n)), "1/(1 + ω)")
+            (a, _), omega = self.Q.ab(d, n), self.Q.omega(d, n)
+            convex = c.mu is not None and c.convex
+            if convex or self.batch is not None:
+                require_rate(self, "alpha", 1 / (1 + omega), "1/(1 + ω)")
+            if convex:
                 L = c.L_max if self.batch is None else require_constant(self, "gamma", c, "L_ij")
                 found["gamma"] = 1 / (L * (1 + 36 * (a + 1 / n)))
             elif self.batch is None:
-                found["gamma"] = shifts.step(c, a, self.Q.omega(d, n), self.alpha)
+                found["gamma"] = shifts.step(c, a, omega, self.alpha)
             else:
                 p, noise = probability("p", self.p, found), variance(self, c, self.batch)
-                found["gamma"] = shifts.sampled_step(c, a, self.Q.omega(d, n), self.alpha, n, p, noise)
+                found["gamma"] = shifts.sampled_step(c, a, self.alpha, n, p, noise)
         return found
 
     def _batches(self, parameter: str, c: Constants) -> float:

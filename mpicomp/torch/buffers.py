@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,6 +70,27 @@ class Buffers:
 
     def _tensors(self) -> list[Tensor]:
         return [] if self._module is None else list(self._module.buffers())
+
+
+def warn_of_buffers(parameters: list[nn.Parameter], transport: Transport) -> None:
+    """Warn, on the server, of buffers in the modules that have ``parameters``."""
+    if transport.is_server and _has_buffers(parameters):
+        warnings.warn(
+            "the model has buffers, such as BatchNorm's running means, which the ranks do not share: "
+            "give module=model.",
+            stacklevel=3,
+        )
+
+
+def _has_buffers(parameters: list[nn.Parameter]) -> bool:
+    """Whether some module in the program has one of the ``parameters``, and buffers."""
+    ids = {id(p) for p in parameters}
+    modules = [m for m in gc.get_objects() if issubclass(type(m), nn.Module)]
+    return any(
+        next(m.buffers(recurse=False), None) is not None
+        and any(id(p) in ids for p in m.parameters(recurse=False))
+        for m in modules
+    )
 
 
 def to_bytes(tensors: Sequence[Tensor]) -> bytes:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import warnings
 from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
@@ -22,10 +20,9 @@ from mpicomp.embedded.aggregator import Aggregator
 from mpicomp.methods.base import Method
 from mpicomp.runtime.ledger import Ledger
 from mpicomp.torch.alike import Fact, compare, memory, numbered, refuse_alone, settings
-from mpicomp.torch.buffers import Buffers, share, to_bytes
+from mpicomp.torch.buffers import Buffers, share, to_bytes, warn_of_buffers
 from mpicomp.torch.overlap import Overlap
 from mpicomp.torch.tensors import Tensors
-from mpicomp.transports import Transport
 
 Closure = Callable[..., Any]
 
@@ -87,11 +84,11 @@ class Compressed(Optimizer):
         if outer is not None and not self._known <= {id(p) for _, _, p in numbered(outer)}:
             raise ConfigError("outer lacks some of the optimiser's parameters: give it the same ones.")
         self.aggregator = Aggregator(method, self._tensors, workers=workers, **options)
-        self.aggregator.configure(sync_every=sync_every)
+        self.aggregator.add_to_config(sync_every=sync_every)
         t = self.aggregator.transport
         refuse_alone(t)
         if module is None:
-            _warn_of_buffers(self._tensors.parameters, t)
+            warn_of_buffers(self._tensors.parameters, t)
         else:
             others = [p for _, _, p in numbered(optimiser)]  # which the module may not have
             share(list(dict.fromkeys([*module.parameters(), *module.buffers(), *others])), t)
@@ -404,24 +401,3 @@ def _check_local_steps(method: Method, workers: int | None, overlap: bool, optio
             "on_nonfinite='skip' with sync_every: the ranks decide after the local steps, when momenta are "
             "not finite either. Leave it out; opt.zero_grad() before opt.step() leaves a bad local step out."
         )
-
-
-def _warn_of_buffers(parameters: list[nn.Parameter], t: Transport) -> None:
-    """Warn, on the server, of buffers in the modules that have ``parameters``."""
-    if t.is_server and _has_buffers(parameters):
-        warnings.warn(
-            "the model has buffers, such as BatchNorm's running means, which the ranks do not share: "
-            "give module=model.",
-            stacklevel=3,
-        )
-
-
-def _has_buffers(parameters: list[nn.Parameter]) -> bool:
-    """Whether some module in the program has one of the ``parameters``, and buffers."""
-    ids = {id(p) for p in parameters}
-    modules = [m for m in gc.get_objects() if issubclass(type(m), nn.Module)]
-    return any(
-        next(m.buffers(recurse=False), None) is not None
-        and any(id(p) in ids for p in m.parameters(recurse=False))
-        for m in modules
-    )

@@ -237,6 +237,12 @@ def test_a_state_of_another_run_is_refused():
             Aggregator(method, like, workers=workers).restore(state)
 
 
+def test_a_state_in_blocks_is_refused_without_them():
+    state = Aggregator(EF14(TopK(k=2)), np.zeros(8), server="sharded", shards=2).state()
+    with pytest.raises(ConfigError, match="shards is 2 there and None here"):
+        Aggregator(EF14(TopK(k=2)), np.zeros(8)).restore(state)
+
+
 def test_a_record_that_was_not_saved_is_missed(tmp_path):
     """And what there is is not taken either."""
     agg = Aggregator(EF14(TopK(k=2)), np.zeros(8))

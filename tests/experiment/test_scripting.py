@@ -248,11 +248,12 @@ def test_classes_of_one_s_own(tmp_path):
     [
         ({"server": "allreduce"}, EF21(C=TopK(2)), "sends something else"),
         ({"server": "sharded"}, DCGDPlus(RandK(2), gamma=0.1), "cannot be served in blocks"),
+        ({"device": "cuda"}, DCGDPlus(RandK(2), gamma=0.1), "runs on the CPU only"),
         ({"server": "sharded", "shards": 9}, EF21(C=TopK(2), gamma=0.1), "block 0 of 4: k=2 exceeds"),
     ],
-    ids=["allreduce", "sharded", "small blocks"],
+    ids=["allreduce", "sharded", "device", "small blocks"],
 )
-def test_a_server_that_cannot_serve_a_method_is_refused_before_the_first_run(options, method, said):
+def test_where_a_method_cannot_run_it_is_refused_before_the_first_run(options, method, said):
     seen = []
     with pytest.raises(ConfigError, match=said):
         mpicomp.compare(

@@ -13,33 +13,24 @@ torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'
 import mpicomp  # noqa: E402
 from mpicomp import (  # noqa: E402
     DCGD,
-    EF21SGDM,
     MARINA,
     VRMARINA,
     ConfigError,
     DivergedError,
     Identity,
     RandK,
-    TopK,
 )
-from mpicomp.base.errors import RecordError  # noqa: E402
-from mpicomp.torch import Compressed, Hook, load, save  # noqa: E402
+from mpicomp.torch import Compressed, Hook  # noqa: E402
+from tests.torch.loops import TOPK, compressed, step  # noqa: E402
 from tests.torch.models import batch, loss, network, values  # noqa: E402
 
 PLAIN = DCGD(Identity())
-TOPK = EF21SGDM(TopK(k=0.2), eta=0.3)
 
 OPTIMISERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=1e-2, nesterov=True),
     "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2),
     "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-3),
 }
-
-
-def step(opt, model, k, worker=0):
-    opt.zero_grad()
-    loss(model, worker, k).backward()
-    opt.step()
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
@@ -148,65 +139,6 @@ def test_a_closure_of_a_method_with_one_gradient_is_called_once():
     assert opt.step(closure) is calls[0] and len(calls) == 1
 
 
-def test_a_scaler_s_overflow_is_left_out():
-    """Scaled gradients give the steps of unscaled ones; an overflow skips the step and halves the scale."""
-    plain, scaled = network(), network()
-    one = Compressed(torch.optim.SGD(plain.parameters(), lr=0.1), TOPK, module=plain)
-    two = Compressed(torch.optim.SGD(scaled.parameters(), lr=0.1), TOPK, module=scaled)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
-    for k in range(8):
-        overflow = k == 3
-        if not overflow:
-            step(one, plain, k)
-        two.zero_grad()
-        found = loss(scaled, 0, k) * (float("inf") if overflow else 1.0)
-        scaler.scale(found).backward()
-        if k == 5:
-            scaler.unscale_(two)
-        scaler.step(two)
-        scaler.update()
-        assert values(plain) == values(scaled)
-    assert scaler.get_scale() == 512.0
-    assert (two.aggregator.steps, two.aggregator.skipped) == (7, 1)
-
-
-def test_a_scaler_with_clipping():
-    """unscale_, aggregate, clip, step: the steps of unscaled gradients that are clipped, and no others."""
-    plain, scaled = network(), network()
-    one, two = (
-        Compressed(torch.optim.SGD(m.parameters(), lr=0.1), TOPK, module=m, on_nonfinite="skip")
-        for m in (plain, scaled)
-    )
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
-    for k in range(6):
-        overflow = k == 3
-        if not overflow:
-            one.zero_grad()
-            loss(plain, 0, k).backward()
-            one.aggregate()
-            torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.01)
-            one.step()
-        two.zero_grad()
-        scaler.scale(loss(scaled, 0, k) * (float("inf") if overflow else 1.0)).backward()
-        scaler.unscale_(two)
-        two.aggregate()
-        torch.nn.utils.clip_grad_norm_(scaled.parameters(), 0.01)
-        scaler.step(two)
-        scaler.update()
-        assert values(plain) == values(scaled)
-    assert (scaler.get_scale(), two.aggregator.skipped) == (512.0, 1)
-
-
-def test_scaled_gradients_are_not_aggregated():
-    model = network()
-    opt = compressed(model)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    scaler.scale(loss(model, 0, 0)).backward()
-    opt.aggregate()
-    with pytest.raises(ConfigError, match=r"scaled: scaler\.unscale_\(opt\) first"):
-        scaler.step(opt)
-
-
 def test_an_estimate_that_was_left_is_not_stepped_with():
     """After ``zero_grad`` the next step aggregates its own gradient."""
     model = network()
@@ -215,69 +147,6 @@ def test_an_estimate_that_was_left_is_not_stepped_with():
     opt.aggregate()
     step(opt, model, 1)
     assert opt.aggregator.steps == 2
-
-
-def test_a_parameter_that_needs_a_gradient_later_is_refused():
-    """Else it would step with each rank's own gradient."""
-    for change in ("unfrozen", "added"):
-        model, more = network(), torch.nn.Parameter(torch.zeros(3))
-        model[0].bias.requires_grad_(False)
-        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-        opt = Compressed(sgd, TOPK, module=model)
-        step(opt, model, 0)
-        before = values(model)
-        if change == "unfrozen":
-            model[0].bias.requires_grad_(True)
-        else:
-            sgd.add_param_group({"params": [more]})
-        opt.zero_grad()
-        (loss(model, 0, 1) + (more.sum() if change == "added" else 0.0)).backward()
-        with pytest.raises(ConfigError, match="Make Compressed anew"):
-            opt.step()
-        assert values(model) == before and opt.aggregator.steps == 1
-
-
-@pytest.mark.parametrize("with_closure", [False, True])
-def test_local_steps_refuse_it_too(with_closure):
-    model = network()
-    model[0].bias.requires_grad_(False)
-    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model, sync_every=4)
-    model[0].bias.requires_grad_(True)
-    before = values(model)
-
-    def closure():
-        loss(model, 0, 0).backward()
-
-    if not with_closure:
-        closure()
-    with pytest.raises(ConfigError, match="Make Compressed anew"):
-        opt.step(closure if with_closure else None)
-    assert values(model) == before
-
-
-def test_an_old_gradient_of_a_frozen_parameter_is_dropped():
-    """Else torch would step along it for ever."""
-    model = network()
-    loss(model, 0, 0).backward()
-    model[0].bias.requires_grad_(False)
-    before = model[0].bias.clone()
-    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model)
-    opt.zero_grad(set_to_none=False)
-    loss(model, 0, 1).backward()
-    opt.step()
-    assert torch.equal(model[0].bias, before) and model[0].bias.grad is None
-
-
-def test_a_parameter_that_is_frozen_later_stays():
-    """As in torch alone, momentum and weight decay leave it."""
-    model = network()
-    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
-    opt = Compressed(sgd, TOPK, module=model)
-    step(opt, model, 0)
-    model[0].weight.requires_grad_(False)
-    before = model[0].weight.clone()
-    step(opt, model, 1)
-    assert torch.equal(model[0].weight, before)
 
 
 def test_the_inner_optimisers_groups_and_hooks_are_ones_own():
@@ -349,78 +218,6 @@ def test_halves_are_aggregated_in_single_precision():
     assert opt.ledger.up_bytes == 4 * 10
 
 
-def train(opt, model, steps):
-    for k in steps:
-        for i in opt.hosted:
-            opt.zero_grad()
-            loss(model, i, k).backward()
-            opt.collect(i)
-        opt.step()
-
-
-def compressed(model, **options):
-    return Compressed(torch.optim.AdamW(model.parameters(), lr=1e-2), TOPK, module=model, **options)
-
-
-@pytest.mark.parametrize("how", ["together", "rank by rank"])
-def test_saved_and_loaded_is_uninterrupted(how, tmp_path):
-    whole, part, rest = network(True), network(True), network(True, seed=9)
-    train(one := compressed(whole, workers=3), whole, range(9))
-    train(two := compressed(part, workers=3), part, range(5))
-    three = compressed(rest, workers=3)
-    if how == "together":
-        save(tmp_path / "saved", two, part)
-        load(tmp_path / "saved", three, rest)
-    else:
-        torch.save({"opt": two.state_dict(), "model": part.state_dict()}, tmp_path / "saved.pt")
-        state = torch.load(tmp_path / "saved.pt")
-        rest.load_state_dict(state["model"])
-        three.load_state_dict(state["opt"])
-    train(three, rest, range(5, 9))
-    assert values(rest) == values(whole)
-    assert three.ledger.up.tolist() == one.ledger.up.tolist()
-
-
-def test_local_steps_saved_between_two_exchanges_go_on(tmp_path):
-    models = [network(seed=s) for s in (1, 1, 9)]
-    opts = [
-        Compressed(torch.optim.AdamW(m.parameters(), lr=1e-2), TOPK, module=m, sync_every=4) for m in models
-    ]
-    for k in range(10):
-        step(opts[0], models[0], k)
-        if k < 6:
-            step(opts[1], models[1], k)
-    save(tmp_path / "saved", opts[1], models[1])
-    load(tmp_path / "saved", opts[2], models[2])
-    for k in range(6, 10):
-        step(opts[2], models[2], k)
-    assert values(models[2]) == values(models[0])
-
-
-def test_saved_with_other_local_steps_is_refused(tmp_path):
-    """Before anything is taken."""
-
-    def made(sync_every):
-        model = network()
-        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-        opt = Compressed(sgd, TOPK, module=model, sync_every=sync_every)
-        for k in range(4):
-            step(opt, model, k)
-        return opt, model
-
-    for saved, loaded in ((1, 4), (4, 1)):
-        opt, model = made(saved)
-        save(tmp_path / str(saved), opt, model)
-        other, its_model = made(loaded)
-        before = values(its_model), other.aggregator.steps
-        said = f"sync_every is {saved} there and {loaded} here"
-        with pytest.raises(RecordError, match=said):
-            load(tmp_path / str(saved), other, its_model)
-        with pytest.raises(ConfigError, match=said):
-            other.load_state_dict(opt.state_dict())
-        assert (values(its_model), other.aggregator.steps) == before
-
-
 def test_a_shard_of_a_parameter_is_refused(tmp_path):
     """A DTensor, as FSDP and tensor parallelism have them."""
     from torch.distributed.tensor import distribute_module, init_device_mesh
@@ -452,6 +249,9 @@ def test_what_is_wrong_is_said():
     some = torch.optim.SGD([model[0].weight], lr=0.1)
     with pytest.raises(ConfigError, match="outer lacks some"):
         Compressed(sgd, TOPK, module=model, sync_every=3, outer=some)
+    outer = torch.optim.LBFGS(model.parameters())
+    with pytest.raises(ConfigError, match="LBFGS calls a closure"):
+        Compressed(sgd, TOPK, module=model, sync_every=3, outer=outer)
     with pytest.raises(ConfigError, match="LBFGS calls a closure"):
         Compressed(torch.optim.LBFGS(model.parameters()), TOPK, module=model)
     with pytest.raises(ConfigError, match="no aggregate"):
@@ -479,70 +279,3 @@ def test_a_buffer_without_entries_does_no_harm():
     model = network()
     model.register_buffer("nothing", torch.empty(0))
     step(Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model), model, 0)
-
-
-SERVED = {"server": "sharded", "shards": 4}
-
-
-def early(model, method=TOPK, **options):
-    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-    return Compressed(sgd, method, module=model, **SERVED | {"overlap": True} | options)
-
-
-def test_overlap_is_training_without_it():
-    """Also with a closure, with clipping, and where two backwards have an aggregation between them."""
-    trained = []
-    for overlap in (False, True):
-        model = network(normed=True)
-        opt = early(model, overlap=overlap)
-        for k in range(6):
-            step(opt, model, k)
-
-        def closure(opt=opt, model=model):
-            opt.zero_grad()
-            loss(model, 0, 9).backward()
-            return 1.0
-
-        assert opt.step(closure) == 1.0
-        trained.append(values(model))
-    assert trained[0] == trained[1]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"server": "shared", "shards": None}, "where each rank serves blocks and has one worker"),
-        ({"workers": 2}, "where each rank serves blocks and has one worker"),
-        ({"sync_every": 2}, "sync_every sends none"),
-        ({"method": MARINA(RandK(k=2), p=0.3)}, "MARINA needs more than one block"),
-    ],
-)
-def test_where_there_is_no_overlap(options, said):
-    with pytest.raises(ConfigError, match=said):
-        early(network(), **options)
-
-
-def test_overlap_refuses_a_second_backward():
-    model = network()
-    early(model)
-    loss(model, 0, 0).backward()
-    with pytest.raises(ConfigError, match="has got a second gradient before opt"):
-        loss(model, 0, 1).backward()
-
-
-def test_overlap_refuses_gradients_that_are_changed_after_they_left():
-    model = network()
-    opt = early(model)
-    loss(model, 0, 0).backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
-    with pytest.raises(ConfigError, match="was changed after backward, when it had left already"):
-        opt.step()
-
-
-def test_overlap_refuses_scaled_gradients():
-    model = network()
-    opt = early(model)
-    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
-    scaler.scale(loss(model, 0, 0)).backward()
-    with pytest.raises(ConfigError, match="GradScaler scales gradients that have left already"):
-        scaler.step(opt)

@@ -1,30 +1,11 @@
-"""The rates at which shifts move; step sizes of DIANA and VR-DIANA for nonconvex f, with their proofs."""
+"""The step sizes of DIANA and VR-DIANA for nonconvex f, with their proofs."""
 
 from __future__ import annotations
 
 from math import sqrt
 
-from mpicomp.base.checks import theory_factor
 from mpicomp.base.errors import ConfigError
-from mpicomp.methods.base import Method
 from mpicomp.problems.base import Constants
-
-
-def require_rate(method: Method, name: str, most: float, bound: str, exact: bool = False) -> None:
-    """Raise ``ConfigError`` if the rate ``name`` of ``method`` is above ``most``, or with ``exact`` another.
-
-    The theorem of the step size does not hold then, and shifts need not converge.  ``bound`` is the formula
-    of ``most``.
-    """
-    rate = getattr(method, name)
-    if isinstance(rate, str):
-        rate = theory_factor(name, rate) * most
-    if rate > most * (1 + 1e-9) or (exact and rate < most * (1 - 1e-9)):
-        raise ConfigError(
-            f"{name}={rate:.10g}: {type(method).__name__} has a theory step size for {name} "
-            f"{'=' if exact else '<='} {bound} = {most:.10g} alone. Leave {name} out, or give "
-            f"{method.step_name} as a number."
-        )
 
 
 def step(c: Constants, a: float, omega: float, alpha: float) -> float:
@@ -53,9 +34,7 @@ def step(c: Constants, a: float, omega: float, alpha: float) -> float:
     return 1 / (c.L + c.L_plus * sqrt(a) / (1 - sqrt(rho)))
 
 
-def sampled_step(
-    c: Constants, a: float, omega: float, alpha: float, n: int, p: float, variance: float
-) -> float:
+def sampled_step(c: Constants, a: float, alpha: float, n: int, p: float, variance: float) -> float:
     """γ = min{1/(4L), 1/√(12 A L_+²/α² + 4 T/p), (p²/(16 L T))^{1/3}} with T = (4A + 1/n) S, α ≤ 1/(1 + ω).
 
     S is the ``variance`` L_σ²/b of a batch:  mean_i E |s_i - ∇f_i(x)|² ≤ S W with W = |x^k - w^k|².  With
@@ -73,14 +52,7 @@ def sampled_step(
        L γ² A = c α/2, and W at most L γ² (A + 1/n) S + (3/2) α S c = e p/2: no more than they lost.
        γ² |∇f|² has the weight L/2 + 3 c L_+²/α + 2 e/p ≤ L + 4 L γ² T/p², at most 1/(4γ) + 1/(4γ) by the
        first and the third bound.
-
-    Raises ``ConfigError`` for larger α.
     """
-    if alpha > 1 / (1 + omega):
-        raise ConfigError(
-            f"alpha={alpha}: VR-DIANA has a theory step size for alpha <= 1/(1 + ω) = {1 / (1 + omega):.3g} "
-            "alone. Leave alpha out, which is that, or give gamma as a number."
-        )
     noise = (4 * a + 1 / n) * variance
     bounds = [1 / (4 * c.L)]
     if a or noise:

@@ -7,8 +7,8 @@ A method's parameter ``start`` chooses one of three, and round 0 sends it:
 "compressed"  C_i(∇f_i(x⁰)), in an ordinary message
 
 Round 0 also takes the step along the mean of what it sent.  For the estimates g_i this is the method itself.
-With shifts, the method would send C_i(∇f_i(x⁰) - h_i) before this step.  It is left out.  From
-the gradient it would be C_i(0) = 0 up to rounding; from the compressed gradient it would be a second message.
+With shifts, the method would send C_i(∇f_i(x⁰) - h_i) before this step.  It is left out.  From the
+gradient it would be C_i(0) = 0 up to rounding; from the compressed gradient it would be a second message.
 """
 
 from __future__ import annotations

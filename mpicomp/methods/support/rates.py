@@ -1,0 +1,24 @@
+"""Refusals where a theorem needs another rate than the method has."""
+
+from __future__ import annotations
+
+from mpicomp.base.checks import theory_factor
+from mpicomp.base.errors import ConfigError
+from mpicomp.methods.base import Method
+
+
+def require_rate(method: Method, name: str, most: float, bound: str, exact: bool = False) -> None:
+    """Raise ``ConfigError`` if the rate ``name`` of ``method`` is above ``most``, or with ``exact`` another.
+
+    The theorem of the step size does not hold then, and shifts need not converge.  ``bound`` is the formula
+    of ``most``.
+    """
+    rate = getattr(method, name)
+    if isinstance(rate, str):
+        rate = theory_factor(name, rate) * most
+    if rate > most * (1 + 1e-9) or (exact and rate < most * (1 - 1e-9)):
+        raise ConfigError(
+            f"{name}={rate:.10g}: {type(method).__name__} has a theory step size for {name} "
+            f"{'=' if exact else '<='} {bound} = {most:.10g} alone. Leave {name} out, or give "
+            f"{method.step_name} as a number."
+        )

@@ -1,0 +1,75 @@
+"""Parameters that are frozen, unfrozen or added after the optimiser was made."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+
+from mpicomp import ConfigError  # noqa: E402
+from mpicomp.torch import Compressed  # noqa: E402
+from tests.torch.loops import TOPK, step  # noqa: E402
+from tests.torch.models import loss, network, values  # noqa: E402
+
+
+def test_a_parameter_that_needs_a_gradient_later_is_refused():
+    """Else it would step with each rank's own gradient."""
+    for change in ("unfrozen", "added"):
+        model, more = network(), torch.nn.Parameter(torch.zeros(3))
+        model[0].bias.requires_grad_(False)
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        opt = Compressed(sgd, TOPK, module=model)
+        step(opt, model, 0)
+        before = values(model)
+        if change == "unfrozen":
+            model[0].bias.requires_grad_(True)
+        else:
+            sgd.add_param_group({"params": [more]})
+        opt.zero_grad()
+        (loss(model, 0, 1) + (more.sum() if change == "added" else 0.0)).backward()
+        with pytest.raises(ConfigError, match="Make Compressed anew"):
+            opt.step()
+        assert values(model) == before and opt.aggregator.steps == 1
+
+
+@pytest.mark.parametrize("with_closure", [False, True])
+def test_local_steps_refuse_it_too(with_closure):
+    model = network()
+    model[0].bias.requires_grad_(False)
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model, sync_every=4)
+    model[0].bias.requires_grad_(True)
+    before = values(model)
+
+    def closure():
+        loss(model, 0, 0).backward()
+
+    if not with_closure:
+        closure()
+    with pytest.raises(ConfigError, match="Make Compressed anew"):
+        opt.step(closure if with_closure else None)
+    assert values(model) == before
+
+
+def test_an_old_gradient_of_a_frozen_parameter_is_dropped():
+    """Else torch would step along it for ever."""
+    model = network()
+    loss(model, 0, 0).backward()
+    model[0].bias.requires_grad_(False)
+    before = model[0].bias.clone()
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model)
+    opt.zero_grad(set_to_none=False)
+    loss(model, 0, 1).backward()
+    opt.step()
+    assert torch.equal(model[0].bias, before) and model[0].bias.grad is None
+
+
+def test_a_parameter_that_is_frozen_later_stays():
+    """As in torch alone, momentum and weight decay leave it."""
+    model = network()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+    opt = Compressed(sgd, TOPK, module=model)
+    step(opt, model, 0)
+    model[0].weight.requires_grad_(False)
+    before = model[0].weight.clone()
+    step(opt, model, 1)
+    assert torch.equal(model[0].weight, before)

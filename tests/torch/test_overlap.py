@@ -1,0 +1,78 @@
+"""Blocks of the gradient that leave while backward goes on: in one process."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+
+from mpicomp import MARINA, ConfigError, RandK  # noqa: E402
+from mpicomp.torch import Compressed  # noqa: E402
+from tests.torch.loops import TOPK, step  # noqa: E402
+from tests.torch.models import loss, network, values  # noqa: E402
+
+SERVED = {"server": "sharded", "shards": 4}
+
+
+def early(model, method=TOPK, **options):
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    return Compressed(sgd, method, module=model, **SERVED | {"overlap": True} | options)
+
+
+def test_overlap_is_training_without_it():
+    """Also with a closure, with clipping, and where two backwards have an aggregation between them."""
+    trained = []
+    for overlap in (False, True):
+        model = network(normed=True)
+        opt = early(model, overlap=overlap)
+        for k in range(6):
+            step(opt, model, k)
+
+        def closure(opt=opt, model=model):
+            opt.zero_grad()
+            loss(model, 0, 9).backward()
+            return 1.0
+
+        assert opt.step(closure) == 1.0
+        trained.append(values(model))
+    assert trained[0] == trained[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"server": "shared", "shards": None}, "where each rank serves blocks and has one worker"),
+        ({"workers": 2}, "where each rank serves blocks and has one worker"),
+        ({"sync_every": 2}, "sync_every sends none"),
+        ({"method": MARINA(RandK(k=2), p=0.3)}, "MARINA needs more than one block"),
+    ],
+)
+def test_where_there_is_no_overlap(options, said):
+    with pytest.raises(ConfigError, match=said):
+        early(network(), **options)
+
+
+def test_overlap_refuses_a_second_backward():
+    model = network()
+    early(model)
+    loss(model, 0, 0).backward()
+    with pytest.raises(ConfigError, match="has got a second gradient before opt"):
+        loss(model, 0, 1).backward()
+
+
+def test_overlap_refuses_gradients_that_are_changed_after_they_left():
+    model = network()
+    opt = early(model)
+    loss(model, 0, 0).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    with pytest.raises(ConfigError, match="was changed after backward, when it had left already"):
+        opt.step()
+
+
+def test_overlap_refuses_scaled_gradients():
+    model = network()
+    opt = early(model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    scaler.scale(loss(model, 0, 0)).backward()
+    with pytest.raises(ConfigError, match="GradScaler scales gradients that have left already"):
+        scaler.step(opt)

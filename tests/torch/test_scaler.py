@@ -1,0 +1,71 @@
+"""GradScaler: scaled gradients give the steps of unscaled ones."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+
+from mpicomp import ConfigError  # noqa: E402
+from mpicomp.torch import Compressed  # noqa: E402
+from tests.torch.loops import TOPK, compressed, step  # noqa: E402
+from tests.torch.models import loss, network, values  # noqa: E402
+
+
+def test_a_scaler_s_overflow_is_left_out():
+    """Scaled gradients give the steps of unscaled ones; an overflow skips the step and halves the scale."""
+    plain, scaled = network(), network()
+    one = Compressed(torch.optim.SGD(plain.parameters(), lr=0.1), TOPK, module=plain)
+    two = Compressed(torch.optim.SGD(scaled.parameters(), lr=0.1), TOPK, module=scaled)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
+    for k in range(8):
+        overflow = k == 3
+        if not overflow:
+            step(one, plain, k)
+        two.zero_grad()
+        found = loss(scaled, 0, k) * (float("inf") if overflow else 1.0)
+        scaler.scale(found).backward()
+        if k == 5:
+            scaler.unscale_(two)
+        scaler.step(two)
+        scaler.update()
+        assert values(plain) == values(scaled)
+    assert scaler.get_scale() == 512.0
+    assert (two.aggregator.steps, two.aggregator.skipped) == (7, 1)
+
+
+def test_a_scaler_with_clipping():
+    """unscale_, aggregate, clip, step: the steps of unscaled gradients that are clipped, and no others."""
+    plain, scaled = network(), network()
+    one, two = (
+        Compressed(torch.optim.SGD(m.parameters(), lr=0.1), TOPK, module=m, on_nonfinite="skip")
+        for m in (plain, scaled)
+    )
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
+    for k in range(6):
+        overflow = k == 3
+        if not overflow:
+            one.zero_grad()
+            loss(plain, 0, k).backward()
+            one.aggregate()
+            torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.01)
+            one.step()
+        two.zero_grad()
+        scaler.scale(loss(scaled, 0, k) * (float("inf") if overflow else 1.0)).backward()
+        scaler.unscale_(two)
+        two.aggregate()
+        torch.nn.utils.clip_grad_norm_(scaled.parameters(), 0.01)
+        scaler.step(two)
+        scaler.update()
+        assert values(plain) == values(scaled)
+    assert (scaler.get_scale(), two.aggregator.skipped) == (512.0, 1)
+
+
+def test_scaled_gradients_are_not_aggregated():
+    model = network()
+    opt = compressed(model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale(loss(model, 0, 0)).backward()
+    opt.aggregate()
+    with pytest.raises(ConfigError, match=r"scaled: scaler\.unscale_\(opt\) first"):
+        scaler.step(opt)
