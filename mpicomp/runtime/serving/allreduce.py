@@ -66,15 +66,15 @@ class Allreduce(Serving):
         self._summed += total.nbytes
         if total[-1]:
             t.raise_on_all(lambda: _raise(failed))
-        sums = total[:-2].view(np.uint8)
+        vector = total[:-2].view(np.uint8)
         if t.is_server:
             others = [i for i in senders if i not in t.hosted]
-            at.ledger.up[at.original_ids[others]] += sums.nbytes
+            at.ledger.up[at.original_ids[others]] += vector.nbytes
             at.ledger.paper_bits_up += len(senders) * 32 * size
         with t.clock.phase("server"):
-            up = messages.decode(method.Up, kernels.to_device(sums))
+            up = messages.decode(method.Up, kernels.to_device(vector))
             down = method.server_step(None, at.replica, [(key.of(0), up)], key)
-        return down, sums.nbytes, total[-2] > 0
+        return down, vector.nbytes, total[-2] > 0
 
     def decode(self, broadcast: Any) -> Any:
         return broadcast
