@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.launching import LIMIT
+
 NOTEBOOK = json.loads((Path(__file__).parent.parent / "docs" / "notebook.ipynb").read_text())
 CELLS = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
 
@@ -66,7 +68,7 @@ def test_a_bar_in_a_kernel_and_its_stop_button():
     try:
         client.execute(LONG)
         while True:
-            message = client.get_iopub_msg(timeout=60)
+            message = client.get_iopub_msg(timeout=LIMIT)
             kind, content = message["msg_type"], message["content"]
             assert kind != "error", content
             if kind in ("display_data", "update_display_data"):

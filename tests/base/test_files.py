@@ -10,11 +10,13 @@ import pytest
 
 from mpicomp.base.errors import RecordError
 from mpicomp.base.files import write_atomically
+from tests.support.launching import LIMIT
 
 WRITER = """
 import os, sys
 from pathlib import Path
 from mpicomp.base.files import write_atomically
+from tests.support.launching import LIMIT
 
 os.getpid = lambda: 7  # as in another container
 print("ready", flush=True)
@@ -39,7 +41,7 @@ def test_processes_of_one_number_do_not_tear_a_file(tmp_path):
     while any(writer.poll() is None for writer in writers):
         if path.exists():
             seen.add(path.read_bytes())
-    assert [writer.communicate(timeout=60)[1] for writer in writers] == ["", ""]
+    assert [writer.communicate(timeout=LIMIT)[1] for writer in writers] == ["", ""]
     assert seen <= {b"a" * 100_000, b"b" * 100_000}
     assert list(tmp_path.iterdir()) == [path]
 

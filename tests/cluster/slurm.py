@@ -17,8 +17,9 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
+from tests.support.launching import LIMIT
+
 NODES = 4
-LIMIT = 120  # seconds: far above anything waited for here, so that only a hang meets it
 
 # Debian has the daemons in /usr/sbin, which an ordinary user's PATH may lack.
 PROGRAMS = ("sbatch", "srun", "scancel", "scontrol", "squeue", "slurmctld", "slurmd", "munged", "setpriv")

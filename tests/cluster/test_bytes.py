@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 
 from mpicomp.bench.hosts import Hosts, why_not
+from tests.support.launching import LIMIT
 
 with_hosts = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
-LIMIT = 60  # seconds: far above any of these jobs, so that only a hang meets it
 RUN = (
     "run",
     "--problem",

@@ -103,7 +103,7 @@ def test_a_cut_link_ends_the_job_and_names_who_is_behind_it(launched, links, ran
                 job.communicate()
     assert job.returncode != 0
     assert re.search(rf"mpicomp: .*round \d+: {named} been silent for", said), said
-    expect_gone(str(folder), LIMIT)
+    expect_gone(str(folder))
     method, problem = parse_method(METHODS["ef21"]), parse_problem(PROBLEM)
     rounds = read_rows(folder / "rows.csv")[-1].round + 10
     begun = []

@@ -17,11 +17,10 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.bench.hosts import Hosts, Traffic, why_not
 from mpicomp.config import parse_method, parse_problem
 from mpicomp.runtime.run import run
-from tests.support.launching import mpicomp
+from tests.support.launching import LIMIT, mpicomp
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
-LIMIT = 60  # seconds: far above any of these jobs
 # Below 2^14 coordinates, in few rounds, no compiled kernels have to be loaded, by every rank of every job.
 PROBLEM, METHOD = "quadratics(d=16000, lam=0.1)", "ef21(topk(k=0.3), gamma=0.05)"
 RATE = 2e7

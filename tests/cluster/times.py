@@ -22,12 +22,11 @@ from typing import Any
 import mpicomp
 from mpicomp.config import parse_method, parse_problem
 from tests.support.fault_injection import METHODS, alive, expect_gone, started
-from tests.support.launching import finish
+from tests.support.launching import LIMIT, finish
 from tests.support.rank_loss import Losing
 
 ROUNDS, EVERY = 100, 4
 WINDOW = 60  # rounds in which ranks are killed
-LIMIT = 300.0  # seconds, far above any of these jobs: what has not ended by then hangs
 DIMENSIONS = (24, 2000, 8000)  # whose messages MPI sends at once, or in pieces
 
 GONE_ON, LATE, ABORTED = "gone on", "killed after the last row", "ended by Open MPI"
@@ -84,14 +83,14 @@ def kill(plan: Kill, folder: Path) -> Outcome:
     try:
         victims = _struck(job, plan, folder)
         killed = time.monotonic()
-        done = finish(job, LIMIT)
+        done = finish(job)
     except AssertionError as hung:
         for process in alive(str(folder)):
             os.kill(process, signal.SIGKILL)
         return Outcome(HUNG, LIMIT, str(hung))
     seconds = time.monotonic() - killed
     try:
-        expect_gone(str(folder), LIMIT)
+        expect_gone(str(folder))
     except AssertionError as left:
         return Outcome(WRONG, seconds, str(left))
     said = done.stderr + done.stdout

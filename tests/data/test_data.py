@@ -20,6 +20,7 @@ from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.data import BUNDLED, KNOWN, SPLITS, KnownSet, cache_dir, fetch, load, rows_of
 from mpicomp.data.cache import remember, set_folder, write_set
 from mpicomp.data.libsvm import read_libsvm
+from tests.support.launching import LIMIT
 
 TEXT = b"2 1:0.5 3:-2e-3 # a remark\n1 2:4\n\n2 4:1.25\r\n"
 DENSE = np.array([[0.5, 0, -2e-3, 0], [0, 4, 0, 0], [0, 0, 0, 1.25]])
@@ -295,7 +296,7 @@ def test_processes_that_meet_an_empty_cache_at_once_agree():
     root = Path(mpicomp.__file__).parents[1]
     command = [sys.executable, "-c", script]
     ranks = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) for _ in range(4)]
-    outputs = {rank.communicate(timeout=60)[0] for rank in ranks}
+    outputs = {rank.communicate(timeout=LIMIT)[0] for rank in ranks}
     assert [rank.returncode for rank in ranks] == [0] * 4
     assert outputs == {f"{load('digits').sha256} {load('digits').X.data.sum()}\n"}
     assert [path.name for path in set_folder("x").parent.iterdir()] == ["digits"]  # nothing left aside

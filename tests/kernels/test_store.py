@@ -17,7 +17,7 @@ from textwrap import dedent
 import pytest
 
 from mpicomp.kernels import store
-from tests.support.launching import mpirun
+from tests.support.launching import LIMIT, mpirun
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
 OTHER = 12345  # a user that is not us
@@ -63,7 +63,7 @@ def begin(place: Path, shared: Path | None = None, before: str = "") -> subproce
 def load(place: Path, shared: Path | None = None, before: str = "") -> subprocess.CompletedProcess[str]:
     """What such a process prints."""
     process = begin(place, shared, before)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=LIMIT)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
@@ -196,7 +196,7 @@ def test_of_processes_that_begin_together_one_compiles(damaged, filled, place):
     else:
         store.clear(filled)
     started = [begin(place) for _ in range(3)]
-    said = [process.communicate(timeout=120) for process in started]
+    said = [process.communicate(timeout=LIMIT) for process in started]
     assert [out for out, _ in said] == ["42 None\n"] * 3
     assert "".join(err for _, err in said).count("compiling the kernels") == 1
     assert not (place / "own").exists()

@@ -130,13 +130,13 @@ def running(tmp_path):
     yield job
     job.kill()
     job.wait()
-    expect_gone(str(tmp_path), LIMIT)
+    expect_gone(str(tmp_path))
 
 
 def test_no_rank_outlives_a_killed_command(running, tmp_path):
     running.kill()
     running.wait()
-    expect_gone(str(tmp_path), LIMIT)
+    expect_gone(str(tmp_path))
 
 
 def test_neither_rank_nor_file_outlives_a_killed_mpirun(running, tmp_path):
@@ -145,7 +145,7 @@ def test_neither_rank_nor_file_outlives_a_killed_mpirun(running, tmp_path):
     shared = set().union(*map(segments, children(mpirun_of_it)))
     os.kill(mpirun_of_it, signal.SIGKILL)
     assert running.wait(LIMIT) == 128 + signal.SIGKILL
-    expect_gone(str(tmp_path), LIMIT)
+    expect_gone(str(tmp_path))
     if openmpi():
         assert len(shared) == 3 and not any(file.exists() for file in shared)
     assert not list((tmp_path / "temporary").glob("ompi.[0-9]*"))

@@ -4,7 +4,7 @@ As a script, `every_combination.py HOW` prints one JSON object, name -> [sha256,
 or names some of
 
 dedicated  the server hosts no worker
-chunked    messages travel in pieces of 7 bytes
+chunked    messages travel in pieces of 7 bytes, or of 101 on the larger problem
 crowded    all ranks share one core
 observed   each run's ledger is compared with what the MPI library counted
 sharded-S  every rank serves its share of S blocks, on a problem that is 42 times as large: every method, and
@@ -159,7 +159,7 @@ def transport(how: str) -> Transport:
         return connect(WORKERS, dedicated, observed=observed)
     from mpicomp.transports.mpi import Mpi
 
-    return Mpi(WORKERS, dedicated=dedicated, chunk=7, observed=observed)
+    return Mpi(WORKERS, dedicated=dedicated, chunk=101 if "sharded" in how else 7, observed=observed)
 
 
 def main(how: str) -> None:
@@ -190,6 +190,8 @@ def main(how: str) -> None:
             **serving,
             verify_bytes="observed" in how,
         )
+        if launched_rank() == 0:
+            print(repr(method), file=sys.stderr, flush=True)
         found[repr(method)] = [run.iterates_sha256, run.ledger.up_bytes, run.ledger.down_bytes]
     ranks.close()
     if launched_rank() == 0:

@@ -17,7 +17,7 @@ from typing import Any
 import mpicomp
 from mpicomp.base.errors import RecordError
 from mpicomp.config import parse_method, parse_problem
-from tests.support.launching import TESTS, finish
+from tests.support.launching import LIMIT, TESTS, finish
 from tests.support.launching import start as mpirun
 from tests.support.method_cases import METHOD_CASES
 
@@ -76,9 +76,9 @@ def struck(
     asked = json.dumps(asdict(strike) | {"folder": str(folder), "problem": PROBLEM, "options": options})
     script = str(TESTS / "mpi" / "struck.py")
     launcher = partial(launch, on_failure) if launched else start
-    done = finish(launcher(ranks, script, asked, PYTHONPATH=str(TESTS.parent)), limit=60)
+    done = finish(launcher(ranks, script, asked, PYTHONPATH=str(TESTS.parent)))
     ended = time.time()
-    expect_gone(str(folder), 5.0)
+    expect_gone(str(folder))
     time_struck = Path(f"{folder}.struck")
     assert time_struck.exists(), f"nobody was struck\n{done.stderr}"
     return Outcome(done.returncode, done.stderr + done.stdout, ended - float(time_struck.read_text()))
@@ -119,9 +119,9 @@ def alive(word: str) -> list[int]:
     return found
 
 
-def expect_gone(word: str, seconds: float) -> None:
-    """Fail if, for so long, some process of the job goes on; and end it."""
-    deadline = time.monotonic() + seconds
+def expect_gone(word: str) -> None:
+    """Fail if some process of the job goes on; and end it."""
+    deadline = time.monotonic() + LIMIT
     while left := alive(word):
         if time.monotonic() > deadline:
             for process in left:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.launching import LIMIT
+
 torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
 PAGE = Path(__file__).parents[2] / "docs" / "torch.md"
@@ -46,7 +48,7 @@ LOWER = "\nassert loss(model, (X, y)).item() < first\n"
 
 
 def done(code: str) -> str:
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from tests.support.launching import mpirun
+from tests.support.launching import LIMIT, mpirun
 
 
 def told(ranks, *what):
@@ -108,7 +108,7 @@ def test_torchrun_is_refused():
     """Its processes are no ranks: each would train alone."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
-        [*torchrun, "--no-python", sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=120
+        [*torchrun, "--no-python", sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=LIMIT
     )
     assert done.returncode != 0
     assert "torchrun started 2 processes" in done.stderr and "mpirun -n 2" in done.stderr
@@ -125,7 +125,7 @@ torch.distributed.init_process_group("gloo", init_method=meet, rank=int(sys.argv
         subprocess.Popen([sys.executable, "-c", script, str(rank)], stderr=subprocess.PIPE, text=True)
         for rank in range(2)
     ]
-    said = [one.communicate(timeout=120)[1] for one in both]
+    said = [one.communicate(timeout=LIMIT)[1] for one in both]
     assert all("torch.distributed has 2 processes, and MPI knows of this one alone" in text for text in said)
 
 
