@@ -3,6 +3,7 @@
 DDP reads the annotations of ``hook`` as classes, so here they are not put off.
 """
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -47,10 +48,11 @@ class Hook:
         self._buckets: list[tuple[list[Tensor], list[Tensor], Tensor, Future[Tensor]]] = []
         self._aggregator: Aggregator | None = None
         self._tensors: Tensors | None = None
+        self._to_load: str | Path | None = None
 
     @property
     def aggregator(self) -> Aggregator:
-        """What compresses, from the first step on: its ``ledger``, ``save`` and ``load``."""
+        """What compresses, from the first step on; it has the ``ledger``."""
         if self._aggregator is None:
             raise RuntimeError("the hook knows the parameters from the first backward on.")
         return self._aggregator
@@ -59,6 +61,19 @@ class Hook:
     def parameters(self) -> list[Any]:
         """The parameters in the order in which DDP gave their gradients first."""
         return [] if self._tensors is None else self._tensors.parameters
+
+    def save(self, folder: str | Path) -> None:
+        """Save what the method remembers, of all ranks, between two steps; collective."""
+        self.aggregator.save(folder)
+
+    def load(self, folder: str | Path) -> None:
+        """Go on, from the next step, with what ``save`` saved, on as many ranks; collective.
+
+        The parameters are known in the first step alone, so ``folder`` is read in the next step.  Its
+        ``backward`` raises ``RecordError``, on all ranks, if what was saved is damaged, or of another method,
+        seed, model or number of ranks.
+        """
+        self._to_load = folder
 
     def take(self, bucket: dist.GradBucket) -> Future[Tensor]:
         """One bucket of this step; its future is fulfilled after the last."""
@@ -78,6 +93,9 @@ class Hook:
             self._tensors = Tensors({str(i): p for i, p in enumerate(gradients)})
             self._aggregator = Aggregator(self._method, self._tensors, **self._options)
             refuse_alone(self._aggregator.transport)
+        if self._to_load is not None:
+            self.aggregator.load(self._to_load)
+            self._to_load = None
         own = [gradients.get(p) for p in self._tensors.parameters]
         estimate = self.aggregator(self._tensors.gradient(own))
         for p, g in zip(self._tensors.parameters, self._tensors.views(estimate), strict=True):

@@ -26,6 +26,7 @@ from mpicomp import (
     RandK,
     TopK,
 )
+from mpicomp.base.errors import RecordError
 from mpicomp.torch import Compressed, Hook, hook, load, save
 from tests.torch.models import loss, network, values
 
@@ -128,10 +129,11 @@ def uninterrupted():
 
 def ddp(model):
     """The model as torch's DDP has it, over gloo."""
-    rendezvous = sys.argv[2]
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{rendezvous}", rank=WORLD.rank, world_size=WORLD.size
-    )
+    if not torch.distributed.is_initialized():
+        rendezvous = f"file://{sys.argv[2]}"
+        torch.distributed.init_process_group(
+            "gloo", init_method=rendezvous, rank=WORLD.rank, world_size=WORLD.size
+        )
     return torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.0002)
 
 
@@ -239,6 +241,48 @@ def the_hook_remembers():
         two.step()
         assert digest(theirs) == digest(ours), k
     return True
+
+
+def hooked(model, method=TOPK):
+    """The model in DDP with a hook, and the hook."""
+    parallel, state = ddp(model), Hook(method)
+    parallel.register_comm_hook(state, hook)
+    return parallel, state
+
+
+def train_hooked(parallel, steps):
+    sgd = torch.optim.SGD(parallel.parameters(), lr=0.1)
+    for k in steps:
+        sgd.zero_grad()
+        loss(parallel, WORLD.rank, k).backward()
+        sgd.step()
+
+
+def the_hook_goes_on():
+    """Seven steps; and three, with a new model, DDP and hook for the other four."""
+    whole, first, rest = network(), network(), network()
+    parallel, _ = hooked(whole)
+    train_hooked(parallel, range(7))
+    parallel, state = hooked(first)
+    train_hooked(parallel, range(3))
+    state.save(sys.argv[3])
+    rest.load_state_dict(first.state_dict())
+    parallel, state = hooked(rest)
+    state.load(sys.argv[3])
+    train_hooked(parallel, range(3, 7))
+    return digest(whole), digest(rest)
+
+
+def the_hook_of_another_method():
+    parallel, state = hooked(network())
+    train_hooked(parallel, range(1))
+    state.save(sys.argv[3])
+    parallel, state = hooked(network(), EF21SGDM(TopK(k=0.5), eta=0.3))
+    state.load(sys.argv[3])
+    try:
+        train_hooked(parallel, range(1))
+    except RecordError as error:
+        return str(error)
 
 
 def overflow_on_one_rank():

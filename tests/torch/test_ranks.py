@@ -56,6 +56,17 @@ def test_the_hook_is_the_optimiser(what, tmp_path):
     assert told(3, what, str(tmp_path / "meet")) is True
 
 
+def test_the_hook_goes_on_from_what_it_saved(tmp_path):
+    """Its memories are there again: the training is the uninterrupted one."""
+    whole, resumed = told(3, "the_hook_goes_on", str(tmp_path / "meet"), str(tmp_path / "saved"))
+    assert whole == resumed
+
+
+def test_the_hook_refuses_what_another_method_saved(tmp_path):
+    said = told(2, "the_hook_of_another_method", str(tmp_path / "meet"), str(tmp_path / "saved"))
+    assert "method.C" in said and "TopK(k=0.2" in said and "TopK(k=0.5" in said
+
+
 def test_an_overflow_on_one_rank_is_left_out_on_all():
     assert told(3, "overflow_on_one_rank") == [[256.0, 128.0, 256.0], 1]
 
