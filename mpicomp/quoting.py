@@ -11,7 +11,7 @@ import re
 
 _STRING = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _WORD = r"[\w./:~@%+-]+"
-_VALUE = re.compile(rf"{_STRING}|(?P<before>(?:^|[(,=])\s*)(?P<word>{_WORD})")
+_VALUE = re.compile(rf"{_STRING}|(?P<before>(?:^|[(,=:])\s*)(?P<word>{_WORD})")
 _CLASS = re.compile(rf"'({_WORD}:\w+)'(?=\(|$)")
 _GIVEN = re.compile(r"(\w+)\s*=\s*([^\s'\"(),=](?:[^'\"(),=]*[^\s'\"(),=])?)(?=\s*[,)])")
 

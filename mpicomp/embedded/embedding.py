@@ -11,6 +11,7 @@ from dataclasses import fields
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
+from uuid import uuid4
 
 import numpy as np
 
@@ -122,6 +123,7 @@ class Embedding:
             raise
         self.seed, self.steps, self.skipped = seed, 0, 0
         self._early: Early | None = None
+        self._training: str | None = uuid4().hex  # rank 0's says which states in a folder are of this one
         self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
         self._config = {"method": type(resolved).__name__, "seed": str(seed), "workers": str(n)}
         self._config |= {"parts": packing.description}
@@ -129,7 +131,9 @@ class Embedding:
         self._config |= {f"method.{f.name}": repr(getattr(resolved, f.name)) for f in fields(resolved)}
         self._open.callback(t.close)
         self._open.callback(self._leave)
-        atexit.register(self._close_at_exit)
+        self._closed = False
+        if t.ranks > 1:  # where other ranks may wait; one process frees what nobody uses any more
+            atexit.register(self._close_at_exit)
 
     def _begin_audit(self) -> None:
         """Compare the ledger with MPI's count from here on, if that was asked for."""
@@ -210,12 +214,24 @@ class Embedding:
             return False
         while True:
             key = self._key()
-            rounds.play(key, f"step {self.steps}")
+            try:
+                rounds.play(key, f"step {self.steps}")
+            except BaseException as error:  # some workers have moved, and others have not
+                rounds.fail(self._half_way(error))
+                raise
             self.rounds += 1
             if rounds.running.ends_step(rounds.replica, key):
                 break
         self.steps += 1
         return True
+
+    def _half_way(self, error: BaseException) -> MpicompError:
+        """What is said of a step that ``error`` has ended, each time that the next one is asked for."""
+        return MpicompError(
+            f"step {self.steps} has ended half-way, so the memories of workers and server do not agree any "
+            f"more: {str(error) or type(error).__name__} Load a saved state, or make a new "
+            f"{type(self).__name__}."
+        )
 
     def _key(self) -> Key:
         """The key of the next round."""
@@ -227,6 +243,8 @@ class Embedding:
         Before it is raised all ranks run ``refused``.
         Every operation starts so.  Raises ``MpicompError`` on all ranks if one of them closes meanwhile.
         """
+        if self._closed:
+            raise MpicompError(f"this {type(self).__name__} is closed: make a new one.")
         failed: MpicompError | None = None
         try:
             action()
@@ -309,10 +327,14 @@ class Embedding:
         """Save the state of all workers and of the server, for ``load`` on any number of ranks.
 
         records  dataclasses of arrays and numbers to be saved with it, by names that are unique to a rank
+
+        Raises ``RecordError`` if the folder holds the state of another training, which would be lost.
         """
         self._agree(self._play.check)
+        self.transport.ask_server(lambda: checkpoint.refuse_to_replace(Path(folder), self._training))
         self._play.settle()
         header = {"config": self._config, "steps": self.steps, "skipped": self.skipped}
+        header |= {"training": self._training}
         checkpoint.save(Path(folder), self.transport, self.rounds, self._play.states() | records, header)
 
     @on_its_device
@@ -323,7 +345,8 @@ class Embedding:
         ``like`` or number of workers.
         """
         t, rounds = self.transport, self._play
-        self.settle()
+        self._agree(lambda: None)  # also after a step that has failed
+        rounds.settle()
         states = rounds.states() | {"replica": rounds.replica} | records
         manifest = checkpoint.load(Path(folder), t, states, self._config, records)
         self.rounds, self.steps, self.skipped = manifest["round"], manifest["steps"], manifest["skipped"]
@@ -332,6 +355,8 @@ class Embedding:
             others = [i for i in range(t.n) if i not in t.hosted]
             ledger.up[others] = 0
             rounds.ledger = ledger
+        self._training = manifest.get("training")
+        rounds.mend()
         self._begin_audit()
 
     def _own_records(self) -> dict[str, Any]:
@@ -375,12 +400,14 @@ class Embedding:
             there = kernels.on_device(getattr(record, field))
             setattr(record, field, kernels.to_device(value) if there else value)
         self.rounds, self.steps, self.skipped = (state[name] for name in _COUNTS)
+        self._play.mend()
         self._begin_audit()
 
     def close(self) -> None:
         """End the work of all ranks together; at the end of the program this is done in any case."""
         atexit.unregister(self._close_at_exit)
         self._open.close()
+        self._closed = True
 
     def __enter__(self) -> Self:
         return self
@@ -390,6 +417,8 @@ class Embedding:
             self.close()
 
     def _close_at_exit(self) -> None:
+        if sys.modules["mpi4py.MPI"].Is_finalized():  # by the program itself, and by all ranks together
+            return
         try:
             self.close()
         except MpicompError:  # other ranks wait for this one: the job ends as with any error

@@ -54,7 +54,7 @@ class Packing:
             raise ConfigError(f"like is an empty {type(like).__name__}; allowed: {TAKES}.")
         self._leaves = [self._leaf(name, array) for name, array in arrays.items()]
         self.parts = Parts(tuple(leaf.part for leaf in self._leaves))
-        wide = any(str(leaf.dtype).endswith("float64") for leaf in self._leaves)
+        wide = any(str(leaf.dtype).endswith(("float64", "f8")) for leaf in self._leaves)  # ">f8" too
         self.dtype = np.dtype(np.float64 if wide else np.float32)
 
     @classmethod
@@ -131,6 +131,11 @@ class Packing:
             array = array.detach()
             if str(array.dtype) in ("torch.bfloat16", "torch.float16"):
                 array = array.float()
+        if isinstance(array, np.ma.MaskedArray):
+            raise ConfigError(
+                f"{what} has a masked array in part {name!r}; allowed: arrays without a mask, such as "
+                "array.filled(0)."
+            )
         if not isinstance(array, np.ndarray | np.floating) and not self._is_of_device(array):
             if not hasattr(array, "__dlpack__"):
                 raise ConfigError(f"{what} has {array!r:.60} in part {name!r}; allowed: {TAKES}.")

@@ -34,9 +34,10 @@ def caveats(lines: Sequence[Line], suite: Suite) -> list[str]:
 def unresolved(lines: Sequence[Line], measure: str, suite: Suite) -> list[tuple[str, str]]:
     """The pairs of labels whose difference in ``measure``, a field of ``End``, is not resolved.
 
-    Methods that both miss the target with every seed are not compared.
+    Methods that both miss the target with every seed are not compared, nor are those without the measure.
     """
-    known = {line.label: _values(line, measure, suite) for line in lines if line.ends}
+    have = [line for line in lines if line.ends and None not in {getattr(e, measure) for e in line.ends}]
+    known = {line.label: _values(line, measure, suite) for line in have}
     pairs = [(a, b) for a, b in combinations(known, 2) if min(*known[a], *known[b]) < inf]
     return [(a, b) for a, b in pairs if not _resolved(known[a], known[b])]
 

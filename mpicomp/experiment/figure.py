@@ -43,7 +43,10 @@ VERTICAL: dict[str, tuple[str, Value]] = {
     "gradient": (r"$\|\nabla f(x)\|^2$", lambda row: _number(row.grad_norm_sq)),
     "f": ("$f(x)$", lambda row: _number(row.f)),
     "f-f*": (r"$f(x)-f^\star$", lambda row: _number(row.f)),  # ``_heights`` subtracts f*
-    "error": (r"total error $\sum_k\,\|e^k\|^2$", lambda row: row.error or np.nan),  # 0 at the start
+    "error": (
+        r"total error $\sum_k\,\|e^k\|^2$",
+        lambda row: row.error or np.nan,
+    ),  # 0 at the start, None without
 }
 
 
@@ -248,6 +251,8 @@ def _draw_panel(
     for label, runs in picture.curves.items():
         i = labels.index(label)
         across, middle, low, high = _band(runs, x, y, picture.look.bands)
+        if not np.isfinite(middle).any():  # a method without error feedback has no total error
+            continue
         spans.append((float(across[1:2].sum()), float(across[-1])))
         positive.append(float(low[low > 0].min(initial=np.inf)))
         zero = zero or bool((low == 0).any())
@@ -261,7 +266,7 @@ def _draw_panel(
             **style,
             linewidth=picture.style.line,
             markersize=2.8 * picture.style.line,
-            markevery=(0.03 * (i % 5), 0.17) if np.isfinite(middle).any() else None,
+            markevery=(0.03 * (i % 5), 0.17),
         )
     if picture.target is not None and picture.y == "gradient":
         axes.axhline(picture.target, color="#444444", linewidth=0.9, linestyle=(0, (2, 3)), zorder=0)

@@ -28,7 +28,7 @@ class End:
     total_bytes: int
     f: float
     grad_norm_sq: float
-    error: float
+    error: float | None  # None for a method without error feedback
     start_f: float  # f(x⁰)
     rose: bool  # whether f ended above f(x⁰); see ``tuning.rose``
 
@@ -105,6 +105,7 @@ def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line
         return line
     last = [comparison.suite.ends.row_of_costs(o.rows, o.summary["status"]) for o in finished]
     ends = tuple(_end(o, comparison.suite) for o in finished)
+    errors = [end.error for end in ends if end.error is not None]
     return replace(
         line,
         gamma=float(read_parameter(finished[0].summary["method"], entry.method.step_name)),
@@ -116,7 +117,7 @@ def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line
         total_bytes=median(row.up_bytes + row.down_bytes for row in last),
         seconds=median(row.seconds for row in last),
         epochs=median(row.epochs for row in last),
-        error=median(end.error for end in ends),
+        error=median(errors) if errors else None,
         f=median(end.f for end in ends),
         set_up_bytes_per_worker=median(o.summary.get("set_up_bytes", 0) for o in finished) / n,
         ends=ends,

@@ -60,7 +60,7 @@ def cells(line: Line, suite: Suite) -> list[str]:
         "up + down": cost("total_bytes", human_bytes, line.total_bytes),
         "seconds": cost("", "{:.2f}".format, line.seconds),
         "epochs": cost("", "{:.3g}".format, line.epochs),
-        "total error": _ended(line, "error", "{:.3g}", target),
+        "total error": "-" if line.error is None else _ended(line, "error", "{:.3g}", target),
         "f": _ended(line, "f", "{:.4g}", target),
     }
     return [*left, *(ends[name] for name in columns[2:])]

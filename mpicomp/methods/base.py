@@ -183,8 +183,16 @@ class Method(ABC):
         return getattr(r, self.iterate)
 
     def residual(self, w: Any) -> Array | None:
-        """The part of the last vector that compression left out, as a gradient; None if it is not kept."""
+        """The part of the last vector that compression left out, as a gradient; None if it is not kept.
+
+        A method with error feedback overrides this; the total error of a run is the sum of its squares.
+        """
         return None
+
+    @property
+    def keeps_residual(self) -> bool:
+        """Whether workers keep what compression left out, so that a run has a total error."""
+        return type(self).residual is not Method.residual
 
     @abstractmethod
     def paper_bits(self, up: Any, d: int, key: Key) -> int:

@@ -68,6 +68,21 @@ def exists(folder: Path) -> bool:
     return bool(_generations(folder))
 
 
+def refuse_to_replace(folder: Path, training: str | None) -> None:
+    """Raise ``RecordError`` if the newest generation that can be read is not of ``training``."""
+    for round in _generations(folder):
+        try:
+            manifest = _read_manifest(folder / f"round-{round}")
+        except DamageError:
+            continue
+        if manifest.get("training") != training:
+            raise RecordError(
+                f"{folder} holds the state of another training, after {round} rounds. Load it first to go on "
+                "from there, or save into another folder: one for each aggregator."
+            )
+        return
+
+
 def load(
     folder: Path,
     transport: Transport,

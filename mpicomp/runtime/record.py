@@ -38,7 +38,8 @@ class Row:
     None, and empty in the table, where it observes none.
 
     epochs   passes of a worker over its samples (the number of them where they are drawn afresh); mean
-    error    the total error of error feedback, sum_k |e_i^k|², mean over workers; 0 without it
+    error    the total error of error feedback, sum_k |e_i^k|², mean over workers; None, and empty in the
+             table, for a method without it
     seconds  wall-clock time on the server, without the time spent on observing
     x_norm   |x|, the two-norm of the observed model; None in a table of a version that had no such column
     """
@@ -51,7 +52,7 @@ class Row:
     paper_bits_up: int
     paper_bits_down: int
     epochs: float
-    error: float
+    error: float | None
     seconds: float
     x_norm: float | None = None
 

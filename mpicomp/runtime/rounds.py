@@ -93,8 +93,16 @@ class Rounds:
         self.ledger.paper_bits_down += charged * len(self.original_ids)
         return stop
 
+    def fail(self, error: MpicompError) -> None:
+        """Have ``check`` raise ``error``, until ``mend``."""
+        self._failed = error
+
+    def mend(self) -> None:
+        """Go on: all records are as they were when they were saved together."""
+        self._failed = None
+
     def check(self) -> None:
-        """Raise the error saved from the last broadcast.
+        """Raise the error saved from the last broadcast, or by ``fail``.
 
         Call it only where the transport reports errors to all ranks.
         """

@@ -249,7 +249,7 @@ class Session:
                 book.paper_bits_up,
                 book.paper_bits_down,
                 seen.epochs,
-                seen.error,
+                seen.error if self.loop.method.keeps_residual else None,
                 self.seconds,
                 seen.x_norm,
             )

@@ -33,7 +33,7 @@ def end_now() -> NoReturn:
 
 
 def _end_the_job(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """The ``sys.excepthook`` of a job: print an uncaught exception and end every rank.
+    """The ``sys.excepthook`` of a job: print an uncaught exception, as before, and end every rank.
 
     Most ``MpicompError`` are raised on several ranks alike: the lowest speaks first, and ends the job before
     the others print the same.
@@ -41,10 +41,13 @@ def _end_the_job(kind: type[BaseException], error: BaseException, trace: Traceba
     rank = MPI.COMM_WORLD.rank
     if issubclass(kind, MpicompError) and rank > 0:
         time.sleep(_FIRST + _TURN * min(rank - 1, 10))
-    sys.__excepthook__(kind, error, trace)
-    end_now()
+    try:
+        _printing(kind, error, trace)
+    finally:
+        end_now()
 
 
+_printing = sys.excepthook  # Python's own, or the program's
 if MPI.COMM_WORLD.size > 1:
     sys.excepthook = _end_the_job
     end_with_parent()

@@ -295,6 +295,27 @@ def function_raises():
     Aggregator(METHOD, like=np.zeros(8))(gradient, at=np.zeros(8))
 
 
+def own_hook():
+    """The program's own ``sys.excepthook``, from before, still has its turn."""
+
+    def logger(kind, error, trace):
+        print(f"own logger: {error}", file=sys.stderr, flush=True)
+
+    sys.excepthook = logger
+    raises()
+
+
+def finalized():
+    """The program ends MPI itself, on all ranks, with an aggregator open."""
+    agg = Aggregator(METHOD, like=np.zeros(8))
+    agg(np.ones(8))
+    MPI.COMM_WORLD.Barrier()
+    if RANK == 0:
+        print(json.dumps(agg.steps), flush=True)
+    MPI.Finalize()
+    sys.exit()
+
+
 def exits():
     agg = Aggregator(METHOD, like=np.zeros(8))
     agg(np.ones(8))

@@ -175,6 +175,14 @@ def test_parts_of_any_shape_and_kind_are_one_vector():
     assert [*shuffled] == [*arrays] and all(np.array_equal(shuffled[name], g[name]) for name in g)
 
 
+def test_big_endian_arrays_are_computed_in_double_precision():
+    """As files in FITS and NetCDF hold them."""
+    g = np.random.default_rng(0).normal(size=8)
+    agg = Aggregator(DCGD(Identity("f8")), like=np.zeros(8, ">f8"))
+    estimate = agg(g.astype(">f8"))
+    assert estimate.dtype == np.dtype(">f8") and np.array_equal(estimate, g)
+
+
 def test_float32_states_halve_the_bytes_down():
     """Lossless means are sent in the precision of the state, which is that of ``like``."""
     g = np.random.default_rng(3).normal(size=1000)
@@ -292,6 +300,7 @@ def test_what_a_rank_has_to_bring_is_said_in_one_short_line():
         (np.zeros(3), np.zeros(3, np.longdouble), "at most 64 bits"),
         (np.zeros(3), [1.0, 2.0, 3.0], "parts 0, 1, 2; expected, as at the start: x"),
         (np.zeros(3), None, "None in part 'x'"),
+        (np.zeros(3), np.ma.masked_array(np.ones(3), [0, 0, 1]), r"a masked array in part 'x'.*filled\(0\)"),
         ({"a": np.zeros(3)}, {"b": np.zeros(3)}, "the parts b; expected, as at the start: a"),
         ({"a": np.zeros(3)}, {"a": np.zeros((3, 1))}, r"shape \(3, 1\) in part 'a'"),
     ],

@@ -94,12 +94,17 @@ def test_one_decision_about_a_gradient_that_is_not_finite():
         ("another_ranks_state", "the state is another rank's: 'worker-0.g'"),
         ("raises", "RuntimeError: the user's own error"),
         ("function_raises", "RuntimeError: the user's own error"),
+        ("own_hook", "own logger: the user's own error"),
     ],
 )
 def test_an_error_of_one_rank_ends_all_and_is_said_once(what, said):
     done = mpirun(3, *JOB, *what.split())
     assert done.returncode != 0
     assert done.stderr.count(said) == 1, done.stderr
+
+
+def test_a_program_may_end_mpi_itself():
+    assert told(2, "finalized") == 1
 
 
 def test_a_rank_that_dies_ends_the_others():

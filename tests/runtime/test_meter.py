@@ -9,9 +9,9 @@ import pytest
 
 import mpicomp
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import HardThreshold, Identity, TopK
+from mpicomp.compressors import HardThreshold, Identity, RandK, TopK
 from mpicomp.keys import Key
-from mpicomp.methods import EF14, EF21, GD
+from mpicomp.methods import DIANA, EF14, EF21, GD
 from mpicomp.methods.parameters import BatchSize
 from mpicomp.methods.support.stochastic import batch_size, gradient
 from mpicomp.problems import Logistic, Objective, Problem, Quadratics
@@ -99,8 +99,21 @@ def test_the_total_error_of_ef21_is_that_of_its_gradient_estimates():
 
 
 def test_without_compression_there_is_no_error():
-    for method in (EF14(Identity("f8"), gamma=0.25), EF21(Identity("f8"), gamma=0.1), GD(gamma=0.1)):
+    for method in (EF14(Identity("f8"), gamma=0.25), EF21(Identity("f8"), gamma=0.1)):
         assert mpicomp.run(method, QUADRATICS, workers=3, rounds=5).rows[-1].error <= 1e-25
+
+
+def test_without_error_feedback_the_total_error_is_no_number(tmp_path):
+    """It is None, not 0, which would be the least of all: in rows, in their table, and in a comparison's."""
+    methods = {"GD": GD(gamma=0.1), "DIANA": DIANA(RandK(3), gamma=0.01), "EF14": EF14(TopK(3), gamma=0.01)}
+    found = mpicomp.compare(methods, QUADRATICS, workers=3, rounds=5, y="error", out=tmp_path / "of")
+    assert {o.label: o.rows[-1].error is None for o in found.outcomes} == dict(
+        GD=True, DIANA=True, EF14=False
+    )
+    assert [o.rows for o in mpicomp.load(tmp_path / "of").outcomes] == [o.rows for o in found.outcomes]
+    lines = [line.split(" | ") for line in found.table().splitlines() if line.startswith("| ")]
+    named = {cells[0].strip("| "): cells[lines[0].index("total error")] for cells in lines}
+    assert named["GD"] == named["DIANA"] == "-" and float(named["EF14"]) > 0
 
 
 @dataclass(frozen=True)
