@@ -251,8 +251,6 @@ def _draw_panel(
     for label, runs in picture.curves.items():
         i = labels.index(label)
         across, middle, low, high = _band(runs, x, y, picture.look.bands)
-        if not np.isfinite(middle).any():  # a method without error feedback has no total error
-            continue
         spans.append((float(across[1:2].sum()), float(across[-1])))
         positive.append(float(low[low > 0].min(initial=np.inf)))
         zero = zero or bool((low == 0).any())
@@ -266,7 +264,7 @@ def _draw_panel(
             **style,
             linewidth=picture.style.line,
             markersize=2.8 * picture.style.line,
-            markevery=(0.03 * (i % 5), 0.17),
+            markevery=(0.03 * (i % 5), 0.17) if np.isfinite(middle).any() else None,
         )
     if picture.target is not None and picture.y == "gradient":
         axes.axhline(picture.target, color="#444444", linewidth=0.9, linestyle=(0, (2, 3)), zorder=0)

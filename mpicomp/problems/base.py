@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ from mpicomp.base.parts import Parts
 from mpicomp.keys import Stream
 
 Array = NDArray[np.floating]
+ROUNDING = 1e-6  # by which a computed mu may exceed a computed L that it equals
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,9 @@ class Constants:
     sigma      E ||batch_grad(x, 1, stream) - grad f_i(x)||^2 <= sigma^2 for every x and i
     diagonals  a function that returns the diagonals of the f_i's smoothness matrices, shape (n, d)
     =========  ============================================================================
+
+    Raises ``ConfigError`` for an L that is not above 0, another constant that is negative or not finite, and
+    a mu above L.
     """
 
     L: float
@@ -60,6 +65,17 @@ class Constants:
     convex: bool | None = None
     L_sigma: float | None = None
     diagonals: Callable[[], Array] | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        names = ("L_plus", "L_pm", "mu", "L_sample", "L_ij", "L_sigma", "sigma")
+        known = {name: value for name in names if (value := getattr(self, name)) is not None}
+        known |= {f"L_i[{i}]": L for i, L in enumerate(self.L_i or ())}
+        if wrong := [f"{name}={value}" for name, value in known.items() if not 0 <= value < inf]:
+            raise ConfigError(f"Constants({', '.join(wrong)}); allowed: 0 or above, or None where not known.")
+        if not 0 < self.L < inf:
+            raise ConfigError(f"Constants(L={self.L}); allowed: above 0.")
+        if self.mu is not None and self.mu > self.L * (1 + ROUNDING):
+            raise ConfigError(f"Constants(L={self.L}, mu={self.mu}); allowed: a mu of L at most.")
 
     @property
     def L_max(self) -> float:

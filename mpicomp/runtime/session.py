@@ -292,17 +292,19 @@ class Session:
             f.observe_samples(m, key.private("observation"))
 
     def _compare_replicas(self) -> None:
-        """Raise ``MpicompError`` on all ranks unless they all hold the same iterate, bit for bit."""
-        t = self.loop.transport
-        digests = t.collect(sha256(self.loop.x.tobytes()).hexdigest())
+        """Raise ``MpicompError`` on all ranks unless they all hold the same replica, bit for bit."""
+        t, replica = self.loop.transport, self.loop.rounds.replica
+        held = [np.asarray(kernels.to_host(getattr(replica, f.name))).tobytes() for f in fields(replica)]
+        digests = t.collect(sha256(b"".join(held)).hexdigest())
 
         def check() -> None:
             self.loop.check()
             if digests is not None and len(set(digests)) > 1:
                 odd = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
                 raise MpicompError(
-                    f"the iterates on ranks {odd} differ from rank 0's: the ranks do not run the same code, "
-                    "or the hosts do not compute alike. Nothing of this run can be trusted."
+                    f"the replicas on ranks {odd} differ from rank 0's: the ranks do not run the same code, "
+                    "a worker_step changes the replica, or the hosts do not compute alike. Nothing of this "
+                    "run can be trusted."
                 )
 
         t.raise_on_all(check)

@@ -318,7 +318,7 @@ def test_a_wrong_byte_is_refused_or_decoded_but_never_a_crash():
 
 @pytest.mark.parametrize(
     ("at", "said"),
-    [(0, "round 7: the broadcast, on rank 1: "), (-1, r"the iterates on ranks \[1\] differ from rank 0's")],
+    [(0, "round 7: the broadcast, on rank 1: "), (-1, r"the replicas on ranks \[1\] differ from rank 0's")],
 )
 def test_a_broadcast_that_one_rank_receives_differently_ends_all(at, said):
     done = mpirun(3, str(TESTS / "mpi" / "faulty.py"), f"flip {at}", PYTHONPATH=str(TESTS.parent))
