@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import mpicomp
+from mpicomp.base.errors import MpicompError
 from mpicomp.config import parse_method, parse_problem
 from mpicomp.transports.launcher import launched_ranks
 from mpicomp.transports.local import Local
@@ -26,3 +29,22 @@ def test_every_rank_imports_the_file_and_the_run_is_that_of_one_process():
     assert here.ranks == min(launched_ranks(), here.ranks) > 1
     assert here.iterates_sha256 == alone.iterates_sha256
     assert here.ledger.up_bytes == alone.ledger.up_bytes == 8 * 6 * 3 * 8
+
+
+@dataclass(frozen=True)
+class Touching(own_file.Plain):
+    """A method whose workers write into the replica, though not into x."""
+
+    @dataclass
+    class Replica:
+        x: np.ndarray
+        v: np.ndarray
+
+    def worker_step(self, w, r, f, key):
+        r.v += key.worker
+        return super().worker_step(w, r, f, key)
+
+
+def test_a_worker_that_changes_the_replica_is_noticed():
+    with pytest.raises(MpicompError, match=r"replicas on ranks .* a worker_step changes the replica"):
+        mpicomp.run(Touching(own_file.First(k=3), gamma=0.1), own_file.Centre(d=6), workers=6, rounds=2)

@@ -90,3 +90,35 @@ def test_noise_on_a_problem_that_knows_little():
     noisy = Noisy(Own(Constants(L=2.0)), 0.1)
     assert noisy.constants(3).L == 2.0 and noisy.constants(3).L_ij is None
     assert noisy.shard_sizes(3) is None
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ({"L": 0.0}, "L=0.0"),
+        ({"L": -1.0}, "L=-1.0"),
+        ({"L": float("nan")}, "L=nan"),
+        ({"L": 1.0, "mu": 5.0}, r"L=1.0, mu=5.0\); allowed: a mu of L at most"),
+        ({"L": 1.0, "mu": -0.1}, "mu=-0.1"),
+        ({"L": 1.0, "L_i": (1.0, float("inf"))}, r"L_i\[1\]=inf"),
+        ({"L": 1.0, "L_pm": -1e-9, "sigma": float("nan")}, "L_pm=-1e-09, sigma=nan"),
+    ],
+)
+def test_numbers_that_no_function_has_are_refused(known, said):
+    with pytest.raises(ConfigError, match=said):
+        Constants(**known)
+
+
+def test_each_worker_has_an_L_i():
+    known = Constants(L=1.0, L_i=(1.0, 1.0), L_plus=1.0, L_pm=0.0)
+    with pytest.raises(ConfigError, match=r"constants\(3\) gives 2 L_i; expected one for each worker"):
+        resolved(EF21(TopK(k=2)), known)
+
+
+def test_a_theory_gives_all_that_was_asked_of_it():
+    class Silent(GD):
+        def theory(self, c, d, n):
+            return {}
+
+    with pytest.raises(ConfigError, match=r'Silent\.theory gives no gamma, which says "theory"'):
+        resolved(Silent(), Constants(L=1.0))
