@@ -50,6 +50,7 @@ TEXTS = [
     (parse_method, "ef21(C=./mine.py:First(k=2))"),
     (parse_compressor, "./mine.py:First(k=2)"),
     (parse_compressor, "a_module:First(k=2)"),
+    (parse_compressor, "layered(rules={'*.b': ./mine.py:First(k=3), 'w*': topk(k=2)}, default=identity)"),
 ]
 
 
