@@ -26,6 +26,7 @@ from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.base.files import present
 from mpicomp.compressors import Compressor
 from mpicomp.methods import Method
+from mpicomp.methods.parameters import checks_of
 from mpicomp.problems import Problem
 
 KINDS: dict[str, type] = {"method": Method, "problem": Problem, "compressor": Compressor}
@@ -64,6 +65,11 @@ def import_class(reference: str, kind: str | None = None) -> type:
         get_type_hints(cls)
     except Exception as error:
         raise ConfigError(f"{reference}: the types of its fields cannot be read: {error}.") from None
+    try:
+        if _kind(cls) == "method":
+            checks_of(cls)
+    except TypeError as error:
+        raise ConfigError(f"{reference} is no method: {error}") from None
     _texts.setdefault(cls, reference)
     return cls
 

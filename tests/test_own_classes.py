@@ -153,6 +153,13 @@ def test_an_import_that_raises_is_one_line(here, place, source, said):
         assert f"of {here}/bad.py)" in str(error.value) and "\n" not in str(error.value)
 
 
+def test_a_method_without_a_step_size_is_refused_in_one_line(here):
+    with open(here / "mine.py", "a") as file:
+        file.write("\n@dataclass(frozen=True)\nclass Stepless(Plain):\n    gamma: float = 0.1\n")
+    with pytest.raises(ConfigError, match=r"\./mine\.py:Stepless is no method: .*declare `gamma: StepSize`"):
+        import_class("./mine.py:Stepless")
+
+
 def test_a_class_s_own_refusal_is_one_line(here):
     with open(here / "mine.py", "a") as file:
         file.write("\n@dataclass(frozen=True)\nclass Odd(Centre):\n")

@@ -294,8 +294,10 @@ class Session:
     def _compare_replicas(self) -> None:
         """Raise ``MpicompError`` on all ranks unless they all hold the same replica, bit for bit."""
         t, replica = self.loop.transport, self.loop.rounds.replica
-        held = [np.asarray(kernels.to_host(getattr(replica, f.name))).tobytes() for f in fields(replica)]
-        digests = t.collect(sha256(b"".join(held)).hexdigest())
+        own = sha256()
+        for f in fields(replica):
+            own.update(np.ascontiguousarray(kernels.to_host(getattr(replica, f.name))))
+        digests = t.collect(own.hexdigest())
 
         def check() -> None:
             self.loop.check()

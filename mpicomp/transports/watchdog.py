@@ -143,6 +143,7 @@ class Watchdog:
         return f"{names}{more} {'has' if len(ranks) == 1 else 'have'} been"
 
     def _say(self, what: str) -> NoReturn:
-        line = f"mpicomp: {self._activity()}: {what}. The job ends; --resume goes on from what was saved.\n"
+        remedy = "The job ends; with --resume a run goes on from what was saved."
+        line = f"mpicomp: {self._activity()}: {what}. {remedy}\n"
         os.write(2, line.encode())  # not through sys.stderr, whose lock the main thread may hold
         self._end()
