@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.launching import LIMIT
+
 DOCS = Path(__file__).parent.parent / "docs"
 
 
@@ -40,7 +42,9 @@ def test_the_classes_of_ones_own_print_what_is_shown(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", OWN, flags=re.DOTALL)
     assert len(blocks) == OWN.count("```python") > 0
     (tmp_path / "mine.py").write_text("\n".join(code for code, _ in blocks))
-    done = subprocess.run([sys.executable, "mine.py"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "mine.py"], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "".join(output for _, output in blocks)
 
@@ -52,6 +56,6 @@ def test_the_command_with_ones_own_classes_runs(tmp_path):
     (command,) = re.findall(r"^    (mpicomp run .*)$", OWN, flags=re.MULTILINE)
     _, *arguments = shlex.split(command)
     whole = [sys.executable, "-m", "mpicomp", *arguments, "--json"]
-    done = subprocess.run(whole, cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(whole, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["ranks"] == 4

@@ -6,7 +6,7 @@ from typing import Any
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
-from mpicomp.embedded.embedding import Embedding, on_its_device
+from mpicomp.embedded.embedding import Embedding, operation
 from mpicomp.embedded.packing import Packing
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
@@ -54,7 +54,7 @@ class Aggregator(Embedding):
         """
         return self._packing.unpack(self._play.replica.g) if self._step(gradient, at) else None
 
-    @on_its_device
+    @operation
     def overlap(self) -> list[slice]:
         """Have gradients leave block by block, before the call that takes the whole; returns the blocks.
 
@@ -71,7 +71,7 @@ class Aggregator(Embedding):
         self._early = self._play.serving.early = Early(self._play, self._play.serving)
         return self._early.slices
 
-    @on_its_device
+    @operation
     def bring(self, block: int, gradient: Array) -> None:
         """Compress and send this rank's gradient in the slice ``overlap()[block]`` of the vector.
 

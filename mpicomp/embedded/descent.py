@@ -7,7 +7,7 @@ from typing import Any
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
-from mpicomp.embedded.embedding import Embedding
+from mpicomp.embedded.embedding import Embedding, operation
 from mpicomp.methods.base import Method
 
 
@@ -42,15 +42,14 @@ class Descent(Embedding):
         """The iterate, as every rank holds it; new arrays like ``x0``."""
         return self._packing.unpack(self._play.x)
 
+    @operation
     def model(self) -> Any:
         """The server's own model, for the methods that keep one (EF21-P, MCM), else ``x``; collective."""
-        name = self.method.model
-        if name is None:
+        if self.method.model is None:
             return self.x
         own = self._play.model()
-        with kernels.using(self.device):
-            told = self.transport.ask_server(lambda: kernels.to_host(own))
-            return self._packing.unpack(kernels.to_device(told))
+        told = self.transport.ask_server(lambda: kernels.to_host(own))
+        return self._packing.unpack(kernels.to_device(told))
 
     def step(self, gradient: Any) -> bool:
         """One step; collective.

@@ -46,11 +46,16 @@ _COUNTS = ("rounds", "steps", "skipped")  # attributes of an embedding that belo
 _ALIKE = ("method", "like", "workers", "seed", "on_nonfinite", "server", "shards", "device")
 
 
-def on_its_device(method: Callable[Concatenate[E, P], R]) -> Callable[Concatenate[E, P], R]:
-    """Decorator: within the method, an embedding's own device is the one in use."""
+def operation(method: Callable[Concatenate[E, P], R]) -> Callable[Concatenate[E, P], R]:
+    """Decorator: a method that is refused once the embedding is closed, and uses its own device.
+
+    Raises ``MpicompError`` where it is closed.
+    """
 
     @wraps(method)
     def there(self: E, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._closed:
+            raise MpicompError(f"this {type(self).__name__} is closed: make a new one.")
         with kernels.using(self.device):
             return method(self, *args, **kwargs)
 
@@ -123,7 +128,9 @@ class Embedding:
             raise
         self.seed, self.steps, self.skipped = seed, 0, 0
         self._early: Early | None = None
-        self._training: str | None = uuid4().hex  # rank 0's says which states in a folder are of this one
+        # Rank 0's say which states in a folder are of this training; and which one it goes on from, until
+        # it has saved a state of its own.
+        self._training, self._loaded = uuid4().hex, ""
         self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
         self._config = {"method": type(resolved).__name__, "seed": str(seed), "workers": str(n)}
         self._config |= {"parts": packing.description}
@@ -200,7 +207,7 @@ class Embedding:
         """This rank's seconds by phase: gradient, compress, wait, server, decode."""
         return dict(self.transport.clock.seconds)
 
-    @on_its_device
+    @operation
     def _step(self, gradient: Any, at: Any = None) -> bool:
         """Play the rounds of one step; returns whether it was made.  Raises ``MpicompError`` on all ranks."""
         t, rounds = self.transport, self._play
@@ -227,11 +234,16 @@ class Embedding:
 
     def _half_way(self, error: BaseException) -> MpicompError:
         """What is said of a step that ``error`` has ended, each time that the next one is asked for."""
+        cause = (str(error) or type(error).__name__).rstrip(".")
         return MpicompError(
             f"step {self.steps} has ended half-way, so the memories of workers and server do not agree any "
-            f"more: {str(error) or type(error).__name__} Load a saved state, or make a new "
-            f"{type(self).__name__}."
+            f"more ({cause}). Load a saved state, or make a new {type(self).__name__}."
         )
+
+    @property
+    def sound(self) -> bool:
+        """Whether no step has ended half-way, so that the next one can be made."""
+        return self._play.sound
 
     def _key(self) -> Key:
         """The key of the next round."""
@@ -243,8 +255,6 @@ class Embedding:
         Before it is raised all ranks run ``refused``.
         Every operation starts so.  Raises ``MpicompError`` on all ranks if one of them closes meanwhile.
         """
-        if self._closed:
-            raise MpicompError(f"this {type(self).__name__} is closed: make a new one.")
         failed: MpicompError | None = None
         try:
             action()
@@ -301,13 +311,13 @@ class Embedding:
         """Where the next step asks for its gradient."""
         return self._play.running.point(self._play.replica, self._key())
 
-    @on_its_device
+    @operation
     def settle(self) -> None:
         """Complete rank 0's ledger, where the other ranks have counted their uplink themselves."""
         self._agree(self._play.check)
         self._play.settle()
 
-    @on_its_device
+    @operation
     def verify(self) -> Verified | None:
         """The MPI library's count since the start, or since ``load`` or ``restore``, which is the ledger's.
 
@@ -322,7 +332,7 @@ class Embedding:
         self.settle()
         return self._audit.check()
 
-    @on_its_device
+    @operation
     def save(self, folder: str | Path, **records: Any) -> None:
         """Save the state of all workers and of the server, for ``load`` on any number of ranks.
 
@@ -331,13 +341,15 @@ class Embedding:
         Raises ``RecordError`` if the folder holds the state of another training, which would be lost.
         """
         self._agree(self._play.check)
-        self.transport.ask_server(lambda: checkpoint.refuse_to_replace(Path(folder), self._training))
+        known = {self._training, self._loaded}
+        self.transport.ask_server(lambda: checkpoint.refuse_to_replace(Path(folder), known))
         self._play.settle()
         header = {"config": self._config, "steps": self.steps, "skipped": self.skipped}
         header |= {"training": self._training}
         checkpoint.save(Path(folder), self.transport, self.rounds, self._play.states() | records, header)
+        self._loaded = ""
 
-    @on_its_device
+    @operation
     def load(self, folder: str | Path, **records: Any) -> None:
         """Go on from what ``save`` saved; the fields of ``records`` become those that were saved.
 
@@ -355,7 +367,7 @@ class Embedding:
             others = [i for i in range(t.n) if i not in t.hosted]
             ledger.up[others] = 0
             rounds.ledger = ledger
-        self._training = manifest.get("training")
+        self._loaded = manifest["training"]
         rounds.mend()
         self._begin_audit()
 
@@ -364,19 +376,21 @@ class Embedding:
         play = self._play
         return play.states() | {"replica": play.replica, "ledger": play.ledger} | play.serving.unsettled()
 
-    @on_its_device
+    @operation
     def state(self) -> dict[str, Any]:
         """This rank's part of the state, numpy's arrays, numbers and texts by name.
 
-        For programs that save rank by rank.
+        For programs that save rank by rank.  Raises ``MpicompError`` after a step that has ended half-way.
         """
+        self._play.check()
         records = self._own_records()
         own = {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}
         copies = {name: deepcopy(kernels.to_host(value)) for name, value in own.items()}
         counts = {name: getattr(self, name) for name in _COUNTS}
+        counts |= {"training": self._training}
         return copies | counts | {f"config.{name}": value for name, value in self._config.items()}
 
-    @on_its_device
+    @operation
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from ``state()`` of this rank.
 
@@ -390,7 +404,7 @@ class Embedding:
         records = self._own_records()
         own = {f"{name}.{f.name}": (r, f.name) for name, r in records.items() for f in fields(r)}
         saved = {name for name in state if not name.startswith("config.")}
-        if odd := sorted(saved ^ {*own, *_COUNTS}):
+        if odd := sorted(saved ^ {*own, *_COUNTS, "training"}):
             raise ConfigError(
                 f"the state is another rank's: {shortened(odd)} differ. Each rank restores the state that it "
                 "has saved itself; save and load work on any number of ranks."
@@ -400,14 +414,17 @@ class Embedding:
             there = kernels.on_device(getattr(record, field))
             setattr(record, field, kernels.to_device(value) if there else value)
         self.rounds, self.steps, self.skipped = (state[name] for name in _COUNTS)
+        self._loaded = state["training"]
         self._play.mend()
         self._begin_audit()
 
     def close(self) -> None:
         """End the work of all ranks together; at the end of the program this is done in any case."""
         atexit.unregister(self._close_at_exit)
-        self._open.close()
-        self._closed = True
+        try:
+            self._open.close()
+        finally:
+            self._closed = True
 
     def __enter__(self) -> Self:
         return self

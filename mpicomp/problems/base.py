@@ -69,7 +69,7 @@ class Constants:
     def __post_init__(self) -> None:
         names = ("L_plus", "L_pm", "mu", "L_sample", "L_ij", "L_sigma", "sigma")
         known = {name: value for name in names if (value := getattr(self, name)) is not None}
-        known |= {f"L_i[{i}]": L for i, L in enumerate(self.L_i or ())}
+        known |= {f"L_i[{i}]": L for i, L in enumerate(() if self.L_i is None else self.L_i)}
         if wrong := [f"{name}={value}" for name, value in known.items() if not 0 <= value < inf]:
             raise ConfigError(f"Constants({', '.join(wrong)}); allowed: 0 or above, or None where not known.")
         if not 0 < self.L < inf:

@@ -68,14 +68,14 @@ def exists(folder: Path) -> bool:
     return bool(_generations(folder))
 
 
-def refuse_to_replace(folder: Path, training: str | None) -> None:
-    """Raise ``RecordError`` if the newest generation that can be read is not of ``training``."""
+def refuse_to_replace(folder: Path, trainings: Collection[str]) -> None:
+    """Raise ``RecordError`` if the newest generation that can be read is of none of the ``trainings``."""
     for round in _generations(folder):
         try:
             manifest = _read_manifest(folder / f"round-{round}")
         except DamageError:
             continue
-        if manifest.get("training") != training:
+        if manifest.get("training", "") not in trainings:
             raise RecordError(
                 f"{folder} holds the state of another training, after {round} rounds. Load it first to go on "
                 "from there, or save into another folder: one for each aggregator."
@@ -103,10 +103,13 @@ def load(
             manifest = transport.raise_on_all(partial(_read_manifest, place))
             transport.raise_on_all(partial(_refuse_other, place, manifest["config"], config))
             transport.raise_on_all(partial(_refuse_lacking, place, manifest, needed))
-            transport.raise_on_all(partial(_read_states, place, manifest, states))
-            return manifest
+            read = transport.raise_on_all(partial(_read_states, place, manifest, states))
         except DamageError as error:
             damage.append(str(error))
+            continue
+        for record, field, value in read:  # not before every rank has read all
+            setattr(record, field, value)
+        return manifest
     raise RecordError(" ".join(damage) or f"{folder} holds no checkpoint: start anew in another folder.")
 
 
@@ -152,7 +155,9 @@ def _refuse_lacking(place: Path, manifest: dict[str, Any], needed: Collection[st
         raise RecordError(f"{place} was saved without {', '.join(lacking)}.")
 
 
-def _read_states(place: Path, manifest: dict[str, Any], states: States) -> None:
+def _read_states(place: Path, manifest: dict[str, Any], states: States) -> list[tuple[Any, str, Any]]:
+    """The values of all fields of ``states`` that were saved: record, name and value."""
+    read = []
     for name, digest, held in manifest["parts"]:
         wanted = [state for state in held if state in states]
         if not wanted:
@@ -172,4 +177,5 @@ def _read_states(place: Path, manifest: dict[str, Any], states: States) -> None:
                         value = kernels.to_device(value)
                     elif not isinstance(fresh, np.ndarray):
                         value = type(fresh)(value)
-                    setattr(states[state], f.name, value)
+                    read.append((states[state], f.name, value))
+    return read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,7 @@ class Rounds:
         """Start the method anew at x, with the workers that there are."""
         method = self.running
         self.replica = method.replica(x)
+        _check_record(method, self.replica)
         self.serving.begin(x)
         self.workers = {i: method.worker(x) for i in self.transport.hosted}
         self.sender: int | None = None  # the worker whose message a server has taken last
@@ -100,6 +102,11 @@ class Rounds:
     def mend(self) -> None:
         """Go on: all records are as they were when they were saved together."""
         self._failed = None
+
+    @property
+    def sound(self) -> bool:
+        """Whether ``check`` raises nothing."""
+        return self._failed is None
 
     def check(self) -> None:
         """Raise the error saved from the last broadcast, or by ``fail``.
@@ -168,6 +175,15 @@ class Rounds:
             except DivergedError as error:
                 raise DivergedError(f"worker {self.original_ids[i]}: {error}") from None
             yield i, up
+
+
+def _check_record(method: Method, record: Any) -> None:
+    """Raise ``ConfigError`` unless the fields of ``record`` can be compared between ranks, and saved."""
+    for f in fields(record):
+        value = getattr(record, f.name)
+        if not (kernels.on_device(value) or isinstance(value, np.ndarray | np.number | int | float)):
+            name = f"{type(method).__name__}.{type(record).__name__}.{f.name}"
+            raise ConfigError(f"{name} is {value!r:.60}; allowed: arrays and numbers.")
 
 
 def check_device(method: Method) -> None:

@@ -69,6 +69,7 @@ class Hook:
     def load(self, folder: str | Path) -> None:
         """Go on, from the next step, with what ``save`` saved, on as many ranks; collective.
 
+        DDP has the options that it had then: the order of its buckets in the first step names the parameters.
         The parameters are known in the first step alone, so ``folder`` is read in the next step.  Its
         ``backward`` raises ``RecordError``, on all ranks, if what was saved is damaged, or of another method,
         seed, model or number of ranks.

@@ -271,7 +271,8 @@ class Compressed(Optimizer):
                 gradient = next(iter(gradient.values()), None)  # none on a rank that is the server only
             estimate = self.aggregator(gradient, at)
         except DivergedError:
-            if not hasattr(self, "grad_scale"):  # GradScaler takes what is not finite for a scale too large
+            # GradScaler takes what is not finite for a scale too large; a step that ended half-way is lost.
+            if not (hasattr(self, "grad_scale") and self.aggregator.sound):
                 raise
             estimate = None
             self.aggregator.skipped += 1

@@ -16,7 +16,6 @@ WRITER = """
 import os, sys
 from pathlib import Path
 from mpicomp.base.files import write_atomically
-from tests.support.launching import LIMIT
 
 os.getpid = lambda: 7  # as in another container
 print("ready", flush=True)

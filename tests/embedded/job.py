@@ -13,7 +13,19 @@ from hashlib import sha256
 import numpy as np
 
 import mpicomp
-from mpicomp import DCGD, EF21SGDM, MARINA, Aggregator, ARCTopK, Descent, Identity, PowerSGD, RandK, TopK
+from mpicomp import (
+    DCGD,
+    EF21,
+    EF21SGDM,
+    MARINA,
+    Aggregator,
+    ARCTopK,
+    Descent,
+    Identity,
+    PowerSGD,
+    RandK,
+    TopK,
+)
 from mpicomp.transports.observers import prepare
 from tests.embedded.test_aggregator import IN_BLOCKS, OF_THE_FORM, PROBLEM, TO_CUT, WORKERS, flat, tree
 from tests.embedded.test_overlap import ALONE
@@ -293,6 +305,29 @@ def function_raises():
         return x + 1
 
     Aggregator(METHOD, like=np.zeros(8))(gradient, at=np.zeros(8))
+
+
+def half_way(server, folder):
+    """A step that one worker's gradient ends half-way; the state saved before goes on as if it had not."""
+    agg, whole = (Aggregator(EF21(TopK(k=3)), like=np.zeros(40), server=server) for _ in range(2))
+    rng = np.random.default_rng(RANK)
+    given = rng.normal(size=(6, 40))
+    for g in given[:3]:
+        agg(g), whole(g)
+    agg.save(folder)
+    told = []
+    for g in (np.full(40, 1e39) if RANK == 1 else given[3], given[3]):
+        try:
+            agg(g)
+        except mpicomp.MpicompError as error:
+            told.append(type(error).__name__ if not told else "ended half-way" in str(error))
+    agg.load(folder)
+    same = all(agg(g).tobytes() == whole(g).tobytes() for g in given[3:])
+    for one in (agg, whole):
+        one.settle()
+    same &= agg.ledger.up.tolist() == whole.ledger.up.tolist()
+    (everywhere,) = {tuple(theirs) for theirs in MPI.COMM_WORLD.allgather([*told, same])}
+    return everywhere
 
 
 def own_hook():

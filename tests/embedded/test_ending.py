@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
 import weakref
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -30,7 +32,8 @@ def test_after_a_step_that_ended_half_way_only_a_saved_state_goes_on(method, pol
     kept = agg.state()
     with pytest.raises(DivergedError, match="1e\\+39 does not fit the wire format 'f4'"):
         agg({0: np.ones(D), 1: np.full(D, 1e39)})
-    for refused in (lambda: agg(gradients(3)), lambda: agg.save(tmp_path), agg.settle):
+    assert whole.sound and not agg.sound
+    for refused in (lambda: agg(gradients(3)), lambda: agg.save(tmp_path), agg.settle, agg.state):
         with pytest.raises(MpicompError, match=HALF_WAY):
             refused()
     agg.load(tmp_path)
@@ -75,7 +78,31 @@ def test_a_state_of_another_training_is_not_replaced(tmp_path):
     second(gradients(3))
     second.save(tmp_path)
     assert sorted(place.name for place in tmp_path.iterdir()) == ["round-3", "round-4"]
-    first.save(tmp_path / "elsewhere")
+    first(gradients(3))
+    with pytest.raises(RecordError, match="holds the state of another training, after 4 rounds"):
+        first.save(tmp_path)  # the second one has taken the folder over
+    third = make()
+    third.restore(second.state())
+    third(gradients(4))
+    third.save(tmp_path)
+
+
+def test_a_load_that_fails_changes_nothing(tmp_path):
+    """Part 0 is sound, and part 1 is not; there is no generation before."""
+    agg, other = (Aggregator(EF21(TopK(k=2)), np.zeros(D), workers=N) for _ in range(2))
+    agg(gradients(0))
+    agg.save(tmp_path)
+    place = tmp_path / "round-1"
+    manifest = json.loads((place / "manifest.json").read_bytes().splitlines()[0])
+    manifest["parts"].append(["part-1.npz", "0" * 64, ["worker-1"]])
+    written = json.dumps(manifest)
+    (place / "part-1.npz").write_bytes(b"damaged")
+    (place / "manifest.json").write_text(f"{written}\n{sha256(written.encode()).hexdigest()}\n")
+    before = other.state()
+    with pytest.raises(RecordError, match=r"part-1\.npz is damaged"):
+        other.load(tmp_path)
+    after = other.state()
+    assert all(np.array_equal(value, after[name]) for name, value in before.items())
 
 
 def test_a_damaged_state_is_no_obstacle(tmp_path):
@@ -95,7 +122,7 @@ def test_a_closed_one_says_so(tmp_path):
     agg(gradients(0))
     agg.close()
     agg.close()
-    for call in (lambda: agg(gradients(1)), lambda: agg.save(tmp_path), agg.settle):
+    for call in (lambda: agg(gradients(1)), lambda: agg.save(tmp_path), agg.settle, agg.state, agg.overlap):
         with pytest.raises(MpicompError, match="this Aggregator is closed: make a new one"):
             call()
 

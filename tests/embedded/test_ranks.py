@@ -103,6 +103,11 @@ def test_an_error_of_one_rank_ends_all_and_is_said_once(what, said):
     assert done.stderr.count(said) == 1, done.stderr
 
 
+@pytest.mark.parametrize("server", ["shared", "dedicated", "sharded"])
+def test_after_a_step_that_ended_half_way_a_saved_state_goes_on(server, tmp_path):
+    assert told(3, "half_way", server, str(tmp_path)) == ["DivergedError", True, True]
+
+
 def test_a_program_may_end_mpi_itself():
     assert told(2, "finalized") == 1
 

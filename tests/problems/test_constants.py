@@ -109,6 +109,11 @@ def test_numbers_that_no_function_has_are_refused(known, said):
         Constants(**known)
 
 
+def test_arrays_are_constants_too():
+    known = Constants(L=1.0, L_i=np.array([1.0, 2.0, 3.0]))
+    assert (known.L_max, known.L_tilde) == (3.0, np.sqrt(14 / 3))
+
+
 def test_each_worker_has_an_L_i():
     known = Constants(L=1.0, L_i=(1.0, 1.0), L_plus=1.0, L_pm=0.0)
     with pytest.raises(ConfigError, match=r"constants\(3\) gives 2 L_i; expected one for each worker"):

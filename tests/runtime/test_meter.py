@@ -152,3 +152,17 @@ def test_the_meters_are_part_of_a_checkpoint(tmp_path, stop):
     resumed = mpicomp.run(method, QUADRATICS, rounds=12, resume=True, **options)
     whole = mpicomp.run(method, QUADRATICS, rounds=12, workers=3, every=3)
     assert [(r.epochs, r.error) for r in resumed.rows] == [(r.epochs, r.error) for r in whole.rows]
+
+
+class Remembering(GD):
+    @dataclass
+    class Replica:
+        x: np.ndarray
+        g: np.ndarray
+        previous: object = None
+
+
+def test_a_record_holds_arrays_and_numbers():
+    """All else could not be saved, nor compared between ranks."""
+    with pytest.raises(ConfigError, match=r"Remembering\.Replica\.previous is None; allowed: arrays and num"):
+        mpicomp.run(Remembering(gamma=0.1), QUADRATICS, workers=3, rounds=1, transport=Local(3))

@@ -17,9 +17,11 @@ from typing import Any
 import mpicomp
 from mpicomp.base.errors import RecordError
 from mpicomp.config import parse_method, parse_problem
-from tests.support.launching import LIMIT, TESTS, finish
+from tests.support.launching import TESTS, finish
 from tests.support.launching import start as mpirun
 from tests.support.method_cases import METHOD_CASES
+
+GONE = 60  # seconds: far more than a process takes that has been told to end
 
 # What a rank may be in the middle of; a name with "part" or more in it is that of a file being written.
 ANY_RANK = ("data", "gradient", "compress", "follow", "observe", "part")
@@ -121,7 +123,7 @@ def alive(word: str) -> list[int]:
 
 def expect_gone(word: str) -> None:
     """Fail if some process of the job goes on; and end it."""
-    deadline = time.monotonic() + LIMIT
+    deadline = time.monotonic() + GONE
     while left := alive(word):
         if time.monotonic() > deadline:
             for process in left:

@@ -39,7 +39,7 @@ def finish(job: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
     A job hangs if it says nothing for ``LIMIT`` seconds.  One that takes long on a busy machine tells, on
     stderr, how far it is.
     """
-    said: tuple[bytes | None, ...] = ()
+    said: tuple[bytes | None, bytes | None] = None, None
     while True:
         try:
             out, err = job.communicate(timeout=LIMIT)

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from mpicomp import ConfigError  # noqa: E402
+from mpicomp import EF21SGDM, ConfigError, DivergedError, TopK  # noqa: E402
 from mpicomp.torch import Compressed  # noqa: E402
 from tests.torch.loops import TOPK, compressed, step  # noqa: E402
 from tests.torch.models import loss, network, values  # noqa: E402
@@ -69,3 +69,20 @@ def test_scaled_gradients_are_not_aggregated():
     opt.aggregate()
     with pytest.raises(ConfigError, match=r"scaled: scaler\.unscale_\(opt\) first"):
         scaler.step(opt)
+
+
+def test_a_scaler_does_not_hide_a_step_that_ended_half_way():
+    """A value that f2 cannot hold is met after the worker's memory has moved: no step is left out there."""
+    model = network()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    opt = Compressed(sgd, EF21SGDM(TopK(k=0.2, values="f2"), eta=0.3), module=model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0, growth_interval=1000)
+    for factor in (1.0, 1e9):
+        opt.zero_grad()
+        scaler.scale(factor * loss(model, 0, 0)).backward()
+        if factor == 1.0:
+            scaler.step(opt)
+            scaler.update()
+    with pytest.raises(DivergedError, match="does not fit the wire format 'f2'"):
+        scaler.step(opt)
+    assert not opt.aggregator.sound
