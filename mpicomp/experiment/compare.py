@@ -36,6 +36,7 @@ from mpicomp.experiment.study import Study
 from mpicomp.experiment.suite import Entry, Part, Suite, Task
 from mpicomp.experiment.tuning import Tuning, tune
 from mpicomp.methods import Method
+from mpicomp.problems.base import constants_of
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.rounds import check_device
@@ -151,7 +152,7 @@ def _control(suite: Suite, dedicated: bool) -> Iterator[Transport]:
 def _check(suite: Suite, work: list[Task], placement: Placement, of: str = "") -> None:
     """Raise ``ConfigError`` if the problem or ``placement`` refuses a method; ``of`` precedes its label."""
     problem, n, parts = suite.problem, suite.workers, suite.problem.parts()
-    d, constants = problem.dimension(), cache(lambda: problem.constants(n))
+    d, constants = problem.dimension(), cache(lambda: constants_of(problem, n))
     cut = placement.blocks(n)
     blocks = Blocks.cut(parts, cut) if cut > 1 else None
     for entry, _ in work:

@@ -252,10 +252,7 @@ class Method(ABC):
         asked = {name: getattr(self, name) for name in self.theory_parameters}
         asked = {name: value for name, value in asked.items() if isinstance(value, str)}
         if asked:
-            given = constants()
-            if given.L_i is not None and len(given.L_i) != n:
-                raise ConfigError(f"constants({n}) gives {len(given.L_i)} L_i; expected one for each worker.")
-            known: Any = Known(given, type(self).__name__, " and ".join(asked))
+            known: Any = Known(constants(), type(self).__name__, " and ".join(asked))
             theory = method().theory(known, d, n)
             if lacking := asked.keys() - theory.keys():
                 raise ConfigError(

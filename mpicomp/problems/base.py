@@ -47,8 +47,7 @@ class Constants:
     diagonals  a function that returns the diagonals of the f_i's smoothness matrices, shape (n, d)
     =========  ============================================================================
 
-    Raises ``ConfigError`` for an L that is not above 0, another constant that is negative or not finite, and
-    a mu above L.
+    Raises ``ConfigError`` for an L that is not above 0, and another constant that is negative or not finite.
     """
 
     L: float
@@ -74,8 +73,6 @@ class Constants:
             raise ConfigError(f"Constants({', '.join(wrong)}); allowed: 0 or above, or None where not known.")
         if not 0 < self.L < inf:
             raise ConfigError(f"Constants(L={self.L}); allowed: above 0.")
-        if self.mu is not None and self.mu > self.L * (1 + ROUNDING):
-            raise ConfigError(f"Constants(L={self.L}, mu={self.mu}); allowed: a mu of L at most.")
 
     @property
     def L_max(self) -> float:
@@ -86,6 +83,19 @@ class Constants:
         if self.L_i is None:
             return None
         return float(np.sqrt(np.mean(np.square(self.L_i))))
+
+
+def constants_of(problem: Problem, n: int) -> Constants:
+    """The problem's constants for n workers.
+
+    Raises ``ConfigError`` if it does not know them, for a mu above L, and unless every worker has an L_i.
+    """
+    c, name = problem.constants(n), f"{type(problem).__name__}.constants({n})"
+    if c.mu is not None and c.mu > c.L * (1 + ROUNDING):
+        raise ConfigError(f"{name} gives mu={c.mu} and L={c.L}; allowed: a mu of L at most.")
+    if c.L_i is not None and len(c.L_i) != n:
+        raise ConfigError(f"{name} gives {len(c.L_i)} L_i; expected one for each worker.")
+    return c
 
 
 class Known:

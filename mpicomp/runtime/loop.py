@@ -17,7 +17,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
-from mpicomp.problems.base import Problem
+from mpicomp.problems.base import Problem, constants_of
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.digest import Digest
 from mpicomp.runtime.ledger import Ledger
@@ -53,7 +53,7 @@ class Loop:
         parts = problem.parts()
         blocks = Blocks.cut(parts, shards) if shards > 1 else None
         resolved = t.ask_server(
-            lambda: method.bound(parts).resolve(lambda: problem.constants(n), start.size, n, blocks)
+            lambda: method.bound(parts).resolve(lambda: constants_of(problem, n), start.size, n, blocks)
         )
         rounds = partial(Rounds, resolved, start, self.objectives, t, self._follow, server, blocks)
         self.rounds = t.raise_on_all(rounds)

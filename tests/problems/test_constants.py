@@ -98,7 +98,6 @@ def test_noise_on_a_problem_that_knows_little():
         ({"L": 0.0}, "L=0.0"),
         ({"L": -1.0}, "L=-1.0"),
         ({"L": float("nan")}, "L=nan"),
-        ({"L": 1.0, "mu": 5.0}, r"L=1.0, mu=5.0\); allowed: a mu of L at most"),
         ({"L": 1.0, "mu": -0.1}, "mu=-0.1"),
         ({"L": 1.0, "L_i": (1.0, float("inf"))}, r"L_i\[1\]=inf"),
         ({"L": 1.0, "L_pm": -1e-9, "sigma": float("nan")}, "L_pm=-1e-09, sigma=nan"),
@@ -114,10 +113,22 @@ def test_arrays_are_constants_too():
     assert (known.L_max, known.L_tilde) == (3.0, np.sqrt(14 / 3))
 
 
-def test_each_worker_has_an_L_i():
-    known = Constants(L=1.0, L_i=(1.0, 1.0), L_plus=1.0, L_pm=0.0)
-    with pytest.raises(ConfigError, match=r"constants\(3\) gives 2 L_i; expected one for each worker"):
-        resolved(EF21(TopK(k=2)), known)
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        (Constants(L=1.0, L_i=(1.0, 1.0)), r"Own\.constants\(3\) gives 2 L_i; expected one for each worker"),
+        (
+            Constants(L=1.0, mu=5.0),
+            r"Own\.constants\(3\) gives mu=5\.0 and L=1\.0; allowed: a mu of L at most",
+        ),
+    ],
+)
+def test_a_problem_s_constants_fit_each_other(known, said):
+    with pytest.raises(ConfigError, match=said):
+        mpicomp.run(GD(), Own(known), workers=3, rounds=1)
+    with pytest.raises(ConfigError, match=said):
+        mpicomp.compare([GD()], Own(known), workers=3, rounds=1, tune=(0, 1))
+    mpicomp.run(GD(gamma=0.1), Own(known), workers=3, rounds=1)  # which asks for none
 
 
 def test_a_theory_gives_all_that_was_asked_of_it():
