@@ -38,7 +38,8 @@ def trained(method, overlap, shards, steps=6):
             agg.bring(b, g[blocks[b]])
         found += [a.tobytes() for a in agg(arrays(g)).values()]
     agg.settle()
-    state = [(name, np.asarray(value).tobytes()) for name, value in agg.state().items()]
+    state = {name: np.asarray(value).tobytes() for name, value in agg.state().items()}
+    assert state.pop("training")  # each has its own
     return found, agg.ledger, state
 
 
