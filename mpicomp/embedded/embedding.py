@@ -53,13 +53,13 @@ def operation(method: Callable[Concatenate[E, P], R]) -> Callable[Concatenate[E,
     """
 
     @wraps(method)
-    def there(self: E, *args: P.args, **kwargs: P.kwargs) -> R:
+    def performed(self: E, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._closed:
             raise MpicompError(f"this {type(self).__name__} is closed: make a new one.")
         with kernels.using(self.device):
             return method(self, *args, **kwargs)
 
-    return there
+    return performed
 
 
 class Embedding:
@@ -128,9 +128,9 @@ class Embedding:
             raise
         self.seed, self.steps, self.skipped = seed, 0, 0
         self._early: Early | None = None
-        # Rank 0's say which states in a folder are of this training; and which one it goes on from, until
-        # it has saved a state of its own.
-        self._training, self._loaded = uuid4().hex, ""
+        # Rank 0's count: whose the states are that this one saves, and whose states they may replace.
+        self._training = uuid4().hex
+        self._replaces: set[str | None] = {self._training}
         self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
         self._config = {"method": type(resolved).__name__, "seed": str(seed), "workers": str(n)}
         self._config |= {"parts": packing.description}
@@ -341,13 +341,12 @@ class Embedding:
         Raises ``RecordError`` if the folder holds the state of another training, which would be lost.
         """
         self._agree(self._play.check)
-        known = {self._training, self._loaded}
-        self.transport.ask_server(lambda: checkpoint.refuse_to_replace(Path(folder), known))
+        self.transport.ask_server(lambda: checkpoint.refuse_to_replace(Path(folder), self._replaces))
         self._play.settle()
         header = {"config": self._config, "steps": self.steps, "skipped": self.skipped}
         header |= {"training": self._training}
         checkpoint.save(Path(folder), self.transport, self.rounds, self._play.states() | records, header)
-        self._loaded = ""
+        self._replaces = {self._training}
 
     @operation
     def load(self, folder: str | Path, **records: Any) -> None:
@@ -367,7 +366,7 @@ class Embedding:
             others = [i for i in range(t.n) if i not in t.hosted]
             ledger.up[others] = 0
             rounds.ledger = ledger
-        self._loaded = manifest["training"]
+        self._replaces |= {manifest.get("training")}
         rounds.mend()
         self._begin_audit()
 
@@ -414,7 +413,7 @@ class Embedding:
             there = kernels.on_device(getattr(record, field))
             setattr(record, field, kernels.to_device(value) if there else value)
         self.rounds, self.steps, self.skipped = (state[name] for name in _COUNTS)
-        self._loaded = state["training"]
+        self._replaces |= {state["training"]}
         self._play.mend()
         self._begin_audit()
 

@@ -43,10 +43,8 @@ VERTICAL: dict[str, tuple[str, Value]] = {
     "gradient": (r"$\|\nabla f(x)\|^2$", lambda row: _number(row.grad_norm_sq)),
     "f": ("$f(x)$", lambda row: _number(row.f)),
     "f-f*": (r"$f(x)-f^\star$", lambda row: _number(row.f)),  # ``_heights`` subtracts f*
-    "error": (
-        r"total error $\sum_k\,\|e^k\|^2$",
-        lambda row: row.error or np.nan,
-    ),  # 0 at the start, None without
+    # It is 0 at the start, and None without error feedback.
+    "error": (r"total error $\sum_k\,\|e^k\|^2$", lambda row: row.error or np.nan),
 }
 
 

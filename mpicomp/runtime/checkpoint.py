@@ -68,14 +68,17 @@ def exists(folder: Path) -> bool:
     return bool(_generations(folder))
 
 
-def refuse_to_replace(folder: Path, trainings: Collection[str]) -> None:
-    """Raise ``RecordError`` if the newest generation that can be read is of none of the ``trainings``."""
+def refuse_to_replace(folder: Path, trainings: Collection[str | None]) -> None:
+    """Raise ``RecordError`` if the newest generation that can be read is of none of the ``trainings``.
+
+    None stands for a generation that does not say whose it is.
+    """
     for round in _generations(folder):
         try:
             manifest = _read_manifest(folder / f"round-{round}")
         except DamageError:
             continue
-        if manifest.get("training", "") not in trainings:
+        if manifest.get("training") not in trainings:
             raise RecordError(
                 f"{folder} holds the state of another training, after {round} rounds. Load it first to go on "
                 "from there, or save into another folder: one for each aggregator."

@@ -181,7 +181,7 @@ def _check_record(method: Method, record: Any) -> None:
     """Raise ``ConfigError`` unless the fields of ``record`` can be compared between ranks, and saved."""
     for f in fields(record):
         value = getattr(record, f.name)
-        if not (kernels.on_device(value) or isinstance(value, np.ndarray | np.number | int | float)):
+        if not (kernels.on_device(value) or isinstance(value, np.ndarray | np.generic | int | float)):
             name = f"{type(method).__name__}.{type(record).__name__}.{f.name}"
             raise ConfigError(f"{name} is {value!r:.60}; allowed: arrays and numbers.")
 

@@ -10,8 +10,10 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
+import mpicomp
 from mpicomp import DIANA, EF21, EFSGD, VRMARINA, Aggregator, Identity, TopK
 from mpicomp.base.errors import DivergedError, MpicompError, RecordError
+from mpicomp.problems import Quadratics
 
 N, D = 2, 4
 HALF_WAY = r"step 3 has ended half-way.*1e\+39.*Load a saved state, or make a new Aggregator"
@@ -85,6 +87,17 @@ def test_a_state_of_another_training_is_not_replaced(tmp_path):
     third.restore(second.state())
     third(gradients(4))
     third.save(tmp_path)
+
+
+def test_the_checkpoint_of_a_run_is_not_replaced(tmp_path):
+    """It does not say which training it is of."""
+    mpicomp.run(
+        EF21(TopK(k=2), gamma=0.1), Quadratics(d=D), workers=N, rounds=2, out=tmp_path, checkpoint_every=1
+    )
+    agg = Aggregator(EF21(TopK(k=2)), np.zeros(D), workers=N)
+    agg(gradients(0))
+    with pytest.raises(RecordError, match="holds the state of another training, after 2 rounds"):
+        agg.save(tmp_path / "checkpoint")
 
 
 def test_a_load_that_fails_changes_nothing(tmp_path):
