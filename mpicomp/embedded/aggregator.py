@@ -6,8 +6,9 @@ from typing import Any
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
-from mpicomp.embedded.embedding import Embedding, operation
+from mpicomp.embedded.embedding import operation
 from mpicomp.embedded.packing import Packing
+from mpicomp.embedded.resumable import Resumable
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.estimating import EstimatingMethod
@@ -15,7 +16,7 @@ from mpicomp.runtime.serving.early import Early
 from mpicomp.runtime.serving.sharded import Sharded
 
 
-class Aggregator(Embedding):
+class Aggregator(Resumable):
     """An estimate g of the mean gradient, by a method of the form x - γ g::
 
         agg = Aggregator(EF21SGDM(TopK(k=0.01), eta=0.1), like=x)

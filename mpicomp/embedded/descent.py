@@ -7,11 +7,12 @@ from typing import Any
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
-from mpicomp.embedded.embedding import Embedding, operation
+from mpicomp.embedded.embedding import operation
+from mpicomp.embedded.resumable import Resumable
 from mpicomp.methods.base import Method
 
 
-class Descent(Embedding):
+class Descent(Resumable):
     """Any method, step by step; it chooses the points at which gradients are taken::
 
         descent = Descent(AGD(gamma=0.1, mu=0), x0)
