@@ -30,11 +30,11 @@ def _own_cache(tmp_path_factory):
 @pytest.fixture(autouse=True, scope="session")
 def _numpy_for_short_vectors():
     """As in a process that has loaded nothing, whatever tests came before; and nothing has to be compiled."""
-    from mpicomp.kernels.loading import load
+    from mpicomp import kernels
 
-    load()
+    kernels.preload(kernels.MANY)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mpicomp.kernels.loaded", lambda: False)
+        patch.setattr(kernels, "_short", kernels._NUMPY)
         yield
 
 

@@ -18,6 +18,7 @@ LAYERS = [
     ["compressors", "data", "problems"],
     ["methods"],
     ["transports"],
+    ["averaging"],
     ["runtime"],
     ["embedded", "follow", "imaging"],
     ["torch"],

@@ -158,9 +158,8 @@ def test_a_message_damaged_on_its_way_is_refused(method, damage):
     """The compressor that decodes the last payload checks its length."""
 
     class Noisy(Local):
-        def gather(self, messages, senders):
-            for i, message in super().gather(messages, senders):
-                yield i, damage(message) if i == 2 else message
+        def gather(self, senders, take):
+            return super().gather(senders, lambda i, m: take(i, damage(m) if i == 2 else m))
 
     with pytest.raises(MessageError):
         run(method, transport=Noisy(N))

@@ -6,7 +6,8 @@ the memory are those of a few.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import cycle, islice
 
 from mpicomp.base.bits import Bytes
@@ -16,6 +17,7 @@ from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.runtime.loop import Loop
 from mpicomp.runtime.rounds import Rounds
+from mpicomp.transports.base import Take
 from mpicomp.transports.exchange import Exchange, LocalExchange, Received, sound
 from mpicomp.transports.local import Local
 
@@ -31,8 +33,12 @@ class Crowd(Local):
         super().__init__(n)
         self.hosted = range(real)
 
-    def gather(self, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int]) -> Received:
-        yield from _copied(list(messages), len(senders))
+    @contextmanager
+    def gather(self, senders: Sequence[int], take: Take) -> Iterator[Take]:
+        real: list[tuple[int, Bytes]] = []
+        yield lambda i, message: real.append((i, message))
+        for i, message in _copied(real, len(senders)):
+            take(i, message)
 
     def exchange(self, blocks: int) -> Exchange:
         return _CrowdExchange(blocks, self.hosted, lambda: self.stop)

@@ -7,7 +7,8 @@ Each message is coded with the model of every other one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,7 +27,7 @@ from mpicomp.methods import DIANA, EF21
 from mpicomp.problems import MLP
 from mpicomp.problems.mlp import layers
 from mpicomp.runtime.loop import Loop
-from mpicomp.transports.base import Received
+from mpicomp.transports.base import Take
 from mpicomp.transports.local import Local
 
 ROUNDS = (10, 100, 1000)
@@ -106,11 +107,13 @@ class _Listening(Local):
 
     heard: Bytes
 
-    def gather(self, messages: Any, senders: Any) -> Received:
-        for i, message in messages:
+    def gather(self, senders: Sequence[int], take: Take) -> AbstractContextManager[Take]:
+        def heard(i: int, message: Bytes) -> None:
             if i == 0:
                 self.heard = message.copy()
-            yield i, message
+            take(i, message)
+
+        return super().gather(senders, heard)
 
 
 def _quantized(Q: Quantizer, buf: Bytes, d: int) -> dict[str, Message]:

@@ -21,6 +21,7 @@ from math import inf
 from statistics import median
 from typing import Any
 
+from mpicomp.averaging.allreduce import sums
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.units import human_rate
 from mpicomp.bench.cost_model import DUPLEX, Costs, Link, break_even, crossing, latency_of, time_of
@@ -32,7 +33,6 @@ from mpicomp.experiment.suite import Entry, Suite
 from mpicomp.experiment.tuning import tune
 from mpicomp.methods import Method
 from mpicomp.runtime.run import Run, run
-from mpicomp.runtime.serving.allreduce import sums
 
 Say = Callable[[str], None]  # shows a progress message
 BY_ALLREDUCE = ", Allreduce"  # behind the label

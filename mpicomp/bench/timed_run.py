@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
-from contextlib import closing
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
 from mpicomp.bench.cost_model import Costs
 from mpicomp.config import parse_method, parse_problem
@@ -56,13 +53,10 @@ def empty_round(workers: int) -> float:
     t = connect(workers)
     byte = np.zeros(1, dtype=np.uint8)
 
-    def own() -> Iterable[tuple[int, Bytes]]:
-        return ((i, byte) for i in t.hosted)
-
     def step() -> None:
-        with closing(t.gather(own(), range(workers))) as received:
-            for _ in received:
-                pass
+        with t.gather(range(workers), lambda i, message: None) as send:
+            for i in t.hosted:
+                send(i, byte)
         t.broadcast(byte if t.is_server else None)
 
     for _ in range(_EMPTY_ROUNDS):

@@ -9,7 +9,6 @@ receiver hold the same ``Key``, so whatever follows from the key is not sent.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from typing import Self
 
 import numpy as np
@@ -57,17 +56,10 @@ class Compressor(ABC):
         Raises ``MessageError`` if ``buf`` cannot be a message for this d.
         """
 
-    def decompress_add_all(
-        self, messages: Iterable[tuple[int, Bytes]], out: Array, key: Key, scale: float = 1.0
-    ) -> None:
-        """``decompress_add`` of the ``messages``, pairs of a worker i and bytes under ``key.of(i)``, in turn.
-
-        Bytes need be valid only until the next pair is taken.
-        Raises the ``MessageError`` of the first bad message, after those before it have been added.  Its
-        ``worker`` is the sender if more messages have been taken since.
-        """
-        for i, buf in messages:
-            self.decompress_add(buf, out, key.of(i), scale)
+    def sum(self, out: Array, key: Key, scale: float = 1.0) -> Sum:
+        """Begin to add the messages of many workers to ``out``: ``scale`` times C(x_i) each, under
+        ``key.of(i)``.  Compressors that can add many short messages in one call override this."""
+        return Sum(self, out, key, scale)
 
     def compress_difference(self, x: Array, y: Array, key: Key) -> Bytes:
         """``compress(x - y, key)``.  Sparsifiers override this to subtract only the coordinates they send."""
@@ -100,6 +92,24 @@ class Compressor(ABC):
         It is 32 bits for each float, in whatever format it is sent; for a quantised value the bits that its
         quantiser needs; nothing for indices.  Savings by entropy coding and padding are not counted.
         """
+
+
+class Sum:
+    """The sum of many workers' messages: ``decompress_add`` of one after the other."""
+
+    def __init__(self, C: Compressor, out: Array, key: Key, scale: float) -> None:
+        self._C, self.out, self._key, self._scale = C, out, key, scale
+
+    def take(self, i: int, message: Bytes) -> None:
+        """Add the message of worker i; its bytes need be valid only during this call.
+
+        Raises ``MessageError`` for a bad message, once those before it have been added.  If others have been
+        taken in between, its ``worker`` is the sender.
+        """
+        self._C.decompress_add(message, self.out, self._key.of(i), self._scale)
+
+    def flush(self) -> None:
+        """Add what was taken and is held back.  Raises ``MessageError`` as ``take``."""
 
 
 class Unbiased(Compressor):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from mpicomp.base.blocks import BlockMessages, Blocks
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors.base import Absolute, Array, Compressor, Contractive, Unbiased
+from mpicomp.compressors.base import Absolute, Array, Compressor, Contractive, Sum, Unbiased
 from mpicomp.keys import Key
 
 
@@ -86,14 +86,10 @@ class Blockwise(Compressor):
         for b, where, C in self._blocks(out.size):
             C.decompress_add(buf.of_blocks[b], out[where], _named(key, b), scale)
 
-    def decompress_add_all(
-        self, messages: Iterable[tuple[int, Any]], out: Array, key: Key, scale: float = 1.0
-    ) -> None:
+    def sum(self, out: Array, key: Key, scale: float = 1.0) -> Sum:
         if self.only is None:
-            super().decompress_add_all(messages, out, key, scale)
-            return
-        coder = self._coder(self.only, out.size)
-        coder.decompress_add_all(messages, out, _named(key, self.only), scale)
+            return super().sum(out, key, scale)
+        return self._coder(self.only, out.size).sum(out, _named(key, self.only), scale)
 
     def decompress(self, buf: Any, d: int, key: Key) -> Array:
         out = np.zeros_like(buf.of_blocks[0] if self.only is None else buf, dtype=np.float64, shape=d)

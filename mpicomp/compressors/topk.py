@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,10 +11,10 @@ from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.codecs.indices import encode_indices
 from mpicomp.codecs.sparse import add_entries
-from mpicomp.codecs.stacks import add_each
 from mpicomp.codecs.values import encode_values
 from mpicomp.compressors.base import Array, Contractive
 from mpicomp.compressors.support.sparsifier import gather
+from mpicomp.compressors.support.stacked import StackedSum
 from mpicomp.kernels import join
 from mpicomp.kernels.index_layouts import index_nbytes
 from mpicomp.keys import Key
@@ -45,10 +44,8 @@ class TopK(Contractive):
         expect_length(buf, self.nbytes(out.size), self)
         add_entries(buf, out, resolve_count(self.k, out.size), self.values, scale)
 
-    def decompress_add_all(
-        self, messages: Iterable[tuple[int, Bytes]], out: Array, key: Key, scale: float = 1.0
-    ) -> None:
-        add_each(messages, out, resolve_count(self.k, out.size), self.values, scale, what=self)
+    def sum(self, out: Array, key: Key, scale: float = 1.0) -> StackedSum:
+        return StackedSum(out, resolve_count(self.k, out.size), self.values, scale, what=self)
 
     def nbytes(self, d: int) -> int:
         k = resolve_count(self.k, d)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from mpicomp.averaging.sharded import Sharded
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
+from mpicomp.embedded.early import Early
 from mpicomp.embedded.embedding import operation
 from mpicomp.embedded.packing import Packing
 from mpicomp.embedded.resumable import Resumable
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.estimating import EstimatingMethod
-from mpicomp.runtime.serving.early import Early
-from mpicomp.runtime.serving.sharded import Sharded
 
 
 class Aggregator(Resumable):
@@ -64,12 +64,12 @@ class Aggregator(Resumable):
         Raises ``ConfigError`` unless every rank serves its share and has one worker, and for a method whose
         workers need more than a block of the gradient at a time.
         """
-        if not (self.one_each and isinstance(self._play.serving, Sharded)):
+        if not (self.one_each and isinstance(self._play.averaging, Sharded)):
             raise ConfigError(
                 "gradients leave block by block where each rank serves blocks and has one worker: "
                 "server='sharded', shards=2 or more, and no workers."
             )
-        self._early = self._play.serving.early = Early(self._play, self._play.serving)
+        self._early = Early(self._play, self._play.averaging)
         return self._early.slices
 
     @operation

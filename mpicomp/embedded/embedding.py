@@ -12,11 +12,13 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import as_integer, as_seed, check_choice
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.units import shortened
 from mpicomp.compressors.base import Array
+from mpicomp.embedded.early import Early
 from mpicomp.embedded.given import Given
 from mpicomp.embedded.packing import Packing
 from mpicomp.keys import Key
@@ -24,11 +26,9 @@ from mpicomp.methods.base import Method
 from mpicomp.problems.base import Objective
 from mpicomp.runtime.audit import Audit, Verified
 from mpicomp.runtime.devices import open_device
-from mpicomp.runtime.ledger import Ledger
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.preparation import load_kernels
 from mpicomp.runtime.rounds import Rounds
-from mpicomp.runtime.serving.early import Early
 from mpicomp.transports.launcher import launched_ranks
 
 P = ParamSpec("P")
@@ -132,7 +132,7 @@ class Embedding:
     def _begin_audit(self) -> None:
         """Compare the ledger with MPI's count from here on, if that was asked for."""
         play, t = self._play, self.transport
-        self._audit = Audit(t, play.ledger, play.serving.booked) if self._verify_bytes else None
+        self._audit = Audit(t, play.ledger, play.averaging.booked) if self._verify_bytes else None
 
     def _resolve(self, method: Method, packing: Packing, n: int) -> Method:
         """The method for these parts, with its parameters as numbers; raises ``ConfigError``."""
@@ -207,7 +207,7 @@ class Embedding:
             try:
                 rounds.play(key, f"step {self.steps}")
             except BaseException as error:  # some workers have moved, and others have not
-                rounds.fail(self._half_way(error))
+                rounds.books.fail(self._half_way(error))
                 raise
             self.rounds += 1
             if rounds.running.ends_step(rounds.replica, key):
@@ -226,7 +226,7 @@ class Embedding:
     @property
     def sound(self) -> bool:
         """Whether no step has ended half-way, so that the next one can be made."""
-        return self._play.sound
+        return self._play.books.sound
 
     def _key(self) -> Key:
         """The key of the next round."""
@@ -261,7 +261,7 @@ class Embedding:
 
         Raises ``ConfigError`` or ``DivergedError``.
         """
-        self._play.check()
+        self._play.books.check()
         if self._early is not None:
             self._early.check()
         if self.one_each:
@@ -297,7 +297,7 @@ class Embedding:
     @operation
     def settle(self) -> None:
         """Complete rank 0's ledger, where the other ranks have counted their uplink themselves."""
-        self._agree(self._play.check)
+        self._agree(self._play.books.check)
         self._play.settle()
 
     @operation

@@ -46,7 +46,7 @@ class Resumable(Embedding):
 
         Raises ``RecordError`` if the folder holds the state of another training, which would be lost.
         """
-        self._agree(self._play.check)
+        self._agree(self._play.books.check)
         self.transport.ask_server(lambda: checkpoint.refuse_to_replace(Path(folder), self._replaces))
         self._play.settle()
         header = {"config": self._config, "steps": self.steps, "skipped": self.skipped}
@@ -71,15 +71,15 @@ class Resumable(Embedding):
         if not t.is_server:
             others = [i for i in range(t.n) if i not in t.hosted]
             ledger.up[others] = 0
-            rounds.ledger = ledger
+            rounds.books.ledger = ledger
         self._replaces |= {manifest.get("training")}
-        rounds.mend()
+        rounds.books.fail(None)
         self._begin_audit()
 
     def _own_records(self) -> dict[str, Any]:
         """All records that this rank goes on from, by name."""
         play = self._play
-        return play.states() | {"replica": play.replica, "ledger": play.ledger} | play.serving.unsettled()
+        return play.states() | {"replica": play.replica, "ledger": play.ledger} | play.averaging.unsettled()
 
     @operation
     def state(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Resumable(Embedding):
 
         For programs that save rank by rank.  Raises ``MpicompError`` after a step that has ended half-way.
         """
-        self._play.check()
+        self._play.books.check()
         records = self._own_records()
         own = {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}
         copies = {name: deepcopy(kernels.to_host(value)) for name, value in own.items()}
@@ -120,5 +120,5 @@ class Resumable(Embedding):
             setattr(record, field, kernels.to_device(value) if there else value)
         self.rounds, self.steps, self.skipped = (state[name] for name in _COUNTS)
         self._replaces |= {state["training"]}
-        self._play.mend()
+        self._play.books.fail(None)
         self._begin_audit()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp import kernels
+from mpicomp.averaging import check_averaging
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.errors import (
     ConfigError,
@@ -41,7 +42,6 @@ from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.rounds import check_device
 from mpicomp.runtime.run import Run, run
-from mpicomp.runtime.serving import check_served
 from mpicomp.transports import Transport, connect
 
 
@@ -158,7 +158,7 @@ def _check(suite: Suite, work: list[Task], placement: Placement, of: str = "") -
     for entry, _ in work:
         try:
             method = entry.method.bound(parts).resolve(constants, d, n, blocks)
-            check_served(placement.server, method, blocks)
+            check_averaging(placement.server, method, blocks)
             if placement.device != "cpu":
                 check_device(method)
         except MpicompError as error:

@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 _NUMPY = Host(definition)
 
+_short = _NUMPY  # serves short vectors: numpy's kernels, until the compiled ones are loaded
 _forgone = False
 _device: Cuda | None = None  # the device in use
 _clears: list[Callable[[], None]] = []  # each clears what one function keeps on the device
@@ -44,8 +45,8 @@ _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
 
 def backend_for(x: Float, *others: Float) -> Kernels:
     """The kernels for the vectors x and ``others``, none of which is longer than x."""
-    if (there := device_of(x)) is not None:
-        return there
+    if _device is not None and on_device(x):
+        return _device
     backend = _host(x.size)
     return backend if backend is _NUMPY or all(map(_plain, (x, *others))) else _NUMPY
 
@@ -55,7 +56,7 @@ def backend_for_length(length: int, a: NDArray[Any] | None = None) -> Kernels:
 
     These are the device's kernels if the array ``a`` lies there.
     """
-    return device_of(a) or _host(length)
+    return _host(length) if _device is None or not on_device(a) else _device
 
 
 def pieces_on_host(length: int) -> ModuleType:
@@ -75,14 +76,14 @@ def preload(count: int, length: int = 1) -> str | None:
     then ``forgo`` them together.
     """
     if _device is None and (length >= LONG_BITMAP or count >= MANY):
-        load()
+        _compiled()
     return None if _forgone else refusal()
 
 
 def forgo() -> None:
     """From now on use numpy's kernels in this process."""
-    global _forgone
-    _forgone = True
+    global _forgone, _short
+    _forgone, _short = True, _NUMPY
 
 
 def add_scaled(out: NDArray[np.floating], x: NDArray[np.floating], scale: float) -> None:
@@ -153,13 +154,12 @@ def to_same_place(x: Any, a: Any) -> Any:
 
 def to_host(a: Any) -> Any:
     """Copy an array of the device to a numpy array; return anything else as it is."""
-    there = device_of(a)
-    return a if there is None else there.host(a)
+    return a if _device is None or not on_device(a) else _device.host(a)
 
 
 def join(*parts: Bytes) -> Bytes:
     """Concatenate the parts of a message; the message is on the device if one of its parts is."""
-    if not any(map(on_device, parts)):
+    if _device is None or not any(map(on_device, parts)):
         return np.concatenate(parts)
     parts = tuple(map(to_device, parts))
     message = np.empty_like(parts[0], shape=sum(map(len, parts)))
@@ -178,15 +178,17 @@ def _use(device: Cuda | None) -> None:
 
 
 def _host(length: int) -> Host:
-    wanted = not _forgone and (length >= LONG or loaded())
-    return _compiled() if wanted else _NUMPY
+    return _short if length < LONG or _forgone else _compiled()
 
 
 @cache
 def _compiled() -> Host:
-    """The compiled kernels, or numpy's if there is no place to keep compiled ones."""
+    """The compiled kernels, which serve short vectors too from now on; numpy's if they cannot be had."""
+    global _short
     pieces = load()
-    return _NUMPY if pieces is definition else Host(pieces)
+    if pieces is not definition:
+        _short = Host(pieces)
+    return _short
 
 
 def _plain(x: NDArray[np.floating]) -> bool:

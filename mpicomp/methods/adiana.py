@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -18,7 +17,7 @@ from mpicomp.methods.parameters import Choice, CurvatureOrZero, ProbabilityOrDef
 from mpicomp.methods.support.adiana_convex import Convex
 from mpicomp.methods.support.adiana_parameters import Original, Refined
 from mpicomp.methods.support.adiana_weights import Weights
-from mpicomp.methods.support.averaging import means
+from mpicomp.methods.support.averaging import Means, means
 from mpicomp.methods.support.convexity import curvature, require_convex
 from mpicomp.methods.support.rates import require_rate
 from mpicomp.problems.base import Constants, Objective
@@ -117,8 +116,10 @@ class ADIANA(Method):
         self.Q.decompress_add(c, w.h, key.named("c"), self.alpha)  # h_i += α c_i
         return self.Up(m, c)
 
-    def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Up]], key: Key) -> Down:
-        m, c = means(ups, self.Q, r.x, "m", "c")
+    def server_step(self, s: Server, r: Replica, key: Key) -> Means:
+        return means(self.Q, r.x, key, ["m", "c"], lambda m, c: self._answer(s, m, c, key))
+
+    def _answer(self, s: Server, m: Array, c: Array, key: Key) -> Down:
         if self.sends == "means":
             return self.Down(self.down.compress(m, key), self.down.compress(c, key))
         g = s.h + m  # g = h + mean m_i

@@ -3,7 +3,8 @@
 Theory of operation.  A round is one message up and one message down::
 
     up_i       =  worker_step(w_i, r, f_i)      worker i -> server
-    broadcast  =  server_step(s, r, ups)        server -> every rank
+    step       =  server_step(s, r)             on the server, which takes each up_i
+    broadcast  =  step.close()                  server -> every rank
                   follow(r, broadcast)          every rank, the server's included
 
 ``Replica`` is held by every rank, bit for bit: the iterate x, and every vector that follows from the
@@ -16,7 +17,7 @@ checkpoint is the saved records.  Methods know no transport and do no I/O.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
@@ -46,6 +47,27 @@ class Message:
 @dataclass
 class Nothing:
     """The record of a server or worker without state."""
+
+
+class Accumulator(ABC):
+    """The server's step of one round: it takes the workers' messages one by one, in worker order."""
+
+    @abstractmethod
+    def take(self, key: Key, up: Any) -> None:
+        """Take the message ``up``, a record ``Up``, of the worker of ``key``.
+
+        Its bytes need be valid only during this call.  Raises ``MessageError`` for a bad message.
+        """
+
+    def flush(self) -> None:  # noqa: B027 (by default nothing is held back)
+        """Add all that was taken and is held back.  Raises ``MessageError`` for a bad message among it."""
+
+    @abstractmethod
+    def close(self) -> Any:
+        """Compute the broadcast, a record ``Down``; this changes the server's record only.
+
+        Raises ``MessageError`` as ``flush``.
+        """
 
 
 @dataclass(frozen=True)
@@ -160,12 +182,8 @@ class Method(ABC):
         """Compute the message of the worker of ``key``, a record ``Up``; this changes ``w`` only."""
 
     @abstractmethod
-    def server_step(self, s: Any, r: Any, ups: Iterable[tuple[Key, Any]], key: Key) -> Any:
-        """Compute the broadcast, a record ``Down``; this changes ``s`` only.
-
-        ``ups`` yields (the sender's key, its message) in worker order, lazily, and can be read once.  The
-        bytes of a message are valid until the next message is asked for.
-        """
+    def server_step(self, s: Any, r: Any, key: Key) -> Accumulator:
+        """Begin the server's step: what is returned takes the messages, and closes with the broadcast."""
 
     @abstractmethod
     def follow(self, r: Any, broadcast: Any, key: Key) -> None:

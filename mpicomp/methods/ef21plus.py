@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
@@ -15,6 +14,7 @@ from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import StepSize
+from mpicomp.methods.support.averaging import Each
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.starts import EstimateStart, uplink_from
 from mpicomp.problems.base import Constants, Objective
@@ -89,14 +89,16 @@ class EF21Plus(EstimatingMethod):
         C.decompress_add(b, w.g, fresh)  # g_i^k = b_i
         return self.Up(old, b)
 
-    def server_step(self, s: object, r: Replica, ups: Iterable[tuple[Key, Up]], key: Key) -> Message:
+    def server_step(self, s: object, r: Replica, key: Key) -> Each:
         C, mean = self._uplink(key), np.zeros_like(r.x)  # mean of g_i^k - g_i^{k-1}
-        for k, up in ups:
+
+        def add(k: Key, up: EF21Plus.Up) -> None:
             if len(up.old):
                 self._lossless.decompress_add(up.old, mean, k, -1 / k.n)
                 k = k.named("fresh")
             C.decompress_add(up.m, mean, k, 1 / k.n)
-        return Message(self.down.compress(mean, key))
+
+        return Each(add, lambda: Message(self.down.compress(mean, key)))
 
     def residual(self, w: Worker) -> Array:
         return w.e

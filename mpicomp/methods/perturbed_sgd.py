@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Annotated, ClassVar
@@ -18,6 +17,7 @@ from mpicomp.compressors.base import Array
 from mpicomp.keys import Key, Stream, cached_draw
 from mpicomp.methods.base import Message, Method, Nothing
 from mpicomp.methods.parameters import BatchSize, StepSize, Value
+from mpicomp.methods.support.averaging import Each
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -100,14 +100,16 @@ class PerturbedSGD(Method):
         self.C.decompress_add(m, w.e, key, -1.0)  # e_i = u_i - C(u_i)
         return self.Up(nothing, m)
 
-    def server_step(self, s: Nothing, r: Replica, ups: Iterable[tuple[Key, Up]], key: Key) -> Message:
+    def server_step(self, s: Nothing, r: Replica, key: Key) -> Each:
         mean = np.zeros_like(r.x)
-        for k, up in ups:
+
+        def add(k: Key, up: PerturbedSGD.Up) -> None:
             if len(up.e):  # in a reset
                 self.dense.decompress_add(up.e, mean, k, 1 / k.n)
             else:
                 self.C.decompress_add(up.m, mean, k, 1 / k.n)
-        return Message(self.down.compress(mean, key))
+
+        return Each(add, lambda: Message(self.down.compress(mean, key)))
 
     def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
         resets = self._resets(r)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -15,7 +14,7 @@ from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.parameters import CurvatureOrZero, ProbabilityOrDefault, RateOrDefault, StepSize, Value
-from mpicomp.methods.support.averaging import means
+from mpicomp.methods.support.averaging import Means, means
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.twodirection_rates import Plan, plan, practical, rates, theory
@@ -124,15 +123,19 @@ class TwoDirection(Method):
         y = self._plan(r, key.n).y
         return self.Up(mz, self.Q.compress_difference(f.grad(y), w.h, key.named("y")))  # m_i^y
 
-    def server_step(self, s: Server, r: Replica, ups: Iterable[tuple[Key, Up]], key: Key) -> Down:
+    def server_step(self, s: Server, r: Replica, key: Key) -> Means:
         if key.round == 0:
-            (s.h,) = means(ups, self.dense, s.h, "y")
-            s.v = s.h.copy()
-            return self.Down(_NOTHING, self.dense.compress(s.v, key), _NOTHING)
-        if key.round == 1:
-            (my,) = means(ups, self.Q, s.h, "y")
-        else:
-            mz, my = means(ups, self.Q, s.h, "z", "y")
+            return means(self.dense, s.h, key, ["y"], lambda h: self._begin(s, h, key))
+        sent = ["y"] if key.round == 1 else ["z", "y"]
+        return means(self.Q, s.h, key, sent, lambda *m: self._answer(s, r, m, key))
+
+    def _begin(self, s: Server, h: Array, key: Key) -> Down:
+        s.h, s.v = h, h.copy()
+        return self.Down(_NOTHING, self.dense.compress(s.v, key), _NOTHING)
+
+    def _answer(self, s: Server, r: Replica, m: tuple[Array, ...], key: Key) -> Down:
+        *moved, my = m
+        for mz in moved:
             s.v = (1 - self.tau) * s.v + self.tau * (s.h + mz)  # v
             s.h += self.beta * mz  # h += β mean m_i^z
         theta, y, A, q, _ = self._plan(r, key.n)

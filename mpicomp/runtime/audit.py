@@ -18,8 +18,8 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.errors import ConfigError, CountError
-from mpicomp.runtime.ledger import Ledger
 from mpicomp.transports import Transport
 from mpicomp.transports.observers.base import Counted
 from mpicomp.transports.observers.interfaces import sent_bytes
@@ -59,7 +59,7 @@ class Audit:
     def __init__(
         self, transport: Transport, ledger: Ledger, booked: Callable[[], Booked | None] = lambda: None
     ) -> None:
-        """``booked`` is ``Serving.booked``.
+        """``booked`` is ``Averaging.booked``.
 
         Raises ``ConfigError`` if bytes cross between ranks and the transport has no observer."""
         if transport.observer is None and transport.ranks > 1:

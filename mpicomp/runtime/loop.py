@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp import kernels
+from mpicomp.averaging import Root
+from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.errors import ConfigError
@@ -20,10 +22,8 @@ from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem, constants_of
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.digest import Digest
-from mpicomp.runtime.ledger import Ledger
 from mpicomp.runtime.measure import Measured, Measurement, is_float, measure
 from mpicomp.runtime.rounds import Rounds
-from mpicomp.runtime.serving.root import Root
 from mpicomp.transports import Transport
 
 
@@ -69,7 +69,7 @@ class Loop:
     def step(self, k: int) -> bool:
         """Round k.  Returns whether some rank has asked to stop after it."""
         key = self._key(k)
-        if self.method.model is not None and isinstance(self.rounds.serving, Root):
+        if self.method.model is not None and isinstance(self.rounds.averaging, Root):
             model = self.rounds.model()
             self._before = None if model is None else model.copy()
         stop = self.rounds.play(key, f"round {k}")
@@ -98,7 +98,7 @@ class Loop:
     def dismiss(self, lost: Collection[int]) -> None:
         """Drop the workers ``lost`` and renumber the others from 0, in their order."""
         left = [i for i in range(len(self.original_ids)) if i not in lost]
-        self.rounds.original_ids = self.original_ids[left]
+        self.rounds.books.original_ids = self.original_ids[left]
         self.objectives = {j: self.objectives[i] for j, i in enumerate(left) if i in self.objectives}
         self.rounds.objectives = self.objectives
 
@@ -108,7 +108,7 @@ class Loop:
         message: Bytes | None = None  # ranks may hold iterates of different rounds
         model = self.rounds.model() if self._before is None else self._before
         if model is not None and t.is_server:
-            message = self.rounds.for_transport(model.view(np.uint8))
+            message = self.rounds.books.outgoing(model.view(np.uint8))
         message, _ = t.broadcast(message)
         if t.is_server:
             self.ledger.down[self.original_ids] += len(message)
@@ -139,7 +139,7 @@ class Loop:
     @property
     def server(self) -> Any:
         """The root's own record; None on the other ranks."""
-        return self.rounds.serving.states().get("server")
+        return self.rounds.averaging.states().get("server")
 
     @property
     def workers(self) -> dict[int, Any]:
@@ -154,7 +154,7 @@ class Loop:
     @property
     def original_ids(self) -> NDArray[np.intp]:
         """The number in the problem of each worker here."""
-        return self.rounds.original_ids
+        return self.rounds.books.original_ids
 
     @property
     def x(self) -> Array:
@@ -162,8 +162,8 @@ class Loop:
         return self.rounds.x
 
     def check(self) -> None:
-        """See ``Rounds.check``."""
-        self.rounds.check()
+        """Raise the error of the last broadcast, which perhaps this rank alone has met."""
+        self.rounds.books.check()
 
     def model(self) -> Array:
         """The model that the run measures and returns, on every rank: the iterate, or the server's own model.

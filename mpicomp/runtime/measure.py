@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite, sqrt
 from typing import NamedTuple, TypeVar
@@ -169,21 +169,23 @@ def measure(
     ``check`` raises if this rank has no iterate to measure at.  Without ``values`` f and ∇f are not computed.
     """
 
-    def own() -> Iterator[tuple[int, Bytes]]:
+    total, local = np.zeros(3 + x.size if values else 2), 0.0
+
+    def take(i: int, measurement: Bytes) -> None:
+        nonlocal total, local
+        one = measurement.view(np.float64)
+        total += one
+        local += float(np.sum(one[3:] ** 2))
+
+    with transport.observe(take) as send:
         for i, f in objectives.items():
             check()
             meters = np.array([f.meter.epochs, f.meter.error])
             try:
                 message = np.concatenate([meters, *(_seen(f, x) if values else ())]).view(np.uint8)
-            except DivergedError as error:
-                raise DivergedError(f"worker {f.worker}: {error}") from None
-            yield i, message
-
-    total, local = np.zeros(3 + x.size if values else 2), 0.0
-    for _, measurement in transport.observe(own()):
-        one = measurement.view(np.float64)
-        total += one
-        local += float(np.sum(one[3:] ** 2))
+            except DivergedError as diverged:
+                raise DivergedError(f"worker {f.worker}: {diverged}") from None
+            send(i, message)
     if not transport.is_server:
         return None
     total /= transport.n

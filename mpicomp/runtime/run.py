@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.checks import as_integer, as_seed
 from mpicomp.base.errors import ConfigError, MpicompError, keeping
 from mpicomp.compressors.base import Array
@@ -26,7 +27,6 @@ from mpicomp.runtime.audit import Audit, Verified
 from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.frames import frame
 from mpicomp.runtime.glance import on, on_in_full, run_html, run_line
-from mpicomp.runtime.ledger import Ledger
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.loop import Loop
 from mpicomp.runtime.observation import Observation
@@ -237,7 +237,7 @@ def run(
             resuming = Resume(resume)
             session = Session(loop, method, problem, limits, observation, folder, resuming, digest, callback)
             try:
-                audit = Audit(t, loop.ledger, loop.rounds.serving.booked) if verify_bytes else None
+                audit = Audit(t, loop.ledger, loop.rounds.averaging.booked) if verify_bytes else None
                 watched = bars.shown(progress, bars.rounds(limits.rounds))
                 with keeping(lambda: session.recorder.rows), watched as advance:
                     status = session.run(checkpoint_every, advance)

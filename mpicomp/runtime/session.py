@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.averaging.books import advice
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
 from mpicomp.base.files import read_json
 from mpicomp.compressors.base import Array
@@ -26,7 +27,6 @@ from mpicomp.runtime.measure import Measurement
 from mpicomp.runtime.observation import FULL, Observation
 from mpicomp.runtime.record import Recorder, Row, describe_machine
 from mpicomp.runtime.resume import Resume
-from mpicomp.runtime.rounds import advice
 
 GROWTH = 1e12  # diverged if |∇f|² > GROWTH * max(1, mean |∇f_i(x⁰)|²)
 

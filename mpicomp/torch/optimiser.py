@@ -12,13 +12,13 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.units import shortened
 from mpicomp.compressors.base import Array
 from mpicomp.embedded.aggregator import Aggregator
 from mpicomp.methods.base import Method
-from mpicomp.runtime.ledger import Ledger
 from mpicomp.torch.alike import Fact, compare, memory, numbered, refuse_alone, settings
 from mpicomp.torch.buffers import Buffers, share, to_bytes, warn_of_buffers
 from mpicomp.torch.overlap import Overlap

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,11 +20,12 @@ from numpy.typing import NDArray
 from mpicomp.base.bits import Bytes
 from mpicomp.base.clock import Clock
 from mpicomp.base.errors import MpicompError
-from mpicomp.transports.exchange import Exchange, Received
+from mpicomp.transports.exchange import Exchange
 from mpicomp.transports.observers.base import Observer
 
 AHEAD = 2**22  # bytes: while so many are on their way to the server it asks for no more
 
+Take = Callable[[int, Bytes], None]  # of a worker and its message
 T = TypeVar("T")
 
 
@@ -60,13 +62,16 @@ class Transport(ABC):
     clock: Clock
 
     @abstractmethod
-    def gather(self, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int]) -> Received:
-        """Send the hosted workers' messages to the server; there, iterate over all in worker order.
+    def gather(self, senders: Sequence[int], take: Take) -> AbstractContextManager[Take]:
+        """Bring the workers' messages to the server, where ``take(i, message)`` gets them in worker order.
 
-        ``senders`` are the workers that send at all, increasing, the same on every rank.
-        ``messages`` is evaluated lazily, so the server computes its own workers' messages when their
-        turn comes.  Elsewhere everything is sent at once and the iterator is empty.  A message's bytes
-        are valid until the next one is asked for.
+        ``senders`` are the workers that send at all, increasing, the same on every rank.  Within the block
+        the function that is yielded is called with each hosted sender and its message, in their order; on
+        the server it is ``take`` itself.  The other ranks' messages are taken at the end of the block.  A
+        message's bytes are valid until ``take`` returns.
+
+        Elsewhere than on the server an ``MpicompError`` of the block travels in the place of the messages
+        that are left.  On the server it is raised, once all messages under way are here.
         """
 
     @abstractmethod
@@ -92,8 +97,8 @@ class Transport(ABC):
         """
 
     @abstractmethod
-    def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Received:
-        """``gather`` for measurements of a run.  Never counted, and invisible to methods."""
+    def observe(self, take: Take) -> AbstractContextManager[Take]:
+        """``gather`` for measurements of all workers.  Never counted, and invisible to methods."""
 
     @abstractmethod
     def broadcast_control(self, message: bytes | None) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -45,24 +45,16 @@ class Exchange(ABC):
         ``receive`` raises an error in the place of a message.
         """
 
-    def send(self, messages: Iterable[tuple[int, list[Bytes]]], senders: Sequence[int]) -> None:
-        """Send each hosted worker's message, given as its S blocks, on its way.
+    def send(self, messages: Mapping[int, list[Bytes] | MpicompError]) -> None:
+        """Send each hosted sender's message, given as its S blocks, on its way.
 
-        ``senders`` are the workers that send at all, increasing, the same on every rank.  An ``MpicompError``
-        of ``messages`` travels in the place of what is left, and ``receive`` raises it everywhere.
+        Where an ``MpicompError`` is given in its place, ``receive`` raises it everywhere.
         """
         self.begin()
-        sent: dict[int, list[Bytes]] = {}
-        failed = MpicompError("no message")  # has its place where an error ends the messages
-        try:
-            sent.update(messages)  # those before an error are kept
-        except MpicompError as error:
-            failed = error
-        hosted = [i for i in senders if i in self.hosted]
         last = len(self.owners) - 1
         first = self.served.start if self.served else last
         for b in [*range(first, -1, -1), *range(last, first, -1)]:  # not all ranks to the same one first
-            self.post(b, {i: sent[i][b] if i in sent else failed for i in hosted})
+            self.post(b, {i: m if isinstance(m, MpicompError) else m[b] for i, m in messages.items()})
 
     @abstractmethod
     def receive(self, block: int, senders: Sequence[int]) -> Received:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 from mpicomp.base.bits import Bytes
 from mpicomp.base.clock import Clock
 from mpicomp.base.errors import MpicompError
-from mpicomp.transports.base import Lost, T, Transport
-from mpicomp.transports.exchange import Exchange, LocalExchange, Received
+from mpicomp.transports.base import Lost, T, Take, Transport
+from mpicomp.transports.exchange import Exchange, LocalExchange
 
 
 class Local(Transport):
@@ -26,8 +27,8 @@ class Local(Transport):
         self.clock = Clock()
         self.sent = [0, 0]
 
-    def gather(self, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int]) -> Received:
-        yield from messages
+    def gather(self, senders: Sequence[int], take: Take) -> AbstractContextManager[Take]:
+        return nullcontext(take)
 
     def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:
         assert message is not None
@@ -42,8 +43,8 @@ class Local(Transport):
     def fail(self, error: MpicompError) -> None:
         """Nothing to do: no other rank waits."""
 
-    def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Received:
-        yield from measurements
+    def observe(self, take: Take) -> AbstractContextManager[Take]:
+        return nullcontext(take)
 
     def broadcast_control(self, message: bytes | None) -> bytes:
         assert message is not None

@@ -27,8 +27,8 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NoReturn
@@ -43,9 +43,9 @@ from mpicomp.base.clock import Clock
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.transports import header, pieces, ulfm
 from mpicomp.transports.arrivals import MOST, Arrivals
-from mpicomp.transports.base import Lost, T, Transport, placement
+from mpicomp.transports.base import Lost, T, Take, Transport, placement
 from mpicomp.transports.ending import end_now
-from mpicomp.transports.exchange import Exchange, Received, as_error, as_text
+from mpicomp.transports.exchange import Exchange, as_error, as_text
 from mpicomp.transports.inbox import Inbox, empty, mpi_buffer
 from mpicomp.transports.mpi_exchange import DATA, ERROR, STOP, MpiExchange
 from mpicomp.transports.observers.base import MESSAGES, Library, Observer
@@ -153,35 +153,60 @@ class Mpi(Transport):
         hosts = comm.allgather(MPI.Get_processor_name())
         return Watchdog(comm, timeout, hosts, lambda: self.activity, end_now)
 
-    def gather(self, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int]) -> Received:
-        return self._gather(self.messages, messages, senders, 0)
+    def gather(self, senders: Sequence[int], take: Take) -> AbstractContextManager[Take]:
+        own = [i for i in senders if i in self.hosted]
+        if not self.is_server:
+            return self._sending(self.messages, len(own), 0)
+        return self._receiving(self.messages, senders, take)
 
-    def observe(self, measurements: Iterable[tuple[int, Bytes]]) -> Received:
+    @contextmanager
+    def observe(self, take: Take) -> Iterator[Take]:
+        comm = self._measurements
         with self._unobserved():
-            return self._gather(self._measurements, measurements, range(self.n), 1)
+            if not self.is_server:
+                with self._sending(comm, len(self.hosted), 1) as send:
+                    yield send
+            else:
+                with self._receiving(comm, range(self.n), take) as send:
+                    yield send
 
     def _unobserved(self) -> AbstractContextManager[None]:
         return self.observer.paused() if self.observer else nullcontext()
 
-    def _gather(
-        self, comm: MPI.Comm, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int], account: int
-    ) -> Received:
-        if not self.is_server:
-            self._send_all(comm, messages, sum(i in self.hosted for i in senders), account)
-        return self._receive_all(comm, messages, senders)
+    @contextmanager
+    def _sending(self, comm: MPI.Comm, left: int, account: int) -> Iterator[Take]:
+        """Send the messages of the hosted workers, of which there are ``left``, to the server."""
 
-    def _send_all(
-        self, comm: MPI.Comm, messages: Iterable[tuple[int, Bytes]], left: int, account: int
-    ) -> None:
+        def send(i: int, message: Bytes) -> None:
+            nonlocal left
+            self._send(comm, message, STOP if self.stop else DATA, account)
+            left -= 1
+
         try:
-            for _, message in messages:
-                self._send(comm, message, STOP if self.stop else DATA, account)
-                left -= 1
+            yield send
         except MpicompError as error:
             text = as_text(error)
             for _ in range(left):  # the server counts on a message from every sender
                 self._send(comm, text, ERROR, account)
         self.wait_for_sends(comm)
+
+    @contextmanager
+    def _receiving(self, comm: MPI.Comm, senders: Sequence[int], take: Take) -> Iterator[Take]:
+        """Take all messages in worker order.  After a failure those of other ranks are still received."""
+        others = [i for i in senders if i not in self.hosted]
+        arrivals = self.arrivals(comm, [self.rank_of[i] for i in others])
+        try:
+            yield take
+            for i in others:
+                message, tag = self.take(comm, arrivals)
+                if tag == ERROR:
+                    raise as_error(message)
+                self.stop |= tag == STOP
+                take(i, message)
+        finally:
+            while arrivals:
+                self.take(comm, arrivals)
+            arrivals.let_go()
 
     def _send(self, comm: MPI.Comm, message: Bytes, tag: int, account: int) -> None:
         self.sent[account] += len(message)
@@ -206,31 +231,6 @@ class Mpi(Transport):
                 return False
             self._requests.popleft()
         return True
-
-    def _receive_all(
-        self, comm: MPI.Comm, own: Iterable[tuple[int, Bytes]], senders: Sequence[int]
-    ) -> Received:
-        """All messages in worker order.  After a failure the other ranks' messages are still received."""
-        if not self.is_server:
-            return
-        error: MpicompError | None = None
-        others = [i for i in senders if i not in self.hosted]
-        arrivals = self.arrivals(comm, [self.rank_of[i] for i in others])
-        try:
-            yield from own
-            for i in others:
-                message, tag = self.take(comm, arrivals)
-                if tag == ERROR:
-                    error = as_error(message)
-                    break
-                self.stop |= tag == STOP
-                yield i, message
-        finally:
-            while arrivals:
-                self.take(comm, arrivals)
-            arrivals.let_go()
-        if error is not None:
-            raise error
 
     def arrivals(self, comm: MPI.Comm, ranks: Iterable[int], most: int = MOST) -> Arrivals:
         """The messages that ``ranks`` send, in that order, ``most`` of them under way at a time."""

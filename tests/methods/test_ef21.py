@@ -272,11 +272,14 @@ def test_ef21sgd_keeps_a_bias_that_no_number_of_workers_removes_and_momentum_doe
 class Tapped(Local):
     """Notes the messages of the last round, decoded."""
 
-    def gather(self, uplink, senders):
+    def gather(self, senders, take):
         self.ups: list = []
-        for i, message in super().gather(uplink, senders):
+
+        def noted(i, message):
             self.ups.append(messages.decode(EF21Plus.Up, message.copy()))
-            yield i, message
+            take(i, message)
+
+        return super().gather(senders, noted)
 
 
 @pytest.mark.parametrize("C", [TopK(2, values="f8"), TopK(1, values="f8")], ids=repr)

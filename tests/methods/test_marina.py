@@ -297,7 +297,10 @@ def test_the_variance_of_a_compressed_round_is_as_the_steps_assume(method, Q):
 
     for k in range(1, N + 1):
         key = Key(1, k, None, n)
-        down = method.server_step(None, replica, (up(i, key) for i in method.senders(key)), key)
+        step = method.server_step(None, replica, key)
+        for i in method.senders(key):
+            step.take(*up(i, key))
+        down = step.close()
         found.append(np.sum((method.down.decompress(down.m, d, key) - mean) ** 2))
     assert abs(np.mean(found) - wanted) < 5 * np.std(found) / sqrt(N)
 

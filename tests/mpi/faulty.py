@@ -16,6 +16,7 @@ import os
 import resource
 import signal
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,15 +72,16 @@ class Problem(mpicomp.Problem):
 class Garbling(Mpi):
     """Loses the last byte of one message, or adds one."""
 
-    def gather(self, messages, senders):
+    @contextmanager
+    def gather(self, senders, take):
         self.rounds = getattr(self, "rounds", -1) + 1
-        return super().gather(map(self.garble, messages), senders)
+        with super().gather(senders, take) as send:
+            yield lambda i, message: send(i, self.garble(i, message))
 
-    def garble(self, numbered):
-        i, message = numbered
+    def garble(self, i, message):
         if i == 5 and self.rounds == 7 and fault in ("short", "long"):
             message = message[:-1] if fault == "short" else np.concatenate([message, message[:1]])
-        return i, message
+        return message
 
     def broadcast(self, message):
         down, stop = super().broadcast(message)

@@ -16,6 +16,7 @@ observing  the same as a measurement: which is allowed
 
 import json
 import sys
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -44,18 +45,19 @@ class Cheating(Mpi):
 
     rounds = 0
 
-    def gather(self, messages, senders):
+    def gather(self, senders, take):
         self.rounds += 1
         if self.rounds == 1 and WHAT == "elsewhere":
             self._pass_a_note()
-        return super().gather(messages, senders)
+        return super().gather(senders, take)
 
-    def observe(self, measurements):
-        received = super().observe(measurements)
+    @contextmanager
+    def observe(self, take):
+        with super().observe(take) as send:
+            yield send
         if self.rounds == 0 and WHAT == "observing":
             with self.observer.paused():
                 self._pass_a_note()
-        return received
 
     def _pass_a_note(self):
         note = np.zeros(5, np.uint8)

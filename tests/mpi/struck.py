@@ -68,14 +68,18 @@ def step(self, k, original=loop.Loop.step):
 server_half = type(method).server_step
 
 
-def server_step(self, s, r, ups, key):
-    def some(ups):
-        for number, up in enumerate(ups):
-            if number == 3:
-                strike()
-            yield up
+def server_step(self, s, r, key):
+    step, taken = server_half(self, s, r, key), []
+    take = step.take
 
-    return server_half(self, s, r, some(ups), key)
+    def struck(key, up):
+        if len(taken) == 3:
+            strike()
+        taken.append(key)
+        take(key, up)
+
+    step.take = struck
+    return step
 
 
 class Torn:

@@ -132,16 +132,22 @@ def test_a_model_of_images_is_trained_alike_here_and_in_one_process(transport, m
     assert here.iterates_sha256 == alone.iterates_sha256
 
 
+def gathered(transport, message):
+    """The messages that the server takes where worker i sends ``message(i)``."""
+    taken = []
+    with transport.gather(range(transport.n), lambda i, m: taken.append((i, m.tolist()))) as send:
+        for i in transport.hosted:
+            send(i, message(i))
+    return taken
+
+
 def test_the_server_receives_in_worker_order(transport):
-    messages = ((i, np.full(i + 1, i, np.uint8)) for i in transport.hosted)
-    received = [(i, m.tolist()) for i, m in transport.gather(messages, range(transport.n))]
+    received = gathered(transport, lambda i: np.full(i + 1, i, np.uint8))
     assert received == ([(i, [i] * (i + 1)) for i in range(10)] if transport.is_server else [])
 
 
 def test_empty_messages_arrive(transport):
-    received = list(
-        transport.gather(((i, np.empty(0, np.uint8)) for i in transport.hosted), range(transport.n))
-    )
+    received = gathered(transport, lambda i: np.empty(0, np.uint8))
     assert len(received) == (10 if transport.is_server else 0)
     down, stop = transport.broadcast(np.empty(0, np.uint8) if transport.is_server else None)
     assert len(down) == 0 and not stop
@@ -181,15 +187,14 @@ def test_an_error_of_the_servers_answer_is_raised_on_all(transport):
 
 
 def test_a_failed_worker_fails_the_round_everywhere_and_leaves_nothing_behind(transport):
-    def messages(fail):
-        for i in transport.hosted:
+    def round_trip(fail):
+        def message(i):
             if fail and i == 6:
                 raise DataError("worker 6")
-            yield i, np.full(100_000, i, np.uint8)  # long enough to need a matching receive
+            return np.full(100_000, i, np.uint8)  # long enough to need a matching receive
 
-    def round_trip(fail):
         try:
-            received = [i for i, _ in transport.gather(messages(fail), range(transport.n))]
+            received = [i for i, _ in gathered(transport, message)]
         except DataError as error:
             transport.fail(error)
             raise
@@ -220,7 +225,7 @@ def test_buffers_of_a_device_are_handed_to_mpi_only_if_every_rank_says_so():
 
 def test_a_request_to_stop_from_any_rank_reaches_all(transport):
     transport.stop = transport.rank == transport.ranks - 1
-    list(transport.gather(((i, np.zeros(1, np.uint8)) for i in transport.hosted), range(transport.n)))
+    gathered(transport, lambda i: np.zeros(1, np.uint8))
     _, stop = transport.broadcast(np.zeros(1, np.uint8) if transport.is_server else None)
     assert everywhere(transport, stop) == [True] * transport.ranks
 
@@ -233,7 +238,7 @@ def test_a_request_to_stop_from_a_rank_without_workers_reaches_all():
     t.stop = t.rank == t.ranks - 1
     stops = []
     for _ in range(1000):
-        list(t.gather(((i, np.zeros(1, np.uint8)) for i in t.hosted), range(t.n)))
+        gathered(t, lambda i: np.zeros(1, np.uint8))
         stops.append(t.broadcast(np.zeros(1, np.uint8) if t.is_server else None)[1])
         if stops[-1]:
             break

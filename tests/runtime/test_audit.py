@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.errors import ConfigError, CountError
 from mpicomp.runtime.audit import Audit
-from mpicomp.runtime.ledger import Ledger
 from mpicomp.transports.local import Local
 from mpicomp.transports.observers.base import Counted, Observer
 from mpicomp.transports.observers.interfaces import parsed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import contextmanager
 from itertools import count
 
 import numpy as np
@@ -30,13 +31,19 @@ class Wiretap(Local):
         self.up: list[list[int]] = []
         self.down: list[int] = []
 
-    def gather(self, messages, senders):
-        lengths = [0] * self.n
+    @contextmanager
+    def gather(self, senders, take):
+        lengths, awaited = [0] * self.n, iter(senders)
         self.up.append(lengths)
-        for i, (worker, message) in zip(senders, super().gather(messages, senders), strict=True):
-            assert i == worker  # worker order, and nobody else
+
+        def noted(i, message):
+            assert i == next(awaited)  # worker order, and nobody else
             lengths[i] = len(bytes(message))
-            yield i, message
+            take(i, message)
+
+        with super().gather(senders, noted) as send:
+            yield send
+        assert next(awaited, None) is None
 
     def broadcast(self, message):
         self.down.append(len(bytes(message)))

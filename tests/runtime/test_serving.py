@@ -153,7 +153,7 @@ def test_a_server_s_block_of_state_is_a_block_long():
     """O(d / blocks) of state for a block, also where the server keeps an iterate of its own."""
     loop = Loop(EF21P(TopK(3), RandK(3), gamma=0.01), PROBLEM, Local(5), 0, server="sharded", shards=3)
     loop.step(0)
-    servers = loop.rounds.serving.states()
+    servers = loop.rounds.averaging.states()
     assert sorted(servers) == ["server-0", "server-1", "server-2"]
     assert all(server.x.shape == (10,) for server in servers.values())
     assert loop.model().shape == (30,)

@@ -35,8 +35,8 @@ class Flipping(Local):
         message[self.draw.randrange(within)] ^= self.draw.randrange(1, 256)
         return message
 
-    def gather(self, messages, senders):
-        return ((i, self.flip(message) if self.up else message) for i, message in messages)
+    def gather(self, senders, take):
+        return super().gather(senders, lambda i, m: take(i, self.flip(m) if self.up else m))
 
     def broadcast(self, message):
         return super().broadcast(message if self.up else self.flip(message))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from itertools import count
 from pathlib import Path
 
 import mpicomp
 from mpicomp.base.bits import Bytes
 from mpicomp.config import parse_method, parse_problem
-from mpicomp.transports.base import Lost, Received
+from mpicomp.transports.base import Lost, Take
 from mpicomp.transports.local import Local
 from tests.support.fault_injection import OPTIONS, PROBLEM, Outcome, Strike, struck
 
@@ -33,11 +35,15 @@ class Losing(Local):
         self.losses, self.heard = {f"round {k}": workers for k, workers in losses.items()}, heard
         self.crew, self.later, self.dying = list(range(n)), list(later), list[int]()
 
-    def gather(self, messages: Iterable[tuple[int, Bytes]], senders: Sequence[int]) -> Received:
-        for number, message in enumerate(messages):
-            if number == self.heard:
+    def gather(self, senders: Sequence[int], take: Take) -> AbstractContextManager[Take]:
+        numbers = count()
+
+        def heard(i: int, message: Bytes) -> None:
+            if next(numbers) == self.heard:
                 self._lose_now()
-            yield message
+            take(i, message)
+
+        return super().gather(senders, heard)
 
     def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:
         self._lose_now()

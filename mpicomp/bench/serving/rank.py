@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from mpicomp.averaging.allreduce import sums
 from mpicomp.bench.together import seconds_a_call
 from mpicomp.compressors import Natural, Sparse, TopK
 from mpicomp.embedded.aggregator import Aggregator
 from mpicomp.methods import DCGD, EF21SGDM, GD, ARCTopK, DoubleSqueeze, PowerSGD
 from mpicomp.methods.base import Method
-from mpicomp.runtime.serving.allreduce import sums
 
 METHODS: dict[str, Method] = {
     "dense": GD(gamma=1.0),

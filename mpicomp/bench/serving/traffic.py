@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mpicomp.averaging.sharded import Sharded
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.parts import Parts
 from mpicomp.compressors import Sparse, TopK
@@ -20,7 +21,6 @@ from mpicomp.keys import Key
 from mpicomp.methods import EF21SGDM, GD, DoubleSqueeze
 from mpicomp.methods.base import Method
 from mpicomp.runtime.rounds import Rounds
-from mpicomp.runtime.serving.sharded import Sharded
 from mpicomp.transports.local import Local
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def traffic(workers: Sequence[int], d: int) -> Iterator[dict[str, Any]]:
         for n in workers:
             for server, blocks in (("shared", None), ("sharded", Blocks.cut(Parts.single(d), n))):
                 rounds = _played(method, d, n, server, blocks)
-                crossed = _root(rounds) if blocks is None else _busiest(rounds.serving)
+                crossed = _root(rounds) if blocks is None else _busiest(rounds.averaging)
                 yield {"method": label, "workers": n, "server": server, "d": d, "bytes": crossed / ROUNDS}
 
 

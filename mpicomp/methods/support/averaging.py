@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from mpicomp.base.bits import Bytes
 from mpicomp.compressors import Compressor
-from mpicomp.compressors.base import Array
+from mpicomp.compressors.base import Array, Sum
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Method
+from mpicomp.methods.base import Accumulator, Message, Method
 
 
 class AveragingMethod(Method):
@@ -36,9 +36,9 @@ class AveragingMethod(Method):
         """The weight of each message in the mean of the round of ``key``."""
         return 1 / key.n
 
-    def server_step(self, s: Any, r: Any, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
-        m = mean(ups, self.uplink(key), getattr(r, self.iterate), key, self.weight(key))
-        return Message(self.answer(s, r, m, key))
+    def server_step(self, s: Any, r: Any, key: Key) -> Accumulator:
+        total = self.uplink(key).sum(np.zeros_like(getattr(r, self.iterate)), key, self.weight(key))
+        return Means({"m": total}, lambda m: Message(self.answer(s, r, m, key)))
 
     def answer(self, s: Any, r: Any, m: Array, key: Key) -> Bytes:
         """What goes down, where the workers' messages have the mean ``m``; it changes ``s`` alone."""
@@ -51,27 +51,42 @@ class AveragingMethod(Method):
         return self.down.paper_bits(broadcast.m, d, key)
 
 
-def mean(ups: Iterable[tuple[Key, Message]], Q: Compressor, like: Array, key: Key, weight: float) -> Array:
-    """The sum of the workers' messages of the round of ``key``, each times ``weight``: for 1/n their mean.
+class Means(Accumulator):
+    """The means over workers of vectors that they send, and ``answer``, which makes the broadcast of them.
 
-    Shaped like ``like``.
+    sums  by the field of ``Up`` whose messages each adds
     """
-    total = np.zeros_like(like)
-    Q.decompress_add_all(_by_worker(ups), total, key, weight)
-    return total
+
+    def __init__(self, sums: Mapping[str, Sum], answer: Callable[..., Any]) -> None:
+        self._sums, self._answer = sums, answer
+
+    def take(self, key: Key, up: Any) -> None:
+        assert key.worker is not None
+        for name, total in self._sums.items():
+            total.take(key.worker, getattr(up, name))
+
+    def flush(self) -> None:
+        for total in self._sums.values():
+            total.flush()
+
+    def close(self) -> Any:
+        self.flush()
+        return self._answer(*(total.out for total in self._sums.values()))
 
 
-def _by_worker(ups: Iterable[tuple[Key, Message]]) -> Iterator[tuple[int, Bytes]]:
-    """The workers and their messages."""
-    for k, up in ups:
-        assert k.worker is not None
-        yield k.worker, up.m
+class Each(Accumulator):
+    """``add`` of each worker's key and message, and then ``answer``, which makes the broadcast."""
+
+    def __init__(self, add: Callable[[Key, Any], None], answer: Callable[[], Any]) -> None:
+        self._add, self._answer = add, answer
+
+    def take(self, key: Key, up: Any) -> None:
+        self._add(key, up)
+
+    def close(self) -> Any:
+        return self._answer()
 
 
-def means(ups: Iterable[tuple[Key, Any]], Q: Compressor, like: Array, *names: str) -> list[Array]:
-    """The means over workers of the fields ``names`` of an ``Up``; each field has draws of its own."""
-    sums = [np.zeros_like(like) for _ in names]
-    for k, up in ups:
-        for name, mean in zip(names, sums, strict=True):
-            Q.decompress_add(getattr(up, name), mean, k.named(name), 1 / k.n)
-    return sums
+def means(Q: Compressor, like: Array, key: Key, names: Sequence[str], answer: Callable[..., Any]) -> Means:
+    """``answer`` of the means of the fields ``names`` of ``Up``, coded by Q; each has draws of its own."""
+    return Means({name: Q.sum(np.zeros_like(like), key.named(name), 1 / key.n) for name in names}, answer)

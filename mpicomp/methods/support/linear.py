@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from mpicomp.base.formats import WIDTH
 from mpicomp.compressors import Compressor, Identity
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
-from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.averaging import AveragingMethod, Each
 from mpicomp.methods.support.estimating import EstimatingMethod
 
 
@@ -32,14 +31,17 @@ class LinearMethod(AveragingMethod, EstimatingMethod):
     @abstractmethod
     def entries(self, d: int, key: Key) -> int: ...
 
-    def server_step(self, s: Any, r: Any, ups: Iterable[tuple[Key, Message]], key: Key) -> Message:
+    def server_step(self, s: Any, r: Any, key: Key) -> Each:
         Q, mean = self.uplink(key), np.zeros_like(r.x, shape=0, dtype=np.float64)
-        for k, up in ups:
+
+        def add(k: Key, up: Message) -> None:
+            nonlocal mean
             if mean.size == 0:
                 # By the message: a block's server has its share of it, and ``entries`` is of the whole.
                 mean = np.zeros_like(mean, shape=len(up.m) // WIDTH[self.values])
             Q.decompress_add(up.m, mean, k, self.weight(key))
-        return Message(self.down.compress(mean, key))
+
+        return Each(add, lambda: Message(self.down.compress(mean, key)))
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
         return 32 * (len(up.m) // WIDTH[self.values])

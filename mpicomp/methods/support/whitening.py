@@ -9,7 +9,7 @@ docs/methods.md#whitening.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from math import inf, isclose
@@ -24,7 +24,8 @@ from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.variances import of_blocks
 from mpicomp.compressors.support.weighted import Weighted
 from mpicomp.keys import Key
-from mpicomp.methods.base import Method
+from mpicomp.methods.base import Accumulator, Method
+from mpicomp.methods.support.averaging import Each
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.roots import decode_symmetric, encode_symmetric, roots, times
 from mpicomp.problems.base import Constants, Objective
@@ -111,13 +112,18 @@ class WhitenedMethod(Method):
         Q = Whitened(self.Q, {key.worker: w.root}, w.inverse)  # type: ignore[dict-item]
         return self.plain(Q).worker_step(w, r, f, key.before())
 
-    def server_step(self, s: Any, r: Any, ups: Iterable[tuple[Key, Any]], key: Key) -> Any:
-        if key.round == 0:
-            d, last = getattr(r, self.iterate).size, fields(self.Up)[-1].name
-            s.roots = np.stack([decode_symmetric(getattr(up, last), d) for _, up in ups])
+    def server_step(self, s: Any, r: Any, key: Key) -> Accumulator:
+        if key.round > 0:
+            step = self.plain(Whitened(self.Q, s.roots)).server_step(s, r, key.before())
+            return Each(lambda k, up: step.take(k.before(), up), step.close)
+        d, last = getattr(r, self.iterate).size, fields(self.Up)[-1].name
+        roots: list[Array] = []
+
+        def close() -> Any:
+            s.roots = np.stack(roots)
             return _last(self.Down, np.empty(0, np.uint8))
-        before = ((k.before(), up) for k, up in ups)
-        return self.plain(Whitened(self.Q, s.roots)).server_step(s, r, before, key.before())
+
+        return Each(lambda k, up: roots.append(decode_symmetric(getattr(up, last), d)), close)
 
     def follow(self, r: Any, broadcast: Any, key: Key) -> None:
         if key.round > 0:

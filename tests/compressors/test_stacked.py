@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,8 @@ from mpicomp import EF21, Quadratics, TopK
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.errors import DivergedError, MessageError
 from mpicomp.base.parts import Part, Parts
-from mpicomp.codecs.stacks import FULL, SHORT
 from mpicomp.compressors.blockwise import Blockwise
+from mpicomp.compressors.support.stacked import FULL, SHORT
 from mpicomp.kernels import definition
 from mpicomp.keys import Key
 from mpicomp.transports.exchange import LocalExchange
@@ -60,6 +62,16 @@ def no_set(c, d, message, seed=0):
             return bad
 
 
+def add_all(C, messages, out, scale):
+    """out += scale times the sum of the messages, as a server does it."""
+    total = C.sum(out, KEY, scale)
+    try:
+        for i, message in messages:
+            total.take(i, message)
+    finally:
+        total.flush()
+
+
 SIZES = [
     (1000, 10),  # Elias-Fano
     (3281, 33),
@@ -85,9 +97,9 @@ def test_all_are_added_as_one_by_one(d, k, values, dtype, backend, monkeypatch):
     start = np.random.default_rng(1).standard_normal(d).astype(dtype)
     want, out, strided = start.copy(), start.copy(), np.repeat(start, 2)[::2]
     one_by_one(c, messages, want)
-    c.decompress_add_all(in_one_buffer(messages), out, KEY, 1 / 3)
+    add_all(c, in_one_buffer(messages), out, 1 / 3)
     assert_same(out, want)
-    c.decompress_add_all(in_one_buffer(messages), strided, KEY, 1 / 3)
+    add_all(c, in_one_buffer(messages), strided, 1 / 3)
     assert_same(strided.copy(), want)
 
 
@@ -97,7 +109,7 @@ def test_more_than_a_stack_s():
     assert c.nbytes(d) < SHORT
     want, out = np.zeros(d), np.zeros(d)
     one_by_one(c, messages, want)
-    c.decompress_add_all(in_one_buffer(messages), out, KEY, 1 / 3)
+    add_all(c, in_one_buffer(messages), out, 1 / 3)
     assert_same(out, want)
 
 
@@ -105,7 +117,7 @@ def test_more_than_a_stack_s():
 def test_none_are_added(backend, monkeypatch):
     only(monkeypatch, backend)
     out = np.ones(100)
-    TopK(3).decompress_add_all(iter([]), out, KEY, 1 / 3)
+    add_all(TopK(3), iter([]), out, 1 / 3)
     assert (out == 1).all()
 
 
@@ -116,7 +128,7 @@ def test_sums_are_taken_in_worker_order():
     less = c.compress(np.eye(1, d, 7)[0] * -(2.0**60), KEY)
     for order, sum_ in (((large, one, less), 0.0), ((large, less, one), 1.0)):
         out = np.zeros(d)
-        c.decompress_add_all(enumerate(order), out, KEY, 1.0)
+        add_all(c, enumerate(order), out, 1.0)
         assert out[7] == sum_
 
 
@@ -133,7 +145,7 @@ def test_a_bad_message_is_named_and_what_precedes_it_is_added(bad, backend, monk
     with pytest.raises(MessageError) as alone:
         c.decompress_add(messages[bad][1], np.zeros(d), KEY.of(worker))
     with pytest.raises(MessageError) as refused:
-        c.decompress_add_all(in_one_buffer(messages), out, KEY, 1 / 3)
+        add_all(c, in_one_buffer(messages), out, 1 / 3)
     assert str(refused.value) == str(alone.value) and refused.value.worker == worker
     assert_same(out, want)
 
@@ -149,7 +161,7 @@ def test_a_message_of_another_length_ends_the_others(cut):
     with pytest.raises(MessageError) as alone:
         c.decompress_add(messages[3][1], np.zeros(d), KEY.of(worker))
     with pytest.raises(MessageError) as refused:
-        c.decompress_add_all((taken.append(i) or (i, m) for i, m in messages), out, KEY, 1 / 3)
+        add_all(c, (taken.append(i) or (i, m) for i, m in messages), out, 1 / 3)
     assert str(refused.value) == str(alone.value) and "TopK" in str(alone.value)
     assert refused.value.worker is None and taken[-1] == worker
     assert_same(out, want)
@@ -167,13 +179,13 @@ def test_the_first_error_is_raised_whatever_comes_after_it():
     want, out = np.zeros(d), np.zeros(d)
     one_by_one(c, messages[:5], want)
     with pytest.raises(DivergedError, match="worker 15"):
-        c.decompress_add_all(until_one_fails(), out, KEY, 1 / 3)
+        add_all(c, until_one_fails(), out, 1 / 3)
     assert_same(out, want)
     messages[2] = messages[2][0], no_set(c, d, messages[2][1])
     messages[4] = messages[4][0], messages[4][1][:-1]
     for later in (until_one_fails(), messages):
         with pytest.raises(MessageError, match="increasing indices") as refused:
-            c.decompress_add_all(later, np.zeros(d), KEY, 1 / 3)
+            add_all(c, later, np.zeros(d), 1 / 3)
         assert refused.value.worker == messages[2][0]
 
 
@@ -186,10 +198,10 @@ def test_a_block_s_messages_are_under_the_key_of_the_block():
         messages = messages_of(whole, d, 5)
         want, out = np.zeros(d), np.zeros(d)
         one_by_one(whole, messages, want)
-        whole.decompress_add_all(messages, out, KEY, 1 / 3)
+        add_all(whole, messages, out, 1 / 3)
         assert_same(out, want)
         block = np.zeros(30)
-        whole.of_block(1).decompress_add_all([(i, m.of_blocks[1]) for i, m in messages], block, KEY, 1 / 3)
+        add_all(whole.of_block(1), [(i, m.of_blocks[1]) for i, m in messages], block, 1 / 3)
         assert_same(block, want[30:60])
 
 
@@ -203,9 +215,9 @@ class OneBad(Local):
         super().__init__(n)
         self.spoil, self.round = spoil, 0
 
-    def gather(self, messages, senders):
-        for i, m in messages:
-            yield i, self.spoil(m) if i == 2 and self.round == 3 else m
+    @contextmanager
+    def gather(self, senders, take):
+        yield lambda i, m: take(i, self.spoil(m) if i == 2 and self.round == 3 else m)
         self.round += 1
 
     def exchange(self, blocks):

@@ -14,19 +14,17 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import fields, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from mpicomp import messages
+from mpicomp.averaging.sharded import Sharded, block_of, joined
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.problems.base import Objective
-from mpicomp.runtime.serving.sharded import Sharded, block_of, joined
-
-if TYPE_CHECKING:
-    from mpicomp.runtime.rounds import Rounds
+from mpicomp.runtime.rounds import Rounds
 
 
 class Early:
@@ -39,20 +37,21 @@ class Early:
     Raises ``ConfigError`` if a worker's step needs more than a block at a time.
     """
 
-    def __init__(self, at: Rounds, serving: Sharded) -> None:
+    def __init__(self, at: Rounds, averaging: Sharded) -> None:
         if not at.method.worker_separable or at.method.needs_function:
             raise ConfigError(
                 f"a worker's step of {type(at.method).__name__} needs more than one block of its gradient at "
                 "one point, so blocks cannot leave one by one: leave overlap out."
             )
         (self._worker,) = at.workers
-        self._at, self._serving, d = at, serving, at.x.size
-        self.slices = serving.slices(d)
-        self._methods = [serving.running.of_block(b) for b in range(len(self.slices))]
+        self._at, self._averaging, d = at, averaging, at.x.size
+        self.slices = averaging.slices(d)
+        self._methods = [averaging.method.of_block(b) for b in range(len(self.slices))]
         self._next = deepcopy(at.workers[self._worker])  # the state after the round
         self._ups: list[Any] = []
         self._failed: MpicompError | None = None
         self.begun = False
+        averaging.sent_early = self.commit
 
     def begin(self, key: Key) -> None:
         """Begin the round of ``key``."""
@@ -60,8 +59,8 @@ class Early:
         self._ups.clear()
         self._size = 0
         self._left = len(self.slices)  # blocks to be brought
-        self._sends = self._worker in self._serving.running.senders(key)
-        self._serving.exchange.begin()
+        self._sends = self._worker in self._averaging.method.senders(key)
+        self._averaging.exchange.begin()
 
     def bring(self, block: int, gradient: Array) -> None:
         """Compress and send a block, given that block of the gradient.
@@ -73,7 +72,7 @@ class Early:
             raise ConfigError(f"block {block} was brought; expected {self._left - 1}, then those before it.")
         self._left = block
         if not self._sends:
-            self._serving.exchange.post(block, {})
+            self._averaging.exchange.post(block, {})
             return
         message = np.empty(0, np.uint8)  # where the round is dropped
         try:
@@ -82,13 +81,13 @@ class Early:
                 raise DivergedError(f"worker {self._worker}: the gradient is not finite.")
             with self._at.transport.clock.phase("compress"), np.errstate(over="ignore", invalid="ignore"):
                 up = self._step(block, gradient)
-                message = self._at.for_transport(messages.encode(up))
+                message = self._at.books.outgoing(messages.encode(up))
             self._ups.append(up)
         except MpicompError as error:
             self._failed = error
-        self._serving.book(self._at, self._worker, block, len(message))
+        self._averaging.book(self._worker, block, len(message))
         self._size += len(message)
-        self._serving.exchange.post(block, {self._worker: message})
+        self._averaging.exchange.post(block, {self._worker: message})
 
     def _step(self, b: int, gradient: Array) -> Any:
         """The worker's step for block b, on the copy of its state."""
@@ -118,20 +117,23 @@ class Early:
         if self._failed is not None:
             raise self._failed
 
-    def commit(self) -> None:
-        """Take the step of this round: all ranks go on with it."""
+    def commit(self) -> bool:
+        """Take the step of this round, if it was begun: all ranks go on with it.  Returns whether it was."""
+        if not self.begun:
+            return False
         self.begun = False
         if not self._sends:
-            return
+            return True
         workers, i = self._at.workers, self._worker
         workers[i], self._next = self._next, workers[i]
-        self._serving.enter(self._at, i, joined(self._ups[::-1]), self._size, self._key)
+        self._averaging.enter(i, joined(self._ups[::-1]), self._size, self._key)
+        return True
 
     def drop(self) -> None:
         """Forget this round, but for the bytes that were sent; collective."""
         self.begun = False
-        self._serving.enter(self._at, self._worker, None, self._size, self._key)
-        exchange, senders = self._serving.exchange, self._serving.running.senders(self._key)
+        self._averaging.enter(self._worker, None, self._size, self._key)
+        exchange, senders = self._averaging.exchange, self._averaging.method.senders(self._key)
         for b in exchange.served:
             for _ in exchange.receive(b, senders):
                 pass

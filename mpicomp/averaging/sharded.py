@@ -1,4 +1,4 @@
-"""Every rank serves its share: block b of all messages goes to one rank, which averages and publishes it.
+"""Every rank averages its share: block b of all messages goes to one rank, which averages and publishes it.
 
 Theory of operation.  The vectors are cut into S blocks, on which the compressors act one by one
 (``compressors.blockwise``).  So a worker's message is S messages, and a server step for block b needs block b
@@ -12,45 +12,43 @@ whatever n is; the root receives n messages and sends n broadcasts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from mpicomp import kernels, messages
+from mpicomp.averaging.base import Averaging, WorkerStep, first_error
+from mpicomp.averaging.books import Books
+from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import BlockMessages, Blocks
 from mpicomp.base.errors import MpicompError
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Method
-from mpicomp.runtime.ledger import Ledger
-from mpicomp.runtime.serving.base import Serving, Uplink
-from mpicomp.transports import Transport
-
-if TYPE_CHECKING:
-    from mpicomp.runtime.rounds import Rounds
-    from mpicomp.runtime.serving.early import Early
+from mpicomp.methods.base import Accumulator, Method
 
 
-class Sharded(Serving):
+class Sharded(Averaging):
     """This rank serves the blocks in ``exchange.served``.
 
     Each rank's ledger has the uplink from there; that of the server is complete after ``settle``.
     """
 
-    def __init__(self, method: Method, transport: Transport, blocks: Blocks) -> None:
-        self._plain, self._transport, self._blocks = method, transport, blocks
-        self.running = method.in_blocks(blocks)
-        self.exchange = transport.exchange(len(blocks))
-        self._methods = {b: self.running.of_block(b) for b in self.exchange.served}
+    def __init__(self, books: Books, plain: Method, blocks: Blocks) -> None:
+        """``plain`` is the method of ``books`` before it was put in ``blocks``."""
+        super().__init__(books)
+        self._plain, self._blocks = plain, blocks
+        self.exchange = self.transport.exchange(len(blocks))
+        self._methods = {b: self.method.of_block(b) for b in self.exchange.served}
         # Bytes of the hosted workers' messages, and of the broadcasts, since the start.
-        self.up_by_block = np.zeros((len(transport.hosted), len(blocks)), np.int64)
+        self.up_by_block = np.zeros((len(self.transport.hosted), len(blocks)), np.int64)
         self.down_by_block = np.zeros(len(blocks), np.int64)
-        self._share = Ledger(transport.n)  # the uplink from here that the server's ledger lacks
-        self.early: Early | None = None  # sends messages before ``play``, in rounds that it begins
+        self._share = Ledger(self.transport.n)  # the uplink from here that the server's ledger lacks
+        # Where messages leave before ``play``: ends that, and says whether it has been so in this round.
+        self.sent_early: Callable[[], bool] = lambda: False
 
     def slices(self, d: int) -> list[slice]:
         """The slice of each block in a vector in R^d."""
@@ -60,47 +58,62 @@ class Sharded(Serving):
         slices = self.slices(x.size)
         self.servers = {b: self._plain.server(x[slices[b]]) for b in self.exchange.served}
 
-    def play(self, at: Rounds, uplink: Uplink, senders: Sequence[int], key: Key) -> tuple[Any, int, bool]:
-        if self.early is not None and self.early.begun:
-            self.early.commit()
-        else:
-            self.exchange.send(self._encoded(at, uplink, key), senders)
+    def play(self, step: WorkerStep, senders: Sequence[int], replica: Any, key: Key) -> tuple[Any, int, bool]:
+        if not self.sent_early():
+            self.exchange.send(self._messages(step, senders, key))
         for b in self.exchange.served:
+            server_step: Accumulator | None = None
             try:
                 with closing(self.exchange.receive(b, senders)) as received:
-                    at.check()
-                    with self._transport.clock.phase("server"):
-                        mean = self._step(at, b, received, key)
-                        message = at.for_transport(messages.encode(mean))
-                self.exchange.publish(b, message)
+                    self.books.check()
+                    with self.transport.clock.phase("server"):
+                        server_step = self._server_step(b, replica, key)
+                        for i, message in received:
+                            self.books.sender = i
+                            up: Any = messages.decode(self.method.Up, kernels.to_device(message))
+                            server_step.take(key.of(i), up)
+                        down = self.books.outgoing(messages.encode(server_step.close()))
+                self.exchange.publish(b, down)
             except MpicompError as error:
-                self.exchange.publish(b, at.named(error))
+                self.exchange.publish(b, self.books.named(first_error(server_step, error)))
         downs, stop = self.exchange.collect()
         self.down_by_block += [len(down) for down in downs]
         return downs, sum(map(len, downs)), stop
 
-    def _encoded(self, at: Rounds, uplink: Uplink, key: Key) -> Iterator[tuple[int, list[Bytes]]]:
-        """The messages of each hosted worker, one for each block, entered in this rank's ledger."""
-        for i, up in uplink:
-            with self._transport.clock.phase("compress"):
-                by_block = [at.for_transport(messages.encode(one)) for one in self._split(up)]
-            for b, message in enumerate(by_block):
-                self.book(at, i, b, len(message))
-            self.enter(at, i, up, sum(map(len, by_block)), key)
-            yield i, by_block
+    def _messages(
+        self, step: WorkerStep, senders: Sequence[int], key: Key
+    ) -> dict[int, list[Bytes] | MpicompError]:
+        """The messages of each hosted worker, one for each block, entered in this rank's ledger.
 
-    def book(self, at: Rounds, i: int, b: int, size: int) -> None:
+        From a worker whose step has failed on, each has the error in their place.
+        """
+        sent: dict[int, list[Bytes] | MpicompError] = {}
+        own = self.hosted(senders)
+        try:
+            for i in own:
+                with self.transport.clock.phase("compress"):
+                    up = step(i)
+                    by_block = [self.books.outgoing(messages.encode(one)) for one in self._split(up)]
+                for b, message in enumerate(by_block):
+                    self.book(i, b, len(message))
+                self.enter(i, up, sum(map(len, by_block)), key)
+                sent[i] = by_block
+        except MpicompError as error:
+            sent |= {i: error for i in own if i not in sent}
+        return sent
+
+    def book(self, i: int, b: int, size: int) -> None:
         """Count ``size`` bytes of the hosted worker i for block b as sent from here."""
-        self.up_by_block[i - self._transport.hosted.start, b] += size
-        if not self._transport.is_server:
-            at.ledger.up[at.original_ids[i]] += size
+        self.up_by_block[i - self.transport.hosted.start, b] += size
+        if not self.transport.is_server:
+            self.books.ledger.up[self.books.original_ids[i]] += size
 
-    def enter(self, at: Rounds, i: int, up: Any, size: int, key: Key) -> None:
+    def enter(self, i: int, up: Any, size: int, key: Key) -> None:
         """Enter the hosted worker i's message in what the server's ledger will be told; None: one dropped."""
         if up is None:
-            self._share.up[at.original_ids[i]] += size
+            self._share.up[self.books.original_ids[i]] += size
         else:
-            at.enter(self._share, up, key.of(i), size)
+            self.books.enter(up, key.of(i), size, self._share)
 
     def _split(self, up: Any) -> Iterator[Any]:
         """For each block, the record that has this block of each message of ``up``."""
@@ -109,28 +122,20 @@ class Sharded(Serving):
         for b in range(len(self._blocks)):
             yield replace(up, **{name: value.of_blocks[b] for name, value in in_blocks.items()})
 
-    def _step(self, at: Rounds, b: int, received: Iterator[tuple[int, Bytes]], key: Key) -> Any:
+    def _server_step(self, b: int, replica: Any, key: Key) -> Accumulator:
         """The server step for block b."""
-
-        def decoded() -> Iterator[tuple[Key, Any]]:
-            for i, message in received:
-                at.sender = i
-                up: Any = messages.decode(self.running.Up, kernels.to_device(message))
-                yield key.of(i), up
-
-        where = self._blocks.slices(at.x.size)[b]
-        replica = block_of(at.replica, where, at.x.size)
-        return self._methods[b].server_step(self.servers[b], replica, decoded(), key)
+        where = self.slices(self.books.d)[b]
+        return self._methods[b].server_step(self.servers[b], block_of(replica, where, self.books.d), key)
 
     def decode(self, broadcast: list[Bytes]) -> Any:
-        return joined([messages.decode(self.running.Down, kernels.to_device(one)) for one in broadcast])
+        return joined([messages.decode(self.method.Down, kernels.to_device(one)) for one in broadcast])
 
     def states(self) -> dict[str, Any]:
         return {f"server-{b}": server for b, server in self.servers.items()}
 
     def model(self, name: str) -> Array | None:
         own = {b: kernels.to_host(getattr(server, name)) for b, server in self.servers.items()}
-        told: Any = self._transport.collect(own)
+        told: Any = self.transport.collect(own)
         if told is None:
             return None
         found = {b: block for one in told for b, block in one.items()}
@@ -139,15 +144,15 @@ class Sharded(Serving):
     def unsettled(self) -> dict[str, Any]:
         return {"share": self._share}
 
-    def settle(self, at: Rounds) -> None:
-        told: Any = self._transport.collect(self._share)
+    def settle(self) -> None:
+        told: Any = self.transport.collect(self._share)
         self._share = Ledger(self._share.n)
         if told is not None:
             for share in told:
-                at.ledger.add_up(share)
+                self.books.ledger.add_up(share)
 
     def booked(self) -> tuple[list[int], int]:
-        t, owners = self._transport, self.exchange.owners
+        t, owners = self.transport, self.exchange.owners
         to_each = [0] * t.ranks
         for b, owner in enumerate(owners):
             to_each[owner] += int(self.up_by_block[:, b].sum())

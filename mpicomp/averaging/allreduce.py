@@ -8,28 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from mpicomp import kernels, messages
+from mpicomp.averaging.base import Averaging, WorkerStep
+from mpicomp.averaging.books import Books
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.compressors import Identity
 from mpicomp.compressors.base import Array, Compressor
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method, Nothing
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.runtime.serving.base import Serving, Uplink
-from mpicomp.transports import Transport
-
-if TYPE_CHECKING:
-    from mpicomp.runtime.rounds import Rounds
 
 _TYPES = {"f4": np.float32, "f8": np.float64}
 _STOP, _FAILED = 1, 2  # entries behind the vector: how many ranks ask to stop, and how many have failed
 
 
-class Allreduce(Serving):
+class Allreduce(Averaging):
     """Every rank sums the vectors of its workers in their format, MPI sums these, and every rank plays the
     server with the sum as its only message.
 
@@ -40,27 +37,29 @@ class Allreduce(Serving):
     Raises ``ConfigError`` for a method whose workers send anything else, or whose server has a state.
     """
 
-    def __init__(self, method: Method, transport: Transport) -> None:
-        check_sums(method)
-        self.running, self._transport, self._summed = method, transport, 0
+    def __init__(self, books: Books) -> None:
+        check_sums(books.method)
+        super().__init__(books)
+        self._summed = 0
 
     def begin(self, x: Array) -> None:
         """There is no server's state."""
 
-    def play(self, at: Rounds, uplink: Uplink, senders: Sequence[int], key: Key) -> tuple[Any, int, bool]:
-        t, method = self._transport, self.running
+    def play(self, step: WorkerStep, senders: Sequence[int], replica: Any, key: Key) -> tuple[Any, int, bool]:
+        t, books, method = self.transport, self.books, self.method
         assert isinstance(method, AveragingMethod)
         values: Any = method.uplink(key)
-        size = method.entries(at.x.size, key)
+        size = method.entries(books.d, key)
         total = np.zeros(size + 2, _TYPES[values.values])
         failed: MpicompError | None = None
         try:
-            for i, up in uplink:
+            for i in self.hosted(senders):
                 with t.clock.phase("compress"):
-                    total[:-2] += kernels.to_host(up.m).view(total.dtype)
-                at.ledger.up[at.original_ids[i]] += up.m.nbytes
+                    message = step(i).m
+                    total[:-2] += kernels.to_host(message).view(total.dtype)
+                books.ledger.up[books.original_ids[i]] += message.nbytes
         except MpicompError as error:
-            failed = at.named(error)
+            failed = books.named(error)
         total[-2:] = t.stop, failed is not None
         t.sum_all(total)
         self._summed += total.nbytes
@@ -69,21 +68,22 @@ class Allreduce(Serving):
         vector = total[:-2].view(np.uint8)
         if t.is_server:
             others = [i for i in senders if i not in t.hosted]
-            at.ledger.up[at.original_ids[others]] += vector.nbytes
-            at.ledger.paper_bits_up += len(senders) * 32 * size
+            books.ledger.up[books.original_ids[others]] += vector.nbytes
+            books.ledger.paper_bits_up += len(senders) * 32 * size
         with t.clock.phase("server"):
-            up = messages.decode(method.Up, kernels.to_device(vector))
-            down = method.server_step(None, at.replica, [(key.of(0), up)], key)
+            server_step = method.server_step(None, replica, key)
+            server_step.take(key.of(0), messages.decode(method.Up, kernels.to_device(vector)))
+            down = server_step.close()
         return down, vector.nbytes, total[-2] > 0
 
     def decode(self, broadcast: Any) -> Any:
         return broadcast
 
     def states(self) -> dict[str, Any]:
-        return {"server": Nothing()} if self._transport.is_server else {}
+        return {"server": Nothing()} if self.transport.is_server else {}
 
     def booked(self) -> tuple[list[int], int]:
-        return [0] * self._transport.ranks, self._summed
+        return [0] * self.transport.ranks, self._summed
 
     def model(self, name: str) -> Array | None:
         raise AssertionError(name)

@@ -1,0 +1,77 @@
+"""The interface of averaging: how the workers' messages of a round become a broadcast that every rank has."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mpicomp.averaging.books import Books
+from mpicomp.base.errors import MessageError, MpicompError
+from mpicomp.compressors.base import Array
+from mpicomp.keys import Key
+from mpicomp.methods.base import Accumulator
+
+WorkerStep = Callable[[int], Any]  # a hosted worker's number -> its message, a record ``Up``
+
+
+class Averaging(ABC):
+    """How messages are averaged: by rank 0, by every rank for its blocks, or by MPI_Allreduce.
+
+    Methods are collective: all ranks call them.
+    """
+
+    def __init__(self, books: Books) -> None:
+        self.books, self.method, self.transport = books, books.method, books.transport
+
+    @abstractmethod
+    def begin(self, x: Array) -> None:
+        """Start the server's state at x, shape (d,)."""
+
+    @abstractmethod
+    def play(self, step: WorkerStep, senders: Sequence[int], replica: Any, key: Key) -> tuple[Any, int, bool]:
+        """The broadcast of the round of ``key``, in the form that ``decode`` takes.
+
+        Also its length in bytes, and whether some rank has asked to stop.  ``senders`` are the workers that
+        take part, on all ranks.  Raises a rank's ``MpicompError`` on all ranks.
+        """
+
+    @abstractmethod
+    def decode(self, broadcast: Any) -> Any:
+        """The record ``Down``.  Raises ``MessageError``."""
+
+    @abstractmethod
+    def states(self) -> dict[str, Any]:
+        """The server's records that this rank answers for in a checkpoint, by name."""
+
+    @abstractmethod
+    def model(self, name: str) -> Array | None:
+        """The server's vector ``name``, shape (d,), on the server; None elsewhere."""
+
+    def unsettled(self) -> dict[str, Any]:
+        """Records of what this rank has counted since ``settle``, by name."""
+        return {}
+
+    def settle(self) -> None:  # noqa: B027 (by default the server has counted all)
+        """Enter in the server's ledger what only other ranks have counted so far."""
+
+    def booked(self) -> tuple[list[int], int] | None:
+        """The bytes that this rank has sent to each rank, and those that it has handed to sums of all ranks.
+
+        None if they follow from the ledger.
+        """
+        return None
+
+    def hosted(self, senders: Sequence[int]) -> list[int]:
+        """Those of ``senders`` that live on this rank."""
+        return [i for i in senders if i in self.transport.hosted]
+
+
+def first_error(server_step: Accumulator | None, error: MpicompError) -> MpicompError:
+    """``error``, or that of a bad message which ``server_step`` has taken before and holds back."""
+    if server_step is not None and not isinstance(error, MessageError):
+        try:
+            server_step.flush()
+        except MessageError as earlier:
+            return earlier
+    return error
