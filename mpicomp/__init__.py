@@ -59,3 +59,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(scripting, name)
     raise AttributeError(f"module 'mpicomp' has no attribute {name!r}")
+
+
+# Figures are a layer above a run, loaded when one is asked for.
+Run.plotted_by = lambda run, **words: __getattr__("plot")(run, **words)

@@ -43,6 +43,7 @@ HOMES = {
         "transports/inbox.py",
         "transports/mpi.py",
         "transports/mpi_exchange.py",
+        "transports/point_to_point.py",
         "transports/neighbours.py",
         "transports/ending.py",
         "transports/ulfm.py",
@@ -92,60 +93,116 @@ HOMES = {
     "pandas": {"runtime/frames.py", "runtime/run.py", "experiment/results.py"},  # the last two for its types
 }
 
-FILES = sorted(PACKAGE.rglob("*.py"))
+FACE = {"", "__main__"}  # what users import, and `python -m`: the only files that may import "mpicomp" itself
 
 
-def imports(path: Path) -> list[str]:
-    """The dotted names that ``path`` imports, anywhere in it."""
+def name_of(path: Path) -> str:
+    """The dotted name of a module below the package, as ``runtime.loop``; the package's own is empty."""
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").rstrip(".")
+
+
+FILES = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def imported(tree: ast.Module) -> list[str]:
+    """The dotted names that a module imports, anywhere in it, and in the literals given to import_module."""
     names = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            module = node.module or ""
-            names += [f"{module}.{alias.name}" for alias in node.names]
+            assert node.level == 0, "a relative import"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in (
+            "import_module",
+            "__import__",
+        ):
+            names += [a.value for a in node.args[:1] if isinstance(a, ast.Constant)]
     return names
 
 
-def top(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def resolved(name: str) -> str | None:
+    """The module below the package in which the imported ``name`` is, or None if it is another library's."""
+    if name.split(".")[0] != PACKAGE.name:
+        return None
+    name = name.removeprefix(PACKAGE.name).lstrip(".")
+    while name not in FILES:  # a class or a function of a module
+        name = name.rpartition(".")[0]
+    return name
+
+
+IMPORTS = {name: imported(ast.parse(path.read_text())) for name, path in FILES.items()}
+ARROWS = {name: {to for to in map(resolved, names) if to is not None} for name, names in IMPORTS.items()}
+
+
+def room(name: str) -> str:
+    return name.split(".")[0] or "__init__"
 
 
 def test_every_module_has_a_layer():
-    assert {top(path) for path in FILES} == set(LEVEL)
+    assert {room(name) for name in FILES} == set(LEVEL)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_point_down(path):
-    for name in imports(path):
-        parts = name.split(".")
-        if parts[0] == "mpicomp" and len(parts) > 1 and parts[1] in LEVEL:
-            assert LEVEL[parts[1]] <= LEVEL[top(path)], f"{path.name} imports {name}"
+def test_imports_point_down():
+    up = [
+        f"{name} imports {to or PACKAGE.name}"
+        for name, below in ARROWS.items()
+        for to in below
+        if LEVEL[room(to)] > LEVEL[room(name)]
+    ]
+    assert not up
+
+
+def test_nothing_below_its_face_imports_the_package_itself():
+    assert [name for name, below in ARROWS.items() if "" in below and name not in FACE] == []
+
+
+def test_no_files_import_each_other_in_a_circle():
+    """What is left once files that import none of the others, or that none imports, are taken away in turn."""
+    left = {name: below - {name} for name, below in ARROWS.items()}
+    while free := {name for name, below in left.items() if not below} | left.keys() - set().union(
+        *left.values()
+    ):
+        left = {name: below - free for name, below in left.items() if name not in free}
+    assert not left
+
+
+def test_the_test_of_layers_sees_every_way_to_import():
+    """A name from the package itself, a literal, a function's own import, one for types alone."""
+    ways = [
+        "from mpicomp import Aggregator",
+        "from mpicomp.cli import main",
+        "import_module('mpicomp.cli.root')",
+        "import importlib; importlib.import_module('mpicomp')",
+        "def f():\n    import mpicomp.lab as lab",
+        "if TYPE_CHECKING:\n    from mpicomp.runtime.loop import Loop",
+    ]
+    found = [[resolved(name) for name in imported(ast.parse(way))] for way in ways]
+    assert found == [[""], ["cli"], ["cli.root"], [None, ""], [""], ["runtime.loop"]]
 
 
 def level_inside(package: str, module: str) -> int:
     levels = INSIDE[package]
-    return levels.index(module) if module in levels else len(levels) + (module == "__init__")
+    return levels.index(module) if module in levels else len(levels) + (module == "")
 
 
-@pytest.mark.parametrize("package", INSIDE)
-def test_imports_inside_a_package_point_down(package):
+def test_imports_inside_a_package_point_down():
     """``base`` imports neither ``support`` nor a class, and ``support`` imports no class."""
-    for path in (PACKAGE / package).rglob("*.py"):
-        own = path.relative_to(PACKAGE / package).parts[0].removesuffix(".py")
-        for name in imports(path):
-            parts = name.split(".")
-            if parts[:2] == ["mpicomp", package]:
-                assert level_inside(package, parts[2]) <= level_inside(package, own), f"{path} imports {name}"
+    up = []
+    for package in INSIDE:
+        for name in (name for name in FILES if room(name) == package):
+            own = level_inside(package, f"{name}.".split(".")[1])
+            to_own = (to for to in ARROWS[name] if room(to) == package)
+            up += [(name, to) for to in to_own if level_inside(package, f"{to}.".split(".")[1]) > own]
+    assert not up
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_libraries_stay_in_their_files(path):
-    where = str(path.relative_to(PACKAGE))
-    for name in imports(path):
-        home = HOMES.get(name.split(".")[0])
-        assert home is None or where in home, f"{where} imports {name}"
+def test_libraries_stay_in_their_files():
+    strays = []
+    for name, names in IMPORTS.items():
+        where = str(FILES[name].relative_to(PACKAGE))
+        strays += [f"{where} imports {n}" for n in names if where not in HOMES.get(n.split(".")[0], {where})]
+    assert not strays
 
 
 def test_no_method_or_compressor_subclasses_another():

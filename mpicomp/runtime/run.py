@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -65,6 +64,9 @@ class Run:
     lost: list[dict[str, Any]]  # ranks that it went on without (see ``Session``); they are in no list here
     verified: Verified | None  # the observer's count, where one was asked for and bytes crossed
 
+    # ``mpicomp.plot``, which the package fills in: figures are a layer above this one.
+    plotted_by: ClassVar[Callable[..., Any]]
+
     def to_frame(self) -> DataFrame:
         """The rows as a pandas DataFrame, with the columns of ``Row``.
 
@@ -74,8 +76,7 @@ class Run:
 
     def plot(self, **words: Any) -> Any:
         """``mpicomp.plot`` of this run, with its arguments; returns matplotlib's axes."""
-        # Figures are a layer above this one, which is the user's to load, by asking for one.
-        return import_module("mpicomp").plot(self, **words)
+        return type(self).plotted_by(self, **words)
 
     def __repr__(self) -> str:
         what = f"Run of {on(repr(self.method), repr(self.problem))}, {self.workers} workers"

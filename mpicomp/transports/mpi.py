@@ -3,7 +3,7 @@
 Theory of operation.  Uplink: worker i's message is one non-blocking send with tag i's role below; the
 server takes them in worker order and asks for a few ahead of their turn (see ``arrivals``), so its
 memory does not grow with the workers.  Downlink: a broadcast of 16 bytes (see ``header``), then of the
-message.  What is longer than ``chunk`` bytes travels in ``pieces``, so counts above 2^31 never reach MPI.
+message.
 Headers, measurements and all else that is no part of a method have a communicator of their own, so that
 an ``observer`` can count exactly the messages.  Where ranks share cores, waiting ranks sleep (see
 ``waiting``).
@@ -26,42 +26,37 @@ import pickle
 import sys
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from mpicomp import kernels
 from mpicomp.base.bits import Bytes
-from mpicomp.base.clock import Clock
 from mpicomp.base.errors import ConfigError, MpicompError
-from mpicomp.transports import header, pieces, ulfm
-from mpicomp.transports.arrivals import MOST, Arrivals
-from mpicomp.transports.base import Lost, T, Take, Transport, placement
+from mpicomp.transports import header, ulfm
+from mpicomp.transports.base import Lost, T, Take
 from mpicomp.transports.ending import end_now
 from mpicomp.transports.exchange import Exchange, as_error, as_text
-from mpicomp.transports.inbox import Inbox, empty, mpi_buffer
-from mpicomp.transports.mpi_exchange import DATA, ERROR, STOP, MpiExchange
-from mpicomp.transports.observers.base import MESSAGES, Library, Observer
+from mpicomp.transports.inbox import empty, mpi_buffer
+from mpicomp.transports.mpi_exchange import MpiExchange
+from mpicomp.transports.observers.base import Library, Observer
 from mpicomp.transports.observers.monitoring import Monitoring
 from mpicomp.transports.observers.shim import Shim
-from mpicomp.transports.waiting import Patience
+from mpicomp.transports.point_to_point import DATA, ERROR, STOP, PointToPoint
 from mpicomp.transports.watchdog import Watchdog
 
 CHUNK = 2**30
 
 
-class Mpi(Transport):
+class Mpi(PointToPoint):
     """n workers in contiguous shares over the ranks of ``comm``.
 
     dedicated      rank 0 is the server only, and hosts no worker
-    chunk          bytes of the longest piece handed to MPI, unless a message then had too many pieces
+    chunk          as of ``PointToPoint``
     stall_timeout  seconds of waiting after which the silent rank is named and the job ended, or None
     observed       have the bytes counted by an observer too; it must be prepared (see ``observer``)
     survive        let a rank's death be raised, for the others to ``shrink``, where MPI can
@@ -83,19 +78,12 @@ class Mpi(Transport):
         comm = comm or MPI.COMM_WORLD
         ulfm.refuse_after_a_death(comm)
         self._survive = survive
-        self.clock = Clock()
-        self.sent = [0, 0]
-        self._chunk = chunk
-        self._inbox = Inbox()
         if stall_timeout is not None:
             _meet(comm, stall_timeout)
         if survive:
             ulfm.require()
             self._names: list[tuple[int, str]] = comm.allgather((comm.rank, MPI.Get_processor_name()))
-        self._patience = Patience(comm)
-        # Private communicators, so that nothing left over from another run can be received here.
-        self.messages, self._measurements = comm.Dup(), comm.Dup()
-        self._host(placement(n, comm.size, dedicated))
+        super().__init__(n, comm, dedicated, chunk)
         self._watchdog = None if stall_timeout is None else self._watched(comm.Dup(), stall_timeout)
         self.device_buffers = self._agree(says_cuda_aware() if cuda_aware is None else cuda_aware)
         if observed and self.ranks > 1:  # else nothing crosses
@@ -105,17 +93,6 @@ class Mpi(Transport):
             except MpicompError:  # the same on all ranks
                 self.close()
                 raise
-
-    def _host(self, shares: Sequence[range]) -> None:
-        """Be one of the ranks of the communicators, each with its share of the workers."""
-        self.n, self.rank, self.ranks = shares[-1].stop, self.messages.rank, len(shares)
-        self.hosted, self.is_server = shares[self.rank], self.rank == 0
-        self.shares = shares
-        self.rank_of = [rank for rank, share in enumerate(shares) for _ in share]
-        self.messages.Set_name(MESSAGES)
-        self._silent = not self.is_server and not self.hosted  # no message can say that it was asked to stop
-        # Of sends under way; each keeps its message's memory alive.
-        self._requests: deque[MPI.Request] = deque()
 
     def _agree(self, own: bool) -> bool:
         """Whether all ranks say yes."""
@@ -212,41 +189,6 @@ class Mpi(Transport):
         self.sent[account] += len(message)
         self.post(comm, message, tag)
 
-    def post(
-        self, comm: MPI.Comm, message: Bytes, tag: int, dest: int = 0, longest: int | None = None
-    ) -> None:
-        """Begin to send ``message``, in pieces of ``longest`` bytes at most; ``wait_for_sends`` ends it."""
-        message, kind = mpi_buffer(message)
-        for piece, its_tag in pieces.cut(message, tag, min(longest or self._chunk, self._chunk)):
-            self._requests.append(comm.Isend([piece, kind], dest=dest, tag=its_tag))
-
-    def wait_for_sends(self, comm: MPI.Comm) -> None:
-        """Wait until the memory of all that was posted is free again."""
-        with self._waiting(comm):
-            self._patience.until(self._all_sent)
-
-    def _all_sent(self) -> bool:
-        while self._requests:  # one by one: Testall would hide what kind of error it was
-            if not self._requests[0].Test():
-                return False
-            self._requests.popleft()
-        return True
-
-    def arrivals(self, comm: MPI.Comm, ranks: Iterable[int], most: int = MOST) -> Arrivals:
-        """The messages that ``ranks`` send, in that order, ``most`` of them under way at a time."""
-        device = partial(self._device, comm)
-        return Arrivals(comm, ranks, device, self._inbox, self._patience, most)
-
-    def take(self, comm: MPI.Comm, arrivals: Arrivals) -> tuple[Bytes, int]:
-        """The next of ``arrivals``, and its tag."""
-        with self._waiting(comm):
-            return arrivals.take()
-
-    def _device(self, comm: MPI.Comm, status: int) -> Any:
-        """Where to receive: on the device in use if it is a method's message, else on the host (None)."""
-        taken = self.device_buffers and comm is self.messages and status != ERROR
-        return kernels.device() if taken else None
-
     def exchange(self, blocks: int) -> Exchange:
         return MpiExchange(self, blocks)
 
@@ -287,11 +229,6 @@ class Mpi(Transport):
                 comm.Bcast(mpi_buffer(message[i : i + self._chunk]), root=0)
         header.check(head, message)
         return message, status
-
-    def _waiting(self, comm: MPI.Comm) -> AbstractContextManager[None]:
-        """Time the wait if ``comm`` carries messages; waiting for measurements is not part of a run."""
-        wait = self.clock.phase("wait") if comm is self.messages else nullcontext()
-        return wait if self._watchdog is None else self._watchdog.during(wait)
 
     def fail(self, error: MpicompError) -> None:
         """On the server, while the others wait in ``broadcast``: raise ``error`` on them too."""

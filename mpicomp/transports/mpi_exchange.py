@@ -29,7 +29,6 @@ a vector too.  What is left is announced.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from mpi4py import MPI
 
@@ -39,21 +38,18 @@ from mpicomp.transports import pieces
 from mpicomp.transports.base import AHEAD
 from mpicomp.transports.exchange import Exchange, Received, as_error, as_text, sound
 from mpicomp.transports.neighbours import sent_whole
+from mpicomp.transports.point_to_point import DATA, ERROR, STOP, PointToPoint
 from mpicomp.transports.tree import children, depth, parent, pays
-
-if TYPE_CHECKING:
-    from mpicomp.transports.mpi import Mpi
 
 # Announced messages under way to a rank: one alone leaves a link idle between two; as many as ranks jam it.
 AT_A_TIME = 3
 UNASKED = 60_000  # bytes of a piece that is sent unasked: Open MPI does so up to 64 KiB, with its header
-DATA, STOP, ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
 
 
 class MpiExchange(Exchange):
     """The blocks that the ranks of ``mpi`` serve."""
 
-    def __init__(self, mpi: Mpi, blocks: int) -> None:
+    def __init__(self, mpi: PointToPoint, blocks: int) -> None:
         self._mpi = mpi
         self.owners = [b * mpi.ranks // blocks for b in range(blocks)]
         own = [b for b, owner in enumerate(self.owners) if owner == mpi.rank]

@@ -18,8 +18,8 @@ from torch.distributed.algorithms.model_averaging.averagers import PeriodicModel
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from mpicomp import DCGD, EF14, EF21SGDM, DoubleSqueeze, Identity, Natural, PowerSGD, TopK
-from mpicomp.methods import Method
+from mpicomp.compressors import Identity, Natural, TopK
+from mpicomp.methods import DCGD, EF14, EF21SGDM, DoubleSqueeze, Method, PowerSGD
 from mpicomp.torch import Compressed
 
 MOMENTUM = 0.9

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from mpicomp.bench.train.report import place
+from mpicomp.base.units import human_rate
 from mpicomp.experiment.canvas import blank_figure, curve_style, finish, plain_label
 from mpicomp.experiment.endlabels import number_ends
 from mpicomp.experiment.figure import crushed, scale
@@ -77,3 +77,8 @@ def _shown(rows: Sequence[dict[str, Any]]) -> list[str]:
         seconds = row["seconds"] if row["reached"] else inf
         total[row["label"]] = total.get(row["label"], 0.0) + seconds
     return sorted(total, key=lambda label: (label != "DDP", total[label]))[:MOST]
+
+
+def place(rate: float | None, ranks: int) -> str:
+    """Where the ranks were, in words."""
+    return f"{ranks} ranks on one host" if rate is None else f"{ranks} hosts, {human_rate(rate)}"

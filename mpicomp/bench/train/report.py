@@ -9,7 +9,8 @@ from statistics import median
 from typing import Any
 
 from mpicomp.base.files import write_text
-from mpicomp.base.units import human_bytes, human_rate
+from mpicomp.base.units import human_bytes
+from mpicomp.bench.train.figure import place
 from mpicomp.experiment.tables import markdown_table
 
 
@@ -25,11 +26,6 @@ def publish(rows: Sequence[dict[str, Any]], folder: Path, said: str = "") -> Non
         from mpicomp.experiment.canvas import save
 
         save(draw_training(trained), folder / "train.png")
-
-
-def place(rate: float | None, ranks: int) -> str:
-    """Where the ranks were, in words."""
-    return f"{ranks} ranks on one host" if rate is None else f"{ranks} hosts, {human_rate(rate)}"
 
 
 def tables(rows: Sequence[dict[str, Any]]) -> str:

@@ -1,0 +1,98 @@
+"""Messages from one MPI rank to another: how they are posted, awaited and taken.
+
+What is longer than ``chunk`` bytes travels in ``pieces``, so counts above 2^31 never reach MPI.  Where ranks
+share cores, waiting ranks sleep (see ``waiting``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+from mpi4py import MPI
+
+from mpicomp import kernels
+from mpicomp.base.bits import Bytes
+from mpicomp.base.clock import Clock
+from mpicomp.transports import pieces
+from mpicomp.transports.arrivals import MOST, Arrivals
+from mpicomp.transports.base import Transport, placement
+from mpicomp.transports.inbox import Inbox, mpi_buffer
+from mpicomp.transports.observers.base import MESSAGES
+from mpicomp.transports.waiting import Patience
+from mpicomp.transports.watchdog import Watchdog
+
+DATA, STOP, ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
+
+
+class PointToPoint(Transport):
+    """n workers in contiguous shares over the ranks of ``comm``, and messages between these ranks.
+
+    chunk  bytes of the longest piece handed to MPI, unless a message then had too many pieces
+    """
+
+    _watchdog: Watchdog | None = None
+
+    def __init__(self, n: int, comm: MPI.Comm, dedicated: bool, chunk: int) -> None:
+        self.clock = Clock()
+        self.sent = [0, 0]
+        self._chunk = chunk
+        self._inbox = Inbox()
+        self._patience = Patience(comm)
+        # Private communicators, so that nothing left over from another run can be received here.
+        self.messages, self._measurements = comm.Dup(), comm.Dup()
+        self._host(placement(n, comm.size, dedicated))
+
+    def _host(self, shares: Sequence[range]) -> None:
+        """Be one of the ranks of the communicators, each with its share of the workers."""
+        self.n, self.rank, self.ranks = shares[-1].stop, self.messages.rank, len(shares)
+        self.hosted, self.is_server = shares[self.rank], self.rank == 0
+        self.shares = shares
+        self.rank_of = [rank for rank, share in enumerate(shares) for _ in share]
+        self.messages.Set_name(MESSAGES)
+        self._silent = not self.is_server and not self.hosted  # no message can say that it was asked to stop
+        # Of sends under way; each keeps its message's memory alive.
+        self._requests: deque[MPI.Request] = deque()
+
+    def post(
+        self, comm: MPI.Comm, message: Bytes, tag: int, dest: int = 0, longest: int | None = None
+    ) -> None:
+        """Begin to send ``message``, in pieces of ``longest`` bytes at most; ``wait_for_sends`` ends it."""
+        message, kind = mpi_buffer(message)
+        for piece, its_tag in pieces.cut(message, tag, min(longest or self._chunk, self._chunk)):
+            self._requests.append(comm.Isend([piece, kind], dest=dest, tag=its_tag))
+
+    def wait_for_sends(self, comm: MPI.Comm) -> None:
+        """Wait until the memory of all that was posted is free again."""
+        with self._waiting(comm):
+            self._patience.until(self._all_sent)
+
+    def _all_sent(self) -> bool:
+        while self._requests:  # one by one: Testall would hide what kind of error it was
+            if not self._requests[0].Test():
+                return False
+            self._requests.popleft()
+        return True
+
+    def arrivals(self, comm: MPI.Comm, ranks: Iterable[int], most: int = MOST) -> Arrivals:
+        """The messages that ``ranks`` send, in that order, ``most`` of them under way at a time."""
+        device = partial(self._device, comm)
+        return Arrivals(comm, ranks, device, self._inbox, self._patience, most)
+
+    def take(self, comm: MPI.Comm, arrivals: Arrivals) -> tuple[Bytes, int]:
+        """The next of ``arrivals``, and its tag."""
+        with self._waiting(comm):
+            return arrivals.take()
+
+    def _device(self, comm: MPI.Comm, status: int) -> Any:
+        """Where to receive: on the device in use if it is a method's message, else on the host (None)."""
+        taken = self.device_buffers and comm is self.messages and status != ERROR
+        return kernels.device() if taken else None
+
+    def _waiting(self, comm: MPI.Comm) -> AbstractContextManager[None]:
+        """Time the wait if ``comm`` carries messages; waiting for measurements is not part of a run."""
+        wait = self.clock.phase("wait") if comm is self.messages else nullcontext()
+        return wait if self._watchdog is None else self._watchdog.during(wait)
