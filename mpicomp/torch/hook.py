@@ -3,6 +3,7 @@
 DDP reads the annotations of ``hook`` as classes, so here they are not put off.
 """
 
+import gc
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
 
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.embedded.aggregator import Aggregator
@@ -73,6 +75,7 @@ class Hook:
         self._aggregator: Aggregator | None = None
         self._tensors: Tensors | None = None
         self._to_load: str | Path | None = None
+        self._processes: int | None = None
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Raise ``ConfigError``: a copy of a DDP has no hook, but torch's own dense mean."""
@@ -109,11 +112,12 @@ class Hook:
 
     def take(self, bucket: dist.GradBucket) -> Future[Tensor]:
         """One bucket of this step; its future is fulfilled after the last."""
+        if self._processes is None:
+            self._processes = self._count_processes()
         if bucket.index() != len(self._buckets):
             raise ConfigError(
                 f"the hook is given bucket {bucket.index()} of a backward, and bucket {len(self._buckets)} "
-                "comes next: give each DDP a Hook of its own, and a new one after a backward that has failed; "
-                "and give DDP no skip_all_reduce_unused_params."
+                "comes next: give each DDP a Hook of its own, and a new one after a backward that has failed."
             )
         done: Future[Tensor] = Future()
         self._buckets.append(_Bucket(bucket.parameters(), bucket.gradients(), bucket.buffer(), done))
@@ -143,6 +147,11 @@ class Hook:
             tensors = Tensors({str(i): p for i, p in enumerate(gradients)})
             aggregator = Aggregator(self._method, tensors, **self._options)
             refuse_alone(aggregator.transport)
+            if self._processes != (ranks := aggregator.transport.ranks):
+                raise ConfigError(
+                    f"DDP's process group has {self._processes} processes, and the hook {ranks} ranks: give "
+                    "the Hook comm=, mpi4py's communicator of the ranks in that group."
+                )
             self._tensors, self._aggregator = tensors, aggregator
         assert self._tensors is not None
         aggregator, parameters = self._aggregator, self._tensors.parameters
@@ -161,6 +170,20 @@ class Hook:
             if (left := parameters[j].grad) is not None:  # by an earlier backward; DDP may not replace it
                 left.copy_(estimate[j])
 
+    def _count_processes(self) -> int:
+        """The number of processes of the DDP that has this hook, which is told of buckets alone.
+
+        Raises ``ConfigError`` where DDP leaves buckets out.
+        """
+        modules = [m for m in gc.get_objects() if issubclass(type(m), DistributedDataParallel)]
+        ddps = [m for m in modules if any(state is self for _, state in getattr(m, "_comm_hooks", ()))]
+        if any(getattr(ddp, "skip_all_reduce_unused_params", False) for ddp in ddps):
+            raise ConfigError(
+                "DDP with skip_all_reduce_unused_params=True leaves buckets out, and the hook waits for the "
+                "last: leave this option out. The hook sends nothing of parameters that no rank uses."
+            )
+        return max((dist.get_world_size(ddp.process_group) for ddp in ddps), default=dist.get_world_size())
+
     def _waiting(self, gradients: Mapping[Tensor, Tensor], unreached: Sequence[int]) -> list[int]:
         """The numbers of the parameters that no rank has used in this step; collective.
 
@@ -174,8 +197,8 @@ class Hook:
         if _OTHER in told:
             raise ConfigError(
                 f"the hook has the {len(parameters)} parameters of its first backward, and on rank "
-                f"{told.index(_OTHER)} DDP gives it others: one Hook for each DDP, a new one for a new model "
-                "and for parameters unfrozen, replaced or added since."
+                f"{told.index(_OTHER)} DDP gives it others: take one Hook for each DDP, and a new one "
+                "for a new model or where parameters were frozen, unfrozen, replaced or added."
             )
         return [] if _ALL_USED in told else unused_by_all(unused, transport)
 
