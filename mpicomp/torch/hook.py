@@ -142,7 +142,8 @@ class Hook:
                     f"the gradient of the parameter of shape {shape} is sparse; allowed: dense ones, as of "
                     "an nn.Embedding with sparse=False."
                 )
-        gradients = {p: g for one in buckets for p, g in zip(one.parameters, one.gradients, strict=True)}
+        pairs = (pair for one in buckets for pair in zip(one.parameters, one.gradients, strict=True))
+        gradients: dict[Any, Tensor] = dict(pairs)
         if self._aggregator is None:
             tensors = Tensors({str(i): p for i, p in enumerate(gradients)})
             aggregator = Aggregator(self._method, tensors, **self._options)
