@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from mpicomp.averaging.sharded import Sharded
@@ -14,6 +16,7 @@ from mpicomp.embedded.resumable import Resumable
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.runtime.held import held
 
 
 class Aggregator(Resumable):
@@ -54,6 +57,14 @@ class Aggregator(Resumable):
         finite: on every rank, before any state changes.
         """
         return self._packing.unpack(self._play.replica.g) if self._step(gradient, at) else None
+
+    def holding(self, slices: Sequence[slice]) -> AbstractContextManager[None]:
+        """In its ``with`` block, a step leaves out the coordinates in ``slices``, the same on all ranks.
+
+        Gradients are 0 there, nothing is sent of them, and what the method remembers of them stays.  The
+        estimate there is not to be used.
+        """
+        return held(self._play, slices)
 
     @operation
     def overlap(self) -> list[slice]:

@@ -3,19 +3,35 @@
 DDP reads the annotations of ``hook`` as classes, so here they are not put off.
 """
 
+import gc
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
 
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.embedded.aggregator import Aggregator
 from mpicomp.methods.base import Method
 from mpicomp.torch.alike import refuse_alone
 from mpicomp.torch.tensors import Tensors
+from mpicomp.torch.unused import in_backward, reached, unused_by_all
+
+_ALL_USED, _SOME_UNUSED, _OTHER = 0, 1, 2  # what a rank tells the others of the parameters that DDP gives
+
+
+class _Bucket(NamedTuple):
+    """A bucket of DDP's, and the future that DDP waits for."""
+
+    parameters: list[Tensor]
+    gradients: list[Tensor]  # views of the buffer
+    buffer: Tensor
+    done: Future[Tensor]
 
 
 class Hook:
@@ -24,13 +40,18 @@ class Hook:
         ddp = torch.nn.parallel.DistributedDataParallel(model)
         ddp.register_comm_hook(mpicomp.torch.Hook(method), mpicomp.torch.hook)
 
-    options  those of ``Aggregator``, but not workers: a rank is a worker; nor on_nonfinite="skip": torch's
-             optimiser steps whatever the hook gives, and on a gradient of zeros its momentum still moves the
-             parameters.  ``Compressed`` takes both
+    options  those of ``Aggregator``, but not workers: a rank is a worker; nor server="dedicated": rank 0 has
+             a gradient too; nor on_nonfinite="skip": torch's optimiser steps whatever the hook gives, and on
+             a gradient of zeros its momentum still moves the parameters.  ``Compressed`` takes all three
 
     DDP hands over gradients in buckets, which it makes anew after the first step.  What the method remembers
     belongs to parameters, not to buckets, so nothing is lost.  The messages leave when the last bucket is
-    there.  Raises ``ConfigError`` for these two options.
+    there.  With find_unused_parameters=True, nothing is sent of a parameter that no rank uses in a step, and
+    what the method remembers of it waits for its next gradient.
+
+    A hook has the parameters of its first backward.  It raises ``ConfigError`` for others, for sparse
+    gradients and for the three options.  What ends a step, such as ``DivergedError``, is raised on all ranks
+    at the end of ``backward``.  Gradients are zeros then, and the next backward can be made.
     """
 
     def __init__(self, method: Method, **options: Any) -> None:
@@ -39,16 +60,29 @@ class Hook:
                 f"workers={options['workers']!r} in a hook of DDP, where each rank is a worker. Leave "
                 "workers out, or take mpicomp.torch.Compressed in place of DDP."
             )
+        if options.get("server") == "dedicated":
+            raise ConfigError(
+                "server='dedicated' in a hook of DDP, where rank 0 has a gradient too; allowed: 'shared', "
+                "'sharded', 'allreduce'. mpicomp.torch.Compressed in place of DDP takes it."
+            )
         if options.get("on_nonfinite") == "skip":
             raise ConfigError(
                 "on_nonfinite='skip' in a hook of DDP; allowed: 'raise', as a hook cannot keep the optimiser "
                 "from its step. mpicomp.torch.Compressed in place of DDP leaves the step out on all ranks."
             )
         self._method, self._options = method, options
-        self._buckets: list[tuple[list[Tensor], list[Tensor], Tensor, Future[Tensor]]] = []
+        self._buckets: list[_Bucket] = []
         self._aggregator: Aggregator | None = None
         self._tensors: Tensors | None = None
         self._to_load: str | Path | None = None
+        self._processes: int | None = None
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """Raise ``ConfigError``: a copy of a DDP has no hook, but torch's own dense mean."""
+        raise ConfigError(
+            "a Hook, or a DDP that has one, cannot be copied or pickled, as it is joined to the other ranks: "
+            "copy ddp.module, and register a new Hook. Its save and load keep what the method remembers."
+        )
 
     @property
     def aggregator(self) -> Aggregator:
@@ -78,35 +112,119 @@ class Hook:
 
     def take(self, bucket: dist.GradBucket) -> Future[Tensor]:
         """One bucket of this step; its future is fulfilled after the last."""
-        future: Future[Tensor] = Future()
-        self._buckets.append((bucket.parameters(), bucket.gradients(), bucket.buffer(), future))
+        if self._processes is None:
+            self._processes = self._count_processes()
+        if bucket.index() != len(self._buckets):
+            raise ConfigError(
+                f"the hook is given bucket {bucket.index()} of a backward, and bucket {len(self._buckets)} "
+                "comes next: give each DDP a Hook of its own, and a new one after a backward that has failed."
+            )
+        done: Future[Tensor] = Future()
+        self._buckets.append(_Bucket(bucket.parameters(), bucket.gradients(), bucket.buffer(), done))
         if bucket.is_last():
-            self._aggregate()
-        return future
+            buckets, self._buckets = self._buckets, []
+            try:
+                self._aggregate(buckets)
+            except MpicompError as error:
+                for one in buckets:
+                    one.buffer.zero_()
+                _raise_after_ddp(error)
+            for one in buckets:
+                one.done.set_result(one.buffer)
+        return done
 
-    def _aggregate(self) -> None:
-        gradients: dict[Any, Tensor] = {
-            p: g
-            for parameters, theirs, _, _ in self._buckets
-            for p, g in zip(parameters, theirs, strict=True)
-        }
-        if self._tensors is None:
-            self._tensors = Tensors({str(i): p for i, p in enumerate(gradients)})
-            self._aggregator = Aggregator(self._method, self._tensors, **self._options)
-            refuse_alone(self._aggregator.transport)
+    def _aggregate(self, buckets: list[_Bucket]) -> None:
+        """Put the estimate of the mean gradient into ``buckets``."""
+        for one in buckets:
+            if one.buffer.layout != torch.strided:
+                shape = tuple(one.parameters[0].shape)
+                raise ConfigError(
+                    f"the gradient of the parameter of shape {shape} is sparse; allowed: dense ones, as of "
+                    "an nn.Embedding with sparse=False."
+                )
+        pairs = (pair for one in buckets for pair in zip(one.parameters, one.gradients, strict=True))
+        gradients: dict[Any, Tensor] = dict(pairs)
+        if self._aggregator is None:
+            tensors = Tensors({str(i): p for i, p in enumerate(gradients)})
+            aggregator = Aggregator(self._method, tensors, **self._options)
+            refuse_alone(aggregator.transport)
+            if self._processes != (ranks := aggregator.transport.ranks):
+                raise ConfigError(
+                    f"DDP's process group has {self._processes} processes, and the hook {ranks} ranks: give "
+                    "the Hook comm=, mpi4py's communicator of the ranks in that group."
+                )
+            self._tensors, self._aggregator = tensors, aggregator
+        assert self._tensors is not None
+        aggregator, parameters = self._aggregator, self._tensors.parameters
+        unreached = [j for j, p in enumerate(parameters) if not reached(p)]
+        waiting = self._waiting(gradients, unreached)
         if self._to_load is not None:
-            self.aggregator.load(self._to_load)
+            aggregator.load(self._to_load)
             self._to_load = None
-        own = [gradients.get(p) for p in self._tensors.parameters]
-        estimate = self.aggregator(self._tensors.gradient(own))
-        for p, g in zip(self._tensors.parameters, self._tensors.views(estimate), strict=True):
-            if p in gradients:
+        own = self._tensors.gradient([gradients[p] for p in parameters])
+        with aggregator.holding([self._tensors.slices[j] for j in waiting]):
+            estimate = self._tensors.views(aggregator(own))
+        for j, (p, g) in enumerate(zip(parameters, estimate, strict=True)):
+            if j not in waiting:
                 gradients[p].copy_(g)
-        buckets, self._buckets = self._buckets, []
-        for _, _, buffer, future in buckets:
-            future.set_result(buffer)
+        for j in {*unreached} - {*waiting}:
+            if (left := parameters[j].grad) is not None:  # by an earlier backward; DDP may not replace it
+                left.copy_(estimate[j])
+
+    def _count_processes(self) -> int:
+        """The number of processes of the DDP that has this hook, which is told of buckets alone.
+
+        Raises ``ConfigError`` where DDP leaves buckets out.
+        """
+        modules = [m for m in gc.get_objects() if issubclass(type(m), DistributedDataParallel)]
+        ddps = [m for m in modules if any(state is self for _, state in getattr(m, "_comm_hooks", ()))]
+        if any(getattr(ddp, "skip_all_reduce_unused_params", False) for ddp in ddps):
+            raise ConfigError(
+                "DDP with skip_all_reduce_unused_params=True leaves buckets out, and the hook waits for the "
+                "last: leave this option out. The hook sends nothing of parameters that no rank uses."
+            )
+        return max((dist.get_world_size(ddp.process_group) for ddp in ddps), default=dist.get_world_size())
+
+    def _waiting(self, gradients: Mapping[Tensor, Tensor], unreached: Sequence[int]) -> list[int]:
+        """The numbers of the parameters that no rank has used in this step; collective.
+
+        There all gradients are 0, and DDP leaves p.grad as it is.  Raises ``ConfigError`` on all ranks where
+        one is given other parameters than in its first step.
+        """
+        parameters, transport = self.parameters, self.aggregator.transport
+        same = gradients.keys() == set(parameters)
+        unused = [j for j in unreached if not gradients[parameters[j]].any()] if same else []
+        told = transport.tell_all((_SOME_UNUSED if unused else _ALL_USED) if same else _OTHER)
+        if _OTHER in told:
+            raise ConfigError(
+                f"the hook has the {len(parameters)} parameters of its first backward, and on rank "
+                f"{told.index(_OTHER)} DDP gives it others: take one Hook for each DDP, and a new one "
+                "for a new model or where parameters were frozen, unfrozen, replaced or added."
+            )
+        return [] if _ALL_USED in told else unused_by_all(unused, transport)
+
+
+def _raise_after_ddp(error: MpicompError) -> None:
+    """Raise ``error`` at the end of this backward, when DDP has ended its step and can start another."""
+    if not in_backward():
+        raise error
+    engine = torch.autograd.Variable._execution_engine
+    # DDP queues the end of its step once the hook has returned, so between these two.
+    engine.queue_callback(lambda: engine.queue_callback(partial(_raise, error)))
+
+
+def _raise(error: MpicompError) -> NoReturn:
+    raise error
 
 
 def hook(state: Hook, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """The compressed mean of the gradients in ``bucket``, for ``register_comm_hook``."""
+    """The compressed mean of the gradients in ``bucket``, for ``register_comm_hook``.
+
+    Raises ``ConfigError`` under torch.compile with optimize_ddp="python_reducer", which has no buckets.
+    """
+    if not isinstance(bucket, dist.GradBucket):
+        raise ConfigError(
+            "torch.compile with optimize_ddp='python_reducer' gives the hook single gradients; allowed: "
+            "'ddp_optimizer', torch's default, which gives buckets."
+        )
     return state.take(bucket)

@@ -181,7 +181,9 @@ def test_a_gradient_that_is_not_finite_is_refused_or_skipped():
         assert values(ours) == before
 
 
-@pytest.mark.parametrize("option", [{"workers": 4}, {"on_nonfinite": "skip"}], ids=str)
+@pytest.mark.parametrize(
+    "option", [{"workers": 4}, {"on_nonfinite": "skip"}, {"server": "dedicated"}], ids=str
+)
 def test_a_hook_refuses_what_only_an_optimiser_can_do(option):
     """When it is made, and not in the first step; what stands for the default is allowed."""
     with pytest.raises(ConfigError, match=r"in a hook of DDP.*mpicomp\.torch\.Compressed"):

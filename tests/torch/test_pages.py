@@ -28,12 +28,9 @@ def loss(model, batch):
     return torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
 first = loss(model, (X, y)).item()
 """
-GROUP = """
-import mpicomp.torch, tempfile
+NAMES = """
+import mpicomp.torch
 from mpicomp import EFSGD, TopK
-torch.distributed.init_process_group(
-    "gloo", init_method="file://" + tempfile.mkdtemp() + "/group", rank=0, world_size=1
-)
 """
 # The hook aggregates in a step of DDP as it is: the same training, by hand.
 STEPS = """
@@ -47,8 +44,10 @@ torch.distributed.destroy_process_group()
 LOWER = "\nassert loss(model, (X, y)).item() < first\n"
 
 
-def done(code: str) -> str:
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
+def done(code: str, folder: Path | None = None) -> str:
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT, cwd=folder
+    )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
@@ -68,5 +67,5 @@ def test_each_rank_has_batches_of_its_own():
     assert told == "[16, 16, 16, 16]\n"
 
 
-def test_the_hook_of_ddp_trains():
-    done(AROUND + GROUP + BLOCKS[2] + STEPS + LOWER)
+def test_the_hook_of_ddp_trains(tmp_path):
+    done(AROUND + NAMES + BLOCKS[2] + STEPS + LOWER, tmp_path)

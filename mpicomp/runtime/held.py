@@ -1,0 +1,52 @@
+"""Coordinates that sit a step out: nothing is sent of them, and what is remembered of them stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
+
+from mpicomp.runtime.rounds import Rounds
+from mpicomp.runtime.serving.sharded import Sharded
+
+
+@contextmanager
+def held(rounds: Rounds, slices: Sequence[slice]) -> Iterator[None]:
+    """Play rounds on all coordinates but those in ``slices``, the same on all ranks.
+
+    There the vectors of all records, such as residuals, are 0 meanwhile, and afterwards as before.  Where the
+    gradients are 0 too, this is the method in the subspace of the other coordinates.
+    """
+    places = [place for record, block in _records(rounds) for place in _places(record, block, slices)]
+    before = [getattr(record, name)[where].copy() for record, name, where in places]
+    for record, name, where in places:
+        getattr(record, name)[where] = 0
+    try:
+        yield
+    finally:
+        for (record, name, where), old in zip(places, before, strict=True):
+            getattr(record, name)[where] = old
+
+
+def _records(rounds: Rounds) -> Iterator[tuple[Any, slice]]:
+    """The records on this rank, each with the coordinates that its vectors have."""
+    serving, d = rounds.serving, rounds.x.size
+    for record in (rounds.replica, *rounds.workers.values()):
+        yield record, slice(0, d)
+    if isinstance(serving, Sharded):
+        blocks = serving.slices(d)
+        yield from ((server, blocks[b]) for b, server in serving.servers.items())
+    else:
+        yield from ((server, slice(0, d)) for server in serving.states().values())
+
+
+def _places(record: Any, block: slice, slices: Sequence[slice]) -> Iterator[tuple[Any, str, slice]]:
+    """The entries in ``slices`` of the vectors of ``record``, which have the coordinates in ``block``."""
+    size = block.stop - block.start
+    for f in fields(record):
+        if getattr(getattr(record, f.name), "shape", None) == (size,):
+            for where in slices:
+                start, stop = max(where.start, block.start), min(where.stop, block.stop)
+                if start < stop:
+                    yield record, f.name, slice(start - block.start, stop - block.start)
