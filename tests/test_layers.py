@@ -40,6 +40,7 @@ HOMES = {
     "mpi4py": {
         "transports/arrivals.py",
         "transports/inbox.py",
+        "transports/meeting.py",
         "transports/mpi.py",
         "transports/mpi_exchange.py",
         "transports/neighbours.py",

@@ -47,11 +47,11 @@ from mpicomp.transports.base import Lost, T, Transport, placement
 from mpicomp.transports.ending import end_now
 from mpicomp.transports.exchange import Exchange, Received, as_error, as_text
 from mpicomp.transports.inbox import Inbox, empty, mpi_buffer
+from mpicomp.transports.meeting import meeting_of
 from mpicomp.transports.mpi_exchange import DATA, ERROR, STOP, MpiExchange
 from mpicomp.transports.observers.base import MESSAGES, Library, Observer
 from mpicomp.transports.observers.monitoring import Monitoring
 from mpicomp.transports.observers.shim import Shim
-from mpicomp.transports.waiting import Patience
 from mpicomp.transports.watchdog import Watchdog
 
 CHUNK = 2**30
@@ -92,7 +92,8 @@ class Mpi(Transport):
         if survive:
             ulfm.require()
             self._names: list[tuple[int, str]] = comm.allgather((comm.rank, MPI.Get_processor_name()))
-        self._patience = Patience(comm)
+        self._meeting = meeting_of(comm)
+        self._patience, self.names = self._meeting.patience, self._meeting.names
         # Private communicators, so that nothing left over from another run can be received here.
         self.messages, self._measurements = comm.Dup(), comm.Dup()
         self._host(placement(n, comm.size, dedicated))
@@ -328,11 +329,8 @@ class Mpi(Transport):
             return [value, *others]
 
     def tell_all(self, number: int) -> list[int]:
-        # Kept, for MPI may still write there if this is interrupted.
-        own, told = self._told = np.array([number], np.uint8), np.empty(self.ranks, np.uint8)
         with self._unobserved(), self._waiting(self._measurements):
-            self._patience.until(self._measurements.Iallgather(own, told).Test)
-        return told.tolist()
+            return self._meeting.tell_all(number)
 
     def outlives(self, error: BaseException) -> bool:
         return self._survive and ulfm.death(error, self.messages)
