@@ -47,6 +47,7 @@ HOMES = {
         "transports/ending.py",
         "transports/ulfm.py",
         "transports/waiting.py",
+        "jobs/script.py",
         "bench/round.py",
         "bench/aggregate.py",
         "bench/together.py",

@@ -8,14 +8,8 @@ ranks are interrupted there, before anything has changed.
 
 from __future__ import annotations
 
-import os
 import signal
-from threading import Timer
 from types import FrameType
-
-from mpicomp.transports.launcher import launched_rank
-
-_PATIENCE = 2.0  # seconds without a call, after which the user is told what the interrupt waits for
 
 _open = 0  # the number of embeddings with other ranks
 _asked = False  # whether this rank has got a signal that it has not heeded
@@ -37,16 +31,6 @@ def _ask(number: int, frame: FrameType | None) -> None:
     _asked = True
     if not _open:
         heed()
-    elif launched_rank() == 0:
-        say = Timer(_PATIENCE, _say)
-        say.daemon = True
-        say.start()
-
-
-def _say() -> None:
-    if _asked:
-        line = "mpicomp: interrupted: all ranks stop at their next call. Ctrl-C again ends the job at once.\n"
-        os.write(2, line.encode())  # not through sys.stderr, whose lock the main thread may hold
 
 
 def asked() -> bool:

@@ -137,7 +137,7 @@ def test_ranks_that_train_different_x_are_told_so():
     remedy = "x = agg.start(x), before the first call, gives rank 0's to all ranks."
     shapes = "If like only shows shapes, give zeros: like=np.zeros_like(..)."
     of_like = (
-        "the loop changes like from call to call, and like on rank 1 is not like on rank 0, so the ranks train "
+        "the loop changes like between calls, and like on rank 1 is not like on rank 0: the ranks train "
         f"different x. {remedy} {shapes}"
     )
     of_at = f"at on rank 1 is not at on rank 0: all ranks give the same x. {remedy}"
