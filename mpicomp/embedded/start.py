@@ -78,8 +78,8 @@ class Start:
             self.settle()
             if not any(number & _UNCHANGED for number in told):
                 raise ConfigError(
-                    f"the loop changes like between calls, and like on rank {other} is not like on rank 0: the "
-                    f"ranks train different x. {_REMEDY} {_SHAPES}"
+                    f"the loop changes like between calls, and like on rank {other} is not like on rank 0: "
+                    f"the ranks train different x. {_REMEDY} {_SHAPES}"
                 )
             if self._warns:
                 warnings.warn(f"like differs between ranks. If it is x: {_REMEDY} {_SHAPES}", stacklevel=5)

@@ -224,7 +224,7 @@ def _wait(job: subprocess.Popen[bytes], status: Path, patience: float, asked: Se
             since += 0.5 * bool(asked)
             if since == _HEEDING:
                 sys.stderr.write(
-                    "mpicomp: the ranks were asked to stop, and have not ended yet. Ctrl-C again ends the job at "
+                    "mpicomp: the ranks were asked to stop, and have not ended. Ctrl-C again ends the job at "
                     "once.\n"
                 )
     sys.stderr.write(f"mpicomp: the ranks have ended and mpirun has not, for {over:g} s; it is killed.\n")

@@ -122,8 +122,8 @@ def test_a_second_request_ends_a_script_that_goes_on(tmp_path):
         (
             "import numpy as np\nfrom mpicomp import GD, Aggregator\n"
             "Aggregator(GD(), like=np.zeros(3))(np.zeros(4))\n",
-            "mpicomp.base.errors.ConfigError: the gradient has the shape (4,) in part 'x'; expected (3,), as at "
-            "the start.",
+            "mpicomp.base.errors.ConfigError: the gradient has the shape (4,) in part 'x'; expected (3,), as "
+            "at the start.",
         ),
         (
             "from mpi4py import MPI\n1 // MPI.COMM_WORLD.rank\nMPI.COMM_WORLD.Barrier()\n",
