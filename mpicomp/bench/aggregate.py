@@ -37,10 +37,10 @@ def aggregate_cost(d: int, repeats: int = 7) -> list[dict[str, Any]]:
     calls = max(1, min(50, 2 * 10**6 // d))
     draw = np.random.default_rng(comm.rank)
     gradients = cycle([draw.standard_normal(d, dtype=np.float32) for _ in range(4)])
-    like, rows = next(gradients), []
+    rows = []
     for method, C in METHODS:
-        with Aggregator(method, like=like) as agg:
-            agg(like)  # the first call sends what only the first call sends
+        with Aggregator(method, like=np.zeros(d, np.float32)) as agg:
+            agg(next(gradients))  # the first call sends what only the first call sends
             contestants: dict[str, Callable[[Any], object]] = {
                 "call": agg,
                 "allreduce": partial(_allreduce, comm),

@@ -257,4 +257,4 @@ def compare(
 @click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED)
 def launch_(ranks: int, on_failure: str, script: tuple[str, ...]) -> int:
     """Run a Python SCRIPT of your own on several ranks: mpirun, with the flags it needs here."""
-    return launch(ranks, ["-m", "mpi4py", *script], survive=ON_FAILURE[on_failure])
+    return launch(ranks, ["-m", "mpicomp.jobs.script", *script], survive=ON_FAILURE[on_failure])

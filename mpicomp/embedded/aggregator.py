@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from mpicomp import kernels
 from mpicomp.averaging.sharded import Sharded
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
@@ -13,10 +14,12 @@ from mpicomp.embedded.early import Early
 from mpicomp.embedded.embedding import operation
 from mpicomp.embedded.packing import Packing
 from mpicomp.embedded.resumable import Resumable
+from mpicomp.embedded.start import digest
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.runtime.held import held
+from mpicomp.transports.calls import Operation
 
 
 class Aggregator(Resumable):
@@ -50,11 +53,12 @@ class Aggregator(Resumable):
         gradient  this rank's gradient, arrays like ``like``; or a function that takes a point and returns the
                   gradient there, or an ``Objective``.  With ``workers=``: a dict of them, for each worker in
                   ``hosted``
-        at        the point x of this step, the same on all ranks; needed for functions
+        at        the point x of this step, the same on all ranks; needed for functions.  The first one
+                  is compared
 
         Returns None where on_nonfinite="skip" leaves the step out.
-        Raises ``ConfigError`` for wrong names, shapes or types, and ``DivergedError`` if a gradient is not
-        finite: on every rank, before any state changes.
+        Raises ``ConfigError`` for wrong names, shapes or types, and if ranks train different x;
+        ``DivergedError`` if a gradient is not finite: on every rank, before any state changes.
         """
         return self._packing.unpack(self._play.replica.g) if self._step(gradient, at) else None
 
@@ -65,6 +69,19 @@ class Aggregator(Resumable):
         estimate there is not to be used.
         """
         return held(self._play, slices)
+
+    @operation
+    def start(self, x: Any) -> Any:
+        """Rank 0's x on every rank, new arrays like ``like``; collective.
+
+        Where ranks have made x each for itself, by seeds of their own or from a file on one host.
+        Raises ``ConfigError`` for wrong names, shapes or types.
+        """
+        own: list[Array] = []
+        self._agreement.begin(Operation.START, lambda: own.append(self._packing.pack(x, "x")))
+        told = self.transport.ask_server(lambda: kernels.to_host(own[0]))
+        self._watch.settle()
+        return self._packing.unpack(kernels.to_device(told))
 
     @operation
     def overlap(self) -> list[slice]:
@@ -95,6 +112,12 @@ class Aggregator(Resumable):
         if not self._early.begun:
             self._early.begin(self._key())
         self._early.bring(block, gradient)
+
+    def _values(self, like: Any) -> int:
+        if isinstance(like, Packing):  # its maker compares what it stands for
+            return 0
+        with kernels.using(self.device):
+            return digest(self._packing.pack(like))
 
     def _place(self, at: Any, functions: bool) -> None:
         if at is not None:

@@ -10,6 +10,7 @@ from mpicomp.compressors.base import Array
 from mpicomp.embedded.embedding import operation
 from mpicomp.embedded.resumable import Resumable
 from mpicomp.methods.base import Method
+from mpicomp.transports.calls import Operation
 
 
 class Descent(Resumable):
@@ -46,6 +47,7 @@ class Descent(Resumable):
     @operation
     def model(self) -> Any:
         """The server's own model, for the methods that keep one (EF21-P, MCM), else ``x``; collective."""
+        self._agreement.begin(Operation.MODEL, lambda: None)
         if self.method.model is None:
             return self.x
         own = self._play.model()

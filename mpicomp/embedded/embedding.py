@@ -18,9 +18,11 @@ from mpicomp.base.checks import as_integer, as_seed, check_choice
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.units import shortened
 from mpicomp.compressors.base import Array
+from mpicomp.embedded.agreement import Agreement, check_alike
 from mpicomp.embedded.early import Early
 from mpicomp.embedded.given import Given
 from mpicomp.embedded.packing import Packing
+from mpicomp.embedded.start import Start
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Objective
@@ -29,6 +31,7 @@ from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.preparation import load_kernels
 from mpicomp.runtime.rounds import Rounds
+from mpicomp.transports.calls import Operation
 from mpicomp.transports.launcher import launched_ranks
 
 P = ParamSpec("P")
@@ -36,8 +39,6 @@ R = TypeVar("R")
 E = TypeVar("E", bound="Embedding")
 
 ON_NONFINITE = ("raise", "skip")
-_WELL, _FAILED, _LEFT = 0, 1, 2  # what a rank tells the others at the start of a call
-_ALIKE = ("method", "like", "workers", "seed", "on_nonfinite", "server", "shards", "device")
 
 
 def operation(method: Callable[Concatenate[E, P], R]) -> Callable[Concatenate[E, P], R]:
@@ -104,8 +105,11 @@ class Embedding:
         try:
             self.device = t.raise_on_all(lambda: open_device(device))
             self._packing = packing = t.raise_on_all(lambda: Packing.of(like, self.device))
-            asked = repr(method), packing.description, "one each" if own else n, seed, on_nonfinite
-            self._check_alike(*asked, server, shards, device)
+            facts: dict[str, object] = {"class": type(self).__name__, "method": repr(method)}
+            facts |= {"like": packing.description, "workers": "one each" if own else n, "seed": seed}
+            facts |= {"on_nonfinite": on_nonfinite, "server": server, "shards": shards, "device": device}
+            alike = check_alike(t, facts, self._values(like))
+            self._watch = Start(None if alike else like, packing, t.is_server)
             cut = placement.blocks(n)
             self._blocks = None if cut == 1 else Blocks.cut(packing.parts, cut)
             with kernels.using(self.device):
@@ -120,11 +124,13 @@ class Embedding:
         except MpicompError:  # the same on all ranks
             t.close()
             raise
+        name = f"{type(self).__name__} {{}} ({type(method).__name__}, d = {packing.parts.size})"
+        self._agreement = Agreement(t, name)
         self.seed, self.steps, self.skipped = seed, 0, 0
         self._early: Early | None = None
         self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
         self._open.callback(t.close)
-        self._open.callback(self._leave)
+        self._open.callback(self._agreement.end)
         self._closed = False
         if t.ranks > 1:  # where other ranks may wait; one process frees what nobody uses any more
             atexit.register(self._close_at_exit)
@@ -147,20 +153,9 @@ class Embedding:
         """What every rank does with a broadcast."""
         method.follow(replica, broadcast, key)
 
-    def _check_alike(self, *facts: object) -> None:
-        """Raise ``ConfigError`` on all ranks unless every rank has the same facts."""
-        t = self.transport
-        said: Any = t.collect(facts)
-
-        def compare() -> None:
-            for rank, theirs in enumerate(said):
-                for name, a, b in zip(_ALIKE, said[0], theirs, strict=True):
-                    if a != b:
-                        raise ConfigError(
-                            f"rank {rank} has {name} = {b}, and rank 0 has {a}: all ranks give the same."
-                        )
-
-        t.ask_server(compare)
+    def _values(self, like: Any) -> int:
+        """A number for the values of ``like``, which the ranks compare; 0 where they do not matter."""
+        return 0
 
     @property
     def method(self) -> Method:
@@ -196,12 +191,17 @@ class Embedding:
         t, rounds = self.transport, self._play
         t.activity = f"step {self.steps}"
         try:
-            self._agree(lambda: self._take(gradient, at), self._drop_early)
+            told = self._agreement.begin(Operation.CALL, lambda: self._take(gradient, at), self._drop_early)
         except DivergedError:
             if self._on_nonfinite == "raise":
                 raise
             self.skipped += 1
             return False
+        try:
+            self._watch.check(told)
+        except ConfigError:
+            self._drop_early()
+            raise
         while True:
             key = self._key()
             try:
@@ -232,34 +232,14 @@ class Embedding:
         """The key of the next round."""
         return Key(self.seed, self.rounds, None, self.transport.n)
 
-    def _agree(self, action: Callable[[], None], refused: Callable[[], None] = lambda: None) -> None:
-        """Run ``action`` here; raise the lowest rank's error on all ranks, or nowhere.
-
-        Before it is raised all ranks run ``refused``.
-        Every operation starts so.  Raises ``MpicompError`` on all ranks if one of them closes meanwhile.
-        """
-        failed: MpicompError | None = None
-        try:
-            action()
-        except MpicompError as error:
-            failed = error
-        told = self.transport.tell_all(_WELL if failed is None else _FAILED)
-        _refuse_calls_of_some(told)
-        if _FAILED in told:
-            refused()
-            self.transport.raise_on_all(lambda: _raise(failed))
-
     def _drop_early(self) -> None:
         if self._early is not None and self._early.begun:
             self._early.drop()
 
-    def _leave(self) -> None:
-        _refuse_calls_of_some(self.transport.tell_all(_LEFT))
-
-    def _take(self, gradient: Any, at: Any) -> None:
+    def _take(self, gradient: Any, at: Any) -> int:
         """Take what this rank is given, at the point where a gradient is asked for, before any state changes.
 
-        Raises ``ConfigError`` or ``DivergedError``.
+        Returns what it tells the other ranks of x.  Raises ``ConfigError`` or ``DivergedError``.
         """
         self._play.books.check()
         if self._early is not None:
@@ -286,6 +266,8 @@ class Embedding:
         point = self._point()
         for i, what in given.items():
             self._given[i].give(what, point)
+        x = None if at is None else self._play.replica.x
+        return self._watch.value((f.gradient for f in self._given.values()), x)
 
     def _place(self, at: Any, functions: bool) -> None:
         """Move the method's iterate to ``at``, where the caller chooses it."""
@@ -297,7 +279,7 @@ class Embedding:
     @operation
     def settle(self) -> None:
         """Complete rank 0's ledger, where the other ranks have counted their uplink themselves."""
-        self._agree(self._play.books.check)
+        self._agreement.begin(Operation.SETTLE, self._play.books.check)
         self._play.settle()
 
     @operation
@@ -335,23 +317,10 @@ class Embedding:
             return
         try:
             self.close()
+        except KeyboardInterrupt:  # the program is at its end
+            pass
         except MpicompError:  # other ranks wait for this one: the job ends as with any error
             sys.excepthook(*sys.exc_info())
-
-
-def _refuse_calls_of_some(told: list[int]) -> None:
-    """Raise ``MpicompError`` if some ranks close and others call; ``told`` is what each rank does."""
-    if 0 < told.count(_LEFT) < len(told):
-        calling = next(rank for rank, what in enumerate(told) if what != _LEFT)
-        raise MpicompError(
-            f"rank {told.index(_LEFT)} has ended its work, and rank {calling} calls once more: all ranks "
-            "have to make the same calls."
-        )
-
-
-def _raise(error: MpicompError | None) -> None:
-    if error is not None:
-        raise error
 
 
 def _ranks(comm: Any) -> tuple[Any, int]:

@@ -27,7 +27,7 @@ class Given(Objective):
     def __init__(self, worker: int, packing: Packing, clock: Clock) -> None:
         self.worker, self._packing, self._clock = worker, packing, clock
         self._at: Array | None = None
-        self._gradient: Array | None = None
+        self.gradient: Array | None = None
         self._source: Callable[[Any], Any] | Measured | None = None
         self._given: Objective | None = None  # the objective given last, and
         self._objective: Objective = self  # .. the same on the device
@@ -43,7 +43,7 @@ class Given(Objective):
                 self._given, self._objective = what, what.on_device()
             self._source = Measured(self._objective, self._clock, self.worker)
             self.samples = what.samples
-            self._gradient = None  # asked for when needed: perhaps on a batch
+            self.gradient = None  # asked for when needed: perhaps on a batch
             return
         if callable(what):
             self._source = what
@@ -51,14 +51,14 @@ class Given(Objective):
         gradient = self._packing.pack(what)
         if not isfinite(gradient.sum()) and not np.isfinite(gradient).all():
             raise DivergedError(f"worker {self.worker}: the gradient is not finite.")
-        self._gradient = gradient
+        self.gradient = gradient
 
     def value(self, x: Array) -> float:
         raise ConfigError("a gradient alone has no value f_i(x).")
 
     def grad(self, x: Array) -> Array:
-        if self._gradient is not None and self._is_point(x):
-            return self._gradient
+        if self.gradient is not None and self._is_point(x):
+            return self.gradient
         if isinstance(self._source, Measured):
             return self._source.grad(x)
         assert self._source is not None, "methods that ask for more are refused an array"

@@ -14,6 +14,7 @@ from mpicomp.base.units import shortened
 from mpicomp.embedded.embedding import Embedding, operation
 from mpicomp.methods.base import Method
 from mpicomp.runtime import checkpoint
+from mpicomp.transports.calls import Operation
 
 _COUNTS = ("rounds", "steps", "skipped")  # attributes of an embedding that belong to its state
 
@@ -46,7 +47,7 @@ class Resumable(Embedding):
 
         Raises ``RecordError`` if the folder holds the state of another training, which would be lost.
         """
-        self._agree(self._play.books.check)
+        self._agreement.begin(Operation.SAVE, self._play.books.check)
         self.transport.ask_server(lambda: checkpoint.refuse_to_replace(Path(folder), self._replaces))
         self._play.settle()
         header = {"config": self._config, "steps": self.steps, "skipped": self.skipped}
@@ -62,7 +63,7 @@ class Resumable(Embedding):
         ``like`` or number of workers.
         """
         t, rounds = self.transport, self._play
-        self._agree(lambda: None)  # also after a step that has failed
+        self._agreement.begin(Operation.LOAD, lambda: None)  # also after a step that has failed
         rounds.settle()
         states = rounds.states() | {"replica": rounds.replica} | records
         manifest = checkpoint.load(Path(folder), t, states, self._config, records)

@@ -18,10 +18,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
+from threading import Thread
 from types import FrameType
 from typing import NoReturn
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.jobs import stderr
 from mpicomp.runtime.signals import Requests, ending
 from mpicomp.transports.launcher import STATUS, SURVIVING, launched_rank, note_status
 from mpicomp.transports.orphan import remove, segments
@@ -29,6 +31,7 @@ from mpicomp.transports.orphan import remove, segments
 # Seconds that mpirun has to end once a rank has said that the job is over, and more for each rank of a core:
 # ranks that share a core end one after the other.
 _ENDING, _SHARING = 10, 2
+_HEEDING = 10  # seconds after a request to end, when the user is told that the ranks have not ended yet
 _LEAVING = 2  # seconds that the processes around it have to end once mpirun has
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
@@ -132,7 +135,8 @@ def launch(ranks: int, arguments: Sequence[str], survive: bool = False) -> int:
 
     Ctrl-C, or a request to this process to end, is passed on as a request to end after a common round;
     a second one ends the job at once.  SIGUSR1 is passed on as it is, however often.  No process of the job
-    outlives this one, or an mpirun that hangs.
+    outlives this one, or an mpirun that hangs.  Where a rank has said why the job ends, mpirun's
+    paragraphs on that are left out.
     """
     launcher = find_launcher().surviving() if survive else find_launcher()
     command = launcher.command(ranks, sys.executable, *arguments)
@@ -151,28 +155,43 @@ def launch(ranks: int, arguments: Sequence[str], survive: bool = False) -> int:
         # Ctrl-C, and when a batch system tells every process of a job to end, before they have saved a thing.
         deaf = {signal.SIGTERM} if launcher.vendor == "openmpi" else set()
         end = signal.SIGINT if deaf else signal.SIGTERM
-        answers, requests = iter((signal.SIGUSR1, end)), Requests()
+        answers, requests = (signal.SIGUSR1, end), Requests()
+        asked: list[int] = []  # the requests so far
 
         def pass_on(number: int, frame: FrameType | None) -> None:
             if number == signal.SIGUSR1:
                 job.send_signal(number)
             elif requests.is_new():
-                job.send_signal(next(answers, signal.SIGKILL))
+                asked.append(number)
+                job.send_signal(answers[len(asked) - 1] if len(asked) <= 2 else signal.SIGKILL)
 
         before = signal.pthread_sigmask(signal.SIG_BLOCK, deaf)  # which mpirun inherits; its ranks do not
         job = subprocess.Popen(
-            command, env=environment, start_new_session=True, preexec_fn=partial(_when_we_die, end)
+            command,
+            env=environment,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=partial(_when_we_die, end),
         )
+        assert job.stderr is not None
+        copied = job.stderr.fileno(), 2, lambda: bool(asked) or status.exists()
+        copier = Thread(target=stderr.pass_on, args=copied, daemon=True)
+        copier.start()
         for number in (*ending(), signal.SIGUSR1):
             signal.signal(number, pass_on)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        hung = _wait(job, status, _patience(ranks))
+        hung = _wait(job, status, _patience(ranks), asked)
         _kill_session(job.pid)
+        copier.join(_LEAVING)  # a process that has left the session may hold the pipe open
         if job.returncode < 0 and launcher.vendor == "openmpi" and launcher.major >= 5:
             _remove_files_of(job.pid)
+        if len(asked) > 1:
+            return 128 + asked[-1]
         if job.returncode < 0 and not hung:
             return 128 - job.returncode  # as a shell reports what a signal ended
-        return (0 if hung else job.returncode) or (int(status.read_text()) if status.exists() else 0)
+        if asked and job.returncode == 128 + signal.SIGUSR1:  # a rank that had not begun its program
+            return 128 + signal.SIGINT
+        return (int(status.read_text()) if status.exists() else 0) or (0 if hung else job.returncode)
 
 
 def _remove_files_of(mpirun: int) -> None:
@@ -190,15 +209,24 @@ def _patience(ranks: int) -> float:
     return _ENDING + _SHARING * ranks / (os.cpu_count() or 1)
 
 
-def _wait(job: subprocess.Popen[bytes], status: Path, patience: float) -> bool:
-    """Wait for mpirun to end.  Returns True if it had to be killed because it did not end after its ranks."""
-    over = 0.0
+def _wait(job: subprocess.Popen[bytes], status: Path, patience: float, asked: Sequence[int]) -> bool:
+    """Wait for mpirun to end.  Returns True if it had to be killed because it did not end after its ranks.
+
+    asked  the requests to end that have come; the user is told where the ranks do not end after the first
+    """
+    over = since = 0.0
     while over < patience:
         try:
             job.wait(timeout=0.5)
             return False
         except subprocess.TimeoutExpired:
             over += 0.5 * status.exists()
+            since += 0.5 * bool(asked)
+            if since == _HEEDING:
+                sys.stderr.write(
+                    "mpicomp: the ranks were asked to stop, and have not ended. Ctrl-C again ends the job at "
+                    "once.\n"
+                )
     sys.stderr.write(f"mpicomp: the ranks have ended and mpirun has not, for {over:g} s; it is killed.\n")
     shared = set().union(*map(segments, _members(job.pid)))
     job.kill()

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
+from mpicomp.averaging.sharded import Sharded
 from mpicomp.runtime.rounds import Rounds
-from mpicomp.runtime.serving.sharded import Sharded
 
 
 @contextmanager
@@ -31,14 +31,14 @@ def held(rounds: Rounds, slices: Sequence[slice]) -> Iterator[None]:
 
 def _records(rounds: Rounds) -> Iterator[tuple[Any, slice]]:
     """The records on this rank, each with the coordinates that its vectors have."""
-    serving, d = rounds.serving, rounds.x.size
+    averaging, d = rounds.averaging, rounds.x.size
     for record in (rounds.replica, *rounds.workers.values()):
         yield record, slice(0, d)
-    if isinstance(serving, Sharded):
-        blocks = serving.slices(d)
-        yield from ((server, blocks[b]) for b, server in serving.servers.items())
+    if isinstance(averaging, Sharded):
+        blocks = averaging.slices(d)
+        yield from ((server, blocks[b]) for b, server in averaging.servers.items())
     else:
-        yield from ((server, slice(0, d)) for server in serving.states().values())
+        yield from ((server, slice(0, d)) for server in averaging.states().values())
 
 
 def _places(record: Any, block: slice, slices: Sequence[slice]) -> Iterator[tuple[Any, str, slice]]:

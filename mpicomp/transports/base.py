@@ -46,6 +46,7 @@ class Transport(ABC):
                     rank; and blocks of broadcasts that it passes on
     observer        an independent count of this rank's MPI traffic, if requested and there are several ranks
     activity        what the run is doing, for error messages
+    names           of what these ranks call together, by the number that a call has of it (see ``calls``)
     device_buffers  whether messages are taken and given in the memory of the device in use; else the host's
     """
 
@@ -56,6 +57,7 @@ class Transport(ABC):
     is_server: bool
     stop: bool = False
     activity: str = "at the start of the run"
+    names: list[str]
     sent: list[int]
     observer: Observer | None = None
     device_buffers: bool = False
@@ -152,7 +154,10 @@ class Transport(ABC):
 
     @abstractmethod
     def tell_all(self, number: int) -> list[int]:
-        """Each rank's ``number``, from 0 to 255, in rank order, on every rank.  Counted nowhere."""
+        """Each rank's ``number``, from 0 to 2⁶⁴ - 1, in rank order, on every rank.  Counted nowhere.
+
+        All transports on the same ranks tell each other there, so a rank that calls another one is noticed.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -25,6 +25,7 @@ class Local(Transport):
         self.n, self.rank, self.ranks = n, 0, 1
         self.hosted, self.is_server = range(n), True
         self.clock = Clock()
+        self.names = ["a run"]
         self.sent = [0, 0]
 
     def gather(self, senders: Sequence[int], take: Take) -> AbstractContextManager[Take]:

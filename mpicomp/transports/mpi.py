@@ -42,6 +42,7 @@ from mpicomp.transports.base import Lost, T, Take
 from mpicomp.transports.ending import end_now
 from mpicomp.transports.exchange import Exchange, as_error, as_text
 from mpicomp.transports.inbox import empty, mpi_buffer
+from mpicomp.transports.meeting import meeting_of
 from mpicomp.transports.mpi_exchange import MpiExchange
 from mpicomp.transports.observers.base import Library, Observer
 from mpicomp.transports.observers.monitoring import Monitoring
@@ -83,7 +84,9 @@ class Mpi(PointToPoint):
         if survive:
             ulfm.require()
             self._names: list[tuple[int, str]] = comm.allgather((comm.rank, MPI.Get_processor_name()))
-        super().__init__(n, comm, dedicated, chunk)
+        self._meeting = meeting_of(comm)
+        self.names = self._meeting.names
+        super().__init__(n, comm, self._meeting.patience, dedicated, chunk)
         self._watchdog = None if stall_timeout is None else self._watched(comm.Dup(), stall_timeout)
         self.device_buffers = self._agree(says_cuda_aware() if cuda_aware is None else cuda_aware)
         if observed and self.ranks > 1:  # else nothing crosses
@@ -265,11 +268,8 @@ class Mpi(PointToPoint):
             return [value, *others]
 
     def tell_all(self, number: int) -> list[int]:
-        # Kept, for MPI may still write there if this is interrupted.
-        own, told = self._told = np.array([number], np.uint8), np.empty(self.ranks, np.uint8)
         with self._unobserved(), self._waiting(self._measurements):
-            self._patience.until(self._measurements.Iallgather(own, told).Test)
-        return told.tolist()
+            return self._meeting.tell_all(number)
 
     def outlives(self, error: BaseException) -> bool:
         return self._survive and ulfm.death(error, self.messages)

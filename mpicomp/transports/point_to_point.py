@@ -36,12 +36,12 @@ class PointToPoint(Transport):
 
     _watchdog: Watchdog | None = None
 
-    def __init__(self, n: int, comm: MPI.Comm, dedicated: bool, chunk: int) -> None:
+    def __init__(self, n: int, comm: MPI.Comm, patience: Patience, dedicated: bool, chunk: int) -> None:
         self.clock = Clock()
         self.sent = [0, 0]
         self._chunk = chunk
         self._inbox = Inbox()
-        self._patience = Patience(comm)
+        self._patience = patience
         # Private communicators, so that nothing left over from another run can be received here.
         self.messages, self._measurements = comm.Dup(), comm.Dup()
         self._host(placement(n, comm.size, dedicated))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import warnings
 from hashlib import sha256
 
 import numpy as np
@@ -16,6 +17,7 @@ import mpicomp
 from mpicomp import (
     DCGD,
     EF21,
+    EF21P,
     EF21SGDM,
     MARINA,
     Aggregator,
@@ -288,6 +290,178 @@ def stays_away():
     if RANK == 1:
         time.sleep(100)
     agg(np.ones(8))
+
+
+def different_calls(folder):
+    """What is said where rank 0 makes one call and the others another; afterwards all goes on as before."""
+    agg, same, other = (Aggregator(EF21(TopK(k=2)), like=np.zeros(d)) for d in (4, 4, 6))
+    descent = Descent(EF21P(TopK(k=2), gamma=0.1), np.zeros(3))
+    agg.save(folder)
+    g = np.arange(4.0) + RANK
+    pairs = {
+        "another": (lambda: agg(g), lambda: other(np.ones(6))),
+        "its like": (lambda: agg(g), lambda: same(g)),
+        "Descent": (lambda: descent.step(np.ones(3)), lambda: agg(g)),
+        "save": (lambda: agg.save(folder), lambda: agg(g)),
+        "load": (lambda: agg(g), lambda: agg.load(folder)),
+        "settle": (agg.settle, lambda: agg.save(folder)),
+        "model": (descent.model, lambda: descent.step(np.ones(3))),
+        "start": (lambda: agg.start(g), lambda: other.start(np.ones(6))),
+        "made": (lambda: Aggregator(METHOD, like=np.zeros(3)), lambda: agg(g)),
+        "run": (lambda: agg(g), lambda: mpicomp.run(mpicomp.GD(gamma=0.1), PROBLEM, workers=2, rounds=1)),
+        "made before": (
+            lambda: Aggregator(METHOD, like=np.zeros(3)),
+            lambda: Aggregator(EF21(TopK(k=2)), like=np.zeros(3)),
+        ),
+        "of another class": (
+            lambda: Aggregator(mpicomp.GD(gamma=0.1), like=np.zeros(3)),
+            lambda: Descent(mpicomp.GD(gamma=0.1), np.zeros(3)),
+        ),
+    }
+    told = {}
+    for name, (first, second) in pairs.items():
+        try:
+            (first if RANK == 0 else second)()
+        except mpicomp.MpicompError as error:
+            told[name] = str(error)
+        assert len(set(MPI.COMM_WORLD.allgather(told.get(name)))) == 1, name
+    for step in range(3):
+        assert agg(g + step).tobytes() == same(g + step).tobytes() and agg.steps == step + 1
+    return told
+
+
+def closes_another():
+    agg, other = (Aggregator(METHOD, like=np.zeros(8)) for _ in range(2))
+    other.close() if RANK == 0 else agg(np.ones(8))
+
+
+def starts():
+    """What is said of x in loops whose ranks make x by seeds of their own, and in some that are right."""
+    draw = np.random.default_rng(42 + RANK)
+    told = {}
+
+    def make(like):
+        return Aggregator(METHOD, like=like)
+
+    def steps(agg, x, how, given=lambda x: x - RANK):
+        for _ in range(3):
+            g = agg(given(x))
+            x = how(x, g)
+
+    def in_place(x, g):
+        x -= 0.1 * g
+        return x
+
+    def anew(x, g):
+        return x - 0.1 * g
+
+    def by_name(x, g):
+        for name in x:
+            x[name] -= 0.1 * g[name]
+        return x
+
+    def of_names(x):
+        return {name: part - RANK for name, part in x.items()}
+
+    def wrong_in_place():
+        x = draw.normal(size=8)
+        steps(make(x), x, in_place)
+
+    def wrong_by_name():
+        x = {"W": draw.normal(size=(2, 3)), "b": np.zeros(2)}
+        steps(make(x), x, by_name, of_names)
+
+    def wrong_anew():
+        x = draw.normal(size=8)
+        steps(make(x), x, anew)
+
+    def wrong_at():
+        x = draw.normal(size=8)
+        make(np.zeros(8))(lambda at: at - RANK, at=x)
+
+    def wrong_at_beside_an_array():
+        x = draw.normal(size=8)
+        make(np.zeros(8))(x - RANK, at=x)
+
+    def started():
+        x = draw.normal(size=8)
+        agg = make(x)
+        x = agg.start(x)
+        steps(agg, x, in_place)
+        assert len(set(MPI.COMM_WORLD.allgather(x.tobytes()))) == 1
+
+    def started_by_name():
+        x = {"W": draw.normal(size=(2, 3)).astype(np.float32), "b": draw.normal(size=2)}
+        agg = make(x)
+        first = MPI.COMM_WORLD.bcast(x)
+        x = agg.start(x)
+        assert all(x[name].dtype == first[name].dtype and np.array_equal(x[name], first[name]) for name in x)
+        steps(agg, x, by_name, of_names)
+
+    def shared_in_place():
+        x = draw.normal(size=8)
+        agg = make(x)
+        MPI.COMM_WORLD.Bcast(x)
+        steps(agg, x, in_place)
+
+    def shared_anew():
+        x = draw.normal(size=8)
+        agg = make(x)
+        steps(agg, MPI.COMM_WORLD.bcast(x).copy(), in_place)
+
+    def own_gradient():
+        x = np.zeros(8)
+        g = x - draw.normal(size=8)
+        agg = make(g)
+        steps(agg, x, in_place, lambda x: x - RANK)
+        assert g is not None
+
+    def own_gradient_is_given():
+        g = draw.normal(size=8)
+        agg = make(g)
+        for _ in range(3):
+            agg(g)
+            g[:] = draw.normal(size=8)
+
+    def zeros_that_gather_gradients():
+        total = np.zeros(8)
+        agg = make(total)
+        for _ in range(3):
+            total += draw.normal(size=8)
+            agg(total / 2)
+
+    def skipped_first():
+        x = draw.normal(size=8)
+        agg = Aggregator(METHOD, like=x, on_nonfinite="skip")
+        agg(np.full(8, np.nan))
+        steps(agg, x, in_place)
+
+    for case in (
+        wrong_in_place,
+        wrong_by_name,
+        wrong_anew,
+        wrong_at,
+        wrong_at_beside_an_array,
+        skipped_first,
+        started,
+        started_by_name,
+        shared_in_place,
+        shared_anew,
+        own_gradient,
+        own_gradient_is_given,
+        zeros_that_gather_gradients,
+    ):
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            said = None
+            try:
+                case()
+            except mpicomp.ConfigError as error:
+                said = str(error)
+        assert len(set(MPI.COMM_WORLD.allgather(said))) == 1, case.__name__
+        told[case.__name__] = [said, [str(w.message) for w in warned if RANK == 0]]
+        assert RANK == 0 or not warned
+    return told
 
 
 def raises():

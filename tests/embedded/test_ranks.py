@@ -10,6 +10,7 @@ import pytest
 from tests.support.launching import mpirun, no_observer
 
 JOB = ("-m", "tests.embedded.job")
+ONE, TWO = (f"Aggregator {number} (EF21SGDM, d = 8)" for number in (1, 2))
 
 
 @cache
@@ -86,10 +87,11 @@ def test_one_decision_about_a_gradient_that_is_not_finite():
         ("other_like", "rank 1 has like = x: numpy float64 (9,), and rank 0 has x: numpy float64 (8,)"),
         ("other_workers", "rank 1 has workers = 5, and rank 0 has 4"),
         ("array_for_function", "MARINA compares gradients of one f_i at two points: give a function of x"),
-        ("once_more 0", "rank 1 has ended its work, and rank 0 calls once more"),
-        ("once_more 2", "rank 0 has ended its work, and rank 2 calls once more"),
-        ("closes_early", "rank 2 has ended its work, and rank 0 calls once more"),
-        ("exits", "rank 1 has ended its work, and rank 0 calls once more"),
+        ("once_more 0", f"rank 0 calls {ONE}, and rank 1 has ended its work with {ONE}"),
+        ("once_more 2", f"rank 0 has ended its work with {ONE}, and rank 2 calls {ONE}"),
+        ("closes_early", f"rank 0 calls {ONE}, and rank 2 has ended its work with {ONE}"),
+        ("closes_another", f"rank 0 has ended its work with {TWO}, and rank 1 calls {ONE}"),
+        ("exits", f"rank 0 calls {ONE}, and rank 1 has ended its work with {ONE}"),
         ("stays_away", "rank 1 on "),
         ("another_ranks_state", "the state is another rank's: 'worker-0.g'"),
         ("raises", "RuntimeError: the user's own error"),
@@ -101,6 +103,51 @@ def test_an_error_of_one_rank_ends_all_and_is_said_once(what, said):
     done = mpirun(3, *JOB, *what.split())
     assert done.returncode != 0
     assert done.stderr.count(said) == 1, done.stderr
+
+
+def test_ranks_that_make_different_calls_are_told_so(tmp_path):
+    """The error names both calls, on all ranks, and nothing has changed."""
+    first, second, third = (f"Aggregator {i} (EF21, d = {d})" for i, d in ((1, 4), (2, 4), (3, 6)))
+    descent, new = "Descent 4 (EF21P, d = 3)", "begins another run, Aggregator or Descent"
+    pairs = {
+        "another": (f"calls {first}", f"calls {third}"),
+        "its like": (f"calls {first}", f"calls {second}"),
+        "Descent": (f"calls {descent}", f"calls {first}"),
+        "save": (f"saves {first}", f"calls {first}"),
+        "load": (f"calls {first}", f"loads {first}"),
+        "settle": (f"settles the ledger of {first}", f"saves {first}"),
+        "model": (f"asks for the model of {descent}", f"calls {descent}"),
+        "start": (f"asks for the start of {first}", f"asks for the start of {third}"),
+        "made": (new, f"calls {first}"),
+        "run": (f"calls {first}", new),
+    }
+    said = told(3, "different_calls", str(tmp_path))
+    for name, (a, b) in pairs.items():
+        expected = f"rank 0 {a}, and rank 1 {b}: all ranks have to make the same calls in the same order."
+        assert said.pop(name) == expected
+    assert said.pop("made before").startswith("rank 1 has method = EF21(C=TopK(k=2")
+    assert said == {
+        "of another class": "rank 1 has class = Descent, and rank 0 has Aggregator: all ranks give the same."
+    }
+
+
+def test_ranks_that_train_different_x_are_told_so():
+    """And none of those that start from the same x, or whose ``like`` is not x, is refused."""
+    said = told(2, "starts")
+    remedy = "x = agg.start(x), before the first call, gives rank 0's to all ranks."
+    shapes = "If like only shows shapes, give zeros: like=np.zeros_like(..)."
+    of_like = (
+        "the loop changes like between calls, and like on rank 1 is not like on rank 0: the ranks train "
+        f"different x. {remedy} {shapes}"
+    )
+    of_at = f"at on rank 1 is not at on rank 0: all ranks give the same x. {remedy}"
+    for name in ("wrong_in_place", "wrong_by_name", "skipped_first"):
+        assert said.pop(name) == [of_like, []]
+    for name in ("wrong_at", "wrong_at_beside_an_array"):
+        assert said.pop(name) == [of_at, []]
+    for name in ("wrong_anew", "own_gradient", "shared_anew"):  # nobody can tell them apart
+        assert said.pop(name) == [None, [f"like differs between ranks. If it is x: {remedy} {shapes}"]]
+    assert len(said) == 5 and set(map(str, said.values())) == {"[None, []]"}
 
 
 @pytest.mark.parametrize("server", ["shared", "dedicated", "sharded"])

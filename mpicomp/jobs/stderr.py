@@ -1,0 +1,31 @@
+"""What comes from mpirun's standard error: the ranks' lines, and paragraphs of its own on how they ended."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+
+# Open MPI's paragraphs stand between lines of dashes, and some end with a zero byte.
+_LINE = b"-" * 74 + b"\n"
+_PARAGRAPH = re.compile(_LINE + rb"(?:MPI_ABORT was|prterun|mpirun|Primary job) [\s\S]*?\n" + _LINE + rb"\0?")
+
+
+def pass_on(source: int, target: int, known: Callable[[], bool]) -> None:
+    """Copy from the descriptor ``source`` to ``target``, until it ends.
+
+    known  whether the user knows why the job ends: a rank has said it, or it was the user's wish.  Then the
+           paragraphs, which would say it again in many lines, are left out
+    """
+    held = b""
+    while chunk := os.read(source, 2**16):
+        held += chunk
+        paragraph = held.find(_LINE) if known() else -1
+        ready, held = (held, b"") if paragraph < 0 else (held[:paragraph], held[paragraph:])
+        _write(target, ready)
+    _write(target, _PARAGRAPH.sub(b"", held))
+
+
+def _write(target: int, text: bytes) -> None:
+    while text:
+        text = text[os.write(target, text) :]
