@@ -14,7 +14,6 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
-from mpicomp.base.files import read_json
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
@@ -24,7 +23,7 @@ from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.loop import Loop
 from mpicomp.runtime.measure import Measurement
 from mpicomp.runtime.observation import FULL, Observation
-from mpicomp.runtime.record import Recorder, Row, describe_machine
+from mpicomp.runtime.record import Recorder, Row, describe_machine, read_summary
 from mpicomp.runtime.resume import Resume
 from mpicomp.runtime.rounds import advice
 
@@ -162,7 +161,7 @@ class Session:
 
         Skipped if the resume ran no rounds: the earlier summary holds the real costs.
         """
-        before = {} if self.recorder.folder is None else read_json(self.recorder.folder / "summary.json")
+        before = {} if self.recorder.folder is None else read_summary(self.recorder.folder)
         idle = self.resumed and self.round == self.resumed_from
         if not idle or before.get("status") != summary["status"]:
             self.recorder.write_json("summary.json", summary)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.config import as_method
 from mpicomp.embedded.aggregator import Aggregator
 from mpicomp.methods.base import Method
 from mpicomp.torch.alike import refuse_alone
@@ -33,7 +34,7 @@ class Hook:
     there.  Raises ``ConfigError`` for these two options.
     """
 
-    def __init__(self, method: Method, **options: Any) -> None:
+    def __init__(self, method: Method | str, **options: Any) -> None:
         if options.get("workers") is not None:
             raise ConfigError(
                 f"workers={options['workers']!r} in a hook of DDP, where each rank is a worker. Leave "
@@ -44,7 +45,7 @@ class Hook:
                 "on_nonfinite='skip' in a hook of DDP; allowed: 'raise', as a hook cannot keep the optimiser "
                 "from its step. mpicomp.torch.Compressed in place of DDP leaves the step out on all ranks."
             )
-        self._method, self._options = method, options
+        self._method, self._options = as_method(method), options
         self._buckets: list[tuple[list[Tensor], list[Tensor], Tensor, Future[Tensor]]] = []
         self._aggregator: Aggregator | None = None
         self._tensors: Tensors | None = None
