@@ -212,13 +212,13 @@ SETTINGS: dict[str, Any] = {
     "method": list,
 }
 _OBJECTS = ("problem", "method")
-_METHOD: dict[str, Any] = {"method": str, "label": str, "tune": list}
+METHOD: dict[str, Any] = {"method": str, "label": str, "tune": list}
 
 
 def _entry(table: Any, down: str) -> Entry:
     if not isinstance(table, dict):
         raise ConfigError("each method is a table of its own, headed [[method]].")
-    _check("[[method]]", table, _METHOD, required=("method",))
+    _check("[[method]]", table, METHOD, required=("method",))
     method = parse_method(table["method"])
     label = table.get("label", to_text(method))
     method = with_downlink(method, down)

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from mpicomp import GD, Quadratics
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.cli import cli
 from mpicomp.config import parse_compressor, parse_method, parse_problem
+from mpicomp.experiment.report import publish
 from mpicomp.experiment.results import read_comparison, read_study, unfinished
 from mpicomp.own_classes import NotImported, without_imports
 from mpicomp.runtime.record import read_rows
@@ -303,6 +305,42 @@ def test_a_figure_of_a_record_that_says_too_little_is_refused(tmp_path):
         assert "rounds" in repr(mpicomp.load(tmp_path))
         with pytest.raises(RecordError, match=f"run.json does not say {missing}"):
             mpicomp.load(tmp_path).plot()
+
+
+HEADERS = [
+    {"round": -1}, {"round": "x"}, {"round": 2.0}, {"seconds": "x"}, {"seconds": -1}, {"scale": None},
+    {"digest": "x"}, {"digest": 5}, {"digest": "0" * 62}, {"begun": -1}, {"begun": "0"}, {"crew": 2},
+    {"crew": ["x", 1]}, {"lost": {}}, {"lost": [3]},
+]  # fmt: skip
+
+
+def test_a_checkpoint_whose_header_cannot_be_is_refused(tmp_path):
+    """Sealed anew, as somebody would who made it up; or a part of it is not there."""
+    a_run(tmp_path)
+    (path,) = tmp_path.glob("checkpoint/round-*/manifest.json")
+    sound = json.loads(path.read_bytes().splitlines()[0])
+    made = [sound | wrong for wrong in HEADERS]
+    made += [{k: v for k, v in sound.items() if k != gone} for gone in ("seconds", "scale", "begun", "crew")]
+    accepted = []
+    for header in made:
+        content = json.dumps(header).encode()
+        path.write_bytes(content + b"\n" + sha256(content).hexdigest().encode() + b"\n")
+        try:
+            mpicomp.run(GD(gamma=0.1), QUADRATICS, workers=2, rounds=6, every=2, out=tmp_path, resume=True)
+            accepted.append(header)
+        except RecordError as error:
+            assert str(tmp_path) in str(error)
+    assert accepted == []
+
+
+def test_a_figure_of_the_user_s_is_not_deleted(tmp_path):
+    """What was drawn before goes; what has a name like it stays."""
+    a_comparison(tmp_path)
+    ours, theirs = ["figure-2.png", "figure-13.png"], ["figure-3d.png", "figure-2-talk.png", "figure-1a2.png"]
+    for name in ours + theirs:
+        (tmp_path / name).write_text("a picture")
+    publish(tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("figure*.png")) == sorted(["figure.png", *theirs])
 
 
 TRIAL = {
