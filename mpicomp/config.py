@@ -1,7 +1,8 @@
 """Text to objects and back: ``marina(Q=randk(k=0.01), gamma=theory*8)``.
 
 The text only looks like a Python call: its syntax tree is read.  Nothing in it is executed, but a module or
-file in which it names a class of the user's own is imported, which executes that module.
+file in which it names a class of the user's own is imported, which executes that module.  Where that is not
+allowed, a method or problem with such a class is an ``UnimportedMethod`` or ``UnimportedProblem``.
 
 * A class is named as in its table or as in Python: ``quantized_topk`` or ``QuantizedTopK``.
 * A class of the user's own is ``my_module:MyMethod`` or ``./my_file.py:MyMethod``; see ``own_classes``.
@@ -24,12 +25,14 @@ from mpicomp.compressors import COMPRESSORS, Compressor, Layered
 from mpicomp.data.dataset import Named
 from mpicomp.literals import abridged, check_type, is_bare, literal_value, syntax_tree
 from mpicomp.methods import METHODS, Method
-from mpicomp.own_classes import import_class, is_reference, reference
+from mpicomp.own_classes import NotImported, import_class, is_reference, reference
 from mpicomp.problems import PROBLEMS, Problem
 from mpicomp.quoting import needs_no_quotes, shown
+from mpicomp.unimported import UnimportedMethod, UnimportedProblem
 
 TABLES: dict[str, Mapping[str, type]] = {"method": METHODS, "problem": PROBLEMS, "compressor": COMPRESSORS}
 NESTED: dict[str, type] = {"compressor": Compressor, "problem": Problem}  # kinds that a parameter may have
+_UNIMPORTED = {"method": UnimportedMethod, "problem": UnimportedProblem}
 
 Source = TypeVar("Source")  # the form of a parameter's value before it is read: a syntax tree, or JSON
 
@@ -44,6 +47,16 @@ def parse_problem(text: str) -> Problem:
     return _parse("problem", text)
 
 
+def as_method(given: Method | str) -> Method:
+    """``given``, read if it is a text.  Raises ``ConfigError`` for a text that describes no method."""
+    return parse_method(given) if isinstance(given, str) else given
+
+
+def as_problem(given: Problem | str) -> Problem:
+    """``given``, read if it is a text.  Raises ``ConfigError`` for a text that describes no problem."""
+    return parse_problem(given) if isinstance(given, str) else given
+
+
 def parse_compressor(text: str) -> Compressor:
     """The compressor that ``text`` describes.  Raises ``ConfigError`` if it describes none."""
     return _parse("compressor", text)
@@ -56,7 +69,7 @@ def to_text(obj: object) -> str:
     user's own has the name under which it was imported.  An object of any other class gives its ``repr``.
     """
     name = _name(type(obj))
-    if name is None:
+    if name is None or type(obj) in _UNIMPORTED.values():
         return repr(obj)
     name = name if needs_no_quotes(name) else repr(name)
     given = [(f, getattr(obj, f.name)) for f in _fields(type(obj))]
@@ -123,6 +136,10 @@ def describe(cls: type) -> Description:
 def _parse(kind: str, text: str) -> Any:
     try:
         return _object(kind, syntax_tree(text))
+    except NotImported:
+        if kind not in _UNIMPORTED:
+            raise
+        return _UNIMPORTED[kind](text.strip())
     except RecursionError:
         raise ConfigError(f"cannot read {abridged(text)}: it is nested too deeply.") from None
 

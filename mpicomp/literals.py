@@ -92,5 +92,8 @@ def read_parameter(text: str, name: str) -> Any:
     node = syntax_tree(text)
     for keyword in node.keywords if isinstance(node, ast.Call) else []:
         if keyword.arg == name:
-            return literal_value(keyword.value)
+            try:
+                return literal_value(keyword.value)
+            except RecursionError:
+                break
     raise ConfigError(f"{text} does not say {name}.")

@@ -5,7 +5,8 @@ where Python looks for modules, and in the current folder.  A relative path star
 in the TOML file of a suite, wherever that file is: the path of a data set does too, and a comparison's
 folder holds a copy of its suite.  Slurm starts a job in the folder in which it was submitted.
 
-To import a module executes it.  Nothing else in a text is executed.
+To import a module executes it.  Nothing else in a text is executed.  So only the user's own text imports: one
+that was typed, or a suite that is run.  What a folder of results says is read ``without_imports``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import is_dataclass
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -32,6 +35,21 @@ from mpicomp.problems import Problem
 KINDS: dict[str, type] = {"method": Method, "problem": Problem, "compressor": Compressor}
 
 _texts: dict[type, str] = {}  # the text from which each class was imported
+_may_import = ContextVar("_may_import", default=True)
+
+
+class NotImported(ConfigError):
+    """A text names a class that this process has not imported, where nothing may be imported."""
+
+
+@contextmanager
+def without_imports() -> Iterator[None]:
+    """Within, a text names the classes that this process has imported already, and ``NotImported`` others."""
+    before = _may_import.set(False)
+    try:
+        yield
+    finally:
+        _may_import.reset(before)
 
 
 def is_reference(name: str) -> bool:
@@ -46,10 +64,16 @@ def import_class(reference: str, kind: str | None = None) -> type:
     Raises ``ConfigError`` if it cannot be imported, is of another kind, or is no dataclass.
     """
     place, _, name = reference.rpartition(":")
-    module = _module(place)
-    cls: Any = getattr(module, name, None)
-    if cls is None:
-        raise unknown(f"class of {place}", name, [n for n, c in vars(module).items() if _kind(c)])
+    module = _imported(place)
+    if not _may_import.get():
+        cls: Any = None if module is None else vars(module).get(name)  # a module's getattr may import, too
+        if cls is None:
+            raise NotImported(f"{reference} is not imported here, where a folder names it.")
+    else:
+        module = module or _module(place)
+        cls = getattr(module, name, None)
+        if cls is None:
+            raise unknown(f"class of {place}", name, [n for n, c in vars(module).items() if _kind(c)])
     expected = [kind] if kind else list(KINDS)
     if _kind(cls) not in expected:
         what = _kind(cls) or ("class of another kind" if isinstance(cls, type) else type(cls).__name__)
@@ -95,22 +119,39 @@ def _kind(cls: object) -> str | None:
     return next((k for k, base in KINDS.items() if isinstance(cls, type) and issubclass(cls, base)), None)
 
 
-def _module(place: str) -> ModuleType:
-    """The module ``place``, a name or the path of a file; it is imported once.  Raises ``ConfigError``."""
+def _imported(place: str) -> ModuleType | None:
+    """The module ``place``, a name or the path of a file, if this process has imported it."""
     if not place.endswith(".py"):
-        return _executed(place, lambda: import_module(place), Path.cwd())
-    path = Path(place).expanduser().resolve()
+        return sys.modules.get(place)
+    try:
+        path = _path(place)
+    except (OSError, ValueError, RuntimeError):  # no path of a file, such as ~nobody/mine.py
+        return None
     main = getattr(sys.modules["__main__"], "__file__", None)
     if main is not None and Path(main).resolve() == path:
         return sys.modules["__main__"]
-    name = str(path).replace(".", "_")  # no other module has it, and pickle finds it on every rank
-    if name in sys.modules:
-        return sys.modules[name]
+    return sys.modules.get(_name_of(path))
+
+
+def _module(place: str) -> ModuleType:
+    """The module ``place``, which is imported now.  Raises ``ConfigError``."""
+    if not place.endswith(".py"):
+        return _executed(place, lambda: import_module(place), Path.cwd())
+    path = _path(place)
     if not present(path, ConfigError) or not path.is_file():
         raise ConfigError(
             f"no such file: {place}. A relative path starts at the current folder, {Path.cwd()}."
         )
-    return _executed(place, lambda: _import_file(name, path), path.parent)
+    return _executed(place, lambda: _import_file(_name_of(path), path), path.parent)
+
+
+def _path(place: str) -> Path:
+    return Path(place).expanduser().resolve()
+
+
+def _name_of(path: Path) -> str:
+    """The name of a file's module: no other module has it, and pickle finds it on every rank."""
+    return str(path).replace(".", "_")
 
 
 def _import_file(name: str, path: Path) -> ModuleType:

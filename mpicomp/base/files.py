@@ -55,6 +55,15 @@ def present(path: Path, denied: type[MpicompError] = RecordError) -> bool:
         raise denied(f"cannot look {where}: {error.strerror}.") from None
 
 
+def check_own(path: Path) -> None:
+    """Raise ``RecordError`` if ``path`` is there and is no file of its folder: a pipe, a link out of it."""
+    if present(path) and not (path.is_file() and path.resolve().parent == path.parent.resolve()):
+        raise RecordError(
+            f"cannot read {path}: it is no file of its folder, but a folder, a device, a pipe, or a link out "
+            "of it. Put a copy of the file there."
+        )
+
+
 def write_text(path: Path, content: str) -> None:
     """Write a text file, atomically."""
     write_atomically(path, content.encode())
@@ -67,12 +76,15 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file, {} if there is no file.  Raises ``RecordError`` if it cannot be read."""
+    check_own(path)
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise RecordError(f"cannot read {path}: {error}.") from None
+    except RecursionError:
+        raise RecordError(f"cannot read {path}: it is nested too deeply.") from None
     if not isinstance(content, dict):
         raise RecordError(f"cannot read {path}: it holds no JSON object.")
     return content

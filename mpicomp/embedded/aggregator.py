@@ -10,6 +10,7 @@ from mpicomp import kernels
 from mpicomp.averaging.sharded import Sharded
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
+from mpicomp.config import as_method
 from mpicomp.embedded.early import Early
 from mpicomp.embedded.embedding import operation
 from mpicomp.embedded.packing import Packing
@@ -34,10 +35,11 @@ class Aggregator(Resumable):
     are those of ``mpicomp.run``, bit for bit.  The method's own step size is not used, and may be left at
     "theory"; EF14 and Dore have it in their memories, and take 1 for "theory".
 
-    For the other arguments see ``Embedding``.
+    ``method`` may be its text, as on the command line.  For the other arguments see ``Embedding``.
     """
 
-    def __init__(self, method: Method, like: Any, **options: Any) -> None:
+    def __init__(self, method: Method | str, like: Any, **options: Any) -> None:
+        method = as_method(method)
         if not isinstance(method, EstimatingMethod):
             name = type(method).__name__ if isinstance(method, Method) else repr(method)
             also = " chooses the points where gradients are taken" if isinstance(method, Method) else ""

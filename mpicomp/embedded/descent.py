@@ -7,6 +7,7 @@ from typing import Any
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
+from mpicomp.config import as_method
 from mpicomp.embedded.embedding import operation
 from mpicomp.embedded.resumable import Resumable
 from mpicomp.methods.base import Method
@@ -25,10 +26,12 @@ class Descent(Resumable):
     "theory" has no constants here.  ADIANA and 2Direction, which take gradients at two points in one step,
     and the methods that compare gradients of one f_i need a function: ``descent.step(gradient)``.
 
-    x0 is rank 0's.  For the other arguments see ``Embedding``.
+    ``method`` may be its text, as on the command line.  x0 is rank 0's.  For the other arguments see
+    ``Embedding``.
     """
 
-    def __init__(self, method: Method, x0: Any, **options: Any) -> None:
+    def __init__(self, method: Method | str, x0: Any, **options: Any) -> None:
+        method = as_method(method)
         if not isinstance(method, Method):
             raise ConfigError(f"{method!r} is no method; allowed: one such as AGD(gamma=0.1).")
         super().__init__(method, x0, **options)

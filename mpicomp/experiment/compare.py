@@ -21,7 +21,7 @@ from mpicomp.base.errors import (
     RecordError,
     keeping,
 )
-from mpicomp.base.files import read_json, write_json
+from mpicomp.base.files import write_json
 from mpicomp.experiment.results import (
     Comparison,
     Outcome,
@@ -39,7 +39,7 @@ from mpicomp.experiment.tuning import Tuning, tune
 from mpicomp.methods import Method
 from mpicomp.problems.base import constants_of
 from mpicomp.runtime.placement import Placement
-from mpicomp.runtime.record import Row
+from mpicomp.runtime.record import Row, read_facts
 from mpicomp.runtime.rounds import check_device
 from mpicomp.runtime.run import Run, run
 from mpicomp.transports import Transport, connect
@@ -267,7 +267,7 @@ def _cleared(folder: Path, method: Method, suite: Suite) -> bool:
     Raises ``RecordError`` if the folder holds a finished run of another method, step size or limit.
     """
     if finished(folder):
-        held = read_json(folder / "run.json").get("asked", {})
+        held = read_facts(folder).get("asked", {})
         wanted = {"method": repr(method)} | suite.limits()
         for name, value in held.items():
             if name in wanted and value != wanted[name]:

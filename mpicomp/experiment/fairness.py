@@ -19,6 +19,7 @@ from mpicomp.methods import Method
 from mpicomp.methods.parameters import is_tunable
 from mpicomp.runtime.observation import FULL
 from mpicomp.runtime.schedule import gap
+from mpicomp.unimported import UnimportedMethod
 
 LEVEL = 0.05  # of the test
 COST_ERROR = 0.05  # largest accepted relative error of costs, due to the rounds between observations
@@ -27,7 +28,10 @@ EXCESS = 0.1  # accepted excess of f at the target, as a fraction of f(x⁰) - (
 
 def caveats(lines: Sequence[Line], suite: Suite) -> list[str]:
     """The sentences to print below the suite's table; none where nothing needs saying."""
-    checks = (_missing, _rose, _far_from_least_f, _precision, _budgets, _edges, _observation, _unresolved)
+    checks = (
+        _missing, _rose, _far_from_least_f, _precision, _unimported, _budgets, _edges, _observation,
+        _unresolved,
+    )  # fmt: skip
     return [sentence for check in checks for sentence in check(lines, suite)]
 
 
@@ -129,6 +133,13 @@ def _budgets(lines: Sequence[Line], suite: Suite) -> list[str]:
         return []
     groups = (f"{trials or 'none'}: {', '.join(labels)}" for trials, labels in sorted(by_trials.items()))
     return [f"Unequal budgets: step sizes asked for, {'; '.join(groups)}."]
+
+
+def _unimported(lines: Sequence[Line], suite: Suite) -> list[str]:
+    unread = [entry.label for entry in suite.entries if isinstance(entry.method, UnimportedMethod)]
+    if not unread:
+        return []
+    return [f"The class of {_names(unread)} is not imported here: in what precision it sends is not said."]
 
 
 def _apart_from_numbers(method: Method) -> tuple[object, ...]:

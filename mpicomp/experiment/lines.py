@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from statistics import median
 from typing import Any
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.experiment.results import Comparison, Outcome
 from mpicomp.experiment.suite import Entry, Suite
 from mpicomp.experiment.tuning import rose, tail
@@ -108,7 +110,7 @@ def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line
     errors = [end.error for end in ends if end.error is not None]
     return replace(
         line,
-        gamma=float(read_parameter(finished[0].summary["method"], entry.method.step_name)),
+        gamma=_gamma(finished[0], entry.method.step_name),
         grad_norm_sq=median(end.grad_norm_sq for end in ends),
         rounds=median(row.round for row in last),
         up_bytes_per_worker=median(row.up_bytes for row in last) / n,
@@ -122,6 +124,13 @@ def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line
         set_up_bytes_per_worker=median(o.summary.get("set_up_bytes", 0) for o in finished) / n,
         ends=ends,
     )
+
+
+def _gamma(outcome: Outcome, name: str) -> float | None:
+    """The step size, which the method's text has as a number under ``name``; None if it has none there."""
+    with suppress(ConfigError, TypeError, ValueError):  # of a class that is not imported
+        return float(read_parameter(outcome.summary["method"], name))
+    return None
 
 
 def _end(outcome: Outcome, suite: Suite) -> End:

@@ -25,6 +25,7 @@ from mpicomp.experiment.look import PLAIN, Look, check_format
 from mpicomp.experiment.results import Comparison, Outcome, Record, read_comparison, read_run, read_study
 from mpicomp.experiment.study import Study
 from mpicomp.experiment.tables import markdown
+from mpicomp.own_classes import without_imports
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.run import Run
 
@@ -59,7 +60,8 @@ def publish_study(folder: str | Path) -> dict[str, list[Line]]:
 def _draw_into(folder: Path, pictures: list[Picture], drawing: Callable[[list[Picture]], list[Any]]) -> None:
     """Save the figures of ``pictures`` as figure.png and so on; files of before are deleted."""
     for old in (folder / "figure.png", *folder.glob("figure-[0-9]*.png")):
-        old.unlink(missing_ok=True)
+        if old.stem.removeprefix("figure").removeprefix("-").isdecimal() or old.stem == "figure":
+            old.unlink(missing_ok=True)
     if any(picture.curves for picture in pictures):
         _save(drawing(pictures), folder / "figure.png")
 
@@ -185,7 +187,7 @@ def _picture(title: str, runs: Sequence[Run | Record], curves: dict[str, list[li
         raise ConfigError("these runs differ in their problem or number of workers; plot them apart.")
     problem, n = facts[0]
     parsed = None
-    with suppress(ConfigError):  # a problem of the user's own keeps its repr
+    with suppress(ConfigError), without_imports():  # a problem of the user's own keeps its repr
         parsed = parse_problem(problem)
         problem = to_text(parsed)
     return Picture(title, f"{problem}, {n} workers", n, curves, problem=parsed)
@@ -195,8 +197,8 @@ def _method_text(run: Run | Record) -> str:
     """The text of the run's method; a record names one of the user's own by its ``repr``."""
     if isinstance(run, Run):
         return to_text(run.method)
-    method = str(run.config["asked"]["method"])
-    with suppress(ConfigError):
+    method = _said(run, "asked", "method")
+    with suppress(ConfigError), without_imports():
         method = to_text(parse_method(method))
     return method
 
@@ -205,4 +207,15 @@ def _problem_and_workers(run: Run | Record) -> tuple[str, int]:
     """The ``repr`` of the run's problem, and n."""
     if isinstance(run, Run):
         return repr(run.problem), run.workers
-    return run.config["config"]["problem"], int(run.config["config"]["workers"])
+    return _said(run, "config", "problem"), int(_said(run, "config", "workers"))
+
+
+def _said(record: Record, part: str, name: str) -> str:
+    """A fact of run.json.  Raises ``RecordError`` if it lacks it."""
+    try:
+        return str(record.config[part][name])
+    except KeyError:
+        raise RecordError(
+            f"{record.folder}/run.json does not say {part}.{name}, which a figure needs: it is no record of "
+            "a run, or of another version."
+        ) from None

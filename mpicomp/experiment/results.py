@@ -13,6 +13,9 @@ and rows.csv from the runs that it finds, so that the last job's files are compl
 
 A study's folder has study.toml and a folder of this kind for each case.  ``experiment.report`` adds the
 tables and the figure.
+
+A folder may be read by somebody else than wrote it: nothing that it names is imported, and what it says is
+checked.
 """
 
 from __future__ import annotations
@@ -25,16 +28,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpicomp.base.errors import RecordError
-from mpicomp.base.files import present, read_json, write_json, write_text
+from mpicomp.base.files import check_own, present, read_json, write_json, write_text
 from mpicomp.base.html import html_table
 from mpicomp.experiment.start import fingerprint, starting_point
 from mpicomp.experiment.study import Study, load
 from mpicomp.experiment.suite import Entry, Suite
 from mpicomp.experiment.suite_file import load_suite
 from mpicomp.experiment.tuning import Tuning
+from mpicomp.own_classes import without_imports
 from mpicomp.runtime.frames import frame
 from mpicomp.runtime.glance import NOT_FINISHED, on, on_in_full, run_html, run_line
-from mpicomp.runtime.record import Row, read_rows
+from mpicomp.runtime.record import Row, read_facts, read_rows, read_summary
+from mpicomp.unimported import UnimportedProblem
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,7 +144,8 @@ class Comparison:
 
 
 def _name(suite: Suite) -> str:
-    return type(suite.problem).__name__
+    problem = suite.problem
+    return problem.text if isinstance(problem, UnimportedProblem) else type(problem).__name__
 
 
 def run_folder(out: Path, entry: Entry, seed: int) -> Path:
@@ -161,7 +167,7 @@ def open_comparison(out: Path, suite: Suite, resume: bool | None) -> dict[str, T
             raise RecordError(
                 f"{out} already holds a comparison. Choose another --out, or --resume to continue it."
             )
-        held = load_suite(path)
+        held = _suite_of(out)
         if different := [
             f.name for f in fields(suite) if f.compare and getattr(held, f.name) != getattr(suite, f.name)
         ]:
@@ -182,7 +188,7 @@ def _check_data(out: Path, suite: Suite) -> None:
     tunings = [_tuning_file(out, entry) for entry in suite.entries]
     runs = [run_folder(out, entry, seed) for entry in suite.entries for seed in suite.seeds]
     found = {path: read_json(path) for path in tunings}
-    found |= {run: read_json(run / "run.json").get("config", {}) for run in runs}
+    found |= {run: read_facts(run).get("config", {}) for run in runs}
     data, start = suite.problem.fingerprint(), fingerprint(starting_point(suite.x0))
     for path, held in ((path, held) for path, held in found.items() if held):
         if (other := held.get("data", data)) != data:
@@ -205,7 +211,7 @@ def open_study(out: Path, study: Study, resume: bool | None) -> None:
             raise RecordError(
                 f"{out} already holds a study. Choose another --out, or --resume to continue it."
             )
-        if load(path) != study:
+        if _study_of(out) != study:
             raise RecordError(f"{out} holds another study. Choose another --out.")
     elif resume:
         raise RecordError(f"{out} holds no study to resume. Leave --resume out to start one.")
@@ -214,10 +220,24 @@ def open_study(out: Path, study: Study, resume: bool | None) -> None:
 
 def read_study(out: Path) -> Study:
     """The study whose results are in the folder.  Raises ``RecordError`` if it holds a comparison."""
-    study = load(out / "study.toml")
+    study = _study_of(out)
     if not isinstance(study, Study):
         raise RecordError(f"{out}/study.toml has no [[case]].")
     return study
+
+
+def _study_of(out: Path) -> Suite | Study:
+    """What study.toml says, in the classes that this process has imported."""
+    check_own(out / "study.toml")
+    with without_imports():
+        return load(out / "study.toml")
+
+
+def _suite_of(out: Path) -> Suite:
+    """What suite.toml says, in the classes that this process has imported."""
+    check_own(out / "suite.toml")
+    with without_imports():
+        return load_suite(out / "suite.toml")
 
 
 def read_run(folder: Path) -> Record:
@@ -228,20 +248,32 @@ def read_run(folder: Path) -> Record:
         rows = read_rows(folder / "rows.csv")
     except OSError as error:
         raise RecordError(f"cannot read {folder}/rows.csv: {error.strerror}.") from None
-    return Record(folder, read_json(folder / "run.json"), rows, read_json(folder / "summary.json"))
+    return Record(folder, read_facts(folder), rows, read_summary(folder))
 
 
 def read_comparison(out: Path) -> Comparison:
-    """The comparison in the folder, finished or not."""
-    suite = load_suite(out / "suite.toml")
+    """The comparison in the folder, finished or not.  Raises ``RecordError`` for a run that is damaged."""
+    suite = _suite_of(out)
     outcomes = []
     for entry in suite.entries:
         for seed in suite.seeds:
             run = run_folder(out, entry, seed)
             with suppress(FileNotFoundError):  # not started, or another job is just starting it afresh
                 rows = read_rows(run / "rows.csv")
-                outcomes.append(Outcome(entry.label, seed, rows, read_json(run / "summary.json")))
+                outcomes.append(Outcome(entry.label, seed, rows, _summary_of(out, run, rows)))
     return Comparison(suite, _read_tunings(out, suite), outcomes)
+
+
+def _summary_of(out: Path, run: Path, rows: list[Row]) -> dict[str, Any]:
+    """The summary of the run in a comparison, to which ``rows`` belong; both have what a table needs."""
+    if not run.resolve().is_relative_to(out.resolve()):
+        raise RecordError(f"{run} leads out of {out}: it is a link. Put a copy of that folder there.")
+    summary = read_summary(run)
+    if summary.get("status", "diverged") != "diverged" and not (rows and "method" in summary):
+        raise RecordError(f"{run} is damaged: it is finished, and rows or a method are missing. Delete it.")
+    if any(row.f is None or row.grad_norm_sq is None for row in rows):
+        raise RecordError(f"{run}/rows.csv is damaged: there are rows without f. Delete {run}.")
+    return summary
 
 
 def finish_comparison(out: Path) -> Comparison:
@@ -262,14 +294,14 @@ def unfinished(out: Path) -> int:
     """The number of runs still missing from the comparison or study in the folder."""
     if present(out / "study.toml"):
         return sum(unfinished(out / case.slug) for case in read_study(out).cases)
-    suite = load_suite(out / "suite.toml")
+    suite = _suite_of(out)
     runs = (run_folder(out, entry, seed) for entry in suite.entries for seed in suite.seeds)
     return sum(not finished(run) for run in runs)
 
 
 def finished(run: Path) -> bool:
     """Whether the run in folder ``run`` has ended without interruption and its rows are there."""
-    ended = read_json(run / "summary.json").get("status", "interrupted") != "interrupted"
+    ended = read_summary(run).get("status", "interrupted") != "interrupted"
     return ended and present(run / "rows.csv")
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import present
-from mpicomp.config import to_text
+from mpicomp.config import as_method, as_problem, to_text
 from mpicomp.experiment import compare as comparing
 from mpicomp.experiment.compare import Progress, Stage
 from mpicomp.experiment.figure import draw_panel
@@ -37,11 +37,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Range = tuple[int, int]
+Methods = Mapping[str, Method | str] | Sequence[Method | str]
 
 
 def compare(
-    methods: str | Path | Suite | Mapping[str, Method] | Sequence[Method],
-    problem: Problem | None = None,
+    methods: str | Path | Suite | Methods,
+    problem: Problem | str | None = None,
     *,
     tune: Range | Mapping[str, Range] | None = None,
     out: str | Path | None = None,
@@ -55,9 +56,9 @@ def compare(
 ) -> Comparison:
     """Run several methods on one problem, with every seed.
 
-    methods   the methods, as a list or by their labels; or a suite: the path of its TOML file, the name of
-              one that comes with the package, or a ``Suite``.  It holds the problem, the ranges to tune and
-              the settings: none is given beside it
+    methods   the methods, or their texts, as a list or by their labels; or a suite: the path of its TOML
+              file, the name of one that comes with the package, or a ``Suite``.  It holds the problem, the
+              ranges to tune and the settings: none is given beside it
     tune      (lo, hi): try the step sizes times 2^lo, .., 2^hi and keep the best of each method.  Or such a
               range for each label that is to be tuned
     settings  as in the TOML file: ``workers`` and ``rounds``, which are needed, and ``seeds``, ``every``,
@@ -86,8 +87,8 @@ def compare(
 
 
 def tune(
-    method: Method,
-    problem: Problem,
+    method: Method | str,
+    problem: Problem | str,
     *,
     exponents: Range = (0, 6),
     server: str = "shared",
@@ -169,8 +170,8 @@ def plot(
 
 
 def _suite(
-    methods: str | Path | Suite | Mapping[str, Method] | Sequence[Method],
-    problem: Problem | None,
+    methods: str | Path | Suite | Methods,
+    problem: Problem | str | None,
     tune: Range | Mapping[str, Range] | None,
     settings: dict[str, Any],
 ) -> Suite:
@@ -182,7 +183,8 @@ def _suite(
         if isinstance(found, Study):
             raise ConfigError(f"{methods} has a [[case]]: it is a study, for `mpicomp compare {methods}`.")
         return found
-    labelled = methods if isinstance(methods, Mapping) else _labelled(methods)
+    labelled = _labelled(methods)
+    problem = None if problem is None else as_problem(problem)
     if not isinstance(problem, Problem) or not all(isinstance(m, Method) for m in labelled.values()):
         raise ConfigError(
             f"compare takes Methods and a Problem; it was given {list(labelled.values())!r} and {problem!r}."
@@ -191,9 +193,11 @@ def _suite(
     return suite_of(labelled, problem, ranges, settings)
 
 
-def _labelled(methods: Sequence[Method]) -> dict[str, Method]:
-    """The methods by their texts.  Raises ``ConfigError`` if two of them are the same."""
-    labelled = {to_text(method): method for method in methods}
+def _labelled(methods: Methods) -> dict[str, Method]:
+    """The methods by their labels or texts.  Raises ``ConfigError`` if two without a label are the same."""
+    if isinstance(methods, Mapping):
+        return {label: as_method(method) for label, method in methods.items()}
+    labelled = {to_text(method): method for method in map(as_method, methods)}
     if len(labelled) < len(methods):
         raise ConfigError("two of the methods are the same; allowed: different methods, or labels for them.")
     return labelled

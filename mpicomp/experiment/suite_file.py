@@ -39,6 +39,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from math import inf
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,17 @@ def parse_suite(source: str) -> Suite:
     top = read_toml(source)
     _check("suite", top, SETTINGS, required=("problem", "workers", "rounds", "method"))
     _check_settings(top)
-    entries = tuple(_entry(table, top.get("down", DOWN)) for table in top.pop("method"))
+    tables = top.pop("method")
+    entries = tuple(_entry(table, top.get("down", DOWN)) for table in tables)
+    if any(_may_differ(table, entry) for table, entry in zip(tables, entries, strict=True)):
+        labels = [{"label": entry.label} for entry in entries]
+        source = write_toml(top, map(or_, tables, labels))
     return _suite(parse_problem(top.pop("problem")), entries, top, source)
+
+
+def _may_differ(table: dict[str, Any], entry: Entry) -> bool:
+    """Whether a reader who does not import the method's class may give it another label."""
+    return "label" not in table and ":" in entry.label and table["method"].strip() != entry.label
 
 
 def suite_of(
@@ -202,13 +212,13 @@ SETTINGS: dict[str, Any] = {
     "method": list,
 }
 _OBJECTS = ("problem", "method")
-_METHOD: dict[str, Any] = {"method": str, "label": str, "tune": list}
+METHOD: dict[str, Any] = {"method": str, "label": str, "tune": list}
 
 
 def _entry(table: Any, down: str) -> Entry:
     if not isinstance(table, dict):
         raise ConfigError("each method is a table of its own, headed [[method]].")
-    _check("[[method]]", table, _METHOD, required=("method",))
+    _check("[[method]]", table, METHOD, required=("method",))
     method = parse_method(table["method"])
     label = table.get("label", to_text(method))
     method = with_downlink(method, down)

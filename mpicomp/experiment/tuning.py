@@ -18,7 +18,7 @@ smallest tried, the next one beyond it is tried.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from math import inf
 from typing import Any
 
@@ -68,6 +68,10 @@ class Trial:
         return self.refused, not all_did, -self.reached, self.total_bytes if all_did else self.f
 
 
+# The types in a file of a ``Trial``'s fields: JSON does not tell 1.0 from 1.
+_HELD = {"int": (int,), "str": (str,), "float": (int, float), "str | float": (str, int, float)}
+
+
 @dataclass(frozen=True)
 class Tuning:
     """The trials of one method, largest step first."""
@@ -113,9 +117,19 @@ class Tuning:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Tuning:
-        """The tuning that ``to_json`` has written."""
+        """The tuning that ``to_json`` has written.
+
+        Raises ``TypeError``, ``KeyError`` or ``AttributeError`` for anything else.
+        """
         known = [{k: v for k, v in trial.items() if v is not None} for trial in content["trials"]]
-        return cls(tuple(Trial(**trial) for trial in known))
+        trials = tuple(Trial(**trial) for trial in known)
+        for trial in trials:
+            for f in fields(Trial):
+                if type(getattr(trial, f.name)) not in _HELD[str(f.type)]:
+                    raise TypeError(f"{f.name} of a trial")
+        if not trials:
+            raise TypeError("no trials")
+        return cls(trials)
 
 
 def tune(

@@ -13,8 +13,9 @@ from __future__ import annotations
 import csv
 import os
 import platform
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cache
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mpicomp.base.errors import RecordError
-from mpicomp.base.files import present, read_json, write_atomically, write_json
+from mpicomp.base.files import check_own, present, read_json, write_atomically, write_json
 from mpicomp.version import __version__
 
 
@@ -63,12 +64,18 @@ class Row:
         return self.f
 
 
+def _count(text: str) -> int:
+    if re.fullmatch(r"\d{1,30}", text, re.ASCII) is None:
+        raise ValueError("a count is a number of digits")
+    return int(text)
+
+
 def _optional_float(text: str | None) -> float | None:
     """The number in a field of the table, None for a field that is empty or not there."""
     return float(text) if text else None
 
 
-_READERS: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "float | None": _optional_float}
+_READERS: dict[str, Callable[[str], Any]] = {"int": _count, "float": float, "float | None": _optional_float}
 _TYPES = {f.name: _READERS[str(f.type)] for f in fields(Row)}
 _REQUIRED = [f.name for f in fields(Row) if f.default is MISSING]  # older tables have these columns too
 
@@ -76,28 +83,75 @@ _REQUIRED = [f.name for f in fields(Row) if f.default is MISSING]  # older table
 def read_rows(path: Path) -> list[Row]:
     """The rows of a rows.csv.  A last line that was cut off is left out.
 
-    Raises ``FileNotFoundError`` if there is no file, and ``RecordError`` if access to it is denied or the
-    table lacks a column, as tables of older versions may.
+    Raises ``FileNotFoundError`` if there is no file, and ``RecordError`` if it is no table of rows, access to
+    it is denied, or the table lacks a column, as tables of older versions may.
     """
+    check_own(path)
     try:
-        with open(path, newline="") as file:
+        with open(path, newline="", encoding="utf-8") as file:
             whole = [line for line in file if line.endswith("\n")]  # a number cut short still looks like one
+        table = csv.DictReader(whole)
+        missing = [name for name in _REQUIRED if name not in (table.fieldnames or _TYPES)]
+        lines = list(table)
     except PermissionError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}.") from None
-    table = csv.DictReader(whole)
-    missing = [name for name in _REQUIRED if name not in (table.fieldnames or _TYPES)]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise RecordError(f"{path} is no table of rows: {error}.") from None
     if missing:
         raise RecordError(
             f"{path} has no column {', '.join(missing)}: another version of mpicomp has written it. "
             "Read it with that version, or run again in another folder."
         )
-    rows = []
-    for line in table:
+    rows: list[Row] = []
+    for line in lines:
         try:
-            rows.append(Row(**{name: kind(line[name]) for name, kind in _TYPES.items() if name in line}))
-        except (KeyError, TypeError, ValueError):
-            break
+            row = Row(**{name: kind(line[name]) for name, kind in _TYPES.items() if name in line})
+            if None in line or (rows and row.round < rows[-1].round):
+                raise ValueError("too many fields, or a round before the last")
+            rows.append(row)
+        except (TypeError, ValueError):
+            raise RecordError(
+                f"{path} is damaged: its row number {len(rows) + 1} is none, or of an earlier round than the "
+                "row before. Put the file back as it was written, or run again in another folder."
+            ) from None
     return rows
+
+
+# What is read of the two JSON files, and its type.  Records of older versions lack some of it.
+_FACTS = {"config": dict, "asked": dict, "resumed": list, "lost": list}
+_SUMMARY = {"status": str, "method": str, "problem": str, "ranks": int, "set_up_bytes": int}
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """The contents of a run's run.json, {} if there is none.  Raises ``RecordError`` if it is damaged."""
+    path = folder / "run.json"
+    facts = _checked(path, read_json(path), _FACTS)
+    _checked(path, facts.get("asked", {}), {"method": str})
+    config = facts.get("config", {})
+    _checked(path, config, dict.fromkeys(config, str))
+    if re.fullmatch(r"[1-9]\d{0,8}", config.get("workers", "1"), re.ASCII) is None:
+        raise _damaged(path, "workers", config["workers"])
+    return facts
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """The contents of a run's summary.json, as ``read_facts``."""
+    path = folder / "summary.json"
+    return _checked(path, read_json(path), _SUMMARY)
+
+
+def _checked(path: Path, content: dict[str, Any], types: Mapping[str, type]) -> dict[str, Any]:
+    for name, kind in types.items():
+        if name in content and type(content[name]) is not kind:
+            raise _damaged(path, name, content[name])
+    return content
+
+
+def _damaged(path: Path, name: str, value: Any) -> RecordError:
+    shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:60]}.."
+    return RecordError(
+        f"{path} is damaged: {name} = {shown}. Put the file back as it was written, or choose another folder."
+    )
 
 
 class Recorder:
@@ -119,7 +173,7 @@ class Recorder:
         found = present(folder / "run.json") or present(folder / "rows.csv")
         path = folder / "run.json"
         if found:
-            if afresh and read_json(path).get("config") != facts["config"]:
+            if afresh and read_facts(folder).get("config") != facts["config"]:
                 raise RecordError(f"{folder} holds a run of another configuration. Choose another --out.")
             if not (resume or afresh):
                 raise RecordError(
@@ -153,7 +207,7 @@ class Recorder:
         if self.rows and not is_due(self.rows[-1].round):
             self.rows.pop()
         if round is not None:  # only here: a refused resume must change no file
-            before = read_json(self.folder / "run.json").get("resumed", [])
+            before = read_facts(self.folder).get("resumed", [])
             self.amend({"resumed": [*before, self._facts]})
         table = ",".join(_TYPES) + "\n" + "".join(_line(row) for row in self.rows)
         write_atomically(path, table.encode())  # atomic: the old rows stay until the new file is complete

@@ -17,6 +17,7 @@ from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.checks import as_integer, as_seed
 from mpicomp.base.errors import ConfigError, MpicompError, keeping
 from mpicomp.compressors.base import Array
+from mpicomp.config import as_method, as_problem
 from mpicomp.kernels.threads import threads
 from mpicomp.keys import clear_cached_draws
 from mpicomp.methods.base import Method
@@ -125,8 +126,8 @@ class Run:
 
 
 def run(
-    method: Method,
-    problem: Problem,
+    method: Method | str,
+    problem: Problem | str,
     *,
     workers: int,
     rounds: int = Limits.rounds,
@@ -155,6 +156,8 @@ def run(
 ) -> Run:
     """Run ``method`` on ``problem`` with n = ``workers``, here or on the ranks of the MPI job we are in.
 
+    method, problem   objects, or their texts as on the command line: "ef21(topk(k=0.01))".  A text may name a
+                      class of your own, whose file it imports
     x0                the starting point, shape (d,), in place of the problem's.  The server's counts; a run
                       is resumed with the same one
     every             rounds between rows, 10 by default; or "1%": a row after each round up to 256, then at
@@ -199,10 +202,13 @@ def run(
 
     An interrupt (Ctrl-C, or a notebook's stop button) ends the run after the round under way: it returns the
     run so far, with status "interrupted".  A second one, for a gradient that hangs, raises ``Interrupted`` at
-    once: a ``KeyboardInterrupt`` whose ``so_far`` is the list of rows.
+    once: a ``KeyboardInterrupt`` whose ``so_far`` is the list of rows.  SIGTERM, SIGHUP and SIGUSR1 end the
+    run in the same way, with its record in ``out``, and then the process, on all ranks: a handler of the
+    caller's is called, and without one the signal does what it does by default.
 
     Raises an ``MpicompError`` on every rank alike; the record of a run that diverged is kept in ``out``.
     """
+    method, problem = as_method(method), as_problem(problem)
     if not isinstance(method, Method) or not isinstance(problem, Problem):
         raise ConfigError(f"run takes a Method and a Problem; it was given {method!r} and {problem!r}.")
     workers = as_integer("workers", workers)
@@ -229,7 +235,7 @@ def run(
         _mention_idle_ranks(t.ranks, workers, placement.dedicated)
     try:
         t.raise_on_all(threads)  # refused now, whether or not kernels are compiled later
-        with stop_on_signals(t), kernels.using(t.raise_on_all(lambda: open_device(device))):
+        with stop_on_signals(t) as asked, kernels.using(t.raise_on_all(lambda: open_device(device))):
             loop = Loop(method, problem, t, seed, x0, server, placement.blocks(workers))
             load_kernels(t, limits.rounds * workers, loop.x.size)
             digest = t.ask_server(
@@ -245,6 +251,8 @@ def run(
                 result = _result(session, problem, status, audit.check() if audit else None)
                 session.save()
                 t.raise_on_all(lambda: session.conclude(result.summary()))
+                if status == "interrupted":
+                    asked.agree(t)
             finally:
                 session.recorder.close()
                 clear_cached_draws()  # draws that lie on a device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, fields
@@ -15,7 +16,6 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.averaging.books import advice
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
-from mpicomp.base.files import read_json
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
@@ -25,10 +25,21 @@ from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.loop import Loop
 from mpicomp.runtime.measure import Measurement
 from mpicomp.runtime.observation import FULL, Observation
-from mpicomp.runtime.record import Recorder, Row, describe_machine
+from mpicomp.runtime.record import Recorder, Row, describe_machine, read_summary
 from mpicomp.runtime.resume import Resume
 
 GROWTH = 1e12  # diverged if |∇f|² > GROWTH * max(1, mean |∇f_i(x⁰)|²)
+
+# What a checkpoint says of the run beside its states, and whether it can be.
+_HEADER: dict[str, Callable[[Any], bool]] = {
+    "round": lambda value: type(value) is int and value >= 0,
+    "seconds": lambda value: type(value) in (int, float) and value >= 0,
+    "scale": lambda value: type(value) in (int, float),
+    "digest": lambda value: isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None,
+    "begun": lambda value: type(value) is int and value >= 0,
+    "crew": lambda value: isinstance(value, list) and all(type(i) is int for i in value),
+    "lost": lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
+}
 
 Progress = Callable[[int, Row | None], None]
 Callback = Callable[[int, Row, Array], Any]
@@ -162,7 +173,7 @@ class Session:
 
         Skipped if the resume ran no rounds: the earlier summary holds the real costs.
         """
-        before = {} if self.recorder.folder is None else read_json(self.recorder.folder / "summary.json")
+        before = {} if self.recorder.folder is None else read_summary(self.recorder.folder)
         idle = self.resumed and self.round == self.resumed_from
         if not idle or before.get("status") != summary["status"]:
             self.recorder.write_json("summary.json", summary)
@@ -180,6 +191,12 @@ class Session:
         assert self.folder is not None
         states = self.loop.states() | {"replica": self.loop.replica}
         manifest = checkpoint.load(self.folder / "checkpoint", self.loop.transport, states, self.config)
+        for name, is_sound in _HEADER.items():
+            if not is_sound(manifest.get(name)):
+                raise RecordError(
+                    f"the newest checkpoint in {self.folder} is none of a run: {name} = "
+                    f"{manifest.get(name)!r}. Start in another folder."
+                )
         self.round = self.resumed_from = manifest["round"]
         if self.round > self.limits.rounds:
             raise RecordError(

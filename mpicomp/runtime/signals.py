@@ -1,14 +1,19 @@
 """Signals that end a run: the first asks for an orderly end, the second ends the process at once.
 
 Only a run has something to save.  Outside of one, SIGTERM and SIGHUP end the process as they do by default.
+
+A command says how its run ended, and ends.  A script goes on after a run, to the next one of a sweep, say.
+So there SIGTERM, SIGHUP and SIGUSR1 are raised again once the run is saved, and do what they do outside of a
+run: they end the process, unless the script handles them.  After SIGINT, Ctrl-C, a script has the run so far.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import inf
 from time import monotonic, sleep
 from types import FrameType
@@ -18,6 +23,7 @@ from mpicomp.transports import Transport
 _TOGETHER = 0.2  # seconds: `timeout` signals its command, and then the process group that the command is in
 
 _early: list[int] = []  # requests to save that came while there was no run
+_in_command = False
 
 
 class Requests:
@@ -46,38 +52,73 @@ def ending() -> list[signal.Signals]:
 
 
 def remember_signals() -> None:
-    """From here on SIGUSR1, which mpirun forwards, is kept for the next run; it does not end the process."""
+    """This process is a command, which says itself how a run has ended.
+
+    From here on SIGUSR1, which mpirun forwards, is kept for the next run; it does not end the process.
+    """
+    global _in_command
+    _in_command = True
     signal.signal(signal.SIGUSR1, lambda number, frame: _early.append(number))
 
 
+class Asked:
+    """The signal, if any, that has asked this rank to end; a rank may be told what another rank was asked."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+
+    def agree(self, transport: Transport) -> None:
+        """Let every rank know of a signal that a rank was asked by, SIGINT last of all; collective."""
+        told = transport.collect(self.number)
+        known = transport.ask_server(lambda: [n for n in told or [] if isinstance(n, int)])
+        self.number = min(known, key=lambda n: n == signal.SIGINT, default=None)
+
+
 @contextmanager
-def stop_on_signals(transport: Transport) -> Iterator[None]:
+def stop_on_signals(transport: Transport) -> Iterator[Asked]:
     """While inside, a signal to this rank ends the run on all ranks after a common round.
 
-    A second request to end does what that signal does by default.  SIGUSR1 only ever asks.
+    A second request to end does what that signal does by default.  SIGUSR1 only ever asks.  In a script, a
+    signal other than SIGINT does at the end what it does outside of a run.
     """
+    asked = Asked()
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers
+        yield asked  # only the main thread may set handlers
         return
-    requests, asked = Requests(), False
+    requests, asked_to_end = Requests(), False
 
     def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
+        nonlocal asked_to_end
         transport.stop = True
+        asked.number = asked.number or number
         if number == signal.SIGUSR1 or not requests.is_new():
             return
-        if asked and number == signal.SIGINT:
+        if asked_to_end and number == signal.SIGINT:
             raise KeyboardInterrupt
-        if asked:
+        if asked_to_end:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        asked = True
+        asked_to_end = True
 
     before = {s: signal.signal(s, ask) for s in (*ending(), signal.SIGUSR1)}
     transport.stop |= bool(_early)
     try:
-        yield
+        yield asked
     finally:
         requests.outlast()
         for s, handler in before.items():
             signal.signal(s, handler)
+        if asked.number not in (None, signal.SIGINT) and not _in_command:
+            _pass_on(signal.Signals(asked.number), transport.is_server)
+
+
+def _pass_on(number: signal.Signals, speaks: bool) -> None:
+    """Do what the signal does outside of a run, with what the script has printed on its way."""
+    if speaks and signal.getsignal(number) == signal.SIG_DFL:
+        sys.stderr.write(
+            f"mpicomp: {number.name} has ended the run, after a whole round, and ends the process now.\n"
+        )
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # a stream that is closed
+            stream.flush()
+    signal.raise_signal(number)

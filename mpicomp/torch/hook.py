@@ -16,6 +16,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from mpicomp.base.errors import ConfigError, MpicompError
+from mpicomp.config import as_method
 from mpicomp.embedded.aggregator import Aggregator
 from mpicomp.methods.base import Method
 from mpicomp.torch.alike import refuse_alone
@@ -54,7 +55,7 @@ class Hook:
     at the end of ``backward``.  Gradients are zeros then, and the next backward can be made.
     """
 
-    def __init__(self, method: Method, **options: Any) -> None:
+    def __init__(self, method: Method | str, **options: Any) -> None:
         if options.get("workers") is not None:
             raise ConfigError(
                 f"workers={options['workers']!r} in a hook of DDP, where each rank is a worker. Leave "
@@ -70,7 +71,7 @@ class Hook:
                 "on_nonfinite='skip' in a hook of DDP; allowed: 'raise', as a hook cannot keep the optimiser "
                 "from its step. mpicomp.torch.Compressed in place of DDP leaves the step out on all ranks."
             )
-        self._method, self._options = method, options
+        self._method, self._options = as_method(method), options
         self._buckets: list[_Bucket] = []
         self._aggregator: Aggregator | None = None
         self._tensors: Tensors | None = None

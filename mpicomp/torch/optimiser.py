@@ -17,6 +17,7 @@ from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.units import shortened
 from mpicomp.compressors.base import Array
+from mpicomp.config import as_method
 from mpicomp.embedded.aggregator import Aggregator
 from mpicomp.methods.base import Method
 from mpicomp.torch.alike import Fact, compare, memory, numbered, refuse_alone, settings
@@ -36,6 +37,7 @@ class Compressed(Optimizer):
 
     It is an ``Optimizer``: learning-rate schedules, parameter groups and ``GradScaler`` take it.
     optimiser   one whose step needs no closure.  Add no parameter to it later, and unfreeze none
+    method      one that an ``Aggregator`` takes, or its text
     module      the model: its parameters and buffers, and all parameters of ``optimiser``, start as rank 0's,
                 and in each step the buffers, such as BatchNorm's running means, become worker 0's, as in
                 torch's DDP.  Without it, parameters that differ between ranks are refused, and buffers that
@@ -62,7 +64,7 @@ class Compressed(Optimizer):
     def __init__(
         self,
         optimiser: Optimizer,
-        method: Method,
+        method: Method | str,
         *,
         module: nn.Module | None = None,
         workers: int | None = None,
@@ -71,6 +73,7 @@ class Compressed(Optimizer):
         overlap: bool = False,
         **options: Any,
     ) -> None:
+        method = as_method(method)
         self.sync_every = sync_every = as_integer("sync_every", sync_every)
         if sync_every > 1:
             _check_local_steps(method, workers, overlap, options)

@@ -317,7 +317,9 @@ def test_what_is_no_gradient_is_refused_and_changes_nothing(like, given, said):
     ("make", "said"),
     [
         (lambda: Aggregator(mpicomp.AGD(gamma=1), like=np.zeros(3)), r"AGD chooses the points.*Descent\("),
-        (lambda: Aggregator("ef21", like=np.zeros(3)), "'ef21' is no method"),
+        (lambda: Aggregator(5, like=np.zeros(3)), "5 is no method"),
+        (lambda: Aggregator("topk(k=1)", like=np.zeros(3)), "'topk' is a compressor; a method is expected"),
+        (lambda: Aggregator("agd(gamma=1)", like=np.zeros(3)), "AGD chooses the points where gradients are"),
         (lambda: Descent(GD(), np.zeros(3)), "there is none: give a number"),
         (lambda: Aggregator(GD(), like={}), "like is an empty dict"),
         (lambda: Aggregator(GD(), like={1: np.zeros(3)}), "names, texts"),

@@ -197,7 +197,7 @@ def wrong_calls(run, comparison):
         ),
         "tune = [2, 1]": lambda: mpicomp.tune(GD(), QUADRATICS, exponents=(2, 1), **SETTINGS),
         "tune = 3; allowed: [lo, hi]": lambda: mpicomp.compare(METHODS, QUADRATICS, tune=3, **SETTINGS),
-        "compare takes Methods and a Problem": lambda: mpicomp.compare(["gd"], QUADRATICS, **SETTINGS),
+        "compare takes Methods and a Problem": lambda: mpicomp.compare([RandK(k=2)], QUADRATICS, **SETTINGS),
         "two of the methods are the same": lambda: mpicomp.compare([GD(), GD()], QUADRATICS, **SETTINGS),
         "give out": lambda: mpicomp.compare(METHODS, QUADRATICS, resume=True, **SETTINGS),
         "a suite holds its problem": lambda: mpicomp.compare(comparison.suite, QUADRATICS),

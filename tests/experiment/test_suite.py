@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import signal
 from dataclasses import fields, replace
 from math import inf
@@ -24,7 +25,7 @@ from mpicomp.experiment.report import _picture_of_runs, picture_of, plot_files, 
 from mpicomp.experiment.results import Comparison, read_comparison, unfinished
 from mpicomp.experiment.run_tables import phases_table
 from mpicomp.experiment.suite import Entry, Part, parse_part
-from mpicomp.experiment.suite_file import load_suite, parse_suite
+from mpicomp.experiment.suite_file import METHOD, SETTINGS, load_suite, parse_suite
 from mpicomp.experiment.tables import cells, markdown, terminal
 from mpicomp.experiment.tuning import Trial, Tuning, scale_step, tune
 from mpicomp.methods import DIANA, GD
@@ -319,6 +320,17 @@ def test_resuming_runs_what_is_missing(done, tmp_path):
     assert {(s.number, s.what) for s in stages} == {(1, "GD, seed 0")}
     assert again.outcomes[0].summary["iterates_sha256"] == first.outcomes[0].summary["iterates_sha256"]
     assert again.outcomes[1:] == first.outcomes[1:]
+
+
+def test_the_page_has_all_keys_of_a_suite():
+    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    _, _, section = page.partition("### The file of a suite\n")
+    settings, methods = (
+        re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
+        for table in section.partition("\n## ")[0].split("| key of a `[[method]]`")
+    )
+    assert sorted([*settings, "method"]) == sorted(SETTINGS)
+    assert sorted(methods) == sorted(METHOD)
 
 
 def test_an_interrupted_comparison_can_be_resumed(tmp_path):

@@ -9,9 +9,12 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+import mpicomp
+from mpicomp.jobs.launch import find_launcher
 from mpicomp.runtime.signals import stop_on_signals
 from mpicomp.transports.local import Local
 from tests.support.fault_injection import started
@@ -82,9 +85,16 @@ def test_the_second_of_two_signals_at_once_is_caught_though_the_run_is_saved_by_
 
     monkeypatch.setattr("mpicomp.runtime.signals.monotonic", lambda: 1.0)
     monkeypatch.setattr("mpicomp.runtime.signals.sleep", wait)
-    with stop_on_signals(caught):
-        signal.raise_signal(signal.SIGTERM)
+    own: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: own.append(number))
+    try:
+        with stop_on_signals(caught):
+            signal.raise_signal(signal.SIGTERM)
+            assert own == []
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert caught.stop and waits == [pytest.approx(0.2)]
+    assert own == [signal.SIGTERM]  # both are one request, and the caller's handler hears of it
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -142,6 +152,95 @@ def test_a_second_request_ends_a_gradient_that_hangs(number):
         job.wait(1.0)  # it would end after the round
     job.send_signal(number)
     assert finish(job).returncode == -number
+
+
+# --- a run in a script ---
+
+SWEEP = """
+import sys
+import mpicomp
+
+for i, rounds in enumerate((20, 10**7, 20)):
+    run = mpicomp.run("gd(gamma=0.1)", "quadratics(d=20)", workers=2, rounds=rounds, out=f"{sys.argv[1]}/{i}")
+    print(i, run.status)
+"""
+
+
+@pytest.mark.parametrize(("number", "ranks"), [(signal.SIGTERM, 1), (signal.SIGUSR1, 1), (signal.SIGTERM, 2)])
+def test_a_signal_ends_a_script_once_its_run_is_saved(number, ranks, tmp_path):
+    """And not the one run of a sweep alone, whose truncated result would be one like any other."""
+    (tmp_path / "sweep.py").write_text(SWEEP)
+    launcher = find_launcher()
+    command = [sys.executable, str(tmp_path / "sweep.py"), str(tmp_path)]
+    job = subprocess.Popen(
+        launcher.command(ranks, *command) if ranks > 1 else command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=TESTS.parent,
+        env=launcher.environment() | os.environ,
+    )
+    rows = tmp_path / "1" / "rows.csv"
+    wait_for(job, lambda: rows.exists() and rows.read_bytes().count(b"\n") > 3)
+    os.kill(job.pid if ranks == 1 else children(job.pid)[-1], number)  # of the ranks one, not the launcher
+    done = finish(job)
+    assert done.returncode == -number if ranks == 1 else done.returncode not in (0, 1)
+    assert done.stdout.splitlines() == ["0 rounds"] * ranks  # what it has printed is not lost
+    said = f"mpicomp: {number.name} has ended the run, after a whole round, and ends the process now."
+    assert done.stderr.count(said) == 1
+    assert json.loads((tmp_path / "1" / "summary.json").read_text())["status"] == "interrupted"
+    assert list((tmp_path / "1").glob("checkpoint/round-*/manifest.json"))
+    assert not (tmp_path / "2").exists()
+
+
+def children(process: int) -> list[int]:
+    """The ranks that an mpirun has started."""
+    return [int(p) for p in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def strike(number: int, at: int):
+    """Progress in which the signal comes after that round."""
+    return lambda round, row: signal.raise_signal(number) if round == at else None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+@pytest.mark.parametrize("at", [7, 20])
+def test_a_script_s_own_handler_hears_of_the_signal(number, at, tmp_path):
+    """Also where the signal comes after the last round, and the run is whole."""
+
+    class Stop(Exception):
+        pass
+
+    def stop(number, frame):
+        raise Stop(number, json.loads((tmp_path / "summary.json").read_text())["status"])
+
+    before = signal.signal(number, stop)
+    try:
+        with pytest.raises(Stop) as stopped:
+            mpicomp.run(
+                "gd(gamma=0.1)",
+                "quadratics(d=20)",
+                workers=2,
+                rounds=20,
+                progress=strike(number, at),
+                out=tmp_path,
+            )
+    finally:
+        assert signal.signal(number, before) is stop  # the run has put it back
+    assert stopped.value.args == (number, "interrupted" if at == 7 else "rounds")
+
+
+def test_a_run_whose_signal_the_script_heeds_and_outlives_says_interrupted():
+    heard = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    try:
+        run = mpicomp.run(
+            "gd(gamma=0.1)", "quadratics(d=20)", workers=2, rounds=20, progress=strike(signal.SIGTERM, 7)
+        )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (run.status, run.rows[-1].round, heard) == ("interrupted", 8, [signal.SIGTERM])
 
 
 # --- no run ---
