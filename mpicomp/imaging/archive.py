@@ -42,7 +42,7 @@ PIXELS_A_BYTE = 2**17  # more do not fit: a pixel takes at least 22 - log2(2^22 
 PLANES = (1, 3)
 
 # What decoding may cost without being asked for more, in pixels, see ``coder.cost``.  Usual archives cost
-# less than 16 a byte.  Narrow and blank images cost more: a small archive may cost what deflate may.
+# less than 32 a byte.  Narrow and blank images cost more: a small archive may cost what deflate may.
 COST_A_BYTE = 2**6
 COST_A_BYTE_OF_SMALL = 2**10
 COST_OF_SMALL = 2**28
