@@ -28,7 +28,7 @@ def test_decoding_stops_at_the_pixel_at_which_the_words_are_used_up():
     """After the last pixel of the encoder the state is its first one; no further pixel leaves it there."""
     coded = coder.encode(pictures(1, 1, 300), NETWORK)
     with counted() as work, pytest.raises(MessageError, match="words end before their pixels do"):
-        coder.decode(coded, (1, 1, 10**5), NETWORK)
+        coder.decode(coded, (1, 1, 900), NETWORK)
     assert work.decoded == work.fronts == 301
     with counted() as work, pytest.raises(MessageError, match="do not end as they should"):
         coder.decode(coded, (1, 1, 299), NETWORK)
@@ -37,7 +37,7 @@ def test_decoding_stops_at_the_pixel_at_which_the_words_are_used_up():
     uniform = network(2, 1)
     uniform.layers[-1].b[76] = 2**22
     with counted() as work, pytest.raises(MessageError, match="words end before their pixels do"):
-        coder.decode(noise, (1, 10**5, 1), uniform)
+        coder.decode(noise, (1, 900, 1), uniform)
     assert work.decoded <= 8
 
 
