@@ -20,8 +20,10 @@ from mpicomp.imaging.archive import Stack
 
 IDX = (".idx", ".ubyte", "-ubyte")
 OUTPUTS = "a name that ends in .idx, -ubyte or .npy, in .png for one image, or a folder for PNG files"
-NO_FOLDERS = (".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".jxl", ".pgm", ".ppm", ".npz")
-NO_FOLDERS += (".gz", ".bz2", ".xz", ".zip", ".mpi", ".csv")
+NO_FOLDERS = (
+    *(".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".jxl", ".pgm", ".ppm", ".npz"),
+    *(".gz", ".bz2", ".xz", ".zip", ".mpi", ".csv"),
+)
 
 
 def read_images(source: str) -> list[Stack]:
