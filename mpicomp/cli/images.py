@@ -113,8 +113,14 @@ def compress(source: str, archive: Path, model: Path) -> None:
 @images.command()
 @click.argument("archive", type=click.Path(path_type=Path))
 @click.argument("out", type=Place())
-def decompress(archive: Path, out: Path) -> None:
-    """Write the images of ARCHIVE to OUT, a file named *.idx, *-ubyte or *.npy, or a folder for PNG files."""
+@click.option(
+    "--max-pixels",
+    type=click.IntRange(1),
+    help="Refuse an archive that costs more to decode than so many pixels of usual images.  "
+    "[default: 64 for each byte, or 1024 up to 2^28 in all]",
+)
+def decompress(archive: Path, out: Path, max_pixels: int | None) -> None:
+    """Write the images of ARCHIVE to OUT: a file *.idx, *-ubyte, *.npy or *.png, or a folder of PNG files."""
     from mpicomp.imaging import decompress as decompressed
     from mpicomp.imaging import write_images
 
@@ -122,7 +128,7 @@ def decompress(archive: Path, out: Path) -> None:
         content = archive.read_bytes()
     except OSError as error:
         raise DataError(f"cannot read {archive}: {error.strerror}.") from None
-    written = write_images(decompressed(content), out)
+    written = write_images(decompressed(content, max_pixels), out)
     click.echo(f"{out}: {len(written)} {'file' if len(written) == 1 else 'files'}")
 
 

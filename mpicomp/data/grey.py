@@ -1,4 +1,4 @@
-"""Sets of grey 8-bit images that keep their two axes: a known set, an IDX file, PNG files, or an array."""
+"""Sets of grey 8-bit images that keep their two axes: a known set, a file of images, or an array."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from mpicomp.data.dataset import Named, content_sha256
 from mpicomp.data.idx import read_idx
 from mpicomp.data.images import Images
 from mpicomp.data.loading import Stamp, folder_of, load_images, stamp_of
+from mpicomp.data.npy import read_npy
 from mpicomp.data.png import png_files, read_png
 
-IDX = re.compile(r".+([.-]ubyte|\.idx)(\.gz|\.bz2)?", flags=re.IGNORECASE | re.DOTALL)
+IDX = re.compile(r".+([.-]ubyte|\.idx)(\.gz|\.bz2|\.xz)?", flags=re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,6 +37,10 @@ class GreyImages(Named):
 
         Without ``labels`` all images have the label 0.  Raises ``DataError`` for any other array.
         """
+        if isinstance(pixels, np.ma.MaskedArray):
+            raise DataError(
+                "images in a masked array; allowed: an array without a mask, such as array.filled(0)."
+            )
         array = np.asarray(pixels)
         if array.ndim != 3 or 0 in array.shape or array.dtype.kind not in "iu":
             raise DataError(
@@ -60,16 +65,19 @@ class GreyImages(Named):
 
 
 def load_grey(name: str) -> GreyImages:
-    """The images ``name``: a set of square images, the path of an IDX file, or that of a folder of PNG files.
+    """The images ``name``: a set of square images; or an IDX, .npy or PNG file, or a folder of PNG files.
 
-    The name of an IDX file ends in -ubyte, .ubyte or .idx, and perhaps .gz or .bz2 after it.  The files of a
-    folder have one height and width; a colour file counts as three images, see ``to_planes``.  Raises
+    The name of an IDX file ends in -ubyte, .ubyte or .idx, and perhaps .gz, .bz2 or .xz after it.  The files
+    of a folder have one height and width; a colour file counts as three images, see ``to_planes``.  Raises
     ``ConfigError`` if ``name`` is no set, and ``DataError`` for a set that was not fetched and for files
     that cannot be used.
     """
     if "/" in name and (folder := folder_of(name)):
-        return _of_folder(folder)
-    if IDX.fullmatch(name):
+        return _of_png(png_files(folder))
+    suffix = Path(name).suffix.lower()
+    if suffix == ".png":
+        return _of_png([Path(name)])
+    if suffix == ".npy" or IDX.fullmatch(name):
         found = stamp_of(name)
         if found is None:
             raise DataError(f"no such file: {name}")
@@ -78,23 +86,25 @@ def load_grey(name: str) -> GreyImages:
     if not isinstance(images, Images):
         raise DataError(
             f"{name} holds rows without height and width; allowed: the name of a set of images, an IDX file, "
-            "whose name ends in -ubyte or .idx, or an array of shape (images, height, width)."
+            "whose name ends in -ubyte or .idx, a .npy or .png file, a folder of PNG files, or an array of "
+            "shape (images, height, width)."
         )
     return _square(images)
 
 
 @lru_cache(maxsize=4)  # a process may host many workers
 def _read(name: str, stamp: Stamp) -> GreyImages:
-    array = read_idx(Path(name))
+    path = Path(name)
+    array = read_npy(path) if path.suffix.lower() == ".npy" else read_idx(path)
     try:
         return GreyImages.of(array)
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
 
 
-def _of_folder(folder: Path) -> GreyImages:
+def _of_png(paths: list[Path]) -> GreyImages:
     planes: list[NDArray[np.uint8]] = []
-    for path in png_files(folder):
+    for path in paths:
         pixels = read_png(path)[None]
         planes.append(pixels if pixels.ndim == 3 else to_planes(pixels))
         (height, width), (first, wide) = planes[-1].shape[1:], planes[0].shape[1:]

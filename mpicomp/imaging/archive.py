@@ -23,6 +23,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,12 @@ SUM = 16  # bytes
 LONGEST_NAME = 255
 PIXELS_A_BYTE = 2**17  # more do not fit: a pixel takes at least 22 - log2(2^22 - 255) bits
 PLANES = (1, 3)
+
+# What decoding may cost without being asked for more, in pixels, see ``coder.cost``.  Usual archives cost
+# less than 32 a byte.  Narrow and blank images cost more: a small archive may cost what deflate may.
+COST_A_BYTE = 2**6
+COST_A_BYTE_OF_SMALL = 2**10
+COST_OF_SMALL = 2**28
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +78,8 @@ def compress(stacks: Sequence[Stack], network: IntegerNetwork) -> tuple[bytes, S
     images = 0
     for stack in stacks:
         _check(stack)
+    _check_names(stacks)
+    for stack in stacks:
         colours = 1 if stack.pixels.ndim == 3 else 3
         message = coder.encode(stack.pixels if colours == 1 else to_planes(stack.pixels), network)
         names = zlib.compress(_names(stack), 9) if stack.names else b""
@@ -78,16 +87,20 @@ def compress(stacks: Sequence[Stack], network: IntegerNetwork) -> tuple[bytes, S
             out += varint(number)
         out += names + varint(message.size) + message.tobytes()
         images += message.size
-    _check_names(stacks)
     out += _sum_of(stacks)
     out += blake2b(out, digest_size=SUM).digest()
     return bytes(out), Sizes(len(model), images, len(out) - len(model) - images)
 
 
-def decompress(archive: bytes) -> list[Stack]:
+def decompress(archive: bytes, max_pixels: int | None = None) -> list[Stack]:
     """The images in an archive.
 
-    Raises ``MessageError`` unless it is an archive, undamaged and complete, with nothing after it.
+    Decoding may cost as much as that of ``max_pixels`` pixels of usual images under a small network; narrow
+    images and large networks cost more, see ``coder.cost``.  By default that is 64 for each byte of the
+    archive, or 1024 as long as it is below 2^28.  Of an archive that costs more nothing is decoded.
+
+    Raises ``MessageError`` unless it is an archive, undamaged and complete, with nothing after it, and its
+    cost is allowed.
     """
     if not archive.startswith(MAGIC):
         raise MessageError(f"an archive starts with {MAGIC!r}; this starts with {archive[: len(MAGIC)]!r}.")
@@ -98,11 +111,13 @@ def decompress(archive: bytes) -> list[Stack]:
         raise MessageError("an archive that is damaged or incomplete: its sum is wrong. Get it again.")
     reader = _Reader(np.frombuffer(archive, dtype=np.uint8, count=len(archive) - 2 * SUM), len(MAGIC))
     network = IntegerNetwork.decoded(reader.take(reader.number()))
-    stacks = [_stack(reader, network) for _ in range(reader.number())]
+    coded = [_coded(reader) for _ in range(reader.number())]
     if reader.at != reader.buf.size:
         raise MessageError(
             f"{reader.buf.size - reader.at} bytes left over after the last images of an archive."
         )
+    _check_cost(sum(coder.cost(one.planes, network) for one in coded), len(archive), max_pixels)
+    stacks = [_decoded(one, network) for one in coded]
     _check_names(stacks)
     if _sum_of(stacks) != archive[-2 * SUM : -SUM]:
         raise MessageError("an archive whose images are not those that were compressed.")
@@ -124,21 +139,50 @@ class _Reader:
         return self.buf[self.at - count : self.at]
 
 
-def _stack(reader: _Reader, network: IntegerNetwork) -> Stack:
+class _Coded(NamedTuple):
+    """A stack as the archive has it: images, height, width, colours; its names and its message."""
+
+    shape: tuple[int, int, int, int]
+    names: Bytes
+    message: Bytes
+
+    @property
+    def planes(self) -> tuple[int, int, int]:
+        """The shape of the grey images that are coded."""
+        m, height, width, colours = self.shape
+        return m * colours, height, width
+
+
+def _coded(reader: _Reader) -> _Coded:
     m, height, width, colours = (reader.number() for _ in range(4))
-    named = reader.take(reader.number())
+    names = reader.take(reader.number())
     message = reader.take(reader.number())
-    pixels = m * height * width * colours
-    if colours not in PLANES or not 0 < pixels <= PIXELS_A_BYTE * message.size:
+    if colours not in PLANES or not 0 < m * height * width * colours <= PIXELS_A_BYTE * message.size:
         raise MessageError(
             f"an archive with {m} images of {height} x {width} pixels and {colours} colours in "
             f"{message.size} bytes."
         )
-    names = _read_names(named, m) if named.size else ()
+    return _Coded((m, height, width, colours), names, message)
+
+
+def _check_cost(cost: int, size: int, max_pixels: int | None) -> None:
+    usual = max(COST_A_BYTE * size, min(COST_A_BYTE_OF_SMALL * size, COST_OF_SMALL))
+    allowed = usual if max_pixels is None else max_pixels
+    if cost > allowed:
+        raise MessageError(
+            f"an archive of {size} bytes whose images cost as much to decode as {cost} pixels; allowed: "
+            f"{allowed}. If you trust it, allow more by --max-pixels {cost}, in Python max_pixels={cost}."
+        )
+
+
+def _decoded(coded: _Coded, network: IntegerNetwork) -> Stack:
+    m, *_, colours = coded.shape
+    names = _read_names(coded.names, m) if coded.names.size else ()
     try:
-        decoded = coder.decode(message, (m * colours, height, width), network)
+        decoded = coder.decode(coded.message, coded.planes, network)
         return Stack(decoded if colours == 1 else from_planes(decoded), names)
     except MemoryError:
+        pixels = math.prod(coded.shape)
         raise MessageError(f"an archive with {pixels} pixels, more than the memory holds.") from None
 
 
@@ -160,13 +204,17 @@ def _check(stack: Stack) -> None:
 
 def _check_names(stacks: Sequence[Stack]) -> None:
     """Raise ``DataError`` unless all names can be those of files in one folder."""
-    names = [name for stack in stacks for name in stack.names]
-    for name in names:
-        if name in ("", ".", "..") or set(name) & set("/\\\0") or len(name.encode()) > LONGEST_NAME:
+    seen: set[str] = set()
+    for name in (name for stack in stacks for name in stack.names):
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError:
+            raise DataError(f"an image named {name[:80]!r}, which is not UTF-8. Rename the file.") from None
+        if name in ("", ".", "..") or set(name) & set("/\\\0") or size > LONGEST_NAME:
             raise DataError(f"an image named {name[:80]!r}; allowed: names of files, without a folder.")
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"two images named {twice!r}; allowed: a name for one image.")
+        if name in seen:
+            raise DataError(f"two images named {name!r}; allowed: a name for one image.")
+        seen.add(name)
 
 
 def _names(stack: Stack) -> bytes:

@@ -27,6 +27,7 @@ from mpicomp.kernels.threads import threads
 
 RUN = 256  # images
 FRONT = 2**12  # pixels of a front that are worth a call of each function
+ENTRIES = 2**22  # of the largest array that the network makes at one time
 
 Pixels = NDArray[np.uint8]
 T = TypeVar("T")
@@ -38,8 +39,7 @@ def encode(pixels: Pixels, network: IntegerNetwork) -> Bytes:
     def batch(a: int, b: int) -> list[Words]:
         return _encode(pixels[a:b], network)
 
-    m, height, width = pixels.shape
-    runs = [words for found in _in_batches(batch, (m, height, width), network.horizon) for words in found]
+    runs = [words for found in _in_batches(batch, pixels.shape, network.horizon) for words in found]
     counts = np.array([words.size for words in runs], dtype="<u4")
     return np.concatenate([counts, *runs]).astype("<u4").view(np.uint8)
 
@@ -64,14 +64,30 @@ def decode(message: Bytes, shape: tuple[int, int, int], network: IntegerNetwork)
     return pixels
 
 
-def _in_batches(work: Callable[[int, int], T], shape: tuple[int, int, int], horizon: int) -> list[T]:
-    """``work(a, b)`` for batches of images a .. b - 1, on as many threads as a rank may use; in order.
+def cost(shape: tuple[int, int, int], network: IntegerNetwork) -> int:
+    """What decoding images of this shape costs at most, in pixels of usual images under a small network.
 
-    A batch has some runs, so that a front has enough pixels for a call.
+    A pixel with the zeros around the images costs 1; a pixel itself 1 for 2^8 inputs of the layers, and 1 for
+    2^14 weights; a front 32 for each layer and 128 besides; a stack 2048.  The ratios are of measured times.
     """
     m, height, width = shape
+    h, layers = network.horizon, network.layers
+    padded = m * (height + h) * (width + 2 * h)
+    fronts = -(-m // _batch(shape, h)) * (width + (h + 1) * (height - 1))
+    a_pixel = sum(layer.W.size + 2**6 * layer.W.shape[1] for layer in layers)  # in 2^-14
+    return padded + m * height * width * a_pixel // 2**14 + 32 * fronts * (4 + len(layers)) + 2048
+
+
+def _batch(shape: tuple[int, int, int], horizon: int) -> int:
+    """The images of a batch: some runs, so that a front has enough pixels for a call."""
+    _, height, width = shape
     longest = min(height, -(-width // (horizon + 1)))  # pixels of one image in a front
-    step = RUN * max(1, FRONT // (longest * RUN))
+    return RUN * max(1, FRONT // (longest * RUN))
+
+
+def _in_batches(work: Callable[[int, int], T], shape: tuple[int, int, int], horizon: int) -> list[T]:
+    """``work(a, b)`` for batches of images a .. b - 1, on as many threads as a rank may use; in order."""
+    m, step = shape[0], _batch(shape, horizon)
     starts = range(0, m, step)
     ends = [min(a + step, m) for a in starts]
     with one_thread():
@@ -79,6 +95,13 @@ def _in_batches(work: Callable[[int, int], T], shape: tuple[int, int, int], hori
             return list(map(work, starts, ends))
         with ThreadPoolExecutor(threads()) as pool:
             return list(pool.map(work, starts, ends))
+
+
+def _logits(canvas: Canvas, at: NDArray[np.int64], network: IntegerNetwork) -> NDArray[np.int32]:
+    """The logits of the pixels at ``at``, in pieces, so that a wide network takes no more memory."""
+    step = max(1, ENTRIES // max(max(layer.W.shape) for layer in network.layers))
+    found = [network.logits(canvas.neighbours(at[a : a + step])) for a in range(0, at.size, step)]
+    return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 def _encode(pixels: Pixels, network: IntegerNetwork) -> list[Words]:
@@ -90,7 +113,7 @@ def _encode(pixels: Pixels, network: IntegerNetwork) -> list[Words]:
     slots: list[list[tuple[NDArray[np.uint32], NDArray[np.uint32]]]] = [[] for _ in range(runs)]
     for front in canvas.fronts():
         a_run = RUN * (front.at.size // len(pixels))
-        logits = network.logits(front.neighbours)
+        logits = _logits(canvas, front.at, network)
         below, counts = pieces.mixture_slots(logits, front.centres, canvas.flat[front.at], tables())
         for run in range(runs):
             part = slice(run * a_run, (run + 1) * a_run)
@@ -105,8 +128,10 @@ def _decode(words: Words, ends: NDArray[np.int64], pixels: Pixels, network: Inte
     coded = open_runs(words, ends)
     for front in canvas.fronts():
         a_run = RUN * (front.at.size // len(pixels))
-        logits = network.logits(front.neighbours)
+        logits = _logits(canvas, front.at, network)
         canvas.flat[front.at] = pieces.mixture_decode(logits, front.centres, tables(), coded, a_run)
+        if coded.states.min() < START:  # no state of an encoder is: the words are used up
+            raise MessageError("images whose words end before their pixels do.")
     if (coded.states != START).any() or (coded.left != coded.first).any():
         raise MessageError("images whose words do not end as they should.")
     pixels[:] = canvas.pixels

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import io
 import struct
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.errors import ConfigError, DataError, RecordError
+from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import present, write_atomically
 from mpicomp.data import load_grey, png_files, read_png, write_png
 from mpicomp.data.idx import UNSIGNED_BYTE
 from mpicomp.data.loading import folder_of
+from mpicomp.data.npy import read_npy
 from mpicomp.imaging.archive import Stack
 
-OUTPUTS = "a name that ends in .idx, -ubyte or .npy, or a folder for PNG files"
+IDX = (".idx", ".ubyte", "-ubyte")
+OUTPUTS = "a name that ends in .idx, -ubyte or .npy, in .png for one image, or a folder for PNG files"
+NO_FOLDERS = (
+    *(".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".jxl", ".pgm", ".ppm", ".npz"),
+    *(".gz", ".bz2", ".xz", ".zip", ".mpi", ".csv"),
+)
 
 
 def read_images(source: str) -> list[Stack]:
@@ -32,10 +39,7 @@ def read_images(source: str) -> list[Stack]:
     if path.suffix.lower() == ".png":
         return _by_shape([path])
     if path.suffix.lower() == ".npy":
-        try:
-            return [Stack(np.load(path, allow_pickle=False))]
-        except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from None
+        return [Stack(read_npy(path))]
     return [Stack(load_grey(source).pixels)]
 
 
@@ -50,23 +54,28 @@ def _by_shape(paths: list[Path]) -> list[Stack]:
 def write_images(stacks: list[Stack], out: Path) -> list[Path]:
     """Write images as ``out`` says by its name, and return what was written: ``OUTPUTS``.
 
-    A folder takes any images; those without names are numbered.  One file takes one stack, and an IDX file
-    only grey ones.  Raises ``ConfigError`` where the images do not fit, and ``RecordError`` where a file is
-    already there or cannot be written.
+    A folder takes any images; those without names are numbered.  One file takes one stack, an IDX file only
+    a grey one, and a PNG file one image.  Raises ``ConfigError`` where the images do not fit, or the name is
+    that of another file, and ``RecordError`` where a file is already there or cannot be written.
     """
-    suffix = out.name.lower()
-    one = suffix.endswith((".idx", "-ubyte", ".npy"))
-    if not one:
+    name = out.name.lower()
+    if not name.endswith((*IDX, ".npy", ".png")):
+        if name.endswith(NO_FOLDERS):
+            raise ConfigError(f"{out.name} is the name of no file that is written; allowed: {OUTPUTS}.")
         return _write_folder(stacks, out)
-    if len(stacks) != 1 or (stacks[0].pixels.ndim == 4 and not suffix.endswith(".npy")):
-        shapes = " and ".join(str(stack.pixels.shape) for stack in stacks)
+    shapes = [stack.pixels.shape for stack in stacks]
+    many = len(stacks) != 1 or (name.endswith(".png") and shapes[0][0] > 1)
+    if many or (name.endswith(IDX) and len(shapes[0]) == 4):
         raise ConfigError(
-            f"images of shape {shapes} do not fit into {out.name}; allowed: {OUTPUTS}. Name a folder."
+            f"images of shape {' and '.join(map(str, shapes))} do not fit into {out.name}; allowed: "
+            f"{OUTPUTS}. Name a folder."
         )
     if present(out):
         raise RecordError(f"{out} is already there. Choose another name.")
     pixels = stacks[0].pixels
-    if suffix.endswith(".npy"):
+    if name.endswith(".png"):
+        write_png(out, pixels[0])
+    elif name.endswith(".npy"):
         buffer = io.BytesIO()
         np.save(buffer, pixels, allow_pickle=False)
         write_atomically(out, buffer.getvalue())
@@ -77,9 +86,10 @@ def write_images(stacks: list[Stack], out: Path) -> list[Path]:
 
 
 def _write_folder(stacks: list[Stack], out: Path) -> list[Path]:
-    numbers = iter(range(sum(len(stack.pixels) for stack in stacks)))
+    taken = {name for stack in stacks for name in stack.names}
+    numbered = (name for number in count() if (name := f"{number:06}.png") not in taken)
     named = [
-        (out / (stack.names[i] if stack.names else f"{next(numbers):06}.png"), pixels)
+        (out / (stack.names[i] if stack.names else next(numbered)), pixels)
         for stack in stacks
         for i, pixels in enumerate(stack.pixels)
     ]

@@ -26,7 +26,6 @@ class Front(NamedTuple):
     """Positions of the pixels of one front, of all images, and what is there to see."""
 
     at: Offsets  # in the padded images, flat, image by image
-    neighbours: NDArray[np.float32]  # (pixels, 2 horizon (horizon + 1)), from 0 to 255
     centres: NDArray[np.uint8]  # (pixels, 10): the predictions
 
 
@@ -58,12 +57,17 @@ class Canvas:
             rows = np.arange(
                 max(0, -(-(t - self.width + 1) // (h + 1))), min(self.height - 1, t // (h + 1)) + 1
             )
+            if not rows.size:  # images narrower than the horizon
+                continue
             within = (rows + h) * wide + t - (h + 1) * rows + h
             at = (images[:, None] + within).ravel()
-            neighbours = self.flat[at[:, None] + self.seen].astype(np.float32)
             near = {name: self.flat[at + offset].astype(np.int16) for name, offset in self.near.items()}
             centres = np.stack(predictions(near), axis=1).astype(np.uint8)
-            yield Front(at, neighbours, centres)
+            yield Front(at, centres)
+
+    def neighbours(self, at: Offsets) -> NDArray[np.float32]:
+        """What the pixels at ``at`` see, (pixels, 2 horizon (horizon + 1)), from 0 to 255."""
+        return self.flat[at[:, None] + self.seen].astype(np.float32)
 
     def _offsets(self, steps: list[tuple[int, int]]) -> Offsets:
         return np.array([down * self.padded.shape[2] + right for down, right in steps])

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import hashlib
 import struct
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,10 @@ import pytest
 from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.cli.catalogue import catalogue
 from mpicomp.data import KNOWN_IMAGES, KnownImages, fetch, load, load_images
+from mpicomp.data import idx as idx_module
 from mpicomp.data.cache import set_folder
 from mpicomp.data.idx import read_idx
+from mpicomp.data.libsvm import opened
 
 PIXELS = np.arange(24, dtype=np.uint8).reshape(4, 2, 3) * 10
 LABELS = np.array([1, 0, 2, 1], dtype=np.uint8)
@@ -72,7 +75,10 @@ def test_an_array_is_read_exactly_whatever_its_compression(tmp_path, suffix, com
         (idx(PIXELS, kind=0x0D), "starts with 00 00 0d 03"),
         (idx(PIXELS)[:15], "truncated within its header of 16 bytes"),
         (idx(PIXELS)[:-1], "announces 4 x 2 x 3 values and holds 23"),
-        (idx(PIXELS) + b"\0", "announces 4 x 2 x 3 values and holds 25"),
+        (idx(PIXELS) + b"\0", "announces 4 x 2 x 3 values and holds more"),
+        (b"\0\0\x08\x41" + bytes([0, 0, 0, 1]) * 65 + b"\0", "starts with 00 00 08 41; .* at most 64"),
+        (b"\0\0\x08\3" + b"\xff" * 12, r"announces 4294967295 x .* values in 16 bytes; allowed: 4096 a byte"),
+        (b"\0\0\x08\3" + bytes(4) + b"\xff" * 8, "announces 0 x .*, a shape that no array can have"),
     ],
 )
 def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path, content, found):
@@ -86,6 +92,28 @@ def test_a_truncated_archive_is_refused(tmp_path):
     (tmp_path / "cut.gz").write_bytes(gzip.compress(idx(PIXELS))[:-12])
     with pytest.raises(DataError, match="truncated, damaged or unreadable"):
         read_idx(tmp_path / "cut.gz")
+
+
+@pytest.mark.parametrize(("suffix", "compress"), [(".bz2", bz2.compress), (".gz", gzip.compress)])
+def test_no_more_is_read_of_a_file_than_it_announces(tmp_path, suffix, compress, monkeypatch):
+    """A few KB of bzip2 or gzip may hold many MB."""
+    read = []
+
+    @contextmanager
+    def counting(path):
+        with opened(path) as file:
+            original = file.read
+            monkeypatch.setattr(file, "read", lambda n: read.append(original(n)) or read[-1], raising=False)
+            yield file
+
+    monkeypatch.setattr(idx_module, "opened", counting)
+    bomb = tmp_path / f"bomb{suffix}"
+    for announced, held, text in [(100, 2**23, "and holds more"), (2**31, 2**23, "allowed: 4096 a byte")]:
+        read.clear()
+        bomb.write_bytes(compress(b"\0\0\x08\1" + struct.pack(">I", announced) + bytes(held)))
+        with pytest.raises(DataError, match=text):
+            read_idx(bomb)
+        assert sum(map(len, read)) <= 8 + announced + 1 <= 2**20 or sum(map(len, read)) == 8
 
 
 # Fetching and loading

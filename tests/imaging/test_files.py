@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -51,27 +53,72 @@ def test_images_that_do_not_fit_a_file_are_refused(tmp_path):
             write_images(stacks, tmp_path / "some.idx")
 
 
-def test_png_files_of_other_kinds_are_refused(tmp_path):
-    for mode in ("RGBA", "P", "1", "I;16", "LA"):
-        path = tmp_path / f"{mode.replace(';', '')}.png"
-        Image.new(mode, (3, 2)).save(path)
-        with pytest.raises(DataError, match="allowed: 8 bits a channel"):
-            read_images(str(path))
-        path.unlink()
-    (tmp_path / "text.png").write_text("no image")
-    with pytest.raises(DataError, match="no PNG file"):
-        read_images(str(tmp_path))
-    whole = tmp_path / "whole.png"
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 90), np.uint8)).save(whole)
-    (tmp_path / "text.png").write_bytes(whole.read_bytes()[:3000])
-    with pytest.raises(DataError, match=r"cannot read .*text\.png"):
-        read_images(str(tmp_path))
+def test_a_folder_with_a_file_that_cannot_be_read_is_refused(tmp_path):
+    write_images([GREY], tmp_path)
+    for content in (b"no image", (tmp_path / "000001.png").read_bytes()[:-20]):
+        (tmp_path / "text.png").write_bytes(content)
+        for read in (read_images, load_grey):
+            with pytest.raises(DataError, match=r"text\.png is (no PNG file|cut off)"):
+                read(str(tmp_path))
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="no PNG file"):
         read_images(str(tmp_path / "empty"))
-    (tmp_path / "some.npy").write_bytes(b"\x93NUMPY")
-    with pytest.raises(DataError, match="cannot read"):
-        read_images(str(tmp_path / "some.npy"))
+
+
+def test_an_npy_file_is_one_whole_array(tmp_path):
+    """No byte is left over, none is missing, and none is taken on the header's word."""
+    path, buffer, archive = tmp_path / "some.npy", io.BytesIO(), io.BytesIO()
+    np.save(buffer, np.asfortranarray(GREY.pixels))
+    np.savez(archive, GREY.pixels)
+    whole = buffer.getvalue()
+    path.write_bytes(whole)
+    assert same(read_images(str(path))[0], GREY)
+    assert np.array_equal(load_grey(str(path)).pixels, GREY.pixels)
+    objects = io.BytesIO()
+    np.save(objects, np.array([Path], dtype=object), allow_pickle=True)
+    shape = b"(3, 5, 7), }"
+    for content, text in [
+        (whole * 2, f"holds {len(whole)} bytes after its array; allowed: one array a file"),
+        (whole[:-1], "cannot read .*mmap length is greater than file size"),
+        (whole[:9], "cannot read .*EOF"),
+        (b"", "cannot read .*empty|cannot read .*EOF"),
+        (whole.replace(shape, b"(3,5,%6d)}" % 10**6), "cannot read .*mmap length"),
+        (whole.replace(shape, b"(8**9,8**9)}"), "cannot read"),
+        (whole.replace(shape, b"(4<<40,4,1)}"), "cannot read"),
+        (whole.replace(shape, b"(%d,)}" % 10**8), "cannot read"),
+        (archive.getvalue(), "cannot read .*magic"),
+        (objects.getvalue(), r"cannot read .*Python objects in dtype\.$"),
+    ]:
+        path.write_bytes(content)
+        for read in (read_images, load_grey):
+            with pytest.raises(DataError, match=text):
+                read(str(path))
+
+
+def test_names_of_files_are_not_made_folders(tmp_path):
+    """A name ends like a file that is written, or like no file."""
+    one = Stack(COLOUR.pixels[:1], ("a.png",))
+    assert write_images([one], tmp_path / "back.PNG") == [tmp_path / "back.PNG"]
+    assert np.array_equal(read_images(str(tmp_path / "back.PNG"))[0].pixels, one.pixels)
+    assert write_images([GREY], tmp_path / "back.ubyte") == [tmp_path / "back.ubyte"]
+    assert same(read_images(str(tmp_path / "back.ubyte"))[0], GREY)
+    with pytest.raises(ConfigError, match=r"shape \(3, 5, 7\) do not fit into several\.png; .*one image"):
+        write_images([GREY], tmp_path / "several.png")
+    with pytest.raises(RecordError, match="already there"):
+        write_images([one], tmp_path / "back.PNG")
+    for name in ("back.jpg", "back.idx.gz", "back.npz", "x.mpi", "back.TIFF"):
+        with pytest.raises(ConfigError, match=f"{name} is the name of no file that is written; allowed"):
+            write_images([one], tmp_path / name)
+        assert not (tmp_path / name).exists()
+    assert write_images([one], tmp_path / "v1.2") == [tmp_path / "v1.2" / "a.png"]
+
+
+def test_a_number_that_is_a_name_already_is_left_out(tmp_path):
+    named = Stack(COLOUR.pixels, ("000001.png", "b.png"))
+    written = [path.name for path in write_images([GREY, named], tmp_path)]
+    assert written == ["000000.png", "000002.png", "000003.png", "000001.png", "b.png"]
+    grey, colour = read_images(str(tmp_path))
+    assert np.array_equal(grey.pixels, GREY.pixels) and np.array_equal(colour.pixels, COLOUR.pixels)
 
 
 def test_a_folder_of_png_files_trains(tmp_path):

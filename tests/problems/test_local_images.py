@@ -340,8 +340,13 @@ def test_images_that_cannot_be_used_are_refused(tmp_path):
     for wrong in (IMAGES[0], IMAGES / 255, IMAGES[:0], IMAGES.astype(int) + 1, IMAGES.astype(int) - 1):
         with pytest.raises(DataError, match="allowed"):
             LocalImages(wrong)
-    with pytest.raises(DataError, match="no such file"):
-        load_grey(str(tmp_path / "none-ubyte"))
+    with pytest.raises(DataError, match=r"a masked array; allowed: .*array\.filled\(0\)"):
+        LocalImages(np.ma.masked_equal(IMAGES, 7))
+    for name in ("none-ubyte", "none.idx.xz", "none.npy"):
+        with pytest.raises(DataError, match="no such file"):
+            load_grey(str(tmp_path / name))
+    with pytest.raises(DataError, match=r"cannot read .*none\.png: No such file"):
+        load_grey(str(tmp_path / "none.png"))
     flat = tmp_path / "labels-idx1-ubyte"
     flat.write_bytes(idx(np.zeros(4, np.uint8)))
     with pytest.raises(DataError, match="allowed: integers of shape"):
