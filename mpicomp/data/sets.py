@@ -21,7 +21,8 @@ from mpicomp.data.cache import images_key, read_images, read_set, set_folder, wr
 from mpicomp.data.dataset import Dataset
 from mpicomp.data.idx import read_idx
 from mpicomp.data.images import Images
-from mpicomp.data.libsvm import opened, read_libsvm
+from mpicomp.data.libsvm import read_libsvm
+from mpicomp.data.opening import opened
 
 SUFFIXES = ("", ".bz2", ".gz")
 

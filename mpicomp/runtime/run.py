@@ -11,11 +11,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from mpicomp import kernels
 from mpicomp.base.checks import as_integer, as_seed
 from mpicomp.base.errors import ConfigError, MpicompError, keeping
+from mpicomp.base.given_arrays import as_array
 from mpicomp.compressors.base import Array
 from mpicomp.kernels.threads import threads
 from mpicomp.keys import clear_cached_draws
@@ -232,7 +231,7 @@ def run(
             loop = Loop(method, problem, t, seed, x0, server, placement.blocks(workers))
             load_kernels(t, limits.rounds * workers, loop.x.size)
             digest = t.ask_server(
-                lambda: None if x0 is None else sha256(np.asarray(x0).tobytes()).hexdigest()
+                lambda: None if x0 is None else sha256(as_array("x0", x0).tobytes()).hexdigest()
             )
             resuming = Resume(resume)
             session = Session(loop, method, problem, limits, observation, folder, resuming, digest, callback)
