@@ -52,19 +52,22 @@ def _read(
     place = None if column is None else header.index(column)
     features = [name for name in header if name != column]
     cells, labels, booleans = array("d"), [], set()
+
+    def here() -> str:
+        return f"{path}, line {reader.line_num}"
+
     for fields in reader:
-        where = f"{path}, line {reader.line_num}"
         if not fields:
             continue
         if len(fields) != len(header):
             raise DataError(
-                f"{where}: {len(fields)} fields, and the header names {len(header)} columns. Leave "
+                f"{here()}: {len(fields)} fields, and the header names {len(header)} columns. Leave "
                 "row names out, and put texts that hold a comma in quotes."
             )
         if place is not None:
             label = fields.pop(place).strip()
             if label.lower() in MISSING:
-                raise _missing(where, header[place], label)
+                raise _missing(here(), header[place], label)
             labels.append(label)
         try:
             numbers = array("d", map(float, fields))
@@ -74,10 +77,10 @@ def _read(
             try:
                 numbers = array("d", map(float, values))
             except ValueError:
-                raise _fault(where, features, fields) from None
+                raise _fault(here(), features, fields) from None
         # Python reads 1_0 as 10, but in a file it is a text.  A sum that is finite has finite terms.
         if "_" in "".join(fields) or (not isfinite(sum(numbers)) and not all(map(isfinite, numbers))):
-            raise _fault(where, features, fields)
+            raise _fault(here(), features, fields)
         cells.extend(numbers)
     if not cells:
         raise DataError(f"{path} has no line after its header; expected one for each row.")

@@ -28,7 +28,7 @@ class DataFile:
 
     @staticmethod
     def of(name: str) -> DataFile:
-        """The file that ``name`` means: ``PATH.npz``, ``PATH.csv:COLUMN``, .tsv, or any other path, in LIBSVM."""
+        """The file that ``name`` means: ``PATH.npz``, ``PATH.csv:COLUMN`` or .tsv, else LIBSVM."""
         if found := CSV.fullmatch(name):
             return DataFile(Path(found[1]), "tsv" if found[2].lower() == "t" else "csv", found[3])
         return DataFile(Path(name), "npz" if name.lower().endswith(".npz") else "libsvm")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import math
 from codecs import BOM_UTF8
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from mpicomp.base.errors import DataError
 from mpicomp.data.opening import opened
 
+BLOCK = 2**20  # bytes that are read and looked through at one time
 EXPECTED = "expected `label index:value ...` with indices from 1 upwards, ascending, and finite values"
 FROM_ZERO = (
     "index 0, so the file counts from 0. Add 1 to every index, as "
@@ -22,20 +25,30 @@ FROM_ZERO = (
 )
 
 
-class _Lines:
-    """The lines of a file for scikit-learn, without a byte order mark.
+class _Watched(io.RawIOBase):
+    """The bytes of a file, and whether an underscore was among them."""
 
-    Raises ``ValueError`` for a number such as 1_0, which Python reads as 10.
-    """
+    underscore = False
 
     def __init__(self, file: Any) -> None:
-        self._file, self.read = file, file.read
+        self._file = file
 
-    def __iter__(self) -> Iterator[bytes]:
-        for number, line in enumerate(self._file):
-            if b"_" in line and b"_" in line.partition(b"#")[0]:
-                raise ValueError("an underscore in a number")
-            yield line if number else line.removeprefix(BOM_UTF8)
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._file.readinto(buffer)
+        self.underscore |= b"_" in bytes(buffer[:count])
+        return count
+
+
+@contextmanager
+def _text(path: Path) -> Iterator[Any]:
+    """The opened file, after its byte order mark."""
+    with opened(path) as file:
+        if file.peek(3)[:3] == BOM_UTF8:
+            file.read(3)
+        yield file
 
 
 def read_libsvm(
@@ -50,11 +63,17 @@ def read_libsvm(
     from sklearn.datasets import load_svmlight_file
 
     path = Path(path)
-    with opened(path) as file:
+    with _text(path) as file:
+        watched = _Watched(file)
         try:
-            X, labels = load_svmlight_file(_Lines(file), n_features=features, zero_based=False)
+            X, labels = load_svmlight_file(
+                io.BufferedReader(watched, BLOCK), n_features=features, zero_based=False
+            )
         except (ValueError, OverflowError) as error:
             raise _first_fault(path) or DataError(f"{path}: {error}; {EXPECTED}.") from error
+    # Python reads 1_0 as 10, but in a file it is no number.
+    if watched.underscore and (fault := _first_fault(path)):
+        raise fault
     if not (np.isfinite(X.data).all() and np.isfinite(labels).all()):
         raise _first_fault(path) or DataError(f"{path}: a value is not finite; {EXPECTED}.")
     if not X.data.any():
@@ -65,9 +84,9 @@ def read_libsvm(
 
 def _first_fault(path: Path) -> DataError | None:
     """The error for the first faulty line, found line by line, slowly; None if all lines are right."""
-    with opened(path) as file:
+    with _text(path) as file:
         for number, line in enumerate(file, start=1):
-            fault = _fault(line.removeprefix(BOM_UTF8 if number == 1 else b"").split(b"#")[0].split())
+            fault = _fault(line.split(b"#")[0].split())
             if fault:
                 return DataError(f"{path}, line {number}: {fault}; {EXPECTED}.")
     return None

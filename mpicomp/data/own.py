@@ -148,8 +148,8 @@ def _labels(y: Any, m: int) -> NDArray[Any]:
     y = _numbers("y", y)
     if y.dtype.kind not in "biufU":
         raise DataError(
-            f"y is of type {y.dtype}; allowed: real numbers, or texts alone, without a missing one. Drop those "
-            "rows, or give [str(label) for label in y], where a missing one is a text too."
+            f"y is of type {y.dtype}; allowed: real numbers, or texts without a missing one. Drop the rows, "
+            "or give [str(label) for label in y], where a missing one is a text too."
         )
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         j = int(np.flatnonzero(~np.isfinite(y))[0])
@@ -158,7 +158,7 @@ def _labels(y: Any, m: int) -> NDArray[Any]:
 
 
 def _numbers(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """``array``, in float64 if it holds Python's numbers, as of a DataFrame of several types, or longer ones."""
+    """``array``, in float64 if it holds Python's numbers, as a DataFrame of several types, or longer ones."""
     if array.dtype == object and all(isinstance(entry, Real | np.bool_) for entry in array.ravel()):
         try:
             return array.astype(np.float64)

@@ -17,12 +17,12 @@ KEYS = {"id", "index", "level_0", "row", "row_id", "rowid", "row_names", "rownam
 
 
 def refuse_nameless(where: str, names: Iterable[Any]) -> None:
-    """Raise ``DataError`` if a column has no name: ``DataFrame.to_csv`` writes the row numbers so."""
+    """Raise ``DataError`` if a column has no name, as ``DataFrame.to_csv`` writes row numbers."""
     for place, name in enumerate(names, start=1):
         if NAMELESS.fullmatch(str(name)):
             raise DataError(
-                f"{where}: column {place} has no name ({str(name)!r}), as row numbers have none, which are no "
-                "feature. Leave it out, as DataFrame.to_csv(.., index=False) does, or name it."
+                f"{where}: column {place} has no name ({str(name)!r}), as row numbers, which are no feature. "
+                "Leave it out, as DataFrame.to_csv(.., index=False) does, or name it."
             )
 
 
