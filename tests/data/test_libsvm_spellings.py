@@ -1,4 +1,4 @@
-"""Spellings of LIBSVM files, many of them from reports about other readers: exact arrays, or one clear line."""
+"""Spellings of LIBSVM files, many from reports about other readers: exact arrays, or one clear line."""
 
 import bz2
 import gzip
