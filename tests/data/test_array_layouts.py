@@ -155,6 +155,14 @@ def test_each_layout_is_read_exactly(kind):
     assert not wrong
 
 
+def test_equal_values_are_one_data_set_however_sparse_storage_holds_them():
+    dense = own_dataset(([[1.0, 0, 2], [0, 3, 0]], [0, 1]), name="a")
+    apart = scipy.sparse.csr_array(([2.0, 0.5, 0.5, 3], [2, 0, 0, 1], [0, 3, 4]), shape=(2, 3))
+    assert own_dataset((apart, [0, 1]), name="b") == dense and not apart.has_canonical_format
+    with pytest.raises(DataError, match=r"X\[0, 0\] is inf"):
+        own_dataset((scipy.sparse.csr_array(([1e308, 1e308, 3], [0, 0, 1], [0, 2, 3]), shape=(2, 3)), [0, 1]))
+
+
 def test_a_memory_map_is_read_exactly(tmp_path):
     np.save(tmp_path / "X.npy", A)
     assert np.array_equal(dense(np.load(tmp_path / "X.npy", mmap_mode="r")), A)
