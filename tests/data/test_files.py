@@ -300,6 +300,7 @@ def test_a_file_name_that_is_not_utf_8(form, tmp_path):
     problem = Logistic(f"./{odd}{colon}{column}", lam=0.1)
     assert problem.fingerprint() == Logistic((X, TWO), lam=0.1).fingerprint()
     assert parse_problem(to_text(problem)) == problem == parse_problem(repr(problem))
+    assert parse_problem(f"logistic(data='{problem.data}', lam=0.1)") == problem  # as on a command line
     done = mpicomp.run(GD(), problem, workers=2, rounds=2, out=tmp_path / "run")
     assert mpicomp.load(tmp_path / "run").rows == done.rows
     kept = mpicomp.compare([GD()], problem, workers=2, rounds=2, out=tmp_path / "compared")
