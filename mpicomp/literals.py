@@ -14,8 +14,10 @@ _SHOWN = 200  # characters of an unreadable text that its error message shows
 
 def syntax_tree(text: str) -> ast.expr:
     """The syntax tree of ``text``.  Raises ``ConfigError`` if it has none."""
+    # The bytes of a file name that is not UTF-8 are surrogates, which the parser takes as escapes alone.
+    plain = quote_words(text.strip()).encode(errors="backslashreplace").decode()
     try:
-        return ast.parse(quote_words(text.strip()), mode="eval").body
+        return ast.parse(plain, mode="eval").body
     except (SyntaxError, ValueError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
         raise ConfigError(

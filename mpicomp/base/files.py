@@ -65,8 +65,8 @@ def check_own(path: Path) -> None:
 
 
 def write_text(path: Path, content: str) -> None:
-    """Write a text file, atomically."""
-    write_atomically(path, content.encode())
+    """Write a text file, atomically; a file name in it that is not UTF-8 is written as its bytes."""
+    write_atomically(path, content.encode(errors="surrogateescape"))
 
 
 def write_json(path: Path, content: Any) -> None:

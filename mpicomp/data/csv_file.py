@@ -1,4 +1,4 @@
-"""CSV files with a header line: one column is y, all others are numeric features."""
+"""CSV and TSV files with a header line: one column is y, all others are numeric features."""
 
 from __future__ import annotations
 
@@ -15,59 +15,87 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError, unknown
-from mpicomp.data.libsvm import opened
+from mpicomp.data.opening import opened
+from mpicomp.data.row_names import refuse_keys, refuse_nameless
 
-MISSING = {"", "?", "na", "n/a", "nan", "null", "none"}
+MISSING = {"", "?", "na", "n/a", "nan", "null", "none", "nat", "<na>", "#na", "#n/a", "#n/a n/a", "-nan"}
+MISSING |= {"1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"}  # as Windows prints what is no number
+BOOLEANS = {"false": 0.0, "true": 1.0}
 
 
-def read_csv(path: Path, column: str | None) -> tuple[NDArray[np.float64], NDArray[Any] | None]:
+def read_csv(
+    path: Path, column: str | None, tabs: bool = False
+) -> tuple[NDArray[np.float64], NDArray[Any] | None]:
     """X, float64 (m, d), and y, the column ``column``: float64 (m,), or texts if one is no number.
 
-    If ``column`` is None, all columns are features and y is None.  Raises ``DataError`` naming the file, the
-    line and the column.
+    Commas separate the fields, or ``tabs`` do.  True and False are 1 and 0.  If ``column`` is None, all
+    columns are features and y is None.  Raises ``DataError`` naming the file, the line and the column.
     """
     with opened(path) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as lines:
+        # Not strict, a quote that is never closed would take all lines after it into one field.
+        reader = csv.reader(lines, delimiter="\t" if tabs else ",", skipinitialspace=True, strict=True)
         try:
-            return _read(path, csv.reader(lines), column)
+            return _read(path, reader, column, "Tabs" if tabs else "Commas")
         except UnicodeDecodeError as error:
             raise DataError(f"{path} is not UTF-8 text: {error}. Save it as UTF-8.") from None
         except csv.Error as error:
-            raise DataError(f"{path} is no CSV file: {error}. Get the file again.") from None
+            raise DataError(
+                f"{path}, line {reader.line_num}: this is no CSV: {error}. Look for a quote without its "
+                "other one."
+            ) from None
 
 
-def _read(path: Path, reader: Any, column: str | None) -> tuple[NDArray[np.float64], NDArray[Any] | None]:
-    header = _header(path, reader, column)
+def _read(
+    path: Path, reader: Any, column: str | None, separators: str
+) -> tuple[NDArray[np.float64], NDArray[Any] | None]:
+    header = _header(path, reader, column, separators)
     place = None if column is None else header.index(column)
     features = [name for name in header if name != column]
-    cells, labels = array("d"), []
+    cells, labels, booleans = array("d"), [], set()
+
+    def here() -> str:
+        return f"{path}, line {reader.line_num}"
+
     for fields in reader:
-        where = f"{path}, line {reader.line_num}"
         if not fields:
             continue
         if len(fields) != len(header):
             raise DataError(
-                f"{where}: {len(fields)} fields, and the header names {len(header)} columns. Put texts that "
-                "hold a comma in quotes."
+                f"{here()}: {len(fields)} fields, and the header names {len(header)} columns. Leave "
+                "row names out, and put texts that hold a comma in quotes."
             )
         if place is not None:
             label = fields.pop(place).strip()
             if label.lower() in MISSING:
-                raise _missing(where, header[place], label)
+                raise _missing(here(), header[place], label)
             labels.append(label)
         try:
             numbers = array("d", map(float, fields))
         except ValueError:
-            raise _fault(where, features, fields) from None
-        if not all(map(isfinite, numbers)):
-            raise _fault(where, features, fields)
+            values = [BOOLEANS.get(text.strip().lower(), text) for text in fields]
+            booleans |= {k for k, value in enumerate(values) if not isinstance(value, str)}
+            try:
+                numbers = array("d", map(float, values))
+            except ValueError:
+                raise _fault(here(), features, fields) from None
+        # Python reads 1_0 as 10, but in a file it is a text.  A sum that is finite has finite terms.
+        if "_" in "".join(fields) or (not isfinite(sum(numbers)) and not all(map(isfinite, numbers))):
+            raise _fault(here(), features, fields)
         cells.extend(numbers)
     if not cells:
         raise DataError(f"{path} has no line after its header; expected one for each row.")
     X = np.frombuffer(cells).reshape(-1, len(features))
+    for k in booleans:
+        if not np.isin(X[:, k], (0, 1)).all():
+            raise DataError(
+                f"{path}: column {features[k]!r} holds True or False beside other numbers. Encode it as "
+                "numbers."
+            )
+    refuse_keys(str(path), features, X)
     return X, None if place is None else _numbers_or_texts(labels)
 
 
-def _header(path: Path, reader: Any, column: str | None) -> list[str]:
+def _header(path: Path, reader: Any, column: str | None, separators: str) -> list[str]:
     """The names of the columns."""
     header = [name.strip() for name in next(reader, [])]
     if not header:
@@ -77,11 +105,12 @@ def _header(path: Path, reader: Any, column: str | None) -> list[str]:
             f"{path} starts with the numbers {_listed(header)}; expected the names of its columns. Add a "
             "header line."
         )
+    refuse_nameless(str(path), header)
     for name in header:
         if header.count(name) > 1:
             raise DataError(f"{path} has two columns named {name!r}. Rename one of them.")
     if column is not None and column not in header:
-        raise DataError(f"{path}: {unknown('column', column, header)} Commas separate the names.")
+        raise DataError(f"{path}: {unknown('column', column, header)} {separators} separate the names.")
     if len(header) <= (column is not None):
         raise DataError(f"{path} has no column of features. Its columns: {_listed(header)}.")
     return header
@@ -92,15 +121,16 @@ def _fault(where: str, features: Sequence[str], fields: Sequence[str]) -> DataEr
     name, text = next(
         (name, text.strip())
         for name, text in zip(features, fields, strict=True)
-        if (number := _number(text)) is None or not isfinite(number)
+        if text.strip().lower() not in BOOLEANS
+        and ((number := _number(text)) is None or not isfinite(number))
     )
     if text.lower() in MISSING:
         return _missing(where, name, text)
     if _number(text) is not None:
         return DataError(f"{where}, column {name!r}: {text}; allowed: finite numbers. Drop the line.")
     return DataError(
-        f"{where}: column {name!r} is not numeric, it holds {text[:40]!r}. Encode it as numbers, as "
-        "pandas.get_dummies does, or drop the column."
+        f"{where}: column {name!r} is not numeric, it holds {text[:40]!r}. Encode it as numbers, or as "
+        "columns of True and False, as pandas.get_dummies does; or drop the column."
     )
 
 
@@ -113,14 +143,17 @@ def _missing(where: str, name: str, text: str) -> DataError:
 
 def _number(text: str) -> float | None:
     try:
-        return float(text)
+        return None if "_" in text else float(text)
     except ValueError:
         return None
 
 
 def _numbers_or_texts(labels: Sequence[str]) -> NDArray[Any]:
+    if BOOLEANS.keys() >= {label.lower() for label in labels}:
+        return np.array([BOOLEANS[label.lower()] for label in labels])
     numbers = [_number(label) for label in labels]
-    return np.array(labels) if None in numbers else np.array(numbers, dtype=np.float64)
+    # As objects, for numpy's own texts lose a NUL at their end.
+    return np.array(labels, dtype=object if None in numbers else np.float64)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""A user's own file as a pair (X, y): LIBSVM, numpy's .npz, or CSV, told apart by the file's name."""
+"""A user's own file as a pair (X, y): LIBSVM, numpy's .npz, CSV or TSV, told apart by the file's name."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from mpicomp.data.csv_file import read_csv
 from mpicomp.data.libsvm import read_libsvm
 from mpicomp.data.npz import read_npz
 
-CSV = re.compile(r"(.+?\.csv(?:\.gz|\.bz2)?)(?::(.+))?", flags=re.IGNORECASE | re.DOTALL)
+CSV = re.compile(r"(.+?\.([ct])sv(?:\.gz|\.bz2|\.xz)?)(?::(.+))?", flags=re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """The file at ``path``.  ``column`` is the column of a CSV file that holds y, None for none."""
+    """The file at ``path``.  ``column`` is the column of a CSV or TSV file that holds y, None for none."""
 
     path: Path
-    form: Literal["libsvm", "npz", "csv"]
+    form: Literal["libsvm", "npz", "csv", "tsv"]
     column: str | None = None
 
     @staticmethod
     def of(name: str) -> DataFile:
-        """The file that ``name`` means: ``PATH.npz``, ``PATH.csv:COLUMN``, or any other path, in LIBSVM."""
+        """The file that ``name`` means: ``PATH.npz``, ``PATH.csv:COLUMN`` or .tsv, else LIBSVM."""
         if found := CSV.fullmatch(name):
-            return DataFile(Path(found[1]), "csv", found[2])
+            return DataFile(Path(found[1]), "tsv" if found[2].lower() == "t" else "csv", found[3])
         return DataFile(Path(name), "npz" if name.lower().endswith(".npz") else "libsvm")
 
     def read(self, labelled: bool = True) -> tuple[Any, NDArray[Any]]:
@@ -41,13 +41,13 @@ class DataFile:
         match self.form:
             case "npz":
                 X, y = read_npz(self.path, labelled)
-            case "csv":
+            case "csv" | "tsv":
                 if labelled and self.column is None:
                     raise DataError(
                         f"{self.path} is given without the name of its column of labels; write it after a "
                         f"colon, as in {self.path}:label."
                     )
-                X, y = read_csv(self.path, self.column)
+                X, y = read_csv(self.path, self.column, tabs=self.form == "tsv")
             case "libsvm":
                 X, y = read_libsvm(self.path)
         return X, y if labelled and y is not None else np.zeros(X.shape[0])

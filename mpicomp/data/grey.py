@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError
+from mpicomp.base.given_arrays import as_array
 from mpicomp.data.colour import to_planes
 from mpicomp.data.dataset import Named, content_sha256
 from mpicomp.data.idx import read_idx
@@ -37,11 +38,7 @@ class GreyImages(Named):
 
         Without ``labels`` all images have the label 0.  Raises ``DataError`` for any other array.
         """
-        if isinstance(pixels, np.ma.MaskedArray):
-            raise DataError(
-                "images in a masked array; allowed: an array without a mask, such as array.filled(0)."
-            )
-        array = np.asarray(pixels)
+        array = as_array("data", pixels, DataError)
         if array.ndim != 3 or 0 in array.shape or array.dtype.kind not in "iu":
             raise DataError(
                 f"images of type {array.dtype} and shape {array.shape}; allowed: integers of shape "

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError
-from mpicomp.data.libsvm import opened
+from mpicomp.data.opening import opened
 
 UNSIGNED_BYTE = 0x08
 AXES = 64  # of numpy's arrays at most

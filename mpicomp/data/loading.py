@@ -27,6 +27,7 @@ from mpicomp.data.images import Images
 from mpicomp.data.own import ClassRows, own_dataset
 from mpicomp.data.sets import KNOWN, KNOWN_IMAGES
 
+READERS = 2  # the version of the readers of files: with another number all files are parsed again
 Made = TypeVar("Made")
 Stamp = tuple[Path, int, int]  # a file, its size, and the time of its last change
 
@@ -53,6 +54,12 @@ def stamp_of(name: str) -> Stamp | None:
     with _reading(name):
         path = DataFile.of(name).path
         if not path.is_file():
+            before = Path(name.rpartition(":")[0])
+            if before.is_file():
+                raise DataError(
+                    f"{name!r} names a column of {before}, and only files have columns whose names end in "
+                    ".csv or .tsv, perhaps with .gz, .bz2 or .xz after it. Rename the file."
+                )
             return None
         status = path.stat()
         return path.resolve(), status.st_size, status.st_mtime_ns
@@ -112,7 +119,7 @@ def _load(name: str, cache: Path, stamp: Stamp | None, real_targets: bool) -> Da
 def _key(name: str, stamp: Stamp, *manner: object) -> str:
     """The cache key of a file: the SHA-256 of its content, and of the manner of reading if there is one."""
     with _reading(name), stamp[0].open("rb") as file:
-        key = f"file-{hashlib.file_digest(file, 'sha256').hexdigest()}"
+        key = f"file{READERS}-{hashlib.file_digest(file, 'sha256').hexdigest()}"
     return f"{key}-{hashlib.sha256(repr(manner).encode()).hexdigest()[:16]}" if manner else key
 
 

@@ -12,6 +12,7 @@ import scipy
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError
+from mpicomp.data.opening import opened
 
 SPARSE = {"data", "indices", "indptr", "shape", "format"}  # the names of ``scipy.sparse.save_npz``
 
@@ -22,7 +23,7 @@ def read_npz(path: Path, labelled: bool = True) -> tuple[Any, NDArray[Any] | Non
     Nothing is unpickled.  Raises ``DataError`` naming the file.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with opened(path, archive=True) as content, np.load(content, allow_pickle=False) as file:
             held = set(file.files) if isinstance(file, np.lib.npyio.NpzFile) else set()
             if not ("X" in held or held >= SPARSE) or (labelled and "y" not in held):
                 shown = ", ".join(sorted(held)[:10]) or "none"
@@ -31,9 +32,7 @@ def read_npz(path: Path, labelled: bool = True) -> tuple[Any, NDArray[Any] | Non
                     "them."
                 )
             y = _array(path, file, "y") if "y" in held else None
-            X = _array(path, file, "X") if "X" in held else _sparse(path)
-    except FileNotFoundError:
-        raise DataError(f"no such file: {path}") from None
+            X = _array(path, file, "X") if "X" in held else _sparse(content)
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
             f"{path} is no .npz file, or damaged: {error}. numpy.savez(file, X=X, y=y) writes one."
@@ -41,9 +40,10 @@ def read_npz(path: Path, labelled: bool = True) -> tuple[Any, NDArray[Any] | Non
     return X, y
 
 
-def _sparse(path: Path) -> Any:
-    """The sparse matrix of the file.  Raises ``ValueError`` for an index out of bounds."""
-    X = scipy.sparse.load_npz(path)
+def _sparse(content: Any) -> Any:
+    """The sparse matrix of the open file.  Raises ``ValueError`` for an index out of bounds."""
+    content.seek(0)
+    X = scipy.sparse.load_npz(content)
     X.check_format(full_check=True)
     return X
 

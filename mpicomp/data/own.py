@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import scipy
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import ConfigError, DataError
+from mpicomp.base.given_arrays import as_array, refuse_mask
 from mpicomp.data.dataset import Dataset, Named, content_sha256
 from mpicomp.data.images import Rows
+from mpicomp.data.row_names import refuse_keys, refuse_nameless
 
 OWN = "the given data"
 DENSE_BYTES = 2**32  # a sparse X is stored densely up to this size
@@ -25,9 +28,8 @@ def own_dataset(data: Any, real_targets: bool = False, name: str = OWN) -> Datas
     if shapes, types or values cannot be used.
     """
     X, y = _pair(data)
-    rows = scipy.sparse.csr_array(_matrix(X), dtype=np.float64, copy=True)
-    rows.sum_duplicates()  # also sorts the indices of each row
-    if rows.nnz == 0:
+    rows = scipy.sparse.csr_array(_matrix(X), dtype=np.float64)
+    if not rows.data.any():
         raise DataError("X holds no value other than 0, so f does not depend on x. Check how X was made.")
     labels = _labels(y, rows.shape[0])
     if not real_targets:
@@ -40,7 +42,9 @@ def own_dataset(data: Any, real_targets: bool = False, name: str = OWN) -> Datas
             )
         return Dataset.of(name, rows, codes.astype(np.float64))
     if labels.dtype.kind not in "biuf":
-        raise DataError(f"y is of type {labels.dtype}; least squares needs numbers.")
+        raise DataError(
+            f"y is of type {'text' if labels.dtype == object else labels.dtype}; least squares needs numbers."
+        )
     return Dataset.made(name, rows, labels.astype(np.float64))
 
 
@@ -104,9 +108,13 @@ def _pair(data: Any) -> tuple[Any, Any]:
 
 
 def _matrix(X: Any) -> Any:
-    """X as a sparse matrix or an array of real, finite numbers with two axes."""
-    if not scipy.sparse.issparse(X):
-        X = np.asarray(X)
+    """X as a CSR matrix of float64 or an array, of real, finite numbers with two axes."""
+    names = getattr(X, "columns", ())  # of a DataFrame
+    refuse_nameless("X", names)
+    if scipy.sparse.issparse(X):
+        refuse_mask("X", getattr(X, "data", None), DataError)
+    else:
+        X = _numbers("X", as_array("X", X, DataError))
     if X.dtype.kind not in "biuf":
         raise DataError(f"X is of type {X.dtype}; allowed: real numbers. Encode other columns as numbers.")
     if X.ndim != 2 or 0 in X.shape:
@@ -115,26 +123,48 @@ def _matrix(X: Any) -> Any:
             "X.reshape(len(X), -1)."
         )
     if scipy.sparse.issparse(X):
-        X = X.tocoo()
-        wrong = np.flatnonzero(~np.isfinite(X.data))
-        places = [(X.row[k], X.col[k], X.data[k]) for k in wrong[:1]]
+        X = scipy.sparse.csr_array(X, dtype=np.float64, copy=True)
+        X.sum_duplicates()
+        wrong = np.flatnonzero(~np.isfinite(X.data))[:1]
+        places = [(np.searchsorted(X.indptr, k, "right") - 1, X.indices[k], X.data[k]) for k in wrong]
     else:
         places = [(j, k, X[j, k]) for j, k in np.argwhere(~np.isfinite(X))[:1]]
     for row, column, value in places:
         raise DataError(
             f"X[{row}, {column}] is {value}; allowed: finite numbers. Drop the row, or fill the value in."
         )
+    refuse_keys("X", names, X)
     return X
 
 
 def _labels(y: Any, m: int) -> NDArray[Any]:
-    """y as an array of shape (m,) without missing values."""
-    y = np.asarray(y)
+    """y as an array of shape (m,) of numbers or texts without missing values; texts may be objects."""
+    y = as_array("y", y, DataError)
     if y.shape != (m,):
-        raise DataError(f"y has the shape {y.shape} and X has {m} rows; allowed: y of shape ({m},).")
+        column = " Give y.ravel()." if y.shape == (m, 1) else ""
+        raise DataError(f"y has the shape {y.shape} and X has {m} rows; allowed: y of shape ({m},).{column}")
+    if y.dtype == object and all(isinstance(label, str) for label in y):
+        return y
+    y = _numbers("y", y)
     if y.dtype.kind not in "biufU":
-        raise DataError(f"y is of type {y.dtype}; allowed: real numbers or texts, as y.astype(str) makes.")
+        raise DataError(
+            f"y is of type {y.dtype}; allowed: real numbers, or texts without a missing one. Drop the rows, "
+            "or give [str(label) for label in y], where a missing one is a text too."
+        )
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         j = int(np.flatnonzero(~np.isfinite(y))[0])
         raise DataError(f"y[{j}] is {y[j]}; allowed: finite labels. Drop that row.")
     return y
+
+
+def _numbers(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """``array``, in float64 if it holds Python's numbers, as a DataFrame of several types, or longer ones."""
+    if array.dtype == object and all(isinstance(entry, Real | np.bool_) for entry in array.ravel()):
+        try:
+            return array.astype(np.float64)
+        except OverflowError:
+            raise DataError(f"{name} holds an integer beyond double precision.") from None
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        with np.errstate(over="ignore"):  # an infinity is refused
+            return array.astype(np.float64)
+    return array

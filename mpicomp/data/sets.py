@@ -21,7 +21,8 @@ from mpicomp.data.cache import images_key, read_images, read_set, set_folder, wr
 from mpicomp.data.dataset import Dataset
 from mpicomp.data.idx import read_idx
 from mpicomp.data.images import Images
-from mpicomp.data.libsvm import opened, read_libsvm
+from mpicomp.data.libsvm import read_libsvm
+from mpicomp.data.opening import opened
 
 SUFFIXES = ("", ".bz2", ".gz")
 
@@ -211,7 +212,7 @@ def _obtain(name: str, file: Published, source: str | Path | None, folder: Path)
 def _check(path: Path, name: str, file: Published) -> None:
     """Raise ``DataError`` unless the uncompressed file at ``path`` has the published SHA-256."""
     with opened(path) as content:
-        got = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
+        got = hashlib.file_digest(content, "sha256").hexdigest()
     if got != file.sha256:
         own = ", or give the path of this one as the data" if name in KNOWN else ""
         raise DataError(

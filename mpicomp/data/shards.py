@@ -10,6 +10,7 @@ import scipy
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import ConfigError, unknown
+from mpicomp.base.given_arrays import as_array
 from mpicomp.keys import Key
 
 SPLITS = ("contiguous", "shuffled", "sorted")
@@ -27,8 +28,8 @@ def checked_split(split: Any) -> Split:
         if split not in SPLITS and _alpha(split) is None:
             raise unknown("split", split, (*SPLITS, "dirichlet(ALPHA)"))
         return split
-    workers = np.asarray(split)
-    if workers.ndim != 1 or workers.dtype.kind not in "iu" or (workers < 0).any():
+    workers = as_array("split", split)
+    if workers.ndim != 1 or workers.dtype.kind not in "iu" or (workers < 0).any() or (workers >= 2**31).any():
         raise ConfigError(
             f"split is of type {workers.dtype} and shape {workers.shape}; allowed: {', '.join(SPLITS)}, "
             "dirichlet(ALPHA), or the number of each row's worker, from 0 upwards."

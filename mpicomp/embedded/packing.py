@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.given_arrays import readable, refuse_mask
 from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors.base import Array
 
@@ -127,15 +128,8 @@ class Packing:
 
     def _read(self, name: str, array: Any, what: str) -> Any:
         """The entries of ``array`` in the vector's memory, without a copy where there need be none."""
-        if _library(array) == "torch":
-            array = array.detach()
-            if str(array.dtype) in ("torch.bfloat16", "torch.float16"):
-                array = array.float()
-        if isinstance(array, np.ma.MaskedArray):
-            raise ConfigError(
-                f"{what} has a masked array in part {name!r}; allowed: arrays without a mask, such as "
-                "array.filled(0)."
-            )
+        refuse_mask(f"{what} in part {name!r}", array)
+        array = readable(array)
         if not isinstance(array, np.ndarray | np.floating) and not self._is_of_device(array):
             if not hasattr(array, "__dlpack__"):
                 raise ConfigError(f"{what} has {array!r:.60} in part {name!r}; allowed: {TAKES}.")

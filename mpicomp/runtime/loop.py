@@ -16,6 +16,7 @@ from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.given_arrays import as_array
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
@@ -196,7 +197,7 @@ def _start(problem: Problem, x0: Array | None) -> Array:
             f"the problem has dimension {d}: a vector takes {8 * d / 1e9:.3g} GB, and this host has "
             f"{_memory() / 1e9:.3g}. Is that the largest index which the data should have?"
         )
-    x0 = np.asarray(problem.x0() if x0 is None else x0)
+    x0 = as_array("x0", problem.x0() if x0 is None else x0)
     if x0.shape != (d,) or not is_float(x0):
         raise ConfigError(
             f"x0 has shape {x0.shape} and type {x0.dtype}; expected floats of at most 64 bits, shape ({d},)."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite, sqrt
+from numbers import Real
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.base.clock import Clock
 from mpicomp.base.errors import ConfigError, DivergedError
+from mpicomp.base.given_arrays import refuse_mask
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Stream
 from mpicomp.problems.base import Objective
@@ -80,8 +82,13 @@ class Measured(Objective):
             self._observed = self.f.sampled(m, stream)
 
     def observed_value(self, x: Array) -> float:
-        """The value for the record."""
-        return float(self._call(self._observed.value, x))
+        """The value for the record.  Raises ``ConfigError`` unless the objective returns one real number."""
+        value = self._call(self._observed.value, x)
+        refuse_mask("the value", value)
+        if isinstance(value, Real) or (getattr(value, "shape", None) == () and not np.iscomplexobj(value)):
+            return float(value)
+        shape = f" of shape {value.shape}" if hasattr(value, "shape") else ""
+        raise ConfigError(f"value returned a {type(value).__name__}{shape}; expected one real number.")
 
     def observed_grad(self, x: Array) -> Array:
         """The gradient for the record: neither timed nor counted, and the objective's to use again."""
@@ -115,6 +122,7 @@ class Measured(Objective):
     @staticmethod
     def check(g: Array, x: Array) -> Array:
         """Return g.  Raises ``ConfigError`` for a wrong type or shape, ``DivergedError`` if not finite."""
+        refuse_mask("the gradient", g)
         if not isinstance(g, type(x)) or g.shape != x.shape or not is_float(g):
             what = f"shape {g.shape}, type {g.dtype}" if isinstance(g, type(x)) else type(g).__name__
             raise ConfigError(

@@ -10,12 +10,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from mpicomp import kernels
 from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.checks import as_integer, as_seed
 from mpicomp.base.errors import ConfigError, MpicompError, keeping
+from mpicomp.base.given_arrays import as_array
 from mpicomp.compressors.base import Array
 from mpicomp.config import as_method, as_problem
 from mpicomp.kernels.threads import threads
@@ -239,7 +238,7 @@ def run(
             loop = Loop(method, problem, t, seed, x0, server, placement.blocks(workers))
             load_kernels(t, limits.rounds * workers, loop.x.size)
             digest = t.ask_server(
-                lambda: None if x0 is None else sha256(np.asarray(x0).tobytes()).hexdigest()
+                lambda: None if x0 is None else sha256(as_array("x0", x0).tobytes()).hexdigest()
             )
             resuming = Resume(resume)
             session = Session(loop, method, problem, limits, observation, folder, resuming, digest, callback)

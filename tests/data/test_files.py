@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 
 import numpy as np
 import pytest
@@ -268,3 +269,50 @@ def test_least_squares_refuses_texts_as_targets():
     np.savez("f.npz", X=X, y=TWO.astype(str))
     with pytest.raises(DataError, match=r"f\.npz: y is of type <U.*needs numbers"):
         LeastSquares("f.npz", lam=0.1).dimension()
+
+
+def test_an_npz_of_another_kind_or_compressed_once_more():
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n"
+    with open("p.npz", "wb") as file:
+        file.write(pointer)
+    with pytest.raises(DataError, match=r"p\.npz is a Git LFS pointer.*git lfs pull"):
+        Logistic("p.npz", lam=0.1).dimension()
+    np.save("single.npy", X)
+    os.rename("single.npy", "single.npz")
+    with pytest.raises(DataError, match=r"single\.npz is a single array of numpy's"):
+        Logistic("single.npz", lam=0.1).dimension()
+    name = write("sparse", TWO)
+    plain = Logistic(name, lam=0.1).fingerprint()
+    with open(name, "rb") as file:
+        content = gzip.compress(file.read())
+    with open("again.npz", "wb") as file:
+        file.write(content)
+    assert Logistic("again.npz", lam=0.1).fingerprint() == plain
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_name_that_is_not_utf_8(form, tmp_path):
+    """In Python, in a text, in a record and in a comparison's folder."""
+    name = write(form, TWO)
+    path, colon, column = name.partition(":")
+    odd = os.fsdecode(b"caf\xe9-") + os.path.basename(path)
+    os.rename(path, odd)
+    problem = Logistic(f"./{odd}{colon}{column}", lam=0.1)
+    assert problem.fingerprint() == Logistic((X, TWO), lam=0.1).fingerprint()
+    assert parse_problem(to_text(problem)) == problem == parse_problem(repr(problem))
+    assert parse_problem(f"logistic(data='{problem.data}', lam=0.1)") == problem  # as on a command line
+    done = mpicomp.run(GD(), problem, workers=2, rounds=2, out=tmp_path / "run")
+    assert mpicomp.load(tmp_path / "run").rows == done.rows
+    kept = mpicomp.compare([GD()], problem, workers=2, rounds=2, out=tmp_path / "compared")
+    assert mpicomp.load(tmp_path / "compared").suite.problem == kept.suite.problem == problem
+    with pytest.raises(DataError, match="no such file: "):
+        Logistic(f"./{odd}.npz", lam=0.1).dimension()
+
+
+def test_a_file_that_an_older_reader_cached_is_parsed_again():
+    """An older reader took row numbers for a feature; its entries in the cache are not read any more."""
+    with open("f.csv", "w") as file:
+        file.write("a,label\n1,0\n2,1\n")
+    rows = load_images("f.csv:label")
+    (entry,) = set_folder("x").parent.iterdir()
+    assert entry.name.startswith("file2-") and rows.X.tolist() == [[1], [2]]

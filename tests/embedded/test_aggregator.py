@@ -300,7 +300,7 @@ def test_what_a_rank_has_to_bring_is_said_in_one_short_line():
         (np.zeros(3), np.zeros(3, np.longdouble), "at most 64 bits"),
         (np.zeros(3), [1.0, 2.0, 3.0], "parts 0, 1, 2; expected, as at the start: x"),
         (np.zeros(3), None, "None in part 'x'"),
-        (np.zeros(3), np.ma.masked_array(np.ones(3), [0, 0, 1]), r"a masked array in part 'x'.*filled\(0\)"),
+        (np.zeros(3), np.ma.masked_array(np.ones(3), [0, 0, 1]), r"in part 'x' has a mask.*filled\(0\)"),
         ({"a": np.zeros(3)}, {"b": np.zeros(3)}, "the parts b; expected, as at the start: a"),
         ({"a": np.zeros(3)}, {"a": np.zeros((3, 1))}, r"shape \(3, 1\) in part 'a'"),
     ],

@@ -1,8 +1,10 @@
 """Problems on a user's own arrays: content, refusals, uneven shards, constants by brute force."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy
+import torch
 
 from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.config import to_text
@@ -164,6 +166,11 @@ def test_unusable_arrays_are_refused(data, said):
         (UNEVEN, 2, "names worker 2"),
         (UNEVEN[1:], 3, "39 rows"),
         (-UNEVEN, 3, "split is of type int64"),
+        (np.ma.array(UNEVEN, mask=UNEVEN == 1), 3, "split has a mask, which would be ignored"),
+        ([[0], [0, 1]], 3, "split is ragged"),
+        (UNEVEN.astype(float), 3, "split is of type float64"),
+        (UNEVEN.astype(bool), 3, "split is of type bool"),
+        (UNEVEN.astype(np.uint64) + np.uint64(2**63), 3, "split is of type uint64"),
         ("dirichlet(0)", 3, "alpha is a number"),
         ("dirichlet", 3, "dirichlet"),
     ],
@@ -171,3 +178,9 @@ def test_unusable_arrays_are_refused(data, said):
 def test_unusable_splits_are_refused(split, n, said):
     with pytest.raises(ConfigError, match=said):
         Logistic(data=(X, BINARY), lam=0.1, split=split).constants(n)
+
+
+def test_a_split_is_an_array_of_any_library():
+    plain = Logistic(data=(X, BINARY), lam=0.1, split=UNEVEN)
+    for split in (UNEVEN.tolist(), UNEVEN.astype(">u2"), pd.Series(UNEVEN), torch.tensor(UNEVEN)):
+        assert Logistic(data=(X, BINARY), lam=0.1, split=split) == plain

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import torch
 
 import mpicomp
 from mpicomp import GD, MARINA, VRMARINA
@@ -199,3 +200,82 @@ def test_floats_that_no_message_carries_are_refused():
         ConfigError, match=r"x0 has shape \(6,\) and type float128; expected floats of at most"
     ):
         mpicomp.run(METHODS[0], LongStart(Bowl), workers=2)
+
+
+class Masks(Bowl):
+    """Gives a mask where ``place`` says."""
+
+    place = ""
+
+    def value(self, x):
+        return np.ma.masked if self.place == "value" else super().value(x)
+
+    def grad(self, x):
+        g = super().grad(x)
+        return np.ma.array(g, mask=g > 0) if self.place == "grad" else g
+
+    def batch_grad(self, x, b, stream):
+        g = super().grad(x)
+        return np.ma.array(g, mask=g > 0) if self.place == "batch_grad" else g
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("value", "the value has a mask"),
+        ("grad", "the gradient has"),
+        ("batch_grad", "the gradient has a mask"),
+    ],
+)
+def test_masks_of_values_and_gradients_are_refused(where, said):
+    kind = type("MasksHere", (Masks,), {"place": where})
+    with pytest.raises(ConfigError, match=f"{said}.*ignored"):
+        run(kind, METHODS[2])
+    run(Masks, METHODS[2])
+
+
+def test_the_start_is_an_array_of_any_library_without_a_mask():
+    start = np.linspace(1, 2, D)
+    plain = run(Bowl, METHODS[0], x0=start).iterates_sha256
+    for given in (start.tolist(), torch.tensor(start), torch._neg_view(torch.tensor(-start))):
+        assert run(Bowl, METHODS[0], x0=given).iterates_sha256 == plain
+    for given in (np.ma.array(start, mask=start > 1.5), [np.ma.masked] * D):
+        with pytest.raises(ConfigError, match="x0 has a mask, which would be ignored"):
+            run(Bowl, METHODS[0], x0=given)
+    with pytest.raises(ConfigError, match="x0 is ragged"):
+        run(Bowl, METHODS[0], x0=[[1.0], [2.0, 3.0]])
+
+    class MaskedStart(Own):
+        def x0(self):
+            return np.ma.array(start, mask=start > 1.5)
+
+    with pytest.raises(ConfigError, match="x0 has a mask"):
+        mpicomp.run(METHODS[0], MaskedStart(Bowl), workers=2)
+
+
+def test_a_value_is_one_real_number_in_any_of_its_types():
+    for make in (float, np.float32, lambda v: np.array(v), torch.tensor, np.longdouble):
+
+        class Made(Bowl):
+            def value(self, x, make=make):
+                return make(0.25)
+
+        assert run(Made, METHODS[0]).rows[-1].f == 0.25
+    refused = {
+        r"ndarray of shape \(1,\)": np.array([0.25]),
+        r"ndarray of shape \(1, 1\)": np.array([[0.25]]),
+        r"Tensor of shape torch.Size\(\[1\]\)": torch.tensor([0.25]),
+        "NoneType": None,
+        "str": "0.25",
+        "list": [0.25],
+        "complex": 0.25 + 1j,
+        r"complex128 of shape \(\)": np.complex128(0.25 + 1j),
+    }
+    for said, given in refused.items():
+
+        class Gives(Bowl):
+            def value(self, x, given=given):
+                return given
+
+        with pytest.raises(ConfigError, match=f"value returned a {said}; expected one real number"):
+            run(Gives, METHODS[0])

@@ -1,0 +1,57 @@
+"""Arrays as a user gives them: numpy's, lists, torch tensors, what pandas holds.  A mask is refused."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.base.errors import ConfigError, MpicompError
+
+PLAIN = {float, int, bool, str}  # the usual entries of a list, none of which holds a mask
+
+
+def refuse_mask(what: str, given: Any, error: type[MpicompError] = ConfigError) -> None:
+    """Raise ``error`` if ``given``, or an array in a list ``given``, has a mask; ``what`` names it there.
+
+    numpy drops the mask without a word where it converts an array, and masked entries would count.
+    """
+    if _masked(given):
+        raise error(
+            f"{what} has a mask, which would be ignored; allowed: arrays without one. Leave the masked "
+            "entries out, or fill them in, as .filled(0) does."
+        )
+
+
+def _masked(given: Any) -> bool:
+    if isinstance(given, list | tuple):
+        return not PLAIN.issuperset(map(type, given)) and any(map(_masked, given))
+    return isinstance(given, np.ma.MaskedArray) or type(given).__name__ == "MaskedTensor"
+
+
+def readable(given: Any) -> Any:
+    """``given``; a torch tensor detached, with pending signs carried out, and 16-bit floats as float32."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(given, torch.Tensor):
+        return given
+    given = given.detach().resolve_conj().resolve_neg()
+    return given.float() if given.dtype in (torch.bfloat16, torch.float16) else given
+
+
+def as_array(what: str, given: Any, error: type[MpicompError] = ConfigError) -> NDArray[Any]:
+    """``given`` as a numpy array, without a copy where there need be none.
+
+    Raises ``error``, in which ``what`` names it, if it has a mask, is ragged, or cannot be read.
+    """
+    refuse_mask(what, given, error)
+    try:
+        array = np.asanyarray(readable(given))  # which keeps a mask, where ``asarray`` drops it
+    except (ValueError, TypeError, RuntimeError) as fault:
+        if "inhomogeneous" in str(fault):
+            raise error(f"{what} is ragged; allowed: rows of one length.") from None
+        reason = str(fault).partition("\n")[0].rstrip(".")
+        raise error(f"{what}, a {type(given).__name__}, cannot be read as an array: {reason}.") from None
+    refuse_mask(what, array, error)
+    return np.asarray(array)

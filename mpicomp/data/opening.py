@@ -1,0 +1,68 @@
+"""Opening a data file: decompressed, and refused by name where it is another kind of file."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mpicomp.base.errors import DataError
+
+# The suffix of a compressed file and its first bytes.  By the suffix a damaged one is still known.
+PACKED: dict[str, tuple[bytes, Any]] = {
+    ".gz": (rb"\x1f\x8b", gzip.open),
+    ".bz2": (rb"BZh[1-9]1AY&SY", bz2.open),
+    ".xz": (rb"\xfd7zXZ\x00", lzma.open),
+}
+TAR = slice(257, 262), b"ustar"
+ZIP = b"PK\x03\x04"
+# The first bytes of files that are no data of ours: what the file is, and the remedy.
+FOREIGN = {
+    b"version https://git-lfs": "a Git LFS pointer in place of the file. Run `git lfs pull`",
+    b"/annex/objects/": "a git-annex pointer in place of the file. Run `git annex get`",
+    ZIP: "a ZIP archive. Unpack it; if numpy wrote it, let its name end in .npz",
+    b"\x93NUMPY": "a single array of numpy's. Write X and y by numpy.savez, and let the name end in .npz",
+    b"\xff\xfe": "UTF-16 text. Save it as UTF-8",
+    b"\xfe\xff": "UTF-16 text. Save it as UTF-8",
+    b"(\xb5/\xfd": "compressed by Zstandard. Unpack it, or take gzip, bzip2 or xz",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive. Unpack it",
+    b"PAR1": "a Parquet file. Write it as CSV",
+    b"ARROW1": "an Arrow file. Write it as CSV",
+    b"\x89HDF": "an HDF5 file. Write its arrays X and y by numpy.savez",
+    b"<!doctype": "a web page, perhaps of an error. Get the file again",
+    b"<html": "a web page, perhaps of an error. Get the file again",
+}
+
+
+@contextmanager
+def opened(path: Path, archive: bool = False) -> Iterator[Any]:
+    """The file opened for reading bytes, decompressed if it is compressed by gzip, bzip2 or xz.
+
+    The first bytes decide, whatever the name.  A context manager: errors while reading are raised as
+    ``DataError``, as is a file of a kind in ``FOREIGN``; a ZIP archive is one unless ``archive``.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(10)
+        found = [method for magic, method in PACKED.values() if re.match(magic, head)]
+        _, named = PACKED.get(path.suffix.lower(), (b"", open))
+        with (*found, named)[0](path, "rb") as file:
+            start = file.peek(512)
+            if start[TAR[0]] == TAR[1]:
+                raise DataError(f"{path} is a tar archive. Unpack it.")
+            for magic, kind in FOREIGN.items():
+                if start[: len(magic)].lower() == magic.lower() and not (archive and magic == ZIP):
+                    raise DataError(f"{path} is {kind}.")
+            yield file
+    except FileNotFoundError:
+        raise DataError(f"no such file: {path}") from None
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise DataError(
+            f"{path} is truncated, damaged or unreadable: {error}. Get the file again."
+        ) from error

@@ -1,0 +1,248 @@
+"""Layouts of a user's arrays: exact values in both kinds of data set, or one clear line; masks nowhere."""
+
+import warnings
+from array import array
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy
+import torch
+from torch.masked import masked_tensor
+
+from mpicomp.base.errors import DataError
+from mpicomp.data import ClassRows
+from mpicomp.data.own import own_dataset
+from mpicomp.problems import FullImages, LeastSquares, LocalImages
+
+A = np.array([[1.0, 0, 2], [0, 3, 0], [4, 0, 5], [0, 6, 0.5]])
+Y = np.array([0, 1, 1, 0])
+WIDE = np.zeros((8, 6))
+WIDE[::2, ::2] = A
+FIXED = A.copy()
+FIXED.flags.writeable = False
+FRAME = pd.DataFrame(A, columns=list("abc"))
+T = torch.tensor(A)
+WHOLE = np.floor(A)
+RECORDS = np.rec.fromarrays(A.T, names="a,b,c")
+MASKED = np.ma.array(A, mask=A == 0.5)
+HIDDEN = scipy.sparse.csr_array(A)
+HIDDEN.data = np.ma.array(HIDDEN.data, mask=HIDDEN.data == 0.5)
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # torch calls masked tensors a prototype
+    MASKED_TENSOR = masked_tensor(T, T != 0.5)
+
+
+class Speaks:
+    """An object that numpy asks for its array, which has a mask."""
+
+    def __array__(self, dtype=None, copy=None):
+        return MASKED
+
+
+# X, and its values where they are not those of A.
+READ = {
+    "rows": A,
+    "columns": np.asfortranarray(A),
+    "strides": WIDE[::2, ::2],
+    "negative strides": A[::-1, ::-1].copy()[::-1, ::-1],
+    "transposed": A.T.copy().T,
+    "big-endian": A.astype(">f8"),
+    "float32": A.astype(np.float32),
+    "float16": A.astype(np.float16),
+    "long double": A.astype(np.longdouble),
+    "int8": (A.astype(np.int8), WHOLE),
+    "uint64": (A.astype(">u8"), WHOLE),
+    "bool": (A > 0, A > 0),
+    "beyond 2^53": (np.where(A > 0, 2**60 + 1, 0), np.where(A > 0, 2.0**60, 0)),  # rounded, as numbers are
+    "read-only": FIXED,
+    "broadcast": (np.broadcast_to(A[0], (4, 3)), A[[0, 0, 0, 0]]),
+    "matrix": A.view(np.matrix),
+    "objects": A.astype(object),
+    "objects of numpy": np.array([[np.float32(1), 0, np.int8(2)], *A[1:]], dtype=object),
+    "lists": A.tolist(),
+    "tuples": tuple(map(tuple, A.tolist())),
+    "a list of arrays": list(A),
+    "a list of tensors": list(T),
+    "memoryview": memoryview(A),
+    **{f: getattr(scipy.sparse, f"{f}_array")(A) for f in ("csr", "csc", "coo", "bsr", "lil", "dok", "dia")},
+    "a sparse matrix": scipy.sparse.csr_matrix(A),
+    "duplicates": (scipy.sparse.coo_array(([1.0, 2, 3], ([0, 0, 1], [0, 0, 1])), shape=(4, 3)),
+                   [[3, 0, 0], [0, 3, 0], [0, 0, 0], [0, 0, 0]]),  # they are summed
+    "unsorted indices": (scipy.sparse.csr_array(([2.0, 1], [2, 0], [0, 2, 2, 2, 2]), shape=(4, 3)),
+                         [[1, 0, 2], [0, 0, 0], [0, 0, 0], [0, 0, 0]]),
+    "DataFrame": FRAME,
+    "DataFrame, shuffled index": FRAME.set_index(pd.Index([3, 1, 2, 0])),
+    "DataFrame of several types": (pd.get_dummies(FRAME.assign(k=list("xyxy"))),
+                                   np.hstack([A, [[1, 0], [0, 1], [1, 0], [0, 1]]])),
+    "DataFrame, nullable": FRAME.astype("Float64"),
+    "DataFrame, sparse": FRAME.astype(pd.SparseDtype(float, 0.0)),
+    "tensor": T,
+    "tensor, transposed": T.T.contiguous().T,
+    "tensor with a gradient": torch.nn.Parameter(T),
+    "bfloat16": T.bfloat16(),
+    "half": T.half().requires_grad_(),
+    "bool tensor": (T > 0, A > 0),
+    "the neg bit": (torch._neg_view(T), -A),
+    "the neg bit of a conjugate": (torch.complex(T, T).conj().imag, -A),
+    "expanded": (T[:1].expand(4, 3), A[[0, 0, 0, 0]]),
+}  # fmt: skip
+
+MASK = "X has a mask, which would be ignored"
+REFUSED = {
+    "a mask": (MASKED, MASK),
+    "a mask of nothing": (np.ma.array(A), MASK),
+    "rows with masks": (list(MASKED), MASK),
+    "a masked entry": ([[1, np.ma.masked, 2]] * 4, MASK),
+    "a mask from __array__": (Speaks(), MASK),
+    "a sparse matrix of masked data": (HIDDEN, MASK),
+    "a masked tensor": (MASKED_TENSOR, MASK),
+    "ragged": ([[1, 2, 3], [1, 2], [1, 2, 3], [1, 2, 3]], "X is ragged; allowed: rows of one length"),
+    "complex": (A + 0j, "X is of type complex128; allowed: real numbers"),
+    "the conj bit": (torch.complex(T, T).conj(), "X is of type complex128"),
+    "texts": (A.astype(str), "X is of type <U"),
+    "bytes": (A.astype("S3"), "X is of type |S3"),
+    "None": (np.array([[1, None]] * 4), "X is of type object"),
+    "decimals": (np.array([[Decimal(1)]] * 4), "X is of type object"),
+    "beyond float64": (np.array([[10**400]] * 4), "X holds an integer beyond double precision"),
+    "beyond float64, long": (A.astype(np.longdouble) * np.longdouble("1e4000"), "X[0, 0] is inf"),
+    "a sum beyond float64": (scipy.sparse.coo_array(([1e308, 1e308], ([2, 2], [1, 1])), shape=(4, 3)),
+                             "X[2, 1] is inf"),
+    "dates": (A.astype("M8[s]"), "X is of type datetime64[s]"),
+    "durations": (A.astype("m8[s]"), "X is of type timedelta64[s]"),
+    "structured": (RECORDS.view(np.ndarray), "X is of type"),
+    "records": (RECORDS, "X is of type"),
+    "0-d": (np.array(1.0), "X has the shape ()"),
+    "1-d": (A[:, 0], "X has the shape (4,)"),
+    "3-d": (A[None], "X has the shape (1, 4, 3)"),
+    "no rows": (A[:0], "X has the shape (0, 3)"),
+    "no columns": (A[:, :0], "X has the shape (4, 0)"),
+    "a buffer": (array("d", [1, 2, 3]), "X has the shape (3,)"),
+    "nothing": (None, "X is of type object"),
+    "a generator": ((row for row in A), "X is of type object"),
+    "a dict": ({"a": A}, "X is of type object"),
+    "NaN": (np.where(A == 0.5, np.nan, A), "X[3, 2] is nan"),
+    "an infinity, sparse": (scipy.sparse.csc_array(np.where(A == 0.5, np.inf, A)), "X[3, 2] is inf"),
+    "complex and sparse": (scipy.sparse.csr_array(A + 0j), "X is of type complex128"),
+    "missing": (FRAME.astype("Float64").mask(FRAME == 0.5), "X is of type object"),
+    "texts in a DataFrame": (FRAME.assign(k="x"), "X is of type object"),
+    "row numbers": (FRAME.reset_index(names="Unnamed: 0"), "X: column 1 has no name ('Unnamed: 0')"),
+    "an index": (FRAME.reset_index(), "X: column 'index' holds another integer in each row"),
+    "float8": (T.to(torch.float8_e4m3fn), "X, a Tensor, cannot be read as an array: "),
+    "sparse tensor": (T.to_sparse(), "Use Tensor.to_dense() first."),
+    "meta tensor": (T.to("meta"), "X, a Tensor, cannot be read as an array: "),
+    "tensor of complex": (torch.complex(T, T), "X is of type complex128"),
+}  # fmt: skip
+
+
+def dense(X):
+    return ClassRows.of((X, Y)).X
+
+
+def sparse(X):
+    return own_dataset((X, Y)).X.toarray()
+
+
+@pytest.mark.parametrize("kind", [dense, sparse])
+def test_each_layout_is_read_exactly(kind):
+    wrong = {}
+    for name, case in READ.items():
+        X, values = case if isinstance(case, tuple) and len(case) == 2 else (case, A)
+        found = kind(X)
+        if found.dtype != np.float64 or not np.array_equal(found, values):
+            wrong[name] = found
+    assert not wrong
+
+
+def test_equal_values_are_one_data_set_however_sparse_storage_holds_them():
+    dense = own_dataset(([[1.0, 0, 2], [0, 3, 0]], [0, 1]), name="a")
+    apart = scipy.sparse.csr_array(([2.0, 0.5, 0.5, 3], [2, 0, 0, 1], [0, 3, 4]), shape=(2, 3))
+    assert own_dataset((apart, [0, 1]), name="b") == dense and not apart.has_canonical_format
+    with pytest.raises(DataError, match=r"X\[0, 0\] is inf"):
+        own_dataset((scipy.sparse.csr_array(([1e308, 1e308, 3], [0, 0, 1], [0, 2, 3]), shape=(2, 3)), [0, 1]))
+
+
+def test_a_memory_map_is_read_exactly(tmp_path):
+    np.save(tmp_path / "X.npy", A)
+    assert np.array_equal(dense(np.load(tmp_path / "X.npy", mmap_mode="r")), A)
+
+
+@pytest.mark.parametrize("kind", [dense, sparse])
+def test_each_layout_that_is_wrong_is_refused_in_one_line(kind):
+    wrong = {}
+    for name, (X, said) in REFUSED.items():
+        with pytest.raises(DataError) as caught:
+            kind(X)
+        message = str(caught.value)
+        if said not in message or "\n" in message:
+            wrong[name] = message
+    assert not wrong
+
+
+# y, and the classes of its entries.
+LABELS = {
+    "numbers": ([7, -1, 7, 7], [1, 0, 1, 1]),
+    "beyond 2^53": (np.array([2**60 + 1, 2**60, 2**60, 2**60]), [1, 0, 0, 0]),
+    "bools": (pd.Series([True, False, True, True]), [1, 0, 1, 1]),
+    "texts": (["b", "a", "b", "b"], [1, 0, 1, 1]),
+    "a Series of texts": (pd.Series(["b", "a", "b", "b"]), [1, 0, 1, 1]),
+    "a Series after astype(str)": (pd.Series([3, 20, 3, 3]).astype(str), [1, 0, 1, 1]),  # by their letters
+    "categories": (pd.Categorical(["b", "a", "b", "b"]), [1, 0, 1, 1]),
+    "pandas' own texts": (pd.array(["b", "a", "b", "b"], dtype="string"), [1, 0, 1, 1]),
+    "objects": (np.array(["b\0", "b", "b\0", "b\0"], dtype=object), [1, 0, 1, 1]),
+    "nullable integers": (pd.array([7, -1, 7, 7], dtype="Int64"), [1, 0, 1, 1]),
+    "bfloat16": (torch.tensor([7, -1, 7, 7]).bfloat16(), [1, 0, 1, 1]),
+    "the neg bit": (torch._neg_view(torch.tensor([7.0, -1, 7, 7])), [0, 1, 0, 0]),
+}
+
+NO_LABELS = {
+    "a mask": (np.ma.array([1.0, 0, 1, 1], mask=[0, 0, 1, 0]), "y has a mask, which would be ignored"),
+    "ragged": ([[1], [0, 1], [1], [1]], "y is ragged"),
+    "a column": (Y[:, None], "y has the shape (4, 1) and X has 4 rows; allowed: y of shape (4,). Give"),
+    "a missing text": (pd.Series(["b", None, "b", "b"]), "texts without a missing one"),
+    "a missing integer": (pd.array([7, None, 7, 7], dtype="Int64"), "y[1] is nan"),
+    "texts and numbers": (np.array(["b", 1, "b", 1], dtype=object), "y is of type object"),
+    "NaN": ([1, np.nan, 0, 1], "y[1] is nan; allowed: finite labels"),
+    "complex": ([1, 1j, 0, 1], "y is of type complex128"),
+    "dates": (Y.astype("M8[s]"), "y is of type datetime64[s]"),
+    "too few": (Y[1:], "y has the shape (3,) and X has 4 rows"),
+    "None": (None, "y has the shape () and X has 4 rows"),
+}  # fmt: skip
+
+
+def test_labels_of_each_layout_are_classes_or_are_refused():
+    wrong = {}
+    for name, (y, classes) in LABELS.items():
+        if ClassRows.of((A, y)).labels.tolist() != classes:
+            wrong[name] = ClassRows.of((A, y)).labels
+        if ((1 + own_dataset((A, y)).y) / 2).tolist() != classes:
+            wrong[name, "two"] = own_dataset((A, y)).y
+    for name, (y, said) in NO_LABELS.items():
+        with pytest.raises(DataError) as caught:
+            ClassRows.of((A, y))
+        if said not in str(caught.value) or "\n" in str(caught.value):
+            wrong[name] = str(caught.value)
+    assert not wrong
+
+
+def test_the_advice_for_labels_is_taken():
+    """What the refusal of labels advises is accepted: [str(label) for label in y]."""
+    assert ClassRows.of((A, [str(label) for label in ["b", None, "b", 3]])).classes == 3
+
+
+def test_texts_are_no_targets():
+    for y in (["b", "a", "b", "b"], pd.Series(["b", "a", "b", "b"])):
+        with pytest.raises(DataError, match=r"y is of type .*; least squares needs numbers"):
+            LeastSquares((A, y), lam=0.1)
+    y = pd.array([7, -1, 7, 7], dtype="Int64")
+    assert LeastSquares((A, y), lam=0.1).dataset().y.tolist() == [7, -1, 7, 7]
+
+
+@pytest.mark.parametrize("problem", [LocalImages, FullImages])
+def test_masks_of_images_are_refused(problem):
+    images = np.arange(48, dtype=np.uint8).reshape(3, 4, 4)
+    assert problem(images) == problem(torch.tensor(images)) == problem(images.tolist())
+    for masked in (np.ma.array(images, mask=images > 40), list(np.ma.array(images))):
+        with pytest.raises(DataError, match="data has a mask, which would be ignored"):
+            problem(masked)
