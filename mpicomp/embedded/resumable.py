@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from copy import deepcopy
 from dataclasses import fields
 from pathlib import Path
@@ -9,13 +10,20 @@ from typing import Any
 from uuid import uuid4
 
 from mpicomp import kernels
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.units import shortened
 from mpicomp.embedded.embedding import Embedding, operation
 from mpicomp.methods.base import Method
 from mpicomp.runtime import checkpoint
+from mpicomp.runtime.generations import Checks, is_count
+from mpicomp.runtime.saved import fitting
 
 _COUNTS = ("rounds", "steps", "skipped")  # attributes of an embedding that belong to its state
+_FACTS: Checks = {
+    "steps": is_count,
+    "skipped": is_count,
+    "training": lambda value: value is None or isinstance(value, str),
+}
 
 
 class Resumable(Embedding):
@@ -29,6 +37,7 @@ class Resumable(Embedding):
         # Rank 0's count: whose the states are that this one saves, and whose states they may replace.
         self._training = uuid4().hex
         self._replaces: set[str | None] = {self._training}
+        self._told = False  # that what is saved is for this number of ranks alone
         self._config = {"method": type(self.method).__name__, "seed": str(self.seed)}
         self._config |= {"workers": str(self.workers), "parts": self._packing.description}
         self._config |= {} if self._blocks is None else {"shards": str(len(self._blocks))}
@@ -42,17 +51,33 @@ class Resumable(Embedding):
     def save(self, folder: str | Path, **records: Any) -> None:
         """Save the state of all workers and of the server, for ``load`` on any number of ranks.
 
-        records  dataclasses of arrays and numbers to be saved with it, by names that are unique to a rank
+        records  dataclasses of arrays, numbers and texts to be saved with it, by names that are unique to a
+                 rank
 
-        Raises ``RecordError`` if the folder holds the state of another training, which would be lost.
+        Killed at any time, it leaves the state that was saved before, or this one.
+        Raises ``RecordError`` if the folder holds the state of another training, which would be lost, or
+        cannot be written: what was saved before is still there.
         """
-        self._agree(self._play.check)
+        self._agree(lambda: self._check_saved(records))
         self.transport.ask_server(lambda: checkpoint.refuse_to_replace(Path(folder), self._replaces))
         self._play.settle()
         header = {"config": self._config, "steps": self.steps, "skipped": self.skipped}
         header |= {"training": self._training}
         checkpoint.save(Path(folder), self.transport, self.rounds, self._play.states() | records, header)
         self._replaces = {self._training}
+        if self.one_each and self.transport.ranks > 1 and self.transport.is_server and not self._told:
+            self._told = True
+            warnings.warn(
+                f"what is saved can go on on {self.workers} ranks alone. With workers={self.workers} from "
+                "the start (not with sync_every, nor in a hook of DDP) it can on any number of ranks.",
+                stacklevel=3,
+            )
+
+    def _check_saved(self, records: dict[str, Any]) -> None:
+        """Raise ``MpicompError`` after a step that has ended half-way, or for a name that is taken."""
+        self._play.check()
+        if taken := sorted(records.keys() & (self._play.states() | {"replica": None, "ledger": None}).keys()):
+            raise ConfigError(f"{shortened(taken)} are names of the method's own records; give others.")
 
     @operation
     def load(self, folder: str | Path, **records: Any) -> None:
@@ -64,8 +89,8 @@ class Resumable(Embedding):
         t, rounds = self.transport, self._play
         self._agree(lambda: None)  # also after a step that has failed
         rounds.settle()
-        states = rounds.states() | {"replica": rounds.replica} | records
-        manifest = checkpoint.load(Path(folder), t, states, self._config, records)
+        states = rounds.states() | {"replica": rounds.replica}
+        manifest = checkpoint.load(Path(folder), t, states, self._config, _FACTS, records)
         self.rounds, self.steps, self.skipped = manifest["round"], manifest["steps"], manifest["skipped"]
         ledger = t.ask_server(lambda: rounds.ledger)
         if not t.is_server:
@@ -92,33 +117,68 @@ class Resumable(Embedding):
         own = {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}
         copies = {name: deepcopy(kernels.to_host(value)) for name, value in own.items()}
         counts = {name: getattr(self, name) for name in _COUNTS}
-        counts |= {"training": self._training}
+        counts |= {"training": self._training, "rank": self.transport.rank}
         return copies | counts | {f"config.{name}": value for name, value in self._config.items()}
 
     @operation
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from ``state()`` of this rank.
+        """Go on from ``state()`` of this rank; collective.
 
-        Raises ``ConfigError``, on this rank alone, for the state of another method, rank or number of ranks.
+        Raises ``ConfigError`` for the state of another method, rank or number of ranks, or of another step
+        than the other ranks', and ``RecordError`` for what is no state: on all ranks, and nothing changes.
         """
-        theirs = {name.removeprefix("config."): v for name, v in state.items() if name.startswith("config.")}
-        for name in {**theirs, **self._config}:
-            there, here = theirs.get(name), self._config.get(name)
-            if there != here:
-                raise ConfigError(f"the state is of another run: {name} is {there} there and {here} here.")
-        records = self._own_records()
-        own = {f"{name}.{f.name}": (r, f.name) for name, r in records.items() for f in fields(r)}
-        saved = {name for name in state if not name.startswith("config.")}
-        if odd := sorted(saved ^ {*own, *_COUNTS, "training"}):
-            raise ConfigError(
-                f"the state is another rank's: {shortened(odd)} differ. Each rank restores the state that it "
-                "has saved itself; save and load work on any number of ranks."
-            )
-        for name, (record, field) in own.items():
-            value = deepcopy(state[name])
-            there = kernels.on_device(getattr(record, field))
-            setattr(record, field, kernels.to_device(value) if there else value)
+        read: list[tuple[Any, str, Any]] = []
+        self._agree(lambda: read.extend(self._read(state)))
+        self._check_same_step(state)
+        for record, field, value in read:
+            setattr(record, field, value)
         self.rounds, self.steps, self.skipped = (state[name] for name in _COUNTS)
         self._replaces |= {state["training"]}
         self._play.mend()
         self._begin_audit()
+
+    def _read(self, state: dict[str, Any]) -> list[tuple[Any, str, Any]]:
+        """The values in ``state`` for the fields of this rank's records: record, name and value."""
+        theirs = {name.removeprefix("config."): v for name, v in state.items() if name.startswith("config.")}
+        for name in {**theirs, **self._config}:
+            there, here = theirs.get(name), self._config.get(name)
+            if there != here:
+                also = checkpoint.remedy(name, there)
+                raise ConfigError(
+                    f"the state is of another run: {name} is {there} there and {here} here.{also}"
+                )
+        own = {f"{name}.{f.name}": (r, f.name) for name, r in self._own_records().items() for f in fields(r)}
+        saved_here = state.get("rank", self.transport.rank) == self.transport.rank
+        odd = {name for name in state if not name.startswith("config.")} - {"rank"} ^ {
+            *own,
+            *_COUNTS,
+            "training",
+        }
+        if odd or not saved_here:
+            raise ConfigError(
+                f"rank {self.transport.rank} was given the state of another rank. Each rank has a state of "
+                "its own: save with save(folder) on all ranks (with torch, mpicomp.torch.save), or the state "
+                "of each rank in a file of its own."
+            )
+        for name, check in _FACTS.items() | {("rounds", is_count)}:
+            if not check(state[name]):
+                raise RecordError(f"the state is invalid: {name} is {state[name]!r:.40}.")
+        try:
+            return [(r, f, fitting(name, state[name], getattr(r, f))) for name, (r, f) in own.items()]
+        except RecordError as error:
+            raise RecordError(f"the state is invalid: {error}.") from None
+
+    def _check_same_step(self, state: dict[str, Any]) -> None:
+        """Raise ``ConfigError`` on all ranks unless they restore states of the same step."""
+        told: Any = self.transport.collect([state[name] for name in _COUNTS])
+
+        def compare() -> None:
+            for rank, theirs in enumerate(told):
+                for name, a, b in zip(_COUNTS, told[0], theirs, strict=True):
+                    if a != b:
+                        raise ConfigError(
+                            f"rank {rank} restores a state of {name} = {b}, and rank 0 one of {a}: all "
+                            "ranks restore the state of one step, as load does from what save has saved."
+                        )
+
+        self.transport.ask_server(compare)

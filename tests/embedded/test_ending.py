@@ -107,6 +107,7 @@ def test_a_load_that_fails_changes_nothing(tmp_path):
     agg.save(tmp_path)
     place = tmp_path / "round-1"
     manifest = json.loads((place / "manifest.json").read_bytes().splitlines()[0])
+    manifest["parts"][0][2].remove("worker-1")
     manifest["parts"].append(["part-1.npz", "0" * 64, ["worker-1"]])
     written = json.dumps(manifest)
     (place / "part-1.npz").write_bytes(b"damaged")
