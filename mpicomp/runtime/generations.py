@@ -36,6 +36,10 @@ class DamageError(RecordError):
     """A generation that cannot be read in full; the one before may be sound."""
 
 
+class UnreadableError(DamageError):
+    """A file that is not there, or that the system does not let us read: nobody knows what is in it."""
+
+
 def rounds_in(folder: Path) -> list[int]:
     """The rounds of the generations with a manifest, newest first.  Raises ``RecordError`` if unreadable."""
     try:
@@ -127,16 +131,18 @@ def read_inside(path: Path) -> bytes:
             raise DamageError(f"{path} is invalid: it is a link, or no file.")
         return path.read_bytes()
     except OSError as error:
-        raise DamageError(f"cannot read {path}: {error.strerror}.") from None
+        raise UnreadableError(f"cannot read {path}: {error.strerror}.") from None
 
 
 def set_aside(path: Path) -> None:
     """Rename what is in the place of a manifest and is none: it may be damaged, or somebody else's."""
-    with suppress(FileNotFoundError):
-        try:
-            read_manifest(path.parent)
-        except RecordError:
-            path.rename(path.with_name(f"{path.name}.{token_hex(4)}.damaged"))
+    try:
+        read_manifest(path.parent)
+    except UnreadableError:
+        if path.exists():
+            raise
+    except RecordError:
+        path.rename(path.with_name(f"{path.name}.{token_hex(4)}.damaged"))
 
 
 def clear(folder: Path, newest: int | None = None) -> None:
@@ -145,13 +151,18 @@ def clear(folder: Path, newest: int | None = None) -> None:
     newest  a round that has just been saved: the generations after it, which are damaged or of a training
             that has gone back, are removed as well, and those up to it but two
 
-    Raises ``OSError`` if a generation after ``newest`` cannot be removed: it would be loaded.
+    Raises ``OSError`` or ``RecordError`` if one after ``newest`` cannot be removed: it would be loaded.
     """
     places = [(k, place) for k, place in _places(folder) if place.is_dir() and not place.is_symlink()]
     parts: dict[Path, list[str]] = {}  # of the generations with a manifest that is ours
-    for _, place in places:
-        with suppress(RecordError):
+    for k, place in places:
+        try:
             parts[place] = [name for name, _, _ in read_manifest(place)["parts"]]
+        except UnreadableError:
+            if newest is not None and k > newest and (place / MANIFEST).exists():
+                raise
+        except RecordError:
+            pass
     gone: list[Path] = []
     if newest is not None:
         # In this order: while the last of them is there, it is the one that is loaded.
@@ -161,7 +172,8 @@ def clear(folder: Path, newest: int | None = None) -> None:
         gone += [place for k, place in places if k <= newest and place in parts][:-_KEPT]
     for _, place in places:
         with suppress(OSError):
-            _clear_one(place, parts.get(place, []), place in gone)
+            if place in parts or not (place / MANIFEST).exists():  # else nobody knows what counts in it
+                _clear_one(place, parts.get(place, []), place in gone)
 
 
 def _clear_one(place: Path, parts: list[str], gone: bool) -> None:

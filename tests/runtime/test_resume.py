@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import resource
 import shutil
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -20,7 +19,7 @@ from mpicomp.experiment.run_tables import phases_table, summary_table
 from mpicomp.problems import Objective, Problem
 from mpicomp.runtime.record import read_rows
 from mpicomp.transports.local import Local
-from tests.support.running import METHOD, PROBLEM, N, every_method, interrupted, outcome, run
+from tests.support.running import METHOD, PROBLEM, N, every_method, interrupted, largest_file, outcome, run
 
 # --- resuming ---
 
@@ -309,17 +308,6 @@ def test_a_resume_that_is_refused_leaves_no_trace(tmp_path):
 
 
 # --- a disk that refuses ---
-
-
-@contextmanager
-def largest_file(nbytes):
-    """No file may grow beyond ``nbytes``: a process that writes more sees a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize(
