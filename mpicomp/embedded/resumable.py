@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
+
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.units import shortened
@@ -127,50 +129,50 @@ class Resumable(Embedding):
         Raises ``ConfigError`` for the state of another method, rank or number of ranks, or of another step
         than the other ranks', and ``RecordError`` for what is no state: on all ranks, and nothing changes.
         """
-        read: list[tuple[Any, str, Any]] = []
-        self._agree(lambda: read.extend(self._read(state)))
-        self._check_same_step(state)
+        found: list[tuple[dict[str, Any], list[tuple[Any, str, Any]]]] = []
+        self._agree(lambda: found.append(self._read(state)))
+        ((facts, read),) = found
+        self._check_same_step(facts)
         for record, field, value in read:
             setattr(record, field, value)
-        self.rounds, self.steps, self.skipped = (state[name] for name in _COUNTS)
-        self._replaces |= {state["training"]}
+        self.rounds, self.steps, self.skipped = (facts[name] for name in _COUNTS)
+        self._replaces |= {facts["training"]}
         self._play.mend()
         self._begin_audit()
 
-    def _read(self, state: dict[str, Any]) -> list[tuple[Any, str, Any]]:
-        """The values in ``state`` for the fields of this rank's records: record, name and value."""
-        theirs = {name.removeprefix("config."): v for name, v in state.items() if name.startswith("config.")}
+    def _read(self, state: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[Any, str, Any]]]:
+        """What ``state`` says of the training, and the values of all fields here: record, name and value."""
+        if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+            raise ConfigError(f"{state!r:.60} is no state; allowed: what state() has returned.")
+        own = {f"{name}.{f.name}": (r, f.name) for name, r in self._own_records().items() for f in fields(r)}
+        facts = {name: _plain(value) for name, value in state.items() if name not in own}
+        theirs = {name.removeprefix("config."): v for name, v in facts.items() if name.startswith("config.")}
         for name in {**theirs, **self._config}:
             there, here = theirs.get(name), self._config.get(name)
-            if there != here:
-                also = checkpoint.remedy(name, there)
+            if not isinstance(there, str | None) or there != here:
                 raise ConfigError(
-                    f"the state is of another run: {name} is {there} there and {here} here.{also}"
+                    f"the state is of another run: {name} is {there} there and {here} here."
+                    f"{checkpoint.remedy(name, there)}"
                 )
-        own = {f"{name}.{f.name}": (r, f.name) for name, r in self._own_records().items() for f in fields(r)}
-        saved_here = state.get("rank", self.transport.rank) == self.transport.rank
-        odd = {name for name in state if not name.startswith("config.")} - {"rank"} ^ {
-            *own,
-            *_COUNTS,
-            "training",
-        }
-        if odd or not saved_here:
+        rank, held = self.transport.rank, {name for name in state if not name.startswith("config.")}
+        whose = facts.get("rank", rank)  # older states do not say it; but the names of their workers do
+        if held - {"rank"} != {*own, *_FACTS, "rounds"} or not is_count(whose) or whose != rank:
             raise ConfigError(
-                f"rank {self.transport.rank} was given the state of another rank. Each rank has a state of "
-                "its own: save with save(folder) on all ranks (with torch, mpicomp.torch.save), or the state "
-                "of each rank in a file of its own."
+                f"rank {rank} was given the state of another rank. Each rank has a state of its own: save "
+                "with save(folder) on all ranks (with torch, mpicomp.torch.save), or the state of each rank in "
+                "a file of its own."
             )
-        for name, check in _FACTS.items() | {("rounds", is_count)}:
-            if not check(state[name]):
-                raise RecordError(f"the state is invalid: {name} is {state[name]!r:.40}.")
+        for name, check in (_FACTS | {"rounds": is_count}).items():
+            if not check(facts[name]):
+                raise RecordError(f"the state is invalid: {name} is {facts[name]!r:.40}.")
         try:
-            return [(r, f, fitting(name, state[name], getattr(r, f))) for name, (r, f) in own.items()]
+            return facts, [(r, f, fitting(name, state[name], getattr(r, f))) for name, (r, f) in own.items()]
         except RecordError as error:
             raise RecordError(f"the state is invalid: {error}.") from None
 
-    def _check_same_step(self, state: dict[str, Any]) -> None:
+    def _check_same_step(self, facts: dict[str, Any]) -> None:
         """Raise ``ConfigError`` on all ranks unless they restore states of the same step."""
-        told: Any = self.transport.collect([state[name] for name in _COUNTS])
+        told: Any = self.transport.collect([facts[name] for name in _COUNTS])
 
         def compare() -> None:
             for rank, theirs in enumerate(told):
@@ -182,3 +184,8 @@ class Resumable(Embedding):
                         )
 
         self.transport.ask_server(compare)
+
+
+def _plain(value: Any) -> Any:
+    """The number or text in an array of no axes, such as ``numpy.savez`` makes of one; else ``value``."""
+    return value.item() if isinstance(value, np.ndarray | np.generic) and value.shape == () else value

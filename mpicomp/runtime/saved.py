@@ -71,6 +71,8 @@ def fitting(name: str, value: Any, fresh: Any) -> Any:
     Raises ``RecordError`` unless a number is one of its type, and an array has its type and shape; or rows of
     its length, for a vector of zeros may become a matrix in the first round.
     """
+    if not isinstance(value, _ALLOWED):
+        raise RecordError(f"{name} is {value!r:.40}")
     array = np.asarray(value)
     if isinstance(fresh, np.ndarray) or kernels.on_device(fresh):
         alike = array.shape == fresh.shape or (array.ndim == 2 and array.shape[-1:] == fresh.shape[-1:])
