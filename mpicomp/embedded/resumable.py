@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from copy import deepcopy
 from dataclasses import fields
 from pathlib import Path
@@ -39,7 +38,6 @@ class Resumable(Embedding):
         # Rank 0's count: whose the states are that this one saves, and whose states they may replace.
         self._training = uuid4().hex
         self._replaces: set[str | None] = {self._training}
-        self._told = False  # that what is saved is for this number of ranks alone
         self._config = {"method": type(self.method).__name__, "seed": str(self.seed)}
         self._config |= {"workers": str(self.workers), "parts": self._packing.description}
         self._config |= {} if self._blocks is None else {"shards": str(len(self._blocks))}
@@ -52,6 +50,8 @@ class Resumable(Embedding):
     @operation
     def save(self, folder: str | Path, **records: Any) -> None:
         """Save the state of all workers and of the server, for ``load`` on any number of ranks.
+
+        Saved with a worker on each of 4 ranks, it goes on on others with ``workers=4``.
 
         records  dataclasses of arrays, numbers and texts to be saved with it, by names that are unique to a
                  rank
@@ -67,13 +67,6 @@ class Resumable(Embedding):
         header |= {"training": self._training}
         checkpoint.save(Path(folder), self.transport, self.rounds, self._play.states() | records, header)
         self._replaces = {self._training}
-        if self.one_each and self.transport.ranks > 1 and self.transport.is_server and not self._told:
-            self._told = True
-            warnings.warn(
-                f"what is saved can go on on {self.workers} ranks alone. With workers={self.workers} from "
-                "the start (not with sync_every, nor in a hook of DDP) it can on any number of ranks.",
-                stacklevel=3,
-            )
 
     def _check_saved(self, records: dict[str, Any]) -> None:
         """Raise ``MpicompError`` after a step that has ended half-way, or for a name that is taken."""
@@ -86,7 +79,7 @@ class Resumable(Embedding):
         """Go on from what ``save`` saved; the fields of ``records`` become those that were saved.
 
         Raises ``RecordError`` if it is damaged, lacks one of ``records``, or is of another method, seed,
-        ``like`` or number of workers.
+        ``like`` or number of workers: nothing has changed then.
         """
         t, rounds = self.transport, self._play
         self._agree(lambda: None)  # also after a step that has failed
@@ -158,9 +151,9 @@ class Resumable(Embedding):
         whose = facts.get("rank", rank)  # older states do not say it; but the names of their workers do
         if held - {"rank"} != {*own, *_FACTS, "rounds"} or not is_count(whose) or whose != rank:
             raise ConfigError(
-                f"rank {rank} was given the state of another rank. Each rank has a state of its own: save "
-                "with save(folder) on all ranks (with torch, mpicomp.torch.save), or the state of each rank in "
-                "a file of its own."
+                f"rank {rank} was given the state of another rank, and each has one of its own. Save with "
+                "save(folder) on all ranks (with torch, mpicomp.torch.save), or each rank's state in a file "
+                "of its own."
             )
         for name, check in (_FACTS | {"rounds": is_count}).items():
             if not check(facts[name]):

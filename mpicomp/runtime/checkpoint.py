@@ -152,7 +152,9 @@ def _refuse_other(place: Path, theirs: dict[str, str], config: dict[str, str]) -
 
 def remedy(field: str, there: str | None) -> str:
     """What to do about a saved state whose configuration says ``there`` for ``field``."""
-    return f" Give workers={there}, which any number of ranks can host." if field == "workers" else ""
+    if field != "workers":
+        return ""
+    return f" Give workers={there}, which any number of ranks can host, or start as many ranks as before."
 
 
 def _refuse_lacking(place: Path, manifest: dict[str, Any], states: States, records: States) -> None:

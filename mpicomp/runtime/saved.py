@@ -30,7 +30,8 @@ def to_npz(records: Mapping[str, Any]) -> bytes:
     for name, value in arrays.items():
         plain = isinstance(value, _ALLOWED) and not isinstance(value, np.ma.MaskedArray)
         if not plain or np.asarray(value).dtype.kind not in "biufcSU":
-            raise ConfigError(f"{name} is {value!r:.60}; allowed: arrays, numbers and texts.")
+            shown = " ".join(repr(value).split())
+            raise ConfigError(f"{name} is {shown:.60}; allowed: arrays, numbers and texts.")
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
