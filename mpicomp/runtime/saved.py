@@ -69,20 +69,22 @@ class Npz:
 def fitting(name: str, value: Any, fresh: Any) -> Any:
     """``value``, an array or number that was saved, as a value for a field that holds ``fresh``.
 
-    Raises ``RecordError`` unless a number is one of its type, and an array has its type and shape; or rows of
-    its length, for a vector of zeros may become a matrix in the first round.
+    Raises ``RecordError`` unless a number is one of its type, and an array has its type and shape.  A vector
+    may have become matrices in the first round, of rows of its length and of another precision.
     """
     if not isinstance(value, _ALLOWED):
         raise RecordError(f"{name} is {value!r:.40}")
     array = np.asarray(value)
     if isinstance(fresh, np.ndarray) or kernels.on_device(fresh):
-        alike = array.shape == fresh.shape or (array.ndim == 2 and array.shape[-1:] == fresh.shape[-1:])
-        if not (alike or fresh.size == 0) or array.dtype.newbyteorder("=") != fresh.dtype:
+        native = array.dtype.newbyteorder("=")
+        alike = array.shape == fresh.shape and native == fresh.dtype
+        grown = array.ndim > 1 and array.shape[-1:] == fresh.shape[-1:] and native.kind == fresh.dtype.kind
+        if not alike and not grown and fresh.size:
             raise RecordError(
                 f"{name} has shape {array.shape} and type {array.dtype}; expected {fresh.shape} and "
                 f"{fresh.dtype}"
             )
-        array = array.astype(fresh.dtype)  # a copy, in this machine's order of bytes
+        array = array.astype(native)  # a copy, in this machine's order of bytes
         return kernels.to_device(array) if kernels.on_device(fresh) else array
     return number(name, array, fresh)
 

@@ -11,7 +11,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import suppress
@@ -117,13 +116,8 @@ def killed(disk: Path, log: Path, draw: random.Random) -> str:
     return f"in a save, {kind[0]}" if word == "begun" else "between saves"
 
 
-@click.command()
-@click.option("--count", default=200, show_default=True)
-@click.option("--seed", default=0, show_default=True)
-@click.option("--job", "its", nargs=3, hidden=True)
-def main(count: int, seed: int, its: tuple[str, str, str] | None) -> None:
-    if its:
-        return job(Path(its[0]), Path(its[1]), int(its[2]))
+def kills(count: int, seed: int) -> tuple[Counter[str], Counter[str]]:
+    """What the jobs were doing when they were killed, and how often each word is in their log."""
     draw, seen = random.Random(seed), Counter[str]()
     with TemporaryDirectory() as place:
         disk, log = Path(place) / "disk", Path(place) / "log"
@@ -136,11 +130,21 @@ def main(count: int, seed: int, its: tuple[str, str, str] | None) -> None:
                     click.echo(f"{number + 1}: {dict(seen)}")
         finally:
             subprocess.run(["umount", str(disk)], check=True)
-        words = Counter(line.split()[0] for line in lines(log))
+        return seen, Counter(line.split()[0] for line in lines(log))
+
+
+@click.command()
+@click.option("--count", default=200, show_default=True)
+@click.option("--seed", default=0, show_default=True)
+@click.option("--job", "its", nargs=3, hidden=True)
+def main(count: int, seed: int, its: tuple[str, str, str] | None) -> None:
+    if its:
+        return job(Path(its[0]), Path(its[1]), int(its[2]))
+    seen, words = kills(count, seed)
     click.echo(
-        f"{count} kills, none lost a state: {dict(seen)}; {words['saved']} saves, {words['failed']} refused"
+        f"{count} kills, no state lost: {dict(seen)}; {words['saved']} saves, {words['failed']} failed"
     )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

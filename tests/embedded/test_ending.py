@@ -21,6 +21,7 @@ from tests.embedded.test_aggregator import OF_THE_FORM, PROBLEM, WORKERS, flat, 
 from tests.support import mutated_states
 
 N, D = 2, 4
+ONE_OF_EACH = [*{type(m): m for m in reversed(OF_THE_FORM)}.values()]
 HALF_WAY = r"step 3 has ended half-way.*1e\+39.*Load a saved state, or make a new Aggregator"
 
 
@@ -271,7 +272,8 @@ def test_records_that_could_not_be_loaded_are_not_saved(tmp_path):
 def test_every_method_in_both_precisions_goes_on_from_what_it_saved(tmp_path):
     """Whatever its records hold after a few steps: their shapes and types are those that are expected."""
     failed = []
-    for number, method in enumerate(OF_THE_FORM):
+    for number, asked in enumerate(ONE_OF_EACH):
+        method = mpicomp.run(asked, PROBLEM, workers=WORKERS, rounds=1).method  # with numbers for "theory"
         for dtype in (np.float32, np.float64):
             at = tree(PROBLEM.x0().astype(dtype))
             one, two = (Aggregator(method, at, workers=WORKERS) for _ in range(2))
