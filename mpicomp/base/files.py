@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -41,6 +42,22 @@ def write_atomically(path: Path, content: bytes) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise RecordError(f"cannot write {path}: {error.strerror}.") from None
+
+
+def flush_folder(folder: Path) -> None:
+    """Flush the names in ``folder`` to the disk: after a power cut, what was renamed before is there.
+
+    Does nothing on a file system that cannot flush folders.  Raises ``RecordError``.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise RecordError(f"cannot write {folder}: {error.strerror}.") from None
 
 
 def present(path: Path, denied: type[MpicompError] = RecordError) -> bool:

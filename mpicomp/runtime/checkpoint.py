@@ -1,17 +1,14 @@
-"""State to files and back.
+"""State to files and back, by all ranks.
 
-A generation is a folder ``round-K`` with one ``part-R.npz`` from each rank and a manifest.  The
-manifest is written last, by rename, and holds each part's SHA-256: a generation without it, or whose
-parts do not match it, does not count.  The two newest generations are kept.  States are stored by
-worker, so a run may be resumed on another number of ranks.
+Each rank writes its part of a generation (see ``generations``), and the server the manifest, last.  A
+generation without a manifest, or whose parts do not match it, does not count.  The two newest generations are
+kept.  States are stored by worker, so a run may be resumed on another number of ranks.
 """
 
 from __future__ import annotations
 
-import io
-import json
-import shutil
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import fields
 from functools import partial
 from hashlib import sha256
@@ -20,52 +17,68 @@ from typing import Any
 
 import numpy as np
 
-from mpicomp import kernels
-from mpicomp.base.errors import RecordError
-from mpicomp.base.files import write_atomically
+from mpicomp.base.errors import ConfigError, MpicompError, RecordError
+from mpicomp.base.files import flush_folder, write_atomically
+from mpicomp.runtime import generations, saved
+from mpicomp.runtime.generations import FORMAT, MANIFEST, Checks, DamageError, read_manifest
 from mpicomp.transports import Transport
-
-FORMAT = 6
-_KEPT = 2
 
 States = dict[str, Any]  # a name such as "worker-3" -> a record of arrays and numbers
 
 
-class DamageError(RecordError):
-    """A generation that cannot be read in full; the one before may be sound."""
-
-
 def save(folder: Path, transport: Transport, round: int, states: States, header: dict[str, Any]) -> None:
-    """Write a generation; collective.  ``states`` are this rank's, ``header`` the server's own facts."""
+    """Write a generation; collective.  ``states`` are this rank's, ``header`` the server's own facts.
+
+    Killed at any time, or raising ``RecordError``, it leaves the generation before as the one to load.
+    """
     place = folder / f"round-{round}"
 
     def write_part() -> tuple[str, str, list[str]]:
-        arrays = {f"{name}.{f.name}": getattr(s, f.name) for name, s in states.items() for f in fields(s)}
-        buffer = io.BytesIO()
-        np.savez(buffer, **{name: kernels.to_host(value) for name, value in arrays.items()})
-        name = f"part-{transport.rank}.npz"
-        write_atomically(place / name, buffer.getvalue())
-        return name, sha256(buffer.getbuffer()).hexdigest(), list(states)
-
-    parts = transport.collect(transport.raise_on_all(write_part))
+        content = saved.to_npz(states)
+        digest = sha256(content).hexdigest()
+        name = f"part-{transport.rank}-{digest}.npz"
+        write_atomically(place / name, content)
+        flush_folder(place)
+        return name, digest, list(states)
 
     def write_manifest() -> None:
-        if parts is not None:
-            manifest = json.dumps({"format": FORMAT, "round": round, "parts": parts, **header})
-            seal = sha256(manifest.encode()).hexdigest()  # the second line is the SHA-256 of the first
-            write_atomically(place / "manifest.json", f"{manifest}\n{seal}\n".encode())
-            # Later ones are damaged, or this run had resumed there; without a manifest: torn.
-            kept = [f"round-{k}" for k in _generations(folder) if k <= round][:_KEPT]
-            for other in folder.glob("round-*"):
-                if other.name not in kept:
-                    shutil.rmtree(other, ignore_errors=True)
+        if parts is None:
+            return
+        _refuse_twice(parts)
+        manifest = {"format": FORMAT, "round": round, "parts": parts, **header}
+        try:
+            generations.set_aside(place / MANIFEST)
+            write_atomically(place / MANIFEST, generations.seal(manifest))
+            flush_folder(place)
+            flush_folder(folder)
+            generations.clear(folder, round)
+        except OSError as error:
+            raise RecordError(f"cannot write {error.filename or place}: {error.strerror}.") from None
 
-    transport.raise_on_all(write_manifest)
+    try:
+        parts: Any = transport.collect(transport.raise_on_all(write_part))
+        transport.raise_on_all(write_manifest)
+    except MpicompError:
+        if transport.is_server:
+            with suppress(OSError):
+                generations.clear(folder)
+        raise
+
+
+def _refuse_twice(parts: list[tuple[str, str, list[str]]]) -> None:
+    """Raise ``ConfigError`` if two ranks save a record under one name: one would be lost."""
+    rank_of: dict[str, int] = {}
+    for rank, (_, _, names) in enumerate(parts):
+        for name in names:
+            if (other := rank_of.setdefault(name, rank)) != rank:
+                raise ConfigError(
+                    f"ranks {other} and {rank} both save {name!r}: give each a name of its own."
+                )
 
 
 def exists(folder: Path) -> bool:
     """Whether there is a generation to load."""
-    return bool(_generations(folder))
+    return bool(generations.rounds_in(folder))
 
 
 def refuse_to_replace(folder: Path, trainings: Collection[str | None]) -> None:
@@ -73,9 +86,9 @@ def refuse_to_replace(folder: Path, trainings: Collection[str | None]) -> None:
 
     None stands for a generation that does not say whose it is.
     """
-    for round in _generations(folder):
+    for round in generations.rounds_in(folder):
         try:
-            manifest = _read_manifest(folder / f"round-{round}")
+            manifest = read_manifest(folder / f"round-{round}")
         except DamageError:
             continue
         if manifest.get("training") not in trainings:
@@ -91,22 +104,33 @@ def load(
     transport: Transport,
     states: States,
     config: dict[str, str],
-    needed: Collection[str] = (),
+    facts: Checks,
+    records: States | None = None,
 ) -> dict[str, Any]:
-    """Fill ``states`` from the newest checkpoint that is complete and undamaged; return its manifest.
+    """Fill ``states`` from the newest checkpoint that is complete and sound; return its manifest.
+
+    facts    what else the manifest has to say
+    records  others to be filled, whose arrays may have any shape and type
 
     Collective.  A damaged checkpoint is passed over, and the one before is tried.  Raises ``RecordError`` if
-    none can be read, if its ``config`` differs from the given one, or if it lacks a state that is
-    ``needed``; others that it lacks stay as they are.
+    none can be read, if its ``config`` differs from the given one, or if it lacks one of the records.  The
+    states of workers that are not in the ``crew`` of the manifest, if it has one, stay as they are.
     """
     damage: list[str] = []
-    for round in transport.ask_server(lambda: _generations(folder)):
+    records = records or {}
+    for round in transport.ask_server(lambda: generations.rounds_in(folder)):
         place = folder / f"round-{round}"
+
+        def manifest_here(place: Path = place) -> dict[str, Any]:
+            found = read_manifest(place)
+            _refuse_other(place, found["config"], config)
+            generations.check_facts(place, found, facts)
+            _refuse_lacking(place, found, states, records)
+            return found
+
         try:
-            manifest = transport.raise_on_all(partial(_read_manifest, place))
-            transport.raise_on_all(partial(_refuse_other, place, manifest["config"], config))
-            transport.raise_on_all(partial(_refuse_lacking, place, manifest, needed))
-            read = transport.raise_on_all(partial(_read_states, place, manifest, states))
+            manifest = transport.raise_on_all(manifest_here)
+            read = transport.raise_on_all(partial(_read, place, manifest, states, records))
         except DamageError as error:
             damage.append(str(error))
             continue
@@ -116,69 +140,60 @@ def load(
     raise RecordError(" ".join(damage) or f"{folder} holds no checkpoint: start anew in another folder.")
 
 
-def _generations(folder: Path) -> list[int]:
-    """The rounds of the complete generations, newest first.  Raises ``RecordError`` if unreadable."""
-    try:
-        names = [place.name for place in folder.iterdir() if (place / "manifest.json").exists()]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise RecordError(f"cannot look into {folder}: {error.strerror}.") from None
-    return sorted((int(n[6:]) for n in names if n.startswith("round-") and n[6:].isdigit()), reverse=True)
-
-
-def _read_manifest(place: Path) -> dict[str, Any]:
-    path = place / "manifest.json"
-    try:
-        content, seal = path.read_bytes().splitlines()
-    except OSError as error:
-        raise DamageError(f"cannot read {path}: {error.strerror}.") from None
-    except ValueError:
-        raise DamageError(f"{path} is damaged: it is not complete.") from None
-    if sha256(content).hexdigest().encode() != seal:
-        raise DamageError(f"{path} is damaged: its SHA-256 is not the one it ends with.")
-    manifest = json.loads(content)
-    if manifest["format"] != FORMAT:
-        raise RecordError(f"{place} has checkpoint format {manifest['format']}; this version reads {FORMAT}.")
-    return manifest
-
-
-def _refuse_other(place: Path, saved: dict[str, str], config: dict[str, str]) -> None:
-    for field in {**saved, **config}:
-        if saved.get(field) != config.get(field):
+def _refuse_other(place: Path, theirs: dict[str, str], config: dict[str, str]) -> None:
+    for field in {**theirs, **config}:
+        there, here = theirs.get(field), config.get(field)
+        if there != here:
             raise RecordError(
-                f"{place} belongs to another run: {field} is {saved.get(field)} there "
-                f"and {config.get(field)} here."
+                f"{place} belongs to another run: {field} is {there} there and {here} here."
+                f"{remedy(field, there)}"
             )
 
 
-def _refuse_lacking(place: Path, manifest: dict[str, Any], needed: Collection[str]) -> None:
+def remedy(field: str, there: str | None) -> str:
+    """What to do about a saved state whose configuration says ``there`` for ``field``."""
+    if field != "workers":
+        return ""
+    return f" Give workers={there}, which any number of ranks can host, or start as many ranks as before."
+
+
+def _refuse_lacking(place: Path, manifest: dict[str, Any], states: States, records: States) -> None:
     held = {name for _, _, names in manifest["parts"] for name in names}
-    if lacking := sorted(set(needed) - held):
+    if lacking := sorted(records.keys() - held):
         raise RecordError(f"{place} was saved without {', '.join(lacking)}.")
+    if crew := manifest.get("crew"):  # a run may have lost workers
+        states = {name: s for name, s in states.items() if not _is_of_others(name, crew)}
+    if lacking := sorted(states.keys() - held):
+        raise DamageError(f"{place / MANIFEST} is invalid: it lacks {', '.join(lacking)}.")
 
 
-def _read_states(place: Path, manifest: dict[str, Any], states: States) -> list[tuple[Any, str, Any]]:
-    """The values of all fields of ``states`` that were saved: record, name and value."""
+def _is_of_others(name: str, crew: list[int]) -> bool:
+    """Whether a state belongs to a worker that is not in ``crew``."""
+    kind, _, number = name.partition("-")
+    return kind in ("worker", "meter") and int(number) not in crew
+
+
+def _read(
+    place: Path, manifest: dict[str, Any], states: States, records: States
+) -> list[tuple[Any, str, Any]]:
+    """The values of all fields of ``states`` and ``records`` that were saved: record, name and value."""
     read = []
-    for name, digest, held in manifest["parts"]:
-        wanted = [state for state in held if state in states]
+    asked = states | records
+    for file, digest, held in manifest["parts"]:
+        wanted = [name for name in held if name in asked]
         if not wanted:
             continue
-        try:
-            content = (place / name).read_bytes()
-        except OSError as error:
-            raise DamageError(f"cannot read {place / name}: {error.strerror}.") from None
+        content = generations.read_inside(place / file)
         if sha256(content).hexdigest() != digest:
-            raise DamageError(f"{place / name} is damaged: its SHA-256 is not the manifest's.")
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            for state in wanted:
-                for f in fields(states[state]):
-                    value = arrays[f"{state}.{f.name}"]
-                    fresh = getattr(states[state], f.name)
-                    if kernels.on_device(fresh):
-                        value = kernels.to_device(value)
-                    elif not isinstance(fresh, np.ndarray):
-                        value = type(fresh)(value)
-                    read.append((states[state], f.name, value))
+            raise DamageError(f"{place / file} is damaged: its SHA-256 is not the manifest's.")
+        try:
+            arrays = saved.Npz(content)
+            for name in wanted:
+                for f in fields(asked[name]):
+                    value, fresh = arrays.read(f"{name}.{f.name}"), getattr(asked[name], f.name)
+                    if name in states or not isinstance(fresh, np.ndarray):
+                        value = saved.fitting(f"{name}.{f.name}", value, fresh)
+                    read.append((asked[name], f.name, value))
+        except RecordError as error:
+            raise DamageError(f"{place / file} is invalid: {error}.") from None
     return read

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from hashlib import sha256
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -21,6 +22,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
 from mpicomp.runtime import checkpoint
+from mpicomp.runtime.generations import Checks, is_count
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.loop import Loop
 from mpicomp.runtime.measure import Measurement
@@ -30,14 +32,13 @@ from mpicomp.runtime.resume import Resume
 
 GROWTH = 1e12  # diverged if |∇f|² > GROWTH * max(1, mean |∇f_i(x⁰)|²)
 
-# What a checkpoint says of the run beside its states, and whether it can be.
-_HEADER: dict[str, Callable[[Any], bool]] = {
-    "round": lambda value: type(value) is int and value >= 0,
-    "seconds": lambda value: type(value) in (int, float) and value >= 0,
-    "scale": lambda value: type(value) in (int, float),
+# What the manifest of a checkpoint says of a run, and whether it can be so.
+_FACTS: Checks = {
+    "seconds": lambda value: type(value) in (int, float) and 0 <= value < inf,
+    "scale": lambda value: type(value) in (int, float) and 0 <= value < inf,
     "digest": lambda value: isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None,
-    "begun": lambda value: type(value) is int and value >= 0,
-    "crew": lambda value: isinstance(value, list) and all(type(i) is int for i in value),
+    "begun": is_count,
+    "crew": lambda value: isinstance(value, list) and len(value) > 0 and all(map(is_count, value)),
     "lost": lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
 }
 
@@ -190,13 +191,8 @@ class Session:
     def _load(self) -> None:
         assert self.folder is not None
         states = self.loop.states() | {"replica": self.loop.replica}
-        manifest = checkpoint.load(self.folder / "checkpoint", self.loop.transport, states, self.config)
-        for name, is_sound in _HEADER.items():
-            if not is_sound(manifest.get(name)):
-                raise RecordError(
-                    f"the newest checkpoint in {self.folder} is none of a run: {name} = "
-                    f"{manifest.get(name)!r}. Start in another folder."
-                )
+        t = self.loop.transport
+        manifest = checkpoint.load(self.folder / "checkpoint", t, states, self.config, _FACTS)
         self.round = self.resumed_from = manifest["round"]
         if self.round > self.limits.rounds:
             raise RecordError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from mpicomp.base.errors import RecordError
 from mpicomp.torch.optimiser import Compressed
 
 
@@ -28,7 +30,16 @@ class Blob:
         return cls(np.frombuffer(file.getvalue(), np.uint8))
 
     def read(self) -> Any:
-        return torch.load(io.BytesIO(self.content.tobytes()), map_location="cpu", weights_only=True)
+        """What was saved: texts, numbers and tensors, without anybody's code.
+
+        Raises ``ValueError`` for an archive that would become more than its bytes.
+        """
+        content = io.BytesIO(self.content.tobytes())
+        with zipfile.ZipFile(content) as archive:
+            if any(member.compress_type for member in archive.infolist()):
+                raise ValueError("it is compressed")
+        content.seek(0)
+        return torch.load(content, map_location="cpu", weights_only=True)
 
 
 def save(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
@@ -58,12 +69,22 @@ def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
     if opt.sync_every > 1:
         records[f"torch-{opt.hosted.start}"] = own
     opt.aggregator.load(folder, **records)
-    saved = common.read()
-    opt.inner.load_state_dict(saved["inner"])
-    if opt.outer is not None:
-        opt.outer.load_state_dict(saved["outer"])
-    if opt.sync_every > 1:
-        saved = own.read()
-        opt.load_local_state(saved["own"])
-    model.load_state_dict(saved["model"])
+
+    def take() -> None:
+        try:
+            saved = common.read()
+            opt.inner.load_state_dict(saved["inner"])
+            if opt.outer is not None:
+                opt.outer.load_state_dict(saved["outer"])
+            if opt.sync_every > 1:
+                saved = own.read()
+                opt.load_local_state(saved["own"])
+            model.load_state_dict(saved["model"])
+        except Exception as error:  # torch raises many types
+            raise RecordError(
+                f"{folder} does not hold the state of this model and these optimisers ({error}). Make them "
+                "anew, as they were when it was saved."
+            ) from error
+
+    opt.aggregator.transport.raise_on_all(take)
     opt.buffers.restart()

@@ -12,7 +12,7 @@ from mpicomp.base.errors import MpicompError
 class Operation(IntEnum):
     """What a rank is about to do together with the others."""
 
-    BEGIN, CALL, SAVE, LOAD, SETTLE, MODEL, START, CLOSE = range(8)
+    BEGIN, CALL, SAVE, LOAD, RESTORE, SETTLE, MODEL, START, CLOSE = range(9)
 
 
 _SAID = {
@@ -20,6 +20,7 @@ _SAID = {
     Operation.CALL: "calls {}",
     Operation.SAVE: "saves {}",
     Operation.LOAD: "loads {}",
+    Operation.RESTORE: "restores {}",
     Operation.SETTLE: "settles the ledger of {}",
     Operation.MODEL: "asks for the model of {}",
     Operation.START: "asks for the start of {}",

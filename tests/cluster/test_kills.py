@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster import times
+from tests.cluster import saves, times
 from tests.cluster.kills import draws, ended
 
 
@@ -18,3 +18,9 @@ def test_a_kill_at_a_random_time_does_not_end_the_job(number, tmp_path):
     """In the fifth two ranks die.  Open MPI may end a job by itself; none hangs, or is ended by us."""
     outcome = times.kill(times.kills(5, seed=0)[number], tmp_path / "run")
     assert outcome.kind in (times.GONE_ON, times.LATE, times.ABORTED), outcome.said
+
+
+def test_a_kill_in_a_save_of_two_ranks_loses_no_state():
+    """A few of `python -m tests.cluster.saves`; each of them checks what the one before has left."""
+    seen, words = saves.kills(4, seed=0)
+    assert sum(seen.values()) == 4 and words["saved"] and words["loaded"] == 4

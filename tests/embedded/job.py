@@ -217,6 +217,54 @@ def another_ranks_state():
     agg(np.ones(8))
 
 
+def others_states():
+    """Rank 0's state on all ranks, and states of different steps; after each the next step is as before."""
+    said = []
+    for method in (METHOD, DCGD(Identity())):
+        agg, whole = (Aggregator(method, like=np.zeros(8)) for _ in range(2))
+        states = []
+        for step in range(2):
+            agg(np.full(8, step + RANK + 1.0)), whole(np.full(8, step + RANK + 1.0))
+            states.append(agg.state())
+        wrong = [MPI.COMM_WORLD.bcast(states[1]), states[min(RANK, 1)]]
+        for state in wrong if method == METHOD else wrong[:1]:
+            try:
+                agg.restore(state)
+            except mpicomp.ConfigError as error:
+                said.append(str(error))
+        assert agg(np.ones(8)).tobytes() == whole(np.ones(8)).tobytes()
+    (everywhere,) = {tuple(theirs) for theirs in MPI.COMM_WORLD.allgather(said)}
+    return everywhere
+
+
+def on_fewer_ranks(folder):
+    """Saved by three ranks, a worker each; two of them go on."""
+    rng = np.random.default_rng(0)
+    given = rng.normal(size=(6, 3, 20))
+    agg = Aggregator(METHOD, like=np.zeros(20))
+    for g in given[:3]:
+        agg(g[RANK])
+    agg.save(folder)
+    expected = [agg(g[RANK]) for g in given[3:]]
+    comm = MPI.COMM_WORLD.Split(RANK == 2)
+    told = None
+    if RANK < 2:
+        try:
+            Aggregator(METHOD, like=np.zeros(20), comm=comm).load(folder)
+        except mpicomp.MpicompError as error:
+            told = [str(error)]
+        few = Aggregator(METHOD, like=np.zeros(20), comm=comm, workers=3)
+        few.load(folder)
+        told.append(
+            all(
+                few({i: g[i] for i in few.hosted}).tobytes() == e.tobytes()
+                for g, e in zip(given[3:], expected, strict=True)
+            )
+        )
+    MPI.COMM_WORLD.barrier()
+    return told
+
+
 def own_communicator():
     """Two halves of the ranks, each with an aggregator of its own."""
     comm = MPI.COMM_WORLD.Split(RANK % 2)

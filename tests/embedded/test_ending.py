@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import json
+import shutil
 import weakref
+from dataclasses import dataclass
 from hashlib import sha256
 
 import numpy as np
@@ -12,10 +14,14 @@ import pytest
 
 import mpicomp
 from mpicomp import DIANA, EF21, EFSGD, VRMARINA, Aggregator, Identity, TopK
-from mpicomp.base.errors import DivergedError, MpicompError, RecordError
+from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
 from mpicomp.problems import Quadratics
+from mpicomp.runtime.generations import seal
+from tests.embedded.test_aggregator import OF_THE_FORM, PROBLEM, WORKERS, flat, tree
+from tests.support import mutated_states
 
 N, D = 2, 4
+ONE_OF_EACH = [*{type(m): m for m in reversed(OF_THE_FORM)}.values()]
 HALF_WAY = r"step 3 has ended half-way.*1e\+39.*Load a saved state, or make a new Aggregator"
 
 
@@ -107,6 +113,7 @@ def test_a_load_that_fails_changes_nothing(tmp_path):
     agg.save(tmp_path)
     place = tmp_path / "round-1"
     manifest = json.loads((place / "manifest.json").read_bytes().splitlines()[0])
+    manifest["parts"][0][2].remove("worker-1")
     manifest["parts"].append(["part-1.npz", "0" * 64, ["worker-1"]])
     written = json.dumps(manifest)
     (place / "part-1.npz").write_bytes(b"damaged")
@@ -147,3 +154,135 @@ def test_in_one_process_memory_is_free_with_the_last_name():
     del agg
     gc.collect()
     assert gone() is None
+
+
+def files(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_mutated_states_are_loaded_or_refused_and_a_refusal_changes_nothing():
+    """`python -m tests.support.mutated_states` tries as many as one likes."""
+    seen, _, kilobytes = mutated_states.outcomes(150, seed=1)
+    assert seen["refused"] > 100 and seen["taken"] > 1
+    assert kilobytes < 50_000
+
+
+def resealed(folder, change):
+    """Change the manifest of the generation in ``folder``, and the arrays of its part, and seal it anew."""
+    path = folder / "round-3" / "manifest.json"
+    manifest = json.loads(path.read_bytes().splitlines()[0])
+    part = manifest["parts"][0]
+    with np.load(path.with_name(part[0])) as found:
+        arrays = dict(found)
+    change(manifest, arrays)
+    np.savez(path.with_name(part[0]), **arrays)
+    if part[0].startswith("part"):
+        part[1] = sha256(path.with_name(part[0]).read_bytes()).hexdigest()
+    path.write_bytes(seal(manifest))
+
+
+def test_what_is_sealed_and_cannot_be_is_refused_by_name(tmp_path):
+    """Nothing of it is taken."""
+    sound = tmp_path / "sound"
+    mutated_states.trained(sound)
+    for number, (said, change) in enumerate(
+        {
+            "steps is 'x'": lambda m, a: m.update(steps="x"),
+            "skipped is None": lambda m, a: m.pop("skipped"),
+            "round is -1": lambda m, a: m.update(round=-1),
+            "round is 4": lambda m, a: m.update(round=4),
+            "training is 7": lambda m, a: m.update(training=7),
+            "config is [1]": lambda m, a: m.update(config=[1]),
+            "parts is 3": lambda m, a: m.update(parts=3),
+            "it lacks worker-1": lambda m, a: m["parts"][0][2].remove("worker-1"),
+            "parts is [['part": lambda m, a: m["parts"].append(["part-7.npz", "0", ["worker-1"]]),
+            "worker-1.g is missing": lambda m, a: a.pop("worker-1.g"),
+            "worker-0.g has shape (5,) and type int64": lambda m, a: a.update(
+                {"worker-0.g": np.zeros(5, int)}
+            ),
+            "worker-0.g has shape (2,) and type float64": lambda m, a: a.update({"worker-0.g": np.zeros(2)}),
+            "worker-0.g has shape () and type float64": lambda m, a: a.update({"worker-0.g": np.float64(1)}),
+            "replica.g cannot be read (Object arrays": lambda m, a: a.update(
+                {"replica.g": np.zeros(5, object)}
+            ),
+            "ledger.n has shape () and type float64": lambda m, a: a.update({"ledger.n": np.float64(1.5)}),
+            "ledger.n has shape (1,)": lambda m, a: a.update({"ledger.n": np.ones(1, int)}),
+        }.items()
+    ):
+        folder = tmp_path / str(number)
+        shutil.copytree(sound, folder)
+        resealed(folder, change)
+        other = mutated_states.made()
+        before = other.state()
+        with pytest.raises(RecordError) as caught:
+            other.load(folder)
+        assert said in str(caught.value)
+        assert mutated_states.same(before, other.state()), said
+
+
+def test_a_manifest_does_not_lead_out_of_the_folder(tmp_path):
+    """Not even to a part that is sound, with the right SHA-256."""
+    mutated_states.trained(tmp_path / "a")
+    (part,) = (tmp_path / "a" / "round-3").glob("part-0-*")
+    part.rename(tmp_path / part.name)
+    path = tmp_path / "a" / "round-3" / "manifest.json"
+    manifest = json.loads(path.read_bytes().splitlines()[0])
+    for name in (f"../../{part.name}", str(tmp_path / part.name)):
+        manifest["parts"][0][0] = name
+        path.write_bytes(seal(manifest))
+        with pytest.raises(RecordError, match=r"manifest.json is invalid: parts is"):
+            mutated_states.made().load(tmp_path / "a")
+
+
+def test_a_state_that_numpy_has_saved_is_restored(tmp_path):
+    """Its numbers and texts are arrays of no axes then."""
+    agg = mutated_states.trained(tmp_path)
+    np.savez(tmp_path / "state.npz", **agg.state())
+    with np.load(tmp_path / "state.npz") as state:
+        other = mutated_states.made()
+        other.restore(dict(state))
+    assert mutated_states.same(agg.state() | {"training": ""}, other.state() | {"training": ""})
+    assert type(other.steps) is int
+
+
+@dataclass
+class Odd:
+    value: object
+
+
+def test_records_that_could_not_be_loaded_are_not_saved(tmp_path):
+    """Nor under a name of the method's own records, which they would replace."""
+    agg = mutated_states.trained(tmp_path)
+    before = files(tmp_path)
+    for value in (None, {}, [1.0], 2**70, np.array([None]), np.ma.masked_array([1.0], [True])):
+        with pytest.raises(ConfigError, match=r"mine\.value is .*; allowed: arrays, numbers and texts"):
+            agg.save(tmp_path, mine=Odd(value))
+    for name in ("replica", "ledger", "server", "worker-1"):
+        with pytest.raises(ConfigError, match=f"'{name}' are names of the method's own records"):
+            agg.save(tmp_path, **{name: Odd(1.0)})
+    assert files(tmp_path) == before
+    values = (1, 1.5, True, "text", np.float32(2), np.arange(3), np.zeros((2, 0)), float("inf"))
+    agg.save(tmp_path, **{f"own{i}": Odd(value) for i, value in enumerate(values)})
+    fresh = [Odd(np.zeros(1) if isinstance(v, np.ndarray) else type(v)()) for v in values]
+    mutated_states.made().load(tmp_path, **{f"own{i}": record for i, record in enumerate(fresh)})
+    for value, record in zip(values, fresh, strict=True):
+        assert type(record.value) is type(value) and np.array_equal(record.value, value)
+
+
+def test_every_method_in_both_precisions_goes_on_from_what_it_saved(tmp_path):
+    """Whatever its records hold after a few steps: their shapes and types are those that are expected."""
+    failed = []
+    for number, asked in enumerate(ONE_OF_EACH):
+        method = mpicomp.run(asked, PROBLEM, workers=WORKERS, rounds=1).method  # with numbers for "theory"
+        for dtype in (np.float32, np.float64):
+            at = tree(PROBLEM.x0().astype(dtype))
+            one, two = (Aggregator(method, at, workers=WORKERS) for _ in range(2))
+            fs = {i: PROBLEM.objective(i, WORKERS) for i in one.hosted}
+            for _ in range(3):
+                one(fs, at=at)
+            folder = tmp_path / f"{number}-{dtype.__name__}"
+            one.save(folder)
+            two.load(folder)
+            if flat(one(fs, at=at)).tobytes() != flat(two(fs, at=at)).tobytes():
+                failed.append((type(method).__name__, dtype.__name__))
+    assert not failed

@@ -61,6 +61,23 @@ def test_saved_on_some_ranks_and_loaded_on_others_is_uninterrupted(tmp_path):
     assert ends[1, 1] == ends[3, 2] == ends[2, 4] and ends[1, 1][0] == 7
 
 
+def test_states_of_other_ranks_and_steps_are_refused_on_all_ranks_and_change_nothing():
+    """With memories and without; the steps are of ranks that saved in files of their own."""
+    another = (
+        "rank 1 was given the state of another rank, and each has one of its own. Save with save(folder)"
+    )
+    said = told(3, "others_states")
+    assert [text.startswith(another) for text in said] == [True, False, True]
+    assert said[1].startswith("rank 1 restores a state of rounds = 2, and rank 0 one of 1: all ranks restore")
+
+
+def test_saved_with_a_worker_on_each_rank_it_goes_on_on_fewer_ranks_with_workers(tmp_path):
+    """Each worker's memory goes to the rank that hosts it: the same bits."""
+    refused, goes_on = told(3, "on_fewer_ranks", str(tmp_path))
+    assert "workers is 3 there and 2 here. Give workers=3, which any number of ranks can host" in refused
+    assert goes_on is True
+
+
 @pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
 def test_bytes_are_verified_from_what_was_loaded_on(tmp_path):
     assert told(3, "verified_after_loading", str(tmp_path)) == [True] * 4
@@ -93,7 +110,7 @@ def test_one_decision_about_a_gradient_that_is_not_finite():
         ("closes_another", f"rank 0 has ended its work with {TWO}, and rank 1 calls {ONE}"),
         ("exits", f"rank 0 calls {ONE}, and rank 1 has ended its work with {ONE}"),
         ("stays_away", "rank 1 on "),
-        ("another_ranks_state", "the state is another rank's: 'worker-0.g'"),
+        ("another_ranks_state", "rank 1 was given the state of another rank"),
         ("raises", "RuntimeError: the user's own error"),
         ("function_raises", "RuntimeError: the user's own error"),
         ("own_hook", "own logger: the user's own error"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -52,3 +54,14 @@ def outcome(result):
         book.paper_bits_down,
         rows,
     )
+
+
+@contextmanager
+def largest_file(nbytes):
+    """No file may grow beyond ``nbytes``: a process that writes more sees a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -90,7 +90,7 @@ def test_one_bad_gradient_is_said_by_all():
         ("other_rate", "the optimiser's settings on rank 1 differ from rank 0's"),
         ("other_momenta", "the optimiser's momenta on rank 1 differ from rank 0's"),
         ("changed_alone", "the parameters on rank 1 differ from rank 0's: they were changed on some ranks"),
-        ("another_ranks_state", "the state is another rank's"),
+        ("another_ranks_state", "rank 1 was given the state of another rank"),
     ],
 )
 def test_what_differs_between_ranks_is_said(what, said):

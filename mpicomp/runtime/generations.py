@@ -1,0 +1,189 @@
+"""The generations of a checkpoint folder: their names, their manifests, and the removal of old ones.
+
+A generation is a folder ``round-K`` with a part from each rank, ``part-R-SHA256.npz``, and a manifest, whose
+second line is the SHA-256 of its first.  A part's name has the SHA-256 of its content, so a second save of
+one round touches no file of the first; the manifest, written last, by rename, says which parts count.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from mpicomp.base.errors import RecordError
+
+FORMAT = 6
+MANIFEST = "manifest.json"
+_KEPT = 2
+
+Checks = dict[str, Callable[[Any], bool]]  # of a fact in a manifest, whether it has a value that is allowed
+
+_FOLDER = re.compile(r"round-(0|[1-9][0-9]*)")
+_PART = re.compile(r"part-[0-9]+(-[0-9a-f]{64})?\.npz")  # older ones have no SHA-256 in their name
+# What a save that was killed leaves: nobody else gives files such names.
+_LEFT = re.compile(
+    rf"part-[0-9]+-[0-9a-f]{{64}}\.npz|\.({_PART.pattern}|manifest\.json)\.[0-9a-f]{{16}}\.tmp"
+)
+
+
+class DamageError(RecordError):
+    """A generation that cannot be read in full; the one before may be sound."""
+
+
+class UnreadableError(DamageError):
+    """A file that is not there, or that the system does not let us read: nobody knows what is in it."""
+
+
+def rounds_in(folder: Path) -> list[int]:
+    """The rounds of the generations with a manifest, newest first.  Raises ``RecordError`` if unreadable."""
+    try:
+        return sorted((k for k, place in _places(folder) if (place / MANIFEST).exists()), reverse=True)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RecordError(f"cannot look into {folder}: {error.strerror}.") from None
+
+
+def _places(folder: Path) -> list[tuple[int, Path]]:
+    """The folders that are named as a generation is, and their rounds, in increasing order."""
+    named = [(_FOLDER.fullmatch(place.name), place) for place in folder.iterdir()]
+    return sorted((int(match[1]), place) for match, place in named if match)
+
+
+def seal(manifest: dict[str, Any]) -> bytes:
+    """The content of the file of ``manifest``."""
+    line = json.dumps(manifest).encode()
+    return line + f"\n{sha256(line).hexdigest()}\n".encode()
+
+
+def read_manifest(place: Path) -> dict[str, Any]:
+    """The manifest of the generation in ``place``; its format, round, config and parts can be used.
+
+    Raises ``DamageError``, and ``RecordError`` for another format.
+    """
+    path = place / MANIFEST
+    try:
+        line, digest = read_inside(path).splitlines()
+    except ValueError:
+        raise DamageError(f"{path} is damaged: it is not complete.") from None
+    if sha256(line).hexdigest().encode() != digest:
+        raise DamageError(f"{path} is damaged: its SHA-256 is not the one it ends with.")
+    try:
+        manifest = json.loads(line)
+    except (ValueError, RecursionError):
+        raise DamageError(f"{path} is invalid: it is no JSON.") from None
+    if not isinstance(manifest, dict) or "format" not in manifest:
+        raise DamageError(f"{path} is invalid: it is no manifest of a checkpoint.")
+    if manifest["format"] != FORMAT:
+        raise RecordError(
+            f"{place} has checkpoint format {manifest['format']!r:.40}; this version reads {FORMAT}."
+        )
+    named: Checks = {"round": lambda k: is_count(k) and f"round-{k}" == place.name}
+    check_facts(place, manifest, named | {"config": _is_config, "parts": _are_parts})
+    return manifest
+
+
+def check_facts(place: Path, manifest: dict[str, Any], checks: Checks) -> None:
+    """Raise ``DamageError`` for a fact that does not pass its check."""
+    for name, check in checks.items():
+        if not check(value := manifest.get(name)):
+            raise DamageError(f"{place / MANIFEST} is invalid: {name} is {value!r:.40}.")
+
+
+def is_count(value: Any) -> bool:
+    """Whether ``value`` is an integer from 0 to 2^63 - 1."""
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_config(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+
+
+def _are_parts(value: Any) -> bool:
+    """Whether ``value`` is a list of file, SHA-256 and states held, and no file or state is twice in it."""
+    if not isinstance(value, list) or not all(isinstance(part, list) and len(part) == 3 for part in value):
+        return False
+    if not all(isinstance(part[2], list) for part in value):
+        return False
+    files, held = [part[0] for part in value], [name for part in value for name in part[2]]
+    return (
+        all(isinstance(text, str) for text in (*files, *(part[1] for part in value), *held))
+        and all(map(_PART.fullmatch, files))
+        and len({*files}) == len(files)
+        and len({*held}) == len(held)
+    )
+
+
+def read_inside(path: Path) -> bytes:
+    """The content of a file of a generation.
+
+    Raises ``DamageError`` if it cannot be read, is no file, or a link that leads elsewhere.
+    """
+    try:
+        path.stat()  # says what is wrong, if nothing is there
+        if path.is_symlink() or not path.is_file():
+            raise DamageError(f"{path} is invalid: it is a link, or no file.")
+        return path.read_bytes()
+    except OSError as error:
+        raise UnreadableError(f"cannot read {path}: {error.strerror}.") from None
+
+
+def set_aside(path: Path) -> None:
+    """Rename what is in the place of a manifest and is none: it may be damaged, or somebody else's."""
+    try:
+        read_manifest(path.parent)
+    except UnreadableError:
+        if path.exists():
+            raise
+    except RecordError:
+        path.rename(path.with_name(f"{path.name}.{token_hex(4)}.damaged"))
+
+
+def clear(folder: Path, newest: int | None = None) -> None:
+    """Remove what saves have left that does not count; what others have put there stays.
+
+    newest  a round that has just been saved: the generations after it, which are damaged or of a training
+            that has gone back, are removed as well, and those up to it but two
+
+    Raises ``OSError`` or ``RecordError`` if one after ``newest`` cannot be removed: it would be loaded.
+    """
+    places = [(k, place) for k, place in _places(folder) if place.is_dir() and not place.is_symlink()]
+    parts: dict[Path, list[str]] = {}  # of the generations with a manifest that is ours
+    for k, place in places:
+        try:
+            parts[place] = [name for name, _, _ in read_manifest(place)["parts"]]
+        except UnreadableError:
+            if newest is not None and k > newest and (place / MANIFEST).exists():
+                raise
+        except RecordError:
+            pass
+    gone: list[Path] = []
+    if newest is not None:
+        # In this order: while the last of them is there, it is the one that is loaded.
+        gone = [place for k, place in places if k > newest and place in parts]
+        for place in gone:
+            (place / MANIFEST).unlink()
+        gone += [place for k, place in places if k <= newest and place in parts][:-_KEPT]
+    for _, place in places:
+        with suppress(OSError):
+            if place in parts or not (place / MANIFEST).exists():  # else nobody knows what counts in it
+                _clear_one(place, parts.get(place, []), place in gone)
+
+
+def _clear_one(place: Path, parts: list[str], gone: bool) -> None:
+    """Remove the files of a generation that is ``gone``; else those that are not its parts, and are ours."""
+    removed = gone
+    if gone:
+        (place / MANIFEST).unlink(missing_ok=True)
+    for file in [*place.iterdir()]:
+        if gone if file.name in parts else _LEFT.fullmatch(file.name):
+            file.unlink()
+            removed = True
+    if removed:
+        place.rmdir()  # fails as long as anything is in it

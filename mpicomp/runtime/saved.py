@@ -1,0 +1,104 @@
+"""Records as the bytes of a file of arrays, uncompressed ``.npz``, and back.
+
+Reading executes nothing, and takes no more memory than a few times the bytes that are read.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp import kernels
+from mpicomp.base.errors import ConfigError, RecordError
+
+_ALLOWED = (np.ndarray, np.generic, bool, int, float, complex, str, bytes)
+
+
+def to_npz(records: Mapping[str, Any]) -> bytes:
+    """The fields of ``records``, dataclasses of arrays, numbers and texts by name.
+
+    Raises ``ConfigError`` for a field that is anything else.
+    """
+    values = {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}
+    arrays: dict[str, Any] = {name: kernels.to_host(value) for name, value in values.items()}
+    for name, value in arrays.items():
+        plain = isinstance(value, _ALLOWED) and not isinstance(value, np.ma.MaskedArray)
+        if not plain or np.asarray(value).dtype.kind not in "biufcSU":
+            shown = " ".join(repr(value).split())
+            raise ConfigError(f"{name} is {shown:.60}; allowed: arrays, numbers and texts.")
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+class Npz:
+    """The arrays in ``content``, bytes that ``to_npz`` gives; they may be anybody's.
+
+    Raises ``RecordError``, as ``read`` does, for other bytes.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        try:
+            self._archive = zipfile.ZipFile(io.BytesIO(content))
+        except Exception as error:  # zipfile raises a dozen of types
+            raise RecordError(f"it is no archive of arrays ({error})") from None
+        members = self._archive.infolist()
+        if any(m.compress_type for m in members) or sum(m.file_size for m in members) > len(content):
+            raise RecordError("its arrays are compressed")
+
+    def read(self, name: str) -> NDArray[Any]:
+        """The array ``name``."""
+        try:
+            member = self._archive.read(f"{name}.npy")
+            array = np.lib.format.read_array(io.BytesIO(member), allow_pickle=False)
+        except KeyError:
+            raise RecordError(f"{name} is missing") from None
+        except Exception as error:  # zipfile and numpy raise a dozen of types
+            raise RecordError(f"{name} cannot be read ({error})") from None
+        if array.nbytes > len(member):
+            raise RecordError(f"{name} has fewer bytes than its shape {array.shape} needs")
+        return array
+
+
+def fitting(name: str, value: Any, fresh: Any) -> Any:
+    """``value``, an array or number that was saved, as a value for a field that holds ``fresh``.
+
+    Raises ``RecordError`` unless a number is one of its type, and an array has its type and shape.  A vector
+    may have become matrices in the first round, of rows of its length and of another precision.
+    """
+    if not isinstance(value, _ALLOWED):
+        raise RecordError(f"{name} is {value!r:.40}")
+    array = np.asarray(value)
+    if isinstance(fresh, np.ndarray) or kernels.on_device(fresh):
+        native = array.dtype.newbyteorder("=")
+        alike = array.shape == fresh.shape and native == fresh.dtype
+        grown = array.ndim > 1 and array.shape[-1:] == fresh.shape[-1:] and native.kind == fresh.dtype.kind
+        if not alike and not grown and fresh.size:
+            raise RecordError(
+                f"{name} has shape {array.shape} and type {array.dtype}; expected {fresh.shape} and "
+                f"{fresh.dtype}"
+            )
+        array = array.astype(native)  # a copy, in this machine's order of bytes
+        return kernels.to_device(array) if kernels.on_device(fresh) else array
+    return number(name, array, fresh)
+
+
+def number(name: str, array: NDArray[Any], fresh: Any) -> Any:
+    """The number or text in ``array``, of the type of ``fresh``; raises ``RecordError`` if it is none."""
+    kind = type(fresh)
+    if array.shape == () and array.dtype.kind in ("SU" if isinstance(fresh, str | bytes) else "biufc"):
+        item = array.item()
+        try:
+            if (found := kind(item)) == item or item != item:  # exactly, or no number (NaN) at all
+                return found
+        except (TypeError, ValueError, OverflowError):
+            pass
+    raise RecordError(
+        f"{name} has shape {array.shape} and type {array.dtype}, where {kind.__name__} is needed"
+    )
