@@ -99,14 +99,25 @@ class Buffers:
                     module._buffers[leaf] = put[id(there)]
         for name, content in self._start.items():
             if content is not None and name not in slots:
-                raise ConfigError(
-                    f"worker 0's model has got a buffer {name!r}, which rank {self._transport.rank} has not: "
-                    "register it when the model is made, with None if it is set later."
-                )
+                self._register(name, content)
 
     def restart(self) -> None:
         """The buffers as they are now are those of the step's start."""
         self._start = self._contents()
+
+    def _register(self, name: str, content: Content) -> None:
+        """Register a buffer that worker 0 has registered in this step."""
+        assert self._module is not None
+        path, _, leaf = name.rpartition(".")
+        try:
+            module = self._module.get_submodule(path)
+            persistent = leaf not in module._non_persistent_buffers_set  # if ``restore`` has taken it away
+            module.register_buffer(leaf, content.tensor(self._device()), persistent)
+        except (AttributeError, KeyError):
+            raise ConfigError(
+                f"worker 0's model has a new buffer {name!r}, which rank {self._transport.rank} cannot "
+                "register: register it when the model is made, with None if it is set later."
+            ) from None
 
     def _contents(self) -> dict[str, Content | None]:
         return contents(self._tensors())

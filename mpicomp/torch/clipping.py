@@ -48,9 +48,9 @@ class ClippingWatch:
         self._handle.remove()
         self._watched = None
         warnings.warn(
-            "gradients were changed between backward and opt.step(): clip_grad_norm_ there clips the gradient "
-            "of each worker, and not their mean. To clip the mean: opt.aggregate(), clip_grad_norm_, "
-            "opt.step().",
+            "gradients were changed between backward and opt.step(): clip_grad_norm_ there clips the "
+            "gradient of each worker, and not their mean. To clip the mean: opt.aggregate(), "
+            "clip_grad_norm_, opt.step().",
             stacklevel=4,
         )
 

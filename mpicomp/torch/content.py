@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from mpicomp.base.errors import ConfigError
 
@@ -35,7 +34,7 @@ class Content:
         if not is_plain(tensor):
             file = io.BytesIO()
             torch.save(tensor.detach().cpu().clone(), file)
-            return cls(tensor.dtype, tuple(tensor.shape), None, file.getvalue())
+            return cls(tensor.dtype, _shape(tensor), None, file.getvalue())
         kept = _kept(tensor.detach())
         entries = kept.cpu().resolve_conj().resolve_neg().contiguous()
         data = entries.as_strided((kept.numel(),), (1,)).view(torch.uint8).numpy().tobytes()
@@ -92,17 +91,22 @@ def kind(tensor: Tensor | None, name: str) -> str:
         raise ConfigError(
             f"{name} is on the meta device, where it has no values: load them before Compressed is made."
         )
-    return f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+    return f"{tensor.dtype} of shape {_shape(tensor)}"
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether ``tensor`` is an array in memory, with strides."""
+    """Whether ``tensor`` is an array with strides: not sparse, quantised, nested or made of others."""
     return (
         tensor.layout is torch.strided
         and not tensor.is_quantized
         and not tensor.is_nested
-        and (type(tensor) is Tensor or not is_traceable_wrapper_subclass(tensor))
+        and type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__
     )
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    """The shape; () of a nested tensor, which has none that two ranks could compare."""
+    return () if tensor.is_nested else tuple(tensor.shape)
 
 
 def _kept(tensor: Tensor) -> Tensor:

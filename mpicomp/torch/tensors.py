@@ -45,8 +45,8 @@ class Tensors(Packing):
             kind(p, f"parameter {name!r}")  # refuses those without values
             if not is_plain(p):
                 raise ConfigError(
-                    f"parameter {name!r} is a {type(p).__name__} of layout {p.layout}; allowed: dense tensors "
-                    "that are not made of others."
+                    f"parameter {name!r} is a {type(p).__name__} of layout {p.layout}; allowed: dense "
+                    "tensors that are not made of others."
                 )
             if p.dtype not in _FLOATS:
                 raise ConfigError(f"parameter {name!r} is {p.dtype}; allowed: float16, bfloat16, 32 or 64.")
@@ -180,8 +180,8 @@ def _refuse_overlap(parameters: Mapping[str, nn.Parameter]) -> None:
         places = torch.cat([_places(parameters[name]) for name in names])
         if len(places.unique()) < len(places):
             raise ConfigError(
-                f"{' and '.join(map(repr, names))} have entries that are the same memory, as after "
-                "expand or in views; allowed: parameters with memory of their own, as parameter.clone() has."
+                f"entries of {' and '.join(map(repr, names))} are the same memory, as after expand or in "
+                "views; allowed: parameters with memory of their own."
             )
 
 
