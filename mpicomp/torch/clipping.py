@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from math import isfinite
 
 import torch
 from torch import Tensor, nn
@@ -41,9 +40,7 @@ class ClippingWatch:
         gradient = None if self._watched is None else self._watched.grad
         if made is None or gradient is None or (gradient.data_ptr(), gradient._version) == made[:2]:
             return
-        before, after = float(made[2]), float(_first(gradient))
-        factor = before / after if after else 0.0
-        if isfinite(factor) and factor > 1.5 and abs(factor - round(factor)) < 0.01:
+        if _is_mean(made[2], _first(gradient)):
             return
         self._handle.remove()
         self._watched = None
@@ -53,6 +50,15 @@ class ClippingWatch:
             "clip_grad_norm_, opt.step().",
             stacklevel=4,
         )
+
+
+def _is_mean(total: Tensor, entry: Tensor) -> bool:
+    """Whether ``entry`` is ``total`` divided by 2, 3, .. in their own arithmetic."""
+    quotient = float(total / entry)
+    if not 1.5 < quotient < 1e9:
+        return False
+    batches = round(quotient)
+    return bool(entry == total / batches) or bool(entry == total * (1 / batches))
 
 
 def _first(gradient: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from tests.torch.models import loss, network  # noqa: E402
 from tests.torch.test_ranks import told  # noqa: E402
 
 
-@pytest.mark.filterwarnings("ignore:.*(beta state|are deprecated|prototype stage)")  # torch's, of its kinds
+@pytest.mark.filterwarnings("ignore:.*(beta state|deprecated|prototype stage)")  # torch's, of its kinds
 @pytest.mark.parametrize("workers", [1, 3])
 def test_buffers_of_every_kind_are_worker_0s(workers):
     """Exact.  Worker 1 makes a larger mask than worker 0, and worker 2 none."""

@@ -47,13 +47,13 @@ def test_the_wrong_order_is_another_step_and_is_said():
     opt.aggregate()
     clip(model)
     opt.step()
-    assert float(model.x) == pytest.approx(-1.0, abs=1e-5)
+    assert model.x.item() == pytest.approx(-1.0, abs=1e-5)
     model, opt = made()
     with pytest.warns(UserWarning, match=SAID) as said:
         for _ in range(2):
             bring(opt, model, (3.0, -0.5), clip)
             opt.step()
-    assert float(model.x) == pytest.approx(-0.5, abs=1e-5)
+    assert model.x.item() == pytest.approx(-0.5, abs=1e-5)
     assert len(said) == 1  # once, and not in each step
 
 
@@ -110,11 +110,12 @@ def test_what_is_right_is_not_warned_of():
             scaler.unscale_(opt)
             opt.collect(i)
             scaler.update()
-        for options in ({"workers": 1}, {"workers": None, "sync_every": 2}):
-            model, opt = made(**options)
-            (3.0 * model.x + model.other.sum()).backward()
-            clip(model)
-            opt.step()
+        model, opt = made(workers=1)
+        bring(opt, model, (3.0,), clip)
+        model, opt = made(workers=None, sync_every=2)
+        (3.0 * model.x + model.other.sum()).backward()
+        clip(model)
+        opt.step()
         model, opt = made()  # a gradient that was left, and one that backward does not reach
         (3.0 * model.x).backward()
         opt.zero_grad(set_to_none=False)

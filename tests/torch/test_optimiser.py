@@ -272,7 +272,7 @@ def test_copies_are_refused_and_break_nothing(tmp_path):
     opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), PLAIN, module=model)
     kept = Compressed.__dict__["step"]
     for make in (copy, deepcopy, pickle.dumps, lambda one: torch.save({"opt": one}, tmp_path / "opt.pt")):
-        with pytest.raises(ConfigError, match="a Compressed cannot be copied or pickled.*goes on in it"):
+        with pytest.raises(ConfigError, match=r"a Compressed cannot be copied or pickled.*goes on in it"):
             make(opt)
     assert Compressed.__dict__["step"] is kept
     step(opt, model, 0)

@@ -51,29 +51,32 @@ def inferred():
         return torch.ones(3)
 
 
-ones = torch.ones(2, 3)
+def ones():
+    return torch.ones(2, 3)
+
+
 AS_IN_TORCH = {
-    "transposed": lambda: With(ones.t()),
+    "transposed": lambda: With(ones().t()),
     "channels last": lambda: With(torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last)),
     "a number": lambda: With(torch.tensor(2.0)),
-    "float16": lambda: With(ones.half()),
-    "bfloat16": lambda: With(ones.bfloat16()),
-    "float64": lambda: With(ones.double()),
-    "negative bit": lambda: With(torch.complex(ones, ones).conj().imag),
-    "gradient with the bit": lambda: With(ones, loss=lambda p: torch.complex(p, p).conj().imag.sum()),
-    "subclass": lambda: With(ones.as_subclass(Own)),
-    "no gradient": lambda: With(ones, loss=unused),
+    "float16": lambda: With(ones().half()),
+    "bfloat16": lambda: With(ones().bfloat16()),
+    "float64": lambda: With(ones().double()),
+    "negative bit": lambda: With(torch.complex(ones(), ones()).conj().imag),
+    "gradient with the bit": lambda: With(ones(), loss=lambda p: torch.complex(p, p).conj().imag.sum()),
+    "subclass": lambda: With(ones().as_subclass(Own)),
+    "no gradient": lambda: With(ones(), loss=unused),
     "views": views,
     "tied": tied,
     "weight norm": lambda: weight_norm(nn.Linear(3, 3)),
     "spectral norm": lambda: spectral_norm(nn.Linear(3, 3)),
-    "frozen float8": lambda: With(ones.to(torch.float8_e5m2), False, unused),
-    "frozen integers": lambda: With(ones.int(), False, unused),
-    "frozen complex": lambda: With(ones.cfloat().conj(), False, unused),
+    "frozen float8": lambda: With(ones().to(torch.float8_e5m2), False, unused),
+    "frozen integers": lambda: With(ones().int(), False, unused),
+    "frozen complex": lambda: With(ones().cfloat().conj(), False, unused),
     "frozen expanded": lambda: With(torch.ones(1).expand(3), False),
     "frozen sparse": lambda: With(torch.eye(3).to_sparse(), False, lambda p: p.to_dense().sum()),
     "frozen inferred": lambda: With(inferred(), False),
-    "frozen quantised": lambda: With(torch.quantize_per_tensor(ones, 0.1, 0, torch.qint8), False, unused),
+    "frozen quantised": lambda: With(torch.quantize_per_tensor(ones(), 0.1, 0, torch.qint8), False, unused),
 }
 
 
@@ -91,7 +94,7 @@ def trained(make, compressed):
     return [p.detach().to(torch.complex64).tolist() for p in dense]
 
 
-@pytest.mark.filterwarnings("ignore:.*(beta state|are deprecated)")  # torch's, of its kinds
+@pytest.mark.filterwarnings("ignore:.*(beta state|deprecated)")  # torch's, of its kinds
 def test_parameters_of_these_kinds_train_as_in_torch():
     """Bit for bit."""
     off = [name for name, make in AS_IN_TORCH.items() if trained(make, True) != trained(make, False)]
@@ -99,8 +102,8 @@ def test_parameters_of_these_kinds_train_as_in_torch():
 
 
 REFUSED = {
-    "'p' is torch.complex64": lambda: With(ones.cfloat()),
-    "'p' is torch.float8_e4m3fn": lambda: With(ones.to(torch.float8_e4m3fn)),
+    "'p' is torch.complex64": lambda: With(ones().cfloat()),
+    "'p' is torch.float8_e4m3fn": lambda: With(ones().to(torch.float8_e4m3fn)),
     "entries of 'p' are the same memory": lambda: With(torch.ones(1).expand(3)),
     "entries of 'p' are the same memory, as after expand or in views; allowed": lambda: With(
         torch.arange(6.0).unfold(0, 3, 1)
@@ -119,7 +122,7 @@ REFUSED = {
 
 
 def overlapping():
-    model = With(ones)
+    model = With(ones())
     model.p = nn.Parameter(model.layer.weight.detach()[0])
     return model
 
@@ -139,7 +142,7 @@ def test_parameters_of_these_kinds_are_refused_in_one_line():
 
 
 def test_a_sparse_gradient_is_refused():
-    model = With(ones, loss=lambda p: nn.functional.embedding(torch.tensor([1]), p, sparse=True).sum())
+    model = With(ones(), loss=lambda p: nn.functional.embedding(torch.tensor([1]), p, sparse=True).sum())
     opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), DCGD(Identity()), module=model, workers=2)
     model(torch.ones(4, 3)).backward()
     with pytest.raises(ConfigError, match="the gradient of 'p' is sparse; allowed: dense ones"):
