@@ -69,15 +69,18 @@ class Buffers:
         if self._dedicated:  # worker 0 is on rank 1
             told: Any = t.collect(self._first)
             self._first = told[1] if t.is_server else self._first
-        changed = t.ask_server(lambda: self._first)
+        changed: Any = t.ask_server(lambda: self._first)
+        sent: dict[int, int] = {}  # bytes of each tensor, which several modules may have
         for name, content in changed.items():
-            if isinstance(content, bytes):
-                content = replace(self._start[name], data=content)
+            before = self._start.get(name)
+            if isinstance(content, bytes) and before is not None:
+                content = replace(before, data=content)
             self._start[name] = content
+            if content is not None:
+                sent[id(content.data)] = len(content.data)
         if t.hosted != range(1):  # worker 0 alone has them already
             self.restore()
-        data = [self._start[name].data for name, content in changed.items() if content is not None]
-        self.nbytes += sum(map(len, {id(one): one for one in data}.values())) * (t.ranks - 1)
+        self.nbytes += sum(sent.values()) * (t.ranks - 1)
 
     @torch.no_grad()
     def restore(self) -> None:

@@ -188,8 +188,8 @@ def _refuse_overlap(parameters: Mapping[str, nn.Parameter]) -> None:
 def _span(p: Tensor) -> tuple[int, int]:
     """The bytes of its memory between which ``p`` lies."""
     last = sum((size - 1) * stride for size, stride in zip(p.shape, p.stride(), strict=True))
-    start = p.storage_offset()
-    return start * p.element_size(), (start + last + 1) * p.element_size()
+    start = int(p.storage_offset())
+    return start * p.element_size(), (start + int(last) + 1) * p.element_size()
 
 
 def _places(p: Tensor) -> Tensor:
