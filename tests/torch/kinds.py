@@ -60,6 +60,8 @@ class Kinds(nn.Module):
 
     def change(self, worker, step):
         """What the step of ``worker`` makes of the buffers: of those that stand there, and of its number."""
+        if step == 0:  # each worker starts from the buffers of the step's start
+            assert self.set_later is None and not hasattr(self, "registered_later")
         x = torch.arange(-2.0, 4.0).reshape(2, 3) * (1 + worker + step % 2)
         for name, kind in KINDS.items():
             setattr(self, f"as_{name}", kind(x))
