@@ -47,6 +47,22 @@ def test_a_buffer_that_two_modules_share_is_sent_once():
     assert opt.buffers.nbytes == 5 * 4
 
 
+def test_a_shared_buffer_of_another_shape_stays_shared():
+    """Also where the number of entries is the same."""
+    model = network()
+    model.add_module("more", torch.nn.Module())
+    model.register_buffer("common", torch.arange(6.0))
+    model.more.register_buffer("common", model.common)
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model, workers=2)
+    model.common = model.more.common = torch.ones(2, 3)
+    opt.buffers.collect(0)
+    assert model.common.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert model.more.common is model.common
+    opt.buffers.step()
+    assert model.common.tolist() == [[1.0] * 3] * 2
+    assert model.more.common is model.common
+
+
 def test_a_buffer_without_values_is_refused():
     cases = {
         "has no shape yet: call the model once": torch.nn.parameter.UninitializedBuffer(),
