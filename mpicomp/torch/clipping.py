@@ -21,7 +21,7 @@ class ClippingWatch:
     def __init__(self, parameters: list[nn.Parameter], transport: Transport) -> None:
         self._made: tuple[int, int, Tensor] | None = None  # the gradient as backward has left it
         self._watched: nn.Parameter | None = None
-        if parameters and transport.n > 1 and 0 in transport.hosted:
+        if transport.n > 1 and 0 in transport.hosted:
             self._watched = min(parameters, key=lambda p: p.numel())
             self._handle = self._watched.register_post_accumulate_grad_hook(self._note)
 
@@ -43,7 +43,6 @@ class ClippingWatch:
         if _is_mean(made[2], _first(gradient)):
             return
         self._handle.remove()
-        self._watched = None
         warnings.warn(
             "gradients were changed between backward and opt.step(): clip_grad_norm_ there clips the "
             "gradient of each worker, and not their mean. To clip the mean: opt.aggregate(), "

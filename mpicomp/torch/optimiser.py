@@ -103,8 +103,7 @@ class Compressed(Optimizer):
         self.local_steps = 0
         self._start = self._tensors.values() if sync_every > 1 else None
         self._overlap = Overlap(self._tensors, self.aggregator) if overlap else None
-        averaged = self._tensors.parameters if sync_every == 1 and not overlap else []
-        self._clipping = ClippingWatch(averaged, t)
+        self._clipping = ClippingWatch(self._tensors.parameters, t)
         start = "give module=model, which shares rank 0's, or seed torch alike on all ranks."
         self._compare(start, [self.inner])
 
