@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.torch.buffers import to_bytes
+from mpicomp.torch.content import Content
 from mpicomp.transports import Transport
 
 
@@ -77,7 +77,7 @@ def memory(optimiser: Optimizer) -> str:
 def _as_bytes(value: object) -> bytes:
     """What is compared of ``value``: of functions and other objects, which have addresses, the type alone."""
     if isinstance(value, Tensor):
-        return to_bytes([value])
+        return Content.of(value).data
     if isinstance(value, tuple | list):
         return b"".join(_as_bytes(one) for one in value)
     plain = value is None or isinstance(value, bool | int | float | str)

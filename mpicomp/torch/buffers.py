@@ -4,72 +4,161 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from mpicomp.base.errors import ConfigError
+from mpicomp.torch.content import Content, contents, kind
 from mpicomp.transports import Transport
 
 
-def share(tensors: Sequence[Tensor], transport: Transport) -> int:
-    """Give all ranks rank 0's values; collective.  Returns their bytes."""
-    content = transport.ask_server(lambda: to_bytes(tensors))
-    if not transport.is_server:
-        from_bytes(content, tensors)
-    return len(content)
+@torch.no_grad()
+def share(tensors: Mapping[str, Tensor], transport: Transport) -> None:
+    """Give all ranks rank 0's values of the parameters ``tensors``; collective.
+
+    Raises ``ConfigError`` on all ranks where a name, type or shape differs.
+    """
+    first = _of_rank_0("parameter", tensors, transport)
+    for name, tensor in tensors.items():
+        content = first[name]
+        assert content is not None
+        if (now := content.put(tensor)) is not tensor:
+            tensor.data = now
 
 
 class Buffers:
     """The buffers of ``module``: each step starts from the same on every worker; worker 0's go to all.
 
     That is what torch's DDP does: it gives rank 0's to all.  Whatever the number of ranks they are the same.
-    Buffers that a step has left as they were, such as a mask, are not sent.
+    Each travels by its name, with type and shape: one that a step sets, or replaces by one of another shape,
+    is worker 0's on all ranks.  Buffers that a step has left as they were, such as a mask, are not sent.
 
     nbytes  bytes of buffers sent so far, once for each rank but the sender; the ledger does not hold them
+
+    Raises ``ConfigError`` on all ranks where the buffers differ in name, type or shape at the start.
     """
 
     def __init__(self, module: nn.Module | None, transport: Transport, dedicated: bool) -> None:
         self._module, self._transport, self._dedicated = module, transport, dedicated
         self.nbytes = 0
-        self._first: dict[int, bytes] = {}  # by number, those that worker 0 has changed in this step
-        self._start = self._contents()
+        self._first: dict[str, Content | bytes | None] = {}  # those that worker 0 has changed in this step
+        self._start = _of_rank_0("buffer", self._tensors(), transport)
+        self.restore()
 
     def collect(self, worker: int) -> None:
         """Note the buffers that ``worker`` has changed, and go back to those of the step's start."""
         if worker == 0:
-            now = self._contents()
-            self._first = {j: new for j, new in enumerate(now) if new != self._start[j]}
+            now, start = self._contents(), self._start
+            self._first = {name: None for name in start.keys() - now.keys()}
+            for name, content in now.items():
+                before = start.get(name)
+                if name not in start or content != before:
+                    self._first[name] = content and content.changes(before)
         if len(self._transport.hosted) > 1:
             self.restore()
 
     def step(self) -> None:
         """Give worker 0's buffers to all ranks; collective."""
         t = self._transport
-        if not self._start:
+        if self._module is None:
             return
         if self._dedicated:  # worker 0 is on rank 1
             told: Any = t.collect(self._first)
             self._first = told[1] if t.is_server else self._first
-        changed = t.ask_server(lambda: self._first)
-        self._start = [changed.get(j, old) for j, old in enumerate(self._start)]
-        self.restore()
-        self.nbytes += sum(map(len, changed.values())) * (t.ranks - 1)
+        changed: Any = t.ask_server(lambda: self._first)
+        sent: dict[int, int] = {}  # bytes of each tensor, which several modules may have
+        for name, content in changed.items():
+            before = self._start.get(name)
+            if isinstance(content, bytes) and before is not None:
+                content = replace(before, data=content)
+            self._start[name] = content
+            if content is not None:
+                sent[id(content.data)] = len(content.data)
+        if t.hosted != range(1):  # worker 0 alone has them already
+            self.restore()
+        self.nbytes += sum(sent.values()) * (t.ranks - 1)
 
+    @torch.no_grad()
     def restore(self) -> None:
         """Go back to the buffers of the step's start, after a gradient at another point."""
-        from_bytes(b"".join(self._start), self._tensors())
+        slots = {name: (module, leaf, module._buffers[leaf]) for name, module, leaf in self._slots()}
+        put: dict[int, Tensor] = {}  # by the tensor that was there, which several modules may have
+        for name, (module, leaf, there) in slots.items():
+            content = self._start.get(name)
+            if name not in self._start:
+                del module._buffers[leaf]  # registered in this step
+            elif content is None:
+                module._buffers[leaf] = None
+            elif there is None:
+                module._buffers[leaf] = content.tensor(self._device())
+            else:
+                if id(there) not in put:
+                    put[id(there)] = content.put(there)
+                if put[id(there)] is not there:
+                    module._buffers[leaf] = put[id(there)]
+        for name, content in self._start.items():
+            if content is not None and name not in slots:
+                self._register(name, content)
 
     def restart(self) -> None:
         """The buffers as they are now are those of the step's start."""
         self._start = self._contents()
 
-    def _contents(self) -> list[bytes]:
-        return [to_bytes([buffer]) for buffer in self._tensors()]
+    def _register(self, name: str, content: Content) -> None:
+        """Register a buffer that worker 0 has registered in this step."""
+        assert self._module is not None
+        path, _, leaf = name.rpartition(".")
+        try:
+            module = self._module.get_submodule(path)
+            persistent = leaf not in module._non_persistent_buffers_set  # if ``restore`` has taken it away
+            module.register_buffer(leaf, content.tensor(self._device()), persistent)
+        except (AttributeError, KeyError):
+            raise ConfigError(
+                f"worker 0's model has a new buffer {name!r}, which rank {self._transport.rank} cannot "
+                "register: register it when the model is made, with None if it is set later."
+            ) from None
 
-    def _tensors(self) -> list[Tensor]:
-        return [] if self._module is None else list(self._module.buffers())
+    def _contents(self) -> dict[str, Content | None]:
+        return contents(self._tensors())
+
+    def _tensors(self) -> dict[str, Tensor | None]:
+        return {name: module._buffers[leaf] for name, module, leaf in self._slots()}
+
+    def _slots(self) -> Iterator[tuple[str, nn.Module, str]]:
+        """The name of each buffer, also of those that are None; its module, and its name there."""
+        for path, module in () if self._module is None else self._module.named_modules():
+            for leaf in module._buffers:
+                yield f"{path}.{leaf}" if path else leaf, module, leaf
+
+    def _device(self) -> torch.device:
+        """Where a new buffer goes: to the model's parameters."""
+        assert self._module is not None
+        return next((p.device for p in self._module.parameters()), torch.device("cpu"))
+
+
+def _of_rank_0(
+    what: str, own: Mapping[str, Tensor | None], transport: Transport
+) -> dict[str, Content | None]:
+    """Rank 0's contents on all ranks; raises ``ConfigError`` where a rank's differ in name, type or shape."""
+    kinds = transport.raise_on_all(lambda: {n: kind(t, f"{what} {n!r}") for n, t in own.items()})
+    told: Any = transport.collect(kinds)
+
+    def checked() -> dict[str, Content | None]:
+        for rank, theirs in enumerate(told):
+            for name in {**told[0], **theirs}:
+                first, other = (kinds.get(name, "missing") for kinds in (told[0], theirs))
+                if first != other:
+                    raise ConfigError(
+                        f"{what} {name!r} is {first} on rank 0 and {other} on rank {rank}: make the same "
+                        "model on all ranks."
+                    )
+        return contents(own)
+
+    return transport.ask_server(checked)
 
 
 def warn_of_buffers(parameters: list[nn.Parameter], transport: Transport) -> None:
@@ -91,20 +180,3 @@ def _has_buffers(parameters: list[nn.Parameter]) -> bool:
         and any(id(p) in ids for p in m.parameters(recurse=False))
         for m in modules
     )
-
-
-def to_bytes(tensors: Sequence[Tensor]) -> bytes:
-    """The entries of ``tensors``, one after the other."""
-    return b"".join(
-        t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for t in tensors
-    )
-
-
-@torch.no_grad()
-def from_bytes(content: bytes, tensors: Sequence[Tensor]) -> None:
-    """Set ``tensors``, of the types and shapes of those that ``content`` was made of."""
-    memory, start = bytearray(content), 0
-    for t in (t for t in tensors if t.numel()):  # frombuffer refuses a count of 0
-        values = torch.frombuffer(memory, dtype=t.dtype, count=t.numel(), offset=start)
-        t.copy_(values.reshape(t.shape))
-        start += t.numel() * t.element_size()

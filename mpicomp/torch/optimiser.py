@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -21,11 +21,14 @@ from mpicomp.config import as_method
 from mpicomp.embedded.aggregator import Aggregator
 from mpicomp.methods.base import Method
 from mpicomp.torch.alike import Fact, compare, memory, numbered, refuse_alone, settings
-from mpicomp.torch.buffers import Buffers, share, to_bytes, warn_of_buffers
+from mpicomp.torch.buffers import Buffers, share, warn_of_buffers
+from mpicomp.torch.clipping import ClippingWatch
+from mpicomp.torch.content import Content
 from mpicomp.torch.overlap import Overlap
 from mpicomp.torch.tensors import Tensors
 
 Closure = Callable[..., Any]
+_STATE = {"inner", "outer", "aggregator", "local_steps", "start"}  # of ``Compressed.state_dict``
 
 
 class Compressed(Optimizer):
@@ -93,8 +96,7 @@ class Compressed(Optimizer):
         if module is None:
             warn_of_buffers(self._tensors.parameters, t)
         else:
-            others = [p for _, _, p in numbered(optimiser)]  # which the module may not have
-            share(list(dict.fromkeys([*module.parameters(), *module.buffers(), *others])), t)
+            share(_named(optimiser, module), t)
         self.buffers = Buffers(module, t, options.get("server") == "dedicated")
         self.outer = outer
         if sync_every > 1 and outer is None:
@@ -104,6 +106,7 @@ class Compressed(Optimizer):
         self.local_steps = 0
         self._start = self._tensors.values() if sync_every > 1 else None
         self._overlap = Overlap(self._tensors, self.aggregator) if overlap else None
+        self._clipping = ClippingWatch(self._tensors.parameters, t)
         start = "give module=model, which shares rank 0's, or seed torch alike on all ranks."
         self._compare(start, [self.inner])
 
@@ -144,10 +147,13 @@ class Compressed(Optimizer):
         """Compare parameters, settings, and the momenta of the optimisers in ``alike``."""
         start = self._start  # between two exchanges, what the ranks have in common
         parameters = self._tensors.parameters if start is None else [self._tensors.tensor(start)]
+        digest = sha256()
+        for p in parameters:
+            digest.update(Content.of(p).data)
         momenta = "".join(memory(one) for one in alike)
         compare(
             [
-                Fact("the parameters", sha256(to_bytes(parameters)).hexdigest(), remedy),
+                Fact("the parameters", digest.hexdigest(), remedy),
                 Fact("the optimiser's settings", settings(self.inner), "give all ranks the same."),
                 Fact("the optimiser's momenta", momenta, "load its state on all ranks."),
             ],
@@ -169,12 +175,20 @@ class Compressed(Optimizer):
         """This rank's seconds by phase; see ``Aggregator``."""
         return self.aggregator.seconds
 
+    def __reduce__(self) -> NoReturn:
+        """Refused: torch's copies would wrap the ``step`` of this class, and so break all others."""
+        raise ConfigError(
+            "a Compressed cannot be copied or pickled, as all ranks hold parts of its state. Make Compressed "
+            "anew; what opt.state_dict() or mpicomp.torch.save(folder, opt, model) has saved goes on in it."
+        )
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Refused: the vector that is compressed has its parts from the start on."""
         raise ConfigError("give all parameter groups to the optimiser before Compressed is made.")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self._ready = None  # an estimate that was not stepped with is gone too
+        self._clipping.forget()
         self.inner.zero_grad(set_to_none)
 
     def collect(self, worker: int) -> None:
@@ -183,7 +197,7 @@ class Compressed(Optimizer):
             raise ConfigError(f"worker {worker} is not hosted here; allowed: {shortened(self.hosted)}.")
         self._refuse_others()
         if self._overlap is None:
-            self._brought[worker] = self._unscaled(self._tensors.gradient())
+            self._brought[worker] = self._own_gradient()
         elif hasattr(self, "grad_scale"):
             raise ConfigError("GradScaler scales gradients that have left already: leave overlap out.")
         else:
@@ -257,7 +271,7 @@ class Compressed(Optimizer):
             first = i not in losses
             evaluate(i)
             self._refuse_others()
-            found = self._unscaled(self._tensors.gradient())
+            found = self._own_gradient()
             if first:
                 self.buffers.collect(i)
             return found
@@ -324,8 +338,10 @@ class Compressed(Optimizer):
                 )
             p.grad = None  # of before it was frozen
 
-    def _unscaled(self, gradient: Array) -> Array:
-        """``gradient`` without the factor of a GradScaler."""
+    def _own_gradient(self) -> Array:
+        """The gradient that the parameters hold, without the factor of a GradScaler."""
+        self._clipping.look()
+        gradient = self._tensors.gradient()
         scale = getattr(self, "grad_scale", None)
         if scale is not None:
             gradient *= 1.0 / float(scale)
@@ -342,7 +358,11 @@ class Compressed(Optimizer):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from ``state_dict()`` of the same rank, on the same number of ranks."""
+        """Go on from ``state_dict()`` of the same rank, on the same number of ranks.
+
+        Raises ``ConfigError`` for another optimiser's, as that of the inner one is.
+        """
+        _check_state(state_dict, self.inner)
         self.aggregator.restore({name: _array(value) for name, value in state_dict["aggregator"].items()})
         self.inner.load_state_dict(state_dict["inner"])
         if self.outer is not None:
@@ -380,16 +400,41 @@ def _array(value: Any) -> Any:
     return value.numpy().copy() if isinstance(value, torch.Tensor) else value
 
 
+def _check_state(state: Any, inner: Optimizer) -> None:
+    """Raise ``ConfigError`` unless ``state`` is of a Compressed with the parameter groups of ``inner``."""
+    if not isinstance(state, dict) or state.keys() != _STATE:
+        shown = f"the keys {shortened(state)}" if isinstance(state, dict) else type(state).__name__
+        raise ConfigError(
+            f"a state with {shown} is none of Compressed, whose opt.state_dict() has "
+            f"{shortened(sorted(_STATE))}. For that of a plain optimiser: opt.inner.load_state_dict(state)."
+        )
+    there, here = (
+        [len(g["params"]) for g in groups] for groups in (state["inner"]["param_groups"], inner.param_groups)
+    )
+    if there != here:
+        raise ConfigError(
+            f"the state has parameter groups of {there} parameters, and the optimiser of {here}."
+        )
+
+
 def _trained(optimiser: Optimizer, module: nn.Module | None) -> dict[str, nn.Parameter]:
     """The optimiser's parameters that need gradients, by their names in ``module``, or by group and number.
 
     Raises ``ConfigError`` if there are none.
     """
-    names = {} if module is None else {p: name for name, p in module.named_parameters()}
-    found = {names.get(p, f"group{i}.{j}"): p for i, j, p in numbered(optimiser) if p.requires_grad}
+    named = _named(optimiser, module)
+    names = {p: name for name, p in named.items()}
+    found = {names[p]: p for _, _, p in numbered(optimiser) if p.requires_grad}
     if not found:
         raise ConfigError("no parameter of the optimiser needs a gradient.")
     return found
+
+
+def _named(optimiser: Optimizer, module: nn.Module | None) -> dict[str, nn.Parameter]:
+    """All parameters of ``module`` by their names, and the optimiser's others by group and number."""
+    named = {} if module is None else dict(module.named_parameters())
+    known = set(named.values())
+    return named | {f"group{i}.{j}": p for i, j, p in numbered(optimiser) if p not in known}
 
 
 def _check_local_steps(method: Method, workers: int | None, overlap: bool, options: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors.base import Array
 from mpicomp.embedded.packing import Packing
+from mpicomp.torch.content import is_plain, kind
 
 if TYPE_CHECKING:
     from mpicomp.kernels.cuda import Cuda
@@ -29,8 +31,8 @@ class Tensors(Packing):
 
     What an ``Aggregator`` is given and returns is this vector itself, shape (d,), so that many small tensors
     are copied by one call of torch's.
-    Raises ``ConfigError`` for parameters that are empty, not floats, on several devices, or of which a rank
-    holds a part alone.
+    Raises ``ConfigError`` for parameters that are empty, without values, not dense, not floats, on several
+    devices, in the same memory, or of which a rank holds a part alone.
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
@@ -40,10 +42,17 @@ class Tensors(Packing):
                     f"parameter {name!r} is sharded, of which a rank holds a part; allowed: models of "
                     "which every rank holds the whole, without FSDP or tensor parallelism."
                 )
+            kind(p, f"parameter {name!r}")  # refuses those without values
+            if not is_plain(p):
+                raise ConfigError(
+                    f"parameter {name!r} is a {type(p).__name__} of layout {p.layout}; allowed: dense "
+                    "tensors that are not made of others."
+                )
             if p.dtype not in _FLOATS:
                 raise ConfigError(f"parameter {name!r} is {p.dtype}; allowed: float16, bfloat16, 32 or 64.")
         if len(devices := {p.device for p in parameters.values()}) > 1:
             raise ConfigError(f"the parameters are on {len(devices)} devices; allowed: all on one.")
+        _refuse_overlap(parameters)
         self.device = None
         self.parameters = list(parameters.values())
         self.parts = Parts(tuple(Part(name, tuple(p.shape)) for name, p in parameters.items()))
@@ -155,6 +164,40 @@ class Tensors(Packing):
         else:
             flat.copy_(torch.cat(pieces))
         return self.vector(flat)
+
+
+def _refuse_overlap(parameters: Mapping[str, nn.Parameter]) -> None:
+    """Raise ``ConfigError`` if two entries share memory: a step would move it twice."""
+    stored: dict[int, list[str]] = {}
+    for name, p in parameters.items():
+        stored.setdefault(p.untyped_storage().data_ptr(), []).append(name)
+    for names in stored.values():
+        spans = sorted(_span(parameters[name]) for name in names)
+        apart = all(first[1] <= second[0] for first, second in pairwise(spans))
+        filled = sum(stop - start for start, stop in spans) == sum(parameters[name].nbytes for name in names)
+        if apart and filled:
+            continue
+        places = torch.cat([_places(parameters[name]) for name in names])
+        if len(places.unique()) < len(places):
+            raise ConfigError(
+                f"entries of {' and '.join(map(repr, names))} are the same memory, as after expand or in "
+                "views; allowed: parameters with memory of their own."
+            )
+
+
+def _span(p: Tensor) -> tuple[int, int]:
+    """The bytes of its memory between which ``p`` lies."""
+    last = sum((size - 1) * stride for size, stride in zip(p.shape, p.stride(), strict=True))
+    start = int(p.storage_offset())
+    return start * p.element_size(), (start + int(last) + 1) * p.element_size()
+
+
+def _places(p: Tensor) -> Tensor:
+    """Where in the memory of ``p`` its entries begin, in bytes."""
+    places = torch.tensor(p.storage_offset())
+    for size, stride in zip(p.shape, p.stride(), strict=True):
+        places = places.unsqueeze(-1) + torch.arange(size) * stride
+    return places.reshape(-1) * p.element_size()
 
 
 def _check_dense(part: Part, gradient: Tensor) -> None:

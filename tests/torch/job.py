@@ -28,6 +28,7 @@ from mpicomp import (
 )
 from mpicomp.base.errors import RecordError
 from mpicomp.torch import Compressed, Hook, hook, load, save
+from tests.torch.kinds import Kinds, of_workers
 from tests.torch.models import loss, network, values
 
 torch.set_num_threads(1)
@@ -398,6 +399,29 @@ def a_mask():
     train(opt, model, range(4))
     digest(model)
     return opt.buffers.nbytes
+
+
+def every_kind_of_buffer():
+    """The names of buffers that are not worker 0's, after each step of a worker a rank."""
+    model = Kinds()
+    off, opt = of_workers(model, None)
+    opt.check()
+    (running,) = set(WORLD.allgather(tuple(model.norm.running_var.tolist())))
+    assert min(running) > 0
+    return WORLD.allreduce(off)
+
+
+def other_shape():
+    model = network()
+    model.register_buffer("mask", torch.ones(2 + WORLD.rank, 2 + WORLD.rank))
+    compressed(model)
+
+
+def other_buffers():
+    model = network()
+    if WORLD.rank:
+        model.register_buffer("more", torch.ones(2))
+    compressed(model)
 
 
 def not_finite():

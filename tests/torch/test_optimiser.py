@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
+from copy import copy, deepcopy
 
 import numpy as np
 import pytest
@@ -264,6 +266,38 @@ def test_what_is_wrong_is_said():
     normed = network(True)
     with pytest.warns(UserWarning, match="the model has buffers.*give module=model"):
         Compressed(torch.optim.SGD(normed.parameters(), lr=0.1), TOPK)
+
+
+def test_copies_are_refused_and_break_nothing(tmp_path):
+    """torch's way to make one would wrap ``Compressed.step``, for every Compressed of the process."""
+    model, theirs = network(), network()
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), PLAIN, module=model)
+    kept = Compressed.__dict__["step"]
+    for make in (copy, deepcopy, pickle.dumps, lambda one: torch.save({"opt": one}, tmp_path / "opt.pt")):
+        with pytest.raises(ConfigError, match=r"a Compressed cannot be copied or pickled.*goes on in it"):
+            make(opt)
+    assert Compressed.__dict__["step"] is kept
+    step(opt, model, 0)
+    step(torch.optim.SGD(theirs.parameters(), lr=0.1), theirs, 0)
+    assert values(model) == values(theirs)
+
+
+def test_a_state_that_is_none_of_its_own_is_refused():
+    """Before anything is taken."""
+    model = network()
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model)
+    step(opt, model, 0)
+    own, lacking = opt.state_dict(), opt.state_dict()
+    del lacking["start"]
+    for state in (opt.inner.state_dict(), model.state_dict(), lacking, {"opt": own}, {}, None, [own]):
+        with pytest.raises(ConfigError, match=r"none of Compressed.*opt\.inner\.load_state_dict\(state\)"):
+            opt.load_state_dict(state)
+    groups = [{"params": [p]} for p in model.parameters()]
+    other = Compressed(torch.optim.SGD(groups, lr=0.1), TOPK, module=model)
+    with pytest.raises(ConfigError, match=r"groups of \[4\] parameters, and the optimiser of \[1, 1, 1, 1\]"):
+        other.load_state_dict(own)
+    assert (other.aggregator.steps, opt.aggregator.steps) == (0, 1)
+    opt.load_state_dict(own)
 
 
 def test_without_torch_the_import_says_how_to_get_it():

@@ -1,0 +1,119 @@
+"""The content of a tensor of any kind as bytes, and back."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.parameter import is_lazy
+
+from mpicomp.base.errors import ConfigError
+
+
+@dataclass
+class Content:
+    """All of a tensor but its device.
+
+    kept  the shape of the entries in ``data``: along an axis where all entries are one in memory (stride 0),
+          one is kept.  None if the tensor is no plain array, but sparse, quantised, nested or made of others
+    data  the entries, each row after row; or what torch.save writes
+    """
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    kept: tuple[int, ...] | None
+    data: bytes
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Content:
+        """The content of ``tensor``."""
+        if not is_plain(tensor):
+            file = io.BytesIO()
+            torch.save(tensor.detach().cpu().clone(), file)
+            return cls(tensor.dtype, _shape(tensor), None, file.getvalue())
+        kept = _kept(tensor.detach())
+        entries = kept.cpu().resolve_conj().resolve_neg().contiguous()
+        data = entries.as_strided((kept.numel(),), (1,)).view(torch.uint8).numpy().tobytes()
+        return cls(tensor.dtype, tuple(tensor.shape), tuple(kept.shape), data)
+
+    def changes(self, before: Content | None) -> Content | bytes:
+        """What makes this of ``before``: the entries alone where nothing else differs."""
+        same = before is not None and (self.dtype, self.shape, self.kept) == (
+            before.dtype,
+            before.shape,
+            before.kept,
+        )
+        return self.data if same else self
+
+    def put(self, tensor: Tensor) -> Tensor:
+        """``tensor`` with this content: itself where it can hold that, or else a new one on its device."""
+        if tensor.dtype == self.dtype and is_plain(tensor) and not tensor.is_inference():
+            kept = _kept(tensor)
+            if tensor.shape == self.shape and kept.shape == self.kept:
+                kept.copy_(self._entries())
+                return tensor
+        return tensor if Content.of(tensor) == self else self.tensor(tensor.device)
+
+    def tensor(self, device: torch.device) -> Tensor:
+        """A new tensor with this content."""
+        if self.kept is None:
+            made: Any = torch.load(io.BytesIO(self.data), weights_only=False)  # of a rank of this program
+            return made.to(device)
+        return self._entries().to(device).expand(self.shape)
+
+    def _entries(self) -> Tensor:
+        assert self.kept is not None
+        if not self.data:  # frombuffer refuses a count of 0
+            return torch.empty(self.kept, dtype=self.dtype)
+        return torch.frombuffer(bytearray(self.data), dtype=self.dtype).reshape(self.kept)
+
+
+def contents(tensors: Mapping[str, Tensor | None]) -> dict[str, Content | None]:
+    """The content of each of ``tensors``; names of one tensor have one ``Content``, which is sent once."""
+    read = {id(tensor): Content.of(tensor) for tensor in tensors.values() if tensor is not None}
+    return {name: read.get(id(tensor)) for name, tensor in tensors.items()}
+
+
+def kind(tensor: Tensor | None, name: str) -> str:
+    """The type and shape of ``tensor``, as text.
+
+    Raises ``ConfigError``, with its ``name``, if it has no values.
+    """
+    if tensor is None:
+        return "None"
+    if is_lazy(tensor):
+        raise ConfigError(f"{name} has no shape yet: call the model once before Compressed is made.")
+    if tensor.is_meta:
+        raise ConfigError(
+            f"{name} is on the meta device, where it has no values: load them before Compressed is made."
+        )
+    return f"{tensor.dtype} of shape {_shape(tensor)}"
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether ``tensor`` is an array with strides: not sparse, quantised, nested or made of others."""
+    return (
+        tensor.layout is torch.strided
+        and not tensor.is_quantized
+        and not tensor.is_nested
+        and type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__
+    )
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    """The shape; () of a nested tensor, which has none that two ranks could compare."""
+    return () if tensor.is_nested else tuple(tensor.shape)
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    """``tensor`` with one entry along each axis where all entries are one in memory."""
+    if tensor.is_contiguous():
+        return tensor
+    for axis, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[axis] > 1:
+            tensor = tensor.narrow(axis, 0, 1)
+    return tensor

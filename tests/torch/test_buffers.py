@@ -1,0 +1,123 @@
+"""Buffers of every kind: by name, type and shape, and those of worker 0 on all ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+
+from mpicomp import ConfigError  # noqa: E402
+from mpicomp.torch import Compressed  # noqa: E402
+from tests.support.launching import mpirun  # noqa: E402
+from tests.torch.kinds import Kinds, of_workers  # noqa: E402
+from tests.torch.loops import TOPK, step  # noqa: E402
+from tests.torch.models import loss, network  # noqa: E402
+from tests.torch.test_ranks import told  # noqa: E402
+
+
+@pytest.mark.filterwarnings("ignore:.*(beta state|deprecated|prototype stage)")  # torch's, of its kinds
+@pytest.mark.parametrize("workers", [1, 3])
+def test_buffers_of_every_kind_are_worker_0s(workers):
+    """Exact.  Worker 1 makes a larger mask than worker 0, and worker 2 none."""
+    model = Kinds()
+    off, _ = of_workers(model, workers)
+    assert off == []
+    assert model.norm.num_batches_tracked == 3 and (model.norm.running_var > 0).all()
+    assert "registered_later" not in model.state_dict()  # it was registered so
+    model.whole += 1
+    assert torch.equal(model.view, model.whole[1])
+    assert model.b.common is model.a.common
+
+
+def test_buffers_of_every_kind_are_rank_0s():
+    assert told(3, "every_kind_of_buffer") == []
+
+
+def test_a_buffer_that_two_modules_share_is_sent_once():
+    """And after the first step a buffer without entries is not sent at all."""
+    model = network()
+    model.add_module("more", torch.nn.Module())
+    model.register_buffer("common", torch.zeros(5))
+    model.more.register_buffer("common", model.common)
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model)
+    opt.buffers._transport.ranks = 2  # count as if another rank got them
+    model.common += 1
+    opt.buffers.collect(0)
+    opt.buffers.step()
+    assert opt.buffers.nbytes == 5 * 4
+
+
+def test_a_shared_buffer_of_another_shape_stays_shared():
+    """Also where the number of entries is the same."""
+    model = network()
+    model.add_module("more", torch.nn.Module())
+    model.register_buffer("common", torch.arange(6.0))
+    model.more.register_buffer("common", model.common)
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model, workers=2)
+    model.common = model.more.common = torch.ones(2, 3)
+    opt.buffers.collect(0)
+    assert model.common.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert model.more.common is model.common
+    opt.buffers.step()
+    assert model.common.tolist() == [[1.0] * 3] * 2
+    assert model.more.common is model.common
+
+
+def test_a_buffer_without_values_is_refused():
+    cases = {
+        "has no shape yet: call the model once": torch.nn.parameter.UninitializedBuffer(),
+        "is on the meta device": torch.empty(3, device="meta"),
+    }
+    for said, buffer in cases.items():
+        model = network()
+        model.register_buffer("b", buffer)
+        with pytest.raises(ConfigError, match=f"^buffer 'b' {said}"):
+            Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (
+            "other_shape",
+            "buffer 'mask' is torch.float32 of shape (2, 2) on rank 0 and torch.float32 of shape (3, 3) on "
+            "rank 1",
+        ),
+        ("other_buffers", "buffer 'more' is missing on rank 0 and torch.float32 of shape (2,) on rank 1"),
+    ],
+)
+def test_models_with_other_buffers_on_another_rank_are_refused(what, said):
+    done = mpirun(2, "-m", "tests.torch.job", what)
+    assert done.returncode != 0
+    assert done.stderr.count(said) == 1, done.stderr
+
+
+def test_a_new_buffer_in_a_module_that_is_not_everywhere_is_refused():
+    model = network()
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model)
+    model.add_module("more", torch.nn.Module())
+    model.more.register_buffer("b", torch.ones(2))
+    opt.buffers.collect(0)
+    del model.more  # as on a rank that has not added it
+    opt.buffers._transport.hosted = range(0)
+    with pytest.raises(ConfigError, match=r"a new buffer 'more\.b', which rank 0 cannot register"):
+        opt.buffers.step()
+
+
+def test_a_mask_that_grows_in_a_training_stays_exact():
+    """The steps are those of torch alone, and the mask is the last one."""
+    trained = []
+    for alone in (True, False):
+        model = network(normed=True)
+        model.register_buffer("mask", torch.ones(1, 1))
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+        if not alone:
+            from mpicomp import DCGD, Identity
+
+            opt = Compressed(opt, DCGD(Identity()), module=model)
+        for k in range(4):
+            model.mask = torch.ones(k + 2, k + 2).tril()
+            step(opt, model, k)
+        trained.append([t.tolist() for t in (*model.parameters(), *model.buffers())])
+        assert loss(model, 0, 0).isfinite()
+    assert trained[0] == trained[1]

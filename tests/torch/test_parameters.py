@@ -1,0 +1,149 @@
+"""Parameters of every kind: as in torch, or refused in one line."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+
+from torch import nn  # noqa: E402
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm  # noqa: E402
+
+from mpicomp import DCGD, ConfigError, Identity  # noqa: E402
+from mpicomp.torch import Compressed  # noqa: E402
+
+
+class Own(torch.Tensor):
+    """A subclass as some libraries have them, for functions of their own."""
+
+
+class With(nn.Module):
+    """A layer, and a parameter p that a loss is made of."""
+
+    def __init__(self, p, trained=True, loss=lambda p: p.square().sum()):
+        super().__init__()
+        self.layer, self.loss = nn.Linear(3, 2), loss
+        self.p = p if isinstance(p, nn.Parameter) else nn.Parameter(p, requires_grad=trained)
+
+    def forward(self, x):
+        return self.layer(x).sum() + self.loss(self.p)
+
+
+def unused(p):
+    return 0.0
+
+
+def views():
+    """Two parameters in one memory, side by side."""
+    model, memory = With(torch.ones(2)), torch.arange(6.0)
+    model.p, model.q = nn.Parameter(memory[::2]), nn.Parameter(memory[1::2])
+    return model
+
+
+def tied():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    return model
+
+
+def inferred():
+    with torch.inference_mode():
+        return torch.ones(3)
+
+
+def ones():
+    return torch.ones(2, 3)
+
+
+AS_IN_TORCH = {
+    "transposed": lambda: With(ones().t()),
+    "channels last": lambda: With(torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last)),
+    "a number": lambda: With(torch.tensor(2.0)),
+    "float16": lambda: With(ones().half()),
+    "bfloat16": lambda: With(ones().bfloat16()),
+    "float64": lambda: With(ones().double()),
+    "negative bit": lambda: With(torch.complex(ones(), ones()).conj().imag),
+    "gradient with the bit": lambda: With(ones(), loss=lambda p: torch.complex(p, p).conj().imag.sum()),
+    "subclass": lambda: With(ones().as_subclass(Own)),
+    "no gradient": lambda: With(ones(), loss=unused),
+    "views": views,
+    "tied": tied,
+    "weight norm": lambda: weight_norm(nn.Linear(3, 3)),
+    "spectral norm": lambda: spectral_norm(nn.Linear(3, 3)),
+    "frozen float8": lambda: With(ones().to(torch.float8_e5m2), False, unused),
+    "frozen integers": lambda: With(ones().int(), False, unused),
+    "frozen complex": lambda: With(ones().cfloat().conj(), False, unused),
+    "frozen expanded": lambda: With(torch.ones(1).expand(3), False),
+    "frozen sparse": lambda: With(torch.eye(3).to_sparse(), False, lambda p: p.to_dense().sum()),
+    "frozen inferred": lambda: With(inferred(), False),
+    "frozen quantised": lambda: With(torch.quantize_per_tensor(ones(), 0.1, 0, torch.qint8), False, unused),
+}
+
+
+def trained(make, compressed):
+    torch.manual_seed(0)
+    model = make()
+    opt = torch.optim.SGD(model.parameters(), lr=0.125)
+    if compressed:
+        opt = Compressed(opt, DCGD(Identity("f8")), module=model)
+    for _ in range(2):
+        opt.zero_grad()
+        model(torch.ones(4, 3)).sum().backward()
+        opt.step()
+    dense = [p.dequantize() if p.is_quantized else p.to_dense() for p in model.parameters()]
+    return [p.detach().to(torch.complex64).tolist() for p in dense]
+
+
+@pytest.mark.filterwarnings("ignore:.*(beta state|deprecated)")  # torch's, of its kinds
+def test_parameters_of_these_kinds_train_as_in_torch():
+    """Bit for bit."""
+    off = [name for name, make in AS_IN_TORCH.items() if trained(make, True) != trained(make, False)]
+    assert off == []
+
+
+REFUSED = {
+    "'p' is torch.complex64": lambda: With(ones().cfloat()),
+    "'p' is torch.float8_e4m3fn": lambda: With(ones().to(torch.float8_e4m3fn)),
+    "entries of 'p' are the same memory": lambda: With(torch.ones(1).expand(3)),
+    "entries of 'p' are the same memory, as after expand or in views; allowed": lambda: With(
+        torch.arange(6.0).unfold(0, 3, 1)
+    ),
+    "entries of 'p' and 'layer.weight' are the same memory": lambda: overlapping(),
+    "part 'p' has the shape (0,)": lambda: With(torch.empty(0)),
+    "'p' is on the meta device": lambda: With(torch.empty(3, device="meta")),
+    "parameter 'p' is on the meta device": lambda: With(torch.empty(3, device="meta"), False),
+    "'p' has no shape yet: call the model once": lambda: With(nn.UninitializedParameter()),
+    "parameter 'p' has no shape yet": lambda: With(nn.UninitializedParameter(requires_grad=False)),
+    "'p' is a Parameter of layout torch.sparse_coo": lambda: With(torch.eye(3).to_sparse()),
+    "'p' is a MaskedTensor of layout torch.strided": lambda: With(
+        torch.masked.masked_tensor(torch.ones(2), torch.tensor([True, False]))
+    ),
+}
+
+
+def overlapping():
+    model = With(ones())
+    model.p = nn.Parameter(model.layer.weight.detach()[0])
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:.*(beta state|prototype stage)")  # torch's, of its kinds
+def test_parameters_of_these_kinds_are_refused_in_one_line():
+    off = []
+    for said, make in REFUSED.items():
+        model = make()
+        try:
+            Compressed(torch.optim.SGD(model.parameters(), lr=0.1), DCGD(Identity()), module=model)
+            off.append(said)
+        except ConfigError as error:
+            if said not in str(error) or "\n" in str(error):
+                off.append(f"{said}: {error}")
+    assert off == []
+
+
+def test_a_sparse_gradient_is_refused():
+    model = With(ones(), loss=lambda p: nn.functional.embedding(torch.tensor([1]), p, sparse=True).sum())
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), DCGD(Identity()), module=model, workers=2)
+    model(torch.ones(4, 3)).backward()
+    with pytest.raises(ConfigError, match="the gradient of 'p' is sparse; allowed: dense ones"):
+        opt.collect(0)
