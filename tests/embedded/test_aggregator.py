@@ -54,7 +54,18 @@ def gradients(embedding, x):
 def test_every_method_of_the_form_is_here():
     of_the_form = {m for m in METHODS.values() if issubclass(m, EstimatingMethod)}
     assert {type(m) for m in OF_THE_FORM} == of_the_form
-    others = {"AGD", "ADIANA", "ADIANAPlus", "TwoDirection", "EF21P", "MCM", "PerturbedSGD"}
+    others = {
+        "AGD",
+        "CG",
+        "HeavyBall",
+        "LBFGS",
+        "ADIANA",
+        "ADIANAPlus",
+        "TwoDirection",
+        "EF21P",
+        "MCM",
+        "PerturbedSGD",
+    }
     assert {m.__name__ for m in set(METHODS.values()) - of_the_form} == others
 
 
