@@ -51,9 +51,8 @@ class LBFGS(LinearMethod):
     memory: PositiveInteger = 20
     values: ValueFormat = "f4"
 
-    paper: ClassVar[str] = (
-        "Liu, Nocedal (Mathematical Programming 1989); line search of Lewis, Overton (2013)"
-    )
+    recalled: ClassVar[str] = "the conditions of both theorems"
+    paper: ClassVar[str] = "Liu, Nocedal (Mathematical Programming 1989); line search: Lewis, Overton (2013)"
     needs_function: ClassVar[bool] = True
     needs_value: ClassVar[bool] = True
     worker_separable: ClassVar[bool] = False
