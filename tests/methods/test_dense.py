@@ -13,7 +13,9 @@ import mpicomp
 from mpicomp import Descent, Logistic
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Identity
+from mpicomp.keys import Key
 from mpicomp.methods import CG, LBFGS, HeavyBall
+from mpicomp.methods.base import Message
 from mpicomp.methods.support.line_search import bracket, next_trial
 from mpicomp.problems import LeastSquares, NonconvexLogistic, Quadratics
 from tests.reference.cg import cg
@@ -203,16 +205,28 @@ def test_f_falls_by_what_the_line_search_promises():
 
 
 @formats
-def test_at_the_floor_of_rounding_f_no_longer_changes(values):
-    """A search that cannot succeed drops the pairs and starts anew; nothing is lost."""
+def test_at_the_floor_of_rounding_pairs_are_dropped_and_f_no_longer_changes(values):
+    """A search that cannot succeed ends after 20 trials."""
     problem = Quadratics(d=13, noise=0.5, lam=0.01)
     loop = start(LBFGS(values=values), problem, 5)
     best = objective_value(problem, 5, trajectory(loop, 100)[-1])
-    f_star = problem.constants(5).f_star
-    after = trajectory(loop, 200)
-    assert np.isfinite(after).all()
+    dropped = False
+    for k in range(100, 260):
+        loop.step(k)
+        assert loop.replica.trials < 20 and np.isfinite(loop.x).all()
+        dropped |= loop.replica.pairs == 0
     floor = 1e-9 if values == "f4" else 1e-14
-    assert best - f_star <= floor and objective_value(problem, 5, after[-1]) <= best + floor
+    assert dropped and best - problem.constants(5).f_star <= floor
+    assert objective_value(problem, 5, loop.x) <= best + floor
+
+
+def test_pairs_along_which_f_would_rise_are_dropped():
+    """Exact.  H = -1 of a pair with s'z < 0, as only rounding makes: then p = -g, of length 1 at first."""
+    method, key = LBFGS(), Key(0, 1, None, 1)
+    r = method.replica(np.array([1.0]))
+    r.S[0], r.Z[0], r.pairs = 1.0, -1.0, 1
+    method.follow(r, Message(method.down.compress(np.array([2.0, 0.0]), key)), key)
+    assert (r.pairs, r.p[0], r.slope, r.t, r.x[0], r.y[0]) == (0, -2.0, -4.0, 0.5, 1.0, 0.0)
 
 
 def test_lbfgs_from_the_minimiser_stays_there():
