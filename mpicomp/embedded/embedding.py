@@ -258,6 +258,11 @@ class Embedding:
             given = dict(gradient)
         functions = [callable(what) or isinstance(what, Objective) for what in given.values()]
         self._place(at, any(functions))
+        if self.method.needs_value and not all(isinstance(what, Objective) for what in given.values()):
+            raise ConfigError(
+                f"{type(self.method).__name__} asks for values f_i(x) as well as gradients: give an "
+                "mpicomp.Objective."
+            )
         if self.method.needs_function and not all(functions):
             raise ConfigError(
                 f"{type(self.method).__name__} compares gradients of one f_i at two points: give a function "

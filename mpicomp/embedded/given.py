@@ -54,6 +54,8 @@ class Given(Objective):
         self.gradient = gradient
 
     def value(self, x: Array) -> float:
+        if isinstance(self._source, Measured):
+            return self._source.value(x)
         raise ConfigError("a gradient alone has no value f_i(x).")
 
     def grad(self, x: Array) -> Array:

@@ -6,6 +6,7 @@ from mpicomp.methods.agd import AGD
 from mpicomp.methods.arctopk import ARCTopK
 from mpicomp.methods.artemis import Artemis
 from mpicomp.methods.base import Method
+from mpicomp.methods.cg import CG
 from mpicomp.methods.dasha import DASHA
 from mpicomp.methods.dashamvr import DASHAMVR
 from mpicomp.methods.dashapage import DASHAPAGE
@@ -23,6 +24,8 @@ from mpicomp.methods.ef21sgd2m import EF21SGD2M
 from mpicomp.methods.ef21sgdm import EF21SGDM
 from mpicomp.methods.efsgd import EFSGD
 from mpicomp.methods.gd import GD
+from mpicomp.methods.heavyball import HeavyBall
+from mpicomp.methods.lbfgs import LBFGS
 from mpicomp.methods.marina import MARINA
 from mpicomp.methods.mcm import MCM
 from mpicomp.methods.perturbed_sgd import PerturbedSGD
@@ -35,6 +38,9 @@ from mpicomp.methods.vrmarina import VRMARINA
 METHODS: dict[str, type[Method]] = {
     "gd": GD,
     "agd": AGD,
+    "heavyball": HeavyBall,
+    "cg": CG,
+    "lbfgs": LBFGS,
     "dcgd": DCGD,
     "diana": DIANA,
     "vrdiana": VRDIANA,
@@ -68,6 +74,7 @@ METHODS: dict[str, type[Method]] = {
 __all__ = [
     "ADIANA",
     "AGD",
+    "CG",
     "DASHA",
     "DASHAMVR",
     "DASHAPAGE",
@@ -80,6 +87,7 @@ __all__ = [
     "EF21SGDM",
     "EFSGD",
     "GD",
+    "LBFGS",
     "MARINA",
     "MCM",
     "METHODS",
@@ -94,6 +102,7 @@ __all__ = [
     "Dore",
     "DoubleSqueeze",
     "EF21Plus",
+    "HeavyBall",
     "Method",
     "PerturbedSGD",
     "PowerSGD",

@@ -29,6 +29,7 @@ from mpicomp.methods.parameters import (
     Value,
     ValueFormat,
 )
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.linear import LinearMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
@@ -108,7 +109,7 @@ class Layers:
 
 
 @dataclass(frozen=True)
-class ARCTopK(LinearMethod):
+class ARCTopK(LinearMethod, EstimatingMethod):
     """EF21 with momentum, by rows on which the workers agree.  x is read as a matrix of rows of ``width``
     entries.  The first step takes one round and each other step two, with s_i a gradient of f_i at x::
 

@@ -101,6 +101,7 @@ class Method(ABC):
     starts_at_x0: ClassVar[tuple[str, ...]] = ()  # fields of records that start at x0
     on_device: ClassVar[bool] = True  # whether its vectors may be on a GPU
     needs_function: ClassVar[bool] = False  # whether a gradient at one point, of any samples, is not enough
+    needs_value: ClassVar[bool] = False  # whether workers ask for f_i(x) too
     separable: ClassVar[bool] = True  # whether the server treats each coordinate alone, but for compressors
     worker_separable: ClassVar[bool] = True  # whether workers do so too
     setup_rounds: ClassVar[int] = 0  # rounds before the first step; the ledger also counts their uplink apart

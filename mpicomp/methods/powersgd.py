@@ -28,6 +28,7 @@ from mpicomp.methods.parameters import (
     Value,
     ValueFormat,
 )
+from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.linear import LinearMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
@@ -88,7 +89,7 @@ class Layers:
 
 
 @dataclass(frozen=True)
-class PowerSGD(LinearMethod):
+class PowerSGD(LinearMethod, EstimatingMethod):
     """Algorithms 1 and 2.  The parts of x with two axes or more are matrices, the first axis by all others,
     where that saves values: r (rows + columns) < size.  Each has a P and a Q of r columns.  A step takes two
     rounds, and what follows is done for each matrix::

@@ -37,6 +37,7 @@ class Constants:
     mu         strong convexity of f (0 if merely convex, None if f is not convex)
     convex     whether every f_i, and every sample loss f_ij, is convex; None where not known
     f_star     min f
+    quadratic  whether every f_i is quadratic; None where not known
     L_sample   mean_i mean_j ||D_ij||^2 <= L_sample^2 ||x-y||^2,  D_ij = grad f_ij(x) - grad f_ij(y) for
                sample j of worker i
     L_sigma    mean_i mean_j ||D_ij - D_i||^2 <= L_sigma^2 ||x-y||^2: script L of VR-MARINA, L_sigma of
@@ -63,6 +64,7 @@ class Constants:
     sigma: float | None = None
     convex: bool | None = None
     L_sigma: float | None = None
+    quadratic: bool | None = None
     diagonals: Callable[[], Array] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:

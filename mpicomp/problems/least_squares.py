@@ -43,7 +43,7 @@ class LeastSquares(RidgeProblem):
         return Residuals(model.X, model.y, model.phi, model.lam, model.rho)
 
     def constants(self, n: int) -> Constants:
-        found, data = super().constants(n), self.dataset()
+        found, data = replace(super().constants(n), quadratic=True), self.dataset()
         if data.X.shape[1] > EXACT:
             return found
         lam = self.weight(n)

@@ -93,6 +93,7 @@ class Quadratics(Problem):
             L_pm=float(q.std() * t[1]),
             mu=self.lam,
             convex=bool(eigenvalues.min() >= 0),
+            quadratic=True,
             f_star=float(-b_mean[0] * x_star[0] / 2),
             diagonals=partial(self.diagonals, n),
         )

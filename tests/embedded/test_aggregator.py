@@ -30,7 +30,7 @@ PROBLEM, WORKERS = every_combination.PROBLEM, every_combination.WORKERS
 METHODS_HERE = every_combination.methods()
 TO_CUT, IN_BLOCKS = every_combination.TO_CUT, {type(m): m for m in every_combination.methods_in_blocks()}
 OF_THE_FORM = [m for m in METHODS_HERE if isinstance(m, EstimatingMethod)]
-TWO_POINTS = {type(m): m for m in METHODS_HERE if m.needs_function}
+TWO_POINTS = {type(m): m for m in METHODS_HERE if m.needs_function and not m.needs_value}
 ONE_POINT = {type(m): m for m in METHODS_HERE if not m.needs_function and not getattr(m, "batch", None)}
 
 
@@ -54,7 +54,18 @@ def gradients(embedding, x):
 def test_every_method_of_the_form_is_here():
     of_the_form = {m for m in METHODS.values() if issubclass(m, EstimatingMethod)}
     assert {type(m) for m in OF_THE_FORM} == of_the_form
-    others = {"AGD", "ADIANA", "ADIANAPlus", "TwoDirection", "EF21P", "MCM", "PerturbedSGD"}
+    others = {
+        "AGD",
+        "CG",
+        "HeavyBall",
+        "LBFGS",
+        "ADIANA",
+        "ADIANAPlus",
+        "TwoDirection",
+        "EF21P",
+        "MCM",
+        "PerturbedSGD",
+    }
     assert {m.__name__ for m in set(METHODS.values()) - of_the_form} == others
 
 

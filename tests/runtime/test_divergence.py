@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import DCGD, EF21, GD, PPMARINA, PerturbedSGD, PowerSGD, TwoDirection
+from mpicomp import CG, DCGD, EF21, GD, LBFGS, PPMARINA, PerturbedSGD, PowerSGD, TwoDirection
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.compressors import Lazy, TopK
 from mpicomp.problems import Objective, Problem, Saddle
 from mpicomp.runtime.record import read_rows
+from tests.support.method_cases import METHOD_CASES
 from tests.support.running import every_method, run
 
 # --- problems ---
@@ -121,7 +122,10 @@ def test_leaving_a_stationary_start_is_no_divergence():
     assert rows[0].grad_norm_sq == 0 and max(row.grad_norm_sq for row in rows) > 1
 
 
-@every_method
+BY_STEPS = [c.method for c in METHOD_CASES if not isinstance(c.method, CG | LBFGS)]  # these search for theirs
+
+
+@pytest.mark.parametrize("method", BY_STEPS, ids=lambda m: type(m).__name__)
 def test_divergence_names_the_step_and_keeps_the_record(method, tmp_path):
     """Stopped at the first row whose squared gradient norm is 10^12 times the first one."""
     step, value = method.step_name, 50

@@ -100,6 +100,7 @@ class Squares(Problem):
             L_pm=sqrt(max(0.0, top(squares - mean @ mean))),
             mu=float(np.linalg.eigvalsh(mean)[0]),
             convex=bool(np.linalg.eigvalsh(self.A).min() >= 0),
+            quadratic=True,
             f_star=float(-self.b.mean(axis=0) @ x / 2),
         )
 

@@ -27,6 +27,15 @@ def require_convex(method: Method, c: Constants, every: bool = True) -> None:
     )
 
 
+def require_quadratic(method: Method, c: Constants) -> None:
+    """Raise ``ConfigError`` unless f is known to be convex and every f_i to be quadratic."""
+    if not c.quadratic or c.mu is None:
+        raise ConfigError(
+            f"{type(method).__name__}'s theorem is for convex quadratic f, and this f is not, or not known "
+            "to be (quadratic and mu in its constants). Take AGD or LBFGS, or give gamma as a number."
+        )
+
+
 def curvature(method: Method, mu: float | str, c: Constants, otherwise: str) -> float:
     """The number that ``mu`` stands for; "theory" is the problem's constant, which has to be above 0.
 

@@ -12,10 +12,9 @@ from mpicomp.compressors import Compressor, Identity
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.support.averaging import AveragingMethod, Each
-from mpicomp.methods.support.estimating import EstimatingMethod
 
 
-class LinearMethod(AveragingMethod, EstimatingMethod):
+class LinearMethod(AveragingMethod):
     """Each worker sends a linear image of its vector whole, and the mean of the images is broadcast.
 
     The image may have any length, and it is the same map on all workers.  So the mean is all that the ranks

@@ -1,0 +1,84 @@
+"""Linear conjugate gradients, where every f_i is quadratic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from mpicomp.compressors import Compressor, Identity
+from mpicomp.compressors.base import Array
+from mpicomp.keys import Key
+from mpicomp.methods.base import Message
+from mpicomp.methods.parameters import StepSize, ValueFormat
+from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.convexity import require_quadratic
+from mpicomp.problems.base import Constants, Objective
+
+
+@dataclass(frozen=True)
+class CG(AveragingMethod):
+    """f_i has the Hessian A_i, and A is their mean.  Round 0 sends ∇f_i(x⁰): g is the mean, p = -g.  Then::
+
+        worker i   sends A_i p = ∇f_i(x⁰ + p) - ∇f_i(x⁰)
+        all        α = g'g/p'Ap;   x = x + γ α p;   g⁺ = g + γ α A p
+                   p = -g⁺ + (g⁺'g⁺/g'g) p;   g = g⁺
+
+    The vectors are dense in both directions, in the format ``values``.  A_i p falls with p, and its rounding
+    with it.  g follows A p and is not measured again, so for an f that is not quadratic it is wrong.
+    theory, for convex quadratic f: gamma = 1, the minimiser along p.  Then x^d = x* but for rounding.
+
+    gamma  the step, as a multiple of that to the minimiser along p
+    """
+
+    gamma: StepSize = "theory"
+    values: ValueFormat = "f4"
+
+    paper: ClassVar[str] = "Hestenes, Stiefel (1952)"
+    starts_at_x0: ClassVar[tuple[str, ...]] = ("start",)
+
+    @dataclass
+    class Replica:
+        x: Array
+        start: Array  # x⁰
+        p: Array
+        g: Array
+
+    @dataclass
+    class Worker:
+        gradient: Array  # ∇f_i(x⁰)
+
+    def uplink(self, key: Key) -> Compressor:
+        return self.in_these_blocks(Identity(self.values))
+
+    @property
+    def down(self) -> Compressor:  # type: ignore[override]
+        return self.in_these_blocks(Identity(self.values))
+
+    def point(self, r: Replica, key: Key) -> Array:
+        return r.start + r.p
+
+    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+        gradient = f.grad(self.point(r, key))
+        if key.round == 0:
+            w.gradient = gradient
+            return Message(self.uplink(key).compress(gradient, key))
+        return Message(self.uplink(key).compress(gradient - w.gradient, key))  # A_i p
+
+    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+        sent = self.down.decompress(broadcast.m, r.x.size, key)
+        if key.round == 0:
+            r.g, r.p = sent, -sent
+            return
+        square, along = np.sum(r.g * r.g), np.sum(r.p * sent)
+        if along <= 0:  # p is 0: x is the minimiser
+            return
+        step = self.gamma * square / along  # γ α
+        r.x = r.x + step * r.p  # x = x + γ α p
+        r.g = r.g + step * sent  # g⁺ = g + γ α A p
+        r.p = np.sum(r.g * r.g) / square * r.p - r.g
+
+    def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        require_quadratic(self, c)
+        return {"gamma": 1.0}
