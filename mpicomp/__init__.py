@@ -21,6 +21,7 @@ from mpicomp.methods import *  # noqa: F403
 from mpicomp.methods import __all__ as _methods
 from mpicomp.problems import *  # noqa: F403
 from mpicomp.problems import __all__ as _problems
+from mpicomp.runtime.plotting import register
 from mpicomp.runtime.run import Run, run
 from mpicomp.version import __version__
 
@@ -61,5 +62,5 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'mpicomp' has no attribute {name!r}")
 
 
-# Figures are a layer above a run, loaded when one is asked for.
-Run.plotted_by = lambda run, **words: __getattr__("plot")(run, **words)
+# Figures are a layer above runs, loaded when one is asked for.
+register(lambda run, **words: __getattr__("plot")(run, **words))

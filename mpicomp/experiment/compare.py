@@ -22,9 +22,9 @@ from mpicomp.base.errors import (
     keeping,
 )
 from mpicomp.base.files import write_json
+from mpicomp.experiment.outcome import Outcome
 from mpicomp.experiment.results import (
     Comparison,
-    Outcome,
     finish_comparison,
     finished,
     open_comparison,

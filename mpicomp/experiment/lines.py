@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from statistics import median
 from typing import Any
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.experiment.results import Comparison, Outcome
+from mpicomp.experiment.outcome import Outcome
 from mpicomp.experiment.suite import Entry, Suite
-from mpicomp.experiment.tuning import rose, tail
+from mpicomp.experiment.tuning import Tuning, rose, tail
 from mpicomp.literals import read_parameter
 
 
@@ -77,17 +77,19 @@ class Line:
         return sum(end.rose for end in self.ends)
 
 
-def table(comparison: Comparison) -> list[Line]:
-    """A line for each method, in the order of the suite."""
+def lines_of(suite: Suite, tunings: Mapping[str, Tuning], outcomes: Sequence[Outcome]) -> list[Line]:
+    """A line for each method of ``suite``, in its order; ``tunings`` are by the labels of those tuned."""
     by_label: dict[str, list[Outcome]] = {}
-    for outcome in comparison.outcomes:
+    for outcome in outcomes:
         by_label.setdefault(outcome.label, []).append(outcome)
-    return [_line(comparison, entry, by_label.get(entry.label, [])) for entry in comparison.suite.entries]
+    return [
+        _line(suite, entry, tunings.get(entry.label), by_label.get(entry.label, []))
+        for entry in suite.entries
+    ]
 
 
-def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line:
-    n = comparison.suite.workers
-    tuning = comparison.tunings.get(entry.label)
+def _line(suite: Suite, entry: Entry, tuning: Tuning | None, outcomes: list[Outcome]) -> Line:
+    n = suite.workers
     status = [o.summary.get("status") for o in outcomes]
     finished = [
         o for o, s in zip(outcomes, status, strict=True) if s not in (None, "diverged", "interrupted")
@@ -96,7 +98,7 @@ def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line
         label=entry.label,
         step=str(tuning.best.gamma if tuning else entry.method.step),
         at_edge=tuning is not None and tuning.at_edge,
-        seeds=len(comparison.suite.seeds),
+        seeds=len(suite.seeds),
         finished=len(finished),
         diverged=status.count("diverged"),
         reached=status.count("target"),
@@ -105,8 +107,8 @@ def _line(comparison: Comparison, entry: Entry, outcomes: list[Outcome]) -> Line
     )
     if not finished:
         return line
-    last = [comparison.suite.ends.row_of_costs(o.rows, o.summary["status"]) for o in finished]
-    ends = tuple(_end(o, comparison.suite) for o in finished)
+    last = [suite.ends.row_of_costs(o.rows, o.summary["status"]) for o in finished]
+    ends = tuple(_end(o, suite) for o in finished)
     errors = [end.error for end in ends if end.error is not None]
     return replace(
         line,

@@ -20,9 +20,10 @@ from mpicomp.base.files import present, write_json, write_text
 from mpicomp.config import parse_method, parse_problem, to_text
 from mpicomp.experiment.canvas import save
 from mpicomp.experiment.figure import SEEDS, Picture, draw, draw_all, pages
-from mpicomp.experiment.lines import Line, table
+from mpicomp.experiment.lines import Line
 from mpicomp.experiment.look import PLAIN, Look, check_format
-from mpicomp.experiment.results import Comparison, Outcome, Record, read_comparison, read_run, read_study
+from mpicomp.experiment.outcome import Outcome
+from mpicomp.experiment.results import Comparison, Record, read_comparison, read_run, read_study
 from mpicomp.experiment.study import Study
 from mpicomp.experiment.tables import markdown
 from mpicomp.own_classes import without_imports
@@ -34,7 +35,7 @@ def publish(folder: str | Path) -> list[Line]:
     """Write the tables and the figure of the comparison in ``folder``; returns the table's lines."""
     folder = Path(folder)
     comparison = read_comparison(folder)
-    lines = table(comparison)
+    lines = comparison.lines()
     write_text(folder / "table.md", markdown(lines, comparison.suite))
     write_json(folder / "table.json", [asdict(line) for line in lines])
     picture = picture_of(comparison)

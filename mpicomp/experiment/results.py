@@ -30,12 +30,16 @@ from typing import TYPE_CHECKING, Any
 from mpicomp.base.errors import RecordError
 from mpicomp.base.files import check_own, present, read_json, write_json, write_text
 from mpicomp.base.html import html_table
+from mpicomp.experiment.lines import Line, lines_of
+from mpicomp.experiment.outcome import Outcome
 from mpicomp.experiment.start import fingerprint, starting_point
 from mpicomp.experiment.study import Study, load
 from mpicomp.experiment.suite import Entry, Suite
 from mpicomp.experiment.suite_file import load_suite
+from mpicomp.experiment.tables import cells, header, markdown, notes
 from mpicomp.experiment.tuning import Tuning
 from mpicomp.own_classes import without_imports
+from mpicomp.runtime import plotting
 from mpicomp.runtime.frames import frame
 from mpicomp.runtime.glance import NOT_FINISHED, on, on_in_full, run_html, run_line
 from mpicomp.runtime.record import Row, read_facts, read_rows, read_summary
@@ -44,20 +48,6 @@ from mpicomp.unimported import UnimportedProblem
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One run as recorded in its folder.  ``summary`` is empty while the run is under way."""
-
-    label: str
-    seed: int
-    rows: list[Row]
-    summary: dict[str, Any]
-
-    def __repr__(self) -> str:
-        what = f"Outcome of {self.label} with seed {self.seed}"
-        return run_line(what, self.rows, self.summary.get("status", NOT_FINISHED))
 
 
 @dataclass(frozen=True)
@@ -93,9 +83,7 @@ class Record:
 
     def plot(self, x: str = "both", y: str = "gradient", axes: Axes | None = None, **words: Any) -> Axes:
         """``mpicomp.plot`` of this run; ``words`` are its other arguments."""
-        from mpicomp.experiment.scripting import plot  # which imports this module
-
-        return plot(self, x=x, y=y, axes=axes, **words)
+        return plotting.plot(self, x=x, y=y, axes=axes, **words)
 
 
 @dataclass(frozen=True)
@@ -114,10 +102,7 @@ class Comparison:
         return f"<Comparison of {len(entries)} methods on {_name(self.suite)}, {of} ended: {labels}>"
 
     def _repr_html_(self) -> str:
-        from mpicomp.experiment.lines import table  # these two import this module
-        from mpicomp.experiment.tables import cells, header, notes
-
-        lines, suite = table(self), self.suite
+        lines, suite = self.lines(), self.suite
         shown = [cells(line, suite) for line in lines]
         return html_table(suite.title, header(suite), shown, " ".join(notes(lines, suite)))
 
@@ -129,18 +114,17 @@ class Comparison:
         rows = (((o.label, o.seed), row) for o in self.outcomes for row in o.rows)
         return frame(rows, ("label", "seed"))
 
+    def lines(self) -> list[Line]:
+        """A line of the table for each method, in the order of the suite."""
+        return lines_of(self.suite, self.tunings, self.outcomes)
+
     def table(self) -> str:
         """The results in Markdown, a line for each method, with notes on what the numbers mean."""
-        from mpicomp.experiment.lines import table  # these two import this module
-        from mpicomp.experiment.tables import markdown
-
-        return markdown(table(self), self.suite)
+        return markdown(self.lines(), self.suite)
 
     def plot(self, x: str = "both", y: str = "gradient", axes: Axes | None = None, **words: Any) -> Axes:
         """``mpicomp.plot`` of this comparison; ``words`` are its other arguments."""
-        from mpicomp.experiment.scripting import plot  # which imports this module
-
-        return plot(self, x=x, y=y, axes=axes, **words)
+        return plotting.plot(self, x=x, y=y, axes=axes, **words)
 
 
 def _name(suite: Suite) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from mpicomp import kernels
 from mpicomp.averaging.ledger import Ledger
@@ -21,7 +21,7 @@ from mpicomp.kernels.threads import threads
 from mpicomp.keys import clear_cached_draws
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
-from mpicomp.runtime import bars
+from mpicomp.runtime import bars, plotting
 from mpicomp.runtime.audit import Audit, Verified
 from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.frames import frame
@@ -64,9 +64,6 @@ class Run:
     lost: list[dict[str, Any]]  # ranks that it went on without (see ``Session``); they are in no list here
     verified: Verified | None  # the observer's count, where one was asked for and bytes crossed
 
-    # ``mpicomp.plot``, which the package fills in: figures are a layer above this one.
-    plotted_by: ClassVar[Callable[..., Any]]
-
     def to_frame(self) -> DataFrame:
         """The rows as a pandas DataFrame, with the columns of ``Row``.
 
@@ -76,7 +73,7 @@ class Run:
 
     def plot(self, **words: Any) -> Any:
         """``mpicomp.plot`` of this run, with its arguments; returns matplotlib's axes."""
-        return type(self).plotted_by(self, **words)
+        return plotting.plot(self, **words)
 
     def __repr__(self) -> str:
         what = f"Run of {on(repr(self.method), repr(self.problem))}, {self.workers} workers"

@@ -20,7 +20,6 @@ from mpicomp.experiment import compare as comparing
 from mpicomp.experiment.canvas import save
 from mpicomp.experiment.compare import Stage, compare
 from mpicomp.experiment.figure import draw, draw_all
-from mpicomp.experiment.lines import table
 from mpicomp.experiment.report import _picture_of_runs, picture_of, plot_files, publish
 from mpicomp.experiment.results import Comparison, read_comparison, unfinished
 from mpicomp.experiment.run_tables import phases_table
@@ -224,7 +223,7 @@ def test_the_table_is_what_the_rows_say(done):
 
 def test_a_method_that_diverges_is_shown_as_such(done):
     out, comparison = done
-    line = next(line for line in table(comparison) if line.label == "too far")
+    line = next(line for line in comparison.lines() if line.label == "too far")
     assert (line.diverged, line.finished, line.gamma) == (3, 0, None)
     assert "| too far | - | diverged |" in read(out / "table.md")
     summary = json.loads(read(out / "runs" / "too-far" / "seed-0" / "summary.json"))
@@ -233,7 +232,7 @@ def test_a_method_that_diverges_is_shown_as_such(done):
 
 def test_a_method_that_misses_the_target_is_shown_as_such(done):
     _, comparison = done
-    line = table(comparison)[3]
+    line = comparison.lines()[3]
     assert line.reached == 0 and line.rounds == 200
     assert cells(line, comparison.suite)[3] == "> 200"
 
@@ -250,7 +249,7 @@ def test_a_tuned_step_is_kept_for_every_seed(done):
 
 def test_multiples_of_theory_are_explained_where_there_are_some(done):
     _, comparison = done
-    lines = table(comparison)
+    lines = comparison.lines()
     assert "(8×)" in markdown(lines, comparison.suite)
     numbers = [line for line in lines if not line.step.startswith("theory")]
     assert len(numbers) == 2 and "×" not in markdown(numbers, comparison.suite)
@@ -261,7 +260,7 @@ def test_multiples_of_theory_are_explained_where_there_are_some(done):
 def test_a_comparison_of_function_values_shows_them(done):
     _, comparison = done
     suite = parse_suite(SUITE.replace("workers = 3", 'workers = 3\ny = "f"'))
-    line = table(comparison)[0]
+    line = comparison.lines()[0]
     f = sorted(o.rows[-1].f for o in comparison.outcomes if o.label == "GD")
     assert cells(line, suite)[-1] == f"{f[1]:.4g}"
     assert markdown([line], suite).splitlines()[2].split(" | ")[-1].rstrip(" |") == "f"
@@ -279,15 +278,15 @@ def test_where_everything_diverges_there_is_no_figure(tmp_path):
 def test_the_edge_of_a_range_is_marked(tmp_path):
     suite = parse_suite(SUITE.replace("tune = [1, 4]", "tune = [-13, -12]").replace("seeds = [0, 1, 2]", ""))
     comparison = compare(suite, tmp_path)
-    line = table(comparison)[1]
+    line = comparison.lines()[1]
     assert line.at_edge and cells(line, suite)[1].endswith("(0.0625×)†")  # the range grew by 8
-    assert "at the edge of its range" in markdown(table(comparison), suite)
-    assert not any(other.at_edge for other in table(comparison) if other != line)
+    assert "at the edge of its range" in markdown(comparison.lines(), suite)
+    assert not any(other.at_edge for other in comparison.lines() if other != line)
 
 
 def test_markdown_and_terminal_show_the_same(done):
     _, comparison = done
-    lines = table(comparison)
+    lines = comparison.lines()
     text = markdown(lines, comparison.suite)
     body = [row for row in text.splitlines() if row.startswith("| ")]
     drawn = terminal(lines, comparison.suite)
@@ -344,7 +343,7 @@ def test_an_interrupted_comparison_can_be_resumed(tmp_path):
         compare(suite, tmp_path, progress=stop)
     held = read_comparison(tmp_path)
     assert [o.summary["status"] for o in held.outcomes] == ["target", "interrupted"]
-    assert table(held)[1].finished == 0 and cells(table(held)[1], suite)[2] == "not run"
+    assert held.lines()[1].finished == 0 and cells(held.lines()[1], suite)[2] == "not run"
     resumed = compare(suite, tmp_path, resume=True)
     assert [o.summary["status"] for o in resumed.outcomes] == ["target", "rounds", "diverged", "rounds"]
 
