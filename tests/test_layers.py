@@ -34,7 +34,19 @@ LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in mod
 # Inside these packages too, from the bottom up; above it all the classes, and then ``__init__``.
 INSIDE = {"compressors": ["base", "support"], "methods": ["parameters", "base", "support"]}
 
-TORCH = ("__init__", "alike", "buffers", "hook", "optimiser", "overlap", "saving", "tensors", "unused")
+TORCH = (
+    "__init__",
+    "alike",
+    "buffers",
+    "clipping",
+    "content",
+    "hook",
+    "optimiser",
+    "overlap",
+    "saving",
+    "tensors",
+    "unused",
+)
 
 # Libraries that only these files may import.
 HOMES = {
