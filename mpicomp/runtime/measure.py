@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite, sqrt
 from numbers import Real
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,6 @@ from mpicomp.compressors.base import Array
 from mpicomp.keys import Stream
 from mpicomp.problems.base import Objective
 from mpicomp.transports import Transport
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -54,15 +53,21 @@ class Measured(Objective):
         self._last: Array | None = None
 
     def value(self, x: Array) -> float:
-        return self._call(self.f.value, x)
+        with self._lent(x) as lent:
+            value = self.f.value(lent)
+        return _number(value)
 
     def grad(self, x: Array) -> Array:
         self.meter.epochs += 1
-        return self._ask(x, self.f.grad)
+        with self._clock.phase("gradient"), self._lent(x) as lent:
+            g = self.f.grad(lent)
+        return self._given(g, x)
 
     def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
         self.meter.epochs += b / (self.samples or 1)
-        return self._ask(x, lambda x: self.f.batch_grad(x, b, stream))
+        with self._clock.phase("gradient"), self._lent(x) as lent:
+            g = self.f.batch_grad(lent, b, stream)
+        return self._given(g, x)
 
     def smoothness_matrix(self) -> Array:
         with self._clock.phase("gradient"):
@@ -82,34 +87,33 @@ class Measured(Objective):
             self._observed = self.f.sampled(m, stream)
 
     def observed_value(self, x: Array) -> float:
-        """The value for the record.  Raises ``ConfigError`` unless the objective returns one real number."""
-        value = self._call(self._observed.value, x)
-        refuse_mask("the value", value)
-        if isinstance(value, Real) or (getattr(value, "shape", None) == () and not np.iscomplexobj(value)):
-            return float(value)
-        shape = f" of shape {value.shape}" if hasattr(value, "shape") else ""
-        raise ConfigError(f"value returned a {type(value).__name__}{shape}; expected one real number.")
+        """The value for the record."""
+        with self._lent(x) as lent:
+            value = self._observed.value(lent)
+        return _number(value)
 
     def observed_grad(self, x: Array) -> Array:
         """The gradient for the record: neither timed nor counted, and the objective's to use again."""
-        return self.check(self._call(self._observed.grad, x), x)
+        with self._lent(x) as lent:
+            g = self._observed.grad(lent)
+        return self.check(g, x)
 
-    def _ask(self, x: Array, gradient: Callable[[Array], Array]) -> Array:
-        with self._clock.phase("gradient"):
-            g = self._call(gradient, x)
+    def _given(self, g: Array, x: Array) -> Array:
+        """The gradient g, checked, and the caller's to keep."""
         self.check(g, x)
         if self._last is not None and np.may_share_memory(g, self._last):
             raise ConfigError("the gradient is in the array handed out before; return a new one each time.")
         self._last = g
         return g if kernels.on_device(g) else _taken(g)
 
-    def _call(self, function: Callable[[Array], T], x: Array) -> T:
-        """``function(x)``, x read-only.  Raises ``ConfigError`` if the objective writes into it."""
+    @contextmanager
+    def _lent(self, x: Array) -> Iterator[Array]:
+        """x, read-only.  Raises ``ConfigError`` if the objective writes into it."""
         if not kernels.on_device(x):
             x = x.view()
             x.flags.writeable = False
         try:
-            return function(x)
+            yield x
         except ValueError as error:
             if "read-only" not in str(error):
                 raise
@@ -132,6 +136,15 @@ class Measured(Objective):
         if not isfinite(g.sum()) and not np.isfinite(g).all():
             raise DivergedError(f"the gradient is not finite at |x| = {sqrt(np.sum(x * x)):.3g}.")
         return g
+
+
+def _number(value: Any) -> float:
+    """What an objective returned as f_i(x).  Raises ``ConfigError`` unless it is one real number."""
+    refuse_mask("the value", value)
+    if isinstance(value, Real) or (getattr(value, "shape", None) == () and not np.iscomplexobj(value)):
+        return float(value)
+    shape = f" of shape {value.shape}" if hasattr(value, "shape") else ""
+    raise ConfigError(f"value returned a {type(value).__name__}{shape}; expected one real number.")
 
 
 def is_float(a: Array) -> bool:

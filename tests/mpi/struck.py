@@ -125,7 +125,7 @@ match asked["phase"]:
         armed = True
         before(type(parse_problem(asked["problem"])), "objective")
     case "gradient":
-        before(Measured, "_ask")
+        before(Measured, "_lent")
     case "compress":
         before(messages, "encode")
     case "server":

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy
-import torch
 
 from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.config import to_text
@@ -182,5 +181,5 @@ def test_unusable_splits_are_refused(split, n, said):
 
 def test_a_split_is_an_array_of_any_library():
     plain = Logistic(data=(X, BINARY), lam=0.1, split=UNEVEN)
-    for split in (UNEVEN.tolist(), UNEVEN.astype(">u2"), pd.Series(UNEVEN), torch.tensor(UNEVEN)):
+    for split in (UNEVEN.tolist(), UNEVEN.astype(">u2"), pd.Series(UNEVEN)):
         assert Logistic(data=(X, BINARY), lam=0.1, split=split) == plain
