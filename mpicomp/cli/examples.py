@@ -48,6 +48,7 @@ _MADE_FOR: dict[Any, str] = {  # a method for a compressor of the kind
     Contractive: "ef21(C={})",
     Absolute: "efsgd(C={})",
 }
+_FOR_QUADRATICS = ("heavyball", "cg")
 _WITHOUT_CONSTANTS = ("saddle", "autoencoder", "mlp", "local_images", "full_images")
 
 
@@ -70,7 +71,8 @@ def example(name: str) -> str:
 def command(name: str) -> list[str]:
     """The arguments with which `mpicomp` runs the method of that name, or a method with the compressor, or
     on the problem, of that name."""
-    method, problem = example(name), "logistic(data=digits, lam=1e-2)"
+    method = example(name)
+    problem = f"{'least_squares' if name in _FOR_QUADRATICS else 'logistic'}(data=digits, lam=1e-2)"
     if name in COMPRESSORS:
         method = _MADE_FOR[kinds(COMPRESSORS[name])[0]].format(method)
     elif name not in METHODS:
