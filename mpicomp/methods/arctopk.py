@@ -139,10 +139,10 @@ class ARCTopK(LinearMethod):
     3. v_i - g_i need not vanish.  It stays bounded if v_i does: a row changes g_i only by becoming v_i's.
        Error feedback as in EF14 would add up what the mean of the workers cancels, without a bound.
 
-    theory: gamma = min{α/(20 L), η/(7 L)}, α the least of the matrices.  It is not the paper's.  By 2. it is the
-    step of EF21-SGDM for n = 1, and the proof there holds; L_max may be as large as it likes.  As for
-    EF21-SGDM, it is for full gradients, or samples of a variance of at most σ² for all x, and other batches
-    raise ``ConfigError``.
+    theory: gamma = min{α/(20 L), η/(7 L)}, α the least of the matrices.  It is not the paper's.  By 2. it is
+    the step of EF21-SGDM for n = 1, and the proof in ``EF21SGDM`` holds for it; L_max does not enter.  It is
+    for full gradients, or samples of a variance of at most σ² for all x.  Raises ``ConfigError`` for other
+    batches.
 
     Raises ``ConfigError`` when it is bound to parts none of which is a matrix, and when it is used without
     ``width`` and without being bound.  A run binds it to the parts of its problem.

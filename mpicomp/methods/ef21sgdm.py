@@ -45,7 +45,8 @@ class EF21SGDM(AveragingMethod, EstimatingMethod):
     1. v_i - ∇f_i is (1-η) of its last value, less (1-η) of the gradient's change, plus η times the noise.  So
        the mean v - ∇f has a norm of at most L R (1-η)/η plus noise.  v is an average of gradients, so
        the changes of v_i have a norm of at most L̃ R plus noise.
-    2. v_i - g_i shrinks by √(1-α), after the change of v_i has been added: its norm is at most Q L̃ R plus noise.
+    2. v_i - g_i shrinks by √(1-α), after the change of v_i has been added: its norm is at most Q L̃ R plus
+       noise.
     3. So ‖g - ∇f‖ ≤ M R + N √T.  By smoothness, f^+ ≤ f - γ/2 |∇f|² - (1/(2γ) - L/2) γ² |g|² + γ/2 |g - ∇f|²,
        and ‖g - ∇f‖² ≤ (1 + L/M) M² R² + (1 + M/L) N² T, whose first term is at most (1/γ - L) R²/γ.
 

@@ -37,8 +37,8 @@ class MCM(AveragingMethod):
     is about x.
     theory, for convex f_i, α ≤ 1/(1 + ω) and α' ≤ 1/(2(1 + ω')): gamma = 2/(K + √(K² + 40 ω' L K/α'²)),
     K = (1 + 6A) L_max, with A of the AB-inequality.  The proof is that of DIANA's step 1/K, with ‖x - H‖²
-    added to the Lyapunov function.  The paper's constants may be larger.  On batches K is that of DIANA's step
-    there, (1 + 6A) L_max + 2 (5A + 1/n) S, and batches are refused that DIANA refuses.
+    added to the Lyapunov function.  The paper's constants may be larger.  On batches K is
+    (1 + 6A) L_max + 2 (5A + 1/n) S, as for DIANA.  Raises ``ConfigError`` for batches that DIANA refuses.
 
     Differences from the paper: this is the variant whose broadcast is the same for all workers.  Rand-MCM
     compresses x for each worker anew, with a memory H_i each: n messages down, not one.

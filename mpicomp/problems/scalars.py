@@ -41,7 +41,8 @@ LOGISTIC = Scalar(
 )
 
 # (1 - sigma(t))^2.  phi'' = -2 s (1-s)^2 (1-3s) with s = sigma(t); its derivative vanishes where
-# 12 s^2 - 9 s + 1 = 0.  |phi''| is larger at the larger root: 0.15405.  |phi'| = 2 s (1-s)^2 is greatest at 1/3.
+# 12 s^2 - 9 s + 1 = 0.  |phi''| is larger at the larger root: 0.15405.
+# |phi'| = 2 s (1-s)^2 is greatest at s = 1/3.
 _S = (9 + np.sqrt(33)) / 24
 SIGMOID_SQUARED = Scalar(
     value=lambda t: expit(-t) ** 2,

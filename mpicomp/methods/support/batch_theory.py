@@ -10,7 +10,7 @@ from mpicomp.problems.base import Constants
 
 
 def batch_smoothness(method: Method, c: Constants, batch: BatchSize) -> float:
-    """S = L_ij/b for a ``batch`` of b samples, 0 for all samples, and 0 where a bound on the variance is known.
+    """S = L_ij/b for a ``batch`` of b samples; 0 for all samples, and where their variance is bounded.
 
     With s_i the mean gradient over the batch, F = f(x) - f*, and σ*² the mean over workers of the variance of
     one sample's gradient at x*, convex f_ij have
@@ -19,18 +19,18 @@ def batch_smoothness(method: Method, c: Constants, batch: BatchSize) -> float:
 
     Proof.  The variance of a mean of b samples, drawn with or without replacement, is at most 1/b of that of
     one.  ∇f_ij(x) is D_ij + ∇f_ij(x*), so its variance over j is at most 2 mean_j |D_ij|² plus twice that of
-    ∇f_ij(x*).  As f_ij is convex and L_ij-smooth, |D_ij|² ≤ 2 L_ij (f_ij(x) - f_ij(x*) - ⟨∇f_ij(x*), x - x*⟩),
-    whose mean over i and j is 2 L_ij F.
+    ∇f_ij(x*).  As f_ij is convex and L_ij-smooth,
+    |D_ij|² ≤ 2 L_ij (f_ij(x) - f_ij(x*) - ⟨∇f_ij(x*), x - x*⟩), whose mean over i and j is at most 2 L_ij F.
 
-    Where the constants have a ``sigma``, the variance is at most σ²/b for every x, whether f is convex or not.
+    Where the constants have a ``sigma``, the variance is at most σ²/b for every x, for any f.
 
-    Raises ``ConfigError`` where neither is known.  A step that serves the full gradient may then diverge.
+    Raises ``ConfigError`` where neither is known: with the full gradient's step the method may diverge.
     """
     if batch is None or c.sigma is not None:
         return 0.0
     if c.mu is None or not c.convex or c.L_ij is None:
         raise _refused(
-            method, "a bound on the variance of a sample's gradient (sigma), or convex samples (L_ij)"
+            method, "batch", "convex samples with a known L_ij, or samples of bounded variance (sigma)"
         )
     return c.L_ij / batch_size(batch, c.samples)
 
@@ -38,16 +38,16 @@ def batch_smoothness(method: Method, c: Constants, batch: BatchSize) -> float:
 def require_bounded_variance(method: Method, c: Constants, batch: BatchSize, name: str = "batch") -> None:
     """Raise ``ConfigError`` unless ``batch`` is all samples, or the constants have a ``sigma``.
 
-    Where the variance grows with the distance from x*, no step of such a method need converge, as its error
-    does not vanish with the step; or its theorem has no step for this case.
+    The theorem of such a method is for samples of bounded variance.  If the variance grows with the distance
+    from x*, the method may diverge.
     """
     if batch is not None and c.sigma is None:
-        raise _refused(method, "a bound on the variance of a sample's gradient (sigma)", name)
+        raise _refused(method, name, "samples of bounded variance (sigma)")
 
 
-def _refused(method: Method, needed: str, name: str = "batch") -> ConfigError:
+def _refused(method: Method, name: str, needed: str) -> ConfigError:
     return ConfigError(
-        f"{type(method).__name__} with {name}={getattr(method, name)} has a theory step size for {needed} in "
-        f"the problem's constants, which this problem does not have. Give {method.step_name} as a number, leave "
-        f"{name} out for full gradients, or take VRMARINA or DASHAPAGE, which need no such bound."
+        f"{type(method).__name__} with {name}={getattr(method, name)} has a theory step size for {needed} "
+        f"alone, and this problem's constants do not say that it has them. Give {method.step_name} as a "
+        f"number, or {name}=None for full gradients, or take DASHAPAGE, which needs no bounded variance."
     )

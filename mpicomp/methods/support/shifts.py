@@ -48,7 +48,8 @@ def convex_constant(c: Constants, a: float, n: int, S: float) -> float:
     2. As α (1 + ω) ≤ 1,  E H^{k+1} ≤ H + 2α mean ⟨h_i - ∇f_i(x*), ∇f_i - h_i⟩ + α mean E |s_i - h_i|²
        = (1 - α) H + α mean |∇f_i - ∇f_i(x*)|² + α V ≤ (1 - α) H + α (2 L_max F + V).
     3. Of 4 (A/α) γ² H the second loses 2A γ² H more than the rate, which the first has added.  γ² F has the
-       weight (2 + 12A) L_max + 4 (5A + 1/n) S = 2K, and E |x^{k+1} - x*|² ≤ (1 - γμ) |x - x*|² - 2γF + γ² E |g|².
+       weight (2 + 12A) L_max + 4 (5A + 1/n) S = 2K, and
+       E |x^{k+1} - x*|² ≤ (1 - γμ) |x^k - x*|² - 2γF + γ² E |g|².
     """
     return (1 + 6 * a) * c.L_max + 2 * (5 * a + 1 / n) * S
 
