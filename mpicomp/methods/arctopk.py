@@ -29,6 +29,7 @@ from mpicomp.methods.parameters import (
     Value,
     ValueFormat,
 )
+from mpicomp.methods.support.batch_theory import require_bounded_variance
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.linear import LinearMethod
 from mpicomp.methods.support.stochastic import gradient
@@ -139,7 +140,10 @@ class ARCTopK(LinearMethod, EstimatingMethod):
     3. v_i - g_i need not vanish.  It stays bounded if v_i does: a row changes g_i only by becoming v_i's.
        Error feedback as in EF14 would add up what the mean of the workers cancels, without a bound.
 
-    theory: gamma = min{α/(20 L), η/(7 L)}, the step of EF21-SGDM for n = 1, α the least of the matrices.
+    theory: gamma = min{α/(20 L), η/(7 L)}, α the least of the matrices.  It is not the paper's.  By 2. it is
+    the step of EF21-SGDM for n = 1, and the proof in ``EF21SGDM`` holds for it; L_max does not enter.  It is
+    for full gradients, or samples of a variance of at most σ² for all x.  Raises ``ConfigError`` for other
+    batches.
 
     Raises ``ConfigError`` when it is bound to parts none of which is a matrix, and when it is used without
     ``width`` and without being bound.  A run binds it to the parts of its problem.
@@ -262,6 +266,7 @@ class ARCTopK(LinearMethod, EstimatingMethod):
         return not self._sketches(key)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        require_bounded_variance(self, c, self.batch)
         alpha = min(m.alpha() for m in self.layers(d).matrices)
         return {"gamma": min(alpha / (20 * c.L), self.eta / (7 * c.L))}
 

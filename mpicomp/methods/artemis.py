@@ -14,7 +14,9 @@ from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Probability, RateOrZero, StepSize
+from mpicomp.methods.support import shifts
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.batch_theory import batch_smoothness
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.rates import require_rate
@@ -40,8 +42,9 @@ class Artemis(AveragingMethod, EstimatingMethod):
     theory, for convex f_i, α ≤ 1/(1 + ω) and α' ≤ 1/(1 + ω'): gamma = 1/(c (1 + 6B) L_max),
     B = A + (1 - p)(1 + ω)/(p n) with A of the AB-inequality, c = 1 + ω', or 1 + 6ω' with H.  DIANA's proof
     gives it: Ω and the draw of S add to the variance, and ‖H‖² to the Lyapunov function.  The paper's
-    constants may be larger.  With α > 0 and full gradients x converges linearly where f is strongly convex,
-    otherwise to a neighbourhood of x*.
+    constants may be larger.  On batches (1 + 6B) L_max is (1 + 6B) L_max + 2 (5B + 1/n) S, S as for DIANA.
+    With α > 0 and full gradients x converges linearly where f is strongly convex, otherwise to a
+    neighbourhood of x*.  Raises ``ConfigError`` for batches that DIANA refuses.
 
     Differences from the paper: a message counts 1/(p n), and h stands in for the absent workers, the second
     of the paper's two ways.  In the paper a worker that was absent catches up with the broadcasts that it
@@ -119,4 +122,5 @@ class Artemis(AveragingMethod, EstimatingMethod):
         a, _ = self.Q.ab(d, n)
         b = a + (1 - self.p) * (1 + self.Q.omega(d, n)) / (self.p * n)
         downlink = 1 + (6 if self.alpha_down else 1) * self.down.omega(d, n)
-        return {"gamma": 1 / (downlink * (1 + 6 * b) * c.L_max)}
+        K = shifts.convex_constant(c, b, n, batch_smoothness(self, c, self.batch))
+        return {"gamma": 1 / (downlink * K)}

@@ -12,6 +12,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Rate, RateOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.batch_theory import require_bounded_variance
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.starts import Start, uplink_from
@@ -36,7 +37,8 @@ class DASHAMVR(AveragingMethod, EstimatingMethod):
     theory, for a = 1/(2ω + 1): gamma =
     1/(L + √(96 A (2ω + 1) (L̃² + (1-b)² L_σ²/B) + 4 (1-b)² L_σ²/(b n B))), A of the
     AB-inequality, ω/n for independent compressors, L_σ the theorem's mean-squared smoothness constant of the
-    stochastic gradients.
+    stochastic gradients.  The theorem is for samples of a variance of at most σ² for all x; other batches
+    raise ``ConfigError``.
 
     Differences from the paper: h_i^0 uses an ordinary batch; the paper uses a larger one.  The mean is
     broadcast and every rank takes the step.  With batch=None, all samples, no variance is counted.
@@ -91,6 +93,7 @@ class DASHAMVR(AveragingMethod, EstimatingMethod):
         return {"a": 1 / (2 * self.Q.omega(d, n) + 1)}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        require_bounded_variance(self, c, self.batch)
         noise = (1 - self.b) ** 2 * variance(self, c, self.batch)
         require_rate(self, "a", 1 / (2 * self.Q.omega(d, n) + 1), "1/(2ω + 1)", exact=True)
         a, _ = self.Q.ab(d, n)

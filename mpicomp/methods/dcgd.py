@@ -11,6 +11,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Nothing
 from mpicomp.methods.parameters import BatchSize, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.batch_theory import batch_smoothness
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.stochastic import gradient
@@ -28,8 +29,12 @@ class DCGD(AveragingMethod, EstimatingMethod):
     in each round.
     theory, for convex f_i, or any f_i if A = 0: gamma = 1/(L + 2 A L_max), from
     E|g|² ≤ |∇f|² + A mean |∇f_i|².  A is the constant of the AB-inequality, ω/n for independent compressors.
-    If f is μ-strongly convex, the limit of E|x - x*|² is at most 2γ A mean |∇f_i(x*)|²/μ.  Samples of
-    variance σ² in batches of b add γ (A + 1/n) σ²/(b μ) to this bound; the step size is the same.
+    If f is μ-strongly convex, the limit of E|x - x*|² is at most 2γ A mean |∇f_i(x*)|²/μ.
+    On batches of b, for convex f_ij, gamma = 1/(L + 2 A L_max + 2 (A + 1/n) L_ij/b), and samples of variance
+    σ*² at x* add 2γ (A + 1/n) σ*²/(b μ) to this bound, from E|g|² ≤ |∇f|² + A mean |∇f_i|² + (A + 1/n) V, V
+    the variance that ``support.batch_theory`` bounds.  Where samples have a variance of at most σ² for all x,
+    the step is that of full gradients, for any f if A = 0, and they add γ (A + 1/n) σ²/(b μ).  Raises
+    ``ConfigError`` for other batches.
 
     Differences from the paper: the server broadcasts g^k and not x^{k+1}; every rank takes the step.
     """
@@ -60,4 +65,5 @@ class DCGD(AveragingMethod, EstimatingMethod):
         a, _ = self.Q.ab(d, n)
         if a:  # without compression this is GD, which needs no convexity
             require_convex(self, c)
-        return {"gamma": 1 / (c.L + 2 * a * c.L_max)}
+        S = batch_smoothness(self, c, self.batch)
+        return {"gamma": 1 / (c.L + 2 * a * c.L_max + 2 * (a + 1 / n) * S)}

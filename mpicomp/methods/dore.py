@@ -12,7 +12,9 @@ from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, RateOrDefault, RateOrZero, StepSize
+from mpicomp.methods.support import shifts
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.batch_theory import batch_smoothness
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.rates import require_rate
@@ -36,7 +38,8 @@ class Dore(AveragingMethod, EstimatingMethod):
     theory, for convex f_i, α ≤ 1/(1 + ω) and η < 2/(1 + ω'):
     gamma = (1 - η(1 + ω')/2) / (β (1 + ω') (1 + 6A) L_max), A of the AB-inequality.  It is not the paper's.
     It follows from DIANA's proof with E‖C(q)‖² ≤ (1 + ω')‖q‖², where E⟨e, x^k - x*⟩ = -β E‖e‖² compensates
-    η e in q.  Raises ``ConfigError`` for a larger η.
+    η e in q.  On batches (1 + 6A) L_max is (1 + 6A) L_max + 2 (5A + 1/n) S, S as for DIANA.  Raises
+    ``ConfigError`` for a larger η, and for batches that DIANA refuses.
 
     The error e is the server's.  The total error of a run counts the workers' errors, so it is 0.
 
@@ -107,4 +110,5 @@ class Dore(AveragingMethod, EstimatingMethod):
                 "Take a smaller eta, or give gamma as a number."
             )
         require_rate(self, "alpha", 1 / (1 + self.Q.omega(d, n)), "1/(1 + ω)")
-        return {"gamma": (1 - self.eta * spread / 2) / (self.beta * spread * (1 + 6 * a) * c.L_max)}
+        K = shifts.convex_constant(c, a, n, batch_smoothness(self, c, self.batch))
+        return {"gamma": (1 - self.eta * spread / 2) / (self.beta * spread * K)}

@@ -14,6 +14,7 @@ from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.feedback import feedback_step
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -28,8 +29,9 @@ class DoubleSqueeze(AveragingMethod, EstimatingMethod):
 
     g_i is ∇f_i, or its mean over ``batch`` samples; C' is ``down``.  For any C, the virtual iterate
     x^k - γ (mean δ_i + δ) takes the steps of (stochastic) gradient descent with the gradients at x^k.
-    theory: gamma = α α'/(10 L), α' of C', a safe default like that of EF14 and not a theorem's constant.
-    Raises ``ConfigError`` unless C and C' are contractive.
+    theory, for convex f_i, or any f and one worker: gamma = α α'/(40 √(L L_max)), α' of C', with batches
+    min{α α'/(40 √(L (L_max + S))), n/(24 S)}, S = L_ij/b; derived in ``support.feedback``, and not the
+    paper's.  Raises ``ConfigError`` as EF14 does, and unless C and C' are contractive.
 
     The total error of a run counts the workers' δ_i, not the server's δ.
 
@@ -80,9 +82,9 @@ class DoubleSqueeze(AveragingMethod, EstimatingMethod):
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = C'(v)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
-        gamma = 1 / (10 * c.L)
+        alphas = []
         for C in (self.C, self.down):
             if not isinstance(C, Contractive):
                 raise ConfigError(f"DoubleSqueeze has no theory step size for {C}; give gamma as a number.")
-            gamma *= C.alpha(d, n)
-        return {"gamma": gamma}
+            alphas.append(C.alpha(d, n))
+        return {"gamma": feedback_step(self, c, n, self.batch, *alphas)}

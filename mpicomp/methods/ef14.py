@@ -13,6 +13,7 @@ from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.feedback import feedback_step
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -26,8 +27,10 @@ class EF14(AveragingMethod, EstimatingMethod):
 
     s_i is ∇f_i(x^k), or with ``batch`` its mean over that many samples.  For any C, the virtual iterate
     x^k - mean e_i takes the steps of (stochastic) gradient descent with the gradients at x^k.
-    theory: gamma = α/(10 L), a safe default of the form α/(c L) and not a theorem's constant.  Raises
-    ``ConfigError`` unless C is contractive.
+    theory, for convex f_i, or any f and one worker: gamma = α/(10 √(L L_max)), with batches
+    min{α/(10 √(L (L_max + S))), n/(24 S)}, S = L_ij/b; derived in ``support.feedback``, and not a theorem of
+    the papers.  x converges to a neighbourhood of x* unless the ∇f_i(x*) vanish.  Raises ``ConfigError``
+    unless C is contractive, for other f, and for batches without L_ij or a bound on their variance.
     """
 
     C: Contractive | Absolute
@@ -65,4 +68,4 @@ class EF14(AveragingMethod, EstimatingMethod):
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         if not isinstance(self.C, Contractive):
             raise ConfigError(f"EF14 has no theory step size for {self.C}; give gamma as a number.")
-        return {"gamma": self.C.alpha(d, n) / (10 * c.L)}
+        return {"gamma": feedback_step(self, c, n, self.batch, self.C.alpha(d, n))}

@@ -12,6 +12,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, CurvatureOrZero, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.batch_theory import require_bounded_variance
 from mpicomp.methods.support.convexity import curvature
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.starts import EstimateStart, uplink_from
@@ -33,8 +34,10 @@ class EF21(AveragingMethod, EstimatingMethod):
                 that of the problem's strong convexity; 0 for none.  With it theory is
                 gamma = min{1/(L + L̃ √(2β/θ)), θ/(2μ)}, Theorem 2, and Ψ^k ≤ (1 - γμ)^k Ψ^0 for
                 Ψ = f(x^k) - f* + (γ/θ) mean |g_i^k - ∇f_i(x^k)|².
-    With ``batch``, the mean gradient over that many samples replaces ∇f_i: this is EF21-SGD.  theory is still
-    that of full gradients.  Where the noise is large, take EF21-SGDM.
+    With ``batch``, the mean gradient over that many samples replaces ∇f_i: this is EF21-SGD.  theory is that
+    of full gradients where the variance of samples is at most σ² for all x.  x then converges to a
+    neighbourhood that neither a smaller γ nor more workers shrink: EF21-SGDM, with η = 1, has the proof.
+    Raises ``ConfigError`` for other batches.  Where the noise is large, take EF21-SGDM.
 
     Differences from the paper: the mean is broadcast and every rank takes the step.
     """
@@ -77,6 +80,7 @@ class EF21(AveragingMethod, EstimatingMethod):
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = g^{k-1} + mean c_i
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        require_bounded_variance(self, c, self.batch)
         root = sqrt(1 - self.C.alpha(d, n))
         theta, spread = 1 - root, c.L_tilde * root / (1 - root)
         if self.mu == 0:

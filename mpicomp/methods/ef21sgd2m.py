@@ -11,6 +11,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Rate, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.batch_theory import require_bounded_variance
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.starts import EstimateStart, uplink_from
 from mpicomp.methods.support.stochastic import gradient
@@ -29,7 +30,9 @@ class EF21SGD2M(AveragingMethod, EstimatingMethod):
     s_i^0 is sent whole; with start="compressed", g_i^0 = C(s_i^0) is sent.  g = mean g_i in every round.  A
     new batch enters u_i with the weight η², so less noise reaches the compressor than in EF21-SGDM.
     With less noise, or for fewer rounds, take a larger eta.  eta = 1 is EF21-SGD.
-    theory: gamma = min{α/(60 L̃), η/(16 L)}.
+    theory: gamma = min{α/(60 L̃), η/(16 L)}, where the variance of samples is at most σ² for all x.  Raises
+    ``ConfigError`` for other batches.  EF21-SGDM's proof gives every γ ≤ 1/(L (2/η - 1) + Q L̃): u lags behind
+    v as v does behind ∇f, and moves no more.
 
     Differences from the paper: as for EF21-SGDM.
 
@@ -79,4 +82,5 @@ class EF21SGD2M(AveragingMethod, EstimatingMethod):
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = g^{k-1} + mean c_i
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        require_bounded_variance(self, c, self.batch)
         return {"gamma": min(self.C.alpha(d, n) / (60 * c.L_tilde), self.eta / (16 * c.L))}

@@ -11,6 +11,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Rate, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.batch_theory import require_bounded_variance
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.starts import EstimateStart, uplink_from
 from mpicomp.methods.support.stochastic import gradient
@@ -31,7 +32,23 @@ class EF21SGDM(AveragingMethod, EstimatingMethod):
     (α² a/T)^{1/4}, with a = L (f(x^0) - f*)/σ².  T and σ need not be known, so eta is a number here.  v
     averages over about 2/η - 1 rounds, 19 for the default.  Take a larger eta, at most 1, for less noise or
     fewer rounds.
-    theory: gamma = min{α/(20 L̃), η/(7 L)}.
+    theory: gamma = min{α/(20 L̃), η/(7 L)}, where the variance of samples is at most σ² for all x.  Raises
+    ``ConfigError`` for other batches.
+
+    The step is proved here for every γ ≤ 1/(L/η + Q L̃), Q = √(1-α)/(1 - √(1-α)) ≤ 2/α, and it is less.  With
+    M = Q L̃ + L (1-η)/η, from start="gradient", on batches of b,
+    (1/T) Σ E|∇f(x^k)|² ≤ 2 (f(x^0) - f*)/(γ T) + (1 + M/L) N², where N is
+    σ/√(b n) (√η + 1/√(ηT)) + Q σ/√b (2η + √(η/T)), and 0 with full gradients.
+
+    Proof.  Let ‖.‖ be the norm √(Σ_k mean E|.|²) of a sequence, and R = γ ‖g‖ the length of the steps.
+
+    1. v_i - ∇f_i is (1-η) of its last value, less (1-η) of the gradient's change, plus η times the noise.  So
+       the mean v - ∇f has a norm of at most L R (1-η)/η plus noise.  v is an average of gradients, so
+       the changes of v_i have a norm of at most L̃ R plus noise.
+    2. v_i - g_i shrinks by √(1-α), after the change of v_i has been added: its norm is at most Q L̃ R plus
+       noise.
+    3. So ‖g - ∇f‖ ≤ M R + N √T.  By smoothness, f^+ ≤ f - γ/2 |∇f|² - (1/(2γ) - L/2) γ² |g|² + γ/2 |g - ∇f|²,
+       and ‖g - ∇f‖² ≤ (1 + L/M) M² R² + (1 + M/L) N² T, whose first term is at most (1/γ - L) R²/γ.
 
     Differences from the paper: s_i^0 uses an ordinary batch; the paper uses a larger one.  The mean is
     broadcast and every rank takes the step.
@@ -77,4 +94,5 @@ class EF21SGDM(AveragingMethod, EstimatingMethod):
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = g^{k-1} + mean c_i
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        require_bounded_variance(self, c, self.batch)
         return {"gamma": min(self.C.alpha(d, n) / (20 * c.L_tilde), self.eta / (7 * c.L))}

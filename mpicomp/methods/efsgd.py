@@ -11,7 +11,9 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.batch_theory import batch_smoothness
 from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.feedback import feedback_step
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -28,8 +30,12 @@ class EFSGD(AveragingMethod, EstimatingMethod):
     smaller γ sends as much.  For any C, the virtual iterate x^k - γ mean e_i takes the steps of SGD with the
     gradients at x^k.
     theory: for absolute C, gamma = 1/(2 L).  The virtual iterate gives, with full gradients and any
-    γ ≤ 1/(2 L), (1/T) Σ |∇f(x^k)|² ≤ 4 (f(x^0) - f*)/(γ T) + 2 γ² L² δ, where |C(x) - x|² ≤ δ; a mean of
-    batches adds 2 γ L σ²/n.  For contractive C, gamma = α/(10 L), a safe default of the form α/(c L).
+    γ ≤ 1/(2 L), (1/T) Σ |∇f(x^k)|² ≤ 4 (f(x^0) - f*)/(γ T) + 2 γ² L² δ, where |C(x) - x|² ≤ δ; batches of b
+    samples whose variance is at most σ² for all x add 2 γ L σ²/(b n).  Convex f_ij of another variance have
+    gamma = 1/(2 L + 4 S/n), S = L_ij/b, and (1/T) Σ E[f(x^k) - f*] ≤ 2 |x^0 - x*|²/(γ T) + 4 γ² L δ +
+    4 γ σ*²/(b n), σ*² the variance at x*: the second step of the proof in ``support.feedback``, with
+    2⟨∇f, e⟩ ≤ |∇f|²/(4L) + 4L |e|².  For contractive C, gamma is that of EF14.  Raises ``ConfigError`` for
+    other batches.
     """
 
     C: Contractive | Absolute
@@ -66,5 +72,5 @@ class EFSGD(AveragingMethod, EstimatingMethod):
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         if isinstance(self.C, Contractive):
-            return {"gamma": self.C.alpha(d, n) / (10 * c.L)}
-        return {"gamma": 1 / (2 * c.L)}
+            return {"gamma": feedback_step(self, c, n, self.batch, self.C.alpha(d, n))}
+        return {"gamma": 1 / (2 * c.L + 4 * batch_smoothness(self, c, self.batch) / n)}

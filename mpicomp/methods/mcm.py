@@ -12,7 +12,9 @@ from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, RateOrDefault, StepSize
+from mpicomp.methods.support import shifts
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.batch_theory import batch_smoothness
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.starts import Start, rate_from, uplink_from
@@ -35,7 +37,8 @@ class MCM(AveragingMethod):
     is about x.
     theory, for convex f_i, α ≤ 1/(1 + ω) and α' ≤ 1/(2(1 + ω')): gamma = 2/(K + √(K² + 40 ω' L K/α'²)),
     K = (1 + 6A) L_max, with A of the AB-inequality.  The proof is that of DIANA's step 1/K, with ‖x - H‖²
-    added to the Lyapunov function.  The paper's constants may be larger.
+    added to the Lyapunov function.  The paper's constants may be larger.  On batches K is
+    (1 + 6A) L_max + 2 (5A + 1/n) S, as for DIANA.  Raises ``ConfigError`` for batches that DIANA refuses.
 
     Differences from the paper: this is the variant whose broadcast is the same for all workers.  Rand-MCM
     compresses x for each worker anew, with a memory H_i each: n messages down, not one.
@@ -102,5 +105,5 @@ class MCM(AveragingMethod):
         omega, (a, _) = self.down.omega(d, n), self.Q.ab(d, n)
         require_rate(self, "alpha", 1 / (1 + self.Q.omega(d, n)), "1/(1 + ω)")
         require_rate(self, "alpha_down", 1 / (2 * (1 + omega)), "1/(2(1 + ω'))")
-        K = (1 + 6 * a) * c.L_max
+        K = shifts.convex_constant(c, a, n, batch_smoothness(self, c, self.batch))
         return {"gamma": 2 / (K + sqrt(K**2 + 40 * omega * c.L * K / self.alpha_down**2))}

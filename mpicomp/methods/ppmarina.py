@@ -35,8 +35,9 @@ class PPMARINA(AveragingMethod, EstimatingMethod):
     For independent compressors, A = ω/n and B = 0, that is 1/(L + √((1-p)/(pr) (ω L_+² + (n-r)/(n-1) L_±²))).
     It is MARINA's step for r = n, and at least 1/(L_+ (1 + √((1-p)(1+ω)/(pr)))) of Theorem 4.1, which is for
     clients drawn with replacement.  It follows, as in the theorem, from the variance of a compressed round:
-    given S, the AB-inequality with a_i = (n/r) Δ_i in S and 0 elsewhere bounds the variance of compression by
-    A (n/r) mean_S |Δ_i|² - B |mean_S Δ_i|²; the variance of mean_S Δ_i is v (mean |Δ_i|² - |mean Δ_i|²).
+    given S, the AB-inequality with a_i = Δ_i in S and 0 elsewhere, times (n/r)², bounds the variance of
+    compression by A (n/r) mean_S |Δ_i|² - B |mean_S Δ_i|².  So Q_i need not commute with scaling, as Natural
+    does not.  The variance of mean_S Δ_i is v (mean |Δ_i|² - |mean Δ_i|²).
 
     Differences from the paper: S is drawn without replacement; the mean is broadcast, to all, and every
     rank forms g and takes the step.

@@ -12,6 +12,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Nothing
 from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.batch_theory import require_bounded_variance
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.methods.support.variance_theory import balanced_probability, probability, variance
@@ -36,7 +37,8 @@ class VRMARINA(AveragingMethod, EstimatingMethod):
     For independent compressors, A = ω/n and B = 0, that is 1/(L + √((1-p)/(pn) (ω L̃² + (1+ω) 𝓛²/b'))) of
     Theorems 3.1 and 3.2, with L_+ for L̃ and L_σ for 𝓛, which are no larger.  For correlated compressors:
     given the batches, the AB-inequality bounds the variance of compression; independent batches add at most
-    L_σ²/b' to mean |Δ_i|² and at most L_σ²/(b' n) to |mean Δ_i|².
+    L_σ²/b' to mean |Δ_i|² and at most L_σ²/(b' n) to |mean Δ_i|².  Algorithm 3's theorem is for samples of a
+    variance of at most σ² for all x; another ``sync_batch`` raises ``ConfigError``.
 
     Differences from the paper: batches of a finite sum are drawn without replacement, which adds less
     variance, and none with batch=None, all samples; the mean is broadcast and every rank forms g and takes
@@ -87,6 +89,7 @@ class VRMARINA(AveragingMethod, EstimatingMethod):
             bytes_share = self.Q.mean_nbytes(d, n) / self.sync.mean_nbytes(d, n)
             found["p"] = min(bytes_share, balanced_probability(self, c, self.batch, self.sync_batch))
         if isinstance(self.gamma, str):
+            require_bounded_variance(self, c, self.sync_batch, "sync_batch")
             p = probability("p", self.p, found)
             a, b = self.Q.ab(d, n)
             spread = (a - b) * c.L_plus**2 + b * c.L_pm**2

@@ -44,7 +44,8 @@ class Constants:
                DASHA-MVR (from memory); where it is None, L_sample is an upper bound
     L_ij       the largest smoothness constant of an f_ij
     samples    the largest number of samples of a worker; None where samples are drawn afresh
-    sigma      E ||batch_grad(x, 1, stream) - grad f_i(x)||^2 <= sigma^2 for every x and i
+    sigma      E ||batch_grad(x, 1, stream) - grad f_i(x)||^2 <= sigma^2 for every x and i; None where the
+               variance has no bound, as of least squares
     diagonals  a function that returns the diagonals of the f_i's smoothness matrices, shape (n, d)
     =========  ============================================================================
 

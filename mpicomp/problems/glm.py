@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
+from math import isfinite, sqrt
 from typing import Any, ClassVar
 
 from mpicomp.base.checks import check_nonnegative
@@ -69,13 +70,14 @@ class LinearProblem(Problem):
         lam, data = self.weight(n), self.dataset()
         c, r = self.phi.curvature, lam * self.rho.curvature
         found = bounds(spectrum(data, self.split, n), c, r)
-        L_ij = c * float(row_squares(data.X).max()) + r  # max_ij lambda_max(B_ij) of ``bounds``, and r
+        largest = float(row_squares(data.X).max())
         return replace(
             found,
             mu=lam if self.convex else None,
             convex=self.convex,
             samples=max(shard_sizes(n, data.y, self.split)),
-            L_ij=L_ij,
+            L_ij=c * largest + r,  # max_ij lambda_max(B_ij) of ``bounds``, and r
+            sigma=sqrt(largest) * self.phi.steepest if isfinite(self.phi.steepest) else None,
             diagonals=partial(self.diagonals, n),
         )
 

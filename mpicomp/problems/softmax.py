@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from math import sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -33,7 +34,8 @@ class Softmax(Classification):
     the Hessian of log-sum-exp is diag(q) - qq', q being the softmax.  u'(diag(q) - qq')u is the variance of
     an entry of u drawn by q: at most (max u - min u)^2/4 <= |u|^2/2.  So, without the penalty,
     0 <= Hess f_i <= (1/2) I (x) G_i, which has the eigenvalues of G_i / 2.  For a single sample
-    G_i = a_j a_j', so L_ij is max ||a_j||^2 / 2 plus the penalty's constant.
+    G_i = a_j a_j', so L_ij is max ||a_j||^2 / 2 plus the penalty's constant.  Its gradient, but for the
+    penalty's, is (q - e) (x) a_j, e a unit vector, and |q - e|^2 <= 2.  So sigma^2 is 2 max ||a_j||^2.
 
     penalty  rho: "ridge" or "bounded"
     """
@@ -79,6 +81,7 @@ class Softmax(Classification):
             convex=convex,
             samples=max(self.shard_sizes(n)),
             L_ij=0.5 * self._largest_square(n) + r,
+            sigma=sqrt(2 * self._largest_square(n)),
         )
 
     def _largest_square(self, n: int) -> float:

@@ -77,7 +77,7 @@ def test_dashapage_is_its_transcription(problem, Q, b, a):
 def test_dashamvr_is_its_transcription(problem, Q, b, a):
     """docs/methods.md, DASHAMVR."""
     n = workers(problem)
-    gamma = start(DASHAMVR(Q, b, b=0.4, gamma="theory*8"), problem, n).method.gamma
+    gamma = 0.02
     loop = start(DASHAMVR(Q, b, b=0.4, gamma=gamma, a=a), problem, n, seed=45)
     batch, compress = batches(problem, 45, b), codec(Q, 45, n)
     first = beginning("gradient", Q, 45, n)

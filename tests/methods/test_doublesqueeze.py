@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import sqrt
+
 import numpy as np
 import pytest
 
@@ -190,7 +192,7 @@ def test_the_total_error_of_doublesqueeze_is_that_of_its_workers():
 
 def test_doublesqueeze_steps():
     method = resolved(DoubleSqueeze(TopK(3), Sign()), 12, 4)
-    assert method.gamma == pytest.approx(1 / 4 / 12 / 30)
+    assert method.gamma == pytest.approx(1 / 4 / 12 / (40 * sqrt(15)))
     for C, D in [(HardThreshold(0.1), TopK(2)), (TopK(2), HardThreshold(0.1))]:
         with pytest.raises(ConfigError, match=r"HardThreshold\(lam=0\.1.*gamma"):
             resolved(DoubleSqueeze(C, D), 12, 4)

@@ -80,7 +80,7 @@ def test_vrmarina_is_its_transcription(problem, Q, b, online):
     """docs/methods.md, VRMARINA: dense rounds, the first among them, send full
     gradients or 3 fresh samples."""
     n, sync = workers(problem), dense_for(Q)
-    method = VRMARINA(Q, b, p=0.2, sync_batch=3 if online else None, sync=sync)
+    method = VRMARINA(Q, b, gamma=0.02, p=0.2, sync_batch=3 if online else None, sync=sync)
     loop = start(method, problem, n, seed=41)
     wanted = vrmarina(
         n,

@@ -138,7 +138,7 @@ def test_dasha_on_batches(problem, batch, Q, begin):
     wanted = dashapage(gradients(problem, n), s, x0, m.gamma, m.a, compress, coin, rounds, first)
     assert_close(got, wanted[skipped:], rounding(m))
 
-    got, m = iterates_of(DASHAMVR(Q, batch, b=0.4, gamma="theory*8", start=begin), problem, n)
+    got, m = iterates_of(DASHAMVR(Q, batch, b=0.4, gamma=0.02, start=begin), problem, n)
     wanted = dashamvr(n, s, x0, m.gamma, m.a, 0.4, compress, rounds, first)
     assert_close(got, wanted[skipped:], rounding(m))
 

@@ -161,11 +161,11 @@ SHRINKING = [
     ("C", "d", "n", "alpha"), SHRINKING, ids=lambda v: repr(v) if hasattr(v, "alpha") else ""
 )
 def test_steps_for_contractive_compressors(C, d, n, alpha):
-    """docs/methods.md, EF14 (alpha/(10 L)) and EF21, with theta and beta as there."""
+    """docs/methods.md, EF14 (alpha/(10 sqrt(L L_max))) and EF21, with theta and beta as there."""
     theta = 1 - sqrt(1 - alpha)
     beta = (1 - alpha) / theta
     assert resolved(EF21(C), d, n).gamma == pytest.approx(1 / (3 + L_TILDE * sqrt(beta / theta)))
-    assert resolved(EF14(C), d, n).gamma == pytest.approx(alpha / 30)
+    assert resolved(EF14(C), d, n).gamma == pytest.approx(alpha / (10 * sqrt(15 if alpha < 1 else 9)))
 
 
 NONCONVEX = [

@@ -190,7 +190,9 @@ def gamma_of(method, problem: Problem, n: int) -> float:
 
 # --- step sizes ---
 
-SAMPLED = replace(HAND, L_sample=6.0, L_ij=7.0, samples=20)  # L 3, L_+ 3.5, L_pm 1.25, L_max 5, mu 0.1
+SAMPLED = replace(
+    HAND, L_sample=6.0, L_ij=7.0, samples=20, sigma=1.5
+)  # L 3, L_+ 3.5, L_pm 1.25, L_max 5, mu 0.1
 # Q, omega, A and B by hand, for d = 12, n = 4
 BY_HAND = [
     (RandK(3), 3, 3 / 4, 0),

@@ -1,4 +1,4 @@
-"""The step sizes of DIANA and VR-DIANA for nonconvex f, with their proofs."""
+"""The step sizes of DIANA on batches, and of DIANA and VR-DIANA for nonconvex f, with their proofs."""
 
 from __future__ import annotations
 
@@ -32,6 +32,26 @@ def step(c: Constants, a: float, omega: float, alpha: float) -> float:
             "alone. Leave alpha out, which is 1/(1 + ω), or give gamma as a number."
         )
     return 1 / (c.L + c.L_plus * sqrt(a) / (1 - sqrt(rho)))
+
+
+def convex_constant(c: Constants, a: float, n: int, S: float) -> float:
+    """K = (1 + 6A) L_max + 2 (5A + 1/n) S; DIANA's γ is 1/K for convex f_ij, α ≤ 1/(1 + ω), S of a batch.
+
+    With F = f(x^k) - f*, H = mean |h_i - ∇f_i(x*)|² and N² = 2 (5A + 1/n) σ*²/b, and any γ ≤ 1/K,
+    Φ = |x^k - x*|² + 4 (A/α) γ² H has E Φ^{k+1} ≤ max{1 - γμ, 1 - α/2} Φ^k + γ² N².
+
+    Proof.  Let V be mean E |s_i - ∇f_i|², at most 4 S F + 2 σ*²/b by ``batch_theory.batch_smoothness``.
+
+    1. The batches are independent, so E |g|² ≤ |∇f|² + V/n + A mean E |s_i - h_i|², and the last mean is
+       mean |∇f_i - h_i|² + V ≤ 4 L_max F + 2H + V.  By |∇f|² ≤ 2 L_max F,
+       E |g|² ≤ (2 + 4A) L_max F + 2AH + (A + 1/n) V.
+    2. As α (1 + ω) ≤ 1,  E H^{k+1} ≤ H + 2α mean ⟨h_i - ∇f_i(x*), ∇f_i - h_i⟩ + α mean E |s_i - h_i|²
+       = (1 - α) H + α mean |∇f_i - ∇f_i(x*)|² + α V ≤ (1 - α) H + α (2 L_max F + V).
+    3. Of 4 (A/α) γ² H the second loses 2A γ² H more than the rate, which the first has added.  γ² F has the
+       weight (2 + 12A) L_max + 4 (5A + 1/n) S = 2K, and
+       E |x^{k+1} - x*|² ≤ (1 - γμ) |x^k - x*|² - 2γF + γ² E |g|².
+    """
+    return (1 + 6 * a) * c.L_max + 2 * (5 * a + 1 / n) * S
 
 
 def sampled_step(c: Constants, a: float, alpha: float, n: int, p: float, variance: float) -> float:
