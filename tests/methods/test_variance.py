@@ -248,7 +248,7 @@ def test_methods_on_batches_that_reduce_variance_reach_the_optimum_and_others_do
         iterates = trajectory(start(method, problem, n), rounds)
         return np.mean([grad_norm_sq(problem, n, x) for x in iterates[-100:]]) / first
 
-    for method in (DCGD(Q, batch=2), DIANA(Q, batch=2), DASHAMVR(Q, 2, b=0.5)):
+    for method in (DCGD(Q, batch=2), DIANA(Q, batch=2), DASHAMVR(Q, 2, b=0.5, gamma=0.02)):
         assert final(method, problem, 300) > 1e-4
     for method in (VRDIANA(Q, 2), VRMARINA(Q, 2), DASHAPAGE(Q, 2)):
         assert final(method, problem) < 1e-10
