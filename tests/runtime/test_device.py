@@ -7,6 +7,7 @@ device is the run on the host, to the last bit.
 from __future__ import annotations
 
 import sys
+from itertools import product
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -126,13 +127,17 @@ def tiny_vectors(d: int):
         yield x if t else np.where(draw.random(d) < 0.5, x, draw.standard_normal(d))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_compressor_has_on_the_device_the_bytes_of_the_host(device, case, dtype):
+def test_every_compressor_has_on_the_device_the_bytes_of_the_host(device, subtests):
     """The messages stay on the device; there they stand for the same vector, alone and added to another.
 
     The papers' count of bits is the same too.  A compressor without kernels for a GPU refuses the vector.
     """
+    for case, dtype in product(CASES, (np.float32, np.float64)):
+        with subtests.test(str(case), dtype=dtype.__name__):
+            check_bytes(device, case, dtype)
+
+
+def check_bytes(device, case, dtype):
     for t, x in enumerate([*case.vectors(), *tiny_vectors(case.d)]):
         x, key = x.astype(dtype), case.key(t, worker=t % case.n)
         if not case.on_device:

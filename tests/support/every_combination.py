@@ -165,7 +165,11 @@ def every_pair() -> list[Method]:
 def methods_in_blocks(every: bool = False) -> list[Method]:
     """Those that can be served in blocks; no compressor has a weight for each coordinate of ``PROBLEM``."""
     compressors = [case.c for case in FIT] if every else []
-    return [m for m in dict.fromkeys([*of_compressors(compressors), *methods()]) if m.separable and "weights=(" not in repr(m)]
+    return [
+        m
+        for m in dict.fromkeys([*of_compressors(compressors), *methods()])
+        if m.separable and "weights=(" not in repr(m)
+    ]
 
 
 def transport(how: str) -> Transport:
