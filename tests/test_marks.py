@@ -15,7 +15,7 @@ def test_each_entry_names_a_folder_a_file_or_a_function_of_one():
     for entry in {entry for entries in MARKS.values() for entry in entries}:
         file, _, function = entry.partition("[")[0].partition("::")
         path = HERE / file
-        if not path.exists() or function and not re.search(rf"^def {function}\(", path.read_text(), re.M):
+        if not path.exists() or (function and not re.search(rf"^def {function}\(", path.read_text(), re.M)):
             wrong.append(entry)
     assert wrong == []
 

@@ -27,7 +27,7 @@ def _starts_ranks(command: Sequence[str] | str) -> bool:
     """Whether a command is mpirun, torchrun or `mpicomp .. --ranks`, with something to start."""
     words = shlex.split(command) if isinstance(command, str) else [os.fsdecode(word) for word in command]
     launchers = {Path(word).name for word in words} & {"mpirun", "mpiexec", "torchrun"}
-    return bool(launchers) and "--version" not in words or "--ranks" in words and "submit" not in words
+    return (bool(launchers) and "--version" not in words) or ("--ranks" in words and "submit" not in words)
 
 
 def _watch(event: str, arguments: tuple) -> None:
