@@ -7,10 +7,13 @@ VENV ?= .venv-$(MPI)
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TESTS := $(VENV)/.ready-tests
 comma := ,
 EXTRAS := test$(if $(filter system,$(MPI)),,$(comma)$(MPI))
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest --ignore=tests/mpi --numprocesses auto --maxprocesses 8 --dist worksteal
 
-.PHONY: help demo docs notebook test test-torch test-cluster fuzz check format lint bench lab clean
+.PHONY: help demo docs notebook test test-jobs test-slow test-all test-torch test-cluster fuzz check format lint bench lab clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is to make
@@ -18,47 +21,61 @@ help:  ## what there is to make
 
 $(READY): setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
+	$(PIP) -e '.$(if $(filter system,$(MPI)),,[$(MPI)])'
+	@touch $@
+
+$(TESTS): $(READY)
+	$(PIP) -e '.[$(EXTRAS)]'
 	@touch $@
 
 demo: $(READY)  ## compare methods on real data with 4 MPI ranks; table and figure in runs/demo
 	rm -rf runs/demo
 	$(BIN)/mpicomp compare jobs/demo.toml --ranks 4 --out runs/demo
 
-test: $(READY)  ## all tests, then those that run on 4 ranks at once
-	$(BIN)/python -m pytest --ignore=tests/mpi --numprocesses auto --maxprocesses 8 --dist worksteal
+test: $(TESTS)  ## each part once, and a few jobs on 2 to 4 ranks; tests/marks.py says what is left out
+	$(PYTEST) -m 'smoke or not (jobs or slow)'
+
+test-jobs: $(TESTS)  ## ranks, signals and losses; then the tests that run on 4 ranks at once
+	$(PYTEST) -m 'jobs and not slow'
 	$(MAKE) --no-print-directory test-4
 
-test-torch: $(READY)  ## what needs torch, which is large: the optimiser, the hook, the examples
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS),torch,peers]'
+test-slow: $(TESTS)  ## statistics, rates, compiling, every method with every compressor
+	$(PYTEST) -m slow
+
+test-all: $(TESTS)  ## all tests, then those that run on 4 ranks at once
+	$(PYTEST)
+	$(MAKE) --no-print-directory test-4
+
+test-torch: $(TESTS)  ## what needs torch, which is large: the optimiser, the hook, the examples
+	$(PIP) -e '.[$(EXTRAS),torch,peers]'
 	$(BIN)/python -m pytest tests/torch tests/examples tests/bench --numprocesses auto --maxprocesses 4
 
-test-cluster: $(READY)  ## a real Slurm, and hosts joined by links: needs slurm-wlm and munge, iproute2, root
+test-cluster: $(TESTS)  ## a real Slurm, and hosts joined by links: needs slurm-wlm and munge, iproute2, root
 	$(BIN)/python -m pytest tests/cluster
 
-test-%: $(READY)  ## the MPI tests on that many ranks, as in `make test-4`
+test-%: $(TESTS)  ## the MPI tests on that many ranks, as in `make test-4`
 	$(BIN)/mpicomp launch --ranks $* -m pytest --only-mpi tests/mpi
 
-docs: $(READY)  ## the site, from docs/ and the docstrings, into docs/_build/html; warnings are errors
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS),docs]'
+docs: $(TESTS)  ## the site, from docs/ and the docstrings, into docs/_build/html; warnings are errors
+	$(PIP) -e '.[$(EXTRAS),docs]'
 	$(BIN)/sphinx-build --nitpicky --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
 
-notebook: $(READY)  ## execute docs/notebook.ipynb anew; the site shows the outputs that it stores
+notebook: $(TESTS)  ## execute docs/notebook.ipynb anew; the site shows the outputs that it stores
 	$(BIN)/python docs/_ext/notebooks.py docs/notebook.ipynb
 
 MINUTES ?= 5
-fuzz: $(READY)  ## any bytes whatever to every decoder, for MINUTES=5; needs a wheel of atheris for this Python
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[fuzz]'
+fuzz: $(TESTS)  ## any bytes whatever to every decoder, for MINUTES=5; needs a wheel of atheris for this Python
+	$(PIP) -e '.[fuzz]'
 	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m tests.fuzz.decoders -max_total_time=$$((60 * $(MINUTES))) -artifact_prefix=runs/ runs/fuzz
 
-lint: $(READY)  ## format, lint and types, as they should be
+lint: $(TESTS)  ## format, lint and types, as they should be
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
 check: lint test  ## lint and test: what a change has to pass (the layers are a test)
 
-format: $(READY)  ## bring the code into form
+format: $(TESTS)  ## bring the code into form
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

@@ -1,4 +1,4 @@
-"""What tests under mpirun need: one voice, and an end at the first failure.
+"""Marks, and cases that take long; what tests under mpirun need: one voice, and an end at the first failure.
 
 A rank whose test fails leaves the others waiting in the next collective for ever, so a failure on any
 rank is printed there and ends the job.
@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from mpicomp.transports.launcher import launched_rank, launched_ranks
+from tests.marks import marks_of
+from tests.support import launching
 
 _RANKS = launched_ranks() or 1
 
@@ -56,6 +58,31 @@ def cuda(request, tmp_path_factory):
         pytest.skip(str(error))
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items):
+    for item in items:
+        for mark in marks_of(item.nodeid):
+            item.add_marker(mark)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    launching.may_start_ranks = item.get_closest_marker("jobs") is not None
+    return (yield)
+
+
+_LONG = 3  # seconds
+_long: dict[str, float] = {}
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Cases that take long and carry no mark; a list, since time decides no test."""
+    if _long:
+        terminalreporter.section(f"cases above {_LONG} s that tests/marks.py does not name")
+        for nodeid, seconds in sorted(_long.items(), key=lambda case: -case[1]):
+            terminalreporter.line(f"{seconds:6.1f} s  {nodeid}")
+
+
 @pytest.hookimpl(tryfirst=True, specname="pytest_configure")
 def pytest_give_each_rank_its_own_folder(config):
     """Ranks that share pytest's folder of temporary files remove it beneath each other as they end."""
@@ -74,6 +101,8 @@ def pytest_configure(config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report):
+    if report.duration > _LONG and report.keywords.keys().isdisjoint(("jobs", "slow")):
+        _long[report.nodeid] = _long.get(report.nodeid, 0) + report.duration
     if report.failed and _RANKS > 1:
         from mpi4py import MPI
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,22 +38,32 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
 def words(path: Path) -> str:
     """The text of a file in one line, without comment marks, so that a citation may be broken over lines."""
     return " ".join(re.sub(r"^[ \t]*(#|//) ?", "", line).strip() for line in path.read_text().splitlines())
 
 
+@cache
 def prose(path: Path) -> str:
     """The text of a page without what it shows of code and output."""
     return re.sub(r"^```.*?^```|^    .*?$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
+@cache
+def links(path: Path) -> list[tuple[str, str, str]]:
+    """Target and anchor of each link of a page, with # between them."""
+    return [link.partition("#") for link in re.findall(r"\]\(([^)\s]+)\)", prose(path))]
+
+
+@cache
 def headings(path: Path) -> list[str]:
     return re.findall(
         r"^#+ (.+)$", re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE), re.M
     )
 
 
+@cache
 def anchors(path: Path) -> list[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings(path)]
@@ -82,72 +93,74 @@ CLASSES = [("Methods", cls) for cls in METHODS.values()] + [
 ]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_what_is_cited_exists(path):
-    text = words(path)
-    for page, anchor in re.findall(r"\bdocs/(\w+\.md)#([\w-]+)", text):
-        assert anchor in anchors(ROOT / "docs" / page), f"docs/{page}#{anchor}"
-    for names in re.findall(r"\bdocs/methods\.md, (\w+(?:(?:, and |, | and )[A-Z]\w+)*)", text):
-        for cited in re.split(r", and |, | and ", names):
-            assert cited in headings(METHODS_PAGE), f"docs/methods.md, {cited}"
-    assert not re.search(r"[Ss]ections? \d|§", text), (
-        "a section of what?  Cite a heading, or a theorem of a paper"
-    )
+def test_what_is_cited_exists(subtests):
+    for path in SOURCES:
+        with subtests.test(name(path)):
+            text = words(path)
+            for page, anchor in re.findall(r"\bdocs/(\w+\.md)#([\w-]+)", text):
+                assert anchor in anchors(ROOT / "docs" / page), f"docs/{page}#{anchor}"
+            for names in re.findall(r"\bdocs/methods\.md, (\w+(?:(?:, and |, | and )[A-Z]\w+)*)", text):
+                for cited in re.split(r", and |, | and ", names):
+                    assert cited in headings(METHODS_PAGE), f"docs/methods.md, {cited}"
+            assert not re.search(r"[Ss]ections? \d|§", text), (
+                "a section of what?  Cite a heading, or a theorem of a paper"
+            )
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_files_that_are_named_exist(path):
-    for cited in re.findall(r"(?<![\w./-])((?:mpicomp|tests|docs|jobs)/[\w./-]*\w)", words(path)):
-        made = cited.startswith(tuple(f"docs/{folder}" for folder in MADE))
-        assert made or "NAME" in cited or (ROOT / cited).exists(), cited
+def test_files_that_are_named_exist(subtests):
+    for path in SOURCES:
+        with subtests.test(name(path)):
+            for cited in re.findall(r"(?<![\w./-])((?:mpicomp|tests|docs|jobs)/[\w./-]*\w)", words(path)):
+                made = cited.startswith(tuple(f"docs/{folder}" for folder in MADE))
+                assert made or "NAME" in cited or (ROOT / cited).exists(), cited
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name)
-def test_files_that_pages_name_without_a_folder_exist(path):
-    known = {name(file) for file in FILES}
-    for cited in re.findall(r"`([\w/]+\.(?:py|cuh?))`", prose(path)):
-        assert "NAME" in cited or any(f"/{file}".endswith(f"/{cited}") for file in known), cited
+def test_files_that_pages_name_without_a_folder_exist(subtests):
+    for path in PAGES:
+        with subtests.test(name(path)):
+            known = {name(file) for file in FILES}
+            for cited in re.findall(r"`([\w/]+\.(?:py|cuh?))`", prose(path)):
+                assert "NAME" in cited or any(f"/{file}".endswith(f"/{cited}") for file in known), cited
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_modules_that_docstrings_name_exist(path):
+def test_modules_that_docstrings_name_exist(subtests):
     """In double backticks, from the package down or from a folder that the module is in."""
-    folders = [folder for folder in path.parents if folder.is_relative_to(PACKAGE)]
-    for cited in re.findall(r"``(?:mpicomp\.)?([a-z_]+(?:\.\w+)+)``", path.read_text()):
-        first, *rest = cited.split(".")
-        found = [folder / first for folder in folders if (folder / first).is_dir()]
-        assert not found or any(is_there(place, rest) for place in found), cited
+    for path in MODULES:
+        with subtests.test(name(path)):
+            folders = [folder for folder in path.parents if folder.is_relative_to(PACKAGE)]
+            for cited in re.findall(r"``(?:mpicomp\.)?([a-z_]+(?:\.\w+)+)``", path.read_text()):
+                first, *rest = cited.split(".")
+                found = [folder / first for folder in folders if (folder / first).is_dir()]
+                assert not found or any(is_there(place, rest) for place in found), cited
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name)
-def test_links_lead_somewhere(path):
-    for target, _, anchor in (link.partition("#") for link in re.findall(r"\]\(([^)\s]+)\)", prose(path))):
-        if target.startswith("http"):
-            continue
-        page = path.parent / target if target else path
-        if page.parent.name in MADE:
-            continue
-        assert page.exists(), target
-        assert not anchor or anchor in anchors(page), f"{target}#{anchor}"
+def test_links_lead_somewhere(subtests):
+    for path in PAGES:
+        with subtests.test(name(path)):
+            for target, _, anchor in links(path):
+                if target.startswith("http"):
+                    continue
+                page = path.parent / target if target else path
+                if page.parent.name in MADE:
+                    continue
+                assert page.exists(), target
+                assert not anchor or anchor in anchors(page), f"{target}#{anchor}"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name)
-def test_no_page_waits_for_its_figures(path):
+def test_no_page_waits_for_its_figures(subtests):
     """A long word in capitals that names neither a class nor a page stands for a sentence not yet written."""
-    text = re.sub(r"`[^`]*`|\]\([^)]*\)", "", prose(path))
-    names = {cls.__name__ for _, cls in CLASSES} | {page.stem for page in PAGES}
-    assert set(re.findall(r"\b[A-Z]{8,}\b", text)) <= names
+    for path in PAGES:
+        with subtests.test(name(path)):
+            text = re.sub(r"`[^`]*`|\]\([^)]*\)", "", prose(path))
+            names = {cls.__name__ for _, cls in CLASSES} | {page.stem for page in PAGES}
+            assert set(re.findall(r"\b[A-Z]{8,}\b", text)) <= names
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name)
-def test_a_link_is_to_one_heading(path):
-    linked = {
-        a
-        for p in PAGES
-        for t, _, a in (x.partition("#") for x in re.findall(r"\]\(([^)\s]+)\)", p.read_text()))
-        if a and (p.parent / t if t else p) == path
-    }
-    assert all(anchors(path).count(anchor) == 1 for anchor in linked)
+def test_a_link_is_to_one_heading(subtests):
+    for path in PAGES:
+        with subtests.test(name(path)):
+            linked = {a for p in PAGES for t, _, a in links(p) if a and (p.parent / t if t else p) == path}
+            assert all(anchors(path).count(anchor) == 1 for anchor in linked)
 
 
 def test_the_design_has_the_levels_of_the_layers():

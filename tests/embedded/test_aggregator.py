@@ -29,7 +29,7 @@ from tests.support import every_combination
 PROBLEM, WORKERS = every_combination.PROBLEM, every_combination.WORKERS
 METHODS_HERE = every_combination.methods()
 TO_CUT, IN_BLOCKS = every_combination.TO_CUT, {type(m): m for m in every_combination.methods_in_blocks()}
-OF_THE_FORM = [m for m in METHODS_HERE if isinstance(m, EstimatingMethod)]
+ONE_OF_EACH = [*{type(m): m for m in METHODS_HERE if isinstance(m, EstimatingMethod)}.values()]
 TWO_POINTS = {type(m): m for m in METHODS_HERE if m.needs_function and not m.needs_value}
 ONE_POINT = {type(m): m for m in METHODS_HERE if not m.needs_function and not getattr(m, "batch", None)}
 
@@ -52,8 +52,8 @@ def gradients(embedding, x):
 
 
 def test_every_method_of_the_form_is_here():
-    of_the_form = {m for m in METHODS.values() if issubclass(m, EstimatingMethod)}
-    assert {type(m) for m in OF_THE_FORM} == of_the_form
+    classes = {m for m in METHODS.values() if issubclass(m, EstimatingMethod)}
+    assert {type(m) for m in ONE_OF_EACH} == classes
     others = {
         "AGD",
         "CG",
@@ -66,11 +66,21 @@ def test_every_method_of_the_form_is_here():
         "MCM",
         "PerturbedSGD",
     }
-    assert {m.__name__ for m in set(METHODS.values()) - of_the_form} == others
+    assert {m.__name__ for m in set(METHODS.values()) - classes} == others
 
 
-@pytest.mark.parametrize("method", OF_THE_FORM, ids=str)
+@pytest.mark.parametrize("method", ONE_OF_EACH, ids=str)
 def test_estimate_and_step_are_the_run(method):
+    check_estimates(method)
+
+
+def test_estimate_and_step_of_every_pair_are_the_run(subtests):
+    for method in [m for m in every_combination.every_pair() if isinstance(m, EstimatingMethod)]:
+        with subtests.test(str(method)):
+            check_estimates(method)
+
+
+def check_estimates(method):
     rounds = 11 if isinstance(method, ARCTopK) else 10  # a step ends with them
     run = mpicomp.run(method, PROBLEM, workers=WORKERS, rounds=rounds, seed=5)
     x = PROBLEM.x0()
@@ -105,8 +115,18 @@ def test_a_descent_of_ranks_that_all_serve_is_the_run(method):
         assert x.tobytes() == run.x.tobytes()
 
 
-@pytest.mark.parametrize("method", METHODS_HERE, ids=str)
+@pytest.mark.parametrize("method", {type(m): m for m in METHODS_HERE}.values(), ids=str)
 def test_a_descent_is_the_run(method):
+    check_descent(method)
+
+
+def test_a_descent_of_every_pair_is_the_run(subtests):
+    for method in every_combination.every_pair():
+        with subtests.test(str(method)):
+            check_descent(method)
+
+
+def check_descent(method):
     run = mpicomp.run(method, PROBLEM, workers=WORKERS, rounds=10, seed=5)
     with Descent(run.method, tree(PROBLEM.x0()), workers=WORKERS, seed=5) as descent:
         fs = objectives(descent)

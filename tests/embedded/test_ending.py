@@ -17,11 +17,10 @@ from mpicomp import DIANA, EF21, EFSGD, VRMARINA, Aggregator, Identity, TopK
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
 from mpicomp.problems import Quadratics
 from mpicomp.runtime.generations import seal
-from tests.embedded.test_aggregator import OF_THE_FORM, PROBLEM, WORKERS, flat, tree
+from tests.embedded.test_aggregator import ONE_OF_EACH, PROBLEM, WORKERS, flat, tree
 from tests.support import mutated_states
 
 N, D = 2, 4
-ONE_OF_EACH = [*{type(m): m for m in reversed(OF_THE_FORM)}.values()]
 HALF_WAY = r"step 3 has ended half-way.*1e\+39.*Load a saved state, or make a new Aggregator"
 
 

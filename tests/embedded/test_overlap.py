@@ -13,7 +13,7 @@ TO_CUT = every_combination.TO_CUT
 PARTS = TO_CUT.parts()
 OF_THE_FORM = [
     m
-    for m in every_combination.methods_in_blocks()
+    for m in every_combination.methods_in_blocks(every=True)
     if isinstance(m, EstimatingMethod) and not getattr(m, "batch", None)
 ]
 ALONE = [m for m in OF_THE_FORM if m.worker_separable and not m.needs_function]
@@ -50,8 +50,18 @@ def test_these_methods_wait_for_the_whole_gradient():
     }
 
 
-@pytest.mark.parametrize("method", ALONE, ids=str)
+@pytest.mark.parametrize("method", {type(m): m for m in ALONE}.values(), ids=str)
 def test_blocks_that_leave_early_are_the_same(method):
+    check_the_same(method)
+
+
+def test_blocks_of_every_compressor_that_leave_early_are_the_same(subtests):
+    for method in ALONE:
+        with subtests.test(str(method)):
+            check_the_same(method)
+
+
+def check_the_same(method):
     plain, early = trained(method, False, 7), trained(method, True, 7)
     assert plain[0] == early[0]
     assert vars(plain[1]).keys() == vars(early[1]).keys()

@@ -7,6 +7,7 @@ device is the run on the host, to the last bit.
 from __future__ import annotations
 
 import sys
+from itertools import product
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -75,13 +76,20 @@ def exact(device) -> bool:
 
 
 ON_HOST_ONLY = {case.c for case in CASES if not case.on_device}
-METHODS = [
-    m for m in every_combination.methods() if m.on_device and ON_HOST_ONLY.isdisjoint(vars(m).values())
-]
 
 
 def test_every_method_and_compressor_does_on_the_device_what_it_does_on_the_host(device):
-    for method in METHODS:
+    check_the_same(device, every_combination.methods())
+
+
+def test_every_pair_of_them_does_on_the_device_what_it_does_on_the_host(device):
+    check_the_same(device, every_combination.every_pair())
+
+
+def check_the_same(device, methods):
+    for method in methods:
+        if not method.on_device or not ON_HOST_ONLY.isdisjoint(vars(method).values()):
+            continue
         here, there = (
             mpicomp.run(method, every_combination.PROBLEM, workers=3, rounds=3, every=3, device=name)
             for name in ("cpu", "cuda")
@@ -119,13 +127,17 @@ def tiny_vectors(d: int):
         yield x if t else np.where(draw.random(d) < 0.5, x, draw.standard_normal(d))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_compressor_has_on_the_device_the_bytes_of_the_host(device, case, dtype):
+def test_every_compressor_has_on_the_device_the_bytes_of_the_host(device, subtests):
     """The messages stay on the device; there they stand for the same vector, alone and added to another.
 
     The papers' count of bits is the same too.  A compressor without kernels for a GPU refuses the vector.
     """
+    for case, dtype in product(CASES, (np.float32, np.float64)):
+        with subtests.test(str(case), dtype=dtype.__name__):
+            check_bytes(device, case, dtype)
+
+
+def check_bytes(device, case, dtype):
     for t, x in enumerate([*case.vectors(), *tiny_vectors(case.d)]):
         x, key = x.astype(dtype), case.key(t, worker=t % case.n)
         if not case.on_device:
@@ -157,7 +169,7 @@ def test_every_compressor_has_on_the_device_the_bytes_of_the_host(device, case, 
 
 
 def test_a_method_that_sends_matrices_is_refused_on_a_device(device):
-    others = [m for m in every_combination.methods() if not m.on_device]
+    others = [m for m in every_combination.every_pair() if not m.on_device]
     assert {type(m) for m in others} == {DCGDPlus, DIANAPlus, ADIANAPlus}
     for method in others:
         with pytest.raises(ConfigError, match=f"{type(method).__name__} runs on the CPU only"):

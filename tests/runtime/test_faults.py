@@ -26,7 +26,7 @@ from mpicomp.jobs import launch
 from mpicomp.problems import Quadratics
 from mpicomp.transports.orphan import segments
 from tests.support import byte_flips
-from tests.support.every_combination import methods
+from tests.support.every_combination import every_pair
 from tests.support.fault_injection import METHODS, Strike, check, check_resumed, expect_gone, struck
 from tests.support.launching import LIMIT, TESTS, mpirun
 
@@ -318,7 +318,7 @@ def test_a_folder_that_vanishes_ends_the_run(how, checkpoint_every, tmp_path):
 def test_a_wrong_byte_is_refused_or_decoded_but_never_a_crash():
     """One byte of one message of every fourth; `python -m tests.support.byte_flips` flips more."""
     draw = random.Random(2)
-    seen = Counter(byte_flips.outcome(method, draw) for method in methods()[::4])
+    seen = Counter(byte_flips.outcome(method, draw) for method in every_pair()[::4])
     assert set(seen) == {"refused", "diverged", "went on"}
 
 

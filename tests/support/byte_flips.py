@@ -13,7 +13,7 @@ import click
 
 import mpicomp
 from mpicomp.transports.local import Local
-from tests.support.every_combination import PROBLEM, ROUNDS, WORKERS, methods
+from tests.support.every_combination import PROBLEM, ROUNDS, WORKERS, every_pair
 
 
 class Flipping(Local):
@@ -59,7 +59,7 @@ def outcome(method: mpicomp.Method, draw: random.Random) -> str:
 def main(each: int, seed: int) -> None:
     """Run each method ``each`` times, and print how often the runs went on, diverged and were refused."""
     draw = random.Random(seed)
-    seen = Counter(outcome(method, draw) for method in methods() for _ in range(each))
+    seen = Counter(outcome(method, draw) for method in every_pair() for _ in range(each))
     print(f"{seen.total()} runs, each with one wrong byte: {dict(seen)}")
 
 

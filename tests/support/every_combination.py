@@ -1,14 +1,15 @@
-"""Every method, and every compressor with the methods that take its kind, on a small heterogeneous problem.
+"""Methods with compressors on a small heterogeneous problem: all that messages differ in, or every pair.
 
 As a script, `every_combination.py HOW` prints one JSON object, name -> [sha256, up, down].  HOW is "plain",
 or names some of
 
+every      every method, and every compressor with the methods that take its kind
 dedicated  the server hosts no worker
 chunked    messages travel in pieces of 7 bytes, or of 101 on the larger problem
 crowded    all ranks share one core
 observed   each run's ledger is compared with what the MPI library counted
-sharded-S  every rank serves its share of S blocks, on a problem that is 42 times as large: every method, and
-           every compressor with one of the methods that take its kind
+sharded-S  every rank serves its share of S blocks, on a problem that is 42 times as large; with "every", each
+           compressor with one of the methods that take its kind
 apart      as if each rank were on a host of its own; what is sent unasked is little, in pieces of 11 bytes
 trees      broadcasts of blocks spread in trees, with however few ranks
 """
@@ -19,6 +20,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,17 +93,38 @@ class Layers(Noisy):
 
 
 PROBLEM = Layers(Quadratics(d=24, noise=0.5, lam=0.1), sigma=0.5)
+FIT = [case for case in CASES if case.d <= PROBLEM.dimension() and case.parts in (None, NET)]
 WIDE = Parts(tuple(Part(part.name, (42 * (part.shape or (1,))[0], *part.shape[1:])) for part, _ in NET))
 TO_CUT = Layers(Quadratics(d=1008, noise=0.5, lam=0.1), sigma=0.5, net=WIDE)
 
 
 def methods() -> list[Method]:
+    """Each method once, and each class of compressors once more.
+
+    The ranks see no compressor, but messages: their number, their lengths, which may be 0 or above a piece,
+    and who sends them.  All these are here.
+    """
+    chosen: list[Method] = [AGD(gamma=0.1, mu=0.1), PowerSGD(2, rows=4, gamma=1e-3, momentum=0.5)]
+    chosen += [ADIANA(RandK(5), eta=1e-3, mu=0.1, p=0.3, sends="gradient"), PowerSGD(1, gamma=1e-3)]
+    chosen += [EF21Plus(TopK(5), gamma=1.0, start="gradient")]
+    chosen += [Artemis(Natural(), RandK(5), gamma=1e-3, p=0.2, alpha_down=0.2)]
+    chosen += of_compressors({type(case.c): case.c for case in reversed(FIT)}.values())
+    chosen += [parse_method(case.text) for case in METHOD_CASES]
+    return [*dict.fromkeys(chosen)]
+
+
+def of_compressors(compressors: Iterable[Any]) -> list[Method]:
+    """Each with one of the methods that take its kind."""
+    kinds: dict[type, Any] = {Unbiased: DIANA, Contractive: EF21, Absolute: EF14}
+    return [kinds[kind](C, gamma=1e-3) for C in compressors for kind in kinds if isinstance(C, kind)]
+
+
+def every_pair() -> list[Method]:
     """Step sizes are small numbers: what matters here is that every path is walked, not how fast."""
     chosen: list[Method] = [GD(gamma=0.1), AGD(gamma=0.1, mu=0.1), PowerSGD(2, rows=4, gamma=1e-3)]
     chosen += [PowerSGD(2, rows=4, gamma=1e-3, momentum=0.5), PowerSGD(1, gamma=1e-3)]
     chosen += [ARCTopK(0.3, r=1, gamma=1e-3), ARCTopK(2, r=2, width=4, gamma=1e-3, batch=2)]
-    fit = (case for case in CASES if case.d <= PROBLEM.dimension() and case.parts in (None, NET))
-    for C in dict.fromkeys(case.c for case in fit):
+    for C in dict.fromkeys(case.c for case in FIT):
         if isinstance(C, Unbiased):
             chosen += [DCGD(C, gamma=1e-3), DIANA(C, gamma=1e-3), MARINA(C, gamma=1e-3, p=0.3)]
         if isinstance(C, Contractive):
@@ -139,17 +162,14 @@ def methods() -> list[Method]:
     return [*dict.fromkeys(chosen)]
 
 
-def methods_in_blocks() -> list[Method]:
+def methods_in_blocks(every: bool = False) -> list[Method]:
     """Those that can be served in blocks; no compressor has a weight for each coordinate of ``PROBLEM``."""
-    chosen: list[Method] = [parse_method(case.text) for case in METHOD_CASES]
-    chosen += [AGD(gamma=0.1, mu=0.1), ADIANA(RandK(5), eta=1e-3, mu=0.1, p=0.3, sends="gradient")]
-    chosen += [EF21Plus(TopK(5), gamma=1.0, start="gradient"), PowerSGD(2, rows=4, gamma=1e-3, momentum=0.5)]
-    chosen += [Artemis(Natural(), RandK(5), gamma=1e-3, p=0.2, alpha_down=0.2), PowerSGD(1, gamma=1e-3)]
-    fit = (case for case in CASES if case.d <= PROBLEM.dimension() and case.parts in (None, NET))
-    for C in dict.fromkeys(case.c for case in fit):
-        kinds: dict[type, Any] = {Unbiased: DIANA, Contractive: EF21, Absolute: EF14}
-        chosen += [kinds[kind](C, gamma=1e-3) for kind in kinds if isinstance(C, kind)]
-    return [m for m in dict.fromkeys(chosen) if m.separable and "weights=(" not in repr(m)]
+    compressors = [case.c for case in FIT] if every else []
+    return [
+        m
+        for m in dict.fromkeys([*of_compressors(compressors), *methods()])
+        if m.separable and "weights=(" not in repr(m)
+    ]
 
 
 def transport(how: str) -> Transport:
@@ -179,7 +199,8 @@ def main(how: str) -> None:
     found, ranks = {}, transport(how)
     sharded = re.search(r"sharded-(\d+)", how)
     serving = {"server": "sharded", "shards": int(sharded.group(1))} if sharded else {}
-    for method in methods_in_blocks() if sharded else methods():
+    every = "every" in how
+    for method in methods_in_blocks(every) if sharded else every_pair() if every else methods():
         run = mpicomp.run(
             method,
             TO_CUT if sharded else PROBLEM,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
@@ -17,7 +19,24 @@ from mpicomp.transports.observers.shim import compiled
 
 TESTS = Path(__file__).parents[1]
 LIMIT = 300  # seconds of silence: far above any of these jobs, so that only a hang meets it
+may_start_ranks = True  # whether the test under way is marked as a job; tests/conftest.py says so
 _FOLDER = TemporaryDirectory()  # for what mpirun keeps by process number, and leaves when it is killed
+
+
+def _starts_ranks(command: Sequence[str] | str) -> bool:
+    """Whether a command is mpirun, torchrun or `mpicomp .. --ranks`, with something to start."""
+    words = shlex.split(command) if isinstance(command, str) else [os.fsdecode(word) for word in command]
+    launchers = {Path(word).name for word in words} & {"mpirun", "mpiexec", "torchrun"}
+    return (bool(launchers) and "--version" not in words) or ("--ranks" in words and "submit" not in words)
+
+
+def _watch(event: str, arguments: tuple) -> None:
+    """Refuse ranks to a test that is not marked as a job, whichever way it starts them."""
+    if event == "subprocess.Popen" and not may_start_ranks and _starts_ranks(arguments[1]):
+        raise AssertionError(f"this test starts ranks: name it in JOBS of tests/marks.py\n{arguments[1]}")
+
+
+sys.addaudithook(_watch)
 
 
 def start(ranks: int, *command: str, **environment: str) -> subprocess.Popen[str]:

@@ -35,7 +35,7 @@ def alone(how):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(
+placements = pytest.mark.parametrize(
     ("ranks", "how"),
     [
         (1, "plain"),
@@ -56,16 +56,28 @@ def alone(how):
         (8, "sharded-7 trees observed"),
     ],
 )
+
+
+@placements
 def test_every_method_and_compressor_gives_the_same_bits_and_bytes(ranks, how):
     """Design rules 4 and 6: iterates (by SHA-256) and byte totals depend neither on placement nor on
     chunking nor on how ranks wait, and each run's ledger is, byte for byte, what the MPI library counted.
     Where every rank serves its share, they depend on the number of blocks alone."""
+    check_the_same(ranks, how)
+
+
+@placements
+def test_every_pair_of_them_gives_the_same_bits_and_bytes(ranks, how):
+    check_the_same(ranks, f"{how} every")
+
+
+def check_the_same(ranks, how):
     if "observed" in how and (missing := no_observer()):
         pytest.skip(missing)
     done = mpirun(ranks, str(TESTS / "support" / "every_combination.py"), how, PYTHONPATH=str(TESTS.parent))
     assert done.returncode == 0, done.stderr
-    blocks = re.match(r"sharded-\d+", how)
-    assert json.loads(done.stdout) == alone(blocks.group() if blocks else "plain")
+    words = re.findall(r"sharded-\d+|every", how)
+    assert json.loads(done.stdout) == alone(" ".join(words) or "plain")
 
 
 def test_a_stop_and_an_error_go_through_trees():
