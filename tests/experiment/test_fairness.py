@@ -19,7 +19,7 @@ from mpicomp.base.units import human_bytes
 from mpicomp.compressors import Sparse
 from mpicomp.experiment.compare import compare
 from mpicomp.experiment.fairness import _p_value, caveats, unresolved
-from mpicomp.experiment.lines import End, Line, table
+from mpicomp.experiment.lines import End, Line
 from mpicomp.experiment.results import Comparison
 from mpicomp.experiment.suite import Suite
 from mpicomp.experiment.suite_file import parse_suite
@@ -65,7 +65,7 @@ def said(tmp_path, *changes: tuple[str, str]) -> list[str]:
         assert old in text
         text = text.replace(old, new)
     suite = parse_suite(text)
-    lines = table(compare(suite, tmp_path))
+    lines = compare(suite, tmp_path).lines()
     found = caveats(lines, suite)
     assert all(sentence in markdown(lines, suite) for sentence in found)
     return found
@@ -135,7 +135,7 @@ def test_a_number_beside_the_theorems_own_is_one_more():
         f'[[method]]\nlabel = "{label}"\nmethod = "{method}"\ntune = [0, 1]\n' for label, method in rows
     )
     suite = parse_suite(text)
-    found = caveats(table(Comparison(suite, {}, [])), suite)
+    found = caveats(Comparison(suite, {}, []).lines(), suite)
     assert any("2: GD; 4: AGD and AGD, 2 μ together" in sentence for sentence in found)
 
 
@@ -149,7 +149,7 @@ def test_methods_of_other_sizes_are_other_methods():
         'gamma=0.4)"', 'gamma=0.4)"\ntune = [0, 1]'
     )
     suite = parse_suite(text)
-    lines = table(Comparison(suite, {}, []))
+    lines = Comparison(suite, {}, []).lines()
     assert not any("budgets" in sentence for sentence in caveats(lines, suite))
 
 
@@ -180,8 +180,8 @@ def test_costs_are_those_of_the_row_from_which_the_target_holds(tmp_path):
     k = next(k for k in range(10, 300) if norms[k + 1] > norms[k] < norms[k - 1])
     text = HOLD.replace("target_grad_norm_sq = 0.0", f"target_grad_norm_sq = {float(norms[k])!r}")
     suite = parse_suite(text.replace("every = 1", "every = 1\nhold = 0.5"))
-    at_once, _ = table(compare(parse_suite(text), tmp_path / "at once"))
-    held, tuned = lines = table(compare(suite, tmp_path / "held"))
+    at_once, _ = compare(parse_suite(text), tmp_path / "at once").lines()
+    held, tuned = lines = compare(suite, tmp_path / "held").lines()
     stays = int(held.rounds)
     assert at_once.rounds == np.flatnonzero(norms <= norms[k])[0] < stays
     assert norms[stays - 1] > norms[k] >= norms[stays : int(1.5 * stays) + 1].max()
@@ -211,7 +211,7 @@ def test_a_blown_up_run_on_a_loss_that_saturates(tmp_path, noise):
         "target_grad_norm_sq = 1e-6", ""
     )
     suite = parse_suite(text.replace("gamma=0.2", "gamma=1e7"))
-    line, _ = lines = table(compare(suite, tmp_path))
+    line, _ = lines = compare(suite, tmp_path).lines()
     assert line.rose == 5 and line.grad_norm_sq == 0 < lines[1].grad_norm_sq
     assert "f ended above f(x⁰) with some seed of GD." in caveats(lines, suite)
     assert "(5 of 5 rose)" in dict(zip(header(suite), cells(line, suite), strict=True))["|∇f|²"]
@@ -226,7 +226,7 @@ def test_a_target_reached_where_a_loss_is_flat(tmp_path_factory):
     (folder / "data.svm").write_text("".join(f"{int(s)} {row}\n" for s, row in zip(y, rows, strict=True)))
     text = FAIR.replace("quadratics(d=20, noise=0.5, lam=0.05)", f"nonconvex_glm(data='{folder}/data.svm')")
     suite = parse_suite(text.replace("gamma=0.2", "gamma=512").replace("1e-6", "1e-4"))
-    lines = table(compare(suite, folder / "out"))
+    lines = compare(suite, folder / "out").lines()
     assert lines[0].reached == 5 and lines[0].rounds < 10 < lines[1].rounds
     assert 0.25 > lines[0].f > 1.1 * lines[1].f
     (sentence,) = [text for text in caveats(lines, suite) if "far from" in text]
@@ -246,7 +246,7 @@ def test_a_method_against_itself_is_not_resolved(tmp_path):
     """The draws differ by p alone, which hardly matters here."""
     again = '\n[[method]]\nlabel = "again"\nmethod = "marina(Q=randk(k=5), gamma=0.4, p=0.249)"\n'
     suite = parse_suite(FAIR + again)
-    lines = table(compare(suite, tmp_path))
+    lines = compare(suite, tmp_path).lines()
     assert unresolved(lines, "total_bytes", suite) == [("MARINA", "again")]
     text = " ".join(caveats(lines, suite))
     assert "Not resolved in bytes up + down: MARINA and again." in text
@@ -510,7 +510,7 @@ def test_a_run_whose_rows_are_gone_is_missing(tmp_path):
     suite = parse_suite(FAIR)
     whole = compare(suite, tmp_path)
     (tmp_path / "runs" / "gd" / "seed-1" / "rows.csv").unlink()
-    lines = table(mpicomp.experiment.results.read_comparison(tmp_path))
+    lines = mpicomp.experiment.results.read_comparison(tmp_path).lines()
     assert (lines[0].finished, lines[0].missing) == (4, 1)
     assert "Of 5 seeds, runs are missing: 1 of GD." in caveats(lines, suite)
     again = compare(suite, tmp_path, resume=True)

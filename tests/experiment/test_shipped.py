@@ -12,7 +12,6 @@ import pytest
 import mpicomp
 from mpicomp import AGD, GD, LBFGS, ConfigError
 from mpicomp.experiment.fairness import LEVEL
-from mpicomp.experiment.lines import table
 from mpicomp.experiment.results import Comparison
 from mpicomp.experiment.shipped import copy, located, suites, title
 from mpicomp.experiment.study import Study, load
@@ -36,7 +35,7 @@ def test_the_suites_of_the_papers_are_fair(name):
     """One precision for all methods, seeds enough to tell two apart, and rows as fine as a target needs."""
     study = load(ROOT / "jobs" / f"{name}.toml")
     for suite in [case.suite for case in study.cases] if isinstance(study, Study) else [study]:
-        assert {line.formats for line in table(Comparison(suite, {}, []))} == {("f4",)}
+        assert {line.formats for line in Comparison(suite, {}, []).lines()} == {("f4",)}
         m = len(suite.seeds)
         assert 2 / comb(2 * m, m) <= LEVEL
         assert suite.target_grad_norm_sq is None or suite.every in ("1%", 1)
