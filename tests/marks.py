@@ -37,6 +37,7 @@ JOBS = (
     "runtime/test_faults.py::test_neither_rank_nor_file_outlives_a_killed_mpirun",
     "runtime/test_faults.py::test_no_rank_outlives_a_killed_command",
     "runtime/test_interrupts_of_scripts.py",
+    "runtime/test_one_rank_fails.py",
     "runtime/test_losses.py::test_a_garbled_broadcast_that_no_death_is_behind_ends_the_job",
     "runtime/test_losses.py::test_a_job_that_has_lost_ranks_is_refused_a_second_run",
     "runtime/test_losses.py::test_an_error_that_a_death_is_behind_is_survived_whatever_it_says",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mpicomp import kernels, messages
-from mpicomp.averaging.base import Averaging, WorkerStep
+from mpicomp.averaging.base import Averaging, WorkerStep, begun
 from mpicomp.averaging.books import Books
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.compressors import Identity
@@ -71,7 +71,7 @@ class Allreduce(Averaging):
             books.ledger.up[books.original_ids[others]] += vector.nbytes
             books.ledger.paper_bits_up += len(senders) * 32 * size
         with t.clock.phase("server"):
-            server_step = method.server_step(None, replica, key)
+            server_step = begun(method, None, replica, key)
             server_step.take(key.of(0), messages.decode(method.Up, kernels.to_device(vector)))
             down = server_step.close()
         return down, vector.nbytes, total[-2] > 0

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mpicomp.averaging.books import Books
-from mpicomp.base.errors import MessageError, MpicompError
+from mpicomp.base.errors import ConfigError, MessageError, MpicompError
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Accumulator
+from mpicomp.methods.base import Accumulator, Method
 
 WorkerStep = Callable[[int], Any]  # a hosted worker's number -> its message, a record ``Up``
 
@@ -67,9 +67,20 @@ class Averaging(ABC):
         return [i for i in senders if i in self.transport.hosted]
 
 
+def begun(method: Method, server: Any, replica: Any, key: Key) -> Accumulator:
+    """The method's server step of the round of ``key``.  Raises ``ConfigError`` if it is no accumulator."""
+    server_step = method.server_step(server, replica, key)
+    if not isinstance(server_step, Accumulator):
+        raise ConfigError(
+            f"{type(method).__name__}.server_step returned a {type(server_step).__name__}; expected an "
+            "Accumulator, which takes each worker's message and closes with the broadcast (docs/own.md)."
+        )
+    return server_step
+
+
 def first_error(server_step: Accumulator | None, error: MpicompError) -> MpicompError:
     """``error``, or that of a bad message which ``server_step`` has taken before and holds back."""
-    if server_step is not None and not isinstance(error, MessageError):
+    if server_step is not None:
         try:
             server_step.flush()
         except MessageError as earlier:

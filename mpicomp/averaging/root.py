@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mpicomp import kernels, messages
-from mpicomp.averaging.base import Averaging, WorkerStep, first_error
+from mpicomp.averaging.base import Averaging, WorkerStep, begun, first_error
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
 from mpicomp.compressors.base import Array
@@ -37,10 +37,10 @@ class Root(Averaging):
                 server_step.take(sent_by, up)
 
         try:
-            if t.is_server:
-                books.check()
-                server_step = self.method.server_step(self.server, replica, key)
             with t.gather(senders, take) as send:
+                if t.is_server:
+                    books.check()
+                    server_step = begun(self.method, self.server, replica, key)
                 for i in self.hosted(senders):
                     with clock.phase("compress"):
                         message = books.outgoing(messages.encode(step(i)))

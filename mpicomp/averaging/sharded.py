@@ -13,14 +13,13 @@ whatever n is; the root receives n messages and sends n broadcasts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from mpicomp import kernels, messages
-from mpicomp.averaging.base import Averaging, WorkerStep, first_error
+from mpicomp.averaging.base import Averaging, WorkerStep, begun, first_error
 from mpicomp.averaging.books import Books
 from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.bits import Bytes
@@ -47,7 +46,7 @@ class Sharded(Averaging):
         self.up_by_block = np.zeros((len(self.transport.hosted), len(blocks)), np.int64)
         self.down_by_block = np.zeros(len(blocks), np.int64)
         self._share = Ledger(self.transport.n)  # the uplink from here that the server's ledger lacks
-        # Where messages leave before ``play``: ends that, and says whether it has been so in this round.
+        # Ends the sending of blocks before ``play``; returns whether this round's messages were sent so.
         self.sent_early: Callable[[], bool] = lambda: False
 
     def slices(self, d: int) -> list[slice]:
@@ -64,7 +63,7 @@ class Sharded(Averaging):
         for b in self.exchange.served:
             server_step: Accumulator | None = None
             try:
-                with closing(self.exchange.receive(b, senders)) as received:
+                with self.exchange.receive(b, senders) as received:
                     self.books.check()
                     with self.transport.clock.phase("server"):
                         server_step = self._server_step(b, replica, key)
@@ -125,7 +124,7 @@ class Sharded(Averaging):
     def _server_step(self, b: int, replica: Any, key: Key) -> Accumulator:
         """The server step for block b."""
         where = self.slices(self.books.d)[b]
-        return self._methods[b].server_step(self.servers[b], block_of(replica, where, self.books.d), key)
+        return begun(self._methods[b], self.servers[b], block_of(replica, where, self.books.d), key)
 
     def decode(self, broadcast: list[Bytes]) -> Any:
         return joined([messages.decode(self.method.Down, kernels.to_device(one)) for one in broadcast])

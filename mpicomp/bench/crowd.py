@@ -7,7 +7,7 @@ the memory are those of a few.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import cycle, islice
 
 from mpicomp.base.bits import Bytes
@@ -45,8 +45,8 @@ class Crowd(Local):
 
 
 class _CrowdExchange(LocalExchange):
-    def receive(self, block: int, senders: Sequence[int]) -> Received:
-        yield from _copied([(i, sound(m)) for i, m in self._sent[block].items()], len(senders))
+    def receive(self, block: int, senders: Sequence[int]) -> AbstractContextManager[Received]:
+        return nullcontext(_copied([(i, sound(m)) for i, m in self._sent[block].items()], len(senders)))
 
 
 def _copied(real: list[tuple[int, Bytes]], count: int) -> Iterator[tuple[int, Bytes]]:

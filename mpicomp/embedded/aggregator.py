@@ -68,9 +68,16 @@ class Aggregator(Resumable):
         """In its ``with`` block, a step leaves out the coordinates in ``slices``, the same on all ranks.
 
         Gradients are 0 there, nothing is sent of them, and what the method remembers of them stays.  The
-        estimate there is not to be used.
+        estimate there is not to be used.  Raises ``ConfigError`` after ``overlap``.
         """
+        if self._early is not None:
+            raise ConfigError("holding leaves coordinates out of whole steps: it does not go with overlap().")
         return held(self._play, slices)
+
+    @operation
+    def tell_all(self, number: int) -> list[int]:
+        """Each rank's ``number``, below 2³², in rank order, or one where they are alike; collective."""
+        return self._agreement.begin(Operation.TELL, lambda: number)
 
     @operation
     def start(self, x: Any) -> Any:

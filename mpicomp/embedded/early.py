@@ -117,6 +117,15 @@ class Early:
         if self._failed is not None:
             raise self._failed
 
+    def check_all(self) -> None:
+        """Raise ``ConfigError`` if some blocks of this round were brought and others not, or as ``check``."""
+        self.check()
+        if self.begun and self._left:
+            raise ConfigError(
+                f"blocks {self._left} and above were brought, and not those below: bring all of them, from "
+                "the last to the first, before the call with the whole gradient."
+            )
+
     def commit(self) -> bool:
         """Take the step of this round, if it was begun: all ranks go on with it.  Returns whether it was."""
         if not self.begun:
@@ -134,8 +143,10 @@ class Early:
         self.begun = False
         self._averaging.enter(self._worker, None, self._size, self._key)
         exchange, senders = self._averaging.exchange, self._averaging.method.senders(self._key)
+        for b in range(self._left - 1, -1, -1):  # which the other ranks wait for
+            exchange.post(b, {self._worker: np.empty(0, np.uint8)} if self._sends else {})
         for b in exchange.served:
-            for _ in exchange.receive(b, senders):
+            with exchange.receive(b, senders):
                 pass
         exchange.drop()
 

@@ -233,7 +233,9 @@ class Embedding:
         return Key(self.seed, self.rounds, None, self.transport.n)
 
     def _drop_early(self) -> None:
-        if self._early is not None and self._early.begun:
+        if self._early is not None:  # on all ranks, for some may have brought blocks
+            if not self._early.begun:
+                self._early.begin(self._key())
             self._early.drop()
 
     def _take(self, gradient: Any, at: Any) -> int:
@@ -243,7 +245,7 @@ class Embedding:
         """
         self._play.books.check()
         if self._early is not None:
-            self._early.check()
+            self._early.check_all()
         if self.one_each:
             given = {i: gradient for i in self.hosted}
         elif not isinstance(gradient, Mapping) or set(gradient) != set(self.hosted):

@@ -24,8 +24,9 @@ from mpicomp.embedded.packing import Packing
 _REMEDY = "x = agg.start(x), before the first call, gives rank 0's to all ranks."
 _SHAPES = "If like only shows shapes, give zeros: like=np.zeros_like(..)."
 
-
-_GRADIENT, _UNCHANGED = 1, 2  # flags of a number that is told
+# The lowest bits of the number that is told: ``like`` is the gradient, is unchanged; ``at`` is given.
+_GRADIENT, _UNCHANGED, _AT = 1, 2, 4
+_FLAGS = 7
 
 
 def digest(vector: Array) -> int:
@@ -42,14 +43,13 @@ class Start:
 
     def __init__(self, like: Any, packing: Packing, warns: bool) -> None:
         self._like, self._packing, self._warns = like, packing, warns
-        self._calls, self._at = 0, False
+        self._calls = 0
         self._before = 0  # the digest of ``like`` in the call before
 
     def value(self, gradients: Iterable[Array | None], at: Array | None) -> int:
         """What this rank tells of x in a call in which it brings ``gradients``."""
-        self._at = at is not None and self._calls == 0
-        if at is not None and self._at:
-            return digest(at)
+        if at is not None and self._calls == 0:
+            return digest(at) & ~_FLAGS | _AT
         if self._like is None:
             return 0
         try:
@@ -58,12 +58,18 @@ class Start:
             return _UNCHANGED
         brought = any(g is not None and now == digest(g) for g in gradients)
         unchanged, self._before = now == self._before, now
-        return now & ~3 | brought * _GRADIENT | unchanged * _UNCHANGED
+        return now & ~_FLAGS | brought * _GRADIENT | unchanged * _UNCHANGED
 
     def check(self, told: Sequence[int]) -> None:
         """Compare what the ranks have told, in rank order; raise ``ConfigError`` if their x differ."""
         self._calls += 1
-        if self._at:
+        given = [bool(number & _AT) for number in told]
+        if any(given):
+            if not all(given):
+                with_at, without = given.index(True), given.index(False)
+                raise ConfigError(
+                    f"at is given on rank {with_at} and not on rank {without}: all ranks give the same x."
+                )
             if (other := _other(told)) is not None:
                 raise ConfigError(
                     f"at on rank {other} is not at on rank 0: all ranks give the same x. {_REMEDY}"
@@ -71,7 +77,7 @@ class Start:
             self.settle()
         if self._like is None:
             return
-        other = _other([number & ~3 for number in told])
+        other = _other([number & ~_FLAGS for number in told])
         if other is None or all(number & _GRADIENT for number in told):
             self.settle()
         elif self._calls == 2:

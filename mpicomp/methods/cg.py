@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Compressor, Identity
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
@@ -72,7 +73,12 @@ class CG(AveragingMethod):
             r.g, r.p = sent, -sent
             return
         square, along = np.sum(r.g * r.g), np.sum(r.p * sent)
-        if along <= 0:  # p is 0: x is the minimiser
+        if along <= 0 < square:
+            raise ConfigError(
+                f"CG met a direction in which f does not curve upwards (p'Ap = {along:.3g}): it is for "
+                "convex quadratic f. Take LBFGS."
+            )
+        if square == 0:  # x is the minimiser
             return
         step = self.gamma * square / along  # γ α
         r.x = r.x + step * r.p  # x = x + γ α p

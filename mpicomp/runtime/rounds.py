@@ -103,6 +103,9 @@ class Rounds:
             return self.running.worker_step(self.workers[i], self.replica, self.objectives[i], key.of(i))
         except DivergedError as error:
             raise DivergedError(f"worker {self.books.original_ids[i]}: {error}") from None
+        except MessageError as error:  # of its own message, which an error feedback decodes
+            error.worker = i
+            raise
 
     @property
     def ledger(self) -> Ledger:

@@ -192,17 +192,17 @@ class Hook:
         There all gradients are 0, and DDP leaves p.grad as it is.  Raises ``ConfigError`` on all ranks where
         one is given other parameters than in its first step.
         """
-        parameters, transport = self.parameters, self.aggregator.transport
+        parameters, aggregator = self.parameters, self.aggregator
         same = gradients.keys() == set(parameters)
         unused = [j for j in unreached if not gradients[parameters[j]].any()] if same else []
-        told = transport.tell_all((_SOME_UNUSED if unused else _ALL_USED) if same else _OTHER)
+        told = aggregator.tell_all((_SOME_UNUSED if unused else _ALL_USED) if same else _OTHER)
         if _OTHER in told:
             raise ConfigError(
                 f"the hook has the {len(parameters)} parameters of its first backward, and on rank "
                 f"{told.index(_OTHER)} DDP gives it others: take one Hook for each DDP, and a new one "
                 "for a new model or where parameters were frozen, unfrozen, replaced or added."
             )
-        return [] if _ALL_USED in told else unused_by_all(unused, transport)
+        return [] if _ALL_USED in told else unused_by_all(unused, aggregator.transport)
 
 
 def _raise_after_ddp(error: MpicompError) -> None:

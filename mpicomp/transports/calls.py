@@ -12,7 +12,7 @@ from mpicomp.base.errors import MpicompError
 class Operation(IntEnum):
     """What a rank is about to do together with the others."""
 
-    BEGIN, CALL, SAVE, LOAD, RESTORE, SETTLE, MODEL, START, CLOSE = range(9)
+    BEGIN, CALL, SAVE, LOAD, RESTORE, SETTLE, MODEL, START, TELL, CLOSE = range(10)
 
 
 _SAID = {
@@ -24,6 +24,7 @@ _SAID = {
     Operation.SETTLE: "settles the ledger of {}",
     Operation.MODEL: "asks for the model of {}",
     Operation.START: "asks for the start of {}",
+    Operation.TELL: "compares parameters for {}",
     Operation.CLOSE: "has ended its work with {}",
 }
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
 
-Received = Generator[tuple[int, Bytes], None, None]  # (worker, message); close it if not exhausted
+Received = Iterator[tuple[int, Bytes]]  # (worker, message)
 T = TypeVar("T")
 
 
@@ -57,8 +58,11 @@ class Exchange(ABC):
             self.post(b, {i: m if isinstance(m, MpicompError) else m[b] for i, m in messages.items()})
 
     @abstractmethod
-    def receive(self, block: int, senders: Sequence[int]) -> Received:
-        """The block of all senders' messages in worker order.  A message's bytes are valid until the next."""
+    def receive(self, block: int, senders: Sequence[int]) -> AbstractContextManager[Received]:
+        """The block of all senders' messages in worker order.  A message's bytes are valid until the next.
+
+        At the end of the ``with`` block all of them have been received, also those that were not asked for.
+        """
 
     @abstractmethod
     def publish(self, block: int, message: Bytes | MpicompError) -> None:
@@ -94,9 +98,8 @@ class LocalExchange(Exchange):
     def post(self, block: int, messages: Mapping[int, Bytes | MpicompError]) -> None:
         self._sent[block] = messages
 
-    def receive(self, block: int, senders: Sequence[int]) -> Received:
-        for i in senders:
-            yield i, sound(self._sent[block][i])
+    def receive(self, block: int, senders: Sequence[int]) -> AbstractContextManager[Received]:
+        return nullcontext((i, sound(self._sent[block][i])) for i in senders)
 
     def publish(self, block: int, message: Bytes | MpicompError) -> None:
         self._published[block] = message
@@ -114,7 +117,7 @@ class LocalExchange(Exchange):
 def sound(message: Bytes | MpicompError) -> Bytes:
     """``message``; raises it if it is an error."""
     if isinstance(message, MpicompError):
-        raise message
+        raise message.with_traceback(None)  # one object is raised in several places
     return message
 
 

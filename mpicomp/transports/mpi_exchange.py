@@ -28,7 +28,8 @@ a vector too.  What is left is announced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from mpi4py import MPI
 
@@ -94,14 +95,16 @@ class MpiExchange(Exchange):
             longest = UNASKED if unasked and dest not in self._whole else None
             self._mpi.post(self._mpi.messages, sent, tag, dest, longest)
 
-    def receive(self, block: int, senders: Sequence[int]) -> Received:
+    @contextmanager
+    def receive(self, block: int, senders: Sequence[int]) -> Iterator[Received]:
         mpi = self._mpi
         others = [i for i in senders if i not in mpi.hosted]
         if self._may_keep(len(others), block):
             others.sort(key=lambda i: (self._turn(mpi.rank_of[i]), i))
         arrivals = mpi.arrivals(mpi.messages, [mpi.rank_of[i] for i in others], AT_A_TIME)
         here: dict[int, tuple[Bytes | MpicompError, Callable[[], None]]] = {}
-        try:
+
+        def messages() -> Received:
             for i in senders:
                 if i in mpi.hosted:
                     yield i, sound(self._sent[block][i])
@@ -111,9 +114,11 @@ class MpiExchange(Exchange):
                     mpi.stop |= tag == STOP
                     kept = as_error(message) if tag == ERROR else message
                     here[others.pop(0)] = kept, arrivals.keep()
-                block_of_i, let_go = here.pop(i)
-                yield i, sound(block_of_i)
-                let_go()
+                yield i, sound(here[i][0])
+                here.pop(i)[1]()
+
+        try:
+            yield messages()
         finally:
             while arrivals:
                 mpi.take(mpi.messages, arrivals)

@@ -224,9 +224,13 @@ class OneBad(Local):
         outer = self
 
         class Spoilt(LocalExchange):
+            @contextmanager
             def receive(self, block, senders):
-                for i, m in super().receive(block, senders):
-                    yield i, outer.spoil(m) if (i, block, outer.round) == (2, 1, 3) else m
+                with super().receive(block, senders) as received:
+                    yield (
+                        (i, outer.spoil(m) if (i, block, outer.round) == (2, 1, 3) else m)
+                        for i, m in received
+                    )
                 outer.round += block == 0
 
         return Spoilt(blocks, self.hosted, lambda: self.stop)

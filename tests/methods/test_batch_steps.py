@@ -56,7 +56,7 @@ BOUNDED = [  # methods without one
 
 
 def test_steps_on_batches():
-    """docs/methods.md#on-batches, by hand for d = 12, n = 4 and S = 7/5: ω is 3 and 1/8, A is 3/4, α is 1/4 and 1/2."""
+    """docs/methods.md#on-batches, by hand: d = 12, n = 4, S = 7/5, ω is 3 and 1/8, A 3/4, α 1/4 and 1/2."""
     S, w = 7 / 5, 1 / 8
     K = 5.5 * 5 + 2 * (15 / 4 + 1 / 4) * S
     B = 3 / 4 + 0.5 * 4 / (0.5 * 4)

@@ -410,13 +410,14 @@ def test_so_much_is_sent_unasked_and_near_ranks_get_whole_messages(monkeypatch, 
     workers = range(5 * comm.size)
     for _ in range(2):  # what a round has sent does not count in the next
         sent.clear()
-        exchange.send([(i, [message(i, b) for b in range(blocks)]) for i in mpi.hosted], workers)
+        exchange.send({i: [message(i, b) for b in range(blocks)] for i in mpi.hosted})
         for dest in set(exchange.owners) - {comm.rank}:
             lengths = [longest for to, longest in sent if to == dest]
             assert lengths == ([None] * 5 if dest in near else expected)
         sent.clear()
         for b in exchange.served:
-            got = {i: bytes(block) for i, block in exchange.receive(b, workers)}
+            with exchange.receive(b, workers) as received:
+                got = {i: bytes(block) for i, block in received}
             assert got == {i: bytes(message(i, b)) for i in workers}
             exchange.publish(b, message(0, b))
             assert set(sent) == {(d, None if d in near else 300) for d in range(comm.size) if d != comm.rank}
