@@ -7,11 +7,12 @@ no mark, ``make test-jobs`` the jobs, ``make test-slow`` what is slow, ``make te
 
 from __future__ import annotations
 
-# Tests that start ranks, and processes that signals end.
+# Tests that start ranks, processes that signals end, and scripts of batch jobs.
 JOBS = (
     "bench/test_serving.py::test_rounds_are_timed_by_all_ranks_that_may_average",
     "bench/test_train.py::test_every_contestant_takes_its_steps",
     "bench/test_train.py::test_our_dense_mean_trains_as_torch_s_does",
+    "cli/test_cli.py::test_each_task_of_an_array_has_a_seed_and_a_folder_of_its_own",
     "cli/test_observation.py::test_an_error_of_a_callback_ends_all_ranks_with_its_traceback",
     "cli/test_observation.py::test_rows_samples_and_the_starting_point",
     "cli/test_own_classes.py::test_a_run_and_its_resume_on_other_ranks",
@@ -106,6 +107,7 @@ SLOW = (
     "methods/test_dasha_batches.py::test_dasha_on_batches_reaches_the_rate_of_its_theorem",
     "methods/test_dasha_batches.py::test_dashamvr_reaches_the_rate_of_its_theorem",
     "methods/test_ef21.py::test_converges_linearly_at_the_step_of_its_theorem",
+    "methods/test_ef21.py::test_ef21sgd_keeps_a_bias_that_no_number_of_workers_removes_and_momentum_does",
     "methods/test_ef21p.py::test_ef21p_converges_linearly",
     "methods/test_efsgd.py::test_efsgd_reaches_the_rate_of_its_bound",
     "methods/test_marina.py::test_online_vrmarina_reaches_the_rate_of_its_theorem",
