@@ -10,6 +10,7 @@ import io
 import os
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -60,9 +61,12 @@ def cuda(request, tmp_path_factory):
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items):
+    cases: Counter[str] = Counter()
     for item in items:
-        for mark in marks_of(item.nodeid):
+        function = item.nodeid.partition("[")[0]
+        for mark in marks_of(item.nodeid, cases[function]):
             item.add_marker(mark)
+        cases[function] += 1
 
 
 @pytest.hookimpl(wrapper=True)

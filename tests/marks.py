@@ -141,12 +141,48 @@ SLOW = (
     "transports/test_mpi.py::test_every_pair_of_them_gives_the_same_bits_and_bytes",
 )
 
+# Functions whose cases are all combinations of problems, placements and compressors: of each, the first case
+# and every fifth after it are in `make test`, and the others are slow.
+PRODUCTS = (
+    "methods/test_dasha.py::test_dasha_is_its_transcription",
+    "methods/test_dasha_batches.py::test_dashamvr_is_its_transcription",
+    "methods/test_dasha_batches.py::test_dashapage_is_its_transcription",
+    "methods/test_doublesqueeze.py::test_dore_is_its_transcription",
+    "methods/test_doublesqueeze.py::test_doublesqueeze_is_its_transcription",
+    "methods/test_ef21.py::test_ef21plus_is_its_transcription",
+    "methods/test_ef21.py::test_ef21sgd2m_is_its_transcription",
+    "methods/test_ef21.py::test_ef21sgdm_is_its_transcription",
+    "methods/test_ef21.py::test_g_is_the_mean_of_g_i_for_every_compressor",
+    "methods/test_ef21.py::test_without_momentum_it_is_ef21",
+    "methods/test_ef21p.py::test_ef21p_is_its_transcription",
+    "methods/test_efsgd.py::test_ef14sgd_is_its_transcription",
+    "methods/test_efsgd.py::test_efsgd_is_its_transcription",
+    "methods/test_efsgd.py::test_virtual_iterate_for_every_compressor",
+    "methods/test_marina.py::test_vrmarina_is_its_transcription",
+    "methods/test_marina.py::test_vrmarina_with_whole_batches_is_marina",
+    "methods/test_methods.py::test_dcgd_is_its_transcription",
+    "methods/test_methods.py::test_diana_is_its_transcription",
+    "methods/test_methods.py::test_ef14_is_its_transcription",
+    "methods/test_methods.py::test_ef21_is_its_transcription",
+    "methods/test_methods.py::test_marina_is_its_transcription",
+    "methods/test_saddle.py::test_perturbed_sgd_is_its_transcription",
+    "methods/test_saddle.py::test_the_virtual_iterate_for_every_compressor",
+    "methods/test_smoothness.py::test_adiana_plus_is_its_transcription",
+    "methods/test_smoothness.py::test_dcgd_plus_is_its_transcription",
+    "methods/test_smoothness.py::test_diana_plus_is_its_transcription",
+    "methods/test_smoothness.py::test_h_is_the_mean_of_h_i",
+    "methods/test_smoothness.py::test_where_every_matrix_is_a_multiple_of_the_identity_nothing_is_whitened",
+    "methods/test_twodirection.py::test_twodirection_is_its_transcription",
+)
+STRIDE = 5
+
 MARKS = {"jobs": JOBS, "smoke": SMOKE, "slow": SLOW}
 
 
-def marks_of(nodeid: str) -> set[str]:
-    """The marks of a test, by its node's id."""
+def marks_of(nodeid: str, number: int = 0) -> set[str]:
+    """The marks of a test, by its node's id, and by the number of the case among those of its function."""
     case = nodeid.removeprefix("tests/")
     function, file = case.partition("[")[0], case.partition("::")[0]
     named = {case, function, file, file.partition("/")[0]}
-    return {mark for mark, entries in MARKS.items() if not named.isdisjoint(entries)}
+    marks = {mark for mark, entries in MARKS.items() if not named.isdisjoint(entries)}
+    return marks | {"slow"} if function in PRODUCTS and number % STRIDE else marks
