@@ -10,7 +10,7 @@ import io
 import os
 import sys
 import tempfile
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -61,12 +61,13 @@ def cuda(request, tmp_path_factory):
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items):
-    cases: Counter[str] = Counter()
+    had: dict[str, set] = defaultdict(set)
     for item in items:
-        function = item.nodeid.partition("[")[0]
-        for mark in marks_of(item.nodeid, cases[function]):
+        values = {*item.callspec.indices.items()} if hasattr(item, "callspec") else set()
+        earlier = had[item.nodeid.partition("[")[0]]
+        for mark in marks_of(item.nodeid, repeats=values <= earlier):
             item.add_marker(mark)
-        cases[function] += 1
+        earlier |= values
 
 
 @pytest.hookimpl(wrapper=True)

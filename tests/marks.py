@@ -141,8 +141,8 @@ SLOW = (
     "transports/test_mpi.py::test_every_pair_of_them_gives_the_same_bits_and_bytes",
 )
 
-# Functions whose cases are all combinations of problems, placements and compressors: of each, the first case
-# and every fifth after it are in `make test`, and the others are slow.
+# Functions whose cases are all combinations of problems, placements and compressors.  A case all of whose
+# values earlier cases have had is slow: `make test` has each problem, each placement and each compressor.
 PRODUCTS = (
     "methods/test_dasha.py::test_dasha_is_its_transcription",
     "methods/test_dasha_batches.py::test_dashamvr_is_its_transcription",
@@ -174,15 +174,14 @@ PRODUCTS = (
     "methods/test_smoothness.py::test_where_every_matrix_is_a_multiple_of_the_identity_nothing_is_whitened",
     "methods/test_twodirection.py::test_twodirection_is_its_transcription",
 )
-STRIDE = 5
 
 MARKS = {"jobs": JOBS, "smoke": SMOKE, "slow": SLOW}
 
 
-def marks_of(nodeid: str, number: int = 0) -> set[str]:
-    """The marks of a test, by its node's id, and by the number of the case among those of its function."""
+def marks_of(nodeid: str, repeats: bool = False) -> set[str]:
+    """The marks of a test, by its node's id; ``repeats`` if earlier cases have had all values of this one."""
     case = nodeid.removeprefix("tests/")
     function, file = case.partition("[")[0], case.partition("::")[0]
     named = {case, function, file, file.partition("/")[0]}
     marks = {mark for mark, entries in MARKS.items() if not named.isdisjoint(entries)}
-    return marks | {"slow"} if function in PRODUCTS and number % STRIDE else marks
+    return marks | {"slow"} if repeats and function in PRODUCTS else marks
