@@ -63,7 +63,7 @@ def cuda(request, tmp_path_factory):
 def pytest_collection_modifyitems(items):
     had: dict[str, set] = defaultdict(set)
     for item in items:
-        values = {*item.callspec.indices.items()} if hasattr(item, "callspec") else set()
+        values = {*map(repr, item.callspec.params.items())} if hasattr(item, "callspec") else set()
         earlier = had[item.nodeid.partition("[")[0]]
         for mark in marks_of(item.nodeid, repeats=values <= earlier):
             item.add_marker(mark)
