@@ -10,6 +10,7 @@ import io
 import os
 import sys
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -60,9 +61,13 @@ def cuda(request, tmp_path_factory):
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items):
+    had: dict[str, set] = defaultdict(set)
     for item in items:
-        for mark in marks_of(item.nodeid):
+        values = {*map(repr, item.callspec.params.items())} if hasattr(item, "callspec") else set()
+        earlier = had[item.nodeid.partition("[")[0]]
+        for mark in marks_of(item.nodeid, repeats=values <= earlier):
             item.add_marker(mark)
+        earlier |= values
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,11 +7,12 @@ no mark, ``make test-jobs`` the jobs, ``make test-slow`` what is slow, ``make te
 
 from __future__ import annotations
 
-# Tests that start ranks, and processes that signals end.
+# Tests that start ranks, processes that signals end, and scripts of batch jobs.
 JOBS = (
     "bench/test_serving.py::test_rounds_are_timed_by_all_ranks_that_may_average",
     "bench/test_train.py::test_every_contestant_takes_its_steps",
     "bench/test_train.py::test_our_dense_mean_trains_as_torch_s_does",
+    "cli/test_cli.py::test_each_task_of_an_array_has_a_seed_and_a_folder_of_its_own",
     "cli/test_observation.py::test_an_error_of_a_callback_ends_all_ranks_with_its_traceback",
     "cli/test_observation.py::test_rows_samples_and_the_starting_point",
     "cli/test_own_classes.py::test_a_run_and_its_resume_on_other_ranks",
@@ -69,9 +70,9 @@ JOBS = (
 SMOKE = (
     "embedded/test_ranks.py::test_a_program_that_does_not_import_mpi_has_a_worker_for_each_rank",
     "runtime/test_losses.py::test_an_error_that_a_death_is_behind_is_survived_whatever_it_says[bytes]",
-    "runtime/test_serving.py::test_begun_on_three_ranks_and_resumed_on_two",
-    "runtime/test_signals.py::test_two_signals_at_once_are_one_request",
-    "transports/test_mpi.py::test_a_killed_rank_ends_the_job",
+    "runtime/test_serving.py::test_begun_on_three_ranks_and_resumed_on_two[marina(randk(k=3), gamma=0.05)]",
+    "runtime/test_signals.py::test_two_signals_at_once_are_one_request[2]",
+    "transports/test_mpi.py::test_a_killed_rank_ends_the_job[2]",
     "transports/test_mpi.py::test_a_message_of_the_wrong_length_is_refused_once_and_every_rank_ends[short-truncated-4]",
     "transports/test_mpi.py::test_a_user_error_is_said_once_and_every_rank_ends",
     "transports/test_mpi.py::test_every_method_and_compressor_gives_the_same_bits_and_bytes[2-sharded-4]",
@@ -85,12 +86,17 @@ SLOW = (
     "bench/test_images.py::test_the_command",
     "bench/test_images.py::test_the_rows_are_the_sizes",
     "bench/test_train.py",
+    "compressors/test_kinds.py::test_qsgd_is_unbiased_where_atomo_s_was_not",
     "compressors/test_moments.py::test_alpha_bounds_the_error",
     "compressors/test_moments.py::test_delta_bounds_the_error",
     "compressors/test_moments.py::test_mean_nbytes_is_the_mean_length",
     "compressors/test_moments.py::test_omega_bounds_the_variance",
+    "compressors/test_moments.py::test_permk_attains_its_constants_on_opposed_workers",
     "compressors/test_moments.py::test_the_ab_inequality",
     "compressors/test_moments.py::test_unbiased",
+    "compressors/test_variances.py::test_the_draws_have_the_largest_variance",
+    "compressors/test_weighted.py::test_the_bound_of_the_quantisers",
+    "compressors/test_weighted.py::test_the_expected_number_of_non_zeros_is_within_the_budget",
     "data/test_data.py::test_processes_that_meet_an_empty_cache_at_once_agree",
     "embedded/test_aggregator.py::test_a_descent_of_every_pair_is_the_run",
     "embedded/test_aggregator.py::test_estimate_and_step_of_every_pair_are_the_run",
@@ -107,14 +113,19 @@ SLOW = (
     "methods/test_dasha_batches.py::test_dasha_on_batches_reaches_the_rate_of_its_theorem",
     "methods/test_dasha_batches.py::test_dashamvr_reaches_the_rate_of_its_theorem",
     "methods/test_ef21.py::test_converges_linearly_at_the_step_of_its_theorem",
+    "methods/test_ef21.py::test_ef21sgd_keeps_a_bias_that_no_number_of_workers_removes_and_momentum_does",
     "methods/test_ef21p.py::test_ef21p_converges_linearly",
     "methods/test_efsgd.py::test_efsgd_reaches_the_rate_of_its_bound",
     "methods/test_marina.py::test_online_vrmarina_reaches_the_rate_of_its_theorem",
     "methods/test_marina.py::test_ppmarina_converges_linearly_where_f_is_strongly_convex",
+    "methods/test_marina.py::test_the_variance_of_a_compressed_round_is_as_the_steps_assume",
     "methods/test_marina.py::test_vrmarina_and_ppmarina_reach_the_rate_of_their_theorem",
     "methods/test_methods.py::test_agd_contracts_with_the_root_of_the_condition_number",
+    "methods/test_methods.py::test_dcgd_plateaus_unless_the_local_gradients_vanish",
     "methods/test_methods.py::test_diana_contracts_linearly",
     "methods/test_methods.py::test_diana_learns_the_gradients_at_the_optimum",
+    "methods/test_methods.py::test_ef14_plateaus_where_ef21_converges",
+    "methods/test_methods.py::test_ef21_converges_where_gradient_descent_with_top1_diverges",
     "methods/test_methods.py::test_ef21_reaches_the_rate_of_its_theorem",
     "methods/test_methods.py::test_marina_reaches_the_rate_of_its_theorem",
     "methods/test_pl.py",
@@ -140,12 +151,47 @@ SLOW = (
     "transports/test_mpi.py::test_every_pair_of_them_gives_the_same_bits_and_bytes",
 )
 
+# Functions whose cases are all combinations of problems, placements and compressors.  A case all of whose
+# values earlier cases have had is slow: `make test` has each problem, each placement and each compressor.
+PRODUCTS = (
+    "methods/test_dasha.py::test_dasha_is_its_transcription",
+    "methods/test_dasha_batches.py::test_dashamvr_is_its_transcription",
+    "methods/test_dasha_batches.py::test_dashapage_is_its_transcription",
+    "methods/test_doublesqueeze.py::test_dore_is_its_transcription",
+    "methods/test_doublesqueeze.py::test_doublesqueeze_is_its_transcription",
+    "methods/test_ef21.py::test_ef21plus_is_its_transcription",
+    "methods/test_ef21.py::test_ef21sgd2m_is_its_transcription",
+    "methods/test_ef21.py::test_ef21sgdm_is_its_transcription",
+    "methods/test_ef21.py::test_g_is_the_mean_of_g_i_for_every_compressor",
+    "methods/test_ef21.py::test_without_momentum_it_is_ef21",
+    "methods/test_ef21p.py::test_ef21p_is_its_transcription",
+    "methods/test_efsgd.py::test_ef14sgd_is_its_transcription",
+    "methods/test_efsgd.py::test_efsgd_is_its_transcription",
+    "methods/test_efsgd.py::test_virtual_iterate_for_every_compressor",
+    "methods/test_marina.py::test_vrmarina_is_its_transcription",
+    "methods/test_marina.py::test_vrmarina_with_whole_batches_is_marina",
+    "methods/test_methods.py::test_dcgd_is_its_transcription",
+    "methods/test_methods.py::test_diana_is_its_transcription",
+    "methods/test_methods.py::test_ef14_is_its_transcription",
+    "methods/test_methods.py::test_ef21_is_its_transcription",
+    "methods/test_methods.py::test_marina_is_its_transcription",
+    "methods/test_saddle.py::test_perturbed_sgd_is_its_transcription",
+    "methods/test_saddle.py::test_the_virtual_iterate_for_every_compressor",
+    "methods/test_smoothness.py::test_adiana_plus_is_its_transcription",
+    "methods/test_smoothness.py::test_dcgd_plus_is_its_transcription",
+    "methods/test_smoothness.py::test_diana_plus_is_its_transcription",
+    "methods/test_smoothness.py::test_h_is_the_mean_of_h_i",
+    "methods/test_smoothness.py::test_where_every_matrix_is_a_multiple_of_the_identity_nothing_is_whitened",
+    "methods/test_twodirection.py::test_twodirection_is_its_transcription",
+)
+
 MARKS = {"jobs": JOBS, "smoke": SMOKE, "slow": SLOW}
 
 
-def marks_of(nodeid: str) -> set[str]:
-    """The marks of a test, by its node's id."""
+def marks_of(nodeid: str, repeats: bool = False) -> set[str]:
+    """The marks of a test, by its node's id; ``repeats`` if earlier cases have had all values of this one."""
     case = nodeid.removeprefix("tests/")
     function, file = case.partition("[")[0], case.partition("::")[0]
     named = {case, function, file, file.partition("/")[0]}
-    return {mark for mark, entries in MARKS.items() if not named.isdisjoint(entries)}
+    marks = {mark for mark, entries in MARKS.items() if not named.isdisjoint(entries)}
+    return marks | {"slow"} if repeats and function in PRODUCTS else marks

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.marks import JOBS, MARKS, SMOKE, marks_of
+from tests.marks import JOBS, MARKS, PRODUCTS, SMOKE, marks_of
 
 HERE = Path(__file__).parent
 
 
 def test_each_entry_names_a_folder_a_file_or_a_function_of_one():
     wrong = []
-    for entry in {entry for entries in MARKS.values() for entry in entries}:
+    for entry in {*PRODUCTS, *(entry for entries in MARKS.values() for entry in entries)}:
         file, _, function = entry.partition("[")[0].partition("::")
         path = HERE / file
         if not path.exists() or (function and not re.search(rf"^def {function}\(", path.read_text(), re.M)):
@@ -29,4 +29,7 @@ def test_a_case_has_the_marks_of_its_function_its_file_and_its_folder():
     assert marks_of(f"tests/{SMOKE[0]}") == {"jobs", "smoke"}
     assert marks_of("tests/methods/test_pl.py::test_b[EF21]") == {"slow"}
     assert marks_of("tests/test_marks.py::test_c") == set()
+    assert marks_of(f"tests/{PRODUCTS[0]}[1]") == set()
+    assert marks_of(f"tests/{PRODUCTS[0]}[2]", repeats=True) == {"slow"}
+    assert marks_of("tests/test_marks.py::test_c", repeats=True) == set()
     assert JOBS == tuple(sorted(JOBS))

@@ -13,7 +13,8 @@ from importlib.util import find_spec
 import pytest
 
 from mpicomp import compressors, methods, problems
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import ConfigError, MpicompError
+from mpicomp.cli.root import cli
 from mpicomp.data import BUNDLED, KNOWN
 from mpicomp.jobs.submit import job_script
 from tests.support.launching import LIMIT, mpicomp
@@ -92,14 +93,26 @@ def test_fetch_from_a_folder_refuses_what_is_not_the_set(tmp_path):
         (("--method", "marina(randk(k=0))"), "k=0; allowed"),
         (("--method", "marina(randk(k=21))"), "k=21 exceeds the dimension d=20"),
         (("--method", "gd(gamma=1e6)"), "gamma=1000000.0; try another"),
-        (("--method", "gd", "--workers", "0"), "--workers"),
         (("--method", "gd", "--server", "dedicated"), "a dedicated server needs MPI ranks"),
         (("--method", "gd", "--problem", "logistic(data=digits, lam=1)", "--workers", "9999"), "9999"),
         (("--method", "gd", "--problem", "logistic(data=mushroom, lam=1)"), "Did you mean 'mushrooms'?"),
         (("--method", "gd", "--resume", "--out", "/nonexistent/run"), "holds no run to resume"),
     ],
 )
-def test_bad_input_is_one_clear_line(arguments, text):
+def test_bad_input_is_refused(arguments, text):
+    with pytest.raises(MpicompError, match=re.escape(text)):
+        cli.main([*RUN, *arguments], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--method", "marina(topk(k=2))"), "Q to be unbiased"),
+        (("--method", "gd", "--workers", "0"), "--workers"),
+    ],
+)
+def test_a_refusal_is_one_clear_line(arguments, text):
+    """Of the package, and of the command line."""
     done = mpicomp(*RUN, *arguments)
     assert done.returncode not in (0, -11)
     assert text in done.stderr and "Traceback" not in done.stderr
@@ -182,10 +195,10 @@ def test_a_status_that_the_launcher_cannot_be_told_is_left_with(tmp_path):
         ((), "no sbatch found"),
     ],
 )
-def test_what_cannot_be_submitted_is_one_clear_line(arguments, text, tmp_path):
-    done = mpicomp(*SUBMIT, *arguments, PATH=str(tmp_path))
-    assert done.returncode == 1
-    assert text in done.stderr and "Traceback" not in done.stderr
+def test_what_cannot_be_submitted_is_refused(arguments, text, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MpicompError, match=re.escape(text)):
+        cli.main([*SUBMIT, *arguments], standalone_mode=False)
 
 
 def test_a_device_that_is_not_there_is_said_in_one_line():

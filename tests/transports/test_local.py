@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+import mpicomp
 from mpicomp.base.errors import DataError
 from mpicomp.transports.local import Local
+from tests.support.every_combination import PROBLEM, ROUNDS, WORKERS, methods
 
 
 def raising(error):
@@ -32,3 +34,34 @@ def test_an_error_of_the_server_is_raised(error):
 def test_an_answer_must_be_one_that_can_be_sent():
     with pytest.raises(Exception, match="pickle"):
         Local(3).ask_server(lambda: lambda: None)
+
+
+class Hearing(Local):
+    """Notes how many messages are gathered at once, and the lengths of all messages up and down."""
+
+    def __init__(self):
+        super().__init__(WORKERS)
+        self.counts, self.up, self.down = set(), set(), set()
+
+    def gather(self, senders, take):
+        def heard(i, message):
+            self.up.add(len(message))
+            take(i, message)
+
+        self.counts.add(len(senders))
+        return super().gather(senders, heard)
+
+    def broadcast(self, message):
+        self.down.add(len(message))
+        return super().broadcast(message)
+
+
+def test_the_runs_by_which_placements_are_compared_differ_in_all_that_ranks_see():
+    """The number of messages, and lengths of nothing, a part of a piece of 7 bytes, a piece, and many."""
+    transport = Hearing()
+    for method in methods():
+        mpicomp.run(method, PROBLEM, workers=WORKERS, rounds=ROUNDS, every=ROUNDS, transport=transport)
+    assert transport.counts >= {0, 1, 2, 3, WORKERS - 1, WORKERS}
+    for lengths in (transport.up, transport.down):
+        assert {0, 1} < lengths and max(lengths) > 50 * 7
+    assert {6, 7, 8, 14 + 1} < transport.up
