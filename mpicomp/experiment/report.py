@@ -124,10 +124,10 @@ def _target(folder: Path, path: str | Path | None, format: str | None) -> Path:
     if path is None:
         return folder / f"figure.{format or 'png'}"
     path = Path(path)
+    if not path.suffix:
+        return path.with_name(f"{path.name}.{format or 'png'}")
     if format is None or path.suffix == f".{format}":
         return path
-    if not path.suffix:
-        return path.with_name(f"{path.name}.{format}")
     raise ConfigError(
         f"{path} ends in {path.suffix}, and the format is {format}; allowed: a name that ends in .{format}, "
         "or no format, and the name says it."

@@ -67,9 +67,11 @@ def a_run(folder, **facts):
     path.write_text(json.dumps(content))
 
 
-def a_comparison(folder, **changed):
+def a_comparison(folder, resume=False, **changed):
     """The folder of a comparison whose suite says something else in some places."""
-    mpicomp.compare({"A": GD(gamma=0.1)}, QUADRATICS, workers=2, rounds=4, every=2, tune=(0, 0), out=folder)
+    mpicomp.compare(
+        {"A": GD(gamma=0.1)}, QUADRATICS, workers=2, rounds=4, every=2, tune=(0, 0), out=folder, resume=resume
+    )
     path = folder / "suite.toml"
     suite = path.read_text()
     for before, after in changed.items():
@@ -421,3 +423,20 @@ def test_nothing_outside_the_folder_is_read(tmp_path):
     assert mpicomp.load(beside).rows  # the folder that the user names may be a link itself
     (tmp_path / "link").symlink_to(beside)
     assert replace(mpicomp.load(tmp_path / "link"), folder=beside) == mpicomp.load(beside)
+
+
+def test_nothing_is_written_through_a_link(tmp_path):
+    """What a figure or a table replaces is the link, and not the file outside the folder."""
+    out, victim = tmp_path / "out", tmp_path / "victim"
+    a_comparison(out)
+    victim.write_text("kept")
+    names = ["figure.png", "table.md", "table.json", "rows.csv", "tuning.json"]
+    for name in names:
+        (out / name).unlink()
+        (out / name).symlink_to(victim)
+    done = CliRunner().invoke(cli, ["plot", str(out)], standalone_mode=False)
+    assert done.exception is None, done.exception
+    assert victim.read_text() == "kept" and not (out / "figure.png").is_symlink()
+    a_comparison(out, resume=True)
+    assert victim.read_text() == "kept"
+    assert [name for name in names if (out / name).is_symlink()] == []
