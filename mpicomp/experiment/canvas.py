@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.errors import ConfigError
+from mpicomp.base.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,14 +97,13 @@ def finish(figure: Figure, panels: Sequence[Axes], title: str) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the figure in the format that the path's suffix names.
+    """Write the figure, atomically, in the format that the path's suffix names.
 
     Raises ``RecordError`` if the file cannot be written, ``ConfigError`` if the format is unknown.
     """
+    content = io.BytesIO()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=200)
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror}.") from None
+        figure.savefig(content, format=path.suffix[1:], dpi=200)
     except ValueError as error:
         raise ConfigError(f"cannot write {path}: {error}.") from None
+    write_atomically(path, content.getvalue())  # in the place of a link, not through it

@@ -54,15 +54,20 @@ def publish_study(folder: str | Path) -> dict[str, list[Line]]:
     tables = [(folder / case.slug / "table.md").read_text(encoding="utf-8") for case in study.cases]
     write_text(folder / "table.md", "\n".join(tables))
     write_json(folder / "table.json", {label: [asdict(line) for line in ls] for label, ls in lines.items()})
-    _draw_into(folder, _pictures(folder, study), partial(_draw_study, study.title))
+    pictures = _pictures(folder, study)
+    _draw_into(folder, pictures, partial(_draw_study, study.title), len(pages(pictures)))
     return lines
 
 
-def _draw_into(folder: Path, pictures: list[Picture], drawing: Callable[[list[Picture]], list[Any]]) -> None:
-    """Save the figures of ``pictures`` as figure.png and so on; files of before are deleted."""
-    for old in (folder / "figure.png", *folder.glob("figure-[0-9]*.png")):
-        if old.stem.removeprefix("figure").removeprefix("-").isdecimal() or old.stem == "figure":
+def _draw_into(
+    folder: Path, pictures: list[Picture], drawing: Callable[[list[Picture]], list[Any]], most: int = 1
+) -> None:
+    """Save the figures of ``pictures`` as figure.png and so on; those of before, ``most`` at most, go."""
+    for old in _numbered(folder / "figure.png", most):
+        try:
             old.unlink(missing_ok=True)
+        except OSError as error:
+            raise RecordError(f"cannot replace {old}: {error.strerror}.") from None
     if any(picture.curves for picture in pictures):
         _save(drawing(pictures), folder / "figure.png")
 
@@ -76,11 +81,16 @@ def _draw_study(title: str, pictures: list[Picture]) -> list[Any]:
 
 
 def _save(figures: Sequence[Any], path: Path) -> list[Path]:
-    """Save the figures as ``path``, and the second and later ones with -2, -3 after its stem; the paths."""
-    paths = [path, *(path.with_stem(f"{path.stem}-{i}") for i in range(2, len(figures) + 1))]
+    """Save the figures as ``path`` and so on; returns the paths."""
+    paths = _numbered(path, len(figures))
     for figure, place in zip(figures, paths, strict=True):
         save(figure, place)
     return paths
+
+
+def _numbered(path: Path, count: int) -> list[Path]:
+    """``path``, and the paths of the second and later figures, with -2, -3 after its stem."""
+    return [path, *(path.with_stem(f"{path.stem}-{i}") for i in range(2, count + 1))]
 
 
 def _pictures(folder: Path, study: Study) -> list[Picture]:
@@ -124,10 +134,10 @@ def _target(folder: Path, path: str | Path | None, format: str | None) -> Path:
     if path is None:
         return folder / f"figure.{format or 'png'}"
     path = Path(path)
+    if not path.suffix:
+        return path.with_name(f"{path.name}.{format or 'png'}")
     if format is None or path.suffix == f".{format}":
         return path
-    if not path.suffix:
-        return path.with_name(f"{path.name}.{format}")
     raise ConfigError(
         f"{path} ends in {path.suffix}, and the format is {format}; allowed: a name that ends in .{format}, "
         "or no format, and the name says it."

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -132,6 +133,11 @@ def _name(suite: Suite) -> str:
     return problem.text if isinstance(problem, UnimportedProblem) else type(problem).__name__
 
 
+# What is written anew at the end: by ``experiment.report``, and in a comparison by ``finish_comparison``.
+_PUBLISHED = ("table.md", "table.json", "figure.png")
+_GATHERED = ("tuning.json", "rows.csv")
+
+
 def run_folder(out: Path, entry: Entry, seed: int) -> Path:
     """The folder of the run of ``entry`` with ``seed``."""
     return out / "runs" / entry.slug / f"seed-{seed}"
@@ -142,10 +148,11 @@ def open_comparison(out: Path, suite: Suite, resume: bool | None) -> dict[str, T
 
     resume  True: the folder must hold this comparison.  False: it must not hold any.  None: either.
 
-    Raises ``RecordError`` if that is violated, if the folder holds a run or another comparison, or if its
-    results were computed on other data.
+    Raises ``RecordError`` if that is violated, if the folder holds a run, another comparison, or files of the
+    user's that would be overwritten, if it leads elsewhere, or if its results were computed on other data.
     """
     path = out / "suite.toml"
+    _check_inside(out, suite)
     if present(path):
         if resume is False:
             raise RecordError(
@@ -162,9 +169,36 @@ def open_comparison(out: Path, suite: Suite, resume: bool | None) -> dict[str, T
         raise RecordError(f"{out} holds no comparison to resume. Leave --resume out to start one.")
     elif present(out / "run.json"):
         raise RecordError(f"{out} already holds a run. Choose another --out.")
+    _check_free(out, suite)
     _check_data(out, suite)
     write_text(path, suite.source)
     return _read_tunings(out, suite)
+
+
+def _check_free(out: Path, work: Suite | Study) -> None:
+    """Raise ``RecordError`` if ``out`` holds files that ``work`` would overwrite, and has not begun."""
+    if isinstance(work, Study):
+        claim, names = "study.toml", [f"figure-{i}.png" for i in range(2, len(work.cases) + 1)]
+    else:
+        claim, names = "suite.toml", [*_GATHERED, *(f"runs/{entry.slug}" for entry in work.entries)]
+    held = [name for name in (*_PUBLISHED, *names) if os.path.lexists(out / name)]
+    if held and not present(out / claim):  # looked for last: other jobs write it first
+        raise RecordError(
+            f"{out} holds {', '.join(held)}, which would be overwritten, and no {claim}. "
+            "Choose another --out."
+        )
+
+
+def _check_inside(out: Path, suite: Suite) -> None:
+    """Raise ``RecordError`` if the folder of a run is not below ``out``."""
+    for entry in suite.entries:
+        for seed in suite.seeds:
+            _check_below(out, run_folder(out, entry, seed))
+
+
+def _check_below(out: Path, folder: Path) -> None:
+    if not Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(out)):
+        raise RecordError(f"{folder} leads out of {out}: it is a link. Put a copy of that folder there.")
 
 
 def _check_data(out: Path, suite: Suite) -> None:
@@ -199,6 +233,11 @@ def open_study(out: Path, study: Study, resume: bool | None) -> None:
             raise RecordError(f"{out} holds another study. Choose another --out.")
     elif resume:
         raise RecordError(f"{out} holds no study to resume. Leave --resume out to start one.")
+    _check_free(out, study)
+    for case in study.cases:
+        _check_below(out, out / case.slug)
+        _check_inside(out / case.slug, case.suite)
+        _check_free(out / case.slug, case.suite)
     write_text(path, study.source)
 
 
@@ -207,6 +246,8 @@ def read_study(out: Path) -> Study:
     study = _study_of(out)
     if not isinstance(study, Study):
         raise RecordError(f"{out}/study.toml has no [[case]].")
+    for case in study.cases:
+        _check_below(out, out / case.slug)
     return study
 
 
@@ -238,20 +279,19 @@ def read_run(folder: Path) -> Record:
 def read_comparison(out: Path) -> Comparison:
     """The comparison in the folder, finished or not.  Raises ``RecordError`` for a run that is damaged."""
     suite = _suite_of(out)
+    _check_inside(out, suite)
     outcomes = []
     for entry in suite.entries:
         for seed in suite.seeds:
             run = run_folder(out, entry, seed)
             with suppress(FileNotFoundError):  # not started, or another job is just starting it afresh
                 rows = read_rows(run / "rows.csv")
-                outcomes.append(Outcome(entry.label, seed, rows, _summary_of(out, run, rows)))
+                outcomes.append(Outcome(entry.label, seed, rows, _summary_of(run, rows)))
     return Comparison(suite, _read_tunings(out, suite), outcomes)
 
 
-def _summary_of(out: Path, run: Path, rows: list[Row]) -> dict[str, Any]:
+def _summary_of(run: Path, rows: list[Row]) -> dict[str, Any]:
     """The summary of the run in a comparison, to which ``rows`` belong; both have what a table needs."""
-    if not run.resolve().is_relative_to(out.resolve()):
-        raise RecordError(f"{run} leads out of {out}: it is a link. Put a copy of that folder there.")
     summary = read_summary(run)
     if summary.get("status", "diverged") != "diverged" and not (rows and "method" in summary):
         raise RecordError(f"{run} is damaged: it is finished, and rows or a method are missing. Delete it.")

@@ -181,6 +181,11 @@ class Recorder:
                 )
         elif resume:
             raise RecordError(f"{folder} holds no run to resume. Leave --resume out to start one.")
+        elif held := [name for name in ("summary.json", "checkpoint") if os.path.lexists(folder / name)]:
+            raise RecordError(
+                f"{folder} holds {', '.join(held)}, which would be overwritten, and no run. "
+                "Choose another --out."
+            )
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
