@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial, wraps
-from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
 import numpy as np
 
@@ -78,6 +78,8 @@ class Embedding:
     Raises ``ConfigError``, on every rank alike, where one does not.
     """
 
+    _like: ClassVar[str] = "like"  # the name of this argument in messages
+
     def __init__(
         self,
         method: Method,
@@ -104,9 +106,9 @@ class Embedding:
         self._open = ExitStack()
         try:
             self.device = t.raise_on_all(lambda: open_device(device))
-            self._packing = packing = t.raise_on_all(lambda: Packing.of(like, self.device))
+            self._packing = packing = t.raise_on_all(lambda: Packing.of(like, self.device, self._like))
             facts: dict[str, object] = {"class": type(self).__name__, "method": repr(method)}
-            facts |= {"like": packing.description, "workers": "one each" if own else n, "seed": seed}
+            facts |= {self._like: packing.description, "workers": "one each" if own else n, "seed": seed}
             facts |= {"on_nonfinite": on_nonfinite, "server": server, "shards": shards, "device": device}
             alike = check_alike(t, facts, self._values(like))
             self._watch = Start(None if alike else like, packing, t.is_server)
