@@ -251,6 +251,8 @@ class Embedding:
         elif not isinstance(gradient, Mapping) or set(gradient) != set(self.hosted):
             keyed = isinstance(gradient, Mapping)
             shown = f"the keys {shortened(gradient)}" if keyed else type(gradient).__name__
+            if self._packing.missing:
+                raise ConfigError(self._packing.missing)
             raise ConfigError(
                 f"with workers={self.workers}, a rank brings a dict of the gradients of the workers that it "
                 f"hosts, here {shortened(self.hosted)}; it was given {shown}: "
@@ -303,6 +305,14 @@ class Embedding:
             )
         self.settle()
         return self._audit.check()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """Refused: a copy would share the connection to the other ranks, and go on without them."""
+        name = type(self).__name__
+        raise ConfigError(
+            f"a {name} cannot be copied or pickled, as it is joined to the other ranks. Make a {name} anew; "
+            "what its state() or save(folder) has kept goes on in it."
+        )
 
     def close(self) -> None:
         """End the work of all ranks together; at the end of the program this is done in any case."""

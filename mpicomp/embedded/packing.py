@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -48,6 +48,8 @@ class Packing:
 
     Raises ``ConfigError`` for anything else.
     """
+
+    missing: ClassVar[str] = ""  # what is said where a worker's gradient is missing, if not the usual
 
     def __init__(self, like: Any, device: Cuda | None = None, what: str = "like") -> None:
         self.device = device

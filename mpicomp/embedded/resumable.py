@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import fields
 from pathlib import Path
@@ -117,14 +118,21 @@ class Resumable(Embedding):
         return copies | counts | {f"config.{name}": value for name, value in self._config.items()}
 
     @operation
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, Any], check: Callable[[], None] = lambda: None) -> None:
         """Go on from ``state()`` of this rank; collective.
+
+        check  is called first: what it raises for the caller's own state, all ranks raise
 
         Raises ``ConfigError`` for the state of another method, rank or number of ranks, or of another step
         than the other ranks', and ``RecordError`` for what is no state: on all ranks, and nothing changes.
         """
         found: list[tuple[dict[str, Any], list[tuple[Any, str, Any]]]] = []
-        self._agreement.begin(Operation.RESTORE, lambda: found.append(self._read(state)))
+
+        def read() -> None:
+            check()
+            found.append(self._read(state))
+
+        self._agreement.begin(Operation.RESTORE, read)
         ((facts, read),) = found
         self._check_same_step(facts)
         for record, field, value in read:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
+import pickle
 import shutil
 import weakref
 from dataclasses import dataclass
@@ -369,3 +371,10 @@ def test_what_is_no_array_is_shown_in_one_line():
         with pytest.raises(MpicompError) as caught:
             agg.restore(state)
         assert "\n" not in str(caught.value)
+
+
+def test_copies_are_refused():
+    for made in (Aggregator(EF21(TopK(k=2)), np.zeros(D)), Descent(AGD(gamma=0.1, mu=0), np.zeros(D))):
+        for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(ConfigError, match=r"cannot be copied or pickled.*goes on in it\.$"):
+                copied(made)
