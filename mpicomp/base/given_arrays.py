@@ -55,3 +55,9 @@ def as_array(what: str, given: Any, error: type[MpicompError] = ConfigError) -> 
         raise error(f"{what}, a {type(given).__name__}, cannot be read as an array: {reason}.") from None
     refuse_mask(what, array, error)
     return np.asarray(array)
+
+
+def refuse_nonfinite(what: str, x: NDArray[Any]) -> None:
+    """Raise ``ConfigError`` if an entry of x, called ``what``, is NaN or infinite."""
+    if not np.isfinite(x).all():
+        raise ConfigError(f"{what} is not finite in {np.sum(~np.isfinite(x))} of its {x.size} coordinates.")

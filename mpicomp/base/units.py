@@ -62,3 +62,8 @@ def shortened(values: Iterable[object], most: int = 8) -> str:
     """The values with commas; of more than ``most`` the first two and the last: 0, 1, .., 249."""
     words = [repr(value) for value in values]
     return ", ".join(words if len(words) <= most else [*words[:2], "..", words[-1]])
+
+
+def one_line(value: object, most: int = 60) -> str:
+    """The first ``most`` characters of ``repr(value)``, in one line."""
+    return " ".join(repr(value).split())[:most]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.given_arrays import refuse_nonfinite
 from mpicomp.compressors.base import Array
 from mpicomp.config import as_method
 from mpicomp.embedded.embedding import operation
@@ -29,6 +30,8 @@ class Descent(Resumable):
     ``method`` may be its text, as on the command line.  x0 is rank 0's.  For the other arguments see
     ``Embedding``.
     """
+
+    _like: ClassVar[str] = "x0"
 
     def __init__(self, method: Method | str, x0: Any, **options: Any) -> None:
         method = as_method(method)
@@ -72,4 +75,9 @@ class Descent(Resumable):
 
     def _start(self, like: Any) -> Array:
         own = self.transport.raise_on_all(lambda: self._packing.pack(like, "x0"))
-        return kernels.to_device(self.transport.ask_server(lambda: kernels.to_host(own)))
+
+        def checked() -> Array:
+            refuse_nonfinite("x0", x0 := kernels.to_host(own))
+            return x0
+
+        return kernels.to_device(self.transport.ask_server(checked))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial, wraps
-from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
 import numpy as np
 
@@ -78,6 +78,8 @@ class Embedding:
     Raises ``ConfigError``, on every rank alike, where one does not.
     """
 
+    _like: ClassVar[str] = "like"  # the name of this argument in messages
+
     def __init__(
         self,
         method: Method,
@@ -104,9 +106,9 @@ class Embedding:
         self._open = ExitStack()
         try:
             self.device = t.raise_on_all(lambda: open_device(device))
-            self._packing = packing = t.raise_on_all(lambda: Packing.of(like, self.device))
+            self._packing = packing = t.raise_on_all(lambda: Packing.of(like, self.device, self._like))
             facts: dict[str, object] = {"class": type(self).__name__, "method": repr(method)}
-            facts |= {"like": packing.description, "workers": "one each" if own else n, "seed": seed}
+            facts |= {self._like: packing.description, "workers": "one each" if own else n, "seed": seed}
             facts |= {"on_nonfinite": on_nonfinite, "server": server, "shards": shards, "device": device}
             alike = check_alike(t, facts, self._values(like))
             self._watch = Start(None if alike else like, packing, t.is_server)
@@ -251,6 +253,8 @@ class Embedding:
         elif not isinstance(gradient, Mapping) or set(gradient) != set(self.hosted):
             keyed = isinstance(gradient, Mapping)
             shown = f"the keys {shortened(gradient)}" if keyed else type(gradient).__name__
+            if self._packing.missing:
+                raise ConfigError(self._packing.missing)
             raise ConfigError(
                 f"with workers={self.workers}, a rank brings a dict of the gradients of the workers that it "
                 f"hosts, here {shortened(self.hosted)}; it was given {shown}: "
@@ -303,6 +307,14 @@ class Embedding:
             )
         self.settle()
         return self._audit.check()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """Refused: a copy would share the connection to the other ranks, and go on without them."""
+        name = type(self).__name__
+        raise ConfigError(
+            f"a {name} cannot be copied or pickled, as it is joined to the other ranks. Make a {name} anew; "
+            "what its state() or save(folder) has kept goes on in it."
+        )
 
     def close(self) -> None:
         """End the work of all ranks together; at the end of the program this is done in any case."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.given_arrays import readable, refuse_mask
 from mpicomp.base.parts import Part, Parts
+from mpicomp.base.units import one_line
 from mpicomp.compressors.base import Array
 
 if TYPE_CHECKING:
@@ -41,27 +42,30 @@ class Packing:
             speaks DLPack.  Their entries are floats.
     device  where the vector is: a GPU, or None for numpy's memory.  Arrays on that GPU are not copied to
             the host
+    what    the name of ``like`` in messages
     parts   the names and shapes of the arrays: a dict's keys, or the numbers in a list
     dtype   of the vector: float64 if one of the arrays is float64, else float32
 
     Raises ``ConfigError`` for anything else.
     """
 
-    def __init__(self, like: Any, device: Cuda | None = None) -> None:
+    missing: ClassVar[str] = ""  # what is said where a worker's gradient is missing, if not the usual
+
+    def __init__(self, like: Any, device: Cuda | None = None, what: str = "like") -> None:
         self.device = device
         self._kind = type(like) if isinstance(like, dict | list | tuple) else None
         arrays = _named(like)
         if not arrays:
-            raise ConfigError(f"like is an empty {type(like).__name__}; allowed: {TAKES}.")
-        self._leaves = [self._leaf(name, array) for name, array in arrays.items()]
+            raise ConfigError(f"{what} is an empty {type(like).__name__}; allowed: {TAKES}.")
+        self._leaves = [self._leaf(name, array, what) for name, array in arrays.items()]
         self.parts = Parts(tuple(leaf.part for leaf in self._leaves))
         wide = any(str(leaf.dtype).endswith(("float64", "f8")) for leaf in self._leaves)  # ">f8" too
         self.dtype = np.dtype(np.float64 if wide else np.float32)
 
     @classmethod
-    def of(cls, like: Any, device: Cuda | None) -> Packing:
+    def of(cls, like: Any, device: Cuda | None, what: str = "like") -> Packing:
         """The packing of ``like``, with the vector on ``device``; ``like`` may be a packing itself."""
-        return like.placed(device) if isinstance(like, Packing) else cls(like, device)
+        return like.placed(device) if isinstance(like, Packing) else cls(like, device, what)
 
     def placed(self, device: Cuda | None) -> Self:
         """This packing, from now on with the vector on ``device``."""
@@ -111,8 +115,8 @@ class Packing:
             return {leaf.part.name: array for leaf, array in zip(self._leaves, arrays, strict=True)}
         return arrays if issubclass(self._kind, list) else tuple(arrays)
 
-    def _leaf(self, name: str, array: Any) -> Leaf:
-        values = self._read(name, array, "like")
+    def _leaf(self, name: str, array: Any, what: str) -> Leaf:
+        values = self._read(name, array, what)
         native = isinstance(array, np.ndarray | np.floating) or self._is_of_device(array)
         there = self._is_there(array)
         return Leaf(_library(array), array.dtype, Part(name, values.shape), native, there)
@@ -132,7 +136,11 @@ class Packing:
         array = readable(array)
         if not isinstance(array, np.ndarray | np.floating) and not self._is_of_device(array):
             if not hasattr(array, "__dlpack__"):
-                raise ConfigError(f"{what} has {array!r:.60} in part {name!r}; allowed: {TAKES}.")
+                # DataFrames have the first, and sparse matrices of scipy the second.
+                ways = [f": give its .{way}()" for way in ("to_numpy", "toarray") if hasattr(array, way)]
+                raise ConfigError(
+                    f"{what} has {one_line(array)} in part {name!r}{''.join(ways)}; allowed: {TAKES}."
+                )
             try:
                 xp = self.device.xp if self.device is not None and self._is_there(array) else np
                 array = xp.from_dlpack(array)

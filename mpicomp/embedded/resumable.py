@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import fields
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.base.units import shortened
+from mpicomp.base.units import one_line, shortened
 from mpicomp.embedded.embedding import Embedding, operation
 from mpicomp.methods.base import Method
 from mpicomp.runtime import checkpoint
@@ -117,14 +118,21 @@ class Resumable(Embedding):
         return copies | counts | {f"config.{name}": value for name, value in self._config.items()}
 
     @operation
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, Any], check: Callable[[], None] = lambda: None) -> None:
         """Go on from ``state()`` of this rank; collective.
+
+        check  is called first: what it raises for the caller's own state, all ranks raise
 
         Raises ``ConfigError`` for the state of another method, rank or number of ranks, or of another step
         than the other ranks', and ``RecordError`` for what is no state: on all ranks, and nothing changes.
         """
         found: list[tuple[dict[str, Any], list[tuple[Any, str, Any]]]] = []
-        self._agreement.begin(Operation.RESTORE, lambda: found.append(self._read(state)))
+
+        def read() -> None:
+            check()
+            found.append(self._read(state))
+
+        self._agreement.begin(Operation.RESTORE, read)
         ((facts, read),) = found
         self._check_same_step(facts)
         for record, field, value in read:
@@ -137,7 +145,7 @@ class Resumable(Embedding):
     def _read(self, state: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[Any, str, Any]]]:
         """What ``state`` says of the training, and the values of all fields here: record, name and value."""
         if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
-            raise ConfigError(f"{state!r:.60} is no state; allowed: what state() has returned.")
+            raise ConfigError(f"{one_line(state)} is no state; allowed: what state() has returned.")
         own = {f"{name}.{f.name}": (r, f.name) for name, r in self._own_records().items() for f in fields(r)}
         facts = {name: _plain(value) for name, value in state.items() if name not in own}
         theirs = {name.removeprefix("config."): v for name, v in facts.items() if name.startswith("config.")}
@@ -158,7 +166,7 @@ class Resumable(Embedding):
             )
         for name, check in (_FACTS | {"rounds": is_count}).items():
             if not check(facts[name]):
-                raise RecordError(f"the state is invalid: {name} is {facts[name]!r:.40}.")
+                raise RecordError(f"the state is invalid: {name} is {one_line(facts[name])}.")
         try:
             return facts, [(r, f, fitting(name, state[name], getattr(r, f))) for name, (r, f) in own.items()]
         except RecordError as error:

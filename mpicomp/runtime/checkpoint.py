@@ -191,8 +191,10 @@ def _read(
             for name in wanted:
                 for f in fields(asked[name]):
                     value, fresh = arrays.read(f"{name}.{f.name}"), getattr(asked[name], f.name)
-                    if name in states or not isinstance(fresh, np.ndarray):
+                    if name in states:
                         value = saved.fitting(f"{name}.{f.name}", value, fresh)
+                    elif not isinstance(fresh, np.ndarray):
+                        value = saved.number(f"{name}.{f.name}", value, fresh)
                     read.append((asked[name], f.name, value))
         except RecordError as error:
             raise DamageError(f"{place / file} is invalid: {error}.") from None

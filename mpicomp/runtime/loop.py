@@ -16,7 +16,7 @@ from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.errors import ConfigError
-from mpicomp.base.given_arrays import as_array
+from mpicomp.base.given_arrays import as_array, refuse_nonfinite
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
@@ -202,6 +202,5 @@ def _start(problem: Problem, x0: Array | None) -> Array:
         raise ConfigError(
             f"x0 has shape {x0.shape} and type {x0.dtype}; expected floats of at most 64 bits, shape ({d},)."
         )
-    if not np.isfinite(x0).all():
-        raise ConfigError(f"x0 is not finite in {np.sum(~np.isfinite(x0))} of its {d} coordinates.")
+    refuse_nonfinite("x0", x0)
     return x0

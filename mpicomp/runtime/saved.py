@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.units import one_line
 
 _ALLOWED = (np.ndarray, np.generic, bool, int, float, complex, str, bytes)
 
@@ -30,8 +31,7 @@ def to_npz(records: Mapping[str, Any]) -> bytes:
     for name, value in arrays.items():
         plain = isinstance(value, _ALLOWED) and not isinstance(value, np.ma.MaskedArray)
         if not plain or np.asarray(value).dtype.kind not in "biufcSU":
-            shown = " ".join(repr(value).split())
-            raise ConfigError(f"{name} is {shown:.60}; allowed: arrays, numbers and texts.")
+            raise ConfigError(f"{name} is {one_line(value)}; allowed: arrays, numbers and texts.")
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
@@ -69,17 +69,25 @@ class Npz:
 def fitting(name: str, value: Any, fresh: Any) -> Any:
     """``value``, an array or number that was saved, as a value for a field that holds ``fresh``.
 
-    Raises ``RecordError`` unless a number is one of its type, and an array has its type and shape.  A vector
-    may have become matrices in the first round, of rows of its length and of another precision.
+    Raises ``RecordError`` unless a number is one of its type, and an array has its type and shape, without a
+    mask, NaN or negative integers, which count something.  Infinity may be the end of a line search's
+    bracket.  Matrices of shape (.., d, d) that the first round makes may replace none, of shape (0, .., d).
     """
     if not isinstance(value, _ALLOWED):
-        raise RecordError(f"{name} is {value!r:.40}")
+        raise RecordError(f"{name} is {one_line(value)}")
+    if isinstance(value, np.ma.MaskedArray):
+        raise RecordError(f"{name} has a mask")
     array = np.asarray(value)
+    if array.dtype.kind in "fc" and np.isnan(array).any():
+        raise RecordError(f"{name} has entries that are NaN")
+    if array.dtype.kind == "i" and (array < 0).any():
+        raise RecordError(f"{name} has negative entries")
     if isinstance(fresh, np.ndarray) or kernels.on_device(fresh):
         native = array.dtype.newbyteorder("=")
-        alike = array.shape == fresh.shape and native == fresh.dtype
-        grown = array.ndim > 1 and array.shape[-1:] == fresh.shape[-1:] and native.kind == fresh.dtype.kind
-        if not alike and not grown and fresh.size:
+        shapes = {fresh.shape}
+        if fresh.ndim > 1 and not fresh.shape[0] and array.ndim == fresh.ndim:
+            shapes.add((*array.shape[:-2], fresh.shape[-1], fresh.shape[-1]))
+        if array.shape not in shapes or native != fresh.dtype:
             raise RecordError(
                 f"{name} has shape {array.shape} and type {array.dtype}; expected {fresh.shape} and "
                 f"{fresh.dtype}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,7 +38,8 @@ class Content:
             return cls(tensor.dtype, _shape(tensor), None, file.getvalue())
         kept = _kept(tensor.detach())
         entries = kept.cpu().resolve_conj().resolve_neg().contiguous()
-        data = entries.as_strided((kept.numel(),), (1,)).view(torch.uint8).numpy().tobytes()
+        # numpy() would keep the tensor from being resized from then on.
+        data = ctypes.string_at(entries.data_ptr(), entries.nbytes)
         return cls(tensor.dtype, tuple(tensor.shape), tuple(kept.shape), data)
 
     def changes(self, before: Content | None) -> Content | bytes:
@@ -63,7 +65,8 @@ class Content:
         if self.kept is None:
             made: Any = torch.load(io.BytesIO(self.data), weights_only=False)  # of a rank of this program
             return made.to(device)
-        return self._entries().to(device).expand(self.shape)
+        own = self._entries().clone()  # of memory that can be resized, which frombuffer's cannot
+        return own.to(device).expand(self.shape)
 
     def _entries(self) -> Tensor:
         assert self.kept is not None

@@ -16,6 +16,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from mpicomp.base.errors import ConfigError, MpicompError
+from mpicomp.base.units import one_line
 from mpicomp.config import as_method
 from mpicomp.embedded.aggregator import Aggregator
 from mpicomp.methods.base import Method
@@ -89,7 +90,7 @@ class Hook:
     def aggregator(self) -> Aggregator:
         """What compresses, from the first step on; it has the ``ledger``."""
         if self._aggregator is None:
-            raise RuntimeError("the hook knows the parameters from the first backward on.")
+            raise ConfigError("the hook knows the parameters from its first backward on: train a step first.")
         return self._aggregator
 
     @property
@@ -221,8 +222,14 @@ def _raise(error: MpicompError) -> NoReturn:
 def hook(state: Hook, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     """The compressed mean of the gradients in ``bucket``, for ``register_comm_hook``.
 
-    Raises ``ConfigError`` under torch.compile with optimize_ddp="python_reducer", which has no buckets.
+    Raises ``ConfigError`` for another state than a ``Hook``, and under torch.compile with
+    optimize_ddp="python_reducer", which has no buckets.
     """
+    if not isinstance(state, Hook):
+        raise ConfigError(
+            f"the state of the hook is {one_line(state)}; allowed: a Hook, as in "
+            "ddp.register_comm_hook(mpicomp.torch.Hook(method), mpicomp.torch.hook)."
+        )
     if not isinstance(bucket, dist.GradBucket):
         raise ConfigError(
             "torch.compile with optimize_ddp='python_reducer' gives the hook single gradients; allowed: "

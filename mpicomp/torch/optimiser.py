@@ -14,8 +14,8 @@ from torch.optim import Optimizer
 
 from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.checks import as_integer
-from mpicomp.base.errors import ConfigError, DivergedError
-from mpicomp.base.units import shortened
+from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
+from mpicomp.base.units import one_line, shortened
 from mpicomp.compressors.base import Array
 from mpicomp.config import as_method
 from mpicomp.embedded.aggregator import Aggregator
@@ -76,6 +76,14 @@ class Compressed(Optimizer):
         overlap: bool = False,
         **options: Any,
     ) -> None:
+        kinds = (
+            ("optimiser", optimiser, Optimizer),
+            ("module", module, nn.Module),
+            ("outer", outer, Optimizer),
+        )
+        for name, given, kind in kinds:
+            if not isinstance(given, kind) and (given is not None or name == "optimiser"):
+                raise ConfigError(f"{name} is {one_line(given)}; allowed: a torch {kind.__name__}.")
         method = as_method(method)
         self.sync_every = sync_every = as_integer("sync_every", sync_every)
         if sync_every > 1:
@@ -360,13 +368,26 @@ class Compressed(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from ``state_dict()`` of the same rank, on the same number of ranks.
 
-        Raises ``ConfigError`` for another optimiser's, as that of the inner one is.
+        Raises ``ConfigError`` for another optimiser's, as that of the inner one is: on all ranks, and nothing
+        changes.
         """
-        _check_state(state_dict, self.inner)
-        self.aggregator.restore({name: _array(value) for name, value in state_dict["aggregator"].items()})
-        self.inner.load_state_dict(state_dict["inner"])
-        if self.outer is not None:
-            self.outer.load_state_dict(state_dict["outer"])
+        own = state_dict.get("aggregator") if isinstance(state_dict, dict) else None
+        own = {name: _array(value) for name, value in own.items()} if isinstance(own, dict) else own
+        optimisers = {"inner": self.inner} | ({} if self.outer is None else {"outer": self.outer})
+        before = {name: one.state_dict() for name, one in optimisers.items()}
+
+        def take() -> None:
+            _check_state(state_dict, self.inner)
+            self._check_local(state_dict["local_steps"], state_dict["start"])
+            for name, one in optimisers.items():
+                _load(name, one, state_dict[name])
+
+        try:
+            self.aggregator.restore(own, check=take)
+        except MpicompError:
+            for name, one in optimisers.items():
+                one.load_state_dict(before[name])
+            raise
         self.local_steps = state_dict["local_steps"]
         self._start = None if state_dict["start"] is None else self._saved(state_dict["start"])
         self.buffers.restart()
@@ -381,6 +402,21 @@ class Compressed(Optimizer):
         """Go on from ``local_state()``."""
         self.inner.load_state_dict(state["inner"])
         self.local_steps, self._start = state["local_steps"], self._saved(state["start"])
+
+    def _check_local(self, steps: Any, start: Any) -> None:
+        """Raise ``ConfigError`` unless ``steps`` local steps from ``start`` can be what was saved here."""
+        local = self.sync_every > 1
+        if type(steps) is not int or steps < 0 or (steps and not local):
+            allowed = "0 and above" if local else "0, with sync_every=1"
+            raise ConfigError(f"the state has local_steps = {one_line(steps)}; allowed: {allowed}.")
+        if not local and start is None:
+            return
+        shape, here = (tuple(start.shape) if isinstance(start, torch.Tensor) else None), self._tensors
+        if not local or shape != (here.parts.size,) or start.dtype != here.empty().dtype:
+            allowed = f"{here.dtype} of shape ({here.parts.size},)" if local else "None, with sync_every=1"
+            raise ConfigError(f"the state has start = {one_line(start)}; allowed: {allowed}.")
+        if not start.isfinite().all():
+            raise ConfigError("the state has a start that is not finite.")
 
     def _saved(self, start: torch.Tensor) -> Array:
         """The vector of a tensor that was saved."""
@@ -408,13 +444,26 @@ def _check_state(state: Any, inner: Optimizer) -> None:
             f"a state with {shown} is none of Compressed, whose opt.state_dict() has "
             f"{shortened(sorted(_STATE))}. For that of a plain optimiser: opt.inner.load_state_dict(state)."
         )
-    there, here = (
-        [len(g["params"]) for g in groups] for groups in (state["inner"]["param_groups"], inner.param_groups)
-    )
+    try:
+        there = [len(group["params"]) for group in state["inner"]["param_groups"]]
+    except (TypeError, KeyError):
+        raise ConfigError(f"inner of the state, {one_line(state['inner'])}, is of no optimiser.") from None
+    here = [len(group["params"]) for group in inner.param_groups]
     if there != here:
         raise ConfigError(
             f"the state has parameter groups of {there} parameters, and the optimiser of {here}."
         )
+
+
+def _load(name: str, optimiser: Optimizer, state: Any) -> None:
+    """Have ``optimiser`` go on from ``state``; raises ``ConfigError`` where torch cannot read it."""
+    try:
+        optimiser.load_state_dict(state)
+    except Exception as error:  # torch raises many types
+        reason = one_line(str(error) or type(error).__name__, 200)
+        raise ConfigError(
+            f"{name} of the state, {one_line(state)}, is not of this {type(optimiser).__name__}: {reason}."
+        ) from None
 
 
 def _trained(optimiser: Optimizer, module: nn.Module | None) -> dict[str, nn.Parameter]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -34,6 +34,11 @@ class Tensors(Packing):
     Raises ``ConfigError`` for parameters that are empty, without values, not dense, not floats, on several
     devices, in the same memory, or of which a rank holds a part alone.
     """
+
+    missing: ClassVar[str] = (
+        "the gradient of a worker is missing: before opt.step(), for each i in opt.hosted, opt.zero_grad(), "
+        "loss(i).backward() and opt.collect(i)."
+    )
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         for name, p in parameters.items():
@@ -83,10 +88,7 @@ class Tensors(Packing):
     def pack(self, tree: Any, what: str = "the gradient") -> Array:
         """``tree``, which is such a vector already; raises ``ConfigError`` for None."""
         if tree is None:
-            raise ConfigError(
-                f"{what} of a worker is missing: before opt.step(), for each i in opt.hosted, "
-                "opt.zero_grad(), loss(i).backward() and opt.collect(i)."
-            )
+            raise ConfigError(self.missing)
         return tree
 
     def unpack(self, vector: Array) -> Array:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
+import pickle
 import shutil
 import weakref
 from dataclasses import dataclass
@@ -13,12 +15,13 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import DIANA, EF21, EFSGD, VRMARINA, Aggregator, Identity, TopK
+from mpicomp import AGD, DIANA, EF21, EFSGD, VRMARINA, Aggregator, Descent, Identity, TopK
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
-from mpicomp.problems import Quadratics
+from mpicomp.problems import LeastSquares, Quadratics
 from mpicomp.runtime.generations import seal
 from tests.embedded.test_aggregator import ONE_OF_EACH, PROBLEM, WORKERS, flat, tree
 from tests.support import mutated_states
+from tests.support.method_cases import METHOD_CASES
 
 N, D = 2, 4
 HALF_WAY = r"step 3 has ended half-way.*1e\+39.*Load a saved state, or make a new Aggregator"
@@ -285,3 +288,93 @@ def test_every_method_in_both_precisions_goes_on_from_what_it_saved(tmp_path):
             if flat(one(fs, at=at)).tobytes() != flat(two(fs, at=at)).tobytes():
                 failed.append((type(method).__name__, dtype.__name__))
     assert not failed
+
+
+def test_a_state_with_values_that_cannot_be_is_refused_and_changes_nothing(tmp_path):
+    agg = mutated_states.trained(tmp_path)
+    sound, wrong = agg.state(), []
+    for name, value, said in (
+        ("worker-0.g", np.ma.array(np.ones(5), mask=[1, 0, 0, 0, 0]), "worker-0.g has a mask"),
+        ("replica.g", np.full(5, np.nan), "replica.g has entries that are NaN"),
+        ("ledger.up", np.array([-5, 8]), "ledger.up has negative entries"),
+        ("ledger.paper_bits_up", -1, "ledger.paper_bits_up has negative entries"),
+        ("worker-0.g", np.zeros((2, 5)), r"worker-0.g has shape (2, 5) and type float64; expected (5,)"),
+        ("worker-0.g", np.zeros((5, 5)), r"worker-0.g has shape (5, 5) and type float64; expected (5,)"),
+    ):
+        try:
+            agg.restore(sound | {name: value})
+            wrong.append(f"taken: {said}")
+        except RecordError as error:
+            if f"the state is invalid: {said}" not in str(error) or "\n" in str(error):
+                wrong.append(f"{said}: {error}")
+    assert not wrong
+    assert mutated_states.same(sound, agg.state())
+
+
+def test_every_method_is_restored_before_its_first_step_and_after_the_third():
+    """Infinity is the open end of a line search's bracket; round 0 of the whitened methods makes matrices."""
+    rng, failed = np.random.default_rng(0), []
+    problem = LeastSquares(data=(rng.normal(size=(80, 24)), rng.normal(size=80)), lam=0.1)
+    for case in METHOD_CASES:
+        method = mpicomp.run(case.text, problem, workers=8, rounds=1).method  # with numbers for "theory"
+        whole, other = (Descent(method, problem.x0(), workers=8) for _ in range(2))
+        fs = {i: problem.objective(i, 8) for i in whole.hosted}
+        for steps in (0, 3):
+            for _ in range(steps):
+                whole.step(fs)
+            other.restore(whole.state())
+            other.step(fs)
+        whole.step(fs)
+        if whole.x.tobytes() != other.x.tobytes():
+            failed.append(case.name)
+    assert not failed
+
+
+def test_a_root_of_another_shape_is_refused():
+    """d is 24; round 0 makes matrices of shape (24, 24), and n of them on the server."""
+    problem = Quadratics(d=24)
+    text = next(case.text for case in METHOD_CASES if case.name == "dcgd_plus")
+    descent = Descent(text, problem.x0(), workers=2)
+    fresh = descent.state()
+    for name, shape in (
+        ("worker-0.root", (3, 24)),
+        ("worker-1.inverse", (2, 24, 24)),
+        ("server.roots", (24, 24)),
+    ):
+        with pytest.raises(RecordError, match=name.replace(".", r"\.") + " has shape"):
+            descent.restore(fresh | {name: np.zeros(shape)})
+
+
+def test_a_descent_starts_at_numbers_alone():
+    for bad, said in (
+        ([1.0, np.nan, 3.0], r"x0 is not finite in 1 of its 3 coordinates\."),
+        (np.array([np.inf, np.nan, 3.0]), r"x0 is not finite in 2 of its 3 coordinates\."),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            Descent(AGD(gamma=0.1, mu=0), np.array(bad))
+    with pytest.raises(ConfigError, match=r"x0 in part 'x' has a mask"):
+        Descent(AGD(gamma=0.1, mu=0), np.ma.array([1.0, 2.0], mask=[True, False]))
+
+
+def test_what_is_no_array_is_shown_in_one_line():
+    """A table or a sparse matrix, whose repr takes lines, with the way to an array; and no state."""
+    pandas, sparse = pytest.importorskip("pandas"), pytest.importorskip("scipy.sparse")
+    agg = Aggregator(EF21(TopK(k=2)), np.zeros(D), workers=N)
+    table = pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]})
+    for given, way in ((table, "to_numpy"), (sparse.csr_matrix(np.eye(3)), "toarray")):
+        with pytest.raises(
+            ConfigError, match=rf"in part 'x': give its \.{way}\(\); allowed: a numpy"
+        ) as caught:
+            Aggregator(EF21(TopK(k=2)), given)
+        assert "\n" not in str(caught.value)
+    for state in (table, agg.state() | {"steps": table}):
+        with pytest.raises(MpicompError) as caught:
+            agg.restore(state)
+        assert "\n" not in str(caught.value)
+
+
+def test_copies_are_refused():
+    for made in (Aggregator(EF21(TopK(k=2)), np.zeros(D)), Descent(AGD(gamma=0.1, mu=0), np.zeros(D))):
+        for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(ConfigError, match=r"cannot be copied or pickled.*goes on in it\.$"):
+                copied(made)

@@ -6,6 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
+from torch.ao.quantization import PerChannelMinMaxObserver  # noqa: E402
+
 from mpicomp import ConfigError  # noqa: E402
 from mpicomp.torch import Compressed  # noqa: E402
 from tests.support.launching import mpirun  # noqa: E402
@@ -121,3 +123,23 @@ def test_a_mask_that_grows_in_a_training_stays_exact():
         trained.append([t.tolist() for t in (*model.parameters(), *model.buffers())])
         assert loss(model, 0, 0).isfinite()
     assert trained[0] == trained[1]
+
+
+def test_buffers_that_are_resized_in_place_are_worker_0s():
+    """An observer of torch's does it too: its minima are of worker 0's batches."""
+    model, alone = network(), PerChannelMinMaxObserver()
+    model.register_buffer("seen", torch.zeros(3))
+    model.observer = PerChannelMinMaxObserver()
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model, workers=2)
+    for k in range(3):
+        for i in opt.hosted:
+            opt.zero_grad()
+            loss(model[:3], i, k).backward()
+            model.seen.resize_(5 + k + i).fill_(10 * k + i)
+            model.observer(torch.full((4, 2), float(i - k)))
+            opt.collect(i)
+        opt.step()
+        alone(torch.full((4, 2), float(-k)))
+        assert model.seen.tolist() == [10 * k] * (5 + k)
+        assert torch.equal(model.observer.min_val, alone.min_val)
+        assert torch.equal(model.observer.max_val, alone.max_val)

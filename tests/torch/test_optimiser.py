@@ -20,9 +20,10 @@ from mpicomp import (  # noqa: E402
     ConfigError,
     DivergedError,
     Identity,
+    MpicompError,
     RandK,
 )
-from mpicomp.torch import Compressed, Hook  # noqa: E402
+from mpicomp.torch import Compressed, Hook, hook  # noqa: E402
 from tests.torch.loops import TOPK, compressed, step  # noqa: E402
 from tests.torch.models import batch, loss, network, values  # noqa: E402
 
@@ -315,3 +316,54 @@ def test_a_buffer_without_entries_does_no_harm():
     model = network()
     model.register_buffer("nothing", torch.empty(0))
     step(Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model), model, 0)
+
+
+def test_a_damaged_state_is_refused_in_one_line_and_changes_nothing():
+    model, failed = network(), []
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for every in (1, 4):
+        opt = Compressed(sgd, TOPK, module=model, sync_every=every)
+        step(opt, model, 0)
+        own = deepcopy(opt.state_dict())
+        size = sum(p.numel() for p in model.parameters())
+        own["inner"]["param_groups"][0]["lr"] = 0.7  # is not to be taken
+        wrong = [{"inner": {}}, {"inner": None}, {"inner": {"param_groups": [{"params": [0, 1, 2, 3]}]}}]
+        wrong += [{"aggregator": None}, {"aggregator": {}}, {"start": [1]}, {"start": torch.zeros(size - 1)}]
+        wrong += [{"local_steps": steps} for steps in ("x", -1, 2.5, None, True)]
+        wrong += [{"local_steps": 100}, {"start": torch.zeros(size)}] if every == 1 else []
+        wrong += (
+            [{"start": None}, {"start": torch.full((size,), torch.nan)}, {"outer": {}}] if every > 1 else []
+        )
+        for change in wrong:
+            try:
+                opt.load_state_dict(own | change)
+                failed.append((every, change, "taken"))
+            except MpicompError as error:
+                if "\n" in str(error) or opt.inner.param_groups[0]["lr"] != 0.1:
+                    failed.append((every, change, str(error)))
+        opt.load_state_dict(own)
+        assert opt.inner.param_groups[0]["lr"] == 0.7
+        sgd.param_groups[0]["lr"] = 0.1
+    assert not failed
+
+
+def test_arguments_of_other_kinds_are_refused():
+    model = network()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigError, match="optimiser is 'sgd'; allowed: a torch Optimizer"):
+        Compressed("sgd", TOPK)
+    with pytest.raises(ConfigError, match="module is 'm'; allowed: a torch "):
+        Compressed(sgd, TOPK, module="m")
+    with pytest.raises(ConfigError, match="outer is 'o'; allowed: a torch "):
+        Compressed(sgd, TOPK, module=model, sync_every=2, outer="o")
+    opt = Compressed(sgd, TOPK, module=model, workers=2)
+    with pytest.raises(ConfigError, match=r"gradient of a worker is missing.*opt\.collect\(i\)"):
+        opt.step()
+    opt.collect(0)
+    with pytest.raises(ConfigError, match=r"gradient of a worker is missing.*opt\.collect\(i\)"):
+        opt.step()
+    for use in (lambda: Hook(TOPK).save("unused"), lambda: Hook(TOPK).aggregator):
+        with pytest.raises(ConfigError, match="from its first backward on: train a step first"):
+            use()
+    with pytest.raises(ConfigError, match=r"the state of the hook is None; allowed: a Hook"):
+        hook(None, None)

@@ -97,6 +97,16 @@ class WhitenedMethod(Method):
     class Server:
         roots: Array  # (n, d, d)
 
+    def server(self, x0: Array) -> Any:
+        s = super().server(x0)
+        s.roots = np.empty((0, x0.size, x0.size))  # until round 0
+        return s
+
+    def worker(self, x0: Array) -> Any:
+        w = super().worker(x0)
+        w.root = w.inverse = np.empty((0, x0.size))  # until round 0
+        return w
+
     @abstractmethod
     def plain(self, Q: Unbiased) -> Method:
         """The method without whitening, with the uplink Q."""
