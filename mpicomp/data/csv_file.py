@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError, unknown
+from mpicomp.data.exact_labels import refuse_merged
 from mpicomp.data.opening import opened
 from mpicomp.data.row_names import refuse_keys, refuse_nameless
 
@@ -92,7 +93,7 @@ def _read(
                 "numbers."
             )
     refuse_keys(str(path), features, X)
-    return X, None if place is None else _numbers_or_texts(labels)
+    return X, None if place is None else _numbers_or_texts(f"{path}, column {header[place]!r}", labels)
 
 
 def _header(path: Path, reader: Any, column: str | None, separators: str) -> list[str]:
@@ -148,12 +149,15 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _numbers_or_texts(labels: Sequence[str]) -> NDArray[Any]:
+def _numbers_or_texts(where: str, labels: Sequence[str]) -> NDArray[Any]:
     if BOOLEANS.keys() >= {label.lower() for label in labels}:
         return np.array([BOOLEANS[label.lower()] for label in labels])
     numbers = [_number(label) for label in labels]
-    # As objects, for numpy's own texts lose a NUL at their end.
-    return np.array(labels, dtype=object if None in numbers else np.float64)
+    if None in numbers:
+        return np.array(labels, dtype=object)  # for numpy's own texts lose a NUL at their end
+    y = np.array(numbers, dtype=np.float64)
+    refuse_merged(where, labels, y)
+    return y
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.base.given_arrays import as_array, refuse_mask
 from mpicomp.data.dataset import Dataset, Named, content_sha256
+from mpicomp.data.exact_labels import refuse_merged
 from mpicomp.data.images import Rows
 from mpicomp.data.row_names import refuse_keys, refuse_nameless
 
@@ -139,13 +140,17 @@ def _matrix(X: Any) -> Any:
 
 def _labels(y: Any, m: int) -> NDArray[Any]:
     """y as an array of shape (m,) of numbers or texts without missing values; texts may be objects."""
-    y = as_array("y", y, DataError)
+    given, y = y, as_array("y", y, DataError)
     if y.shape != (m,):
-        column = " Give y.ravel()." if y.shape == (m, 1) else ""
+        column = " Give np.ravel(y)." if y.shape == (m, 1) else ""
         raise DataError(f"y has the shape {y.shape} and X has {m} rows; allowed: y of shape ({m},).{column}")
+    if y.dtype.kind in "fU" and not hasattr(given, "dtype"):
+        y = np.array(given, dtype=object)  # of [1, "1"] numpy makes texts, of [2**53 + 1, 2.0] doubles
     if y.dtype == object and all(isinstance(label, str) for label in y):
         return y
-    y = _numbers("y", y)
+    given, y = y, _numbers("y", y)
+    if y is not given:
+        refuse_merged("y", given, y)
     if y.dtype.kind not in "biufU":
         raise DataError(
             f"y is of type {y.dtype}; allowed: real numbers, or texts without a missing one. Drop the rows, "

@@ -1,6 +1,7 @@
 """Layouts of a user's arrays: exact values in both kinds of data set, or one clear line; masks nowhere."""
 
 from array import array
+from collections import deque
 from decimal import Decimal
 
 import numpy as np
@@ -171,6 +172,12 @@ def test_each_layout_that_is_wrong_is_refused_in_one_line(kind):
 LABELS = {
     "numbers": ([7, -1, 7, 7], [1, 0, 1, 1]),
     "beyond 2^53": (np.array([2**60 + 1, 2**60, 2**60, 2**60]), [1, 0, 0, 0]),
+    "beyond 2^53, a list": ([2**60 + 1, 2**60, 2**60, 2**60], [1, 0, 0, 0]),
+    "beyond 2^63": (np.array([2**63 + 1, 2**63, 2**63, 2**63], dtype=np.uint64), [1, 0, 0, 0]),
+    "beyond 2^53, nullable": (pd.array([2**60 + 1, 2**60, 2**60, 2**60], dtype="Int64"), [1, 0, 0, 0]),
+    "apart as doubles": ([2**70 + 2**30, 2**70, 2**70, 2**70], [1, 0, 0, 0]),
+    "integers and floats": ([2**53 + 1, 1.5, 1.5, 1.5], [1, 0, 0, 0]),
+    "a list of texts": (["b\0", "b", "b", "b"], [1, 0, 0, 0]),
     "bools": (pd.Series([True, False, True, True]), [1, 0, 1, 1]),
     "texts": (["b", "a", "b", "b"], [1, 0, 1, 1]),
     "a Series of texts": (pd.Series(["b", "a", "b", "b"]), [1, 0, 1, 1]),
@@ -184,10 +191,18 @@ LABELS = {
 NO_LABELS = {
     "a mask": (np.ma.array([1.0, 0, 1, 1], mask=[0, 0, 1, 0]), "y has a mask, which would be ignored"),
     "ragged": ([[1], [0, 1], [1], [1]], "y is ragged"),
-    "a column": (Y[:, None], "y has the shape (4, 1) and X has 4 rows; allowed: y of shape (4,). Give"),
+    "a column": (Y[:, None], "y has the shape (4, 1) and X has 4 rows; allowed: y of shape (4,). Give np"),
     "a missing text": (pd.Series(["b", None, "b", "b"]), "texts without a missing one"),
     "a missing integer": (pd.array([7, None, 7, 7], dtype="Int64"), "y[1] is nan"),
     "texts and numbers": (np.array(["b", 1, "b", 1], dtype=object), "y is of type object"),
+    "a text and NaN": (["b", float("nan"), "a", "a"], "y is of type object; allowed: real numbers, or texts"),
+    "a text and numpy's NaN": (("b", np.float32("nan"), "a", "a"), "y is of type object"),
+    "a number as a text": ([1, "1", 2, 2], "y is of type object"),
+    "a text and True": (deque(["True", True, "b", "b"]), "y is of type object"),
+    "one as doubles": ([2**70, 2**70 + 1, 2, 2], f"labels {2**70} and {2**70 + 1} are one number in double"),
+    "one as doubles, signed": ([-1, 2**63, 2**63 + 1, 2**63], f"labels {2**63} and {2**63 + 1} are one"),
+    "one as doubles, a float": ([2.0**53, 2**53 + 1, 2, 2], f"labels {2**53} and {2**53 + 1} are one"),
+    "one as doubles, long": (np.array([2**60, 2**60 + 1, 2, 2], dtype=np.longdouble), f"{2**60 + 1} are one"),
     "NaN": ([1, np.nan, 0, 1], "y[1] is nan; allowed: finite labels"),
     "complex": ([1, 1j, 0, 1], "y is of type complex128"),
     "dates": (Y.astype("M8[s]"), "y is of type datetime64[s]"),

@@ -43,6 +43,8 @@ READ = [
     ("a,b,label\n1,2,Größe\n3,4,猫\n".encode(), ROWS, ["Größe", "猫"]),
     (b"a,b,label\n1,2,1_0\n3,4,10\n", ROWS, ["1_0", "10"]),  # Python's float reads both as 10
     (b"a,b,label\n1,2,x\x00\n3,4,x\n", ROWS, ["x\x00", "x"]),  # which numpy's texts would take for one
+    (b"a,b,label\n1,2,9007199254740992\n3,4,9007199254740992.0\n", ROWS, [2**53, 2**53]),
+    (b"a,b,label\n1,2,76561198000000001\n3,4,1e300\n", ROWS, [float(76561198000000001), 1e300]),
     (b"a,b,label\n1,2,True\n3,4,False\n", ROWS, [1, 0]),
     (b"a,b,label\n1,2,TRUE\n3,4,false\n", ROWS, [1, 0]),
     (b"a,b,label\n1,2,True\n3,4,other\n", ROWS, ["True", "other"]),
@@ -103,6 +105,12 @@ REFUSED = [
     (CSV + b"5,6,NaT\n", "column 'label': the value is missing"),
     (CSV + b"5,6,#N/A\n", "column 'label': the value is missing"),
     (CSV + b"5,6,-nan\n", "column 'label': the value is missing"),
+    (
+        CSV + b"5,6,76561198000000001\n5,6,76561198000000002\n",
+        "column 'label': the labels 76561198000000001 and 76561198000000002 are one number in double",
+    ),
+    (CSV + b"5,6,9007199254740993\n5,6,9007199254740992.0\n", "9007199254740993 and 9007199254740992 are"),
+    (CSV + b"5,6,-9007199254740993\n5,6,-9.007199254740992e15\n", "-9007199254740992 are one number"),
     (CSV + b"5,inf,1\n", "column 'b': inf; allowed: finite"),
     (CSV + b"5,1e999,1\n", "column 'b': 1e999; allowed: finite"),
     (CSV + b"1e308,1e308,1\n-inf,1,1\n", "line 5, column 'a': -inf; allowed: finite"),
