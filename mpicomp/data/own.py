@@ -124,8 +124,7 @@ def _matrix(X: Any) -> Any:
             "X.reshape(len(X), -1)."
         )
     if scipy.sparse.issparse(X):
-        X = scipy.sparse.csr_array(X, dtype=np.float64, copy=True)
-        X.sum_duplicates()
+        X = _csr(X)
         wrong = np.flatnonzero(~np.isfinite(X.data))[:1]
         places = [(np.searchsorted(X.indptr, k, "right") - 1, X.indices[k], X.data[k]) for k in wrong]
     else:
@@ -135,6 +134,27 @@ def _matrix(X: Any) -> Any:
             f"X[{row}, {column}] is {value}; allowed: finite numbers. Drop the row, or fill the value in."
         )
     refuse_keys("X", names, X)
+    return X
+
+
+def _csr(X: Any) -> Any:
+    """A copy of the sparse matrix X in CSR format, float64, without duplicates.
+
+    Raises ``DataError`` if an index is out of bounds, where scipy would read and write other memory.
+    """
+    try:
+        X = X.copy()  # for ``check_format`` shortens the arrays
+        if X.format == "coo":
+            X = scipy.sparse.coo_array((X.data, X.coords), shape=X.shape)
+        elif X.format in ("csr", "csc", "bsr"):
+            if (X.indptr[1:] < X.indptr[:-1]).any():  # which scipy does not look at if the last is 0
+                raise ValueError("indptr must be a non-decreasing sequence")
+            X.check_format()
+        X = scipy.sparse.csr_array(X, dtype=np.float64)
+        X.check_format()  # of lists of lists
+    except (ValueError, IndexError) as error:
+        raise DataError(f"X, a sparse matrix, is damaged: {error}. Check how X was made.") from None
+    X.sum_duplicates()
     return X
 
 

@@ -21,6 +21,7 @@ WIDE[::2, ::2] = A
 FIXED = A.copy()
 FIXED.flags.writeable = False
 FRAME = pd.DataFrame(A, columns=list("abc"))
+BELOW = pd.concat([FRAME], axis=1, keys=["k"])
 WHOLE = np.floor(A)
 RECORDS = np.rec.fromarrays(A.T, names="a,b,c")
 MASKED = np.ma.array(A, mask=A == 0.5)
@@ -34,6 +35,26 @@ class Speaks:
     def __array__(self, dtype=None, copy=None):
         return MASKED
 
+
+def damaged(form, array, place, value):
+    """A sparse matrix in the format ``form``, of which an entry of an array of indices is wrong."""
+    S = getattr(scipy.sparse, f"{form}_array")(A)
+    getattr(S, array)[place] = value
+    return S
+
+
+def numbered(name):
+    """A DataFrame whose first column numbers the rows, under that name."""
+    names = pd.Index([name, *"abc"], dtype=object)
+    return pd.DataFrame(np.hstack([np.arange(4.0)[:, None], A]), columns=names)
+
+
+OUT_OF_BOUNDS = [
+    ("csr", "indices", 0, 50), ("csr", "indices", 0, -1), ("csr", "indptr", 1, 100),
+    ("csr", "indptr", -1, 0), ("csr", "indptr", -1, 100), ("csc", "indices", 0, 50),
+    ("csc", "indptr", 1, 100), ("bsr", "indices", 0, 50),
+    ("coo", "row", 0, 50), ("coo", "col", 0, -1), ("lil", "rows", 0, [50, 51]),
+]  # fmt: skip
 
 # X, and its values where they are not those of A.
 READ = {
@@ -69,6 +90,8 @@ READ = {
     "DataFrame, shuffled index": FRAME.set_index(pd.Index([3, 1, 2, 0])),
     "DataFrame of several types": (pd.get_dummies(FRAME.assign(k=list("xyxy"))),
                                    np.hstack([A, [[1, 0], [0, 1], [1, 0], [0, 1]]])),
+    "DataFrame of dummies": (pd.get_dummies(pd.Series(["u", "v", None, "u"]), dummy_na=True),
+                             [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]]),
     "DataFrame, nullable": FRAME.astype("Float64"),
     "DataFrame, sparse": FRAME.astype(pd.SparseDtype(float, 0.0)),
 }  # fmt: skip
@@ -106,10 +129,22 @@ REFUSED = {
     "a dict": ({"a": A}, "X is of type object"),
     "NaN": (np.where(A == 0.5, np.nan, A), "X[3, 2] is nan"),
     "an infinity, sparse": (scipy.sparse.csc_array(np.where(A == 0.5, np.inf, A)), "X[3, 2] is inf"),
+    **{
+        f"{form}, {array}[{place}] = {value}": (damaged(form, array, place, value), "X, a sparse matrix, is d")
+        for form, array, place, value in OUT_OF_BOUNDS
+    },
     "complex and sparse": (scipy.sparse.csr_array(A + 0j), "X is of type complex128"),
     "missing": (FRAME.astype("Float64").mask(FRAME == 0.5), "X is of type object"),
     "texts in a DataFrame": (FRAME.assign(k="x"), "X is of type object"),
     "row numbers": (FRAME.reset_index(names="Unnamed: 0"), "X: column 1 has no name ('Unnamed: 0')"),
+    "row numbers under two lines of names": (BELOW.reset_index(names=[("Unnamed: 0_level_0", "")]),
+                                             "X: column 1 has no name"),
+    "an index under two lines of names": (BELOW.reset_index(), "X: column \"('index', '')\" holds another"),
+    "row numbers under None": (numbered(None), "X: column 'None' counts the rows and is no feature"),
+    "row numbers under NaN": (numbered(float("nan")), "X: column 'nan' counts the rows"),
+    "row numbers under NA": (numbered(pd.NA), "X: column '<NA>' counts the rows"),
+    "two indices": (FRAME.set_index([[7, 7, 7, 7], [3, 1, 2, 0]]).reset_index(),
+                    "X: column 'level_1' holds another"),
     "an index": (FRAME.reset_index(), "X: column 'index' holds another integer in each row"),
 }  # fmt: skip
 

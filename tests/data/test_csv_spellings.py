@@ -57,6 +57,11 @@ READ = [
     (b"id,b,label\n1,2,0\n1,4,1\n", [[1, 2], [1, 4]], [0, 1]),  # not another id in each row
     (b"index,b,label\n1.5,2,0\n2.5,4,1\n", [[1.5, 2], [2.5, 4]], [0, 1]),
     (b"id,b,label\n1,2,0\n", [[1, 2]], [0]),
+    (b"X,b,label\n1,2,0\n2,4,1\n4,4,1\n", [[1, 2], [2, 4], [4, 4]], [0, 1, 1]),  # does not count the rows
+    (b"X,b,label\n2,2,0\n3,4,1\n4,4,1\n", [[2, 2], [3, 4], [4, 4]], [0, 1, 1]),  # from 2
+    (b"x,b,label\n1,2,0\n2,4,1\n3,4,1\n", [[1, 2], [2, 4], [3, 4]], [0, 1, 1]),  # no name of row numbers
+    (b"X,label\n1,0\n2,1\n3,1\n", [[1], [2], [3]], [0, 1, 1]),  # the only feature
+    (b"None,b,label\n0,2,0\n1,4,1\n", [[0, 2], [1, 4]], [0, 1]),  # two rows count by chance
     ("a,b,label\n\N{FULLWIDTH DIGIT ONE},2,0\n3,4,1\n".encode(), ROWS, [0, 1]),
     (gzip.compress(b"a,b,label\n1,2,0\n3,4,1\n"), ROWS, [0, 1]),
     (bz2.compress(b"a,b,label\n1,2,0\n3,4,1\n"), ROWS, [0, 1]),
@@ -76,6 +81,34 @@ REFUSED = [
     (b"index,a,label\n0,1,0\n1,3,1\n", "column 'index' holds another integer in each row"),
     (b"a,ID,label\n1,842302,0\n3,842517,1\n", "column 'ID' holds another integer in each row"),
     (b"rownames,a,label\n1,1,0\n2,3,1\n", "column 'rownames' holds another integer"),
+    *(
+        (f"{name},a,label\n{k},5,0\n{k + 1},7,1\n{k + 2},7,1\n".encode(), f"column {name!r} counts the rows")
+        for name in (
+            "X",
+            "X1",
+            "X.1",
+            "V1",
+            "...1",
+            "No",
+            "no.",
+            "Nr",
+            "S.No",
+            "Sr No",
+            "#",
+            "None",
+            "nan",
+            "<NA>",
+        )
+        for k in (0, 1)
+    ),
+    *(
+        (f"a,{name},label\n5,31,0\n7,12,1\n".encode(), f"column {name!r} holds another integer in each row")
+        for name in ("__index_level_0__", "level_0", "level_1", "row_nr", "row_number", "RowNumber", "rownum")
+    ),
+    *(
+        (f"{name},a,label\n7,5,0\n9,7,1\n".encode(), "column 1 has no name")
+        for name in ("Unnamed: 0_level_0", "unnamed_0", "\u200b", "\ufeff\ufeff", "\u00a0")
+    ),
     (b"a,b,label,\n1,2,0,\n3,4,1,\n", "column 4 has no name"),  # a comma at the end
     (b"a,b,label\n1,2,0,\n3,4,1,\n", "line 2: 4 fields, and the header names 3"),
     (b"a,b,label\n1,1,2,0\n2,3,4,1\n", "Leave row names out"),  # R's write.table
