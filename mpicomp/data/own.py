@@ -152,7 +152,7 @@ def _csr(X: Any) -> Any:
             X.check_format()
         X = scipy.sparse.csr_array(X, dtype=np.float64)
         X.check_format()  # of lists of lists
-    except (ValueError, IndexError) as error:
+    except (ValueError, IndexError, MemoryError) as error:
         raise DataError(f"X, a sparse matrix, is damaged: {error}. Check how X was made.") from None
     X.sum_duplicates()
     return X

@@ -130,7 +130,7 @@ REFUSED = {
     "NaN": (np.where(A == 0.5, np.nan, A), "X[3, 2] is nan"),
     "an infinity, sparse": (scipy.sparse.csc_array(np.where(A == 0.5, np.inf, A)), "X[3, 2] is inf"),
     **{
-        f"{form}, {array}[{place}] = {value}": (damaged(form, array, place, value), "X, a sparse matrix, is d")
+        f"{form}, {array}[{place}] = {value}": (damaged(form, array, place, value), "X, a sparse")
         for form, array, place, value in OUT_OF_BOUNDS
     },
     "complex and sparse": (scipy.sparse.csr_array(A + 0j), "X is of type complex128"),
