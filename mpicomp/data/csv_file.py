@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from array import array
 from collections.abc import Sequence
 from itertools import islice
@@ -21,6 +22,8 @@ from mpicomp.data.row_names import refuse_keys, refuse_nameless
 
 MISSING = {"", "?", "na", "n/a", "nan", "null", "none", "nat", "<na>", "#na", "#n/a", "#n/a n/a", "-nan"}
 MISSING |= {"1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"}  # as Windows prints what is no number
+SIGNS = re.compile(r"[,'\s_%$€£¥]")  # beside the digits of numbers as people write them
+DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}(?![\d.])|\d{1,2}:\d\d\b")
 BOOLEANS = {"false": 0.0, "true": 1.0}
 
 
@@ -110,6 +113,11 @@ def _header(path: Path, reader: Any, column: str | None, separators: str) -> lis
     for name in header:
         if header.count(name) > 1:
             raise DataError(f"{path} has two columns named {name!r}. Rename one of them.")
+    if len(header) == 1 and ";" in header[0]:
+        raise DataError(
+            f"{path} is separated by semicolons: write it with commas, and with a point in numbers, as "
+            "DataFrame.to_csv does."
+        )
     if column is not None and column not in header:
         raise DataError(f"{path}: {unknown('column', column, header)} {separators} separate the names.")
     if len(header) <= (column is not None):
@@ -129,10 +137,16 @@ def _fault(where: str, features: Sequence[str], fields: Sequence[str]) -> DataEr
         return _missing(where, name, text)
     if _number(text) is not None:
         return DataError(f"{where}, column {name!r}: {text}; allowed: finite numbers. Drop the line.")
-    return DataError(
-        f"{where}: column {name!r} is not numeric, it holds {text[:40]!r}. Encode it as numbers, or as "
-        "columns of True and False, as pandas.get_dummies does; or drop the column."
-    )
+    if _number(SIGNS.sub("", text)) is not None:
+        remedy = "Write numbers without thousands separators and units, and with a point"
+    elif DATE.match(text):
+        remedy = "Write dates as numbers, as days since the first one, or drop the column"
+    else:
+        remedy = (
+            "Encode it as numbers, or as columns of True and False, as pandas.get_dummies does; or drop the "
+            "column"
+        )
+    return DataError(f"{where}: column {name!r} is not numeric, it holds {text[:40]!r}. {remedy}.")
 
 
 def _missing(where: str, name: str, text: str) -> DataError:

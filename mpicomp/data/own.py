@@ -116,6 +116,9 @@ def _matrix(X: Any) -> Any:
         refuse_mask("X", getattr(X, "data", None), DataError)
     else:
         X = _numbers("X", as_array("X", X, DataError))
+    if X.dtype == object and X.ndim == 2:
+        for row, column in np.argwhere(_missing(X))[:1]:
+            raise DataError(f"X[{row}, {column}] is missing. Drop the row, or fill the value in.")
     if X.dtype.kind not in "biuf":
         raise DataError(f"X is of type {X.dtype}; allowed: real numbers. Encode other columns as numbers.")
     if X.ndim != 2 or 0 in X.shape:
@@ -180,6 +183,12 @@ def _labels(y: Any, m: int) -> NDArray[Any]:
         j = int(np.flatnonzero(~np.isfinite(y))[0])
         raise DataError(f"y[{j}] is {y[j]}; allowed: finite labels. Drop that row.")
     return y
+
+
+@np.vectorize
+def _missing(entry: Any) -> bool:
+    """Whether an entry is None, NaN, or one of the values that pandas has for a missing one."""
+    return entry is None or (not isinstance(entry, str) and str(entry) in ("nan", "NaT", "<NA>"))
 
 
 def _numbers(name: str, array: NDArray[Any]) -> NDArray[Any]:

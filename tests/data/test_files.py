@@ -206,7 +206,7 @@ CSV = "a,b,label\n1,2,0\n3,4,1\n"
     [
         (CSV, "f.csv", r"f\.csv is given without the name of its column.*f\.csv:label"),
         (CSV, "f.csv:labl", r"unknown column 'labl'.*Did you mean 'label'.*a, b, label"),
-        (CSV.replace(",", ";"), "f.csv:label", "unknown column 'label'.*Commas separate"),
+        (CSV.replace(",", ";"), "f.csv:label", "f.csv is separated by semicolons: write it with commas"),
         ("1,2,0\n3,4,1\n", "f.csv:0", "starts with the numbers 1, 2, 0.*Add a header line"),
         ("", "f.csv:label", "starts with no line of names"),
         ("label\n1\n", "f.csv:label", "no column of features"),
