@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from array import array
 from collections.abc import Sequence
 from itertools import islice
@@ -15,11 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError, unknown
+from mpicomp.data.exact_labels import refuse_merged
 from mpicomp.data.opening import opened
 from mpicomp.data.row_names import refuse_keys, refuse_nameless
 
 MISSING = {"", "?", "na", "n/a", "nan", "null", "none", "nat", "<na>", "#na", "#n/a", "#n/a n/a", "-nan"}
 MISSING |= {"1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"}  # as Windows prints what is no number
+SIGNS = re.compile(r"[,'\s_%$€£¥]")  # beside the digits of numbers as people write them
+DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}(?![\d.])|\d{1,2}:\d\d\b")
 BOOLEANS = {"false": 0.0, "true": 1.0}
 
 
@@ -92,7 +96,7 @@ def _read(
                 "numbers."
             )
     refuse_keys(str(path), features, X)
-    return X, None if place is None else _numbers_or_texts(labels)
+    return X, None if place is None else _numbers_or_texts(f"{path}, column {header[place]!r}", labels)
 
 
 def _header(path: Path, reader: Any, column: str | None, separators: str) -> list[str]:
@@ -109,6 +113,11 @@ def _header(path: Path, reader: Any, column: str | None, separators: str) -> lis
     for name in header:
         if header.count(name) > 1:
             raise DataError(f"{path} has two columns named {name!r}. Rename one of them.")
+    if len(header) == 1 and ";" in header[0]:
+        raise DataError(
+            f"{path} is separated by semicolons: write it with commas, and with a point in numbers, as "
+            "DataFrame.to_csv does."
+        )
     if column is not None and column not in header:
         raise DataError(f"{path}: {unknown('column', column, header)} {separators} separate the names.")
     if len(header) <= (column is not None):
@@ -128,10 +137,16 @@ def _fault(where: str, features: Sequence[str], fields: Sequence[str]) -> DataEr
         return _missing(where, name, text)
     if _number(text) is not None:
         return DataError(f"{where}, column {name!r}: {text}; allowed: finite numbers. Drop the line.")
-    return DataError(
-        f"{where}: column {name!r} is not numeric, it holds {text[:40]!r}. Encode it as numbers, or as "
-        "columns of True and False, as pandas.get_dummies does; or drop the column."
-    )
+    if _number(SIGNS.sub("", text)) is not None:
+        remedy = "Write numbers without thousands separators and units, and with a point"
+    elif DATE.match(text):
+        remedy = "Write dates as numbers, as days since the first one, or drop the column"
+    else:
+        remedy = (
+            "Encode it as numbers, or as columns of True and False, as pandas.get_dummies does; or drop the "
+            "column"
+        )
+    return DataError(f"{where}: column {name!r} is not numeric, it holds {text[:40]!r}. {remedy}.")
 
 
 def _missing(where: str, name: str, text: str) -> DataError:
@@ -148,12 +163,15 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _numbers_or_texts(labels: Sequence[str]) -> NDArray[Any]:
+def _numbers_or_texts(where: str, labels: Sequence[str]) -> NDArray[Any]:
     if BOOLEANS.keys() >= {label.lower() for label in labels}:
         return np.array([BOOLEANS[label.lower()] for label in labels])
     numbers = [_number(label) for label in labels]
-    # As objects, for numpy's own texts lose a NUL at their end.
-    return np.array(labels, dtype=object if None in numbers else np.float64)
+    if None in numbers:
+        return np.array(labels, dtype=object)  # for numpy's own texts lose a NUL at their end
+    y = np.array(numbers, dtype=np.float64)
+    refuse_merged(where, labels, y)
+    return y
 
 
 def _listed(names: Sequence[str]) -> str:

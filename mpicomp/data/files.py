@@ -50,7 +50,7 @@ class DataFile:
                 X, y = read_csv(self.path, self.column, tabs=self.form == "tsv")
             case "libsvm":
                 X, y = read_libsvm(self.path)
-        return X, y if labelled and y is not None else np.zeros(X.shape[0])
+        return X, y if labelled and y is not None else np.broadcast_to(0.0, X.shape[:1])
 
 
 def has_real_targets(name: str) -> bool:

@@ -15,6 +15,7 @@ import scipy
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError
+from mpicomp.data.exact_labels import refuse_merged
 from mpicomp.data.opening import opened
 
 BLOCK = 2**20  # bytes that are read and looked through at one time
@@ -78,6 +79,10 @@ def read_libsvm(
         raise _first_fault(path) or DataError(f"{path}: a value is not finite; {EXPECTED}.")
     if not X.data.any():
         raise DataError(f"{path} holds {len(labels)} rows and no values other than 0; {EXPECTED}.")
+    if (np.abs(labels) >= 2**53).any():
+        with _text(path) as file:
+            fields = [line.split(b"#")[0].split() for line in file]
+        refuse_merged(str(path), [line[0].decode() for line in fields if line], labels)
     X.sort_indices()
     return scipy.sparse.csr_array(X), labels
 

@@ -14,16 +14,18 @@ from mpicomp.base.errors import DataError
 def read_npy(path: Path) -> NDArray[Any]:
     """The array in the file.
 
-    Raises ``DataError`` unless the file is one array, whole, without Python objects.  No more memory is taken
+    Raises ``DataError`` unless the file is one array of numbers, whole.  No more memory is taken
     than the file has bytes.
     """
     try:
         with np.errstate(over="ignore"):  # of the bytes of a shape that is refused then
             mapped = np.lib.format.open_memmap(path, mode="r")
         beyond = path.stat().st_size - mapped.offset - mapped.nbytes
-    except (OSError, ValueError, TypeError, OverflowError) as error:
-        reason = str(getattr(error, "strerror", None) or error).rstrip(".")
-        raise DataError(f"cannot read {path}: {reason}.") from None
+    except Exception as error:  # a header that is no header ends in errors of a dozen classes
+        reason = str(getattr(error, "strerror", None) or error).partition("\n")[0].rstrip(".")
+        raise DataError(f"cannot read {path}: {reason or type(error).__name__}.") from None
+    if mapped.dtype.kind not in "biufc":  # of entries without bytes the shape may be any
+        raise DataError(f"{path} holds an array of type {mapped.dtype}; allowed: numbers.")
     if beyond:
         raise DataError(f"{path} holds {beyond} bytes after its array; allowed: one array a file.")
     return np.array(mapped)

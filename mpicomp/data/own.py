@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.base.given_arrays import as_array, refuse_mask
 from mpicomp.data.dataset import Dataset, Named, content_sha256
+from mpicomp.data.exact_labels import refuse_merged
 from mpicomp.data.images import Rows
 from mpicomp.data.row_names import refuse_keys, refuse_nameless
 
@@ -115,6 +116,9 @@ def _matrix(X: Any) -> Any:
         refuse_mask("X", getattr(X, "data", None), DataError)
     else:
         X = _numbers("X", as_array("X", X, DataError))
+    if X.dtype == object and X.ndim == 2:
+        for row, column in np.argwhere(_missing(X))[:1]:
+            raise DataError(f"X[{row}, {column}] is missing. Drop the row, or fill the value in.")
     if X.dtype.kind not in "biuf":
         raise DataError(f"X is of type {X.dtype}; allowed: real numbers. Encode other columns as numbers.")
     if X.ndim != 2 or 0 in X.shape:
@@ -123,8 +127,7 @@ def _matrix(X: Any) -> Any:
             "X.reshape(len(X), -1)."
         )
     if scipy.sparse.issparse(X):
-        X = scipy.sparse.csr_array(X, dtype=np.float64, copy=True)
-        X.sum_duplicates()
+        X = _csr(X)
         wrong = np.flatnonzero(~np.isfinite(X.data))[:1]
         places = [(np.searchsorted(X.indptr, k, "right") - 1, X.indices[k], X.data[k]) for k in wrong]
     else:
@@ -137,15 +140,40 @@ def _matrix(X: Any) -> Any:
     return X
 
 
+def _csr(X: Any) -> Any:
+    """A copy of the sparse matrix X in CSR format, float64, without duplicates.
+
+    Raises ``DataError`` if an index is out of bounds, where scipy would read and write other memory.
+    """
+    try:
+        X = X.copy()  # for ``check_format`` shortens the arrays
+        if X.format == "coo":
+            X = scipy.sparse.coo_array((X.data, X.coords), shape=X.shape)
+        elif X.format in ("csr", "csc", "bsr"):
+            if (X.indptr[1:] < X.indptr[:-1]).any():  # which scipy does not look at if the last is 0
+                raise ValueError("indptr must be a non-decreasing sequence")
+            X.check_format()
+        X = scipy.sparse.csr_array(X, dtype=np.float64)
+        X.check_format()  # of lists of lists
+    except (ValueError, IndexError, MemoryError) as error:
+        raise DataError(f"X, a sparse matrix, is damaged: {error}. Check how X was made.") from None
+    X.sum_duplicates()
+    return X
+
+
 def _labels(y: Any, m: int) -> NDArray[Any]:
     """y as an array of shape (m,) of numbers or texts without missing values; texts may be objects."""
-    y = as_array("y", y, DataError)
+    given, y = y, as_array("y", y, DataError)
     if y.shape != (m,):
-        column = " Give y.ravel()." if y.shape == (m, 1) else ""
+        column = " Give np.ravel(y)." if y.shape == (m, 1) else ""
         raise DataError(f"y has the shape {y.shape} and X has {m} rows; allowed: y of shape ({m},).{column}")
+    if y.dtype.kind in "fU" and not hasattr(given, "dtype"):
+        y = np.array(given, dtype=object)  # of [1, "1"] numpy makes texts, of [2**53 + 1, 2.0] doubles
     if y.dtype == object and all(isinstance(label, str) for label in y):
         return y
-    y = _numbers("y", y)
+    given, y = y, _numbers("y", y)
+    if y is not given:
+        refuse_merged("y", given, y)
     if y.dtype.kind not in "biufU":
         raise DataError(
             f"y is of type {y.dtype}; allowed: real numbers, or texts without a missing one. Drop the rows, "
@@ -155,6 +183,12 @@ def _labels(y: Any, m: int) -> NDArray[Any]:
         j = int(np.flatnonzero(~np.isfinite(y))[0])
         raise DataError(f"y[{j}] is {y[j]}; allowed: finite labels. Drop that row.")
     return y
+
+
+@np.vectorize
+def _missing(entry: Any) -> bool:
+    """Whether an entry is None, NaN, or one of the values that pandas has for a missing one."""
+    return entry is None or (not isinstance(entry, str) and str(entry) in ("nan", "NaT", "<NA>"))
 
 
 def _numbers(name: str, array: NDArray[Any]) -> NDArray[Any]:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.compressors.base import Array
+from mpicomp.data.npy import read_npy
 
 
 def starting_point(x0: str | tuple[float, ...] | None) -> Array | None:
@@ -16,7 +17,7 @@ def starting_point(x0: str | tuple[float, ...] | None) -> Array | None:
     if x0 is None:
         return None
     if isinstance(x0, str):
-        return read_x0("x0 =", Path(x0))
+        return read_x0("x0", Path(x0))
     if not all(type(entry) in (int, float) for entry in x0):
         raise ConfigError(f"x0 = {list(x0[:4])} ..; allowed: a file that numpy.save wrote, or numbers.")
     return np.array(x0, dtype=np.float64)
@@ -28,12 +29,9 @@ def read_x0(name: str, path: Path) -> Array:
     Raises ``ConfigError`` if it holds none.
     """
     try:
-        found: Array = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise ConfigError(f"{name} {path}: cannot read it: {error.strerror or error}.") from None
-    except (ValueError, EOFError):
-        raise ConfigError(f"{name} {path}: no array; allowed: a file that numpy.save wrote.") from None
-    return found
+        return read_npy(path)
+    except DataError as error:
+        raise ConfigError(f"{name}: {error} Give a file that numpy.save wrote.") from None
 
 
 def fingerprint(x0: Array | None) -> str:

@@ -1,6 +1,7 @@
 """Layouts of a user's arrays: exact values in both kinds of data set, or one clear line; masks nowhere."""
 
 from array import array
+from collections import deque
 from decimal import Decimal
 
 import numpy as np
@@ -20,6 +21,7 @@ WIDE[::2, ::2] = A
 FIXED = A.copy()
 FIXED.flags.writeable = False
 FRAME = pd.DataFrame(A, columns=list("abc"))
+BELOW = pd.concat([FRAME], axis=1, keys=["k"])
 WHOLE = np.floor(A)
 RECORDS = np.rec.fromarrays(A.T, names="a,b,c")
 MASKED = np.ma.array(A, mask=A == 0.5)
@@ -33,6 +35,26 @@ class Speaks:
     def __array__(self, dtype=None, copy=None):
         return MASKED
 
+
+def damaged(form, array, place, value):
+    """A sparse matrix in the format ``form``, of which an entry of an array of indices is wrong."""
+    S = getattr(scipy.sparse, f"{form}_array")(A)
+    getattr(S, array)[place] = value
+    return S
+
+
+def numbered(name):
+    """A DataFrame whose first column numbers the rows, under that name."""
+    names = pd.Index([name, *"abc"], dtype=object)
+    return pd.DataFrame(np.hstack([np.arange(4.0)[:, None], A]), columns=names)
+
+
+OUT_OF_BOUNDS = [
+    ("csr", "indices", 0, 50), ("csr", "indices", 0, -1), ("csr", "indptr", 1, 100),
+    ("csr", "indptr", -1, 0), ("csr", "indptr", -1, 100), ("csc", "indices", 0, 50),
+    ("csc", "indptr", 1, 100), ("bsr", "indices", 0, 50),
+    ("coo", "row", 0, 50), ("coo", "col", 0, -1), ("lil", "rows", 0, [50, 51]),
+]  # fmt: skip
 
 # X, and its values where they are not those of A.
 READ = {
@@ -68,6 +90,8 @@ READ = {
     "DataFrame, shuffled index": FRAME.set_index(pd.Index([3, 1, 2, 0])),
     "DataFrame of several types": (pd.get_dummies(FRAME.assign(k=list("xyxy"))),
                                    np.hstack([A, [[1, 0], [0, 1], [1, 0], [0, 1]]])),
+    "DataFrame of dummies": (pd.get_dummies(pd.Series(["u", "v", None, "u"]), dummy_na=True),
+                             [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]]),
     "DataFrame, nullable": FRAME.astype("Float64"),
     "DataFrame, sparse": FRAME.astype(pd.SparseDtype(float, 0.0)),
 }  # fmt: skip
@@ -84,7 +108,10 @@ REFUSED = {
     "complex": (A + 0j, "X is of type complex128; allowed: real numbers"),
     "texts": (A.astype(str), "X is of type <U"),
     "bytes": (A.astype("S3"), "X is of type |S3"),
-    "None": (np.array([[1, None]] * 4), "X is of type object"),
+    "None": (np.array([[1, None]] * 4), "X[0, 1] is missing. Drop the row, or fill the value in."),
+    "NaN beside a text": (np.array([["nan", 1], [np.nan, 1]] * 2, dtype=object), "X[1, 0] is missing"),
+    "no date": (FRAME.assign(t=pd.to_datetime(["2020", None, "2020", "2020"])), "X[1, 3] is missing"),
+    "a text that says so": (np.array([["nan", 1], ["<NA>", 1]] * 2, dtype=object), "X is of type object"),
     "decimals": (np.array([[Decimal(1)]] * 4), "X is of type object"),
     "beyond float64": (np.array([[10**400]] * 4), "X holds an integer beyond double precision"),
     "beyond float64, long": (A.astype(np.longdouble) * np.longdouble("1e4000"), "X[0, 0] is inf"),
@@ -105,10 +132,22 @@ REFUSED = {
     "a dict": ({"a": A}, "X is of type object"),
     "NaN": (np.where(A == 0.5, np.nan, A), "X[3, 2] is nan"),
     "an infinity, sparse": (scipy.sparse.csc_array(np.where(A == 0.5, np.inf, A)), "X[3, 2] is inf"),
+    **{
+        f"{form}, {array}[{place}] = {value}": (damaged(form, array, place, value), "X, a sparse")
+        for form, array, place, value in OUT_OF_BOUNDS
+    },
     "complex and sparse": (scipy.sparse.csr_array(A + 0j), "X is of type complex128"),
-    "missing": (FRAME.astype("Float64").mask(FRAME == 0.5), "X is of type object"),
+    "missing": (FRAME.astype("Float64").mask(FRAME == 0.5), "X[3, 2] is missing"),
     "texts in a DataFrame": (FRAME.assign(k="x"), "X is of type object"),
     "row numbers": (FRAME.reset_index(names="Unnamed: 0"), "X: column 1 has no name ('Unnamed: 0')"),
+    "row numbers under two lines of names": (BELOW.reset_index(names=[("Unnamed: 0_level_0", "")]),
+                                             "X: column 1 has no name"),
+    "an index under two lines of names": (BELOW.reset_index(), "X: column \"('index', '')\" holds another"),
+    "row numbers under None": (numbered(None), "X: column 'None' counts the rows and is no feature"),
+    "row numbers under NaN": (numbered(float("nan")), "X: column 'nan' counts the rows"),
+    "row numbers under NA": (numbered(pd.NA), "X: column '<NA>' counts the rows"),
+    "two indices": (FRAME.set_index([[7, 7, 7, 7], [3, 1, 2, 0]]).reset_index(),
+                    "X: column 'level_1' holds another"),
     "an index": (FRAME.reset_index(), "X: column 'index' holds another integer in each row"),
 }  # fmt: skip
 
@@ -171,6 +210,12 @@ def test_each_layout_that_is_wrong_is_refused_in_one_line(kind):
 LABELS = {
     "numbers": ([7, -1, 7, 7], [1, 0, 1, 1]),
     "beyond 2^53": (np.array([2**60 + 1, 2**60, 2**60, 2**60]), [1, 0, 0, 0]),
+    "beyond 2^53, a list": ([2**60 + 1, 2**60, 2**60, 2**60], [1, 0, 0, 0]),
+    "beyond 2^63": (np.array([2**63 + 1, 2**63, 2**63, 2**63], dtype=np.uint64), [1, 0, 0, 0]),
+    "beyond 2^53, nullable": (pd.array([2**60 + 1, 2**60, 2**60, 2**60], dtype="Int64"), [1, 0, 0, 0]),
+    "apart as doubles": ([2**70 + 2**30, 2**70, 2**70, 2**70], [1, 0, 0, 0]),
+    "integers and floats": ([2**53 + 1, 1.5, 1.5, 1.5], [1, 0, 0, 0]),
+    "a list of texts": (["b\0", "b", "b", "b"], [1, 0, 0, 0]),
     "bools": (pd.Series([True, False, True, True]), [1, 0, 1, 1]),
     "texts": (["b", "a", "b", "b"], [1, 0, 1, 1]),
     "a Series of texts": (pd.Series(["b", "a", "b", "b"]), [1, 0, 1, 1]),
@@ -184,10 +229,18 @@ LABELS = {
 NO_LABELS = {
     "a mask": (np.ma.array([1.0, 0, 1, 1], mask=[0, 0, 1, 0]), "y has a mask, which would be ignored"),
     "ragged": ([[1], [0, 1], [1], [1]], "y is ragged"),
-    "a column": (Y[:, None], "y has the shape (4, 1) and X has 4 rows; allowed: y of shape (4,). Give"),
+    "a column": (Y[:, None], "y has the shape (4, 1) and X has 4 rows; allowed: y of shape (4,). Give np"),
     "a missing text": (pd.Series(["b", None, "b", "b"]), "texts without a missing one"),
     "a missing integer": (pd.array([7, None, 7, 7], dtype="Int64"), "y[1] is nan"),
     "texts and numbers": (np.array(["b", 1, "b", 1], dtype=object), "y is of type object"),
+    "a text and NaN": (["b", float("nan"), "a", "a"], "y is of type object; allowed: real numbers, or texts"),
+    "a text and numpy's NaN": (("b", np.float32("nan"), "a", "a"), "y is of type object"),
+    "a number as a text": ([1, "1", 2, 2], "y is of type object"),
+    "a text and True": (deque(["True", True, "b", "b"]), "y is of type object"),
+    "one as doubles": ([2**70, 2**70 + 1, 2, 2], f"labels {2**70} and {2**70 + 1} are one number in double"),
+    "one as doubles, signed": ([-1, 2**63, 2**63 + 1, 2**63], f"labels {2**63} and {2**63 + 1} are one"),
+    "one as doubles, a float": ([2.0**53, 2**53 + 1, 2, 2], f"labels {2**53} and {2**53 + 1} are one"),
+    "one as doubles, long": (np.array([2**60, 2**60 + 1, 2, 2], dtype=np.longdouble), f"{2**60 + 1} are one"),
     "NaN": ([1, np.nan, 0, 1], "y[1] is nan; allowed: finite labels"),
     "complex": ([1, 1j, 0, 1], "y is of type complex128"),
     "dates": (Y.astype("M8[s]"), "y is of type datetime64[s]"),

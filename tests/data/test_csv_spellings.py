@@ -43,6 +43,8 @@ READ = [
     ("a,b,label\n1,2,Größe\n3,4,猫\n".encode(), ROWS, ["Größe", "猫"]),
     (b"a,b,label\n1,2,1_0\n3,4,10\n", ROWS, ["1_0", "10"]),  # Python's float reads both as 10
     (b"a,b,label\n1,2,x\x00\n3,4,x\n", ROWS, ["x\x00", "x"]),  # which numpy's texts would take for one
+    (b"a,b,label\n1,2,9007199254740992\n3,4,9007199254740992.0\n", ROWS, [2**53, 2**53]),
+    (b"a,b,label\n1,2,76561198000000001\n3,4,1e300\n", ROWS, [float(76561198000000001), 1e300]),
     (b"a,b,label\n1,2,True\n3,4,False\n", ROWS, [1, 0]),
     (b"a,b,label\n1,2,TRUE\n3,4,false\n", ROWS, [1, 0]),
     (b"a,b,label\n1,2,True\n3,4,other\n", ROWS, ["True", "other"]),
@@ -55,6 +57,11 @@ READ = [
     (b"id,b,label\n1,2,0\n1,4,1\n", [[1, 2], [1, 4]], [0, 1]),  # not another id in each row
     (b"index,b,label\n1.5,2,0\n2.5,4,1\n", [[1.5, 2], [2.5, 4]], [0, 1]),
     (b"id,b,label\n1,2,0\n", [[1, 2]], [0]),
+    (b"X,b,label\n1,2,0\n2,4,1\n4,4,1\n", [[1, 2], [2, 4], [4, 4]], [0, 1, 1]),  # does not count the rows
+    (b"X,b,label\n2,2,0\n3,4,1\n4,4,1\n", [[2, 2], [3, 4], [4, 4]], [0, 1, 1]),  # from 2
+    (b"x,b,label\n1,2,0\n2,4,1\n3,4,1\n", [[1, 2], [2, 4], [3, 4]], [0, 1, 1]),  # no name of row numbers
+    (b"X,label\n1,0\n2,1\n3,1\n", [[1], [2], [3]], [0, 1, 1]),  # the only feature
+    (b"None,b,label\n0,2,0\n1,4,1\n", [[0, 2], [1, 4]], [0, 1]),  # two rows count by chance
     ("a,b,label\n\N{FULLWIDTH DIGIT ONE},2,0\n3,4,1\n".encode(), ROWS, [0, 1]),
     (gzip.compress(b"a,b,label\n1,2,0\n3,4,1\n"), ROWS, [0, 1]),
     (bz2.compress(b"a,b,label\n1,2,0\n3,4,1\n"), ROWS, [0, 1]),
@@ -74,6 +81,34 @@ REFUSED = [
     (b"index,a,label\n0,1,0\n1,3,1\n", "column 'index' holds another integer in each row"),
     (b"a,ID,label\n1,842302,0\n3,842517,1\n", "column 'ID' holds another integer in each row"),
     (b"rownames,a,label\n1,1,0\n2,3,1\n", "column 'rownames' holds another integer"),
+    *(
+        (f"{name},a,label\n{k},5,0\n{k + 1},7,1\n{k + 2},7,1\n".encode(), f"column {name!r} counts the rows")
+        for name in (
+            "X",
+            "X1",
+            "X.1",
+            "V1",
+            "...1",
+            "No",
+            "no.",
+            "Nr",
+            "S.No",
+            "Sr No",
+            "#",
+            "None",
+            "nan",
+            "<NA>",
+        )
+        for k in (0, 1)
+    ),
+    *(
+        (f"a,{name},label\n5,31,0\n7,12,1\n".encode(), f"column {name!r} holds another integer in each row")
+        for name in ("__index_level_0__", "level_0", "level_1", "row_nr", "row_number", "RowNumber", "rownum")
+    ),
+    *(
+        (f"{name},a,label\n7,5,0\n9,7,1\n".encode(), "column 1 has no name")
+        for name in ("Unnamed: 0_level_0", "unnamed_0", "\u200b", "\ufeff\ufeff", "\u00a0")
+    ),
     (b"a,b,label,\n1,2,0,\n3,4,1,\n", "column 4 has no name"),  # a comma at the end
     (b"a,b,label\n1,2,0,\n3,4,1,\n", "line 2: 4 fields, and the header names 3"),
     (b"a,b,label\n1,1,2,0\n2,3,4,1\n", "Leave row names out"),  # R's write.table
@@ -82,12 +117,18 @@ REFUSED = [
     (CSV + b"a,b,label\n5,6,1\n", "line 4: column 'a' is not numeric"),  # files that were joined
     (CSV + b"1_0,6,1\n", "line 4: column 'a' is not numeric, it holds '1_0'"),
     (CSV + b"5,1_000.5,1\n", "line 4: column 'b' is not numeric, it holds '1_000.5'"),
-    (CSV + b'5,"1,000",1\n', "line 4: column 'b' is not numeric, it holds '1,000'"),
-    (CSV + b"5,1 000,1\n", "it holds '1 000'"),
-    (CSV + b"5,50%,1\n", "it holds '50%'"),
-    (CSV + b"5,$6,1\n", "it holds '$6'"),
+    (CSV + b'5,"1,000",1\n', "it holds '1,000'. Write numbers without thousands separators"),
+    (CSV + b'5,"1,5",1\n', "it holds '1,5'. Write numbers without thousands separators and units, and with"),
+    (CSV + "5,1\u202f234.5 €,1\n".encode(), "Write numbers without thousands separators and units"),
+    (CSV + b"5,01/02/2020 10:00,1\n", "Write dates as numbers"),
+    (CSV + b"5,2020-01-01T10:00:00Z,1\n", "Write dates as numbers"),
+    (CSV + b"5,10:00:01,1\n", "Write dates as numbers"),
+    (CSV + b"5,1.2.3.4,1\n", "Encode it as numbers"),
+    (CSV + b"5,1 000,1\n", "it holds '1 000'. Write numbers without thousands separators and units"),
+    (CSV + b"5,50%,1\n", "it holds '50%'. Write numbers without thousands separators and units"),
+    (CSV + b"5,$6,1\n", "it holds '$6'. Write numbers without thousands separators and units"),
     (CSV + b"5,0x10,1\n", "it holds '0x10'"),
-    (CSV + b"5,2020-01-01,1\n", "it holds '2020-01-01'"),
+    (CSV + b"5,2020-01-01,1\n", "it holds '2020-01-01'. Write dates as numbers, as days since the first"),
     (CSV + b"5,Oslo,1\n", "pandas.get_dummies"),
     (CSV + b"5,yes,1\n", "it holds 'yes'"),
     (CSV + b"5,6\x00,1\n", "column 'b' is not numeric"),
@@ -103,15 +144,21 @@ REFUSED = [
     (CSV + b"5,6,NaT\n", "column 'label': the value is missing"),
     (CSV + b"5,6,#N/A\n", "column 'label': the value is missing"),
     (CSV + b"5,6,-nan\n", "column 'label': the value is missing"),
+    (
+        CSV + b"5,6,76561198000000001\n5,6,76561198000000002\n",
+        "column 'label': the labels 76561198000000001 and 76561198000000002 are one number in double",
+    ),
+    (CSV + b"5,6,9007199254740993\n5,6,9007199254740992.0\n", "9007199254740993 and 9007199254740992 are"),
+    (CSV + b"5,6,-9007199254740993\n5,6,-9.007199254740992e15\n", "-9007199254740992 are one number"),
     (CSV + b"5,inf,1\n", "column 'b': inf; allowed: finite"),
     (CSV + b"5,1e999,1\n", "column 'b': 1e999; allowed: finite"),
     (CSV + b"1e308,1e308,1\n-inf,1,1\n", "line 5, column 'a': -inf; allowed: finite"),
     (CSV + b"True,6,1\n", "column 'a' holds True or False beside other numbers"),
     (CSV + b'5,6,"x\n7,8,y\n9,10,z\n', "line 6: this is no CSV"),  # a quote that is never closed
     (CSV + b'5,"6"7,1\n', "line 4: this is no CSV"),
-    (b"a;b;label\n1;2;0\n3;4;1\n", "Allowed: a;b;label. Commas separate the names"),
+    (b"a;b;label\n1;2;0\n3;4;1\n", "f.csv is separated by semicolons: write it with commas"),
     (b"a\tb\tlabel\n1\t2\t0\n", "Commas separate"),
-    (b"sep=;\na;b;label\n1;2;0\n", "unknown column 'label'"),
+    (b"sep=;\na;b;label\n1;2;0\n", "is separated by semicolons"),
     (b"a,b,Label\n1,2,0\n", "Did you mean 'Label'"),
     (b"a,a,label\n1,2,0\n", "two columns named 'a'"),
     (b"a, a,label\n1,2,0\n", "two columns named 'a'"),
@@ -128,6 +175,9 @@ REFUSED = [
     ("a,b,label\n1,2,0\n".encode("utf-16-le"), "unknown column 'label'"),
     ("a,b,label\n1,2,Größe\n".encode("latin-1"), "is not UTF-8 text"),
     (b"PK\x03\x04\x14\x00", "is a ZIP archive"),
+    (b"\x04\x22\x4d\x18\x64\x40", "is compressed by LZ4. Unpack it"),
+    (b"\x1f\x9d\x90\x61", "is compressed by compress, as .Z files are"),
+    (lzma.compress(CSV, format=lzma.FORMAT_ALONE), "is compressed as .lzma files are"),
     (b"PAR1\x15\x04", "is a Parquet file"),
     (b"ARROW1\0\0", "is an Arrow file"),
     (b"<html><body>404</body></html>", "is a web page"),

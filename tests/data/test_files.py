@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +16,10 @@ import scipy
 import mpicomp
 from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.config import parse_problem, to_json, to_text
-from mpicomp.data import load_images
+from mpicomp.data import ClassRows, load_images
 from mpicomp.data.cache import set_folder
+from mpicomp.data.files import DataFile
+from mpicomp.data.npy import read_npy
 from mpicomp.experiment.suite_file import parse_suite
 from mpicomp.methods import GD
 from mpicomp.problems import MLP, Autoencoder, LeastSquares, Logistic, NonconvexGLM, Softmax
@@ -201,7 +206,7 @@ CSV = "a,b,label\n1,2,0\n3,4,1\n"
     [
         (CSV, "f.csv", r"f\.csv is given without the name of its column.*f\.csv:label"),
         (CSV, "f.csv:labl", r"unknown column 'labl'.*Did you mean 'label'.*a, b, label"),
-        (CSV.replace(",", ";"), "f.csv:label", "unknown column 'label'.*Commas separate"),
+        (CSV.replace(",", ";"), "f.csv:label", "f.csv is separated by semicolons: write it with commas"),
         ("1,2,0\n3,4,1\n", "f.csv:0", "starts with the numbers 1, 2, 0.*Add a header line"),
         ("", "f.csv:label", "starts with no line of names"),
         ("label\n1\n", "f.csv:label", "no column of features"),
@@ -239,7 +244,7 @@ def test_an_unusable_text_is_refused(tmp_path, content, name, said):
         ({"X": X, "y": THREE}, r"f\.npz: f\.npz has 3 label classes"),
         (
             {"data": [1.0], "indices": [7], "indptr": [0, 1], "shape": [1, 2], "format": "csr", "y": [0]},
-            "is no .npz file, or damaged: ",
+            r"f\.npz: X, a sparse matrix, is damaged: indices must be < 2",
         ),
     ],
 )
@@ -247,6 +252,80 @@ def test_an_unusable_npz_is_refused(arrays, said):
     np.savez("f.npz", **arrays)
     with pytest.raises(DataError, match=said):
         Logistic("f.npz", lam=0.1).dimension()
+
+
+def archive(member, flags=0, method=0, name="X.npy"):
+    """A ZIP archive of ``name`` and y.npy, with other flags and another method of compression written in."""
+    written = io.BytesIO()
+    np.savez(written, y=TWO)
+    with zipfile.ZipFile(written, "a") as file:
+        file.writestr(name, member)
+    content = bytearray(written.getvalue())
+    local, central = content.rindex(b"PK\3\4"), content.rindex(b"PK\1\2")
+    for place in (local + 6, central + 8):
+        content[place : place + 4] = flags.to_bytes(2, "little") + method.to_bytes(2, "little")
+    return bytes(content)
+
+
+def npy(descr, shape, content=b""):
+    """A .npy file with that header and content, whatever they promise each other."""
+    head = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape!r}}}".encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\0" + len(head).to_bytes(2, "little") + head + content
+
+
+def test_damaged_and_hostile_archives_are_refused_in_one_line():
+    right = npy("<f8", (30, 4), X.tobytes())
+    np.savez("sparse.npz", y=TWO, data=[1.0], indices=[0], indptr=[0, 1], shape=3, format=7)
+    rows = {"data": [1.0], "indices": [0], "indptr": [0, 1], "shape": [10**12, 1], "format": "csc"}
+    np.savez("rows.npz", y=TWO, **rows)
+    cases = {
+        "encrypted": archive(right, flags=1),
+        "an unknown method": archive(right, method=97),
+        "a method of zipfile's, damaged": archive(right, method=12),
+        "more than memory": archive(npy("<f8", (10**15,))),
+        "more than 64 bits": archive(npy("<f8", (10**30, 10**30))),
+        "a negative axis": archive(npy("<f8", (-4, 30))),
+        "no shape": archive(npy("<f8", "x")),
+        "no type": archive(npy({"a": 1}, (30, 4))),
+        "no bytes": archive(npy("|V0", (10**12,))),
+        "nested brackets": archive(npy("<f8", (30, 4)).replace(b"{'descr'", b"(" * 8)),
+        "an array that is none": archive(b"X"),
+        "sparse": Path("sparse.npz").read_bytes(),
+        "sparse with far too many rows": Path("rows.npz").read_bytes(),
+        "no columns": archive(npy("<f8", (10**12, 0))),
+        "a number": archive(npy("<f8", (), bytes(8))),
+        "cut": archive(right)[:-30],
+    }
+    wrong = {}
+    for name, content in cases.items():
+        Path("f.npz").write_bytes(content)
+        for labelled in (True, False):
+            with pytest.raises(DataError) as caught:
+                ClassRows.of(DataFile.of("f.npz").read(labelled))
+            if "\n" in str(caught.value) or len(str(caught.value)) > 300:
+                wrong[name, labelled] = str(caught.value)
+    assert not wrong
+    Path("f.npz").write_bytes(archive(right))
+    assert np.array_equal(DataFile.of("f.npz").read()[0], X)
+
+
+def test_a_single_array_that_is_none_is_refused():
+    wrong = {}
+    for content, said in {
+        npy("|V0", (10**12,)): r"type |V0; allowed: numbers",
+        npy("<U1", (1,), b"a\0\0\0"): "type <U1; allowed: numbers",
+        npy("<f8", (10**15,)): "cannot read f.npy: ",
+        npy("<f8", "x"): "cannot read f.npy: ",
+        npy("<f8", (30, 4)).replace(b"{'descr'", b"(" * 8): "cannot read f.npy: ",
+        b"\x93NUMPY": "cannot read f.npy: ",
+        b"": "cannot read f.npy: ",
+    }.items():
+        Path("f.npy").write_bytes(content)
+        with pytest.raises(DataError) as caught:
+            read_npy(Path("f.npy"))
+        if said not in str(caught.value) or "\n" in str(caught.value):
+            wrong[content] = str(caught.value)
+    assert not wrong
 
 
 @pytest.mark.parametrize("problem", [Logistic("my.csv:label", lam=0.1), Softmax("my.csv:label")])

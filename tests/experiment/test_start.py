@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 
@@ -35,6 +37,13 @@ def suite(x0):
 
 def rows(comparison):
     return [(row.round, row.f, row.grad_norm_sq) for o in comparison.outcomes for row in o.rows]
+
+
+def header(descr, entries):
+    """A .npy file's header that announces so many entries of a type."""
+    text = io.BytesIO()
+    np.lib.format.write_array_header_1_0(text, {"descr": descr, "fortran_order": False, "shape": (entries,)})
+    return text.getvalue()
 
 
 @pytest.fixture
@@ -78,8 +87,11 @@ def test_another_start_is_not_continued(file, tmp_path):
 @pytest.mark.parametrize(
     ("x0", "said"),
     [
-        ('"nowhere.npy"', "x0 = nowhere.npy: cannot read it: No such file"),
-        ('"{file}.txt"', r"x0 = .*\.txt: no array; allowed: a file that numpy.save wrote"),
+        ('"nowhere.npy"', "^x0: cannot read nowhere.npy: No such file or directory. Give"),
+        ('"{file}.txt"', r"^x0: cannot read .*\.txt: .*\. Give a file that numpy\.save wrote\.$"),
+        ('"{file}.claims"', r"^x0: cannot read .*claims: .*\. Give a file that numpy\.save wrote\.$"),
+        ('"{file}.npz"', r"^x0: cannot read .*npz: .*\. Give a file that numpy\.save wrote\.$"),
+        ('"{file}.void"', r"^x0: .* holds an array of type \|V0; allowed: numbers\. Give a file"),
         ("[1.0, 2.0]", r"x0 has shape \(2,\) and type float64; expected floats"),
         ('["a", "b", "c", "d"]', "allowed: a file that numpy.save wrote, or numbers"),
         ("3", "x0 = 3"),
@@ -87,6 +99,9 @@ def test_another_start_is_not_continued(file, tmp_path):
 )
 def test_what_is_no_start_is_refused(file, x0, said):
     file.with_suffix(".npy.txt").write_text("1 2 3 4")
+    file.with_suffix(".npy.claims").write_bytes(header("<f8", 10**15) + bytes(32))
+    file.with_suffix(".npy.void").write_bytes(header("|V0", 10**12))
+    np.savez(file.with_suffix(".npy.npz"), X0)
     with pytest.raises(ConfigError, match=said):
         compare(suite(x0.format(file=file)), None)
 
