@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.files import write_atomically
@@ -29,6 +30,7 @@ COLOURS = (
 )
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 MARKERS = "osD^vPX*<>hd"
+LONGEST = 500  # characters of a text that are drawn
 MOST_STYLES = len(COLOURS) * len(DASHES)  # pairs of a colour and a dash pattern
 
 
@@ -47,8 +49,19 @@ def curve_style(i: int) -> dict[str, Any]:
 
 
 def plain_label(label: str) -> str:
-    """``label`` with its dollar signs escaped, so that matplotlib sets no formula."""
-    return label.replace("$", r"\$")
+    """``label`` as matplotlib shows it: no formula, and in the legend, which leaves out names with a _."""
+    return (f" {label}" if label.startswith("_") else label).replace("$", r"\$")
+
+
+def drawable(text: str) -> str:
+    """``text``, of whatever length and characters, as one that can be laid out in a figure.
+
+    A long text is cut, and gets a checksum, so that texts that differ do so in the figure too.
+    """
+    plain = text.encode(errors="replace").decode()  # matplotlib refuses a lone surrogate
+    if len(plain) <= LONGEST:
+        return plain
+    return f"{plain[:LONGEST]}.. ({len(plain)} characters, CRC {crc32(plain.encode()):08x})"
 
 
 def blank_figure(

@@ -18,7 +18,7 @@ from typing import Any
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import present, write_json, write_text
 from mpicomp.config import parse_method, parse_problem, to_text
-from mpicomp.experiment.canvas import save
+from mpicomp.experiment.canvas import drawable, save
 from mpicomp.experiment.figure import SEEDS, Picture, draw, draw_all, pages
 from mpicomp.experiment.lines import Line
 from mpicomp.experiment.look import PLAIN, Look, check_format
@@ -55,7 +55,7 @@ def publish_study(folder: str | Path) -> dict[str, list[Line]]:
     write_text(folder / "table.md", "\n".join(tables))
     write_json(folder / "table.json", {label: [asdict(line) for line in ls] for label, ls in lines.items()})
     pictures = _pictures(folder, study)
-    _draw_into(folder, pictures, partial(_draw_study, study.title), len(pages(pictures)))
+    _draw_into(folder, pictures, partial(_draw_study, drawable(study.title)), len(pages(pictures)))
     return lines
 
 
@@ -96,7 +96,7 @@ def _numbered(path: Path, count: int) -> list[Path]:
 def _pictures(folder: Path, study: Study) -> list[Picture]:
     """The pictures of a study's cases, each titled with the case's label."""
     pictures = {case.label: picture_of(read_comparison(folder / case.slug)) for case in study.cases}
-    return [replace(picture, title=label) for label, picture in pictures.items()]
+    return [replace(picture, title=drawable(label)) for label, picture in pictures.items()]
 
 
 def plot_files(
@@ -119,7 +119,7 @@ def plot_files(
     if len(places) == 1 and present(places[0] / "study.toml"):
         study = read_study(places[0])
         pictures = [picture.with_look(look) for picture in _pictures(places[0], study)]
-        return _save(_draw_study(study.title, pictures), target)
+        return _save(_draw_study(drawable(study.title), pictures), target)
     if len(places) == 1 and present(places[0] / "suite.toml"):
         picture = picture_of(read_comparison(places[0]))
     else:
@@ -153,14 +153,14 @@ def picture_of(comparison: Comparison) -> Picture:
         if outcome.summary.get("status") == "diverged":
             diverged[outcome.label] += 1
         elif outcome.rows:
-            curves.setdefault(outcome.label, []).append(outcome.rows)
+            curves.setdefault(drawable(outcome.label), []).append(outcome.rows)
     of = f"of {len(suite.seeds)} seeds" if len(suite.seeds) > 1 else ""
-    missing = ", ".join(label + (of and f" ({count} {of})") for label, count in diverged.items())
-    subtitle = f"{to_text(suite.problem)}, {suite.workers} workers{_ranks(comparison.outcomes)}"
+    missing = ", ".join(drawable(label) + (of and f" ({count} {of})") for label, count in diverged.items())
+    subtitle = f"{drawable(to_text(suite.problem))}, {suite.workers} workers{_ranks(comparison.outcomes)}"
     if len(suite.seeds) > 1:
         subtitle += f"; {SEEDS['range']} {len(suite.seeds)} seeds"
     return Picture(
-        suite.title, subtitle, suite.workers, curves, suite.target_grad_norm_sq, suite.x, suite.y,
+        drawable(suite.title), subtitle, suite.workers, curves, suite.target_grad_norm_sq, suite.x, suite.y,
         f"diverged: {missing}" if missing else "", suite.problem,
     )  # fmt: skip
 
@@ -179,7 +179,7 @@ def _picture_of_runs(folders: Sequence[Path]) -> Picture:
     for record in records:
         name = record.folder.resolve().name
         names.append(str(record.folder.resolve().relative_to(common)) if alike else name)
-        curves[f"{names[-1]}: {_method_text(record)}"] = [record.rows]
+        curves[f"{drawable(names[-1])}: {_method_text(record)}"] = [record.rows]
     return _picture(", ".join(names), records, curves)
 
 
@@ -201,17 +201,17 @@ def _picture(title: str, runs: Sequence[Run | Record], curves: dict[str, list[li
     with suppress(ConfigError), without_imports():  # a problem of the user's own keeps its repr
         parsed = parse_problem(problem)
         problem = to_text(parsed)
-    return Picture(title, f"{problem}, {n} workers", n, curves, problem=parsed)
+    return Picture(drawable(title), f"{drawable(problem)}, {n} workers", n, curves, problem=parsed)
 
 
 def _method_text(run: Run | Record) -> str:
     """The text of the run's method; a record names one of the user's own by its ``repr``."""
     if isinstance(run, Run):
-        return to_text(run.method)
+        return drawable(to_text(run.method))
     method = _said(run, "asked", "method")
     with suppress(ConfigError), without_imports():
         method = to_text(parse_method(method))
-    return method
+    return drawable(method)
 
 
 def _problem_and_workers(run: Run | Record) -> tuple[str, int]:
@@ -223,10 +223,10 @@ def _problem_and_workers(run: Run | Record) -> tuple[str, int]:
 
 def _said(record: Record, part: str, name: str) -> str:
     """A fact of run.json.  Raises ``RecordError`` if it lacks it."""
-    try:
-        return str(record.config[part][name])
-    except KeyError:
+    fact = str(record.config.get(part, {}).get(name, ""))
+    if not fact:
         raise RecordError(
             f"{record.folder}/run.json does not say {part}.{name}, which a figure needs: it is no record of "
             "a run, or of another version."
-        ) from None
+        )
+    return fact

@@ -38,7 +38,7 @@ def run_html(what: str, rows: Sequence[Row], status: str) -> str:
 
 def on(method: str, problem: str) -> str:
     """The names of the classes in two texts, as in "MARINA on Logistic"."""
-    return f"{method.partition('(')[0]} on {problem.partition('(')[0]}"
+    return f"{_cut(method.partition('(')[0])} on {_cut(problem.partition('(')[0])}"
 
 
 def on_in_full(method: str, problem: str) -> str:

@@ -304,7 +304,9 @@ def test_a_figure_of_a_record_that_says_too_little_is_refused(tmp_path):
     a_run(tmp_path)
     for content, missing in (
         ({"config": {}}, "asked.method"),
+        ({"asked": {"method": ""}}, "asked.method"),
         ({"asked": {"method": "gd"}}, "config.problem"),
+        ({"asked": {"method": "gd"}, "config": {"problem": "", "workers": "2"}}, "config.problem"),
     ):
         (tmp_path / "run.json").write_text(json.dumps(content))
         assert "rounds" in repr(mpicomp.load(tmp_path))
@@ -523,3 +525,21 @@ def test_nothing_is_written_through_a_link(tmp_path):
     a_comparison(out, resume=True)
     assert victim.read_text() == "kept"
     assert [name for name in names if (out / name).is_symlink()] == []
+
+
+def test_any_text_of_a_record_can_be_drawn(tmp_path):
+    """Cut where it is long, and told apart by what was cut; a text is measured letter by letter."""
+    folders = [tmp_path / name for name in "abcd"]
+    texts = ["m" * 100_000, "m" * 99_999 + "n", "\ud800", "_own"]
+    for folder, text in zip(folders, texts, strict=True):
+        a_run(folder, asked={"method": text}, config={"problem": "p" * 100_000})
+    axes = mpicomp.plot(*map(mpicomp.load, folders))
+    labels = axes.get_legend_handles_labels()[1]
+    assert labels[2:] == ["?", " _own"]
+    assert len(set(labels)) == 4 and {label[:502] for label in labels[:2]} == {"m" * 500 + ".."}
+    title = axes.get_title(loc="left")
+    assert "CRC" in title and len(title) < 600
+    curves = report._picture_of_runs(folders).curves
+    assert len(curves) == 4 and max(map(len, curves)) < 600
+    (tmp_path / "a" / "summary.json").write_text(json.dumps({"method": texts[0], "problem": texts[0]}))
+    assert len(repr(mpicomp.load(tmp_path / "a"))) < 800
