@@ -133,9 +133,9 @@ class Resumable(Embedding):
             found.append(self._read(state))
 
         self._agreement.begin(Operation.RESTORE, read)
-        ((facts, read),) = found
+        ((facts, values),) = found
         self._check_same_step(facts)
-        for record, field, value in read:
+        for record, field, value in values:
             setattr(record, field, value)
         self.rounds, self.steps, self.skipped = (facts[name] for name in _COUNTS)
         self._replaces |= {facts["training"]}

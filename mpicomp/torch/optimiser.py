@@ -371,7 +371,7 @@ class Compressed(Optimizer):
         Raises ``ConfigError`` for another optimiser's, as that of the inner one is: on all ranks, and nothing
         changes.
         """
-        own = state_dict.get("aggregator") if isinstance(state_dict, dict) else None
+        own: Any = state_dict.get("aggregator") if isinstance(state_dict, dict) else None
         own = {name: _array(value) for name, value in own.items()} if isinstance(own, dict) else own
         optimisers = {"inner": self.inner} | ({} if self.outer is None else {"outer": self.outer})
         before = {name: one.state_dict() for name, one in optimisers.items()}
