@@ -15,7 +15,7 @@ from mpicomp.base.errors import DataError
 def refuse_merged(where: str, given: Sequence[Any] | NDArray[Any], numbers: NDArray[np.float64]) -> None:
     """Raise ``DataError`` if two integers of ``given``, texts or numbers, are one number in ``numbers``."""
     exact: dict[float, int] = {}
-    for k in np.flatnonzero(np.isfinite(numbers) & (np.abs(numbers) >= 2**53)):
+    for k in np.flatnonzero(np.isfinite(numbers) & (np.abs(numbers) >= 2**53)).tolist():
         label = int(Decimal(given[k]) if isinstance(given[k], str) else given[k])
         other = exact.setdefault(numbers[k], label)
         if other != label:
