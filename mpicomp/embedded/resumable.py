@@ -128,11 +128,11 @@ class Resumable(Embedding):
         """
         found: list[tuple[dict[str, Any], list[tuple[Any, str, Any]]]] = []
 
-        def read() -> None:
+        def checked() -> None:
             check()
             found.append(self._read(state))
 
-        self._agreement.begin(Operation.RESTORE, read)
+        self._agreement.begin(Operation.RESTORE, checked)
         ((facts, read),) = found
         self._check_same_step(facts)
         for record, field, value in read:

@@ -371,13 +371,15 @@ class Compressed(Optimizer):
         Raises ``ConfigError`` for another optimiser's, as that of the inner one is: on all ranks, and nothing
         changes.
         """
-        own = state_dict.get("aggregator") if isinstance(state_dict, dict) else None
+        own: Any = state_dict.get("aggregator") if isinstance(state_dict, dict) else None
         own = {name: _array(value) for name, value in own.items()} if isinstance(own, dict) else own
         optimisers = {"inner": self.inner} | ({} if self.outer is None else {"outer": self.outer})
         before = {name: one.state_dict() for name, one in optimisers.items()}
 
         def take() -> None:
             _check_state(state_dict, self.inner)
+            if not isinstance(own, dict) or own.get("config.sync_every") != str(self.sync_every):
+                return  # which ``restore`` refuses by name
             self._check_local(state_dict["local_steps"], state_dict["start"])
             for name, one in optimisers.items():
                 _load(name, one, state_dict[name])
