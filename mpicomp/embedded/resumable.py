@@ -128,12 +128,17 @@ class Resumable(Embedding):
         """
         found: list[tuple[dict[str, Any], list[tuple[Any, str, Any]]]] = []
 
-        def read() -> None:
+        def checked() -> None:
             check()
             found.append(self._read(state))
 
+<<<<<<< HEAD
         self._agreement.begin(Operation.RESTORE, read)
         ((facts, values),) = found
+=======
+        self._agreement.begin(Operation.RESTORE, checked)
+        ((facts, read),) = found
+>>>>>>> w/fixstate
         self._check_same_step(facts)
         for record, field, value in values:
             setattr(record, field, value)

@@ -378,6 +378,8 @@ class Compressed(Optimizer):
 
         def take() -> None:
             _check_state(state_dict, self.inner)
+            if not isinstance(own, dict) or own.get("config.sync_every") != str(self.sync_every):
+                return  # which ``restore`` refuses by name
             self._check_local(state_dict["local_steps"], state_dict["start"])
             for name, one in optimisers.items():
                 _load(name, one, state_dict[name])
