@@ -53,6 +53,7 @@ JOBS = (
     "runtime/test_serving.py::test_what_allreduce_is_handed_of_factors_is_what_mpi_counts",
     "runtime/test_signals.py",
     "test_follow.py::test_on_ranks_one_of_them_writes",
+    "test_pages.py::test_the_command_with_ones_own_classes_runs",
     "torch/test_buffers.py::test_models_with_other_buffers_on_another_rank_are_refused",
     "torch/test_hook_ranks.py",
     "torch/test_ranks.py",
