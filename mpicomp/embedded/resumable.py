@@ -132,13 +132,8 @@ class Resumable(Embedding):
             check()
             found.append(self._read(state))
 
-<<<<<<< HEAD
-        self._agreement.begin(Operation.RESTORE, read)
-        ((facts, values),) = found
-=======
         self._agreement.begin(Operation.RESTORE, checked)
-        ((facts, read),) = found
->>>>>>> w/fixstate
+        ((facts, values),) = found
         self._check_same_step(facts)
         for record, field, value in values:
             setattr(record, field, value)
