@@ -148,7 +148,7 @@ def test_a_comparison_with_a_run_that_one_may_not_read(closed):
     closed.chmod(0o755)
     compare(parse_suite(SUITE), closed / "comparison")
     (closed / "comparison" / "runs" / "gd").chmod(0o700)
-    with nobody(), pytest.raises(RecordError, match=r"cannot read .*/rows\.csv: Permission denied"):
+    with nobody(), pytest.raises(RecordError, match=r"cannot look into .*/gd/seed-0: Permission denied"):
         read_comparison(closed / "comparison")
 
 

@@ -32,9 +32,9 @@ def total(state):
     play, d = state.aggregator._play, EXPERTS * SIZE
     (worker,) = play.workers.values()
     mean = torch.from_numpy(worker.e.copy()).double() / WORLD.size
-    for name, server in play.serving.states().items():
+    for name, server in play.averaging.states().items():
         if hasattr(server, "e"):
-            block = slice(0, d) if name == "server" else play.serving.slices(d)[int(name.split("-")[1])]
+            block = slice(0, d) if name == "server" else play.averaging.slices(d)[int(name.split("-")[1])]
             mean[block] += torch.from_numpy(server.e.copy()).double()
     return sum(WORLD.allgather(mean))
 

@@ -48,7 +48,7 @@ def remembered(state):
     """The residuals of worker and server, summed, one row for each parameter of ``state``."""
     play = state.aggregator._play
     memories = [w.e for w in play.workers.values()]
-    memories += [s.e for s in play.serving.states().values() if hasattr(s, "e")]
+    memories += [s.e for s in play.averaging.states().values() if hasattr(s, "e")]
     return torch.stack([torch.from_numpy(e.copy()) for e in memories]).sum(0).reshape(EXPERTS, SIZE)
 
 
