@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
-from torch.masked import masked_tensor
 
-from mpicomp.base.errors import ConfigError
-from mpicomp.data import ClassRows
-from mpicomp.problems import FullImages, LocalImages
-from tests.data.test_array_layouts import MASK, A, Y, dense, misread, misrefused, sparse
-from tests.problems.test_own_objectives import METHODS, Bowl, D, run
+torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+
+from torch.masked import masked_tensor  # noqa: E402
+
+from mpicomp.base.errors import ConfigError  # noqa: E402
+from mpicomp.data import ClassRows  # noqa: E402
+from mpicomp.problems import FullImages, LocalImages  # noqa: E402
+from tests.data.test_array_layouts import MASK, A, Y, dense, misread, misrefused, sparse  # noqa: E402
+from tests.problems.test_own_objectives import METHODS, Bowl, D, run  # noqa: E402
 
 T = torch.tensor(A)
 
