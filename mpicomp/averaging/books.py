@@ -56,7 +56,7 @@ class Books:
         return message if self.transport.device_buffers else kernels.to_host(message)
 
     def fail(self, error: MpicompError | None) -> None:
-        """Have ``check`` raise ``error`` from now on; None: nothing."""
+        """From now on ``check`` raises ``error``, or with None nothing."""
         self._failed = error
 
     @property

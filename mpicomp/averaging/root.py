@@ -15,7 +15,9 @@ from mpicomp.methods.base import Accumulator
 
 
 class Root(Averaging):
-    """Rank 0 holds the server's state.  Its ledger is complete; another rank's has the uplink from there."""
+    """Rank 0 holds the server's state.  Its ledger is complete; that of another rank has the uplink of the
+    workers hosted there, and all broadcasts.
+    """
 
     def begin(self, x: Array) -> None:
         self.server = self.method.server(x) if self.transport.is_server else None

@@ -103,8 +103,8 @@ class Sum:
     def take(self, i: int, message: Bytes) -> None:
         """Add the message of worker i; its bytes need be valid only during this call.
 
-        Raises ``MessageError`` for a bad message, once those before it have been added.  If others have been
-        taken in between, its ``worker`` is the sender.
+        Raises ``MessageError`` for a bad message, once all messages before it have been added.  Where
+        messages are held back, it may be an earlier one's: its ``worker`` is then that message's sender.
         """
         self._C.decompress_add(message, self.out, self._key.of(i), self._scale)
 

@@ -22,7 +22,6 @@ from mpicomp.kernels import definition
 from mpicomp.kernels.host import Host
 from mpicomp.kernels.interface import Kernels
 from mpicomp.kernels.loading import load, refusal
-from mpicomp.kernels.loading import loaded as loaded
 
 if TYPE_CHECKING:
     from mpicomp.kernels.cuda import Cuda

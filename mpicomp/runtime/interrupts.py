@@ -12,8 +12,8 @@ import signal
 from types import FrameType
 
 _open = 0  # the number of embeddings with other ranks
-_asked = False  # whether this rank has got a signal that it has not heeded
-_ahead = False  # whether this rank has heeded, as another told it to, a signal that it is to get itself
+_asked = False  # a SIGUSR1 has arrived here, and this rank has not been interrupted yet
+_ahead = False  # another rank's SIGUSR1 has interrupted this rank, whose own has not arrived yet
 
 
 def obey() -> None:

@@ -115,7 +115,7 @@ from mpicomp import kernels
 short, long = np.zeros(10), np.zeros(kernels.LONG)
 def state():
     backends = kernels.backend_for(short), kernels.backend_for_length(10)
-    return kernels.loaded(), *(on.pieces is kernels.definition for on in backends)
+    return kernels.loading.loaded(), *(on.pieces is kernels.definition for on in backends)
 {}
 """
     wakes = (
@@ -139,7 +139,7 @@ class Flat(mpicomp.Objective):
     def value(self, x):
         return 0.0
     def grad(self, x):
-        seen.add(kernels.loaded())
+        seen.add(kernels.loading.loaded())
         return x + 1
 
 class Plain(mpicomp.Problem):
@@ -164,7 +164,7 @@ problem, gd = mpicomp.problems.Quadratics(d=5), mpicomp.GD(gamma=0.1)
 for rounds in (kernels.MANY // {workers} - 1, kernels.MANY // {workers}):
     seen = []
     mpicomp.run(gd, problem, workers={workers}, rounds=rounds, every=1, max_bytes=1,
-                progress=lambda k, row: seen.append(kernels.loaded()))
+                progress=lambda k, row: seen.append(kernels.loading.loaded()))
     print(seen)
 """
     assert run_python(code) == "[False]\n[True]"
@@ -192,7 +192,8 @@ from mpicomp.experiment.compare import compare
 from mpicomp.experiment.suite_file import load_suite
 seen = []
 suite = load_suite({str(tmp_path / "suite.toml")!r})
-compare(suite, {str(tmp_path / "out")!r}, progress=lambda stage, k, row: seen.append(kernels.loaded()))
+loaded = kernels.loading.loaded
+compare(suite, {str(tmp_path / "out")!r}, progress=lambda stage, k, row: seen.append(loaded()))
 print(seen)
 """
     assert run_python(code) == str([enough] * 6)

@@ -75,7 +75,9 @@ class Means(Accumulator):
 
 
 class Each(Accumulator):
-    """``add`` of each worker's key and message, and then ``answer``, which makes the broadcast."""
+    """A server step of two functions: ``add`` is called with each worker's key and message, and in the end
+    ``answer`` returns the broadcast.
+    """
 
     def __init__(self, add: Callable[[Key, Any], None], answer: Callable[[], Any]) -> None:
         self._add, self._answer = add, answer
