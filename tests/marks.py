@@ -88,6 +88,7 @@ SLOW = (
     "bench/test_images.py::test_the_command",
     "bench/test_images.py::test_the_rows_are_the_sizes",
     "bench/test_train.py",
+    "cli/test_own_classes.py::test_a_comparison_its_tuning_its_resume_and_its_figure",
     "compressors/test_kinds.py::test_qsgd_is_unbiased_where_atomo_s_was_not",
     "compressors/test_moments.py::test_alpha_bounds_the_error",
     "compressors/test_moments.py::test_delta_bounds_the_error",
@@ -103,6 +104,7 @@ SLOW = (
     "embedded/test_aggregator.py::test_a_descent_of_every_pair_is_the_run",
     "embedded/test_aggregator.py::test_estimate_and_step_of_every_pair_are_the_run",
     "embedded/test_overlap.py::test_blocks_of_every_compressor_that_leave_early_are_the_same",
+    "imaging/test_files.py::test_the_commands_train_compress_decompress_and_score",
     "kernels/test_cuda_sources.py::test_the_sources_compile",
     "kernels/test_store.py",
     "methods/test_adiana.py::test_adiana_converges_linearly_by_theory",
@@ -150,12 +152,17 @@ SLOW = (
     "runtime/test_faults.py::test_a_wrong_byte_is_refused_or_decoded_but_never_a_crash",
     "test_keys.py::test_inclusion_in_a_random_subset_is_uniform",
     "test_keys.py::test_inclusion_of_pairs_in_a_random_subset_is_uniform",
+    "test_notebook.py::test_the_cells_show_what_is_stored",
+    "test_site.py::test_the_example_of_a_page_runs[full_images]",
+    "test_site.py::test_the_example_of_a_page_runs[local_images]",
     "transports/test_mpi.py::test_every_pair_of_them_gives_the_same_bits_and_bytes",
 )
 
 # Functions whose cases are all combinations of problems, placements and compressors.  A case all of whose
 # values earlier cases have had is slow: `make test` has each problem, each placement and each compressor.
 PRODUCTS = (
+    "cli/test_plausible_input.py::test_a_terminal_without_unicode_gets_what_it_can_show",
+    "experiment/test_figures.py::test_panels_keep_their_size_and_text_is_readable",
     "methods/test_dasha.py::test_dasha_is_its_transcription",
     "methods/test_dasha_batches.py::test_dashamvr_is_its_transcription",
     "methods/test_dasha_batches.py::test_dashapage_is_its_transcription",
@@ -185,6 +192,8 @@ PRODUCTS = (
     "methods/test_smoothness.py::test_h_is_the_mean_of_h_i",
     "methods/test_smoothness.py::test_where_every_matrix_is_a_multiple_of_the_identity_nothing_is_whitened",
     "methods/test_twodirection.py::test_twodirection_is_its_transcription",
+    "runtime/test_losses.py::test_after_a_loss_the_method_begins_anew_for_those_that_are_left",
+    "runtime/test_resume.py::test_resumed_runs_are_the_uninterrupted_one",
 )
 
 MARKS = {"jobs": JOBS, "smoke": SMOKE, "slow": SLOW}
