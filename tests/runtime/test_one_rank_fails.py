@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,10 +79,9 @@ def job() -> None:
 
 
 def test_all_ranks_are_told_and_go_on():
-    done = mpirun(2, str(TESTS / "runtime" / "test_one_rank_fails.py"))
+    done = mpirun(2, str(TESTS / "runtime" / "test_one_rank_fails.py"), PYTHONPATH=str(TESTS.parent))
     assert done.returncode == 0 and done.stdout.count("done") == 2, done.stdout + done.stderr
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(TESTS.parent))
     job()
