@@ -21,7 +21,7 @@ help:  ## what there is to make
 
 $(READY): setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.$(if $(filter system,$(MPI)),,[$(MPI)])'
+	$(PIP) -e '.[lab$(if $(filter system,$(MPI)),,$(comma)$(MPI))]'
 	@touch $@
 
 $(TESTS): $(READY)
@@ -48,7 +48,7 @@ test-all: $(TESTS)  ## all tests, then those that run on 4 ranks at once
 
 test-torch: $(TESTS)  ## what needs torch, which is large: the optimiser, the hook, the examples
 	$(PIP) -e '.[$(EXTRAS),torch,peers]'
-	$(BIN)/python -m pytest tests/torch tests/examples tests/bench --numprocesses auto --maxprocesses 4
+	$(BIN)/python -m pytest tests/torch tests/examples tests/lab/bench --numprocesses auto --maxprocesses 4
 
 test-cluster: $(TESTS)  ## a real Slurm, and hosts joined by links: needs slurm-wlm and munge, iproute2, root
 	$(BIN)/python -m pytest tests/cluster

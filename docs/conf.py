@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 from sphinx.application import Sphinx
 
-from mpicomp.version import __version__
+from mpicomp.base.version import __version__
 
 project, version, release = "mpicomp", __version__, __version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "docstrings", "catalogue_pages"]

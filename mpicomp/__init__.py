@@ -7,60 +7,61 @@
 True
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mpicomp import follow, problems
-from mpicomp.base.errors import ConfigError, DivergedError, Interrupted, MpicompError
-from mpicomp.base.parts import Part, Parts
-from mpicomp.compressors import *  # noqa: F403
-from mpicomp.compressors import __all__ as _compressors
-from mpicomp.embedded.aggregator import Aggregator
-from mpicomp.embedded.descent import Descent
-from mpicomp.keys import Key
-from mpicomp.methods import *  # noqa: F403
-from mpicomp.methods import __all__ as _methods
-from mpicomp.problems import *  # noqa: F403
-from mpicomp.problems import __all__ as _problems
-from mpicomp.runtime.plotting import register
-from mpicomp.runtime.run import Run, run
-from mpicomp.version import __version__
+from mpicomp.base.lazy import found, importing
+from mpicomp.compressors import COMPRESSORS as COMPRESSORS
+from mpicomp.methods import METHODS as METHODS
+from mpicomp.problems import PROBLEMS as PROBLEMS
+from mpicomp.runtime import plotting
 
 if TYPE_CHECKING:
-    from mpicomp.experiment.scripting import compare, load, plot, tune
+    from mpicomp.base.errors import ConfigError as ConfigError
+    from mpicomp.base.errors import DivergedError as DivergedError
+    from mpicomp.base.errors import Interrupted as Interrupted
+    from mpicomp.base.errors import MpicompError as MpicompError
+    from mpicomp.base.parts import Part as Part
+    from mpicomp.base.parts import Parts as Parts
+    from mpicomp.base.version import __version__ as __version__
+    from mpicomp.compressors import *  # noqa: F403
+    from mpicomp.images.full_images import FullImages as FullImages
+    from mpicomp.images.local_images import LocalImages as LocalImages
+    from mpicomp.keys import Key as Key
+    from mpicomp.lab.experiment.scripting import compare as compare
+    from mpicomp.lab.experiment.scripting import load as load
+    from mpicomp.lab.experiment.scripting import plot as plot
+    from mpicomp.lab.experiment.scripting import tune as tune
+    from mpicomp.loops.aggregator import Aggregator as Aggregator
+    from mpicomp.loops.descent import Descent as Descent
+    from mpicomp.methods import *  # noqa: F403
+    from mpicomp.problems import *  # noqa: F403
+    from mpicomp.runtime import callbacks as callbacks
+    from mpicomp.runtime.run import Run as Run
+    from mpicomp.runtime.run import run as run
 
-__all__ = [
-    *_compressors,
-    *_methods,
-    *_problems,
-    "Aggregator",
-    "ConfigError",
-    "Descent",
-    "DivergedError",
-    "Interrupted",
-    "Key",
-    "MpicompError",
-    "Part",
-    "Parts",
-    "Run",
-    "__version__",
-    "compare",
-    "follow",
-    "load",
-    "plot",
-    "problems",
-    "run",
-    "tune",
-]
+# The annex registers its problems here, where nothing below it names it.
+PROBLEMS.add("local_images", "mpicomp.images.local_images:LocalImages")
+PROBLEMS.add("full_images", "mpicomp.images.full_images:FullImages")
 
+_PLACES = METHODS.places | COMPRESSORS.places | PROBLEMS.places
+for _module, _names in {
+    "base.errors": "ConfigError DivergedError Interrupted MpicompError",
+    "base.parts": "Part Parts",
+    "base.version": "__version__",
+    "compressors": "Absolute Compressor Contractive Unbiased",
+    "keys": "Key",
+    "lab.experiment.scripting": "compare load plot tune",  # on many runs
+    "loops.aggregator": "Aggregator",
+    "loops.descent": "Descent",
+    "methods": "Method",
+    "problems": "Constants FiniteSum Objective Problem",
+    "runtime.run": "Run run",
+}.items():
+    _PLACES |= {name: f"mpicomp.{_module}:{name}" for name in _names.split()}
 
-def __getattr__(name: str) -> Any:
-    """The functions on many runs, imported when one is asked for: a rank of a single run needs none."""
-    if name in ("compare", "load", "plot", "tune"):
-        from mpicomp.experiment import scripting
-
-        return getattr(scripting, name)
-    raise AttributeError(f"module 'mpicomp' has no attribute {name!r}")
-
+if not TYPE_CHECKING:
+    __all__ = [*_PLACES, "callbacks"]
+    __getattr__, __dir__ = importing(__name__, _PLACES | {"callbacks": "mpicomp.runtime.callbacks"})
 
 # Figures are a layer above runs, loaded when one is asked for.
-register(lambda run, **words: __getattr__("plot")(run, **words))
+plotting.register(lambda run, **words: found(_PLACES["plot"])(run, **words))

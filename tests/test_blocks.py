@@ -18,8 +18,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from mpicomp.cli import root
-from mpicomp.config import parse_method, parse_problem
+from mpicomp.lab.cli import root
+from mpicomp.text.config import parse_method, parse_problem
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -67,8 +67,8 @@ STAND_FOR = {"SUITE.toml": "demo", "SUITE": "demo", "NAME": "mushrooms", "I/N": 
 # Commands that are not tried, by a part of theirs.
 NOT_TRIED = {
     "..": "the page leaves words out",
-    "./mine.py": "a file of the reader's; tests/cli/test_own_classes.py has such commands",
-    "mpicomp plot": "its folders are those of runs; tests/cli/test_cli.py plots",
+    "./mine.py": "a file of the reader's; tests/lab/cli/test_own_classes.py has such commands",
+    "mpicomp plot": "its folders are those of runs; tests/lab/cli/test_cli.py plots",
 }
 
 

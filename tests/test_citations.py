@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mpicomp.cli.catalogue import catalogue
 from mpicomp.compressors import COMPRESSORS
-from mpicomp.config import describe
+from mpicomp.lab.cli.catalogue import catalogue
 from mpicomp.methods import METHODS
+from mpicomp.text.config import describe
 from tests.test_layers import LEVEL
 
 ROOT = Path(__file__).parent.parent
@@ -167,7 +167,7 @@ def test_the_design_has_the_levels_of_the_layers():
     """From the top down, each folder and module once; those of one level in any order."""
     block = DESIGN_PAGE.read_text().partition("## Folders")[2].split("```")[1]
     shown = [line.split()[0] for line in block.strip().splitlines()]
-    assert sorted(shown) == sorted(set(LEVEL) - {"version", "__init__", "__main__"})
+    assert sorted(shown) == sorted(set(LEVEL) - {"__init__", "__main__"})
     assert [LEVEL[module] for module in shown] == sorted((LEVEL[module] for module in shown), reverse=True)
 
 

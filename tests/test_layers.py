@@ -11,28 +11,29 @@ PACKAGE = Path(__file__).parent.parent / "mpicomp"
 
 # From the bottom up.  A module may import from its own line and from lines below it.
 LAYERS = [
-    ["version", "base"],
+    ["base"],
     ["kernels"],
     ["codecs"],
-    ["keys", "messages"],
+    ["keys"],
     ["compressors", "data", "problems"],
     ["methods"],
-    ["own_classes", "quoting", "unimported"],
-    ["literals"],
-    ["config"],
-    ["transports"],
+    ["text", "transports"],
     ["averaging"],
     ["runtime"],
-    ["embedded", "follow", "imaging"],
+    ["loops", "images"],
     ["torch"],
-    ["experiment", "jobs"],
-    ["bench"],
-    ["cli", "__init__", "__main__"],
+    ["lab"],
+    ["__init__", "__main__"],
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 
 # Inside these packages too, from the bottom up; above it all the classes, and then ``__init__``.
-INSIDE = {"compressors": ["base", "support"], "methods": ["parameters", "base", "support"]}
+INSIDE = {
+    "compressors": ["base", "support"],
+    "methods": ["parameters", "base", "support"],
+    "text": ["quoting", "literals", "own_classes", "unimported", "config"],
+    "lab": ["experiment", "jobs", "bench", "cli"],
+}
 
 TORCH = (
     "__init__",
@@ -61,33 +62,34 @@ HOMES = {
         "transports/ending.py",
         "transports/ulfm.py",
         "transports/waiting.py",
-        "jobs/script.py",
-        "bench/round.py",
-        "bench/aggregate.py",
-        "bench/together.py",
-        "bench/train/rank.py",
-        "bench/serving/rank.py",
+        "lab/jobs/script.py",
+        "lab/bench/round.py",
+        "lab/bench/aggregate.py",
+        "lab/bench/together.py",
+        "lab/bench/train/rank.py",
+        "lab/bench/serving/rank.py",
     },
     "matplotlib": {
-        "experiment/canvas.py",
-        "experiment/figure.py",
-        "bench/linkfigure.py",
-        "bench/train/figure.py",
-        "bench/serving/traffic.py",
+        "lab/experiment/canvas.py",
+        "lab/experiment/figure.py",
+        "lab/bench/linkfigure.py",
+        "lab/bench/train/figure.py",
+        "lab/bench/serving/traffic.py",
         # These four for its types.
-        *(f"experiment/{name}.py" for name in ("endlabels", "layout", "results", "scripting")),
+        *(f"lab/experiment/{name}.py" for name in ("endlabels", "layout", "results", "scripting")),
     },
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
-    "PIL": {"data/png.py"},
+    "PIL": {"images/png.py"},
     "cupy": {"kernels/cuda/gpu.py"},
     "torch": {
-        f"bench/{name}.py" for name in ("peers", "cuda", "train/models", "train/contestants", "train/rank")
+        f"lab/bench/{name}.py"
+        for name in ("peers", "cuda", "train/models", "train/contestants", "train/rank")
     }
     | {f"torch/{name}.py" for name in TORCH},
     "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "llvmlite": {"kernels/loading.py", "kernels/compiled/jit.py"},
     "click": {
-        f"cli/{name}.py"
+        f"lab/cli/{name}.py"
         for name in (
             "__init__",
             "root",
@@ -104,7 +106,11 @@ HOMES = {
     },
     "constriction": {"codecs/entropy.py"},
     "threadpoolctl": {"base/blas.py"},
-    "pandas": {"runtime/frames.py", "runtime/run.py", "experiment/results.py"},  # the last two for its types
+    "pandas": {
+        "runtime/frames.py",
+        "runtime/run.py",
+        "lab/experiment/results.py",
+    },  # the last two for its types
 }
 
 FACE = {"", "__main__"}  # what users import, and `python -m`: the only files that may import "mpicomp" itself
@@ -185,14 +191,14 @@ def test_the_test_of_layers_sees_every_way_to_import():
     """A name from the package itself, a literal, a function's own import, one for types alone."""
     ways = [
         "from mpicomp import Aggregator",
-        "from mpicomp.cli import main",
-        "import_module('mpicomp.cli.root')",
+        "from mpicomp.lab.cli import main",
+        "import_module('mpicomp.lab.cli.root')",
         "import importlib; importlib.import_module('mpicomp')",
         "def f():\n    import mpicomp.lab as lab",
         "if TYPE_CHECKING:\n    from mpicomp.runtime.loop import Loop",
     ]
     found = [[resolved(name) for name in imported(ast.parse(way))] for way in ways]
-    assert found == [[""], ["cli"], ["cli.root"], [None, ""], [""], ["runtime.loop"]]
+    assert found == [[""], ["lab.cli"], ["lab.cli.root"], [None, ""], ["lab"], ["runtime.loop"]]
 
 
 def level_inside(package: str, module: str) -> int:

@@ -7,7 +7,7 @@ import re
 from configparser import ConfigParser
 from pathlib import Path
 
-from mpicomp.version import __version__
+from mpicomp.base.version import __version__
 
 ROOT = Path(__file__).parent.parent
 KEYS = {

@@ -13,12 +13,12 @@ from typing import Any
 from docstrings import to_rst
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.cli.examples import command, example, kinds
-from mpicomp.cli.parameters import ENTRY, parameters
 from mpicomp.compressors import COMPRESSORS, Layered
-from mpicomp.config import describe, parse_problem
+from mpicomp.lab.cli.examples import command, example, kinds
+from mpicomp.lab.cli.parameters import ENTRY, parameters
 from mpicomp.methods import METHODS
 from mpicomp.problems import PROBLEMS
+from mpicomp.text.config import describe, parse_problem
 
 FOLDER = Path(__file__).parent.parent / "catalogue"
 KINDS: dict[str, Mapping[str, type]] = {"methods": METHODS, "compressors": COMPRESSORS, "problems": PROBLEMS}

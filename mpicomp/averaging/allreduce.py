@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from mpicomp import kernels, messages
+from mpicomp import kernels
 from mpicomp.averaging.base import Averaging, WorkerStep, begun
 from mpicomp.averaging.books import Books
 from mpicomp.base.errors import ConfigError, MpicompError
+from mpicomp.codecs import messages
 from mpicomp.compressors import Identity
 from mpicomp.compressors.base import Array, Compressor
 from mpicomp.keys import Key

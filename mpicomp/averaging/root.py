@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mpicomp import kernels, messages
+from mpicomp import kernels
 from mpicomp.averaging.base import Averaging, WorkerStep, begun, first_error
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
+from mpicomp.codecs import messages
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Accumulator

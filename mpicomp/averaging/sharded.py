@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from mpicomp import kernels, messages
+from mpicomp import kernels
 from mpicomp.averaging.base import Averaging, WorkerStep, begun, first_error
 from mpicomp.averaging.books import Books
 from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import BlockMessages, Blocks
 from mpicomp.base.errors import MpicompError
+from mpicomp.codecs import messages
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Accumulator, Method

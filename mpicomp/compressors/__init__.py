@@ -1,80 +1,69 @@
-"""Compressors, and the table by which the command line knows them.  A new compressor needs a line here."""
+"""The compressors by their names in texts; a class is imported when it is asked for."""
 
-from mpicomp.compressors.base import Absolute, Compressor, Contractive, Unbiased
-from mpicomp.compressors.bernoulli import Bernoulli, Lazy
-from mpicomp.compressors.coded import Coded
-from mpicomp.compressors.coded_gaps import CodedGaps
-from mpicomp.compressors.dithering import Dithering, Ternary
-from mpicomp.compressors.identity import Identity
-from mpicomp.compressors.importance import Importance
-from mpicomp.compressors.layered import Layered
-from mpicomp.compressors.natural import Natural, NaturalDithering
-from mpicomp.compressors.permk import PermK
-from mpicomp.compressors.quantized import Quantized, QuantizedTopK, Shrunk
-from mpicomp.compressors.randk import RandK
-from mpicomp.compressors.rankr import RankR
-from mpicomp.compressors.sign import Sign
-from mpicomp.compressors.sparse import Sparse
-from mpicomp.compressors.steps import BlockSteps, VaryingSteps
-from mpicomp.compressors.threshold import HardThreshold
-from mpicomp.compressors.topk import TopK
-from mpicomp.compressors.two_means import TwoMeans
+from typing import TYPE_CHECKING
 
-COMPRESSORS: dict[str, type[Compressor]] = {
-    "identity": Identity,
-    "sparse": Sparse,
-    "randk": RandK,
-    "permk": PermK,
-    "bernoulli": Bernoulli,
-    "lazy": Lazy,
-    "dithering": Dithering,
-    "ternary": Ternary,
-    "natural": Natural,
-    "natural_dithering": NaturalDithering,
-    "coded": Coded,
-    "coded_gaps": CodedGaps,
-    "quantized": Quantized,
-    "topk": TopK,
-    "rankr": RankR,
-    "sign": Sign,
-    "two_means": TwoMeans,
-    "quantized_topk": QuantizedTopK,
-    "shrunk": Shrunk,
-    "hard_threshold": HardThreshold,
-    "varying_steps": VaryingSteps,
-    "block_steps": BlockSteps,
-    "importance": Importance,
-    "layered": Layered,
-}
+from mpicomp.base.lazy import Table, importing
+from mpicomp.compressors.base import Absolute as Absolute
+from mpicomp.compressors.base import Compressor as Compressor
+from mpicomp.compressors.base import Contractive as Contractive
+from mpicomp.compressors.base import Unbiased as Unbiased
 
-__all__ = [
-    "COMPRESSORS",
-    "Absolute",
-    "Bernoulli",
-    "BlockSteps",
-    "Coded",
-    "CodedGaps",
-    "Compressor",
-    "Contractive",
-    "Dithering",
-    "HardThreshold",
-    "Identity",
-    "Importance",
-    "Layered",
-    "Lazy",
-    "Natural",
-    "NaturalDithering",
-    "PermK",
-    "Quantized",
-    "QuantizedTopK",
-    "RandK",
-    "RankR",
-    "Shrunk",
-    "Sign",
-    "Sparse",
-    "Ternary",
-    "TopK",
-    "TwoMeans",
-    "Unbiased",
-    "VaryingSteps",
-]
+if TYPE_CHECKING:
+    from mpicomp.compressors.bernoulli import Bernoulli as Bernoulli
+    from mpicomp.compressors.bernoulli import Lazy as Lazy
+    from mpicomp.compressors.coded import Coded as Coded
+    from mpicomp.compressors.coded_gaps import CodedGaps as CodedGaps
+    from mpicomp.compressors.dithering import Dithering as Dithering
+    from mpicomp.compressors.dithering import Ternary as Ternary
+    from mpicomp.compressors.identity import Identity as Identity
+    from mpicomp.compressors.importance import Importance as Importance
+    from mpicomp.compressors.layered import Layered as Layered
+    from mpicomp.compressors.natural import Natural as Natural
+    from mpicomp.compressors.natural import NaturalDithering as NaturalDithering
+    from mpicomp.compressors.permk import PermK as PermK
+    from mpicomp.compressors.quantized import Quantized as Quantized
+    from mpicomp.compressors.quantized import QuantizedTopK as QuantizedTopK
+    from mpicomp.compressors.quantized import Shrunk as Shrunk
+    from mpicomp.compressors.randk import RandK as RandK
+    from mpicomp.compressors.rankr import RankR as RankR
+    from mpicomp.compressors.sign import Sign as Sign
+    from mpicomp.compressors.sparse import Sparse as Sparse
+    from mpicomp.compressors.steps import BlockSteps as BlockSteps
+    from mpicomp.compressors.steps import VaryingSteps as VaryingSteps
+    from mpicomp.compressors.threshold import HardThreshold as HardThreshold
+    from mpicomp.compressors.topk import TopK as TopK
+    from mpicomp.compressors.two_means import TwoMeans as TwoMeans
+
+COMPRESSORS: Table[Compressor] = Table(
+    __name__,
+    {
+        "identity": "identity:Identity",
+        "sparse": "sparse:Sparse",
+        "randk": "randk:RandK",
+        "permk": "permk:PermK",
+        "bernoulli": "bernoulli:Bernoulli",
+        "lazy": "bernoulli:Lazy",
+        "dithering": "dithering:Dithering",
+        "ternary": "dithering:Ternary",
+        "natural": "natural:Natural",
+        "natural_dithering": "natural:NaturalDithering",
+        "coded": "coded:Coded",
+        "coded_gaps": "coded_gaps:CodedGaps",
+        "quantized": "quantized:Quantized",
+        "topk": "topk:TopK",
+        "rankr": "rankr:RankR",
+        "sign": "sign:Sign",
+        "two_means": "two_means:TwoMeans",
+        "quantized_topk": "quantized:QuantizedTopK",
+        "shrunk": "quantized:Shrunk",
+        "hard_threshold": "threshold:HardThreshold",
+        "varying_steps": "steps:VaryingSteps",
+        "block_steps": "steps:BlockSteps",
+        "importance": "importance:Importance",
+        "layered": "layered:Layered",
+    },
+)
+
+if not TYPE_CHECKING:
+    __all__ = [*COMPRESSORS.places, "Absolute", "COMPRESSORS", "Compressor", "Contractive", "Unbiased"]
+    __getattr__, __dir__ = importing(__name__, COMPRESSORS.places)

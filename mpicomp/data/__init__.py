@@ -2,14 +2,11 @@
 
 from mpicomp.data.bundled import BUNDLED, BUNDLED_IMAGES
 from mpicomp.data.cache import cache_dir
-from mpicomp.data.colour import from_planes, to_planes
 from mpicomp.data.dataset import Dataset
 from mpicomp.data.files import has_real_targets
-from mpicomp.data.grey import GreyImages, load_grey
 from mpicomp.data.images import Images
 from mpicomp.data.loading import load, load_images
 from mpicomp.data.own import ClassRows, own_dataset
-from mpicomp.data.png import png_files, read_png, write_png
 from mpicomp.data.sets import KNOWN, KNOWN_IMAGES, KnownImages, KnownSet, fetch
 from mpicomp.data.shards import SPLITS, Split, checked_split, rows_of, shard_sizes
 
@@ -21,7 +18,6 @@ __all__ = [
     "SPLITS",
     "ClassRows",
     "Dataset",
-    "GreyImages",
     "Images",
     "KnownImages",
     "KnownSet",
@@ -29,16 +25,10 @@ __all__ = [
     "cache_dir",
     "checked_split",
     "fetch",
-    "from_planes",
     "has_real_targets",
     "load",
-    "load_grey",
     "load_images",
     "own_dataset",
-    "png_files",
-    "read_png",
     "rows_of",
     "shard_sizes",
-    "to_planes",
-    "write_png",
 ]

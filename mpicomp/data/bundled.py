@@ -6,6 +6,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from mpicomp.base.extras import needed_by
+
 BUNDLED = ("breast_cancer", "digits")
 BUNDLED_IMAGES = ("digits",)
 
@@ -19,7 +21,8 @@ def read_bundled(name: str) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]
     =============  =========  ===================================================================
     """
     # Imported here because the import is slow, and a cached set does not need it.
-    from sklearn import datasets
+    with needed_by(f"the data set {name}", "lab"):
+        from sklearn import datasets
 
     if name == "digits":
         pixels, digit = datasets.load_digits(return_X_y=True)
@@ -34,7 +37,8 @@ def read_bundled_images(name: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]
 
     digits: 1797 images of 8 x 8 pixels from 0 to 16, the digits 0 to 9.
     """
-    from sklearn import datasets
+    with needed_by(f"the data set {name}", "lab"):
+        from sklearn import datasets
 
     pixels, digit = datasets.load_digits(return_X_y=True)
     return pixels.astype(np.uint8), digit.astype(np.uint8), 16

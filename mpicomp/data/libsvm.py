@@ -15,6 +15,7 @@ import scipy
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError
+from mpicomp.base.extras import needed_by
 from mpicomp.data.exact_labels import refuse_merged
 from mpicomp.data.opening import opened
 
@@ -61,7 +62,8 @@ def read_libsvm(
     label, is not read.  Raises ``DataError`` naming the file and, if there is one, the faulty line.
     """
     # Imported here because the import is slow, and a cached set does not need it.
-    from sklearn.datasets import load_svmlight_file
+    with needed_by("reading LIBSVM files", "lab"):
+        from sklearn.datasets import load_svmlight_file
 
     path = Path(path)
     with _text(path) as file:

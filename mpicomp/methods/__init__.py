@@ -1,110 +1,84 @@
-"""The methods, simple ones first, and the table of their names on the command line."""
+"""The methods, simple ones first, by their names in texts; a class is imported when it is asked for."""
 
-from mpicomp.methods.adiana import ADIANA
-from mpicomp.methods.adiana_plus import ADIANAPlus
-from mpicomp.methods.agd import AGD
-from mpicomp.methods.arctopk import ARCTopK
-from mpicomp.methods.artemis import Artemis
-from mpicomp.methods.base import Method
-from mpicomp.methods.cg import CG
-from mpicomp.methods.dasha import DASHA
-from mpicomp.methods.dashamvr import DASHAMVR
-from mpicomp.methods.dashapage import DASHAPAGE
-from mpicomp.methods.dcgd import DCGD
-from mpicomp.methods.dcgd_plus import DCGDPlus
-from mpicomp.methods.diana import DIANA
-from mpicomp.methods.diana_plus import DIANAPlus
-from mpicomp.methods.dore import Dore
-from mpicomp.methods.doublesqueeze import DoubleSqueeze
-from mpicomp.methods.ef14 import EF14
-from mpicomp.methods.ef21 import EF21
-from mpicomp.methods.ef21p import EF21P
-from mpicomp.methods.ef21plus import EF21Plus
-from mpicomp.methods.ef21sgd2m import EF21SGD2M
-from mpicomp.methods.ef21sgdm import EF21SGDM
-from mpicomp.methods.efsgd import EFSGD
-from mpicomp.methods.gd import GD
-from mpicomp.methods.heavyball import HeavyBall
-from mpicomp.methods.lbfgs import LBFGS
-from mpicomp.methods.marina import MARINA
-from mpicomp.methods.mcm import MCM
-from mpicomp.methods.perturbed_sgd import PerturbedSGD
-from mpicomp.methods.powersgd import PowerSGD
-from mpicomp.methods.ppmarina import PPMARINA
-from mpicomp.methods.twodirection import TwoDirection
-from mpicomp.methods.vrdiana import VRDIANA
-from mpicomp.methods.vrmarina import VRMARINA
+from typing import TYPE_CHECKING
 
-METHODS: dict[str, type[Method]] = {
-    "gd": GD,
-    "agd": AGD,
-    "heavyball": HeavyBall,
-    "cg": CG,
-    "lbfgs": LBFGS,
-    "dcgd": DCGD,
-    "diana": DIANA,
-    "vrdiana": VRDIANA,
-    "marina": MARINA,
-    "vrmarina": VRMARINA,
-    "ppmarina": PPMARINA,
-    "ef14": EF14,
-    "efsgd": EFSGD,
-    "ef21": EF21,
-    "ef21plus": EF21Plus,
-    "ef21sgdm": EF21SGDM,
-    "ef21sgd2m": EF21SGD2M,
-    "dasha": DASHA,
-    "dashapage": DASHAPAGE,
-    "dashamvr": DASHAMVR,
-    "adiana": ADIANA,
-    "doublesqueeze": DoubleSqueeze,
-    "artemis": Artemis,
-    "dore": Dore,
-    "mcm": MCM,
-    "ef21p": EF21P,
-    "twodirection": TwoDirection,
-    "perturbed_sgd": PerturbedSGD,
-    "powersgd": PowerSGD,
-    "arctopk": ARCTopK,
-    "dcgd_plus": DCGDPlus,
-    "diana_plus": DIANAPlus,
-    "adiana_plus": ADIANAPlus,
-}
+from mpicomp.base.lazy import Table, importing
+from mpicomp.methods.base import Method as Method
 
-__all__ = [
-    "ADIANA",
-    "AGD",
-    "CG",
-    "DASHA",
-    "DASHAMVR",
-    "DASHAPAGE",
-    "DCGD",
-    "DIANA",
-    "EF14",
-    "EF21",
-    "EF21P",
-    "EF21SGD2M",
-    "EF21SGDM",
-    "EFSGD",
-    "GD",
-    "LBFGS",
-    "MARINA",
-    "MCM",
-    "METHODS",
-    "PPMARINA",
-    "VRDIANA",
-    "VRMARINA",
-    "ADIANAPlus",
-    "ARCTopK",
-    "Artemis",
-    "DCGDPlus",
-    "DIANAPlus",
-    "Dore",
-    "DoubleSqueeze",
-    "EF21Plus",
-    "HeavyBall",
-    "Method",
-    "PerturbedSGD",
-    "PowerSGD",
-    "TwoDirection",
-]
+if TYPE_CHECKING:
+    from mpicomp.methods.adiana import ADIANA as ADIANA
+    from mpicomp.methods.adiana_plus import ADIANAPlus as ADIANAPlus
+    from mpicomp.methods.agd import AGD as AGD
+    from mpicomp.methods.arctopk import ARCTopK as ARCTopK
+    from mpicomp.methods.artemis import Artemis as Artemis
+    from mpicomp.methods.cg import CG as CG
+    from mpicomp.methods.dasha import DASHA as DASHA
+    from mpicomp.methods.dashamvr import DASHAMVR as DASHAMVR
+    from mpicomp.methods.dashapage import DASHAPAGE as DASHAPAGE
+    from mpicomp.methods.dcgd import DCGD as DCGD
+    from mpicomp.methods.dcgd_plus import DCGDPlus as DCGDPlus
+    from mpicomp.methods.diana import DIANA as DIANA
+    from mpicomp.methods.diana_plus import DIANAPlus as DIANAPlus
+    from mpicomp.methods.dore import Dore as Dore
+    from mpicomp.methods.doublesqueeze import DoubleSqueeze as DoubleSqueeze
+    from mpicomp.methods.ef14 import EF14 as EF14
+    from mpicomp.methods.ef21 import EF21 as EF21
+    from mpicomp.methods.ef21p import EF21P as EF21P
+    from mpicomp.methods.ef21plus import EF21Plus as EF21Plus
+    from mpicomp.methods.ef21sgd2m import EF21SGD2M as EF21SGD2M
+    from mpicomp.methods.ef21sgdm import EF21SGDM as EF21SGDM
+    from mpicomp.methods.efsgd import EFSGD as EFSGD
+    from mpicomp.methods.gd import GD as GD
+    from mpicomp.methods.heavyball import HeavyBall as HeavyBall
+    from mpicomp.methods.lbfgs import LBFGS as LBFGS
+    from mpicomp.methods.marina import MARINA as MARINA
+    from mpicomp.methods.mcm import MCM as MCM
+    from mpicomp.methods.perturbed_sgd import PerturbedSGD as PerturbedSGD
+    from mpicomp.methods.powersgd import PowerSGD as PowerSGD
+    from mpicomp.methods.ppmarina import PPMARINA as PPMARINA
+    from mpicomp.methods.twodirection import TwoDirection as TwoDirection
+    from mpicomp.methods.vrdiana import VRDIANA as VRDIANA
+    from mpicomp.methods.vrmarina import VRMARINA as VRMARINA
+
+METHODS: Table[Method] = Table(
+    __name__,
+    {
+        "gd": "gd:GD",
+        "agd": "agd:AGD",
+        "heavyball": "heavyball:HeavyBall",
+        "cg": "cg:CG",
+        "lbfgs": "lbfgs:LBFGS",
+        "dcgd": "dcgd:DCGD",
+        "diana": "diana:DIANA",
+        "vrdiana": "vrdiana:VRDIANA",
+        "marina": "marina:MARINA",
+        "vrmarina": "vrmarina:VRMARINA",
+        "ppmarina": "ppmarina:PPMARINA",
+        "ef14": "ef14:EF14",
+        "efsgd": "efsgd:EFSGD",
+        "ef21": "ef21:EF21",
+        "ef21plus": "ef21plus:EF21Plus",
+        "ef21sgdm": "ef21sgdm:EF21SGDM",
+        "ef21sgd2m": "ef21sgd2m:EF21SGD2M",
+        "dasha": "dasha:DASHA",
+        "dashapage": "dashapage:DASHAPAGE",
+        "dashamvr": "dashamvr:DASHAMVR",
+        "adiana": "adiana:ADIANA",
+        "doublesqueeze": "doublesqueeze:DoubleSqueeze",
+        "artemis": "artemis:Artemis",
+        "dore": "dore:Dore",
+        "mcm": "mcm:MCM",
+        "ef21p": "ef21p:EF21P",
+        "twodirection": "twodirection:TwoDirection",
+        "perturbed_sgd": "perturbed_sgd:PerturbedSGD",
+        "powersgd": "powersgd:PowerSGD",
+        "arctopk": "arctopk:ARCTopK",
+        "dcgd_plus": "dcgd_plus:DCGDPlus",
+        "diana_plus": "diana_plus:DIANAPlus",
+        "adiana_plus": "adiana_plus:ADIANAPlus",
+    },
+)
+
+if not TYPE_CHECKING:
+    __all__ = [*METHODS.places, "METHODS", "Method"]
+    __getattr__, __dir__ = importing(__name__, METHODS.places)

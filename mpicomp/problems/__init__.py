@@ -1,48 +1,41 @@
-"""The problems min f = (1/n) sum_i f_i, and the table by which the command line knows them."""
+"""The problems min f = (1/n) sum_i f_i by their names in texts; a class is imported when it is asked for."""
 
-from mpicomp.problems.autoencoder import Autoencoder
-from mpicomp.problems.base import Constants, FiniteSum, Objective, Problem
-from mpicomp.problems.full_images import FullImages
-from mpicomp.problems.glm import Logistic, NonconvexGLM, NonconvexLogistic
-from mpicomp.problems.least_squares import LeastSquares
-from mpicomp.problems.local_images import LocalImages
-from mpicomp.problems.mlp import MLP
-from mpicomp.problems.noisy import Noisy
-from mpicomp.problems.quadratics import Quadratics
-from mpicomp.problems.saddle import Saddle
-from mpicomp.problems.softmax import Softmax
+from typing import TYPE_CHECKING
 
-PROBLEMS: dict[str, type[Problem]] = {
-    "quadratics": Quadratics,
-    "logistic": Logistic,
-    "nonconvex_logistic": NonconvexLogistic,
-    "nonconvex_glm": NonconvexGLM,
-    "least_squares": LeastSquares,
-    "saddle": Saddle,
-    "autoencoder": Autoencoder,
-    "softmax": Softmax,
-    "mlp": MLP,
-    "local_images": LocalImages,
-    "full_images": FullImages,
-    "noisy": Noisy,
-}
+from mpicomp.base.lazy import Table, importing
+from mpicomp.problems.base import Constants as Constants
+from mpicomp.problems.base import FiniteSum as FiniteSum
+from mpicomp.problems.base import Objective as Objective
+from mpicomp.problems.base import Problem as Problem
 
-__all__ = [
-    "MLP",
-    "PROBLEMS",
-    "Autoencoder",
-    "Constants",
-    "FiniteSum",
-    "FullImages",
-    "LeastSquares",
-    "LocalImages",
-    "Logistic",
-    "Noisy",
-    "NonconvexGLM",
-    "NonconvexLogistic",
-    "Objective",
-    "Problem",
-    "Quadratics",
-    "Saddle",
-    "Softmax",
-]
+if TYPE_CHECKING:
+    from mpicomp.problems.autoencoder import Autoencoder as Autoencoder
+    from mpicomp.problems.glm import Logistic as Logistic
+    from mpicomp.problems.glm import NonconvexGLM as NonconvexGLM
+    from mpicomp.problems.glm import NonconvexLogistic as NonconvexLogistic
+    from mpicomp.problems.least_squares import LeastSquares as LeastSquares
+    from mpicomp.problems.mlp import MLP as MLP
+    from mpicomp.problems.noisy import Noisy as Noisy
+    from mpicomp.problems.quadratics import Quadratics as Quadratics
+    from mpicomp.problems.saddle import Saddle as Saddle
+    from mpicomp.problems.softmax import Softmax as Softmax
+
+PROBLEMS: Table[Problem] = Table(
+    __name__,
+    {
+        "quadratics": "quadratics:Quadratics",
+        "logistic": "glm:Logistic",
+        "nonconvex_logistic": "glm:NonconvexLogistic",
+        "nonconvex_glm": "glm:NonconvexGLM",
+        "least_squares": "least_squares:LeastSquares",
+        "saddle": "saddle:Saddle",
+        "autoencoder": "autoencoder:Autoencoder",
+        "softmax": "softmax:Softmax",
+        "mlp": "mlp:MLP",
+        "noisy": "noisy:Noisy",
+    },
+)
+
+if not TYPE_CHECKING:
+    __all__ = [*PROBLEMS.places, "Constants", "FiniteSum", "Objective", "PROBLEMS", "Problem"]
+    __getattr__, __dir__ = importing(__name__, PROBLEMS.places)

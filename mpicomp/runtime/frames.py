@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, fields
 from typing import TYPE_CHECKING, Any
 
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.extras import needed_by
 from mpicomp.runtime.record import Row
 
 if TYPE_CHECKING:
@@ -16,11 +16,9 @@ if TYPE_CHECKING:
 def frame(rows: Iterable[tuple[tuple[Any, ...], Row]], keys: tuple[str, ...] = ()) -> DataFrame:
     """A frame with the columns ``keys`` and those of ``Row``: a line for each (values of the keys, row).
 
-    Raises ``ConfigError`` if there is no pandas.
+    Raises ``NotInstalled`` if there is no pandas.
     """
-    try:
+    with needed_by("a frame", "frames"):
         from pandas import DataFrame
-    except ImportError:
-        raise ConfigError("a frame needs pandas, which is not installed: pip install pandas.") from None
     columns = [*keys, *(f.name for f in fields(Row))]
     return DataFrame([(*values, *astuple(row)) for values, row in rows], columns=columns)

@@ -25,7 +25,7 @@ from typing import Any, TextIO
 
 from mpicomp.base.errors import RecordError
 from mpicomp.base.files import check_own, present, read_json, write_atomically, write_json
-from mpicomp.version import __version__
+from mpicomp.base.version import __version__
 
 
 @dataclass(frozen=True)

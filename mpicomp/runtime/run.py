@@ -16,7 +16,6 @@ from mpicomp.base.checks import as_integer, as_seed
 from mpicomp.base.errors import ConfigError, MpicompError, keeping
 from mpicomp.base.given_arrays import as_array
 from mpicomp.compressors.base import Array
-from mpicomp.config import as_method, as_problem
 from mpicomp.kernels.threads import threads
 from mpicomp.keys import clear_cached_draws
 from mpicomp.methods.base import Method
@@ -35,6 +34,7 @@ from mpicomp.runtime.record import Row
 from mpicomp.runtime.resume import Resume
 from mpicomp.runtime.session import Callback, Session
 from mpicomp.runtime.signals import stop_on_signals
+from mpicomp.text.config import as_method, as_problem
 from mpicomp.transports import Transport
 
 if TYPE_CHECKING:

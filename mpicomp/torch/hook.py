@@ -17,9 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.base.units import one_line
-from mpicomp.config import as_method
-from mpicomp.embedded.aggregator import Aggregator
+from mpicomp.loops.aggregator import Aggregator
 from mpicomp.methods.base import Method
+from mpicomp.text.config import as_method
 from mpicomp.torch.alike import refuse_alone
 from mpicomp.torch.tensors import Tensors
 from mpicomp.torch.unused import in_backward, reached, unused_by_all

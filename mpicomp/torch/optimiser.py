@@ -17,9 +17,9 @@ from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.units import one_line, shortened
 from mpicomp.compressors.base import Array
-from mpicomp.config import as_method
-from mpicomp.embedded.aggregator import Aggregator
+from mpicomp.loops.aggregator import Aggregator
 from mpicomp.methods.base import Method
+from mpicomp.text.config import as_method
 from mpicomp.torch.alike import Fact, compare, memory, numbered, refuse_alone, settings
 from mpicomp.torch.buffers import Buffers, share, warn_of_buffers
 from mpicomp.torch.clipping import ClippingWatch

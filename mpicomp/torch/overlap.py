@@ -6,7 +6,7 @@ from torch import nn
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
-from mpicomp.embedded.aggregator import Aggregator
+from mpicomp.loops.aggregator import Aggregator
 from mpicomp.torch.tensors import Tensors
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors.base import Array
-from mpicomp.embedded.packing import Packing
+from mpicomp.loops.packing import Packing
 from mpicomp.torch.content import is_plain, kind
 
 if TYPE_CHECKING:

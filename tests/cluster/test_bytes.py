@@ -20,7 +20,7 @@ import sys
 import numpy as np
 import pytest
 
-from mpicomp.bench.hosts import Hosts, why_not
+from mpicomp.lab.bench.hosts import Hosts, why_not
 from tests.support.launching import LIMIT
 
 with_hosts = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.bench.hosts import Hosts, Traffic, why_not
-from mpicomp.config import parse_method, parse_problem
+from mpicomp.lab.bench.hosts import Hosts, Traffic, why_not
 from mpicomp.runtime.run import run
+from mpicomp.text.config import parse_method, parse_problem
 from tests.support.launching import LIMIT, mpicomp
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
@@ -182,7 +182,7 @@ def test_nothing_is_left_when_its_owner_is_killed(end):
     """Not even a handler runs after SIGKILL: the kernel closes the pipe."""
     code = """
 import subprocess, sys
-from mpicomp.bench.hosts import Hosts
+from mpicomp.lab.bench.hosts import Hosts
 with Hosts(2, delay=0.001) as hosts:
     subprocess.Popen(hosts.command(1, "sleep", "1000"))
     print(hosts._lab.pid, flush=True)

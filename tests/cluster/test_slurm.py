@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mpicomp.jobs.submit import fill
+from mpicomp.lab.jobs.submit import fill
 from tests.cluster.conftest import ROOT
 from tests.support.launching import mpicomp
 

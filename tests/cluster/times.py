@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import mpicomp
-from mpicomp.config import parse_method, parse_problem
+from mpicomp.text.config import parse_method, parse_problem
 from tests.support.fault_injection import METHODS, alive, expect_gone, started
 from tests.support.launching import LIMIT, finish
 from tests.support.rank_loss import Losing

@@ -47,8 +47,8 @@ from mpicomp.compressors import (
     TwoMeans,
     VaryingSteps,
 )
-from mpicomp.experiment.run_tables import summary_table
 from mpicomp.keys import Key
+from mpicomp.lab.experiment.run_tables import summary_table
 from mpicomp.runtime.record import read_rows
 from tests.support.running import N, run
 from tests.support.sampling import KEY

@@ -12,7 +12,9 @@ import scipy
 from mpicomp.base.errors import DataError
 from mpicomp.data import ClassRows
 from mpicomp.data.own import own_dataset
-from mpicomp.problems import FullImages, LeastSquares, LocalImages
+from mpicomp.images.full_images import FullImages
+from mpicomp.images.local_images import LocalImages
+from mpicomp.problems import LeastSquares
 
 A = np.array([[1.0, 0, 2], [0, 3, 0], [4, 0, 5], [0, 6, 0.5]])
 Y = np.array([0, 1, 1, 0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import os
 import zipfile
 from pathlib import Path
@@ -15,14 +14,14 @@ import scipy
 
 import mpicomp
 from mpicomp.base.errors import ConfigError, DataError
-from mpicomp.config import parse_problem, to_json, to_text
 from mpicomp.data import ClassRows, load_images
 from mpicomp.data.cache import set_folder
 from mpicomp.data.files import DataFile
 from mpicomp.data.npy import read_npy
-from mpicomp.experiment.suite_file import parse_suite
+from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.methods import GD
 from mpicomp.problems import MLP, Autoencoder, LeastSquares, Logistic, NonconvexGLM, Softmax
+from mpicomp.text.config import parse_problem, to_text
 from tests.support.launching import mpirun
 
 rng = np.random.default_rng(3)
@@ -156,11 +155,6 @@ def test_texts_and_toml_name_files_and_splits():
         )
         assert suite.problem == Softmax("my/file.npz", split="dirichlet(0.1)")
         assert parse_problem(to_text(suite.problem)) == suite.problem
-
-
-@pytest.mark.parametrize("problem", [Logistic((X, TWO), lam=0.1), Softmax((X, THREE)), Autoencoder(X, r=2)])
-def test_the_json_of_array_data_names_its_content(problem):
-    assert problem.fingerprint()[:12] in json.loads(json.dumps(to_json(problem)))["data"]
 
 
 JOB = """

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from mpicomp.base.errors import ConfigError, DataError
-from mpicomp.cli.catalogue import catalogue
 from mpicomp.data import KNOWN_IMAGES, KnownImages, fetch, load, load_images
 from mpicomp.data import idx as idx_module
 from mpicomp.data.cache import set_folder
 from mpicomp.data.idx import read_idx
 from mpicomp.data.opening import opened
+from mpicomp.lab.cli.catalogue import catalogue
 
 PIXELS = np.arange(24, dtype=np.uint8).reshape(4, 2, 3) * 10
 LABELS = np.array([1, 0, 2, 1], dtype=np.uint8)

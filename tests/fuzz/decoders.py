@@ -18,19 +18,20 @@ import atheris
 import numpy as np
 
 with atheris.instrument_imports(include=["mpicomp"]):
-    from mpicomp import kernels, messages
+    from mpicomp import kernels
     from mpicomp.base.bits import Bytes
     from mpicomp.base.errors import MessageError
+    from mpicomp.codecs import messages
     from mpicomp.codecs.indices import decode_indices, encode_indices
     from mpicomp.codecs.sparse import add_sparse, encode_sparse
     from mpicomp.compressors import CodedGaps
-    from mpicomp.imaging import IntegerNetwork, coder
+    from mpicomp.images import IntegerNetwork, coder
+    from mpicomp.images.local_images import LocalImages
     from mpicomp.kernels import definition
     from mpicomp.kernels.host import Host
     from mpicomp.kernels.index_layouts import index_nbytes
     from mpicomp.kernels.loading import load
     from mpicomp.methods import METHODS
-    from mpicomp.problems import LocalImages
 from tests.support.conformance import CASES, Case
 
 Decoder = Callable[[Bytes], list[np.ndarray]]

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from mpicomp import compressors
 from mpicomp.base.bits import pack, packed_nbytes
 from mpicomp.base.errors import ConfigError, DivergedError, MessageError
-from mpicomp.bench import cuda as bench_cuda
 from mpicomp.codecs.indices import decode_indices, encode_indices
 from mpicomp.codecs.values import decode_values, encode_values
 from mpicomp.kernels import definition, using
@@ -24,6 +23,7 @@ from mpicomp.kernels.definition.reductions import tree_sum
 from mpicomp.kernels.definition.scales import encode_scale
 from mpicomp.kernels.index_layouts import index_nbytes, layout
 from mpicomp.keys import Key
+from mpicomp.lab.bench import cuda as bench_cuda
 from tests.support.backends import only
 from tests.support.cuda_host import Host
 

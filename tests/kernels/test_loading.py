@@ -188,8 +188,8 @@ method = "gd(gamma=0.1)"
     code = f"""
 import mpicomp
 from mpicomp import kernels
-from mpicomp.experiment.compare import compare
-from mpicomp.experiment.suite_file import load_suite
+from mpicomp.lab.experiment.compare import compare
+from mpicomp.lab.experiment.suite_file import load_suite
 seen = []
 suite = load_suite({str(tmp_path / "suite.toml")!r})
 loaded = kernels.loading.loaded

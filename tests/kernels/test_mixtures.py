@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mpicomp.imaging.tables import tables
+from mpicomp.images.tables import tables
 from mpicomp.kernels import definition
 from mpicomp.kernels.definition.mixtures import SLOTS, START, Tables, open_runs
 from mpicomp.kernels.loading import load
@@ -89,7 +89,7 @@ def test_any_words_decode_alike_to_something(words):
 
 
 def test_the_tables_are_sums_of_the_experts_and_powers_of_e():
-    from mpicomp.problems.experts import about_a_prediction, fixed
+    from mpicomp.images.experts import about_a_prediction, fixed
 
     t = tables()
     assert np.array_equal(np.diff(t.about[:, :, : t.R].astype(np.int64), axis=1), about_a_prediction())

@@ -16,11 +16,11 @@ import mpicomp
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors import Identity, RandK, Sparse, TopK
-from mpicomp.config import parse_method, to_text
 from mpicomp.keys import Key
 from mpicomp.methods import EF14, EF21SGDM, ARCTopK
 from mpicomp.methods.arctopk import contraction
 from mpicomp.problems import MLP, Noisy, Quadratics
+from mpicomp.text.config import parse_method, to_text
 from tests.methods.test_powersgd_layers import Layers
 from tests.reference.arctopk import arctopk
 from tests.support.error_feedback import NOISY

@@ -22,7 +22,6 @@ from mpicomp.compressors import (
     Sign,
     TopK,
 )
-from mpicomp.config import parse_method
 from mpicomp.methods import (
     AGD,
     DCGD,
@@ -35,6 +34,7 @@ from mpicomp.methods import (
 )
 from mpicomp.methods.parameters import checks_of
 from mpicomp.problems import Quadratics
+from mpicomp.text.config import parse_method
 from tests.support.method_cases import METHOD_CASES
 from tests.support.trajectories import Entropy, start, trajectory
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import messages
+from mpicomp.codecs import messages
 from mpicomp.compressors import Identity, RandK, Shrunk, Sign, Sparse, TopK
 from mpicomp.keys import Key
 from mpicomp.methods import EF21, EF21SGD2M, EF21SGDM, EF21Plus

@@ -14,10 +14,10 @@ import mpicomp
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors import Sparse
-from mpicomp.config import parse_method, to_text
 from mpicomp.keys import Key
 from mpicomp.methods import PowerSGD
 from mpicomp.problems import MLP, Problem, Quadratics
+from mpicomp.text.config import parse_method, to_text
 from tests.reference.powersgd import powersgd_layers
 from tests.support.trajectories import (
     ROUNDS,

@@ -22,10 +22,10 @@ from mpicomp.compressors import (
     RandK,
     VaryingSteps,
 )
-from mpicomp.experiment.lines import Line
-from mpicomp.experiment.suite_file import parse_suite
-from mpicomp.experiment.tables import notes
 from mpicomp.keys import Key
+from mpicomp.lab.experiment.lines import Line
+from mpicomp.lab.experiment.suite_file import parse_suite
+from mpicomp.lab.experiment.tables import notes
 from mpicomp.methods import DIANA, ADIANAPlus, DCGDPlus, DIANAPlus
 from mpicomp.methods.support.roots import decode_symmetric, encode_symmetric, roots
 from mpicomp.methods.support.whitening import Whitened, variance

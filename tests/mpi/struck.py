@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 
 import mpicomp
-from mpicomp import messages
 from mpicomp.base import files
-from mpicomp.config import parse_method, parse_problem
+from mpicomp.codecs import messages
 from mpicomp.runtime import loop, session
 from mpicomp.runtime.measure import Measured
+from mpicomp.text.config import parse_method, parse_problem
 from mpicomp.transports.launcher import launched_rank
 
 asked = json.loads(sys.argv[1])

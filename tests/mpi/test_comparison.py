@@ -8,10 +8,10 @@ from hashlib import sha256
 
 import pytest
 
-from mpicomp.experiment import compare as comparing
-from mpicomp.experiment.compare import compare
-from mpicomp.experiment.results import Comparison
-from mpicomp.experiment.suite_file import parse_suite
+from mpicomp.lab.experiment import compare as comparing
+from mpicomp.lab.experiment.compare import compare
+from mpicomp.lab.experiment.results import Comparison
+from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.runtime import placement
 from mpicomp.transports.launcher import launched_rank, launched_ranks
 from mpicomp.transports.local import Local

@@ -10,7 +10,7 @@ import pytest
 
 import mpicomp
 from mpicomp.base.errors import MpicompError
-from mpicomp.config import parse_method, parse_problem
+from mpicomp.text.config import parse_method, parse_problem
 from mpicomp.transports.launcher import launched_ranks
 from mpicomp.transports.local import Local
 from tests.support import own_file

@@ -33,7 +33,9 @@ from mpicomp import (
     TopK,
 )
 from mpicomp.base.errors import DataError
-from mpicomp.problems import MLP, FullImages, LocalImages, Quadratics
+from mpicomp.images.full_images import FullImages
+from mpicomp.images.local_images import LocalImages
+from mpicomp.problems import MLP, Quadratics
 from mpicomp.runtime.loop import Loop
 from mpicomp.transports.launcher import launched_rank, launched_ranks
 from mpicomp.transports.local import Local

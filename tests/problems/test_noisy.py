@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.config import from_json, parse_problem, to_json, to_text
 from mpicomp.keys import Key, Stream
 from mpicomp.problems import Logistic, Noisy, Quadratics
+from mpicomp.text.config import parse_problem, to_text
 
 rng = np.random.default_rng
 INNER = Quadratics(d=30, noise=0.5, lam=0.1)
@@ -89,11 +88,10 @@ def test_impossible_noise_is_refused():
         Noisy(INNER, 1.0).objective(0, 1).batch_grad(np.zeros(30), 0, stream(0))
 
 
-def test_a_problem_within_a_problem_is_text_and_json():
+def test_a_problem_within_a_problem_is_text():
     problem = parse_problem("noisy(problem=quadratics(d=7, noise=0), sigma=2)")
     assert problem == Noisy(Quadratics(d=7, noise=0), 2)
     assert parse_problem(to_text(problem)) == problem
-    assert from_json("problem", json.loads(json.dumps(to_json(problem)))) == problem
     assert eval(repr(problem)) == problem
     assert parse_problem("noisy(quadratics, 1)") == Noisy(Quadratics(), 1)
     with pytest.raises(ConfigError, match="'randk' is a compressor; a problem is expected"):

@@ -6,9 +6,9 @@ import pytest
 import scipy
 
 from mpicomp.base.errors import ConfigError, DataError
-from mpicomp.config import to_text
 from mpicomp.data import rows_of, shard_sizes
 from mpicomp.problems import MLP, LeastSquares, Logistic, NonconvexGLM, Quadratics, Softmax
+from mpicomp.text.config import to_text
 
 rng = np.random.default_rng(1)
 X = rng.normal(size=(40, 3)).astype(np.float32)

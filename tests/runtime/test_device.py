@@ -18,17 +18,17 @@ import mpicomp
 from mpicomp import DCGD, EF21, BlockSteps, Importance, RandK, TopK, VaryingSteps, kernels, problems
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.compressors.randk import _uniform
-from mpicomp.experiment.compare import compare
-from mpicomp.experiment.suite_file import load_suite
+from mpicomp.images.full_images import FullImages
+from mpicomp.images.local_images import LocalImages
 from mpicomp.kernels.cuda.gpu import Gpu
 from mpicomp.keys import Key, clear_cached_draws
+from mpicomp.lab.experiment.compare import compare
+from mpicomp.lab.experiment.suite_file import load_suite
 from mpicomp.methods import ADIANAPlus, DCGDPlus, DIANAPlus
 from mpicomp.problems import (
     MLP,
     Autoencoder,
-    FullImages,
     LeastSquares,
-    LocalImages,
     Logistic,
     Noisy,
     NonconvexGLM,

@@ -22,7 +22,7 @@ import mpicomp
 from mpicomp import MARINA, PermK
 from mpicomp.base import files
 from mpicomp.base.errors import RecordError
-from mpicomp.jobs import launch
+from mpicomp.lab.jobs import launch
 from mpicomp.problems import Quadratics
 from mpicomp.transports.orphan import segments
 from tests.support import byte_flips
@@ -153,7 +153,7 @@ def test_neither_rank_nor_file_outlives_a_killed_mpirun(running, tmp_path):
 
 LAUNCH = """
 import sys
-from mpicomp.jobs import launch
+from mpicomp.lab.jobs import launch
 launch._ENDING, launch._SHARING = 2, 0
 sys.exit(launch.launch(2, sys.argv[1:]))
 """

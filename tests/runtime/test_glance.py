@@ -11,7 +11,7 @@ import pytest
 import mpicomp
 from mpicomp import EF21, GD, TopK
 from mpicomp.base.units import human_bytes
-from mpicomp.experiment.tuning import Tuning
+from mpicomp.lab.experiment.tuning import Tuning
 from mpicomp.problems import Logistic, Quadratics
 
 QUADRATICS = Quadratics(d=20, noise=0.5, lam=0.1)

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from mpicomp.jobs import stderr
+from mpicomp.lab.jobs import stderr
 from mpicomp.runtime import interrupts
 from tests.support.launching import TESTS, finish
 

@@ -12,10 +12,10 @@ from rich.console import Console
 import mpicomp
 from mpicomp import GD, PPMARINA, RandK
 from mpicomp.base.errors import ConfigError
-from mpicomp.config import parse_method, parse_problem
-from mpicomp.experiment.run_tables import summary_table
 from mpicomp.keys import Key
+from mpicomp.lab.experiment.run_tables import summary_table
 from mpicomp.problems.base import Array, Objective, Problem
+from mpicomp.text.config import parse_method, parse_problem
 from mpicomp.transports import header
 from mpicomp.transports.header import GarbledError
 from tests.support.fault_injection import METHODS, OPTIONS, PROBLEM, Strike, struck

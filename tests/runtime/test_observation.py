@@ -11,9 +11,9 @@ import pytest
 
 from mpicomp import DCGD, EF21, GD, MARINA, MCM, PermK, RandK, TopK
 from mpicomp.base.errors import ConfigError, DivergedError, RecordError
-from mpicomp.experiment.report import plot_files
-from mpicomp.experiment.run_tables import summary_table
 from mpicomp.keys import Key
+from mpicomp.lab.experiment.report import plot_files
+from mpicomp.lab.experiment.run_tables import summary_table
 from mpicomp.problems import Logistic, Objective, Problem, Quadratics
 from mpicomp.runtime.observation import Observation
 from mpicomp.runtime.record import read_rows

@@ -15,7 +15,7 @@ import pytest
 from mpicomp import GD
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.compressors import PermK
-from mpicomp.experiment.run_tables import phases_table, summary_table
+from mpicomp.lab.experiment.run_tables import phases_table, summary_table
 from mpicomp.problems import Objective, Problem
 from mpicomp.runtime.record import read_rows
 from mpicomp.transports.local import Local

@@ -26,8 +26,8 @@ from mpicomp import (
     TopK,
 )
 from mpicomp.base.errors import ConfigError, DivergedError
-from mpicomp.bench.link import uncompressed
 from mpicomp.compressors import Importance
+from mpicomp.lab.bench.link import uncompressed
 from mpicomp.problems import Quadratics
 from mpicomp.runtime.loop import Loop
 from mpicomp.transports.local import Local

@@ -71,8 +71,8 @@ from mpicomp import (
     VaryingSteps,
 )
 from mpicomp.base.parts import Part, Parts
-from mpicomp.config import parse_method
 from mpicomp.problems import Noisy, Quadratics
+from mpicomp.text.config import parse_method
 from mpicomp.transports import Transport, connect
 from mpicomp.transports.launcher import launched_rank
 from mpicomp.transports.observers import prepare

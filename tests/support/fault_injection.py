@@ -16,7 +16,7 @@ from typing import Any
 
 import mpicomp
 from mpicomp.base.errors import RecordError
-from mpicomp.config import parse_method, parse_problem
+from mpicomp.text.config import parse_method, parse_problem
 from tests.support.launching import TESTS, finish
 from tests.support.launching import start as mpirun
 from tests.support.method_cases import METHOD_CASES

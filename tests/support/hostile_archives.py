@@ -23,10 +23,10 @@ import numpy as np
 
 from mpicomp.base.errors import MpicompError
 from mpicomp.codecs.varint import varint
-from mpicomp.imaging import IntegerNetwork, Stack, coder, compress, decompress
-from mpicomp.imaging.archive import MAGIC, SUM
-from mpicomp.imaging.fronts import Canvas
-from mpicomp.imaging.network import Layer
+from mpicomp.images import IntegerNetwork, Stack, coder, compress, decompress
+from mpicomp.images.archive import MAGIC, SUM
+from mpicomp.images.fronts import Canvas
+from mpicomp.images.network import Layer
 
 POINT_MASS = 77  # the expert that gives all to the value 0
 

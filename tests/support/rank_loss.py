@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mpicomp
 from mpicomp.base.bits import Bytes
-from mpicomp.config import parse_method, parse_problem
+from mpicomp.text.config import parse_method, parse_problem
 from mpicomp.transports.base import Lost, Take
 from mpicomp.transports.local import Local
 from tests.support.fault_injection import OPTIONS, PROBLEM, Outcome, Strike, struck

@@ -11,7 +11,8 @@ from torch.masked import masked_tensor  # noqa: E402
 
 from mpicomp.base.errors import ConfigError  # noqa: E402
 from mpicomp.data import ClassRows  # noqa: E402
-from mpicomp.problems import FullImages, LocalImages  # noqa: E402
+from mpicomp.images.full_images import FullImages  # noqa: E402
+from mpicomp.images.local_images import LocalImages  # noqa: E402
 from tests.data.test_array_layouts import MASK, A, Y, dense, misread, misrefused, sparse  # noqa: E402
 from tests.problems.test_own_objectives import METHODS, Bowl, D, run  # noqa: E402
 

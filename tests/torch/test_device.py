@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
 from mpicomp import EF21SGDM, MARINA, ConfigError, RandK, TopK  # noqa: E402
-from mpicomp.embedded import embedding  # noqa: E402
+from mpicomp.loops import embedding  # noqa: E402
 from mpicomp.torch import Compressed, load, save  # noqa: E402
 from mpicomp.torch.optimiser import Tensors  # noqa: E402
 from tests.support.cuda_host import Host  # noqa: E402

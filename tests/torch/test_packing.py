@@ -9,7 +9,7 @@ from torch.masked import masked_tensor  # noqa: E402
 
 import mpicomp  # noqa: E402
 from mpicomp.base.errors import ConfigError  # noqa: E402
-from mpicomp.embedded.packing import Packing  # noqa: E402
+from mpicomp.loops.packing import Packing  # noqa: E402
 
 G = torch.tensor([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]], dtype=torch.float64)
 FLAT = G.numpy().ravel()

@@ -1,0 +1,31 @@
+"""Images: a trained model, the archive it compresses into, and the score by which it tells images apart."""
+
+from mpicomp.images.archive import Sizes, Stack, compress, decompress
+from mpicomp.images.auroc import auroc
+from mpicomp.images.files import read_images, write_images
+from mpicomp.images.full_images import FullImages
+from mpicomp.images.local_images import LocalImages
+from mpicomp.images.model import KINDS, ImageModel
+from mpicomp.images.network import IntegerNetwork
+from mpicomp.images.score import Score, pooled_gaussian, scores
+from mpicomp.images.training import Trained, train
+
+__all__ = [
+    "KINDS",
+    "FullImages",
+    "ImageModel",
+    "IntegerNetwork",
+    "LocalImages",
+    "Score",
+    "Sizes",
+    "Stack",
+    "Trained",
+    "auroc",
+    "compress",
+    "decompress",
+    "pooled_gaussian",
+    "read_images",
+    "scores",
+    "train",
+    "write_images",
+]

@@ -1,0 +1,81 @@
+"""A trained model of images, and its file."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpicomp.base.errors import ConfigError, DataError
+from mpicomp.base.files import write_atomically
+from mpicomp.images.full_images import FullImages
+from mpicomp.images.local_images import LocalImages
+from mpicomp.images.network import IntegerNetwork
+
+KINDS: dict[str, type[LocalImages | FullImages]] = {"local": LocalImages, "full": FullImages}
+SETTINGS = ("horizon", "hidden", "blocks")
+
+
+@dataclass(frozen=True, eq=False)
+class ImageModel:
+    """The network of ``LocalImages`` ("local") or ``FullImages`` ("full") with parameters x."""
+
+    kind: str
+    settings: dict[str, Any]  # horizon, hidden, blocks
+    x: Any
+
+    @staticmethod
+    def of(problem: LocalImages | FullImages, x: Any) -> ImageModel:
+        """The model that was trained on ``problem``; x is what a run returns."""
+        kind = next(name for name, cls in KINDS.items() if type(problem) is cls)
+        settings = {name: getattr(problem, name) for name in SETTINGS}
+        return ImageModel(kind, settings, np.asarray(x, dtype=np.float32))
+
+    def problem(self, data: Any) -> LocalImages | FullImages:
+        """The problem of this network on other images: a name, a path or an array."""
+        return replace(KINDS[self.kind](data), **self.settings)
+
+    def log_likelihoods(self, data: Any) -> Any:
+        """log p of each image, in nats, float64.
+
+        Raises ``ConfigError`` if the model is full, and of images of another shape.
+        """
+        return self.problem(data).log_likelihoods(self.x)
+
+    def integers(self) -> IntegerNetwork:
+        """The network that the archive holds.  Raises ``ConfigError`` if the model is full, or too large."""
+        problem = self.problem(np.zeros((1, 1, 1), dtype=np.uint8))
+        if not isinstance(problem, LocalImages):
+            raise ConfigError("a full model cannot compress; allowed: a local model, `mpicomp images train`.")
+        return IntegerNetwork.of(problem, self.x)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model, an .npz file.  Raises ``RecordError`` if it cannot be written."""
+        buffer = io.BytesIO()
+        np.savez(buffer, x=self.x, model=json.dumps({"kind": self.kind, **self.settings}))
+        write_atomically(Path(path), buffer.getvalue())
+
+    @staticmethod
+    def load(path: str | Path) -> ImageModel:
+        """The model in a file that ``save`` wrote, or in the folder of a training.
+
+        Raises ``DataError`` if it holds none.
+        """
+        path = Path(path)
+        try:
+            path = path / "model.npz" if path.is_dir() else path
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as found:
+                settings, x = json.loads(str(found["model"])), found["x"]
+            model = ImageModel(settings.pop("kind"), settings, x)
+            model.problem(np.zeros((1, 1, 1), dtype=np.uint8))  # refuses settings of no network
+            return model
+        except OSError as error:
+            raise DataError(f"cannot read the model {path}: {error.strerror or error}.") from None
+        except Exception as error:  # a damaged file has many ways to fail
+            raise DataError(
+                f"{path} holds no model of images ({error!r}); allowed: what `mpicomp images train` wrote."
+            ) from None

@@ -1,0 +1,90 @@
+"""Scores that tell images like those of a training from others, and how well they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.base.errors import DataError
+from mpicomp.images.auroc import auroc
+from mpicomp.images.grey import load_grey
+from mpicomp.images.model import ImageModel
+
+POOLED = 7  # rows and columns of blocks
+RIDGE = 1e-4  # added to the variances of the blocks' means, which are from 0 to 1
+
+Reals = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """One number for each image: high for images like those of the training."""
+
+    name: str
+    inside: Reals
+    outside: Reals
+
+    @property
+    def auroc(self) -> float:
+        """The probability that one of ``inside`` has a higher score than one of ``outside``."""
+        return auroc(self.inside, self.outside)
+
+
+def scores(
+    local: ImageModel, full: ImageModel, inside: Any, outside: Any, training: Any = None
+) -> list[Score]:
+    """Scores for two sets of images, names, paths or arrays as ``data`` of a problem, of one shape.
+
+    They are log p of the full model minus log p of the local one, the score of Zhang, Zhang and McDonagh
+    (NeurIPS 2021); log p of either model; and with ``training``, the images that the models were trained on,
+    ``pooled_gaussian``, which needs no network.
+    """
+    sets = inside, outside
+    near, far = ([model.log_likelihoods(data) for data in sets] for model in (local, full))
+    found = [
+        Score("full - local", *(f - n for f, n in zip(far, near, strict=True))),
+        Score("full", *far),
+        Score("local", *near),
+    ]
+    if training is not None:
+        log_p = pooled_gaussian(_pixels(training))
+        found.append(Score("pooled Gaussian", *(log_p(_pixels(data)) for data in sets)))
+    return found
+
+
+def pooled_gaussian(training: NDArray[np.uint8]) -> Callable[[NDArray[np.uint8]], Reals]:
+    """log p of a normal distribution of the means of 7 x 7 blocks, up to a constant, fitted to ``training``.
+
+    Images have shape (m, height, width), and at least 7 rows and columns.
+    """
+    blocks = _blocks(training)
+    mean = blocks.mean(axis=0)
+    covariance = np.cov(blocks, rowvar=False) + RIDGE * np.eye(blocks.shape[1])
+    factor = np.linalg.cholesky(covariance)
+
+    def log_p(pixels: NDArray[np.uint8]) -> Reals:
+        white = np.linalg.solve(factor, (_blocks(pixels) - mean).T)
+        return -0.5 * np.einsum("ji,ji->i", white, white)
+
+    return log_p
+
+
+def _blocks(pixels: NDArray[np.uint8]) -> Reals:
+    if min(pixels.shape[1:]) < POOLED:
+        raise DataError(
+            f"images of {pixels.shape[1]} x {pixels.shape[2]} pixels; allowed: {POOLED} x {POOLED} or more."
+        )
+    sums = pixels / 255.0
+    for axis in (1, 2):
+        edges = np.arange(POOLED + 1) * pixels.shape[axis] // POOLED
+        sizes = np.diff(edges).reshape((-1, 1) if axis == 1 else (1, -1))
+        sums = np.add.reduceat(sums, edges[:-1], axis=axis) / sizes
+    return sums.reshape(len(pixels), -1)
+
+
+def _pixels(data: Any) -> NDArray[np.uint8]:
+    return load_grey(data).pixels if isinstance(data, str) else np.asarray(data)

@@ -1,1 +1,0 @@
-../../jobs/requeue.sh

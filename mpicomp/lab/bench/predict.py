@@ -1,0 +1,237 @@
+"""The time of a round with more workers than fit here: ``cost_model`` on extrapolated costs.
+
+A method runs for some rounds in this process, with 4 and with 16 workers.  The forecast for n workers
+assumes:
+
+* Each worker has as much data as one of the 16, and takes as long; every host has a core to itself.
+* A worker's message has a + b/n bytes, fitted to the two runs (b is 0 but for PermK).
+* A broadcast that grows with n has the share 1 - (1 - q)^(n^theta) of a dense float64 vector, fitted to the
+  two runs: theta = 1 if the workers draw their supports independently, theta = 0 if all draw one support.
+* The server's time is a + b n, through that of the run with 16 workers and that with 256, of whom 16 are real
+  and the others send copies of their messages (``crowd``).  The step on their mean is taken to take no longer
+  as the mean fills up; where workers take part in turns, a round with none of the 16 counts as empty.
+* The number of rounds is given; how it depends on n is a question for the method's theory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from math import exp, isfinite, log, log1p
+from typing import Any
+
+from mpicomp import kernels
+from mpicomp.base.errors import ConfigError
+from mpicomp.base.units import human_bytes, human_rate, human_time
+from mpicomp.lab.bench.cost_model import (
+    HEADERS,
+    MESSAGE,
+    Costs,
+    Link,
+    RoundTime,
+    broadcasting,
+    copies,
+    depth,
+    exchanges,
+    time_of,
+)
+from mpicomp.lab.bench.crowd import server_seconds
+from mpicomp.lab.bench.timed_run import costs, timed_run
+from mpicomp.lab.experiment.tables import markdown_table
+from mpicomp.methods import Method
+from mpicomp.problems import Problem
+from mpicomp.runtime.run import Run
+from mpicomp.text.config import to_text
+from mpicomp.transports.base import AHEAD
+
+FEW, MORE = 4, 16  # numbers of workers of the two runs in this process
+MANY = 256  # workers of a server's run, all but MORE of which send copies
+ROUNDS = 20  # of each of these runs
+SETTLED = 2  # rounds whose bytes do not count, for the first one of some methods sends gradients whole
+WIDTH = 8  # bytes of an entry of a dense float64 broadcast
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The costs of a method with the given number of workers, and the times that follow.
+
+    server  one of ``runtime.placement.SERVERS``
+    shards  with "sharded", the blocks that ranks serve one each
+    """
+
+    method: str
+    workers: int
+    server: str
+    link: Link
+    costs: Costs
+    shards: int = 1
+
+    @property
+    def round(self) -> RoundTime:
+        return time_of(self.server, self.shards)(self.costs, self.link, self.workers, 1.0)
+
+    @property
+    def ranks(self) -> int:
+        return self.workers + (self.server == "dedicated")
+
+    @property
+    def received(self) -> float:
+        """Payload bytes that the busiest rank receives in a round."""
+        if self.server == "allreduce":
+            return exchanges(self.ranks) * self.costs.up
+        of_others = (self.ranks - 1) * self.costs.up / self.shards
+        return of_others + self.costs.down * (1 - 1 / self.shards)
+
+    @property
+    def sent(self) -> float:
+        """Payload bytes that the busiest rank itself sends in a round."""
+        if self.server == "allreduce":
+            return self.received
+        if self.server != "sharded":
+            return copies(self.ranks) * self.costs.down
+        broadcasts = broadcasting(self.ranks, self.shards)[0] * self.costs.down / self.shards
+        return self.costs.up * (1 - 1 / self.shards) + broadcasts
+
+    @property
+    def link_load(self) -> float:
+        """The fraction of a round during which the busiest rank's link is busy, in its busier direction."""
+        return 8 * HEADERS * max(self.received, self.sent) / self.link.rate / (self.round.total or 1.0)
+
+    @property
+    def processor_load(self) -> float:
+        """The fraction of a round during which a server decodes and adds messages."""
+        return self.round.server / (self.round.total or 1.0)
+
+    def to_json(self, rounds: int) -> dict[str, Any]:
+        """The forecast as a JSON object, with times for ``rounds`` rounds."""
+        return asdict(self) | {
+            "round_seconds": asdict(self.round) | {"total": self.round.total},
+            "server_received_bytes": self.received,
+            "server_sent_bytes": self.sent,
+            "server_link_load": self.link_load,
+            "server_processor_load": self.processor_load,
+            "rounds": rounds,
+            "total_seconds": rounds * self.round.total,
+        }
+
+
+def forecast(
+    method: Method, problem: Problem, workers: int, link: Link, server: str = "shared", shards: int = 1
+) -> Forecast:
+    """The forecast for ``method`` on ``problem``, from costs measured in this process.
+
+    Raises ``ConfigError`` if ``server`` cannot serve the method.
+    """
+    # The root's costs are those of one process, whether or not it hosts workers.
+    there: dict[str, dict[str, Any]] = {
+        "sharded": {"server": server, "shards": shards},
+        "allreduce": {"server": server},
+    }
+    options = there.get(server, {})
+    kernels.preload(kernels.MANY)  # as in a run of many rounds
+    few, more = (
+        _settled(timed_run(method, problem, workers=n, rounds=ROUNDS, at=[SETTLED, ROUNDS], **options))
+        for n in (FEW, MORE)
+    )
+    up = _up(few.up, more.up, workers)
+    down = _down(few.down, more.down, problem.dimension(), workers)
+    seconds = MORE * more.server  # with Allreduce there is one sum to decode, whatever n is
+    if server != "allreduce":
+        many = server_seconds(method, problem, MANY, MORE, ROUNDS, **options)
+        seconds = _server(seconds, many, workers)
+    spent = replace(more, up=up, down=down, server=seconds / workers)
+    return Forecast(to_text(method), workers, server, link, spent, shards)
+
+
+def given(
+    up: float, down: float, workers: int, link: Link, server: str = "shared", shards: int = 1
+) -> Forecast:
+    """The forecast for messages of ``up`` and ``down`` bytes; computing takes no time.
+
+    Raises ``ConfigError`` unless the sizes are finite.
+    """
+    if not (isfinite(up) and isfinite(down)):
+        raise ConfigError(f"messages of {up} and {down} bytes; allowed: finite numbers.")
+    return Forecast("messages as given", workers, server, link, Costs(up, down, 0.0, 0.0, 0.0), shards)
+
+
+def _settled(done: Run) -> Costs:
+    """The mean costs of a round of ``done``, bytes without those of the first rounds."""
+    first, last = (next(row for row in done.rows if row.round == k) for k in (SETTLED, ROUNDS))
+    messages = done.workers * (ROUNDS - SETTLED)
+    up, down = (last.up_bytes - first.up_bytes) / messages, (last.down_bytes - first.down_bytes) / messages
+    return replace(costs(done), up=up, down=down)
+
+
+def _up(few: float, more: float, n: int) -> float:
+    """Bytes of a worker's message with n workers: a + b/n through the two measured sizes."""
+    b = (few - more) / (1 / FEW - 1 / MORE)
+    return more + b * (1 / n - 1 / MORE)
+
+
+def _server(more: float, many: float, n: int) -> float:
+    """The server's seconds with n workers: a + b n through those measured with MORE and with MANY."""
+    b = max(0.0, (many - more) / (MANY - MORE))
+    return max(0.0, more + b * (n - MORE))
+
+
+def _down(few: float, more: float, d: int, n: int) -> float:
+    """Bytes of the broadcast with n workers: constant, or growing towards those of a dense vector."""
+    dense = WIDTH * d
+    if more <= 1.01 * few or more >= dense:
+        return more
+    absent_few, absent = log1p(-few / dense), log1p(-more / dense)
+    theta = min(1.0, log(absent / absent_few) / log(MORE / FEW))
+    return dense * (1 - exp(absent * (n / MORE) ** theta))
+
+
+def report(found: list[Forecast], rounds: int) -> str:
+    """The forecasts as a table in Markdown, below a paragraph on the assumptions."""
+    one = found[0]
+    head = ["method", "up", "down", "worker", "gather", "server", "broadcast", "follow", "round"]
+    head += [f"{rounds} rounds", "server's link", "server's core"]
+    rows = []
+    for f in found:
+        parts = [f.round.worker, f.round.up, f.round.server, f.round.down, f.round.follow, f.round.total]
+        sizes = [human_bytes(f.costs.up), human_bytes(f.costs.down)]
+        times = [human_time(seconds) for seconds in [*parts, rounds * f.round.total]]
+        rows.append([f.method, *sizes, *times, f"{f.link_load:.0%}", f"{f.processor_load:.0%}"])
+    said = [
+        f"{one.workers} workers, one a rank and a host; links of {human_rate(one.link.rate)} each way, "
+        f"{human_time(one.link.latency)} one way; {_served(one)}",
+        f"Sizes and times are extrapolated to {one.workers} workers from {ROUNDS} rounds with {FEW} and with "
+        f"{MORE} workers in this process, sizes without the first {SETTLED} rounds; the server's time also "
+        f"from {ROUNDS} rounds in which it gets copies of their messages as if from {MANY}. Each worker is "
+        f"taken to have as much data as one of {MORE}, and a core to itself.",
+    ]
+    if one.costs.worker == 0:
+        said[1:] = ["Sizes are as given, and nothing but messages takes time."]
+    return "\n\n".join([*said, markdown_table(head, rows)])
+
+
+def _steps(one: Forecast) -> str:
+    """In how many steps a broadcast spreads."""
+    steps = broadcasting(one.ranks, one.shards)[1]
+    return "one step" if steps == 1 else f"{steps} steps, in a tree"
+
+
+def _served(one: Forecast) -> str:
+    """The assumptions on the ranks that serve."""
+    if one.server == "allreduce":
+        return (
+            "MPI_Allreduce sums the vectors. A round is the sum of its parts. The ranks exchange whole "
+            f"vectors in pairs {exchanges(one.ranks)} times, by recursive doubling, as Open MPI 5 does it "
+            "between 8 hosts."
+        )
+    if one.server == "sharded":
+        return (
+            f"{one.shards} ranks serve a block each. A broadcast takes {_steps(one)}. "
+            "A round is the sum of its parts on the busiest rank. "
+            f"Its link is as busy as its bytes say, and each message takes {human_time(MESSAGE)} of the "
+            "processor at each end."
+        )
+    role = "the server only" if one.server == "dedicated" else "the server, and hosts worker 0"
+    return (
+        f"rank 0 is {role}. A round is the sum of its parts. The server receives messages over its one "
+        f"link; those above 64 KiB are sent when it asks for them, {AHEAD // 2**20} MiB at a time. The "
+        f"broadcast is Open MPI 5's: {copies(one.ranks)} messages' lengths, {depth(one.ranks)} links deep."
+    )

@@ -1,0 +1,60 @@
+"""The cost of a step by the ranks that average, on one host and on hosts joined by links."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from mpicomp.base.errors import MpicompError
+from mpicomp.base.units import human_bytes, human_rate
+from mpicomp.lab.bench.hosts import Hosts
+from mpicomp.lab.experiment.tables import markdown_table
+from mpicomp.lab.jobs.launch import find_launcher
+
+
+def compare(
+    dimensions: Sequence[int], ranks: int, rates: Sequence[float | None], repeats: int = 3
+) -> Iterator[dict[str, Any]]:
+    """Yield what ``rank.measure`` finds, with each of the ``rates`` of links; None: all ranks on this host.
+
+    Raises ``ConfigError`` where hosts cannot be made, and ``MpicompError`` if the ranks fail.
+    """
+    asked = json.dumps({"dimensions": list(dimensions), "repeats": repeats})
+    program = [sys.executable, "-m", "mpicomp.lab.bench.serving.rank", asked]
+    for rate in rates:
+        with ExitStack() as stack:
+            if rate is None:
+                launcher = find_launcher()
+                command, environment = launcher.command(ranks, *program), launcher.environment() | os.environ
+            else:
+                hosts = stack.enter_context(Hosts(ranks, rate))
+                command, environment = [*hosts.mpirun(), *program], hosts.environment()
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, start_new_session=True
+            )
+        if done.returncode != 0:
+            raise MpicompError(f"averaging on {ranks} ranks ended with {done.returncode}.\n{done.stderr}")
+        for line in done.stdout.splitlines():
+            if line.startswith("{"):
+                yield {"rate": rate, **json.loads(line)}
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Markdown: milliseconds a step, and bytes in the busier direction of the busiest rank."""
+    ways = list(dict.fromkeys(row["server"] for row in rows))
+    head = ["link", "d", "message", *ways, "busiest rank, shared", "sharded"]
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        where = "one host" if row["rate"] is None else human_rate(row["rate"])
+        found.setdefault((where, row["d"], row["method"]), {})[row["server"]] = row
+    lines = []
+    for (where, d, method), by_way in found.items():
+        times = [f"{1000 * by_way[way]['seconds']:.3g}" if way in by_way else "" for way in ways]
+        crossed = [human_bytes(by_way[way]["busiest_bytes"]) for way in ("shared", "sharded")]
+        lines.append([where, f"{d}", method, *times, *crossed])
+    return f"ms a step, {rows[0]['ranks']} ranks\n\n" + markdown_table(head, lines)

@@ -1,0 +1,117 @@
+"""The time of a training step, and time to accuracy: torch's DistributedDataParallel beside our methods.
+
+One launch of four ranks holds all contestants; its ranks run ``mpicomp.lab.bench.train.rank``.  They are on
+this host, or each on a host of its own, joined by links of a known speed (``mpicomp.lab.bench.hosts``).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from subprocess import PIPE, Popen
+from tempfile import TemporaryFile
+from typing import Any
+
+from mpicomp.base.errors import ConfigError, MpicompError
+from mpicomp.lab.bench.hosts import CONTROL, Hosts
+from mpicomp.lab.jobs.launch import find_launcher
+
+RANKS = 4
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What to measure.
+
+    models     pairs of "cnn" and about how many parameters, or of "transformer" and 0
+    rates      of the links, bits a second; None: the four ranks are on this host
+    steps      of each contestant, timed; a few more where turns ask for it
+    accuracy   None: time steps only; else train the CNN to this test accuracy
+    images     to train the CNN on, "fashion_mnist" or "digits"
+    loss       and the transformer to this loss, in nats a character
+    limit      seconds of training after which a contestant has missed the target
+    most       steps of training after which it has missed the target; None: as many as it takes
+    labels     the contestants; None: all
+    learning   a contestant's learning rate by its label; None: the same for all
+    grid       learning rates to choose from, see ``mpicomp.lab.bench.train.target``
+    seeds      of the models' starts and the batches: a training to the target for each
+    tuning     seeds of the trainings that choose from the grid
+    """
+
+    models: Sequence[tuple[str, int]]
+    rates: Sequence[float | None]
+    steps: int = 40
+    accuracy: float | None = None
+    images: str = "fashion_mnist"
+    loss: float | None = None
+    limit: float = 600.0
+    most: int | None = None
+    labels: Sequence[str] | None = None
+    learning: dict[str, float] | None = None
+    grid: Sequence[float] = ()
+    seeds: Sequence[int] = (0,)
+    tuning: Sequence[int] = (0,)
+
+    def targets(self) -> dict[str, float | None]:
+        """The target of each kind of model; None where steps are timed."""
+        return {"cnn": self.accuracy, "transformer": self.loss}
+
+
+def compare(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
+    """Yield the figures of each contestant, model and link.
+
+    Raises ``ConfigError`` without torch, or if links are asked for where hosts cannot be made, and
+    ``MpicompError`` if the ranks fail.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise ConfigError("this compares with torch, which is not installed: pip install torch.")
+    for rate in ask.rates:
+        with ExitStack() as stack:
+            hosts = None if rate is None else stack.enter_context(Hosts(ranks, rate))
+            for model, d in ask.models:
+                fields = ("steps", "limit", "most", "labels", "learning", "grid", "images")
+                asked = {name: getattr(ask, name) for name in fields}
+                asked["seeds"] = list(ask.seeds)
+                asked |= {"model": model, "d": d, "target": ask.targets()[model]}
+                for row in _job(asked, hosts, ranks):
+                    yield {"rate": rate, "ranks": ranks, **row}
+
+
+def _job(asked: dict[str, Any], hosts: Hosts | None, ranks: int) -> Iterator[dict[str, Any]]:
+    """The rows of one launch, each as soon as rank 0 prints it."""
+    program = [sys.executable, "-m", "mpicomp.lab.bench.train.rank"]
+    if hosts is None:
+        launcher = find_launcher()
+        command = launcher.command(ranks, *program)
+        environment = launcher.environment() | os.environ
+        where: dict[str, Any] = {"interface": "lo", "address": "127.0.0.1", "port": _free_port()}
+    else:
+        command, environment = [*hosts.mpirun(), *program], hosts.environment()
+        where = {"interface": "eth0", "address": f"{CONTROL}.1", "port": 29500}
+    command.append(json.dumps(asked | where))
+    with TemporaryFile("w+") as errors:
+        job = Popen(command, env=environment, stdout=PIPE, stderr=errors, text=True, start_new_session=True)
+        with job:
+            try:
+                assert job.stdout is not None
+                for line in job.stdout:
+                    if line.startswith("{"):
+                        yield json.loads(line)
+            except BaseException:  # an interrupt, or nobody wants further rows
+                job.terminate()
+                raise
+        if job.returncode != 0:
+            errors.seek(0)
+            raise MpicompError(f"training on {ranks} ranks ended with {job.returncode}.\n{errors.read()}")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port

@@ -1,0 +1,232 @@
+"""What a rank of ``mpicomp bench train`` does: ``python -m mpicomp.lab.bench.train.rank JSON`` under mpirun.
+
+All contestants are made once and take turns, so that they meet the same state of the machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf, isfinite
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from mpi4py import MPI
+
+from mpicomp.base.errors import DivergedError, MpicompError
+from mpicomp.lab.bench.train.contestants import CONTESTANTS, RATE, Contestant, Trainer
+from mpicomp.lab.bench.train.models import Task, task
+from mpicomp.lab.jobs.launch import leave
+
+_WARM_UP = 8  # steps: DDP makes its buckets anew after the first, its PowerSGD hook starts with the third
+_TURN = 8  # steps of a contestant's turn
+_TURNS = 5  # at least
+_RATE_OF_TIMING = 1e-3  # the learning rate there: nothing diverges, and a step takes as long with any
+_SCORE_EVERY = 40  # steps, a multiple of the local steps
+
+comm = MPI.COMM_WORLD
+
+
+def chosen(labels: list[str] | None) -> list[Contestant]:
+    """The contestants of these labels; all for None."""
+    return [c for c in CONTESTANTS if labels is None or c.label in labels]
+
+
+def competitors(labels: list[str] | None) -> list[Contestant]:
+    """The chosen ones to be trained; without communication nothing is trained together."""
+    return [c for c in chosen(labels) if c.side != "floor" and not c.timed]
+
+
+def traffic(interface: str) -> np.ndarray:
+    """Bytes that the interface has received and sent so far, headers included."""
+    for line in Path("/proc/net/dev").read_text().splitlines():
+        name, _, counts = line.partition(":")
+        if name.strip() == interface:
+            values = counts.split()
+            return np.array([int(values[0]), int(values[8])])
+    return np.zeros(2, int)
+
+
+def digest(trainer: Trainer) -> str:
+    """A hash of the model's parameters."""
+    parts = [p.detach().numpy().tobytes() for p in trainer.model.parameters()]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+class Stint:
+    """A contestant's trainer, and the times and counts of its turns."""
+
+    def __init__(self, contestant: Contestant, job: Task, lr: float) -> None:
+        self.contestant, self.job, self.taken = contestant, job, 0
+        self.trainer = contestant.trainer(job.model(), lr)
+        self.seconds: list[float] = []  # of a step; with local steps, means from one exchange to the next
+        self.counted = 0
+        self.crossed = np.zeros(2, int)
+        self.phases: dict[str, float] = {}
+        self.up = self.down = 0
+
+    def steps(self, count: int) -> None:
+        """Take steps, each on a batch of its own."""
+        for _ in range(count):
+            self.trainer.step(*self.job.batch(self.taken, comm.rank, comm.size))
+            self.taken += 1
+
+    def turn(self, count: int, interface: str) -> None:
+        """Take steps and note their times and bytes."""
+        before, crossed = self.trainer.seconds(), traffic(interface)
+        up, down = self.trainer.payload()
+        every = self.trainer.every
+        for _ in range(count // every):
+            started = perf_counter()
+            self.steps(every)
+            self.seconds.append((perf_counter() - started) / every)
+        comm.Barrier()
+        after = self.trainer.payload()
+        self.counted += count
+        self.crossed += traffic(interface) - crossed
+        self.up, self.down = self.up + after[0] - up, self.down + after[1] - down
+        for name, value in self.trainer.seconds().items():
+            self.phases[name] = self.phases.get(name, 0.0) + value - before.get(name, 0.0)
+
+    def row(self) -> dict[str, Any]:
+        """The figures, on all ranks; times are rank 0's, the bytes of the link are of the busiest one."""
+        parameters = comm.allgather(digest(self.trainer))
+        busiest = max(comm.allgather(int(self.crossed.max())))
+        low, middle, high = np.quantile(self.seconds, [0.25, 0.5, 0.75])
+        return {
+            "label": self.contestant.label,
+            "side": self.contestant.side,
+            "every": self.trainer.every,
+            "model": self.job.kind,
+            "d": sum(p.numel() for p in self.trainer.model.parameters()),
+            "seconds": middle,
+            "low": low,
+            "high": high,
+            "steps": self.counted,
+            "up_bytes": self.up / self.counted,
+            "down_bytes": self.down / self.counted,
+            "link_bytes": busiest / self.counted,
+            "phases": {name: value / self.counted for name, value in self.phases.items()},
+            "ranks_agree": len(set(parameters)) == 1,
+        }
+
+
+def step_times(job: Task, labels: list[str] | None, steps: int, interface: str) -> list[dict[str, Any]]:
+    """Milliseconds a step: the figures of each contestant, from ``steps`` steps or some more."""
+    stints = [Stint(c, job, _RATE_OF_TIMING) for c in chosen(labels)]
+    for stint in stints:
+        stint.steps(_WARM_UP)
+    for _ in range(max(_TURNS, -(-steps // _TURN))):
+        for stint in stints:
+            comm.Barrier()
+            stint.turn(_TURN, interface)
+    return [stint.row() for stint in stints]
+
+
+def train(c: Contestant, job: Task, lr: float, target: float, limit: float, most: float) -> dict[str, Any]:
+    """Train a contestant to the test score ``target``, for ``limit`` seconds or ``most`` steps at longest.
+
+    ``curve`` holds (seconds, steps, score); the clock stands still while the score is taken.  A contestant
+    that diverges has missed the target.  The bytes are of all messages of the training.
+    """
+    stint = Stint(c, job, lr)
+    spent, sent, curve, reached, diverged = 0.0, (0, 0), [], False, False
+    while not (reached or diverged) and spent < limit and stint.taken < most:
+        comm.Barrier()
+        started = perf_counter()
+        try:
+            stint.steps(_SCORE_EVERY)
+        except DivergedError:  # raised on all ranks
+            diverged = True
+            break
+        comm.Barrier()
+        spent += perf_counter() - started
+        score = sum(comm.allgather(job.score(stint.trainer.model, comm.rank, comm.size)))
+        spent = comm.bcast(spent)
+        sent = stint.trainer.payload()
+        diverged = not isfinite(score)
+        if not diverged:
+            curve.append((spent, stint.taken, score))
+            reached = job.reached(score, target)
+    return {
+        "label": c.label,
+        "side": c.side,
+        "every": stint.trainer.every,
+        "model": job.kind,
+        "d": sum(p.numel() for p in stint.trainer.model.parameters()),
+        "target": target,
+        "lr": lr,
+        "seed": job.seed,
+        "reached": reached,
+        "diverged": diverged,
+        "seconds": spent,
+        "steps": stint.taken,
+        "up_bytes": sent[0],
+        "down_bytes": sent[1],
+        "curve": curve,
+    }
+
+
+def to_target(asked: dict[str, Any], job: Task) -> Iterator[dict[str, Any]]:
+    """Train each contestant to the target, once for each seed, with the learning rate that is its own."""
+    own, limit, most = asked["learning"] or {}, asked["limit"], asked["most"] or inf
+    for c in competitors(asked["labels"]):
+        for seed in asked["seeds"]:
+            lr = own.get(c.label, RATE[job.kind])
+            yield train(c, replace(job, seed=seed), lr, asked["target"], limit, most)
+
+
+def tune(asked: dict[str, Any], job: Task) -> Iterator[dict[str, Any]]:
+    """Train each contestant with each learning rate of the grid, once for each seed.
+
+    A training ends when it has missed the target or its rate cannot be the best any more; then that rate
+    needs no other seed.
+    """
+    for c in competitors(asked["labels"]):
+        most = asked["most"] or inf
+        for lr in asked["grid"]:
+            rows = []
+            for seed in asked["seeds"]:
+                rows.append(train(c, replace(job, seed=seed), lr, asked["target"], asked["limit"], most))
+                yield rows[-1]
+                if not rows[-1]["reached"]:
+                    break
+            else:
+                most = max(row["steps"] for row in rows)
+
+
+def main(text: str) -> None:
+    """Do what the JSON ``text`` asks for; rank 0 prints a JSON object for each contestant."""
+    asked = json.loads(text)
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = asked["interface"]
+    store = dist.TCPStore(asked["address"], asked["port"], comm.size, is_master=comm.rank == 0)
+    dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size)
+    target = asked["target"]
+    job = task(asked["model"], asked["d"], None if target is None else asked["images"])
+    if target is None:
+        rows: Any = step_times(job, asked["labels"], asked["steps"], asked["interface"])
+    else:
+        rows = tune(asked, job) if asked["grid"] else to_target(asked, job)
+    for row in rows:
+        if comm.rank == 0:
+            print(json.dumps(row), flush=True)
+    comm.Barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except MpicompError as error:  # raised on all ranks
+        if comm.rank == 0:
+            print(f"mpicomp: {error}", file=sys.stderr)
+        leave(1)

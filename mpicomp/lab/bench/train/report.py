@@ -1,0 +1,172 @@
+"""The results of ``bench.train``: tables, JSON, and the figure of time to accuracy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from mpicomp.base.files import write_text
+from mpicomp.base.units import human_bytes
+from mpicomp.lab.bench.train.figure import place
+from mpicomp.lab.experiment.tables import markdown_table
+
+
+def publish(rows: Sequence[dict[str, Any]], folder: Path, said: str = "") -> None:
+    """Write train.jsonl and train.md into ``folder``, and train.png if trainings to a target have a score.
+
+    said  what follows the tables
+    """
+    write_text(folder / "train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    write_text(folder / "train.md", tables(rows) + said)
+    if trained := [row for row in rows if row.get("curve")]:
+        from mpicomp.lab.bench.train.figure import draw_training
+        from mpicomp.lab.experiment.canvas import save
+
+        save(draw_training(trained), folder / "train.png")
+
+
+def tables(rows: Sequence[dict[str, Any]]) -> str:
+    """Markdown: a table for each place and model."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["rate"], row["model"], row["d"], row["ranks"]), []).append(row)
+    said = []
+    for (rate, model, d, ranks), group in groups.items():
+        said.append(f"**{place(rate, ranks)}; {model}, d = {d}**")
+        if "all_steps" in group[0]:
+            said.append(_steps_to_target(group))
+        else:
+            said.append(_to_target(group) if "target" in group[0] else _steps(group))
+    return "\n\n".join(said) + "\n"
+
+
+def _references(group: Sequence[dict[str, Any]], every: int | None = None) -> list[float | None]:
+    """Seconds of plain DDP, and the least of torch's, of those with an exchange every ``every`` steps."""
+    torch = [row for row in group if row["side"] == "torch" and row.get("reached", True)]
+    ddp = [row["seconds"] for row in torch if row["label"] == "DDP"]
+    peers = [row["seconds"] for row in torch if every in (None, row["every"])]
+    return [min(ddp, default=None), min(peers, default=None)]
+
+
+def _over(row: dict[str, Any], references: Sequence[float | None]) -> list[str]:
+    """How many times less time than each reference."""
+    return [f"{other / row['seconds']:.2f}" if other else "" for other in references]
+
+
+def _digits(value: float) -> str:
+    """Two digits, and no exponent."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _steps(group: Sequence[dict[str, Any]]) -> str:
+    head = [
+        "",
+        "ms a step",
+        "quartiles",
+        "× DDP",
+        "× best of torch",
+        "up",
+        "down",
+        "link",
+        "link's ms",
+        "phases, ms",
+    ]
+    lines = []
+    for row in group:
+        low, middle, high = (f"{1e3 * row[name]:.3g}" for name in ("low", "seconds", "high"))
+        ours, linked = row["side"] == "ours", row["rate"] is not None
+        lines.append(
+            [
+                f"{row['label']}, {row['side']}",
+                middle,
+                f"{low} to {high}",
+                *_over(row, _references(group, row["every"])),
+                human_bytes(row["up_bytes"]) if ours else "",
+                human_bytes(row["down_bytes"]) if ours else "",
+                human_bytes(row["link_bytes"]) if linked else "",
+                f"{8e3 * row['link_bytes'] / row['rate']:.3g}" if linked else "",
+                ", ".join(f"{name} {_digits(1e3 * value)}" for name, value in row["phases"].items()),
+            ]
+        )
+    return markdown_table(head, lines)
+
+
+def _to_target(group: Sequence[dict[str, Any]]) -> str:
+    head = ["", "seconds", "steps", "× DDP", "× best of torch", "last score"]
+    references, lines = _references(group), []
+    for row in group:
+        missed = "" if row["reached"] else "> "
+        lines.append(
+            [
+                f"{row['label']}, {row['side']}",
+                f"{missed}{row['seconds']:.3g}",
+                f"{missed}{row['steps']}",
+                *(_over(row, references) if row["reached"] else ["", ""]),
+                f"{row['curve'][-1][2]:.4g}" if row["curve"] else "diverged",
+            ]
+        )
+    return f"Target: {group[0]['target']:g}.\n\n" + markdown_table(head, lines)
+
+
+def _steps_to_target(group: Sequence[dict[str, Any]]) -> str:
+    seeds, ranks = len(group[0]["seeds"]), group[0]["ranks"]
+    said = (
+        f"Target: {group[0]['target']:g}; median and range of {seeds} seeds. The steps are counted with "
+        f"{ranks} ranks on one host; seconds and the link's bytes are the steps times what a step takes and "
+        "sends here."
+    )
+    head = [
+        "",
+        "learning rate",
+        "steps",
+        "range",
+        "ms a step",
+        "seconds",
+        "range",
+        "× DDP",
+        "× best of torch",
+        "link",
+        "messages",
+    ]
+    references, lines = _references(group), []
+    for row in group:
+        missed = "" if row["reached"] else "> "
+        known = [value for value in row["messages"] if value is not None]
+        lines.append(
+            [
+                f"{row['label']}, {row['side']}",
+                f"{row['lr']:g}",
+                f"{missed}{row['steps']:g}",
+                _range(row, 1.0),
+                f"{1e3 * row['per_step']:.3g}",
+                f"{missed}{row['seconds']:.3g}",
+                _range(row, row["per_step"]),
+                *(_over(row, references) if row["reached"] else ["", ""]),
+                f"{missed}{human_bytes(row['steps'] * row['link_per_step'])}" if row["rate"] else "",
+                f"{missed}{human_bytes(median(known))}" if known else "",
+            ]
+        )
+    return f"{said}\n\n" + markdown_table(head, lines)
+
+
+def _range(row: dict[str, Any], unit: float) -> str:
+    """The least and the most steps of a seed, times ``unit``; "> " before a number that was not enough."""
+    reached = [f"{steps * unit:.4g}" for steps in sorted(s for s in row["all_steps"] if s is not None)]
+    diverged = ["diverged"] * sum(row["diverged"])
+    missed = [f"> {row['most'] * unit:.4g}"] * (len(row["all_steps"]) - len(reached) - len(diverged))
+    found = [*reached, *missed, *diverged]
+    return found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
+
+
+def checked(row: dict[str, Any], whole: dict[str, Any]) -> str:
+    """A sentence: the seconds of the first seed, as a whole training took and as multiplied."""
+    steps, per_step = row["all_steps"][0], row["per_step"]
+    product = "" if steps is None else f"; {steps} × {1e3 * per_step:.3g} ms are {steps * per_step:.3g} s"
+    where = f"{place(row['rate'], row['ranks'])}; {row['model']}, d = {row['d']}"
+    return (
+        f"Check, {where}; {row['label']}, seed {whole['seed']}: a whole training took "
+        f"{whole['seconds']:.3g} s and {whole['steps']} steps{product}."
+    )

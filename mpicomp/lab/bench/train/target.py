@@ -1,0 +1,122 @@
+"""Seconds and bytes to a target, with a learning rate of each contestant's own.
+
+How many steps a training takes does not depend on the links.  So the steps to the target are counted on this
+host, once for each seed, and multiplied by the time and the bytes of a step on each link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import inf
+from statistics import median
+from typing import Any
+
+from mpicomp.lab.bench.train.compare import RANKS, Ask, compare
+
+
+def to_target(
+    ask: Ask, ranks: int = RANKS, say: Callable[[str], object] = lambda line: None
+) -> Iterator[dict[str, Any]]:
+    """Yield for each model, place and contestant the steps, seconds and bytes to the target.
+
+    ``say`` is given a line for each training as it ends, and when the timing of steps begins.
+
+    ``ask`` has a target for each of its models, a grid and seeds.  ``all_steps`` has the steps of each seed,
+    None where the target was missed; ``steps`` is their median, or ``most`` where that is missed.
+    ``diverged`` says of each seed whether it missed it in that way.
+    ``per_step`` and ``link_per_step`` are seconds and the busiest link's bytes, measured in turns without a
+    target.  ``messages`` are bytes of all workers, up and down, by seed, None for torch.  ``curve`` is of the
+    first seed.  Raises the errors of ``compare``.
+    """
+    for model in ask.models:
+        asked = replace(ask, models=[model])
+        here = replace(asked, rates=[None])
+        learning = chosen_rates(_saying(compare(replace(here, seeds=ask.tuning), ranks), say))
+        trained: dict[str, list[dict[str, Any]]] = {}
+        for row in _saying(compare(replace(here, grid=(), learning=learning), ranks), say):
+            trained.setdefault(row["label"], []).append(row)
+        timing = replace(asked, accuracy=None, loss=None, labels=list(trained), grid=())
+        say("the time of a step, on each link")
+        for timed in compare(timing, ranks):
+            yield _together(timed, trained[timed["label"]], ask.images)
+
+
+def chosen_rates(rows: Iterable[dict[str, Any]]) -> dict[str, float]:
+    """By label the learning rate whose slowest seed reached the target in the fewest steps.
+
+    Of equal ones it is the smallest.  Where no rate has reached it with every seed, the rate with the best
+    score at the end of its last one.
+    """
+    worst: dict[tuple[str, float], tuple[float, float]] = {}
+    for row in rows:
+        last = row["curve"][-1][2] if row["curve"] else None
+        score = inf if last is None else (-last if row["model"] == "cnn" else last)
+        rank = (row["steps"], 0.0) if row["reached"] else (inf, score)
+        which = row["label"], row["lr"]
+        worst[which] = max(rank, worst.get(which, rank))
+    labels = dict.fromkeys(label for label, _ in worst)
+    return {own: min((rank, lr) for (label, lr), rank in worst.items() if label == own)[1] for own in labels}
+
+
+def middle(values: Sequence[float | None]) -> float | None:
+    """The median, where None is more than any number; None if it is such a one."""
+    found = median([inf if v is None else v for v in values])
+    return None if found == inf else found
+
+
+def check(row: dict[str, Any], limit: float = 600.0) -> dict[str, Any]:
+    """A whole timed training at the place of ``row``, with its first seed: the row of ``compare``."""
+    accuracy, loss = (row["target"], None) if row["model"] == "cnn" else (None, row["target"])
+    ask = Ask(
+        models=[(row["model"], row["d"])],
+        rates=[row["rate"]],
+        accuracy=accuracy,
+        loss=loss,
+        images=row["images"],
+        limit=limit,
+        labels=[row["label"]],
+        learning={row["label"]: row["lr"]},
+        seeds=row["seeds"][:1],
+    )
+    (timed,) = compare(ask, row["ranks"])
+    return timed
+
+
+def _saying(rows: Iterable[dict[str, Any]], say: Callable[[str], object]) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        end = "" if row["reached"] else ", diverged" if row["diverged"] else ", target missed"
+        say(
+            f"{row['label']}: learning rate {row['lr']:g}, seed {row['seed']}: {row['steps']} steps, "
+            f"{row['seconds']:.0f} s{end}"
+        )
+        yield row
+
+
+def _together(timed: dict[str, Any], trained: Sequence[dict[str, Any]], images: str) -> dict[str, Any]:
+    steps = [row["steps"] if row["reached"] else None for row in trained]
+    most = max(row["steps"] for row in trained)
+    reached, ours = middle(steps) is not None, timed["side"] == "ours"
+    return {
+        "rate": timed["rate"],
+        "ranks": timed["ranks"],
+        "label": timed["label"],
+        "side": timed["side"],
+        "every": timed["every"],
+        "model": timed["model"],
+        "d": timed["d"],
+        "target": trained[0]["target"],
+        "images": images,
+        "lr": trained[0]["lr"],
+        "seeds": [row["seed"] for row in trained],
+        "all_steps": steps,
+        "most": most,
+        "per_step": timed["seconds"],
+        "link_per_step": timed["link_bytes"],
+        "messages": [row["up_bytes"] + row["down_bytes"] if ours else None for row in trained],
+        "reached": reached,
+        "diverged": [row["diverged"] for row in trained],
+        "steps": middle(steps) or most,
+        "seconds": (middle(steps) or most) * timed["seconds"],
+        "curve": [(step * timed["seconds"], step, score) for _, step, score in trained[0]["curve"]],
+    }

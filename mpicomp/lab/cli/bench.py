@@ -1,0 +1,194 @@
+"""Benchmarks of this machine."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mpicomp.base.errors import ConfigError
+from mpicomp.lab.cli.options import Count, Listed, Place
+from mpicomp.lab.cli.root import cli, elsewhere, relaunch
+from mpicomp.lab.cli.sections import SectionedGroup
+from mpicomp.transports.launcher import launched_rank
+
+
+@cli.group(
+    cls=SectionedGroup,
+    sections={
+        "On this machine": ["round", "aggregate", "kernels", "wire", "models", "images", "traffic"],
+        "On hosts with links, as root": ["link", "serving", "train"],
+    },
+    examples=[
+        "mpicomp bench round --ranks 4",
+        "mpicomp bench kernels -d 1000000 --dtype f8",
+        "mpicomp bench link link --rate 100mbit,1gbit   # the suite called link",
+        'mpicomp bench train --links "" --d 1e5 --no-transformer',
+    ],
+)
+def bench() -> None:
+    """Benchmarks, each beside the machine's own limit."""
+
+
+@bench.command("round")
+@click.option("--ranks", type=click.IntRange(2), default=4, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as one line of JSON.")
+def bench_round(ranks: int, as_json: bool) -> int:
+    """Rounds a second of MARINA + RandK, beside a bare mpi4py loop moving the same bytes."""
+    if elsewhere(ranks):
+        return relaunch(ranks)
+    from mpicomp.lab.bench.round import round_overhead
+
+    figures = round_overhead()
+    if launched_rank() == 0:
+        if as_json:
+            click.echo(json.dumps(figures))
+        else:
+            line = (
+                "d = {d}, {nonzeros_per_worker} non-zeros a worker, {ranks} ranks: "
+                "{rounds_per_second:.4g} rounds/s, bare loop {bare_rounds_per_second:.4g}, "
+                "{ratio:.2f} times its time; "
+                "{ratio_to_still:.2f} times that of one that stands still"
+            )
+            for case in figures:
+                click.echo(line.format(**case))
+    return 0
+
+
+def _dimensions(*default: int) -> Any:
+    kind = click.IntRange(100)
+    return click.option(
+        "-d", "dimensions", type=kind, multiple=True, default=default, show_default=bool(default)
+    )
+
+
+@bench.command("aggregate")
+@click.option("--ranks", type=click.IntRange(2), default=4, show_default=True)
+@click.option("-d", "dimensions", type=click.IntRange(100), multiple=True, help="[default: 1e4, 1e6, 25e6]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_aggregate(ranks: int, dimensions: tuple[int, ...], as_json: bool) -> int:
+    """A call of Aggregator, beside a dense Allreduce and beside its compressor alone."""
+    if elsewhere(ranks):
+        return relaunch(ranks)
+    from mpicomp.lab.bench.aggregate import DIMENSIONS, aggregate_cost
+
+    line = (
+        "d = {d}, {method}: {seconds:.3g} s a call, Allreduce {allreduce_seconds:.3g}, compressor alone "
+        "{compressor_seconds:.3g}; {bytes_up} bytes up and {bytes_down} down a worker"
+    )
+    for d in dimensions or DIMENSIONS:
+        for row in aggregate_cost(d):
+            if launched_rank() == 0:
+                click.echo(json.dumps(row) if as_json else line.format(**row))
+    return 0
+
+
+@bench.command("kernels")
+@_dimensions()
+@click.option("--dtype", type=click.Choice(["f4", "f8"]), default="f4", show_default=True)
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json: bool) -> int:
+    """What compressing, and adding what was received, cost beside a copy of the vector.
+
+    On the CPU with MPICOMP_NUM_THREADS threads (1), by default at d = 100, 10^6 and 25*10^6, and beside
+    torch where it is installed; on a GPU in f4, at 25*10^6, 10^8 and 10^9.
+    """
+    if device == "cuda":
+        from mpicomp.lab.bench.cuda import SIZES, device_kernels
+
+        if dtype != "f4":
+            raise ConfigError(f"--dtype {dtype} with --device cuda; allowed: f4.")
+        figures = device_kernels(dimensions or SIZES)
+        line = "{call}, d = {d}: {seconds:.3g} s, {fraction:.2f} of a copy, {gigabytes_per_second:.0f} GB/s"
+    else:
+        from mpicomp.lab.bench.kernels import kernel_costs
+
+        figures = chain.from_iterable(kernel_costs(d, dtype) for d in dimensions or (100, 10**6, 25 * 10**6))
+        line = (
+            "{compressor}, d = {d}, {dtype}: compress {compress_seconds:.3g} s, {compress_copies:.2f} copies "
+            "of {copied} values; add {add_seconds:.3g} s, {add_copies:.2f} copies; "
+            "{bits_per_coordinate:.3g} bits a coordinate, |C(x) - x|²/|x|² = {error:.3g}"
+        )
+    for case in figures:
+        plain = "; plain numpy compresses in {plain_copies:.3g} copies" if case.get("plain_copies") else ""
+        click.echo(json.dumps(case) if as_json else (line + plain).format(**case))
+    return 0
+
+
+@bench.command("wire")
+@_dimensions(10**6)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_wire(dimensions: tuple[int, ...], as_json: bool) -> int:
+    """Bits of sets of k of d positions beside log2 C(d, k), and the coordinates coded a second."""
+    from mpicomp.lab.bench.wire import wire_costs
+
+    line = (
+        "d = {d}, k = {k}: {bits} bits, {of_optimum:.3f} of log2 C(d, k); "
+        "{encoded_per_second:.3g} coordinates/s coded, {decoded_per_second:.3g} decoded"
+    )
+    for d in dimensions:
+        for case in wire_costs(d):
+            click.echo(json.dumps(case) if as_json else line.format(**case))
+    return 0
+
+
+@bench.command("images")
+@click.argument("source", metavar="IMAGES")
+@click.option("--model", type=Place(), required=True, help="A local model, or the folder of its training.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_images(source: str, model: Path, as_json: bool) -> int:
+    """Bits a pixel of grey IMAGES, by a model, PNG, WebP, JPEG-XL, brotli and others (mpicomp[peers])."""
+    from mpicomp.images import ImageModel
+    from mpicomp.images.grey import load_grey
+    from mpicomp.lab.bench.images import image_costs
+
+    for case in image_costs(load_grey(source).pixels, ImageModel.load(model)):
+        if as_json:
+            click.echo(json.dumps(case))
+            continue
+        each = "     -" if case["each"] is None else f"{case['each']:6.3f}"
+        click.echo(f"{case['codec']:>8}  {each} bits a pixel each, {case['together']:6.3f} together")
+        if "entropy" in case:
+            click.echo(
+                "          together: {images_only:.4f} the images, {model_bytes} bytes the model; "
+                "entropy {entropy:.4f}; {compressed_per_second:.3g} bytes/s in, "
+                "{decompressed_per_second:.3g} out".format(**case)
+            )
+    return 0
+
+
+@bench.command("models")
+@click.option("--data", default="digits", show_default=True, help="Images, as for mlp(data=..).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_models(data: str, as_json: bool) -> int:
+    """Bits a symbol with the model of another round, or layer, beside a message's own and the packed form."""
+    from mpicomp.lab.bench.entropy_models import model_costs
+
+    for case in model_costs(data):
+        by = ", ".join(f"{bits:.3f} by {name}" for name, bits in case["by_model_of"].items())
+        line = "{method}, {message}: {packed:.3f} packed, {fitted:.3f} fitted; {by}; entropy {entropy:.3f}"
+        click.echo(json.dumps(case) if as_json else line.format(**case, by=by))
+    return 0
+
+
+@bench.command("traffic")
+@click.option("--d", "dimension", type=Count(), default="1e5", show_default=True, help="Of the gradients.")
+@click.option("--workers", type=Listed(Count()), default="4,16,64,256", show_default=True, help="One a rank.")
+@click.option("--out", type=Place(), help="Folder for traffic.png.")
+def bench_traffic(dimension: int, workers: list[int], out: Path | None) -> None:
+    """Bytes a round through the busiest rank, by the number of workers, counted in one process."""
+    from mpicomp.base.units import human_bytes
+    from mpicomp.lab.bench.serving.traffic import draw_traffic, traffic
+    from mpicomp.lab.experiment.canvas import save
+
+    rows = []
+    for row in traffic(workers, dimension):
+        rows.append(row)
+        click.echo(f"{row['method']}, {row['workers']} workers, {row['server']}: {human_bytes(row['bytes'])}")
+    if out is not None:
+        save(draw_traffic(rows), out / "traffic.png")
+        click.echo(f"{out}/traffic.png", err=True)

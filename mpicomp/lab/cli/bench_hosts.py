@@ -1,0 +1,242 @@
+"""Benchmarks that may run on hosts joined by links: bench link, bench serving, bench train."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import click
+
+from mpicomp.lab.cli.bench import bench
+from mpicomp.lab.cli.options import Count, Listed, Place, Positive, Rate, Time
+from mpicomp.lab.cli.sections import SectionedCommand
+from mpicomp.lab.cli.suites import SuiteFile
+
+_links = click.option(
+    "--links",
+    type=Listed(Rate(), empty=True),
+    default="100mbit,1gbit",
+    show_default=True,
+    help='Of the hosts, one for each rank; needs root. "": none.',
+)
+_one_host = click.option(
+    "--one-host/--no-one-host", default=True, show_default=True, help="All ranks on this host too."
+)
+
+
+@bench.command(
+    "link",
+    cls=SectionedCommand,
+    sections={
+        "Hosts and links": ["--rate", "--latency", "--hosts", "--server"],
+        "Output": ["--out", "--json"],
+    },
+    examples=[
+        "mpicomp bench link link",
+        "mpicomp bench link link_delay --rate 100mbit,1gbit --latency 10ms --hosts 8",
+    ],
+)
+@click.argument("suite", type=SuiteFile())
+@click.option(
+    "--rate",
+    "rates",
+    type=Listed(Rate()),
+    default="100mbit,1gbit,10gbit",
+    show_default=True,
+    help="Of the links.",
+)
+@click.option("--latency", type=Time(), default="0ms", show_default=True, help="That links add.")
+@click.option("--hosts", type=click.IntRange(2), help="In the place of the suite's workers; one each.")
+@click.option(
+    "--server",
+    type=click.Choice(["sharded", "shared"]),
+    default="sharded",
+    show_default=True,
+    help="Whether every rank averages its share, or rank 0 all.",
+)
+@click.option("--out", type=Place(), help="Folder for the results [runs/NAME OF SUITE].")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_link(
+    suite: Path,
+    rates: list[float],
+    latency: float,
+    hosts: int | None,
+    server: str,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Time to accuracy of SUITE's methods on hosts joined by links of these rates; needs root.
+
+    Dense methods are timed by MPI_Allreduce as well.  Prints the times, the speed-up over the faster way of
+    dense GD and AGD and over that of the same method uncompressed, and the
+    link speed below which compressing wins, measured and as the model of `mpicomp predict` has it.
+    Each method has the step size of its text or, with `tune`, the best of a run in one process.
+    """
+    from mpicomp.lab.bench.linkreport import publish, tables
+    from mpicomp.lab.experiment.suite_file import load_suite
+
+    loaded = load_suite(suite)
+    folder = out or Path("runs") / suite.stem
+    results = publish(
+        loaded if hosts is None else replace(loaded, workers=hosts),
+        rates,
+        latency,
+        folder,
+        partial(click.echo, err=True),
+        server,
+    )
+    if as_json:
+        for row in results.to_json():
+            click.echo(json.dumps(row))
+    else:
+        click.echo(tables(results))
+    click.echo(f"{folder}/link.png, link.md, link.jsonl", err=True)
+
+
+@bench.command("serving")
+@click.option(
+    "--ranks", type=click.IntRange(2), default=8, show_default=True, help="A host each, with --links."
+)
+@_links
+@_one_host
+@click.option(
+    "--d",
+    "dimensions",
+    type=Listed(Count()),
+    default="1e5,1e6",
+    show_default=True,
+    help="Of the gradients.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_serving(
+    ranks: int, links: list[float], one_host: bool, dimensions: list[int], as_json: bool
+) -> None:
+    """A round by the ranks that average: the root, every rank its share of the coordinates, MPI_Allreduce."""
+    from mpicomp.lab.bench.serving.compare import compare, table
+
+    rows = []
+    for row in compare(dimensions, ranks, [*[None] * one_host, *links]):
+        rows.append(row)
+        if as_json:
+            click.echo(json.dumps(row))
+    if not as_json:
+        click.echo(table(rows))
+
+
+@bench.command(
+    "train",
+    cls=SectionedCommand,
+    sections={
+        "Hosts and links": ["--links", "--one-host"],
+        "What to train": ["--d", "--transformer", "--steps"],
+        "To a target": [
+            "--to-target",
+            "--images",
+            "--until-accuracy",
+            "--until-loss",
+            "--learning-rates",
+            "--tuning-seeds",
+            "--seeds",
+            "--max-steps",
+            "--max-seconds",
+        ],
+        "Output": ["--out", "--json"],
+    },
+    examples=[
+        'mpicomp bench train --links "" --d 1e5 --no-transformer',
+        "mpicomp bench train --links 100mbit --to-target --max-seconds 300 --out runs/train",
+    ],
+)
+@_links
+@_one_host
+@click.option(
+    "--d",
+    "dimensions",
+    type=Listed(Count(), empty=True),
+    default="1e5,1e6",
+    show_default=True,
+    help='Of the CNNs, about. "": none.',
+)
+@click.option("--transformer/--no-transformer", default=True, show_default=True, help="d of some 2e5.")
+@click.option("--steps", type=click.IntRange(30), default=40, show_default=True, help="Of each, timed.")
+@click.option("--to-target", is_flag=True, help="Train to the targets, in the place of timing steps.")
+@click.option(
+    "--images", type=click.Choice(["fashion_mnist", "digits"]), default="fashion_mnist", show_default=True
+)
+@click.option("--until-accuracy", type=click.FloatRange(0, 1), default=0.85, show_default=True)
+@click.option("--until-loss", type=click.FloatRange(0), default=2.0, show_default=True)
+@click.option(
+    "--learning-rates",
+    type=Listed(Positive()),
+    default="0.05,0.1,0.2,0.025",
+    show_default=True,
+    help="Each contestant has its best.",
+)
+@click.option(
+    "--tuning-seeds", type=click.IntRange(1), default=1, show_default=True, help="Trainings for each rate."
+)
+@click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Trainings to a target.")
+@click.option("--max-steps", type=click.IntRange(40), default=4000, show_default=True, help="Of a training.")
+@click.option("--max-seconds", type=click.FloatRange(1), default=600, show_default=True, help="To a target.")
+@click.option("--out", type=Place(), help="Folder for train.jsonl, train.md and, with --to-target, a figure.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bench_train(
+    links: list[float],
+    one_host: bool,
+    dimensions: list[int],
+    transformer: bool,
+    steps: int,
+    to_target: bool,
+    images: str,
+    until_accuracy: float,
+    until_loss: float,
+    learning_rates: list[float],
+    tuning_seeds: int,
+    seeds: int,
+    max_steps: int,
+    max_seconds: float,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Milliseconds a training step beside torch's DistributedDataParallel and its hooks; needs torch.
+
+    Four ranks with one thread each, on one host and on hosts joined by links.  With --to-target: seconds and
+    bytes to the same test accuracy on images, Fashion-MNIST from the cache or digits, and to the same loss on
+    text.  Steps to the target are counted on one host, and multiplied by the time of a step on each link.
+    """
+    from mpicomp.lab.bench.train.compare import Ask, compare
+    from mpicomp.lab.bench.train.report import checked, publish, tables
+    from mpicomp.lab.bench.train.target import check
+    from mpicomp.lab.bench.train.target import to_target as steps_to_target
+
+    ask = Ask(
+        models=[("cnn", d) for d in dimensions] + [("transformer", 0)] * transformer,
+        rates=[*[None] * one_host, *links],
+        steps=steps,
+        accuracy=until_accuracy if to_target else None,
+        loss=until_loss if to_target else None,
+        images=images,
+        limit=max_seconds,
+        most=max_steps,
+        grid=learning_rates if to_target else (),
+        seeds=range(1, seeds + 1),
+        tuning=[0, *range(seeds + 1, seeds + tuning_seeds)],
+    )
+    rows = []
+    say = partial(click.echo, err=True)
+    for row in steps_to_target(ask, say=say) if to_target else compare(ask):
+        rows.append(row)
+        if as_json:
+            click.echo(json.dumps(row))
+    said = ""
+    reached = [row for row in rows if row.get("reached")]
+    if reached:
+        fastest = min(reached, key=lambda row: row["seconds"])
+        said = "\n" + checked(fastest, check(fastest, max_seconds)) + "\n"
+    if not as_json:
+        click.echo(tables(rows) + said)
+    if out is not None:
+        publish(rows, out, said)
+        click.echo(f"{out}/train.md, train.jsonl", err=True)

@@ -1,0 +1,96 @@
+"""Commands that show what there is: plot, list, data, doctor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mpicomp.base.errors import unknown
+from mpicomp.lab.cli.options import Place
+from mpicomp.lab.cli.root import cli
+from mpicomp.transports.launcher import launched_rank
+
+
+@cli.command()
+@click.argument(
+    "folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
+@click.option("--x", help="rounds, up, bytes (both directions), seconds or epochs; several with commas.")
+@click.option("--y", help="gradient, f, f-f* or error.")
+@click.option("--xlim", metavar="A:B", help="Ends of the x axis, in bytes, say; A: and :B leave one out.")
+@click.option("--ylim", metavar="A:B", help="Ends of the y axis.")
+@click.option("--style", default="screen", show_default=True, help="screen, paper or talk: sizes, fonts.")
+@click.option("--bands", default="range", show_default=True, help="Over seeds: range, quantile or none.")
+@click.option("--format", "format", help="png, pdf or svg.  [default: as --out ends, or png]")
+@click.option("--out", type=Place(), help="The figure [FOLDER/figure.png].")
+def plot(folders: tuple[Path, ...], out: Path | None, format: str | None, **words: Any) -> None:
+    """Draw the figure of a comparison, or of one or several runs, from the saved rows.
+
+    Without --x and --y it shows what the suite asks for.
+    """
+    from mpicomp.lab.experiment.look import as_look
+    from mpicomp.lab.experiment.report import plot_files
+
+    for path in plot_files(folders, out, as_look(**words), format):
+        click.echo(path)
+
+
+KINDS = ("methods", "compressors", "problems", "data")
+
+
+class Kind(click.ParamType):
+    """One of the kinds, or the name of a class."""
+
+    name = "kind"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        from mpicomp.lab.cli.catalogue import NAMES, class_named
+
+        if value in KINDS or class_named(value) is not None:
+            return value
+        return self.fail(str(unknown("name", value, [*KINDS, *NAMES])), param, ctx)
+
+
+@cli.command("list")
+@click.argument("kind", required=False, type=Kind(), metavar="[methods|compressors|problems|data|NAME]")
+def list_(kind: str | None) -> None:
+    """Every method, compressor, problem and data set, with parameters and paper.
+
+    With the NAME of one, what each of its parameters is, its default and what it may be.  A class of your
+    own is named ./FILE.py:CLASS or MODULE:CLASS.
+    """
+    from mpicomp.lab.cli.catalogue import catalogue
+
+    for line in catalogue(kind):
+        click.echo(line)
+
+
+@cli.group()
+def data() -> None:
+    """Data sets: fetch them; `mpicomp list data` says which there are."""
+
+
+@data.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option("--from", "source", help="A folder or the URL of a mirror, instead of the official address.")
+def fetch(names: tuple[str, ...], source: str | None) -> None:
+    """Fetch data sets, check them against their known SHA-256, and parse them into the cache."""
+    from mpicomp.data import fetch as fetch_set
+
+    for name in names:
+        found = fetch_set(name, source)
+        rows, features = found.shape
+        click.echo(f"{name}: {rows} rows, {features} features, sha256 {found.sha256[:12]}")
+
+
+@cli.command()
+def doctor() -> int:
+    """Say which MPI, how many ranks, GPU and Slurm there are, and what to do about what is wrong."""
+    from mpicomp.lab.jobs.doctor import examine
+
+    findings = examine()
+    for finding in findings if launched_rank() == 0 else []:
+        click.echo(finding)
+    return 0 if all(f.good for f in findings) else 1

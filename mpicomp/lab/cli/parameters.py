@@ -1,0 +1,123 @@
+"""The parameters of a class for `mpicomp list NAME`: defaults, allowed values, and what each one is.
+
+What a parameter is stands in the docstring of the class, or of a class that it inherits from: its name, two
+spaces or more, and the text.  What is allowed follows from the field's type; in a method, from its check.
+Which texts a field takes is what the error says when an example of the class is given another one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from inspect import cleandoc
+from typing import Any, get_args, get_type_hints
+
+from mpicomp.base.errors import ConfigError
+from mpicomp.compressors import COMPRESSORS, Absolute, Compressor, Contractive, Unbiased
+from mpicomp.lab.cli.examples import example
+from mpicomp.methods import Method
+from mpicomp.methods.parameters import Anything, Check, Defaulted, Kinds, Value, checks_of
+from mpicomp.problems import PROBLEMS, Problem
+from mpicomp.text.config import describe, parse_compressor, parse_problem
+
+ENTRY = re.compile(r"(\w+(?:, \w+)*) {2,}(\S.*)")
+WORDS: dict[Any, str] = {
+    **{int: "an integer", float: "a number", str: "a text", type(None): "None"},
+    Any: "a text, or arrays in Python",  # the data of a problem
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter: its default as text, None if it must be given; what is allowed; what it is."""
+
+    name: str
+    default: str | None
+    allowed: str
+    meaning: str
+
+
+def parameters(cls: type) -> Iterator[Parameter]:
+    """The parameters of a method, compressor or problem, in their order."""
+    meanings = {name: text for base in reversed(cls.__mro__) for name, text in _entries(base.__doc__)}
+    checks = checks_of(cls) if issubclass(cls, Method) else {}
+    hints = get_type_hints(cls)
+    for name, default in describe(cls).parameters.items():
+        allowed = _by_check(checks.get(name, Anything()))
+        allowed = allowed or _by_trial(cls, name, hints[name]) or _by_type(hints[name])
+        yield Parameter(name, default, allowed, meanings.get(name, "").replace("``", ""))
+
+
+def _entries(docstring: str | None) -> Iterator[tuple[str, str]]:
+    """The names that ``docstring`` explains, each with its text in one line."""
+    lines = cleandoc(docstring or "").split("\n")
+    while lines:
+        if entry := ENTRY.fullmatch(lines.pop(0)):
+            text = [entry[2]]
+            while lines and lines[0].startswith(" "):
+                text.append(lines.pop(0).strip())
+            for name in entry[1].split(", "):
+                yield name, " ".join(text)
+
+
+def _by_check(check: Check) -> str:
+    """What ``check`` accepts, as its errors say; "" if it accepts anything."""
+    if isinstance(check, Kinds):
+        return " or ".join(map(_kind, check.kinds))
+    said = [text for text in map(partial(_refusal, check), (object(), 2.0)) if text]
+    if not said:
+        return ""
+    text = said[0] if said[-1] == said[0] else f"{said[0]}; a number has to be {said[-1]}"
+    if isinstance(check, Value):
+        text += "".join(f"; or {value}" for value in check.also if str(value) != "None" or "None" not in text)
+    return text + ("; or None for the default" if isinstance(check, Defaulted) else "")
+
+
+def _refusal(check: Check, value: Any) -> str:
+    """The allowed values that the error of ``check`` names; "" if it accepts ``value``."""
+    try:
+        check("", "", value)
+    except ConfigError as error:
+        text = re.split("[Aa]llowed: ", str(error))[-1].rstrip(".")
+        return text.replace(" from 1 to d", " above 0")  # of a method, not only coordinates are counted
+    return ""
+
+
+def _by_trial(cls: type, name: str, hint: Any) -> str:
+    """The texts that the field takes, as its error names them, and what else its type allows; "" if any
+    text will do."""
+    types = get_args(hint) or (hint,)
+    texts = _refused_text(cls, name) if str in types else ""
+    return " or ".join(dict.fromkeys([texts, *(_kind(t) for t in types if t is not str)])) if texts else ""
+
+
+def _refused_text(cls: type, name: str) -> str:
+    """What the error about a text that nothing is called allows; "" where there is no such error."""
+    for table, parse in ((COMPRESSORS, parse_compressor), (PROBLEMS, parse_problem)):
+        if describe(cls).name in table:
+            made: Any = parse(example(describe(cls).name))
+            try:
+                replace(made, **{name: "?"})
+            except ConfigError as error:
+                return re.split("[Aa]llowed: ", str(error))[-1].rstrip(".")
+    return ""
+
+
+def _by_type(hint: Any) -> str:
+    """What a field of this type may hold."""
+    return " or ".join(dict.fromkeys(map(_kind, get_args(hint) or (hint,))))
+
+
+def _kind(kind: Any) -> str:
+    """A type in words."""
+    if kind in WORDS:
+        return WORDS[kind]
+    if kind in COMPRESSORS.values():
+        return str(describe(kind).name)
+    if kind in (Unbiased, Contractive, Absolute):
+        return f"{'a' if kind is Contractive else 'an'} {kind.__name__.lower()} compressor"
+    if isinstance(kind, type) and issubclass(kind, Compressor | Problem):
+        return f"a {kind.__name__.lower()}"
+    return "a tuple"

@@ -1,0 +1,63 @@
+"""The command that forecasts larger numbers of workers: predict."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from mpicomp.base.errors import ConfigError
+from mpicomp.lab.cli.options import Rate, Time, shards_option
+from mpicomp.lab.cli.root import cli
+from mpicomp.runtime.placement import SERVERS, Placement
+
+
+@cli.command()
+@click.option("--problem", help="Such as \"logistic(data='digits', lam=1e-3)\"; runs here, with few workers.")
+@click.option("--method", "methods", multiple=True, help="What to predict; may be given several times.")
+@click.option("--up", type=click.FloatRange(0), help="Bytes of a worker's message, without --problem.")
+@click.option("--down", type=click.FloatRange(0), help="Bytes of the broadcast, without --problem.")
+@click.option("--workers", type=click.IntRange(2), required=True, help="One a rank and host.")
+@click.option("--rate", type=Rate(), required=True, help="Of every host's link: 100mbit, 10gbit.")
+@click.option("--latency", type=Time(), default="50us", show_default=True, help="One way, of all.")
+@click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True)
+@click.option("--server", type=click.Choice(SERVERS), default="shared", show_default=True)
+@shards_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a method.")
+def predict(
+    problem: str | None,
+    methods: tuple[str, ...],
+    up: float | None,
+    down: float | None,
+    workers: int,
+    rate: float,
+    latency: float,
+    rounds: int,
+    server: str,
+    shards: int | None,
+    as_json: bool,
+) -> None:
+    """Round time, server load and total time for numbers of workers that do not fit here.
+
+    From the model that `mpicomp bench link` checks; its assumptions are printed too.
+    """
+    from mpicomp.lab.bench.cost_model import Link
+    from mpicomp.lab.bench.predict import forecast, given, report
+    from mpicomp.text.config import parse_method, parse_problem
+
+    placement = Placement(server, shards)
+    network: Any = {"workers": workers, "link": Link(rate, latency), "server": server}
+    network["shards"] = min(placement.blocks(workers), workers)
+    if problem is not None and methods and up is None and down is None:
+        chosen = parse_problem(problem)
+        found = [forecast(parse_method(text), chosen, **network) for text in methods]
+    elif problem is None and not methods and up is not None and down is not None:
+        found = [given(up, down, **network)]
+    else:
+        raise ConfigError("predict takes either --problem and --method, or --up and --down.")
+    if as_json:
+        for one in found:
+            click.echo(json.dumps(one.to_json(rounds)))
+    else:
+        click.echo(report(found, rounds))

@@ -1,0 +1,79 @@
+"""What all commands share: the group they are in, ranks, and what a rank prints."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from mpicomp.base.errors import ConfigError
+from mpicomp.lab.jobs.launch import launch
+from mpicomp.transports.launcher import launched_rank, launched_ranks
+
+INTERRUPTED = 130  # exit status of what a signal ended in good order: to be resumed
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="mpicomp")
+def cli() -> None:
+    """Distributed optimisation with compressed communication, over real MPI ranks.
+
+    Without --ranks, and outside mpirun, everything runs in one process: the same bytes, the same
+    iterates.  `mpirun -n 4 mpicomp run ...` is `mpicomp run --ranks 4 ...`.
+    """
+
+
+def complain(show: Any, status: int) -> int:
+    # All ranks meet the same error, and all leave with the same status; one of them says so.
+    if launched_rank() == 0:
+        show()
+    return status
+
+
+def elsewhere(ranks: int | None) -> bool:
+    """Whether this process starts ``ranks`` ranks and is not one of them."""
+    started = launched_ranks()
+    if ranks is None or ranks == started:
+        return False
+    if started is not None and started > 1:
+        raise ConfigError(f"--ranks {ranks}, but the launcher has started {started}. Leave --ranks out.")
+    return ranks > 1
+
+
+def relaunch(ranks: int | None, survive: bool = False) -> int:
+    """Run this command line again, on ``ranks`` ranks."""
+    assert ranks is not None
+    if sys.stderr.isatty():  # what follows is written over it; see ``clear_start``
+        sys.stderr.write(f"starting {ranks} ranks\r")
+        sys.stderr.flush()
+    return launch(ranks, ["-m", "mpicomp", *sys.argv[1:]], survive)
+
+
+def clear_start() -> None:
+    """On rank 0 under ``relaunch``, clear the line that says that ranks are started."""
+    if launched_rank() == 0 and "MPICOMP_TERMINAL" in os.environ:
+        sys.stderr.write("\x1b[2K\r")
+        sys.stderr.flush()
+
+
+def watched() -> bool:
+    """Whether this rank's standard error ends in a terminal, directly or through mpirun's pipes."""
+    return launched_rank() == 0 and (sys.stderr.isatty() or "MPICOMP_TERMINAL" in os.environ)
+
+
+def on_stderr() -> bool:
+    """Whether output follows a progress bar through mpirun, which keeps order within a stream only."""
+    return os.environ.get("MPICOMP_TERMINAL") == "both"
+
+
+def show_tables(*tables: Any) -> None:
+    from rich.console import Console
+
+    # In a log or a pipe as wide as a table needs to be; under `launch` COLUMNS says how wide that is.
+    width = None if sys.stdout.isatty() else 140
+    # The height is of no use, but without it rich does not believe the width of a plain terminal.
+    console = Console(width=int(os.environ.get("COLUMNS", 0)) or width, height=25, stderr=on_stderr())
+    for table in tables:
+        console.print(table)

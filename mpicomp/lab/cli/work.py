@@ -1,0 +1,269 @@
+"""Commands that run methods: run, submit, compare, launch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from mpicomp.base.errors import ConfigError
+from mpicomp.lab.cli.options import (
+    PLACE,
+    RESUME,
+    RUN_SECTIONS,
+    Place,
+    cuda_aware_option,
+    device_option,
+    failure_option,
+    ranks_option,
+    resume_options,
+    run_options,
+    server_option,
+    shards_option,
+    with_options,
+)
+from mpicomp.lab.cli.progress import rounds, stages
+from mpicomp.lab.cli.root import (
+    INTERRUPTED,
+    cli,
+    complain,
+    elsewhere,
+    on_stderr,
+    relaunch,
+    show_tables,
+    watched,
+)
+from mpicomp.lab.cli.sections import SectionedCommand
+from mpicomp.lab.cli.suites import SuiteFile
+from mpicomp.lab.experiment.run_tables import phases_table, summary_table
+from mpicomp.lab.experiment.tables import terminal
+from mpicomp.lab.jobs.launch import launch
+from mpicomp.runtime.callbacks import Callback, JSONLines, TensorBoard, together
+from mpicomp.runtime.placement import ON_FAILURE
+from mpicomp.runtime.resume import Resume
+from mpicomp.transports.launcher import launched_rank
+
+
+@cli.command(
+    cls=SectionedCommand,
+    sections=RUN_SECTIONS,
+    examples=[
+        'mpicomp run --problem "logistic(data=digits, lam=1e-3)" --method "marina(Q=randk(k=0.1))" --ranks 4',
+        'mpicomp run --problem "quadratics(d=1000)" --method "ef21(topk(k=10), gamma=theory*4)" --out runs/a',
+        'mpicomp run --problem "mlp(data=digits)" --method "efsgd(sign, gamma=0.1, batch=32)" --rounds 200',
+        "mpicomp list marina     # what each parameter of a method, compressor or problem is",
+    ],
+)
+@with_options(run_options)
+def run(ranks: int | None, resume: str | None, as_json: bool, **options: Any) -> int:
+    """Run one method on one problem."""
+    from mpicomp.runtime.run import run as run_method
+    from mpicomp.text.config import parse_method, parse_problem, to_text
+
+    method, problem = parse_method(options.pop("method")), parse_problem(options.pop("problem"))
+    options["x0"] = _read_x0(options["x0"])
+    options["callback"] = _follow(options.pop("follow"), options.pop("tensorboard"))
+    if elsewhere(ranks):
+        return relaunch(ranks, survive=ON_FAILURE[options["on_failure"]])
+    with rounds(options["rounds"], watched()) as progress:
+        options |= {"resume": RESUME[resume].value}
+        outcome = run_method(method, problem, progress=progress, **options)
+    if launched_rank() == 0:
+        summary = outcome.summary() | {"method": to_text(outcome.method), "problem": to_text(outcome.problem)}
+        if as_json:
+            click.echo(json.dumps(summary))
+        else:
+            show_tables(summary_table(summary), phases_table(summary))
+    return INTERRUPTED if outcome.status == "interrupted" else 0
+
+
+def _follow(file: Path | None, folder: Path | None) -> Callback | None:
+    """The callback of --follow and --tensorboard.  Raises ``ConfigError`` if tensorboard is not installed."""
+    rows = [] if file is None else [JSONLines(file)]
+    curves = [] if folder is None else [TensorBoard(folder)]
+    return together(*rows, *curves) if rows or curves else None
+
+
+def _read_x0(path: Path | None) -> Any:
+    """The array in the file ``path``, on the server only.  Raises ``ConfigError`` if it holds none."""
+    if path is None or launched_rank() != 0:
+        return None
+    from mpicomp.lab.experiment.start import read_x0
+
+    return read_x0("--x0", path)
+
+
+@cli.command(
+    cls=SectionedCommand,
+    sections={
+        "Slurm": ["--nodes", "--time", "--partition", "--account", "--requeue", "--dry-run"],
+        **RUN_SECTIONS,
+    },
+    examples=[
+        'mpicomp submit --problem "quadratics(d=1000)" --method gd --ranks 16 --nodes 4 --time 00:30:00',
+        "mpicomp submit --problem quadratics --method gd --requeue --out runs/long --dry-run",
+    ],
+)
+@with_options(run_options)
+@click.option("--nodes", type=click.IntRange(1), help="Nodes to spread the ranks over.")
+@click.option("--time", metavar="LIMIT", help="How long it may take, as sbatch has it: 01:30:00, or minutes.")
+@click.option("--partition", help="Where to run, as `sinfo` lists them.")
+@click.option("--account", help="Whom to charge.")
+@click.option(
+    "--requeue",
+    is_flag=True,
+    help="Save and queue again when time is up, until done.  Tasks of an array have their number as seed.",
+)
+@click.option("--dry-run", is_flag=True, help="Show the job script and do not submit it.")
+@click.pass_context
+def submit(
+    context: click.Context,
+    method: str,
+    problem: str,
+    ranks: int | None,
+    out: Path | None,
+    nodes: int | None,
+    time: str | None,
+    partition: str | None,
+    account: str | None,
+    requeue: bool,
+    dry_run: bool,
+    device: str,
+    **_: Any,
+) -> int:
+    """Submit a run to Slurm: the options of `run`, and what to ask of Slurm.
+
+    For further options of sbatch, save what --dry-run shows and edit it, or set sbatch's own variables,
+    such as SBATCH_QOS.
+    """
+    from mpicomp.lab.jobs.submit import job_script
+    from mpicomp.lab.jobs.submit import submit as hand_over
+    from mpicomp.text.config import parse_method, parse_problem
+
+    parse_method(method), parse_problem(problem)
+    if requeue and out is None:
+        raise ConfigError("--requeue needs a folder to save the state in: give --out.")
+    request = {
+        "ntasks": ranks or 1,
+        "nodes": nodes,
+        "gpus-per-task": 1 if device == "cuda" else None,
+        "time": time,
+        "partition": partition,
+        "account": account,
+    }
+    told = {"ranks", "resume"} if requeue else {"ranks"}  # by the script itself
+    script = job_script(requeue, request, _given(context, [o for o in run.params if o.name not in told]))
+    if dry_run:
+        click.echo(script, nl=False)
+        return 0
+    return hand_over(script)
+
+
+def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[str]:
+    """The ``options`` that were given on the command line, as arguments of a command line."""
+    words: list[str] = []
+    for option in options:
+        value = context.params[str(option.name)]
+        if context.get_parameter_source(str(option.name)) is not ParameterSource.COMMANDLINE:
+            continue
+        if not getattr(option, "is_flag", False):
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            words += [option.opts[0], text]
+        elif value in (True, getattr(option, "flag_value", None)):
+            words.append(option.opts[0])
+    return words
+
+
+@cli.command(
+    cls=SectionedCommand,
+    sections={
+        "What to run": ["--part"],
+        "Ranks and communication": PLACE,
+        "Output": ["--out"],
+        "Reliability": ["--resume", "--resume-or-start"],
+    },
+    examples=[
+        "mpicomp compare demo --ranks 4           # a suite that comes with the package",
+        "mpicomp jobs copy demo                   # .. and a copy of it to edit:",
+        "mpicomp compare demo.toml --out runs/mine",
+        "mpicomp compare demo.toml --out runs/mine --resume",
+    ],
+)
+@click.argument("suite", type=SuiteFile())
+@click.option("--out", type=Place(), help="Folder for the results [runs/NAME OF SUITE].")
+@with_options(resume_options)
+@click.option(
+    "--part", metavar="I/N", help="Run one N-th of it; whichever part ends last writes table and figure."
+)
+@ranks_option
+@server_option
+@shards_option
+@device_option
+@cuda_aware_option
+def compare(
+    suite: Path,
+    out: Path | None,
+    resume: str | None,
+    part: str | None,
+    ranks: int | None,
+    server: str,
+    shards: int | None,
+    device: str,
+    cuda_aware: str,
+) -> int:
+    """Run the methods of SUITE on its problem, or on that of each [[case]]; write table and figure.
+
+    SUITE is a TOML file, or a name that `mpicomp jobs list` shows.
+    """
+    from mpicomp.lab.experiment.compare import WHOLE, compare_all
+    from mpicomp.lab.experiment.compare import compare as compare_methods
+    from mpicomp.lab.experiment.results import unfinished
+    from mpicomp.lab.experiment.study import Study, load
+    from mpicomp.lab.experiment.suite import parse_part
+    from mpicomp.runtime.placement import Placement
+
+    loaded, share = load(suite), WHOLE if part is None else parse_part(part)
+    if elsewhere(ranks):
+        return relaunch(ranks)
+    folder = out or Path("runs") / suite.stem
+    with stages(watched()) as progress:
+        try:
+            # The parts of one comparison share its folder.
+            how = Resume.IF_BEGUN if part else RESUME[resume]
+            placement = Placement(server, shards, device, cuda_aware)
+            options: Any = {"part": share, "resume": how.value, "placement": placement, "progress": progress}
+            if isinstance(loaded, Study):
+                compare_all(loaded, folder, **options)
+            else:
+                compare_methods(loaded, folder, **options)
+        except KeyboardInterrupt:
+            message = f"mpicomp: interrupted. --resume continues, with what {folder} holds."
+            return complain(lambda: click.echo(message, err=True), INTERRUPTED)
+    if launched_rank() == 0:
+        from mpicomp.lab.experiment.report import publish, publish_study
+
+        if part and (missing := unfinished(folder)):
+            runs = "1 run" if missing == 1 else f"{missing} runs"
+            click.echo(f"part {part} is done; {runs} of other parts missing yet")
+            return 0
+        if isinstance(loaded, Study):
+            lines = publish_study(folder)
+            show_tables(*(terminal(lines[case.label], case.suite) for case in loaded.cases))
+        else:
+            show_tables(terminal(publish(folder), loaded))
+        figure = [f"{folder}/figure.png"] if (folder / "figure.png").exists() else []
+        click.echo(", ".join([*figure, f"{folder}/table.md"]), err=on_stderr())
+    return 0
+
+
+@cli.command("launch", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--ranks", type=click.IntRange(1), required=True)
+@failure_option
+@click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED)
+def launch_(ranks: int, on_failure: str, script: tuple[str, ...]) -> int:
+    """Run a Python SCRIPT of your own on several ranks: mpirun, with the flags it needs here."""
+    return launch(ranks, ["-m", "mpicomp.lab.jobs.script", *script], survive=ON_FAILURE[on_failure])

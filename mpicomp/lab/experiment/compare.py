@@ -1,0 +1,280 @@
+"""Run a suite: tune the methods, then run each with every seed into a folder of its own.  Or run a study."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from mpicomp import kernels
+from mpicomp.averaging import check_averaging
+from mpicomp.base.blocks import Blocks
+from mpicomp.base.errors import (
+    ConfigError,
+    DivergedError,
+    Interrupted,
+    MpicompError,
+    RecordError,
+    keeping,
+)
+from mpicomp.base.files import write_json
+from mpicomp.lab.experiment.outcome import Outcome
+from mpicomp.lab.experiment.results import (
+    Comparison,
+    finish_comparison,
+    finished,
+    open_comparison,
+    open_study,
+    run_folder,
+    write_tuning,
+)
+from mpicomp.lab.experiment.start import starting_point
+from mpicomp.lab.experiment.study import Study
+from mpicomp.lab.experiment.suite import Entry, Part, Suite, Task
+from mpicomp.lab.experiment.tuning import Tuning, tune
+from mpicomp.methods import Method
+from mpicomp.problems.base import constants_of
+from mpicomp.runtime.placement import Placement
+from mpicomp.runtime.record import Row, read_facts
+from mpicomp.runtime.rounds import check_device
+from mpicomp.runtime.run import Run, run
+from mpicomp.transports import Transport, connect
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Run number ``number`` of ``of`` runs; ``what`` names its method, step and seed."""
+
+    number: int
+    of: int
+    what: str
+
+
+Progress = Callable[[Stage, int, Row | None], None]  # called with the round, and its row if one was recorded
+
+WHOLE = Part(1, 1)
+HERE = Placement()
+
+
+def compare(
+    suite: Suite,
+    out: str | Path | None,
+    *,
+    resume: bool | None = False,
+    part: Part = WHOLE,
+    placement: Placement = HERE,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Run ``suite`` into the folder ``out``, in this process or on the ranks of the MPI job around it.
+
+    Without a folder, the comparison is in memory only.
+
+    Collective.  The server writes the files; every rank returns the comparison.  A run that diverges is
+    recorded as diverged; any other error ends the comparison.
+
+    resume  True continues the interrupted comparison in ``out``: finished runs are kept, other runs start
+            afresh.  False starts a new one.  None continues if ``out`` holds a comparison, else starts.
+    part    the share of the comparison that this job runs, where several jobs share the work.
+
+    Raises ``ConfigError`` before the first run if a method is refused, and ``Interrupted``, a
+    ``KeyboardInterrupt``, on all ranks if a signal asked to stop.
+    """
+    if out is None and resume:
+        raise ConfigError("resume needs the folder of the comparison to continue: give out.")
+    folder = None if out is None else Path(out)
+    work = part.of_all(suite.tasks())
+    with _control(suite, placement.dedicated) as control:
+        control.ask_server(lambda: _check(suite, work, placement))
+        return _Job(suite, work, folder, control, placement, progress).run(resume)
+
+
+def tune_first(
+    suite: Suite,
+    *,
+    placement: Placement = HERE,
+    progress: Progress | None = None,
+) -> Tuning:
+    """Tune the first method of ``suite``, which has a range to tune it in.  Collective, like ``compare``."""
+    work = suite.tasks()[:1]
+    with _control(suite, placement.dedicated) as control:
+        control.ask_server(lambda: _check(suite, work, placement))
+        return _Job(suite, work, None, control, placement, progress).tune(suite.entries[0])
+
+
+def compare_all(
+    study: Study,
+    out: str | Path,
+    *,
+    resume: bool | None = False,
+    part: Part = WHOLE,
+    placement: Placement = HERE,
+    progress: Progress | None = None,
+) -> None:
+    """Run every case of ``study`` into its folder below ``out``; otherwise like ``compare``."""
+    folder = Path(out)
+    share = part.of_all([(case, task) for case in study.cases for task in case.suite.tasks()])
+    work = [(case, [task for of, task in share if of is case]) for case in study.cases]
+
+    def check_and_open() -> None:
+        for case, tasks in work:
+            _check(case.suite, tasks, placement, f"{case.label}: ")
+        open_study(folder, study, resume)
+
+    with _control(study.cases[0].suite, placement.dedicated) as control:
+        control.ask_server(check_and_open)
+        for case, tasks in work:
+            with _control(case.suite, placement.dedicated) as own:
+                _Job(case.suite, tasks, folder / case.slug, own, placement, progress).run(None)
+
+
+@contextmanager
+def _control(suite: Suite, dedicated: bool) -> Iterator[Transport]:
+    """A transport by which the server shares with the other ranks the state of the folder.
+
+    It is closed at the end, and after an error that all ranks raise.  Any other error aborts the job.
+    """
+    control = connect(suite.workers, dedicated)
+    try:
+        yield control
+    except (MpicompError, KeyboardInterrupt):  # raised on all ranks
+        control.close()
+        raise
+    except BaseException:
+        control.abort()
+        raise
+    control.close()
+
+
+def _check(suite: Suite, work: list[Task], placement: Placement, of: str = "") -> None:
+    """Raise ``ConfigError`` if the problem or ``placement`` refuses a method; ``of`` precedes its label."""
+    problem, n, parts = suite.problem, suite.workers, suite.problem.parts()
+    d, constants = problem.dimension(), cache(lambda: constants_of(problem, n))
+    cut = placement.blocks(n)
+    blocks = Blocks.cut(parts, cut) if cut > 1 else None
+    for entry, _ in work:
+        try:
+            method = entry.method.bound(parts).resolve(constants, d, n, blocks)
+            check_averaging(placement.server, method, blocks)
+            if placement.device != "cpu":
+                check_device(method)
+        except MpicompError as error:
+            raise ConfigError(f"{of}{entry.label}: {error}") from None
+
+
+class _Job:
+    """One call of ``compare``: the suite, its tasks, and how many runs are done."""
+
+    def __init__(
+        self,
+        suite: Suite,
+        work: list[Task],
+        out: Path | None,
+        control: Transport,
+        placement: Placement,
+        progress: Progress | None,
+    ) -> None:
+        self.suite, self.work, self.out = suite, work, out
+        self.control, self.placement, self.progress = control, placement, progress
+        self.x0 = control.ask_server(lambda: starting_point(suite.x0))
+        self.number, self.of = 0, _runs(suite, work)
+        self.outcomes: list[Outcome] = []  # of the runs done here
+
+    def run(self, resume: bool | None) -> Comparison:
+        out, tunings = self.out, dict[str, Tuning]()
+        if out is not None:
+            tunings = self.control.ask_server(lambda: open_comparison(out, self.suite, resume))
+        with keeping(lambda: Comparison(self.suite, tunings, self.outcomes)):
+            self._run_all(tunings)
+        if out is None:
+            return Comparison(self.suite, tunings, self.outcomes)
+        return self.control.ask_server(lambda: finish_comparison(out))
+
+    def _run_all(self, tunings: dict[str, Tuning]) -> None:
+        """Tune where ``tunings``, by label, has no tuning yet, which it gets; then run with every seed."""
+        out = self.out
+        if self.placement.device == "cpu":  # the same kernels in every run and every part
+            kernels.preload(_runs(self.suite, self.suite.tasks()) * self.suite.rounds * self.suite.workers)
+        for entry, seeds in self.work:
+            method = entry.method
+            if entry.tune is not None:
+                tuning = tunings.get(entry.label)
+                if tuning is not None:
+                    self.number += tuning.runs
+                else:
+                    tuning = tunings[entry.label] = self.tune(entry)
+                    if out is not None:
+                        self.control.ask_server(partial(write_tuning, out, self.suite, entry, tuning))
+                # Tuning may skip planned runs, and add runs at an end of the range.
+                self.of += tuning.runs - entry.trials * len(self.suite.seeds_to_tune)
+                method = method.with_step(tuning.best.gamma)
+            for seed in seeds:
+                self._record(entry, method, seed)
+
+    def tune(self, entry: Entry) -> Tuning:
+        """Tune the method of ``entry``, which has a range to tune it in."""
+        assert entry.tune is not None
+
+        def attempt(scaled: Method, seed: int, max_bytes: int | None) -> Run:
+            what = f"{entry.label}, step {scaled.step}, seed {seed}"
+            return self._run(scaled, seed, what, max_bytes=max_bytes)
+
+        suite = self.suite
+        return tune(entry.method, entry.tune, suite.seeds_to_tune, suite.max_bytes, attempt, suite.ends)
+
+    def _record(self, entry: Entry, method: Method, seed: int) -> None:
+        """Run ``method`` into its folder, if there is one, unless the folder holds that run already."""
+        folder = None if self.out is None else run_folder(self.out, entry, seed)
+        if folder is not None and not self.control.ask_server(partial(_cleared, folder, method, self.suite)):
+            self.number += 1
+            return
+        try:
+            done = self._run(method, seed, f"{entry.label}, seed {seed}", out=folder)
+            self.outcomes.append(Outcome(entry.label, seed, done.rows, done.summary()))
+        except DivergedError as error:
+            summary = {"status": "diverged", "error": str(error)}
+            self.outcomes.append(Outcome(entry.label, seed, [], summary))
+            if folder is not None:
+                self.control.ask_server(partial(write_json, folder / "summary.json", summary))
+
+    def _run(self, method: Method, seed: int, what: str, **options: Any) -> Run:
+        self.number += 1
+        stage = Stage(self.number, max(self.number, self.of), what)
+
+        def report(round: int, row: Row | None) -> None:
+            if self.progress is not None:
+                self.progress(stage, round, row)
+
+        options = self.suite.limits() | asdict(self.placement) | options
+        result = run(method, self.suite.problem, seed=seed, x0=self.x0, progress=report, **options)
+        if result.status == "interrupted":
+            raise Interrupted(result.rows)
+        return result
+
+
+def _runs(suite: Suite, work: list[Task]) -> int:
+    """The number of runs in ``work``, tuning included."""
+    trials = sum(entry.trials for entry, _ in work)
+    return trials * len(suite.seeds_to_tune) + sum(len(seeds) for _, seeds in work)
+
+
+def _cleared(folder: Path, method: Method, suite: Suite) -> bool:
+    """Whether the run of ``method`` in ``folder`` is still to be done; if so, an unfinished one is deleted.
+
+    Raises ``RecordError`` if the folder holds a finished run of another method, step size or limit.
+    """
+    if finished(folder):
+        held = read_facts(folder).get("asked", {})
+        wanted = {"method": repr(method)} | suite.limits()
+        for name, value in held.items():
+            if name in wanted and value != wanted[name]:
+                raise RecordError(
+                    f"{folder} holds a run with {name} = {value}, and the comparison now has {wanted[name]}. "
+                    "Delete that folder, or choose another --out."
+                )
+        return False
+    shutil.rmtree(folder, ignore_errors=True)
+    return True

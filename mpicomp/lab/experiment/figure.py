@@ -1,0 +1,323 @@
+"""The figure of a comparison or a study: convergence of the runs against their costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.units import human_bytes
+from mpicomp.lab.experiment.canvas import curve_style, plain_label
+from mpicomp.lab.experiment.layout import complete, letters, panels_of
+from mpicomp.lab.experiment.look import PLAIN, STYLES, Look, Style
+from mpicomp.problems import Problem
+from mpicomp.runtime.record import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ABREAST = 3  # panels in a row, at most
+MOST_PANELS = 6  # in a figure; a study with more gets several figures
+Value = Callable[[Row], float]  # the number in a row that an axis shows
+
+
+def _number(value: float | None) -> float:
+    """``value``, NaN for what was not observed."""
+    return np.nan if value is None else value
+
+
+# What a subtitle says of the seeds, by bands.
+SEEDS = {"range": "median and range of", "quantile": "median and quartiles of", "none": "median of"}
+# An x axis is logarithmic where this share of the curves, or more, ends within this part of the range.
+SHARE, LEFT = 1 / 4, 1 / 5
+_BYTES = {"up", "both"}
+
+VERTICAL: dict[str, tuple[str, Value]] = {
+    "gradient": (r"$\|\nabla f(x)\|^2$", lambda row: _number(row.grad_norm_sq)),
+    "f": ("$f(x)$", lambda row: _number(row.f)),
+    "f-f*": (r"$f(x)-f^\star$", lambda row: _number(row.f)),  # ``_heights`` subtracts f*
+    # It is 0 at the start, and None without error feedback.
+    "error": (r"total error $\sum_k\,\|e^k\|^2$", lambda row: row.error or np.nan),
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What the panels of one problem show.
+
+    n        number of workers
+    curves   label -> the runs of that method, one for each seed, each a list of rows
+    target   the squared gradient norm to mark, if any
+    x, y     names out of ``suite.AXES``; each x gets a panel
+    missing  a text that names the runs that cannot be drawn
+    problem  the problem, which may know its minimum f*
+    look     style, bands and limits
+    """
+
+    title: str
+    subtitle: str
+    n: int
+    curves: dict[str, list[list[Row]]]
+    target: float | None = None
+    x: tuple[str, ...] = ("rounds", "up", "both", "seconds")
+    y: str = "gradient"
+    missing: str = ""
+    problem: Problem | None = None
+    look: Look = PLAIN
+
+    @property
+    def style(self) -> Style:
+        """The sizes of the figure."""
+        return STYLES[self.look.style]
+
+    def with_look(self, look: Look) -> Picture:
+        """The picture with this look, and with the axes that the look names."""
+        subtitle = self.subtitle.replace(SEEDS["range"], SEEDS[look.bands])
+        return replace(self, x=look.x or self.x, y=look.y or self.y, subtitle=subtitle, look=look)
+
+
+def horizontal(n: int) -> dict[str, tuple[str, Value]]:
+    """The label and the value of each x axis; byte counts are divided by n, the number of workers."""
+    return {
+        "rounds": ("rounds", lambda row: row.round),
+        "up": ("uplink bytes per worker", lambda row: row.up_bytes / n),
+        "both": (
+            "bytes in both directions, per worker",
+            lambda row: (row.up_bytes + row.down_bytes) / n,
+        ),
+        "seconds": ("seconds", lambda row: row.seconds),
+        "epochs": ("passes over the samples", lambda row: row.epochs),
+    }
+
+
+def draw(picture: Picture) -> Figure:
+    """A figure with the panels of one problem."""
+    rows = 1 if len(picture.x) <= 2 + picture.style.titled * (len(picture.x) == ABREAST) else 2
+    columns = -(-len(picture.x) // rows)
+    figure, panels = panels_of(picture.style, rows, columns, sharey=True)
+    _draw_problem(panels, picture, list(picture.curves))
+    for axes in panels[::columns]:
+        axes.set_ylabel(_height_label(picture))
+    font = 0.8 * picture.style.font
+    line = letters(columns * picture.style.panel[0] - 1, font)
+    above = picture.subtitle if picture.style.titled else ""
+    subtitle = "\n".join(map(plain_label, [*wrap(above, line), *wrap(picture.missing, line)]))
+    panels[0].set_title(subtitle, loc="left", fontsize=font, color="#444444", pad=10)
+    for axes in panels[len(picture.x) :]:
+        axes.remove()
+    return complete(figure, panels[: len(picture.x)], picture.title, picture.style, list(picture.curves))
+
+
+def draw_panel(picture: Picture, axes: Axes | None) -> Axes:
+    """The panel of the picture's one x axis, in ``axes`` or in a new figure; returns the axes.
+
+    In axes that have curves already, the new ones get the colours that follow.
+    """
+    if axes is None:
+        return draw(picture).axes[0]
+    drawn = axes.get_legend_handles_labels()[1]
+    _draw_problem([axes], picture, [*("" for _ in drawn), *picture.curves])
+    axes.set_ylabel(_height_label(picture))
+    axes.legend(frameon=False)
+    return axes
+
+
+def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
+    """A figure with the problems of a study side by side, and a row of panels for each x axis.
+
+    If there is one x axis only, its panels may fill several rows.  A problem without curves gets a note of
+    the missing runs in place of axes.  Raises ``RecordError`` if no problem has curves.
+    """
+    if not any(picture.curves for picture in pictures):
+        raise RecordError("there is nothing to draw: every run diverged.")
+    x = len(pictures[0].x)
+    rows = x if x > 1 else -(-len(pictures) // ABREAST)
+    columns = -(-len(pictures) * x // rows)
+    style = pictures[0].style
+    figure, panels = panels_of(style, rows, columns, sharey=False)
+    labels = list(dict.fromkeys(label for picture in pictures for label in picture.curves))
+    for i, picture in enumerate(pictures):
+        own = panels[i::columns] if x > 1 else panels[i : i + 1]
+        missing = map(plain_label, wrap(picture.missing, letters(style.panel[0] - 0.5, 0.85 * style.font)))
+        own[0].set_title("\n".join([picture.title, *missing]), fontsize=0.85 * style.font)
+        if picture.curves:
+            _draw_problem(own, picture, labels)
+        else:
+            for axes in own:
+                axes.set_axis_off()
+    heights = [_height_label(picture) for picture in pictures]
+    for k, axes in enumerate(panels[: len(pictures) * x]):
+        i = k % columns if x > 1 else k
+        if k % columns == 0 or heights[i] != heights[i - 1]:
+            axes.set_ylabel(heights[i])
+    for axes in panels[len(pictures) * x :]:
+        axes.remove()
+    return complete(figure, panels[: len(pictures) * x], title, style, labels)
+
+
+def pages(pictures: Sequence[Picture]) -> list[list[Picture]]:
+    """The pictures of a study, divided into figures of no more than ``MOST_PANELS`` panels each."""
+    most = max(1, MOST_PANELS // len(pictures[0].x))
+    count = -(-len(pictures) // most)
+    each = -(-len(pictures) // count)
+    return [list(pictures[i : i + each]) for i in range(0, len(pictures), each)]
+
+
+def _height_label(picture: Picture) -> str:
+    if picture.y == "f-f*" and _minimum(picture)[1]:
+        return r"$f(x)-\min\,f$ of all rows"  # f* is not known
+    return VERTICAL[picture.y][0]
+
+
+def _minimum(picture: Picture) -> tuple[float, bool]:
+    """f*, or else the least f in the picture; and whether it is the latter."""
+    if picture.problem is not None:
+        with suppress(ConfigError):  # the problem gives no constants
+            if (known := picture.problem.constants(picture.n).f_star) is not None:
+                return known, False
+    seen = (_number(row.f) for runs in picture.curves.values() for rows in runs for row in rows)
+    return min(seen, default=0.0), True  # a problem without curves has no rows
+
+
+def _heights(picture: Picture) -> Value:
+    """The value that the y axis shows.  Rounding may put f below f*: such a row has the value 0."""
+    if picture.y != "f-f*":
+        return VERTICAL[picture.y][1]
+    least, _ = _minimum(picture)
+    return lambda row: max(_number(row.f) - least, 0.0)
+
+
+def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -> None:
+    """Fill the panels of one problem; a label's place in ``labels`` gives its colour throughout a study.
+
+    Raises ``RecordError`` if no run has a row after its start.
+    """
+    drawn = [rows for runs in picture.curves.values() for rows in runs]
+    if not any(len(rows) > 1 for rows in drawn):
+        raise RecordError("there is nothing to draw: no run has recorded more than its start.")
+    if any(row.f is None for rows in drawn for row in rows):
+        raise RecordError(
+            "a run has not observed f and its gradient (observe = never): there is no curve of it."
+        )
+    known = horizontal(picture.n)
+    heights = _heights(picture)
+    spans = {
+        name: _draw_panel(axes, picture, known[name][1], heights, labels)
+        for axes, name in zip(panels, picture.x, strict=True)
+    }
+    wide = {name for name, ends in spans.items() if crushed([end for _, end in ends])}
+    if wide & _BYTES:
+        wide |= _BYTES  # readers compare these two panels: same scale in both
+    for axes, name in zip(panels, picture.x, strict=True):
+        label, _ = known[name]
+        scale(axes, spans[name], name in wide)
+        axes.set_xlabel(label)
+        if "bytes" in label:
+            axes.xaxis.set_major_formatter(lambda value, _: human_bytes(value))
+        _limit(axes, picture.look)
+
+
+def _limit(axes: Axes, look: Look) -> None:
+    """Set the limits that were asked for.  Raises ``ConfigError`` for 0 or less on a logarithmic y axis."""
+    if look.xlim is not None:
+        low, high = look.xlim
+        if axes.get_xscale() == "log" and low is not None and low <= 0:
+            axes.set_xscale("linear")  # who asks for 0 asks for an axis that has it
+        axes.set_xlim(low, high)
+    if look.ylim is not None:
+        if axes.get_yscale() == "log" and any(end is not None and end <= 0 for end in look.ylim):
+            raise ConfigError(
+                "ylim has an end that is not above 0, and this y axis is logarithmic; allowed: ends above 0, "
+                "such as 1e-8:1. The axis of y = f is not logarithmic."
+            )
+        axes.set_ylim(*look.ylim)
+
+
+def _draw_panel(
+    axes: Axes, picture: Picture, x: Value, y: Value, labels: list[str]
+) -> list[tuple[float, float]]:
+    """Draw the curves; returns, for each, x at the first observation after the start and x at the last."""
+    spans, positive, zero = [], [np.inf], False
+    logarithmic = picture.y != "f"  # a function value may be negative
+    for label, runs in picture.curves.items():
+        i = labels.index(label)
+        across, middle, low, high = _band(runs, x, y, picture.look.bands)
+        spans.append((float(across[1:2].sum()), float(across[-1])))
+        positive.append(float(low[low > 0].min(initial=np.inf)))
+        zero = zero or bool((low == 0).any())
+        style = curve_style(i)
+        if picture.look.bands != "none":
+            axes.fill_between(across, low, high, color=style["color"], alpha=0.15, linewidth=0)
+        axes.plot(
+            across,
+            middle,
+            label=plain_label(label),
+            **style,
+            linewidth=picture.style.line,
+            markersize=2.8 * picture.style.line,
+            markevery=(0.03 * (i % 5), 0.17) if np.isfinite(middle).any() else None,
+        )
+    if picture.target is not None and picture.y == "gradient":
+        axes.axhline(picture.target, color="#444444", linewidth=0.9, linestyle=(0, (2, 3)), zorder=0)
+        place = axes.get_yaxis_transform()  # x as a fraction of the panel, y as data
+        font = picture.style.font
+        axes.text(
+            0.01, picture.target, "target", transform=place, va="bottom", fontsize=0.7 * font, color="#444444"
+        )
+    if logarithmic and min(positive) < np.inf:
+        axes.set_yscale("log", nonpositive="clip")
+        if zero:
+            axes.set_ylim(bottom=min(positive) / 10)  # where a value is exactly 0 the curve leaves below
+    axes.grid(True, which="major", color="#e2e2e2", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    return spans
+
+
+def _band(runs: Sequence[Sequence[Row]], x: Value, y: Value, bands: str) -> tuple[NDArray[np.float64], ...]:
+    """For each observation, over the seeds: median x; then median, least and largest y, or its quartiles.
+
+    Four arrays of one length, that of the median run.  A run that ended earlier counts with its last y; the
+    median x is taken over the runs that go on.
+    """
+    length = sorted(map(len, runs))[len(runs) // 2]
+    runs = [rows[:length] for rows in runs]
+    across = np.full((len(runs), length), np.nan)
+    metric = np.empty((len(runs), length))
+    for i, rows in enumerate(runs):
+        across[i, : len(rows)] = [x(row) for row in rows]
+        metric[i] = [y(row) for row in rows] + [y(rows[-1])] * (length - len(rows))
+    # The median may fall when a run ends and leaves it to the others.
+    along = np.maximum.accumulate(np.nanmedian(across, axis=0))
+    low, high = (0.25, 0.75) if bands == "quantile" else (0.0, 1.0)
+    return along, np.median(metric, axis=0), *np.quantile(metric, [low, high], axis=0)
+
+
+def crushed(ends: Sequence[float]) -> bool:
+    """Whether a linear axis crushes the curves that end at these x: ``SHARE`` of them far left."""
+    left = sum(end < LEFT * max(ends) for end in ends)
+    return left >= SHARE * len(ends)
+
+
+def scale(axes: Axes, spans: Sequence[tuple[float, float]], logarithmic: bool) -> None:
+    """Set the scale, the limits and the ticks of the x axis, for curves that span these x."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+    if not logarithmic:
+        axes.set_xlim(left=0)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        return
+    axes.set_xscale("log", nonpositive="mask")
+    first = min(start for start, _ in spans if start > 0)
+    axes.set_xlim(left=first)
+    few = max(end for _, end in spans) > 1000 * first  # labels at each 1 and 3 would run into each other
+    axes.xaxis.set_major_locator(LogLocator(subs=(1,) if few else (1, 3)))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,232 @@
+"""Tables and figures of recorded runs, made from their files alone.
+
+The folder of a comparison or a study gets ``table.md``, ``table.json`` and ``figure.png``, and where a study
+has too many panels for one figure ``figure-2.png`` and so on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import partial
+from os.path import commonpath
+from pathlib import Path
+from typing import Any
+
+from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.files import present, write_json, write_text
+from mpicomp.lab.experiment.canvas import drawable, save
+from mpicomp.lab.experiment.figure import SEEDS, Picture, draw, draw_all, pages
+from mpicomp.lab.experiment.lines import Line
+from mpicomp.lab.experiment.look import PLAIN, Look, check_format
+from mpicomp.lab.experiment.outcome import Outcome
+from mpicomp.lab.experiment.results import Comparison, Record, read_comparison, read_run, read_study
+from mpicomp.lab.experiment.study import Study
+from mpicomp.lab.experiment.tables import markdown
+from mpicomp.runtime.record import Row
+from mpicomp.runtime.run import Run
+from mpicomp.text.config import parse_method, parse_problem, to_text
+from mpicomp.text.own_classes import without_imports
+
+
+def publish(folder: str | Path) -> list[Line]:
+    """Write the tables and the figure of the comparison in ``folder``; returns the table's lines."""
+    folder = Path(folder)
+    comparison = read_comparison(folder)
+    lines = comparison.lines()
+    write_text(folder / "table.md", markdown(lines, comparison.suite))
+    write_json(folder / "table.json", [asdict(line) for line in lines])
+    picture = picture_of(comparison)
+    _draw_into(folder, [picture], lambda pictures: [draw(*pictures)])
+    return lines
+
+
+def publish_study(folder: str | Path) -> dict[str, list[Line]]:
+    """Write the tables and figures of a study: of each case, and of all cases together.
+
+    Returns the lines of the tables by the cases' labels.
+    """
+    folder = Path(folder)
+    study = read_study(folder)
+    lines = {case.label: publish(folder / case.slug) for case in study.cases}
+    tables = [(folder / case.slug / "table.md").read_text(encoding="utf-8") for case in study.cases]
+    write_text(folder / "table.md", "\n".join(tables))
+    write_json(folder / "table.json", {label: [asdict(line) for line in ls] for label, ls in lines.items()})
+    pictures = _pictures(folder, study)
+    _draw_into(folder, pictures, partial(_draw_study, drawable(study.title)), len(pages(pictures)))
+    return lines
+
+
+def _draw_into(
+    folder: Path, pictures: list[Picture], drawing: Callable[[list[Picture]], list[Any]], most: int = 1
+) -> None:
+    """Save the figures of ``pictures`` as figure.png and so on; those of before, ``most`` at most, go."""
+    for old in _numbered(folder / "figure.png", most):
+        try:
+            old.unlink(missing_ok=True)
+        except OSError as error:
+            raise RecordError(f"cannot replace {old}: {error.strerror}.") from None
+    if any(picture.curves for picture in pictures):
+        _save(drawing(pictures), folder / "figure.png")
+
+
+def _draw_study(title: str, pictures: list[Picture]) -> list[Any]:
+    """The figures of a study: one, or several where one would have too many panels."""
+    if not any(picture.curves for picture in pictures):
+        raise RecordError("there is nothing to draw: every run diverged.")
+    drawn = [page for page in pages(pictures) if any(picture.curves for picture in page)]
+    return [draw_all(title, page) for page in drawn]
+
+
+def _save(figures: Sequence[Any], path: Path) -> list[Path]:
+    """Save the figures as ``path`` and so on; returns the paths."""
+    paths = _numbered(path, len(figures))
+    for figure, place in zip(figures, paths, strict=True):
+        save(figure, place)
+    return paths
+
+
+def _numbered(path: Path, count: int) -> list[Path]:
+    """``path``, and the paths of the second and later figures, with -2, -3 after its stem."""
+    return [path, *(path.with_stem(f"{path.stem}-{i}") for i in range(2, count + 1))]
+
+
+def _pictures(folder: Path, study: Study) -> list[Picture]:
+    """The pictures of a study's cases, each titled with the case's label."""
+    pictures = {case.label: picture_of(read_comparison(folder / case.slug)) for case in study.cases}
+    return [replace(picture, title=drawable(label)) for label, picture in pictures.items()]
+
+
+def plot_files(
+    folders: Sequence[str | Path],
+    path: str | Path | None = None,
+    look: Look = PLAIN,
+    format: str | None = None,
+) -> list[Path]:
+    """Redraw a figure from saved rows; returns its path, or several for a study with many panels.
+
+    ``folders`` is one folder, of a comparison or a study, or any number of folders of runs.  The figure is
+    written to ``path``, by default to ``figure.png`` in the first folder, or in another ``format``.  Raises
+    ``ConfigError`` if there is no folder, the runs differ in problem or workers, or ``path`` ends in another
+    format than ``format``; ``RecordError`` if a folder cannot be read.
+    """
+    places = [Path(f) for f in folders]
+    if not places:
+        raise ConfigError("plot needs a folder: that of a comparison, or of one or more runs.")
+    target = _target(places[0], path, format)
+    if len(places) == 1 and present(places[0] / "study.toml"):
+        study = read_study(places[0])
+        pictures = [picture.with_look(look) for picture in _pictures(places[0], study)]
+        return _save(_draw_study(drawable(study.title), pictures), target)
+    if len(places) == 1 and present(places[0] / "suite.toml"):
+        picture = picture_of(read_comparison(places[0]))
+    else:
+        picture = _picture_of_runs(places)
+    return _save([draw(picture.with_look(look))], target)
+
+
+def _target(folder: Path, path: str | Path | None, format: str | None) -> Path:
+    """The file to write.  Raises ``ConfigError`` if the name and the format disagree."""
+    if format is not None:
+        check_format(format)
+    if path is None:
+        return folder / f"figure.{format or 'png'}"
+    path = Path(path)
+    if not path.suffix:
+        return path.with_name(f"{path.name}.{format or 'png'}")
+    if format is None or path.suffix == f".{format}":
+        return path
+    raise ConfigError(
+        f"{path} ends in {path.suffix}, and the format is {format}; allowed: a name that ends in .{format}, "
+        "or no format, and the name says it."
+    )
+
+
+def picture_of(comparison: Comparison) -> Picture:
+    """The comparison as curves; ``missing`` counts the diverged runs of each method."""
+    suite = comparison.suite
+    curves: dict[str, list[list[Row]]] = {}
+    diverged = Counter[str]()
+    for outcome in comparison.outcomes:
+        if outcome.summary.get("status") == "diverged":
+            diverged[outcome.label] += 1
+        elif outcome.rows:
+            curves.setdefault(drawable(outcome.label), []).append(outcome.rows)
+    of = f"of {len(suite.seeds)} seeds" if len(suite.seeds) > 1 else ""
+    missing = ", ".join(drawable(label) + (of and f" ({count} {of})") for label, count in diverged.items())
+    subtitle = f"{drawable(to_text(suite.problem))}, {suite.workers} workers{_ranks(comparison.outcomes)}"
+    if len(suite.seeds) > 1:
+        subtitle += f"; {SEEDS['range']} {len(suite.seeds)} seeds"
+    return Picture(
+        drawable(suite.title), subtitle, suite.workers, curves, suite.target_grad_norm_sq, suite.x, suite.y,
+        f"diverged: {missing}" if missing else "", suite.problem,
+    )  # fmt: skip
+
+
+def _ranks(outcomes: Sequence[Outcome]) -> str:
+    ranks = {o.summary["ranks"] for o in outcomes if "ranks" in o.summary}
+    return f" on {ranks.pop()} MPI ranks" if len(ranks) == 1 and ranks != {1} else ""
+
+
+def _picture_of_runs(folders: Sequence[Path]) -> Picture:
+    """The given runs in one picture, each labelled by its folder and its method."""
+    curves: dict[str, list[list[Row]]] = {}
+    names, records = list[str](), [read_run(folder) for folder in folders]
+    paths = [record.folder.resolve() for record in records]
+    alike, common = len({path.name for path in paths}) < len(set(paths)), commonpath(paths)
+    for record in records:
+        name = record.folder.resolve().name
+        names.append(str(record.folder.resolve().relative_to(common)) if alike else name)
+        curves[f"{drawable(names[-1])}: {_method_text(record)}"] = [record.rows]
+    return _picture(", ".join(names), records, curves)
+
+
+def picture_of_runs(runs: Sequence[Run | Record]) -> Picture:
+    """The given runs in one picture; those of one method, with whatever seeds, are one curve."""
+    curves: dict[str, list[list[Row]]] = {}
+    for run in runs:
+        curves.setdefault(_method_text(run), []).append(run.rows)
+    return _picture("", runs, curves)
+
+
+def _picture(title: str, runs: Sequence[Run | Record], curves: dict[str, list[list[Row]]]) -> Picture:
+    """The picture of runs.  Raises ``ConfigError`` if they differ in problem or number of workers."""
+    facts = [_problem_and_workers(run) for run in runs]
+    if len(set(facts)) > 1:
+        raise ConfigError("these runs differ in their problem or number of workers; plot them apart.")
+    problem, n = facts[0]
+    parsed = None
+    with suppress(ConfigError), without_imports():  # a problem of the user's own keeps its repr
+        parsed = parse_problem(problem)
+        problem = to_text(parsed)
+    return Picture(drawable(title), f"{drawable(problem)}, {n} workers", n, curves, problem=parsed)
+
+
+def _method_text(run: Run | Record) -> str:
+    """The text of the run's method; a record names one of the user's own by its ``repr``."""
+    if isinstance(run, Run):
+        return drawable(to_text(run.method))
+    method = _said(run, "asked", "method")
+    with suppress(ConfigError), without_imports():
+        method = to_text(parse_method(method))
+    return drawable(method)
+
+
+def _problem_and_workers(run: Run | Record) -> tuple[str, int]:
+    """The ``repr`` of the run's problem, and n."""
+    if isinstance(run, Run):
+        return repr(run.problem), run.workers
+    return _said(run, "config", "problem"), int(_said(run, "config", "workers"))
+
+
+def _said(record: Record, part: str, name: str) -> str:
+    """A fact of run.json.  Raises ``RecordError`` if it lacks it."""
+    fact = str(record.config.get(part, {}).get(name, ""))
+    if not fact:
+        raise RecordError(
+            f"{record.folder}/run.json does not say {part}.{name}, which a figure needs: it is no record of "
+            "a run, or of another version."
+        )
+    return fact

@@ -1,0 +1,352 @@
+"""The folder of a comparison.
+
+========================  ===================================================
+suite.toml                the suite
+runs/<label>/tuning.json  every step size that was tried for that method, and the best
+runs/<label>/seed-<s>     the run of that method with seed s; see ``runtime.record``
+tuning.json               the contents of all runs/<label>/tuning.json, by label
+rows.csv                  the rows of all runs, with label and seed
+========================  ===================================================
+
+Jobs that share the work write into different folders below runs/.  At its end each job gathers tuning.json
+and rows.csv from the runs that it finds, so that the last job's files are complete.
+
+A study's folder has study.toml and a folder of this kind for each case.  ``experiment.report`` adds the
+tables and the figure.
+
+A folder may be read by somebody else than wrote it: nothing that it names is imported, and what it says is
+checked.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from contextlib import suppress
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mpicomp.base.errors import RecordError
+from mpicomp.base.files import check_own, present, read_json, write_json, write_text
+from mpicomp.base.html import html_table
+from mpicomp.lab.experiment.lines import Line, lines_of
+from mpicomp.lab.experiment.outcome import Outcome
+from mpicomp.lab.experiment.start import fingerprint, starting_point
+from mpicomp.lab.experiment.study import Study, load
+from mpicomp.lab.experiment.suite import Entry, Suite
+from mpicomp.lab.experiment.suite_file import load_suite
+from mpicomp.lab.experiment.tables import cells, header, markdown, notes
+from mpicomp.lab.experiment.tuning import Tuning
+from mpicomp.runtime import plotting
+from mpicomp.runtime.frames import frame
+from mpicomp.runtime.glance import NOT_FINISHED, on, on_in_full, run_html, run_line
+from mpicomp.runtime.record import Row, read_facts, read_rows, read_summary
+from mpicomp.text.own_classes import without_imports
+from mpicomp.text.unimported import UnimportedProblem
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run as recorded in ``folder``; see ``runtime.record``.
+
+    config   the contents of run.json
+    summary  the contents of summary.json; empty while the run is under way
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    rows: list[Row]
+    summary: dict[str, Any]
+
+    def __repr__(self) -> str:
+        what = f"Record of {on(*self._texts)} in {self.folder}"
+        return run_line(what, self.rows, self.summary.get("status", NOT_FINISHED))
+
+    def _repr_html_(self) -> str:
+        what = f"{on_in_full(*self._texts)}, in {self.folder}"
+        return run_html(what, self.rows, self.summary.get("status", NOT_FINISHED))
+
+    @property
+    def _texts(self) -> tuple[str, str]:
+        """The texts of method and problem: as resolved, or while the run is under way as configured."""
+        known = {"method": "?", "problem": "?"} | self.config.get("config", {}) | self.summary
+        return known["method"], known["problem"]
+
+    def to_frame(self) -> DataFrame:
+        """The rows as a pandas DataFrame.  Raises ``ConfigError`` if pandas is not installed."""
+        return frame(((), row) for row in self.rows)
+
+    def plot(self, x: str = "both", y: str = "gradient", axes: Axes | None = None, **words: Any) -> Axes:
+        """``mpicomp.plot`` of this run; ``words`` are its other arguments."""
+        return plotting.plot(self, x=x, y=y, axes=axes, **words)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A suite with its results so far.  ``tunings`` maps the labels of the tuned methods to their tunings."""
+
+    suite: Suite
+    tunings: dict[str, Tuning]
+    outcomes: list[Outcome]
+
+    def __repr__(self) -> str:
+        entries = self.suite.entries
+        labels = ", ".join(entry.label for entry in entries[:4]) + (", .." if len(entries) > 4 else "")
+        ended = sum(o.summary.get("status", "interrupted") != "interrupted" for o in self.outcomes)
+        of = f"{ended} of {len(entries) * len(self.suite.seeds)} runs"
+        return f"<Comparison of {len(entries)} methods on {_name(self.suite)}, {of} ended: {labels}>"
+
+    def _repr_html_(self) -> str:
+        lines, suite = self.lines(), self.suite
+        shown = [cells(line, suite) for line in lines]
+        return html_table(suite.title, header(suite), shown, " ".join(notes(lines, suite)))
+
+    def to_frame(self) -> DataFrame:
+        """The rows of all runs as a pandas DataFrame: label, seed, and the columns of ``Row``.
+
+        Raises ``ConfigError`` if pandas is not installed.
+        """
+        rows = (((o.label, o.seed), row) for o in self.outcomes for row in o.rows)
+        return frame(rows, ("label", "seed"))
+
+    def lines(self) -> list[Line]:
+        """A line of the table for each method, in the order of the suite."""
+        return lines_of(self.suite, self.tunings, self.outcomes)
+
+    def table(self) -> str:
+        """The results in Markdown, a line for each method, with notes on what the numbers mean."""
+        return markdown(self.lines(), self.suite)
+
+    def plot(self, x: str = "both", y: str = "gradient", axes: Axes | None = None, **words: Any) -> Axes:
+        """``mpicomp.plot`` of this comparison; ``words`` are its other arguments."""
+        return plotting.plot(self, x=x, y=y, axes=axes, **words)
+
+
+def _name(suite: Suite) -> str:
+    problem = suite.problem
+    return problem.text if isinstance(problem, UnimportedProblem) else type(problem).__name__
+
+
+# What is written anew at the end: by ``experiment.report``, and in a comparison by ``finish_comparison``.
+_PUBLISHED = ("table.md", "table.json", "figure.png")
+_GATHERED = ("tuning.json", "rows.csv")
+
+
+def run_folder(out: Path, entry: Entry, seed: int) -> Path:
+    """The folder of the run of ``entry`` with ``seed``."""
+    return out / "runs" / entry.slug / f"seed-{seed}"
+
+
+def open_comparison(out: Path, suite: Suite, resume: bool | None) -> dict[str, Tuning]:
+    """Claim the folder ``out`` for ``suite``; returns the tunings recorded there, by label.
+
+    resume  True: the folder must hold this comparison.  False: it must not hold any.  None: either.
+
+    Raises ``RecordError`` if that is violated, if the folder holds a run, another comparison, or files of the
+    user's that would be overwritten, if it leads elsewhere, or if its results were computed on other data.
+    """
+    path = out / "suite.toml"
+    _check_inside(out, suite)
+    if present(path):
+        if resume is False:
+            raise RecordError(
+                f"{out} already holds a comparison. Choose another --out, or --resume to continue it."
+            )
+        held = _suite_of(out)
+        if different := [
+            f.name for f in fields(suite) if f.compare and getattr(held, f.name) != getattr(suite, f.name)
+        ]:
+            raise RecordError(
+                f"{out} holds a comparison with other {', '.join(different)}. Choose another --out."
+            )
+    elif resume:
+        raise RecordError(f"{out} holds no comparison to resume. Leave --resume out to start one.")
+    elif present(out / "run.json"):
+        raise RecordError(f"{out} already holds a run. Choose another --out.")
+    _check_free(out, suite)
+    _check_data(out, suite)
+    write_text(path, suite.source)
+    return _read_tunings(out, suite)
+
+
+def _check_free(out: Path, work: Suite | Study) -> None:
+    """Raise ``RecordError`` if ``out`` holds files that ``work`` would overwrite, and has not begun."""
+    if isinstance(work, Study):
+        claim, names = "study.toml", [f"figure-{i}.png" for i in range(2, len(work.cases) + 1)]
+    else:
+        claim, names = "suite.toml", [*_GATHERED, *(f"runs/{entry.slug}" for entry in work.entries)]
+    held = [name for name in (*_PUBLISHED, *names) if os.path.lexists(out / name)]
+    if held and not present(out / claim):  # looked for last: other jobs write it first
+        raise RecordError(
+            f"{out} holds {', '.join(held)}, which would be overwritten, and no {claim}. "
+            "Choose another --out."
+        )
+
+
+def _check_inside(out: Path, suite: Suite) -> None:
+    """Raise ``RecordError`` if the folder of a run is not below ``out``."""
+    for entry in suite.entries:
+        for seed in suite.seeds:
+            _check_below(out, run_folder(out, entry, seed))
+
+
+def _check_below(out: Path, folder: Path) -> None:
+    if not Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(out)):
+        raise RecordError(f"{folder} leads out of {out}: it is a link. Put a copy of that folder there.")
+
+
+def _check_data(out: Path, suite: Suite) -> None:
+    """Raise ``RecordError`` if a result in the folder is of other data than the problem's, or another x0."""
+    tunings = [_tuning_file(out, entry) for entry in suite.entries]
+    runs = [run_folder(out, entry, seed) for entry in suite.entries for seed in suite.seeds]
+    found = {path: read_json(path) for path in tunings}
+    found |= {run: read_facts(run).get("config", {}) for run in runs}
+    data, start = suite.problem.fingerprint(), fingerprint(starting_point(suite.x0))
+    for path, held in ((path, held) for path, held in found.items() if held):
+        if (other := held.get("data", data)) != data:
+            raise RecordError(
+                f"{path} is of other data: their fingerprint is {other or 'empty'}, and the problem's is "
+                f"{data or 'empty'} now. Put the data back, or choose another --out."
+            )
+        if (other := held.get("x0", "")) != start:
+            raise RecordError(
+                f"{path} started elsewhere: at an x0 of {other or 'the problem'}, and now x0 is of "
+                f"{start or 'the problem'}. Put x0 back, or choose another --out."
+            )
+
+
+def open_study(out: Path, study: Study, resume: bool | None) -> None:
+    """Claim the folder ``out`` for ``study``, as ``open_comparison`` does; the cases claim theirs later."""
+    path = out / "study.toml"
+    if present(path):
+        if resume is False:
+            raise RecordError(
+                f"{out} already holds a study. Choose another --out, or --resume to continue it."
+            )
+        if _study_of(out) != study:
+            raise RecordError(f"{out} holds another study. Choose another --out.")
+    elif resume:
+        raise RecordError(f"{out} holds no study to resume. Leave --resume out to start one.")
+    _check_free(out, study)
+    for case in study.cases:
+        _check_below(out, out / case.slug)
+        _check_inside(out / case.slug, case.suite)
+        _check_free(out / case.slug, case.suite)
+    write_text(path, study.source)
+
+
+def read_study(out: Path) -> Study:
+    """The study whose results are in the folder.  Raises ``RecordError`` if it holds a comparison."""
+    study = _study_of(out)
+    if not isinstance(study, Study):
+        raise RecordError(f"{out}/study.toml has no [[case]].")
+    for case in study.cases:
+        _check_below(out, out / case.slug)
+    return study
+
+
+def _study_of(out: Path) -> Suite | Study:
+    """What study.toml says, in the classes that this process has imported."""
+    check_own(out / "study.toml")
+    with without_imports():
+        return load(out / "study.toml")
+
+
+def _suite_of(out: Path) -> Suite:
+    """What suite.toml says, in the classes that this process has imported."""
+    check_own(out / "suite.toml")
+    with without_imports():
+        return load_suite(out / "suite.toml")
+
+
+def read_run(folder: Path) -> Record:
+    """The record of the run in the folder, finished or not.  Raises ``RecordError`` if there is none."""
+    if not present(folder / "run.json"):
+        raise RecordError(f"{folder} holds neither a comparison nor a run.")
+    try:
+        rows = read_rows(folder / "rows.csv")
+    except OSError as error:
+        raise RecordError(f"cannot read {folder}/rows.csv: {error.strerror}.") from None
+    return Record(folder, read_facts(folder), rows, read_summary(folder))
+
+
+def read_comparison(out: Path) -> Comparison:
+    """The comparison in the folder, finished or not.  Raises ``RecordError`` for a run that is damaged."""
+    suite = _suite_of(out)
+    _check_inside(out, suite)
+    outcomes = []
+    for entry in suite.entries:
+        for seed in suite.seeds:
+            run = run_folder(out, entry, seed)
+            with suppress(FileNotFoundError):  # not started, or another job is just starting it afresh
+                rows = read_rows(run / "rows.csv")
+                outcomes.append(Outcome(entry.label, seed, rows, _summary_of(run, rows)))
+    return Comparison(suite, _read_tunings(out, suite), outcomes)
+
+
+def _summary_of(run: Path, rows: list[Row]) -> dict[str, Any]:
+    """The summary of the run in a comparison, to which ``rows`` belong; both have what a table needs."""
+    summary = read_summary(run)
+    if summary.get("status", "diverged") != "diverged" and not (rows and "method" in summary):
+        raise RecordError(f"{run} is damaged: it is finished, and rows or a method are missing. Delete it.")
+    if any(row.f is None or row.grad_norm_sq is None for row in rows):
+        raise RecordError(f"{run}/rows.csv is damaged: there are rows without f. Delete {run}.")
+    return summary
+
+
+def finish_comparison(out: Path) -> Comparison:
+    """Write tuning.json and rows.csv from the folders of the runs; returns the comparison."""
+    comparison = read_comparison(out)
+    tuned = {label: tuning.to_json() for label, tuning in comparison.tunings.items()}
+    write_json(out / "tuning.json", tuned)
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["label", "seed", *(f.name for f in fields(Row))])
+    for outcome in comparison.outcomes:
+        writer.writerows([outcome.label, outcome.seed, *astuple(row)] for row in outcome.rows)
+    write_text(out / "rows.csv", table.getvalue())
+    return comparison
+
+
+def unfinished(out: Path) -> int:
+    """The number of runs still missing from the comparison or study in the folder."""
+    if present(out / "study.toml"):
+        return sum(unfinished(out / case.slug) for case in read_study(out).cases)
+    suite = _suite_of(out)
+    runs = (run_folder(out, entry, seed) for entry in suite.entries for seed in suite.seeds)
+    return sum(not finished(run) for run in runs)
+
+
+def finished(run: Path) -> bool:
+    """Whether the run in folder ``run`` has ended without interruption and its rows are there."""
+    ended = read_summary(run).get("status", "interrupted") != "interrupted"
+    return ended and present(run / "rows.csv")
+
+
+def _read_tunings(out: Path, suite: Suite) -> dict[str, Tuning]:
+    found = {entry.label: _tuning_file(out, entry) for entry in suite.entries if entry.tune}
+    return {label: _read_tuning(path) for label, path in found.items() if present(path)}
+
+
+def _read_tuning(path: Path) -> Tuning:
+    try:
+        return Tuning.from_json(read_json(path))
+    except (TypeError, KeyError, AttributeError):
+        raise RecordError(f"{path} is damaged. Delete it and the step size is tuned again.") from None
+
+
+def write_tuning(out: Path, suite: Suite, entry: Entry, tuning: Tuning) -> None:
+    """Record how a method was tuned, and the fingerprints of the data and of x0, if it is the suite's."""
+    origin = {"data": suite.problem.fingerprint()}
+    origin |= {"x0": fingerprint(starting_point(suite.x0))} if suite.x0 is not None else {}
+    write_json(_tuning_file(out, entry), tuning.to_json() | origin)
+
+
+def _tuning_file(out: Path, entry: Entry) -> Path:
+    return out / "runs" / entry.slug / "tuning.json"

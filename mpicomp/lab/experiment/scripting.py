@@ -1,0 +1,217 @@
+"""What the commands do, for scripts and notebooks: compare, tune, load, plot.
+
+Under mpirun every rank calls ``compare`` and ``tune``, and gets the same result.  ``load`` and ``plot``
+involve one rank only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.files import present
+from mpicomp.lab.experiment import compare as comparing
+from mpicomp.lab.experiment.compare import Progress, Stage
+from mpicomp.lab.experiment.figure import draw_panel
+from mpicomp.lab.experiment.look import as_look
+from mpicomp.lab.experiment.report import picture_of, picture_of_runs, publish
+from mpicomp.lab.experiment.results import Comparison, Record, read_comparison, read_run
+from mpicomp.lab.experiment.shipped import located
+from mpicomp.lab.experiment.study import Study
+from mpicomp.lab.experiment.study import load as load_file
+from mpicomp.lab.experiment.suite import Suite
+from mpicomp.lab.experiment.suite_file import parse_suite, suite_of
+from mpicomp.lab.experiment.tuning import Tuning
+from mpicomp.methods import Method
+from mpicomp.problems import Problem
+from mpicomp.runtime.bars import shown
+from mpicomp.runtime.placement import Placement
+from mpicomp.runtime.record import Row
+from mpicomp.runtime.run import Run
+from mpicomp.text.config import as_method, as_problem, to_text
+from mpicomp.transports.launcher import launched_rank
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Range = tuple[int, int]
+Methods = Mapping[str, Method | str] | Sequence[Method | str]
+
+
+def compare(
+    methods: str | Path | Suite | Methods,
+    problem: Problem | str | None = None,
+    *,
+    tune: Range | Mapping[str, Range] | None = None,
+    out: str | Path | None = None,
+    resume: bool | None = False,
+    server: str = "shared",
+    shards: int | None = None,
+    device: str = "cpu",
+    cuda_aware: str = "ask",
+    progress: Progress | bool | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Run several methods on one problem, with every seed.
+
+    methods   the methods, or their texts, as a list or by their labels; or a suite: the path of its TOML
+              file, the name of one that comes with the package, or a ``Suite``.  It holds the problem, the
+              ranges to tune and the settings: none is given beside it
+    tune      (lo, hi): try the step sizes times 2^lo, .., 2^hi and keep the best of each method.  Or such a
+              range for each label that is to be tuned
+    settings  as in the TOML file: ``workers`` and ``rounds``, which are needed, and ``seeds``, ``every``,
+              ``down``, ``tuning_seeds``, ``target_grad_norm_sq``, ``hold``, ``max_bytes``, ``max_seconds``,
+              ``title``, ``x`` and ``y``; see ``experiment.suite_file``
+    out       a folder for the record, the table and the figure; ``resume`` continues the comparison in it, as
+              of ``experiment.compare.compare``.  Without one, the comparison is in memory only
+
+    ``server``, ``shards``, ``device`` and ``cuda_aware`` are as of ``run``.  ``progress`` is True for a bar,
+    False for none, None for one in a notebook, or a function that is called with the run under way, its
+    round and the row, if any.  A method that diverges is part of the result.  Under mpirun every rank calls
+    this and gets the same comparison.
+
+    Raises ``ConfigError`` for what is not allowed.  An interrupt raises ``Interrupted``, a
+    ``KeyboardInterrupt`` whose ``so_far`` is the comparison of the runs that ended in this call.
+    """
+    suite = _suite(methods, problem, tune, settings)
+    if out is not None:
+        _check_reads_back(suite)
+    with shown(progress, _stage) as report:
+        placement = Placement(server, shards, device, cuda_aware)
+        comparison = comparing.compare(suite, out, resume=resume, placement=placement, progress=report)
+    if out is not None and launched_rank() == 0:
+        publish(out)
+    return comparison
+
+
+def tune(
+    method: Method | str,
+    problem: Problem | str,
+    *,
+    exponents: Range = (0, 6),
+    server: str = "shared",
+    shards: int | None = None,
+    device: str = "cpu",
+    cuda_aware: str = "ask",
+    progress: Progress | bool | None = None,
+    **settings: Any,
+) -> Tuning:
+    """Try the step size of ``method`` times 2^lo, .., 2^hi, and beyond while the best is at an end.
+
+    ``exponents`` is (lo, hi); the other arguments are those of ``compare``.  The best step is chosen as in a
+    comparison, see ``experiment.tuning``; ``method.with_step(tuning.best.gamma)`` is the tuned method.  Under
+    mpirun every rank calls this and gets the same tuning.  An interrupt raises ``Interrupted``, a
+    ``KeyboardInterrupt`` whose ``so_far`` is the tuning with the step sizes that were tried.
+    """
+    suite = _suite([method], problem, exponents, {"down": "exact"} | settings)
+    with shown(progress, _stage) as report:
+        placement = Placement(server, shards, device, cuda_aware)
+        return comparing.tune_first(suite, placement=placement, progress=report)
+
+
+def _stage(stage: Stage, round: int, row: Row | None) -> tuple[int, int, str]:
+    """What a bar shows of the run under way."""
+    return stage.number, stage.of, stage.what
+
+
+def load(folder: str | Path) -> Record | Comparison:
+    """The record of the run, or of the comparison, in ``folder``, finished or not.
+
+    Raises ``RecordError`` if the folder holds neither, or cannot be read.
+    """
+    folder = Path(folder)
+    if present(folder / "study.toml"):
+        cases = ", ".join(sorted(str(path.parent) for path in folder.glob("*/suite.toml")))
+        raise RecordError(f"{folder} holds a study. Load one of its comparisons: {cases or 'none yet'}.")
+    return read_comparison(folder) if present(folder / "suite.toml") else read_run(folder)
+
+
+def plot(
+    *results: Run | Record | Comparison,
+    x: str = "both",
+    y: str = "gradient",
+    axes: Axes | None = None,
+    ax: Axes | None = None,
+    style: str = "screen",
+    bands: str = "range",
+    xlim: str | Sequence[float | None] | None = None,
+    ylim: str | Sequence[float | None] | None = None,
+) -> Axes:
+    """Draw a comparison, or runs of one problem, into ``axes`` or into a new figure; returns the axes.
+
+    x      "rounds", "up", "both", "seconds" or "epochs"; "bytes" is "both": uplink and downlink, per worker
+    y      "gradient", which is |∇f(x)|², "f", "error", or "f-f*".  Where the problem does not know f*, the
+           least f of the rows is in its place, and the label of the axis says so
+    axes   also called ``ax``, as in other libraries
+    style  "screen", "paper" or "talk": sizes of panel, text and lines; the text of given axes keeps its size
+    bands  over the seeds: "range", "quantile" (the quartiles) or "none"
+    xlim   the ends of the x axis, (A, B) or "A:B", either end left out or None
+    ylim   the ends of the y axis
+
+    Runs of one method with different seeds give one curve: the median, and the range as a band.  Raises
+    ``ConfigError`` for another word, and if the runs differ in problem or number of workers.
+    """
+    look = as_look(x, y, style, bands, xlim, ylim)
+    if look.x is None or len(look.x) > 1:
+        raise ConfigError(f"x = {x!r}; allowed in Python: one axis. Call plot once for each.")
+    if axes is not None and ax is not None:
+        raise ConfigError("plot was given axes and ax, which are one argument. Leave one of them out.")
+    if len(results) == 1 and isinstance(results[0], Comparison):
+        picture = picture_of(results[0])
+    elif runs := [result for result in results if not isinstance(result, Comparison)]:
+        if len(runs) < len(results):
+            raise ConfigError("plot takes one comparison, or any number of runs, and not both.")
+        picture = picture_of_runs(runs)
+    else:
+        raise ConfigError("plot takes one comparison, or one or more runs.")
+    return draw_panel(picture.with_look(look), ax if axes is None else axes)
+
+
+def _suite(
+    methods: str | Path | Suite | Methods,
+    problem: Problem | str | None,
+    tune: Range | Mapping[str, Range] | None,
+    settings: dict[str, Any],
+) -> Suite:
+    """The suite of the arguments of ``compare``."""
+    if isinstance(methods, str | Path | Suite):
+        if problem is not None or tune is not None or settings:
+            raise ConfigError("a suite holds its problem and its settings; give methods to choose them here.")
+        found = methods if isinstance(methods, Suite) else load_file(located(methods))
+        if isinstance(found, Study):
+            raise ConfigError(f"{methods} has a [[case]]: it is a study, for `mpicomp compare {methods}`.")
+        return found
+    labelled = _labelled(methods)
+    problem = None if problem is None else as_problem(problem)
+    if not isinstance(problem, Problem) or not all(isinstance(m, Method) for m in labelled.values()):
+        raise ConfigError(
+            f"compare takes Methods and a Problem; it was given {list(labelled.values())!r} and {problem!r}."
+        )
+    ranges = tune if isinstance(tune, Mapping) else dict.fromkeys(labelled, tune)
+    return suite_of(labelled, problem, ranges, settings)
+
+
+def _labelled(methods: Methods) -> dict[str, Method]:
+    """The methods by their labels or texts.  Raises ``ConfigError`` if two without a label are the same."""
+    if isinstance(methods, Mapping):
+        return {label: as_method(method) for label, method in methods.items()}
+    labelled = {to_text(method): method for method in map(as_method, methods)}
+    if len(labelled) < len(methods):
+        raise ConfigError("two of the methods are the same; allowed: different methods, or labels for them.")
+    return labelled
+
+
+def _check_reads_back(suite: Suite) -> None:
+    """Raise ``ConfigError`` unless the suite is what its text says, which is what a folder keeps of it."""
+    try:
+        if parse_suite(suite.source) == suite:
+            return
+    except ConfigError:
+        pass
+    raise ConfigError(
+        "a folder keeps a comparison as a text, and this one has no text, or a class that no text names: "
+        "local to a function or to a notebook. Define it in a module or a file and import it from there, or "
+        "leave out the folder."
+    )

@@ -1,0 +1,275 @@
+"""A comparison as a TOML file: one problem, several methods, seeds, and ranges to tune step sizes in.
+
+title = "Digits, 8 workers"
+problem = "logistic(data=digits, lam=1e-3)"
+workers = 8
+rounds = 2000                    # the largest number of rounds of a run
+every = "1%"                     # how often a row is recorded: this default, or a number of rounds; ..
+# at = [1, 2, 10, 100]           # .. or after which rounds, besides the start and the end
+observe = "full"                 # f and ∇f on all samples: the default; or on that many of each worker's
+# x0 = "start.npy"               # where all runs start: a file that numpy.save wrote, or a list of numbers;
+                                 # by default where the problem says
+seeds = [0, 1, 2, 3, 4]
+tuning_seeds = 2                 # choose step sizes with the first 2 seeds; by default with all
+down = "f4"                      # the default: lossless broadcasts are rounded to float32, as dense ones are.
+                                 # "exact" keeps the precision that each method's text asks for
+target_grad_norm_sq = 1e-6       # extra stopping conditions, as of ``mpicomp run``; all optional
+hold = 1.0                       # the target counts once it has held for as many rounds again, and costs are
+                                 # those of the first row that stays there; 0, the default: at the first row
+max_bytes = 100_000_000
+max_seconds = 60.0
+x = ["rounds", "up", "both", "seconds"]   # the x axes of the figure's panels; see ``suite.AXES``
+y = "gradient"                   # the y axis of all panels
+
+[[method]]
+method = "marina(Q=randk(k=0.1), gamma=theory)"
+label = "MARINA RandK"           # by default the method's text
+tune = [0, 6]                    # try the step times 2^0 .. 2^6, keep the best; see ``experiment.tuning``
+
+A method and a problem may be the user's own, as in method = "./mine.py:MyMethod(C=topk(k=0.1))".  The paths
+of such files and of data start at the current folder, not at that of the suite; see ``own_classes``.
+
+``experiment.fairness`` adds the caveats to the table.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from math import inf
+from operator import or_
+from pathlib import Path
+from typing import Any
+
+from mpicomp.base.checks import check_choice
+from mpicomp.base.errors import ConfigError, unknown
+from mpicomp.compressors import Sparse
+from mpicomp.lab.experiment.suite import AXES, Entry, Suite
+from mpicomp.methods import Method
+from mpicomp.problems import Problem
+from mpicomp.runtime.observation import FULL, NEVER, Observation
+from mpicomp.text.config import parse_method, parse_problem, to_text
+
+DOWN = "f4"  # the default of ``down``
+_DEEPEST = 8  # levels of nested lists and tables; a method's ``tune`` in a study's case is at level 4
+
+
+def load_suite(path: str | Path) -> Suite:
+    """The suite in the file ``path``.  Raises ``ConfigError``, naming the file, if it is not one."""
+    try:
+        return parse_suite(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}.") from None
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def read_toml(source: str) -> dict[str, Any]:
+    """The tables in ``source``.  Raises ``ConfigError`` if it is no TOML, or has a value of no use here."""
+    try:
+        top = tomllib.loads(source)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not a TOML file: {error}.") from None
+    except RecursionError:
+        raise ConfigError("its values are nested too deeply.") from None
+    for key, value in top.items():
+        _check_value(key, value)
+    return top
+
+
+def _check_value(key: str, value: Any, depth: int = 0) -> None:
+    """Raise ``ConfigError`` for dates, numbers that are not finite, and values nested too deeply."""
+    if depth > _DEEPEST:
+        raise ConfigError(f"{key} is nested too deeply.")
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _check_value(name, inner, depth + 1)
+    elif isinstance(value, list):
+        for inner in value:
+            _check_value(key, inner, depth + 1)
+    elif not isinstance(value, str | int | float) or value in (inf, -inf) or value != value:
+        raise ConfigError(f"{key} = {value}; allowed: a text, a finite number, true, false, a list, a table.")
+
+
+def parse_suite(source: str) -> Suite:
+    """The suite that the TOML text ``source`` describes.  Raises ``ConfigError``."""
+    top = read_toml(source)
+    _check("suite", top, SETTINGS, required=("problem", "workers", "rounds", "method"))
+    _check_settings(top)
+    tables = top.pop("method")
+    entries = tuple(_entry(table, top.get("down", DOWN)) for table in tables)
+    if any(_may_differ(table, entry) for table, entry in zip(tables, entries, strict=True)):
+        labels = [{"label": entry.label} for entry in entries]
+        source = write_toml(top, map(or_, tables, labels))
+    return _suite(parse_problem(top.pop("problem")), entries, top, source)
+
+
+def _may_differ(table: dict[str, Any], entry: Entry) -> bool:
+    """Whether a reader who does not import the method's class may give it another label."""
+    return "label" not in table and ":" in entry.label and table["method"].strip() != entry.label
+
+
+def suite_of(
+    methods: Mapping[str, Method],
+    problem: Problem,
+    tune: Mapping[str, tuple[int, int] | None],
+    settings: Mapping[str, Any],
+) -> Suite:
+    """The suite of these objects: methods by their labels, and by label the range to tune the step in.
+
+    ``settings`` are those of the TOML file; a list may be any sequence.  Raises ``ConfigError``.
+    """
+    top = {key: _plain(value) for key, value in settings.items()}
+    _check("suite", top, {k: v for k, v in SETTINGS.items() if k not in _OBJECTS}, ("workers", "rounds"))
+    _check_settings(top)
+    for label in tune:
+        if label not in methods:
+            raise unknown("label to tune", label, methods)
+    ranges = {label: _plain(tune.get(label)) for label in methods}
+    down = top.get("down", DOWN)
+    entries = tuple(_tuned(with_downlink(m, down), label, ranges[label]) for label, m in methods.items())
+    tables = [
+        {"method": to_text(method), "label": label} | ({"tune": ranges[label]} if ranges[label] else {})
+        for label, method in methods.items()
+    ]
+    return _suite(problem, entries, top, write_toml(top | {"problem": to_text(problem)}, tables))
+
+
+def _plain(value: Any) -> Any:
+    """A sequence or an array as a list, and a number of numpy as Python's."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return [*value] if isinstance(value, tuple | range) else value
+
+
+def write_toml(settings: Mapping[str, Any], methods: Iterable[Mapping[str, Any]]) -> str:
+    """The settings and methods as TOML text; its strings, numbers and lists are written as in JSON."""
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
+    for method in methods:
+        lines += ["", "[[method]]"]
+        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in method.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _check_settings(top: dict[str, Any]) -> None:
+    """Raise ``ConfigError`` for a setting whose value is not allowed."""
+    _check_seeds(top.get("seeds", [0]))
+    for key in ("workers", "rounds", "tuning_seeds"):
+        if top.get(key, 1) < 1:
+            raise ConfigError(f"{key} = {top[key]}; allowed: a positive integer.")
+    if "every" in top and "at" in top:
+        raise ConfigError("every and at: both say when there is a row. Give one.")
+    asked = Observation(top.get("every", Observation.every), top.get("at"), top.get("observe", FULL))
+    if not asked.observes:
+        raise ConfigError(
+            f"observe = {NEVER!r}; a comparison tunes and draws by f and ∇f. Allowed: {FULL!r}, or a "
+            "number of samples of each worker."
+        )
+    check_choice("down", top.get("down", DOWN), ("exact", "f8", "f4", "f2", "bf16"))
+    x = top.get("x", ["rounds"])
+    if not x:
+        raise ConfigError(f"x = []; allowed: some of {', '.join(AXES['x'])}.")
+    for name in x:
+        check_axis("x", str(name))
+    check_axis("y", top.get("y", "gradient"))
+
+
+def check_axis(axis: str, name: str) -> None:
+    """Raise ``ConfigError`` unless ``name`` is a quantity for the ``axis``, "x" or "y"."""
+    if name not in AXES[axis]:
+        raise unknown(f"{axis} axis", name, AXES[axis])
+
+
+def _suite(problem: Problem, entries: tuple[Entry, ...], settings: dict[str, Any], source: str) -> Suite:
+    """The suite with these settings, which have been checked.  Raises ``ConfigError`` for equal labels."""
+    _check_labels(entries)
+    lists = {key: tuple(settings[key]) for key in ("at", "seeds", "x") if settings.get(key) is not None}
+    given = {"title": to_text(problem)} | settings | lists
+    if isinstance(x0 := given.get("x0"), list):
+        given["x0"] = tuple(x0)
+    return Suite(problem=problem, entries=entries, source=source, **given)
+
+
+SETTINGS: dict[str, Any] = {
+    "title": str,
+    "problem": str,
+    "workers": int,
+    "rounds": int,
+    "every": int | str,
+    "at": list,
+    "observe": int | str,
+    "down": str,
+    "x0": str | list,
+    "seeds": list,
+    "tuning_seeds": int,
+    "target_grad_norm_sq": int | float,
+    "hold": int | float,
+    "max_bytes": int,
+    "max_seconds": int | float,
+    "x": list,
+    "y": str,
+    "method": list,
+}
+_OBJECTS = ("problem", "method")
+METHOD: dict[str, Any] = {"method": str, "label": str, "tune": list}
+
+
+def _entry(table: Any, down: str) -> Entry:
+    if not isinstance(table, dict):
+        raise ConfigError("each method is a table of its own, headed [[method]].")
+    _check("[[method]]", table, METHOD, required=("method",))
+    method = parse_method(table["method"])
+    label = table.get("label", to_text(method))
+    method = with_downlink(method, down)
+    return _tuned(method, label, table.get("tune"))
+
+
+def _tuned(method: Method, label: str, tune: list[Any] | None) -> Entry:
+    """The entry of a method; ``tune`` is the range to tune its step in, if any.  Raises ``ConfigError``."""
+    if tune is None:
+        return Entry(method, label)
+    if (
+        not isinstance(tune, list)
+        or len(tune) != 2
+        or any(type(e) is not int or abs(e) > 64 for e in tune)
+        or tune[0] > tune[1]
+    ):
+        raise ConfigError(f"tune = {tune}; allowed: [lo, hi], the powers of two to multiply the step by.")
+    return Entry(method, label, (tune[0], tune[1]))
+
+
+def with_downlink(method: Method, values: str) -> Method:
+    """``method`` with its lossless broadcast rounded to ``values``; unchanged if it has none."""
+    lossless = getattr(method, "down", None) == Sparse() and any(f.name == "down" for f in fields(method))
+    return replace(method, down=Sparse(values)) if lossless else method  # type: ignore[call-arg]
+
+
+def _check(what: str, table: dict[str, Any], allowed: dict[str, Any], required: Iterable[str]) -> None:
+    """Raise ``ConfigError`` if a key of the table is unknown, missing, or of the wrong type."""
+    for key, value in table.items():
+        if key not in allowed:
+            raise unknown(f"key of a {what}", key, allowed)
+        if isinstance(value, bool) or not isinstance(value, allowed[key]):
+            kind = getattr(allowed[key], "__name__", str(allowed[key]))
+            raise ConfigError(f"{key} = {value!r}; allowed: a value of type {kind}.")
+    if missing := [key for key in required if key not in table]:
+        raise ConfigError(f"a {what} needs {' and '.join(missing)}.")
+
+
+def _check_seeds(seeds: list[Any]) -> None:
+    if not seeds or any(type(s) is not int or s < 0 for s in seeds) or len(set(seeds)) < len(seeds):
+        raise ConfigError(f"seeds = {seeds}; allowed: a list of different non-negative integers.")
+
+
+def _check_labels(entries: tuple[Entry, ...]) -> None:
+    if not entries:
+        raise ConfigError("a suite needs a [[method]].")
+    seen: dict[str, str] = {}
+    for entry in entries:
+        if not entry.slug or entry.slug in seen:
+            other = f": too much like {seen[entry.slug]!r}" if entry.slug in seen else ""
+            raise ConfigError(
+                f"label = {entry.label!r}{other}. Labels name folders and must differ in letters or digits."
+            )
+        seen[entry.slug] = entry.label

@@ -1,0 +1,172 @@
+"""The uplink of a round that leaves block by block, while the rest of the gradient is still being computed.
+
+Theory of operation.  A worker's step for block b needs block b of its gradient, of its state and of the
+replica, and nothing else, as a server's step does.  So each block can be compressed and sent as soon as its
+gradient is there: backpropagation makes them from the last to the first.  The messages are those of
+``Sharded.play``, byte for byte.
+
+A worker's state must not change if some rank's gradient turns out not to be finite.  So the steps act on a
+copy, and the copy becomes the state once all ranks go on with the round.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import fields, replace
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from mpicomp.averaging.sharded import Sharded, block_of, joined
+from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
+from mpicomp.codecs import messages
+from mpicomp.compressors.base import Array
+from mpicomp.keys import Key
+from mpicomp.problems.base import Objective
+from mpicomp.runtime.rounds import Rounds
+
+
+class Early:
+    """The messages of the one worker that this rank hosts, in rounds of ``at`` that every rank serves.
+
+    slices  the blocks of the gradient, shape (d,)
+
+    A round: ``begin``, ``bring`` for each block from the last to the first, and then either ``commit`` and
+    the rest of ``Sharded.play``, or ``drop``; the same of both on all ranks.
+    Raises ``ConfigError`` if a worker's step needs more than a block at a time.
+    """
+
+    def __init__(self, at: Rounds, averaging: Sharded) -> None:
+        if not at.method.worker_separable or at.method.needs_function:
+            raise ConfigError(
+                f"a worker's step of {type(at.method).__name__} needs more than one block of its gradient at "
+                "one point, so blocks cannot leave one by one: leave overlap out."
+            )
+        (self._worker,) = at.workers
+        self._at, self._averaging, d = at, averaging, at.x.size
+        self.slices = averaging.slices(d)
+        self._methods = [averaging.method.of_block(b) for b in range(len(self.slices))]
+        self._next = deepcopy(at.workers[self._worker])  # the state after the round
+        self._ups: list[Any] = []
+        self._failed: MpicompError | None = None
+        self.begun = False
+        averaging.sent_early = self.commit
+
+    def begin(self, key: Key) -> None:
+        """Begin the round of ``key``."""
+        self._key, self._failed, self.begun = key, None, True
+        self._ups.clear()
+        self._size = 0
+        self._left = len(self.slices)  # blocks to be brought
+        self._sends = self._worker in self._averaging.method.senders(key)
+        self._averaging.exchange.begin()
+
+    def bring(self, block: int, gradient: Array) -> None:
+        """Compress and send a block, given that block of the gradient.
+
+        Raises ``ConfigError`` if it is not the block's turn.  Any other ``MpicompError`` is not raised here,
+        on this rank alone, but by ``check``.
+        """
+        if block != self._left - 1:
+            raise ConfigError(f"block {block} was brought; expected {self._left - 1}, then those before it.")
+        self._left = block
+        if not self._sends:
+            self._averaging.exchange.post(block, {})
+            return
+        message = np.empty(0, np.uint8)  # where the round is dropped
+        try:
+            self.check()
+            if not isfinite(gradient.sum()) and not np.isfinite(gradient).all():
+                raise DivergedError(f"worker {self._worker}: the gradient is not finite.")
+            with self._at.transport.clock.phase("compress"), np.errstate(over="ignore", invalid="ignore"):
+                up = self._step(block, gradient)
+                message = self._at.books.outgoing(messages.encode(up))
+            self._ups.append(up)
+        except MpicompError as error:
+            self._failed = error
+        self._averaging.book(self._worker, block, len(message))
+        self._size += len(message)
+        self._averaging.exchange.post(block, {self._worker: message})
+
+    def _step(self, b: int, gradient: Array) -> Any:
+        """The worker's step for block b, on the copy of its state."""
+        at, where, d = self._at, self.slices[b], self._at.x.size
+        now = at.workers[self._worker]
+        for f in fields(now):
+            if _is_vector(value := getattr(now, f.name)):
+                getattr(self._next, f.name)[where] = value[where]
+        own = replace(
+            block_of(self._next, where, d),
+            **{f.name: v for f in fields(now) if not _is_vector(v := getattr(now, f.name))},
+        )
+        views = {f.name: getattr(own, f.name) for f in fields(own)}
+        up = self._methods[b].worker_step(
+            own, block_of(at.replica, where, d), OfBlock(gradient), self._key.of(self._worker)
+        )
+        for name, view in views.items():
+            value = getattr(own, name)
+            if not _is_vector(view):
+                setattr(self._next, name, value)
+            elif value is not view:
+                view[:] = value
+        return up
+
+    def check(self) -> None:
+        """Raise the error that has come of a block of this round."""
+        if self._failed is not None:
+            raise self._failed
+
+    def check_all(self) -> None:
+        """Raise ``ConfigError`` if some blocks of this round were brought and others not, or as ``check``."""
+        self.check()
+        if self.begun and self._left:
+            raise ConfigError(
+                f"blocks {self._left} and above were brought, and not those below: bring all of them, from "
+                "the last to the first, before the call with the whole gradient."
+            )
+
+    def commit(self) -> bool:
+        """Take the step of this round, if it was begun: all ranks go on with it.  Returns whether it was."""
+        if not self.begun:
+            return False
+        self.begun = False
+        if not self._sends:
+            return True
+        workers, i = self._at.workers, self._worker
+        workers[i], self._next = self._next, workers[i]
+        self._averaging.enter(i, joined(self._ups[::-1]), self._size, self._key)
+        return True
+
+    def drop(self) -> None:
+        """Forget this round, but for the bytes that were sent; collective."""
+        self.begun = False
+        self._averaging.enter(self._worker, None, self._size, self._key)
+        exchange, senders = self._averaging.exchange, self._averaging.method.senders(self._key)
+        for b in range(self._left - 1, -1, -1):  # which the other ranks wait for
+            exchange.post(b, {self._worker: np.empty(0, np.uint8)} if self._sends else {})
+        for b in exchange.served:
+            with exchange.receive(b, senders):
+                pass
+        exchange.drop()
+
+
+def _is_vector(value: Any) -> bool:
+    """Whether a field of a worker's state is an array, of the host's or of a device, and no number."""
+    return getattr(value, "shape", ()) != ()
+
+
+class OfBlock(Objective):
+    """A block of f_i, of which the gradient at the point of this round is known."""
+
+    def __init__(self, gradient: Array) -> None:
+        self._gradient = gradient
+
+    def value(self, x: Array) -> float:
+        raise ConfigError("a gradient alone has no value f_i(x).")
+
+    def grad(self, x: Array) -> Array:
+        return self._gradient
+
+    def batch_grad(self, x: Array, b: int, stream: Any) -> Array:
+        raise ConfigError("the method has a batch, but the samples are yours to choose: leave batch out.")

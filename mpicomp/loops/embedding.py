@@ -1,0 +1,364 @@
+"""The rounds of a method in a loop that is the user's: what ``Aggregator`` and ``Descent`` share."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial, wraps
+from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Self, TypeVar
+
+import numpy as np
+
+from mpicomp import kernels
+from mpicomp.averaging.ledger import Ledger
+from mpicomp.base.blocks import Blocks
+from mpicomp.base.checks import as_integer, as_seed, check_choice
+from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
+from mpicomp.base.units import shortened
+from mpicomp.compressors.base import Array
+from mpicomp.keys import Key
+from mpicomp.loops.agreement import Agreement, check_alike
+from mpicomp.loops.early import Early
+from mpicomp.loops.given import Given
+from mpicomp.loops.packing import Packing
+from mpicomp.loops.start import Start
+from mpicomp.methods.base import Method
+from mpicomp.problems.base import Objective
+from mpicomp.runtime.audit import Audit, Verified
+from mpicomp.runtime.devices import open_device
+from mpicomp.runtime.placement import Placement
+from mpicomp.runtime.preparation import load_kernels
+from mpicomp.runtime.rounds import Rounds
+from mpicomp.transports.calls import Operation
+from mpicomp.transports.launcher import launched_ranks
+
+P = ParamSpec("P")
+R = TypeVar("R")
+E = TypeVar("E", bound="Embedding")
+
+ON_NONFINITE = ("raise", "skip")
+
+
+def operation(method: Callable[Concatenate[E, P], R]) -> Callable[Concatenate[E, P], R]:
+    """Decorator: a method that is refused once the embedding is closed, and uses its own device.
+
+    Raises ``MpicompError`` where it is closed.
+    """
+
+    @wraps(method)
+    def performed(self: E, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._closed:
+            raise MpicompError(f"this {type(self).__name__} is closed: make a new one.")
+        with kernels.using(self.device):
+            return method(self, *args, **kwargs)
+
+    return performed
+
+
+class Embedding:
+    """A method at work on gradients that are brought to it, step by step.
+
+    like           arrays as the gradients are: ``packing.Packing`` says which
+    workers        the number of workers n, fixed whatever the number of ranks; None: one for each rank
+    seed           of the draws
+    comm           mpi4py's communicator of the ranks; None: all ranks of the job, or this process alone
+    server         the ranks that average; it and ``shards`` are as of ``run``
+    device         "cpu", or "cuda": vectors and compression are on a GPU, of several the one whose number is
+                   the rank's on this host.  Arrays that are on it are read and made there, without a copy on
+                   the host
+    cuda_aware     with "cuda", whether MPI is given buffers on the GPU; as of ``run``
+    stall_timeout  seconds of waiting after which the silent rank is named and the job ended, or None
+    verify_bytes   have the MPI library count the bytes too, for ``verify``
+    on_nonfinite   "raise": a gradient that is not finite is a ``DivergedError``, on all ranks; "skip": the
+                   step is left out, on all ranks, and the method's state stays as it is
+
+    Making one is collective, and so are its methods, but for attributes.  All ranks give the same arguments.
+    Raises ``ConfigError``, on every rank alike, where one does not.
+    """
+
+    _like: ClassVar[str] = "like"  # the name of this argument in messages
+
+    def __init__(
+        self,
+        method: Method,
+        like: Any,
+        *,
+        workers: int | None = None,
+        seed: int = 0,
+        comm: Any = None,
+        server: str = Placement.server,
+        shards: int | None = Placement.shards,
+        device: str = Placement.device,
+        cuda_aware: str = Placement.cuda_aware,
+        stall_timeout: float | None = None,
+        verify_bytes: bool = False,
+        on_nonfinite: str = "raise",
+    ) -> None:
+        check_choice("on_nonfinite", on_nonfinite, ON_NONFINITE)
+        seed = as_seed(seed)
+        comm, ranks = _ranks(comm)
+        own = workers is None
+        placement = Placement(server, shards, device, cuda_aware, stall_timeout, verify_bytes)
+        n = max(1, ranks - placement.dedicated) if own else as_integer("workers", workers)
+        self.transport = t = placement.connect(n, comm)
+        self._open = ExitStack()
+        try:
+            self.device = t.raise_on_all(lambda: open_device(device))
+            self._packing = packing = t.raise_on_all(lambda: Packing.of(like, self.device, self._like))
+            facts: dict[str, object] = {"class": type(self).__name__, "method": repr(method)}
+            facts |= {self._like: packing.description, "workers": "one each" if own else n, "seed": seed}
+            facts |= {"on_nonfinite": on_nonfinite, "server": server, "shards": shards, "device": device}
+            alike = check_alike(t, facts, self._values(like))
+            self._watch = Start(None if alike else like, packing, t.is_server)
+            cut = placement.blocks(n)
+            self._blocks = None if cut == 1 else Blocks.cut(packing.parts, cut)
+            with kernels.using(self.device):
+                resolved = t.raise_on_all(lambda: self._resolve(method, packing, n))
+                self._given = {i: Given(i, packing, t.clock) for i in t.hosted}
+                start = self._start(like)
+                rounds = partial(Rounds, resolved, start, self._given, t, self._follow, server, self._blocks)
+                self._play = t.raise_on_all(rounds)
+                load_kernels(t, kernels.MANY, packing.parts.size)
+            self._verify_bytes = verify_bytes
+            self._begin_audit()
+        except MpicompError:  # the same on all ranks
+            t.close()
+            raise
+        name = f"{type(self).__name__} {{}} ({type(method).__name__}, d = {packing.parts.size})"
+        self._agreement = Agreement(t, name)
+        self.seed, self.steps, self.skipped = seed, 0, 0
+        self._early: Early | None = None
+        self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
+        self._open.callback(t.close)
+        self._open.callback(self._agreement.end)
+        self._closed = False
+        if t.ranks > 1:  # where other ranks may wait; one process frees what nobody uses any more
+            atexit.register(self._close_at_exit)
+
+    def _begin_audit(self) -> None:
+        """Compare the ledger with MPI's count from here on, if that was asked for."""
+        play, t = self._play, self.transport
+        self._audit = Audit(t, play.ledger, play.averaging.booked) if self._verify_bytes else None
+
+    def _resolve(self, method: Method, packing: Packing, n: int) -> Method:
+        """The method for these parts, with its parameters as numbers; raises ``ConfigError``."""
+        bound = method.bound(packing.parts)
+        return bound.resolve(lambda: _no_constants(method), packing.parts.size, n, self._blocks)
+
+    def _start(self, like: Any) -> Array:
+        """Where the method's iterate starts, shape (d,), the same on all ranks; collective."""
+        return kernels.to_device(np.zeros(self._packing.parts.size, self._packing.dtype))
+
+    def _follow(self, method: Method, replica: Any, broadcast: Any, key: Key) -> None:
+        """What every rank does with a broadcast."""
+        method.follow(replica, broadcast, key)
+
+    def _values(self, like: Any) -> int:
+        """A number for the values of ``like``, which the ranks compare; 0 where they do not matter."""
+        return 0
+
+    @property
+    def method(self) -> Method:
+        """The method, with its parameters as numbers."""
+        return self._play.method
+
+    @property
+    def workers(self) -> int:
+        """The number of workers n."""
+        return self.transport.n
+
+    @property
+    def hosted(self) -> range:
+        """The workers whose gradients this rank brings."""
+        return self.transport.hosted
+
+    @property
+    def ledger(self) -> Ledger:
+        """The bytes so far.  On rank 0 all; on another rank its uplink is of the workers hosted there.
+
+        With server="sharded" rank 0 has all after ``settle``, ``save`` and ``verify``.
+        """
+        return self._play.ledger
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """This rank's seconds by phase: gradient, compress, wait, server, decode."""
+        return dict(self.transport.clock.seconds)
+
+    @operation
+    def _step(self, gradient: Any, at: Any = None) -> bool:
+        """Play the rounds of one step; returns whether it was made.  Raises ``MpicompError`` on all ranks."""
+        t, rounds = self.transport, self._play
+        t.activity = f"step {self.steps}"
+        try:
+            told = self._agreement.begin(Operation.CALL, lambda: self._take(gradient, at), self._drop_early)
+        except DivergedError:
+            if self._on_nonfinite == "raise":
+                raise
+            self.skipped += 1
+            return False
+        try:
+            self._watch.check(told)
+        except ConfigError:
+            self._drop_early()
+            raise
+        while True:
+            key = self._key()
+            try:
+                rounds.play(key, f"step {self.steps}")
+            except BaseException as error:  # some workers have moved, and others have not
+                rounds.books.fail(self._half_way(error))
+                raise
+            self.rounds += 1
+            if rounds.running.ends_step(rounds.replica, key):
+                break
+        self.steps += 1
+        return True
+
+    def _half_way(self, error: BaseException) -> MpicompError:
+        """What is said of a step that ``error`` has ended, each time that the next one is asked for."""
+        cause = (str(error) or type(error).__name__).rstrip(".")
+        return MpicompError(
+            f"step {self.steps} has ended half-way, so the memories of workers and server do not agree any "
+            f"more ({cause}). Load a saved state, or make a new {type(self).__name__}."
+        )
+
+    @property
+    def sound(self) -> bool:
+        """Whether no step has ended half-way, so that the next one can be made."""
+        return self._play.books.sound
+
+    def _key(self) -> Key:
+        """The key of the next round."""
+        return Key(self.seed, self.rounds, None, self.transport.n)
+
+    def _drop_early(self) -> None:
+        if self._early is not None:  # on all ranks, for some may have brought blocks
+            if not self._early.begun:
+                self._early.begin(self._key())
+            self._early.drop()
+
+    def _take(self, gradient: Any, at: Any) -> int:
+        """Take what this rank is given, at the point where a gradient is asked for, before any state changes.
+
+        Returns what it tells the other ranks of x.  Raises ``ConfigError`` or ``DivergedError``.
+        """
+        self._play.books.check()
+        if self._early is not None:
+            self._early.check_all()
+        if self.one_each:
+            given = {i: gradient for i in self.hosted}
+        elif not isinstance(gradient, Mapping) or set(gradient) != set(self.hosted):
+            keyed = isinstance(gradient, Mapping)
+            shown = f"the keys {shortened(gradient)}" if keyed else type(gradient).__name__
+            if self._packing.missing:
+                raise ConfigError(self._packing.missing)
+            raise ConfigError(
+                f"with workers={self.workers}, a rank brings a dict of the gradients of the workers that it "
+                f"hosts, here {shortened(self.hosted)}; it was given {shown}: "
+                "{i: gradient(x, i) for i in agg.hosted}."
+            )
+        else:
+            given = dict(gradient)
+        functions = [callable(what) or isinstance(what, Objective) for what in given.values()]
+        self._place(at, any(functions))
+        if self.method.needs_value and not all(isinstance(what, Objective) for what in given.values()):
+            raise ConfigError(
+                f"{type(self.method).__name__} asks for values f_i(x) as well as gradients: give an "
+                "mpicomp.Objective."
+            )
+        if self.method.needs_function and not all(functions):
+            raise ConfigError(
+                f"{type(self.method).__name__} compares gradients of one f_i at two points: give a function "
+                "of x, which returns the gradient there on the same samples, and not an array."
+            )
+        point = self._point()
+        for i, what in given.items():
+            self._given[i].give(what, point)
+        x = None if at is None else self._play.replica.x
+        return self._watch.value((f.gradient for f in self._given.values()), x)
+
+    def _place(self, at: Any, functions: bool) -> None:
+        """Move the method's iterate to ``at``, where the caller chooses it."""
+
+    def _point(self) -> Array:
+        """Where the next step asks for its gradient."""
+        return self._play.running.point(self._play.replica, self._key())
+
+    @operation
+    def settle(self) -> None:
+        """Complete rank 0's ledger, where the other ranks have counted their uplink themselves."""
+        self._agreement.begin(Operation.SETTLE, self._play.books.check)
+        self._play.settle()
+
+    @operation
+    def verify(self) -> Verified | None:
+        """The MPI library's count since the start, or since ``load`` or ``restore``, which is the ledger's.
+
+        None in one process.
+
+        Raises ``CountError`` if they differ, ``ConfigError`` without ``verify_bytes``.
+        """
+        if self._audit is None:
+            raise ConfigError(
+                "bytes are counted by MPI too if that is asked for at the start: verify_bytes=True."
+            )
+        self.settle()
+        return self._audit.check()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """Refused: a copy would share the connection to the other ranks, and go on without them."""
+        name = type(self).__name__
+        raise ConfigError(
+            f"a {name} cannot be copied or pickled, as it is joined to the other ranks. Make a {name} anew; "
+            "what its state() or save(folder) has kept goes on in it."
+        )
+
+    def close(self) -> None:
+        """End the work of all ranks together; at the end of the program this is done in any case."""
+        atexit.unregister(self._close_at_exit)
+        try:
+            self._open.close()
+        finally:
+            self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is None:
+            self.close()
+
+    def _close_at_exit(self) -> None:
+        if sys.modules["mpi4py.MPI"].Is_finalized():  # by the program itself, and by all ranks together
+            return
+        try:
+            self.close()
+        except KeyboardInterrupt:  # the program is at its end
+            pass
+        except MpicompError:  # other ranks wait for this one: the job ends as with any error
+            sys.excepthook(*sys.exc_info())
+
+
+def _ranks(comm: Any) -> tuple[Any, int]:
+    """The communicator to be used and its number of ranks; None for that of the job as launched.
+
+    A launcher that is not known here is seen by the program's own MPI, where that is loaded.
+    """
+    if comm is None:
+        launched, loaded = launched_ranks(), sys.modules.get("mpi4py.MPI")
+        if launched is not None or loaded is None:
+            return None, launched or 1
+        comm = loaded.COMM_WORLD
+    return comm, comm.size
+
+
+def _no_constants(method: Method) -> NoReturn:
+    """Raise ``ConfigError``: fields of ``method`` say "theory"."""
+    asked = [name for name in method.theory_parameters if isinstance(getattr(method, name), str)]
+    raise ConfigError(
+        f'{type(method).__name__}: {" and ".join(asked)} says "theory", which follows from the constants '
+        "of a problem, and here there is none: give a number."
+    )

@@ -1,0 +1,100 @@
+"""Whether all ranks train the same x.
+
+An aggregator is given gradients and not x.  Ranks that make x by different seeds would train one model each,
+on the mean of gradients at different points.  Where ``at`` is given, it is compared in the first call.  Else
+``like`` may be x; but it may as well be a rank's own gradient, or memory that nobody has written to, and then
+different values are right.  It is x if the loop changes it from one call to the next, and does not give it as
+the gradient.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from mpicomp import kernels
+from mpicomp.base.errors import ConfigError
+from mpicomp.compressors.base import Array
+from mpicomp.loops.packing import Packing
+
+_REMEDY = "x = agg.start(x), before the first call, gives rank 0's to all ranks."
+_SHAPES = "If like only shows shapes, give zeros: like=np.zeros_like(..)."
+
+# The lowest bits of the number that is told: ``like`` is the gradient, is unchanged; ``at`` is given.
+_GRADIENT, _UNCHANGED, _AT = 1, 2, 4
+_FLAGS = 7
+
+
+def digest(vector: Array) -> int:
+    """A number of 32 bits for the entries of ``vector``."""
+    return crc32(np.ascontiguousarray(kernels.to_host(vector)).data.cast("B"))
+
+
+class Start:
+    """The watch on x in the first two calls, by a number that each rank tells the others as a call begins.
+
+    like    the arrays that the aggregator was made with, where their values differ between ranks; else None
+    warns   whether this rank is the one that warns
+    """
+
+    def __init__(self, like: Any, packing: Packing, warns: bool) -> None:
+        self._like, self._packing, self._warns = like, packing, warns
+        self._calls = 0
+        self._before = 0  # the digest of ``like`` in the call before
+
+    def value(self, gradients: Iterable[Array | None], at: Array | None) -> int:
+        """What this rank tells of x in a call in which it brings ``gradients``."""
+        if at is not None and self._calls == 0:
+            return digest(at) & ~_FLAGS | _AT
+        if self._like is None:
+            return 0
+        try:
+            now = digest(self._packing.pack(self._like))
+        except ConfigError:  # the program has put other arrays there
+            return _UNCHANGED
+        brought = any(g is not None and now == digest(g) for g in gradients)
+        unchanged, self._before = now == self._before, now
+        return now & ~_FLAGS | brought * _GRADIENT | unchanged * _UNCHANGED
+
+    def check(self, told: Sequence[int]) -> None:
+        """Compare what the ranks have told, in rank order; raise ``ConfigError`` if their x differ."""
+        self._calls += 1
+        given = [bool(number & _AT) for number in told]
+        if any(given):
+            if not all(given):
+                with_at, without = given.index(True), given.index(False)
+                raise ConfigError(
+                    f"at is given on rank {with_at} and not on rank {without}: all ranks give the same x."
+                )
+            if (other := _other(told)) is not None:
+                raise ConfigError(
+                    f"at on rank {other} is not at on rank 0: all ranks give the same x. {_REMEDY}"
+                )
+            self.settle()
+        if self._like is None:
+            return
+        other = _other([number & ~_FLAGS for number in told])
+        if other is None or all(number & _GRADIENT for number in told):
+            self.settle()
+        elif self._calls == 2:
+            self.settle()
+            if not any(number & _UNCHANGED for number in told):
+                raise ConfigError(
+                    f"the loop changes like between calls, and like on rank {other} is not like on rank 0: "
+                    f"the ranks train different x. {_REMEDY} {_SHAPES}"
+                )
+            if self._warns:
+                warnings.warn(f"like differs between ranks. If it is x: {_REMEDY} {_SHAPES}", stacklevel=5)
+
+    def settle(self) -> None:
+        """End the watch: all ranks have the same x, or ``like`` is not x."""
+        self._like = None
+
+
+def _other(numbers: Sequence[int]) -> int | None:
+    """The first rank whose number is not that of rank 0."""
+    return next((rank for rank, number in enumerate(numbers) if number != numbers[0]), None)

@@ -1,0 +1,94 @@
+"""Following a long run: callbacks of ``mpicomp.run`` that hand each row on while the run goes on.
+
+    mpicomp.run(method, problem, workers=8, callback=mpicomp.callbacks.JSONLines("runs/rows.jsonl"))
+
+Any function of (round, row, x) is a callback.  The server alone calls it, so under mpirun every rank may make
+these objects, and rank 0's are the ones that write.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from importlib.util import find_spec
+from math import isfinite
+from pathlib import Path
+from time import time
+from typing import Any
+
+from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.compressors.base import Array
+from mpicomp.runtime.record import Row
+from mpicomp.runtime.session import Callback
+
+
+def together(*callbacks: Callback) -> Callback:
+    """One callback that calls all of ``callbacks``, in order; it ends the run if one of them returns True."""
+
+    def call(round: int, row: Row, x: Array) -> bool:
+        answers = [callback(round, row, x) for callback in callbacks]
+        return any(answer is True for answer in answers)
+
+    return call
+
+
+class JSONLines:
+    """Appends each row to the file ``path``: one JSON object a line, on disk at once.
+
+    An object has the fields of ``Row``: round, f, grad_norm_sq, up_bytes, down_bytes and others.  A number
+    that is not observed or not finite is null.  Nothing is overwritten, so a resumed run goes on in its file:
+    rounds that it repeats are there twice, the later line being the one that counts.  The folder is made if
+    need be.  Raises ``RecordError`` in the run, on all ranks, if the file cannot be written.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def __call__(self, round: int, row: Row, x: Array) -> None:
+        known = {name: value if isfinite(value or 0) else None for name, value in asdict(row).items()}
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.path, "a") as file:
+                file.write(json.dumps(known) + "\n")
+        except OSError as error:
+            raise RecordError(f"cannot write {self.path}: {error.strerror}.") from None
+
+
+class TensorBoard:
+    """Writes each row into ``folder`` for TensorBoard: a curve for each field of ``Row``, over the rounds.
+
+    ``tensorboard --logdir`` of the folder, or of one that holds several such folders, shows them while the
+    run goes on.  The curves hold 32-bit numbers: bytes have seven digits.  A resumed run goes on in its
+    folder.  Raises ``ConfigError`` if tensorboard is not installed, and ``RecordError`` in the run, on all
+    ranks, if the folder cannot be written.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        if find_spec("tensorboard") is None:
+            raise ConfigError(
+                "rows for TensorBoard need tensorboard, which is not installed: "
+                "pip install 'mpicomp[tensorboard]'."
+            )
+        self.folder = Path(folder)
+        self._writer: Any = None
+
+    def __call__(self, round: int, row: Row, x: Array) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        values = [(name, value) for name, value in asdict(row).items() if name != "round"]
+        scalars = [Summary.Value(tag=name, simple_value=value) for name, value in values if value is not None]
+        try:
+            if self._writer is None:
+                self._writer = EventFileWriter(str(self.folder))
+            self._writer.add_event(Event(wall_time=time(), step=round, summary=Summary(value=scalars)))
+            self._writer.flush()
+        except OSError as error:
+            raise RecordError(f"cannot write {self.folder}: {error.strerror}.") from None
+
+    def close(self) -> None:
+        """End the file.  Its rows are on disk without this."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None

@@ -1,0 +1,215 @@
+"""Images from files and back, models in files, and the commands."""
+
+from __future__ import annotations
+
+import io
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mpicomp.base.errors import ConfigError, DataError, RecordError
+from mpicomp.images import ImageModel, Stack, read_images, write_images
+from mpicomp.images.full_images import FullImages
+from mpicomp.images.grey import load_grey
+from mpicomp.images.local_images import LocalImages
+from tests.images.test_archive import COLOUR, GREY, same
+from tests.support.launching import mpicomp
+
+
+def test_what_was_written_is_read(tmp_path):
+    write_images([COLOUR], tmp_path / "png")
+    found = read_images(str(tmp_path / "png"))
+    order = np.argsort(COLOUR.names)
+    assert found[0].names == ("a.png", "b.png") and np.array_equal(found[0].pixels, COLOUR.pixels[order])
+    for name in ("some.idx", "t-images-idx3-ubyte", "some.npy"):
+        assert write_images([GREY], tmp_path / name) == [tmp_path / name]
+        assert same(read_images(str(tmp_path / name))[0], GREY)
+    head = (tmp_path / "some.idx").read_bytes()[:16]
+    assert head == bytes([0, 0, 8, 3]) + struct.pack(">3I", *GREY.pixels.shape)
+    write_images([COLOUR], tmp_path / "colour.npy")
+    assert np.array_equal(read_images(str(tmp_path / "colour.npy"))[0].pixels, COLOUR.pixels)
+
+
+def test_a_folder_has_a_stack_for_each_shape(tmp_path):
+    written = write_images([GREY, COLOUR], tmp_path)
+    assert sorted(p.name for p in written) == ["000000.png", "000001.png", "000002.png", "a.png", "b.png"]
+    grey, colour = read_images(str(tmp_path))
+    assert np.array_equal(grey.pixels, GREY.pixels) and colour.names == ("a.png", "b.png")
+    assert read_images(str(tmp_path / "b.png"))[0].names == ("b.png",)
+
+
+def test_nothing_is_overwritten(tmp_path):
+    for name in ("some.idx", "folder"):
+        write_images([GREY], tmp_path / name)
+        with pytest.raises(RecordError, match="already there"):
+            write_images([GREY], tmp_path / name)
+
+
+def test_images_that_do_not_fit_a_file_are_refused(tmp_path):
+    for stacks in ([GREY, COLOUR], [COLOUR], []):
+        with pytest.raises(ConfigError, match="Name a folder"):
+            write_images(stacks, tmp_path / "some.idx")
+
+
+def test_a_folder_with_a_file_that_cannot_be_read_is_refused(tmp_path):
+    write_images([GREY], tmp_path)
+    for content in (b"no image", (tmp_path / "000001.png").read_bytes()[:-20]):
+        (tmp_path / "text.png").write_bytes(content)
+        for read in (read_images, load_grey):
+            with pytest.raises(DataError, match=r"text\.png is (no PNG file|cut off)"):
+                read(str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no PNG file"):
+        read_images(str(tmp_path / "empty"))
+
+
+def test_an_npy_file_is_one_whole_array(tmp_path):
+    """No byte is left over, none is missing, and none is taken on the header's word."""
+    path, buffer, archive = tmp_path / "some.npy", io.BytesIO(), io.BytesIO()
+    np.save(buffer, np.asfortranarray(GREY.pixels))
+    np.savez(archive, GREY.pixels)
+    whole = buffer.getvalue()
+    path.write_bytes(whole)
+    assert same(read_images(str(path))[0], GREY)
+    assert np.array_equal(load_grey(str(path)).pixels, GREY.pixels)
+    objects = io.BytesIO()
+    np.save(objects, np.array([Path], dtype=object), allow_pickle=True)
+    shape = b"(3, 5, 7), }"
+    for content, text in [
+        (whole * 2, f"holds {len(whole)} bytes after its array; allowed: one array a file"),
+        (whole[:-1], "cannot read .*mmap length is greater than file size"),
+        (whole[:9], "cannot read .*EOF"),
+        (b"", "cannot read .*empty|cannot read .*EOF"),
+        (whole.replace(shape, b"(3,5,%6d)}" % 10**6), "cannot read .*mmap length"),
+        (whole.replace(shape, b"(8**9,8**9)}"), "cannot read"),
+        (whole.replace(shape, b"(4<<40,4,1)}"), "cannot read"),
+        (whole.replace(shape, b"(%d,)}" % 10**8), "cannot read"),
+        (archive.getvalue(), "cannot read .*magic"),
+        (objects.getvalue(), r"cannot read .*Python objects in dtype\.$"),
+    ]:
+        path.write_bytes(content)
+        for read in (read_images, load_grey):
+            with pytest.raises(DataError, match=text):
+                read(str(path))
+
+
+def test_names_of_files_are_not_made_folders(tmp_path):
+    """A name ends like a file that is written, or like no file."""
+    one = Stack(COLOUR.pixels[:1], ("a.png",))
+    assert write_images([one], tmp_path / "back.PNG") == [tmp_path / "back.PNG"]
+    assert np.array_equal(read_images(str(tmp_path / "back.PNG"))[0].pixels, one.pixels)
+    assert write_images([GREY], tmp_path / "back.ubyte") == [tmp_path / "back.ubyte"]
+    assert same(read_images(str(tmp_path / "back.ubyte"))[0], GREY)
+    with pytest.raises(ConfigError, match=r"shape \(3, 5, 7\) do not fit into several\.png; .*one image"):
+        write_images([GREY], tmp_path / "several.png")
+    with pytest.raises(RecordError, match="already there"):
+        write_images([one], tmp_path / "back.PNG")
+    for name in ("back.jpg", "back.idx.gz", "back.npz", "x.mpi", "back.TIFF"):
+        with pytest.raises(ConfigError, match=f"{name} is the name of no file that is written; allowed"):
+            write_images([one], tmp_path / name)
+        assert not (tmp_path / name).exists()
+    assert write_images([one], tmp_path / "v1.2") == [tmp_path / "v1.2" / "a.png"]
+
+
+def test_a_number_that_is_a_name_already_is_left_out(tmp_path):
+    named = Stack(COLOUR.pixels, ("000001.png", "b.png"))
+    written = [path.name for path in write_images([GREY, named], tmp_path)]
+    assert written == ["000000.png", "000002.png", "000003.png", "000001.png", "b.png"]
+    grey, colour = read_images(str(tmp_path))
+    assert np.array_equal(grey.pixels, GREY.pixels) and np.array_equal(colour.pixels, COLOUR.pixels)
+
+
+def test_a_folder_of_png_files_trains(tmp_path):
+    write_images([COLOUR], tmp_path)
+    images = load_grey(str(tmp_path))
+    assert images.pixels.shape == (6, 6, 4)
+    assert LocalImages(str(tmp_path), hidden=2).fingerprint() == images.sha256
+    Image.new("L", (3, 2)).save(tmp_path / "other.png")
+    with pytest.raises(DataError, match=r"other.png has 2 x 3 pixels, .* 6 x 4; allowed: one shape"):
+        load_grey(str(tmp_path))
+
+
+def test_a_model_is_what_its_file_holds(tmp_path):
+    for problem in (LocalImages(GREY.pixels, hidden=3), FullImages(GREY.pixels, horizon=2, hidden=3)):
+        model = ImageModel.of(problem, problem.x0())
+        model.save(tmp_path / "model.npz")
+        for place in (tmp_path, tmp_path / "model.npz"):
+            found = ImageModel.load(place)
+            assert (found.kind, found.settings) == (model.kind, model.settings)
+            assert np.array_equal(found.x, model.x)
+        assert np.array_equal(found.log_likelihoods(GREY.pixels), problem.log_likelihoods(problem.x0()))
+    with pytest.raises(ConfigError, match="a full model cannot compress"):
+        found.integers()
+
+
+def test_what_holds_no_model_is_refused(tmp_path):
+    with pytest.raises(DataError, match="cannot read the model"):
+        ImageModel.load(tmp_path)
+    path = tmp_path / "model.npz"
+    problem = LocalImages(GREY.pixels, hidden=3)
+    ImageModel("local", {"horizon": 3, "hidden": 4, "blocks": 1}, problem.x0()).save(path)
+    for use in (lambda model: model.integers(), lambda model: model.log_likelihoods(GREY.pixels)):
+        with pytest.raises(ConfigError, match=r"parameters|x has shape"):
+            use(ImageModel.load(path))
+    ImageModel("local", {"horizon": 3, "hidden": 0, "blocks": 1}, problem.x0()).save(path)
+    with pytest.raises(DataError, match="no model of images"):
+        ImageModel.load(path)
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(DataError, match="no model of images"):
+        ImageModel.load(path)
+    np.savez(path, x=np.ones(3))
+    with pytest.raises(DataError, match="no model of images"):
+        ImageModel.load(path)
+
+
+def test_the_commands_train_compress_decompress_and_score(tmp_path):
+    def command(*arguments: str) -> str:
+        done = mpicomp("images", *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    method = "ef21sgdm(C=topk(k=0.05), gamma=9, eta=0.1, batch=32)"
+    for kind in ("local", "full"):
+        told = command(
+            *(
+                "train",
+                "digits",
+                "--kind",
+                kind,
+                "--hidden",
+                "4",
+                "--method",
+                method,
+                "--stages",
+                "1:30,0.1:10",
+            ),
+            *("--out", str(tmp_path / kind)),
+        )
+        assert "bits a pixel" in told
+    model, archive = str(tmp_path / "local"), str(tmp_path / "digits.mpi")
+    told = command("compress", "digits", archive, "--model", model)
+    assert "1797 images, 115008 bytes of pixels" in told
+    command("decompress", archive, str(tmp_path / "digits.idx"))
+    assert np.array_equal(load_grey(str(tmp_path / "digits.idx")).pixels, load_grey("digits").pixels)
+
+    black = tmp_path / "black.idx"
+    write_images([Stack(np.zeros((5, 8, 8), np.uint8))], black)
+    told = command(
+        *("score", "digits", str(black), "--local", model, "--full", str(tmp_path / "full")),
+        *("--training", "digits", "--out", str(tmp_path / "scores.csv")),
+    )
+    assert [line.split("AUROC")[0].strip() for line in told.splitlines()] == [
+        *("full - local", "full", "local", "pooled Gaussian")
+    ]
+    assert len((tmp_path / "scores.csv").read_text().splitlines()) == 1 + 1797 + 5
+    again = mpicomp("images", "compress", "digits", archive, "--model", model)
+    assert again.returncode == 1 and "already there" in again.stderr
+    swapped = mpicomp(
+        "images", "score", "digits", "digits", "--local", str(tmp_path / "full"), "--full", model
+    )
+    assert swapped.returncode == 1 and "--local is a full model" in swapped.stderr
+    other = mpicomp("images", "decompress", str(black), str(tmp_path / "none"))
+    assert other.returncode == 1 and "an archive starts with" in other.stderr

@@ -1,0 +1,68 @@
+"""Training in stages is the runs one after the other, on any number of ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mpicomp
+from mpicomp import EF21SGDM, TopK
+from mpicomp.base.errors import ConfigError
+from mpicomp.images import ImageModel, train
+from mpicomp.images.full_images import FullImages
+from mpicomp.images.local_images import LocalImages
+from mpicomp.images.training import RECIPES
+from tests.support.launching import mpicomp as command
+
+METHOD = EF21SGDM(TopK(k=0.05), gamma=9.0, eta=0.1, batch=16)
+STAGES = ((1.0, 8), (0.25, 5))
+
+
+@pytest.mark.parametrize(
+    "problem", [LocalImages("digits", hidden=3), FullImages("digits", hidden=3)], ids=repr
+)
+def test_each_stage_starts_where_the_one_before_ended(problem, tmp_path):
+    x, up, seen = None, 0, []
+    for step, rounds in STAGES:
+        run = mpicomp.run(METHOD.with_step(step), problem, workers=3, rounds=rounds, seed=5, x0=x)
+        x, up = run.x, up + run.rows[-1].up_bytes
+    found = train(
+        problem,
+        METHOD,
+        STAGES,
+        workers=3,
+        seed=5,
+        out=tmp_path,
+        progress=lambda round, row: seen.append(round),
+    )
+    assert found.model.x.tobytes() == x.tobytes() and found.up_bytes == up and not found.interrupted
+    assert ImageModel.load(tmp_path).x.tobytes() == x.tobytes()
+    assert seen == sorted(seen) and seen[-1] == 13
+    assert [mpicomp.load(tmp_path / f"stage-{k}").rows[-1].round for k in (1, 2)] == [8, 5]
+
+
+def test_on_two_ranks_the_model_is_the_same(tmp_path):
+    text = "ef21sgdm(C=topk(k=0.05), gamma=1, eta=0.1, batch=16)"
+    for ranks in ("1", "2"):
+        done = command(
+            *("images", "train", "digits", "--hidden", "3", "--method", text, "--stages", "1:6,0.5:3"),
+            *("--ranks", ranks, "--out", str(tmp_path / ranks)),
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("bits a pixel on training pixels") == 1
+    assert np.array_equal(*(ImageModel.load(tmp_path / ranks).x for ranks in ("1", "2")))
+
+
+def test_the_recipes_are_those_of_each_kind():
+    for kind, (method, stages) in RECIPES.items():
+        assert method.C.k == {"local": 0.01, "full": 0.05}[kind]
+        steps = [step for step, _ in stages]
+        assert steps == sorted(steps, reverse=True) and sum(rounds for _, rounds in stages) == 10_000
+
+
+def test_stages_that_are_none_are_refused():
+    for wrong in ("1", "1:", "a:5", "1:2.5", ""):
+        done = command("images", "train", "digits", "--stages", wrong, "--out", "nowhere")
+        assert done.returncode == 2 and "such as 1:5000" in done.stderr
+    with pytest.raises(ConfigError, match="rounds"):
+        train(LocalImages("digits", hidden=3), METHOD, ((1.0, 0),))

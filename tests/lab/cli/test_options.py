@@ -1,0 +1,62 @@
+"""A limit or an option of a run is written once: ``run`` and the command line follow its dataclass."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import asdict, fields
+
+import numpy as np
+import pytest
+
+import mpicomp
+from mpicomp.base.errors import ConfigError
+from mpicomp.lab.cli.options import RESUME
+from mpicomp.lab.cli.work import run as run_command
+from mpicomp.lab.cli.work import submit as submit_command
+from mpicomp.runtime.limits import Limits
+from mpicomp.runtime.observation import Observation
+from mpicomp.runtime.placement import Placement
+from mpicomp.runtime.resume import Resume
+
+FIELDS = [pytest.param(cls, f, id=f.name) for cls in (Limits, Observation, Placement) for f in fields(cls)]
+
+
+@pytest.mark.parametrize(("cls", "field"), FIELDS)
+def test_a_field_is_a_keyword_of_run_with_the_same_default(cls, field):
+    keyword = inspect.signature(mpicomp.run).parameters[field.name]
+    assert keyword.kind is keyword.KEYWORD_ONLY
+    assert keyword.default == field.default == getattr(cls(), field.name)
+
+
+@pytest.mark.parametrize("command", [run_command, submit_command], ids=["run", "submit"])
+@pytest.mark.parametrize(("cls", "field"), FIELDS)
+def test_a_field_is_an_option_of_the_command_line_with_the_same_default(cls, field, command):
+    flag = "--" + field.name.replace("_", "-")
+    assert flag in next(o for o in command.params if o.name == field.name).opts
+    context = command.make_context("run", ["--problem", "quadratics(d=5)", "--method", "gd(gamma=0.1)"])
+    assert context.params[field.name] == field.default
+
+
+@pytest.mark.parametrize(("cls", "field"), [param for param in FIELDS if param.id != "verify_bytes"])
+def test_run_refuses_what_the_value_refuses(cls, field):
+    wrong = -1 if cls is Limits else "?"
+    with pytest.raises(ConfigError) as alone:
+        cls(**{field.name: wrong})
+    with pytest.raises(ConfigError) as in_run:
+        mpicomp.run(mpicomp.GD(gamma=0.1), mpicomp.problems.Quadratics(d=5), workers=2, **{field.name: wrong})
+    assert str(in_run.value) == str(alone.value) and field.name in str(alone.value)
+
+
+def test_limits_are_kept_as_plain_numbers():
+    assert type(Limits(rounds=np.int64(7)).rounds) is int
+    assert type(Observation(every=np.int32(2)).every) is int
+    assert [type(k) for k in Observation(at=np.array([3, 1])).at] == [int, int]
+    assert asdict(Limits(7)) == {"rounds": 7, "hold": 0.0} | dict.fromkeys(
+        ("target_grad_norm_sq", "max_bytes", "max_seconds")
+    )
+    assert asdict(Observation()) == {"every": 10, "at": None, "observe": "full"}
+
+
+def test_resume_has_a_member_for_each_public_value():
+    assert [Resume(value) for value in (False, True, None)] == [Resume.NO, Resume.YES, Resume.IF_BEGUN]
+    assert sorted(RESUME.values(), key=str) == sorted(Resume, key=str)

@@ -1,0 +1,228 @@
+"""Input that a user may well give, and what it gets: a result, or one line that says what to do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import mpicomp
+from mpicomp import GD
+from mpicomp.base.errors import ConfigError, DataError, RecordError
+from mpicomp.lab.experiment.report import plot_files
+from mpicomp.lab.experiment.study import parse
+from mpicomp.lab.experiment.suite_file import parse_suite
+from mpicomp.problems import MLP, Logistic, Quadratics, Softmax
+from mpicomp.text.config import parse_method, parse_problem
+from tests.support.launching import LIMIT
+from tests.support.launching import mpicomp as command
+
+RUN = ("run", "--problem", "quadratics(d=9)", "--method", "gd", "--rounds", "3", "--workers", "2")
+
+# --- suites and studies ---
+
+SUITE = """
+problem = "quadratics(d=9)"
+workers = 2
+rounds = 3
+{}
+[[method]]
+method = "gd"
+{}
+"""
+STUDY = """
+workers = 2
+rounds = 3
+{}
+[[case]]
+label = "a"
+problem = "quadratics(d=9)"
+[[method]]
+method = "gd"
+{}
+"""
+
+
+@pytest.mark.parametrize("read", [parse, parse_suite])
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("max_seconds = inf", "max_seconds = inf; allowed: .*a finite number"),
+        ("target_grad_norm_sq = nan", "target_grad_norm_sq = nan; allowed"),
+        ("title = 1979-05-27", "title = 1979-05-27; allowed: a text"),
+        ("seeds = [1979-05-27T07:32:00]", "seeds = 1979-05-27 07:32:00; allowed"),
+        ("every = 07:32:00", "every = 07:32:00; allowed"),
+        (f"x = {'[' * 20}{']' * 20}", "x is nested too deeply"),
+        (f"x = {'[' * 900}{']' * 900}", "nested too deeply"),
+        ("x = 3", "x = 3; allowed"),
+    ],
+)
+def test_a_value_that_no_suite_has_is_named(line, text, read):
+    with pytest.raises(ConfigError, match=text):
+        read(SUITE.format(line, ""))
+    if read is parse:
+        with pytest.raises(ConfigError, match=text):
+            read(STUDY.format(line, ""))
+
+
+@pytest.mark.parametrize("line", ["tune = [0, inf]", "tune = [0, nan]", "label = 1979-05-27"])
+def test_a_value_that_no_method_has_is_named(line):
+    for text in (SUITE, STUDY):
+        with pytest.raises(ConfigError, match=f"{line.split()[0]} = .*; allowed"):
+            parse(text.format("", line))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "method = 1\nworkers = 2\nrounds = 3\nproblem = 'quadratics(d=9)'",
+        "case = []",
+        "case = 3",
+        "case = [1]",
+        "method = 1\n[[case]]\nlabel = 'a'",
+        "method = [1]\n[[case]]\nlabel = 'a'",
+        "[[case]]\nlabel = 'a'\nmethod = 1",
+        "[[case]]\nlabel = 'a'\nmethod = [1]",
+        "[[case]]\nlabel = 3",
+        "[case]\nlabel = 'a'",
+    ],
+)
+def test_what_is_no_table_is_refused(source):
+    with pytest.raises(ConfigError, match=r"method|\[\[case\]\]"):
+        parse(source)
+
+
+# --- texts ---
+
+DEEP = [
+    ("method", "ef21(" + "shrunk(" * 900 + "randk(k=2)" + ")" * 901),
+    ("method", "ef21(" + "shrunk(" * 150 + "randk(k=2)" + ")" * 151),
+    ("method", "gd(gamma=" + "-" * 900 + "1)"),
+    ("method", "gd(gamma=" + "-" * 50_000 + "1)"),
+    ("method", "gd(gamma=" + "(1," * 150 + "1" + ")" * 151),
+    ("method", "gd" + "()" * 900),
+    ("method", "gd" + ".a" * 900),
+    ("problem", "noisy(" * 900 + "quadratics" + ", 1)" * 900),
+]
+
+
+@pytest.mark.parametrize(("kind", "text"), DEEP, ids=[f"{t[:12]}-{len(t)}" for _, t in DEEP])
+def test_a_text_that_nests_deeply_is_refused(kind, text):
+    with pytest.raises(ConfigError):
+        {"method": parse_method, "problem": parse_problem}[kind](text)
+
+
+# --- numbers ---
+
+
+@pytest.mark.parametrize("options", [{"lam": 1e-17}, {"noise": 1e12}, {"noise": 1e308}], ids=str)
+def test_quadratics_without_a_minimum_in_double_precision(options):
+    with pytest.raises(ConfigError, match=r"lam = .*Take a larger lam, or less noise"):
+        Quadratics(d=9, **options).constants(2)
+
+
+def test_quadratics_of_small_lam_are_as_before():
+    assert Quadratics(d=9, lam=1e-12).constants(2).mu == 1e-12
+
+
+def big(folder, size) -> str:
+    """A file with two classes and features as large as ``size``."""
+    rows = [f"{(-1) ** j} {j + 1}:{size} {j + 2}:1" for j in range(12)]
+    (folder / "big").write_text("\n".join(rows))
+    return str(folder / "big")
+
+
+@pytest.mark.parametrize("size", [1e80, 1e100, 1e150, 1e300])
+@pytest.mark.parametrize("problem", [Logistic, Softmax])
+@pytest.mark.filterwarnings("error")
+def test_features_whose_fourth_powers_overflow(problem, size, tmp_path):
+    with pytest.raises(DataError, match=r".*/big has features as large as 1e\+.*Scale the features"):
+        mpicomp.run(GD(), problem(big(tmp_path, size), lam=0.1), workers=2, rounds=3)
+
+
+@pytest.mark.parametrize("size", [1e39, 1e300])
+@pytest.mark.filterwarnings("error")
+def test_features_beyond_the_precision_of_a_network(size, tmp_path):
+    with pytest.raises(DataError, match=r".*/big has features as large as 1e\+.*Scale the features"):
+        mpicomp.run(GD(0.1), MLP(big(tmp_path, size)), workers=2, rounds=3)
+
+
+@pytest.mark.parametrize("gamma", ["theory", 0.1])
+def test_an_index_that_makes_vectors_larger_than_the_memory(gamma, tmp_path, monkeypatch):
+    monkeypatch.setattr("mpicomp.runtime.loop._memory", lambda: 2.0**34)
+    (tmp_path / "data").write_text("1 1:1 2147483647:1\n-1 1:2\n")
+    with pytest.raises(ConfigError, match=r"dimension 2147483647: a vector takes 17\.2 GB.*largest index"):
+        mpicomp.run(GD(gamma), Logistic(str(tmp_path / "data"), lam=0.1), workers=2, rounds=3)
+
+
+# --- files and folders ---
+
+
+def test_a_run_without_rows_is_not_drawn(tmp_path):
+    mpicomp.run(GD(), Quadratics(d=9), workers=2, rounds=3, out=tmp_path / "run")
+    (tmp_path / "run" / "rows.csv").unlink()
+    with pytest.raises(RecordError, match=r"cannot read .*rows\.csv: No such file"):
+        plot_files([tmp_path / "run"])
+
+
+def test_an_empty_name_is_not_this_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"out='' names no folder"):
+        mpicomp.run(GD(), Quadratics(d=9), workers=2, rounds=3, out="")
+    (tmp_path / "s.toml").write_text(SUITE.format("", ""))
+    for arguments in (RUN, ("submit", *RUN[1:]), ("compare", "s.toml"), ("plot", ".")):
+        done = command(*arguments, "--out", "")
+        assert done.returncode == 2 and "an empty path. Name a folder; '.' is" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["s.toml"]
+
+
+# --- Python and its streams ---
+
+
+def shell(redirection: str, *arguments: str, python: str = "", **environment: str):
+    """The command line with a redirection of the shell's."""
+    line = f'exec "$0" {python} -m mpicomp "$@" {redirection}'
+    return subprocess.run(
+        ["sh", "-c", line, sys.executable, *arguments],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+
+
+def test_without_docstrings_the_list_is_shorter():
+    done = shell("", "list", python="-OO")
+    assert done.returncode == 0 and "marina(Q" in done.stdout and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_run_with_closed_streams_is_recorded(closed, tmp_path):
+    """Nor does anything else go where the streams were."""
+    done = shell(closed, *RUN, "--out", str(tmp_path / "run"))
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert (tmp_path / "run" / "rows.csv").read_text().startswith("round,f,")
+    assert len((tmp_path / "run" / "rows.csv").read_text().splitlines()) == 3
+    assert shell(closed, "run", "--problem", "none", "--method", "gd").returncode == 1
+
+
+@pytest.mark.parametrize("arguments", [RUN, ("list",)], ids=lambda a: a[0])
+def test_output_that_cannot_be_written_is_one_line(arguments):
+    done = shell(">/dev/full", *arguments)
+    assert done.returncode == 1
+    assert done.stderr == "mpicomp: cannot write to standard output: No space left on device.\n"
+
+
+@pytest.mark.parametrize("ascii", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
+def test_a_terminal_without_unicode_gets_what_it_can_show(ascii, tmp_path):
+    if "LC_ALL" in ascii:
+        ascii = ascii | {"PYTHONCOERCECLOCALE": "0"}
+    done = shell("", *RUN, "--out", str(tmp_path / "run"), **ascii)
+    assert done.returncode == 0, done.stderr
+    assert "|?f|" in done.stdout and (tmp_path / "run" / "summary.json").exists()
+    assert shell("", "list", **ascii).returncode == 0
+    (tmp_path / "s.toml").write_text(SUITE.format('title = "é"', ""), encoding="utf-8")
+    done = shell("", "compare", str(tmp_path / "s.toml"), "--out", str(tmp_path / "c"), **ascii)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,295 @@
+"""What a figure promises: which scale, which colours, how many panels, which words it takes."""
+
+import builtins
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+import mpicomp
+from mpicomp import GD, MARINA, RandK
+from mpicomp.base.errors import ConfigError
+from mpicomp.lab.cli import cli
+from mpicomp.lab.experiment.canvas import COLOURS, DASHES, MOST_STYLES, curve_style
+from mpicomp.lab.experiment.endlabels import MOST_CURVES
+from mpicomp.lab.experiment.figure import MOST_PANELS, Picture, crushed, draw, draw_all, pages
+from mpicomp.lab.experiment.look import STYLES, X, Y, as_look
+from mpicomp.lab.experiment.report import picture_of, plot_files
+from mpicomp.problems import MLP, Logistic, Quadratics
+
+REPORT = "mpicomp.lab.experiment.report"
+QUADRATICS = Quadratics(d=20)
+SETTINGS = {"workers": 4, "rounds": 40, "every": 5}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("figures") / "comparison"
+    methods = {"GD": GD(), "MARINA": MARINA(Q=RandK(k=0.1))}
+    mpicomp.compare(methods, QUADRATICS, seeds=(0, 1, 2, 3, 4), out=out, **SETTINGS)
+    return out
+
+
+@pytest.fixture(scope="module")
+def comparison(folder):
+    return mpicomp.load(folder)
+
+
+@pytest.fixture(scope="module")
+def picture(comparison):
+    return picture_of(comparison)
+
+
+def many(picture: Picture, count: int) -> Picture:
+    """The picture with ``count`` curves, all of them the first one."""
+    runs = next(iter(picture.curves.values()))
+    return replace(picture, curves={f"method {i}": runs for i in range(count)})
+
+
+@given(st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=40))
+def test_the_axis_is_logarithmic_where_a_quarter_of_the_curves_ends_in_its_first_fifth(ends):
+    assert crushed(ends) == (4 * sum(end < 0.2 * max(ends) for end in ends) >= len(ends))
+
+
+@pytest.mark.parametrize(
+    ("ends", "scale"),
+    [([9, 9, 9, 9], "linear"), ([1, 9, 9, 9], "log"), ([1, 9, 9, 9, 9], "linear"), ([9], "linear")],
+)
+def test_the_scale_of_a_panel_follows_the_rule(picture, ends, scale):
+    runs = next(iter(picture.curves.values()))
+    curves = {
+        f"{i}": [[replace(row, round=row.round * end) for row in rows] for rows in runs]
+        for i, end in enumerate(ends)
+    }
+    (axes,) = draw(replace(picture, curves=curves, x=("rounds",))).axes
+    assert axes.get_xscale() == scale
+
+
+def test_no_two_curves_have_the_same_colour_and_dashes():
+    styles = {(curve_style(i)["color"], curve_style(i)["linestyle"]) for i in range(MOST_STYLES)}
+    assert len(styles) == MOST_STYLES == len(COLOURS) * len(DASHES)
+    with pytest.raises(ConfigError, match=f"Draw fewer runs, {MOST_STYLES} at most"):
+        curve_style(MOST_STYLES)
+
+
+def test_the_colours_are_apart():
+    colours = np.array([to_rgb(colour) for colour in COLOURS])
+    apart = np.abs(colours[:, None] - colours).max(axis=2) + np.eye(len(COLOURS))
+    assert apart.min() > 0.15
+
+
+def test_curves_in_axes_that_have_some_get_other_colours(comparison):
+    axes = Figure().subplots()
+    run = mpicomp.run(GD(), QUADRATICS, **SETTINGS)
+    comparison.plot(ax=axes)
+    run.plot(ax=axes)
+    colours = [line.get_color() for line in axes.get_lines()]
+    assert len(colours) == len(set(colours)) == 3
+
+
+@pytest.mark.parametrize("count", [2, MOST_CURVES, MOST_CURVES + 1, 10])
+def test_more_than_six_curves_have_numbers_at_their_ends(picture, count):
+    figure = draw(replace(many(picture, count), x=("rounds", "up")))
+    (legend,) = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    numbered = count > MOST_CURVES
+    assert names == [f"{i + 1}  method {i}" if numbered else f"method {i}" for i in range(count)]
+    for axes in figure.axes:
+        assert sorted(text.get_text() for text in axes.texts) == sorted(
+            str(i + 1) for i in range(count if numbered else 0)
+        )
+        colours = {text.get_text(): text.get_bbox_patch().get_facecolor() for text in axes.texts}
+        for text, colour in colours.items():
+            assert colour[:3] == to_rgb(curve_style(int(text) - 1)["color"])
+
+
+def test_numbers_of_curves_that_end_together_do_not_overlap(picture):
+    figure = draw(replace(many(picture, 9), x=("rounds",)))
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    panel = axes.get_window_extent()
+    assert all(panel.y0 <= (box.y0 + box.y1) / 2 <= panel.y1 for box in boxes)
+
+
+@given(cases=st.integers(1, 40), x=st.integers(1, 5))
+def test_no_figure_of_a_study_has_more_than_six_panels(cases, x):
+    pictures = [Picture(str(i), "", 4, {}, x=tuple(X)[:x]) for i in range(cases)]
+    found = pages(pictures)
+    assert [picture for page in found for picture in page] == pictures
+    assert all(len(page) * x <= MOST_PANELS for page in found)
+
+
+def test_a_study_with_many_panels_gets_several_files(picture, tmp_path, monkeypatch):
+    monkeypatch.setattr(f"{REPORT}.read_study", lambda place: type("S", (), {"title": "t"}))
+    monkeypatch.setattr(f"{REPORT}._pictures", lambda place, study: [picture] * 3)
+    (tmp_path / "study.toml").touch()
+    files = plot_files([tmp_path], tmp_path / "out.png")
+    assert [path.name for path in files] == ["out.png", "out-2.png", "out-3.png"]  # four panels each
+    assert all(path.exists() for path in files)
+    assert [path.name for path in plot_files([tmp_path], look=as_look(x="bytes"))] == ["figure.png"]
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("x", [("both",), ("up", "both"), ("rounds", "up", "both", "seconds")])
+@pytest.mark.parametrize("count", [2, 10])
+def test_panels_keep_their_size_and_text_is_readable(picture, style, x, count):
+    """The legend and the title take no room of the panels; on screen, half the width leaves 6 points."""
+    figure = draw(replace(many(picture, count), x=x).with_look(as_look(style=style)))
+    figure.draw_without_rendering()
+    wanted = STYLES[style]
+    assert len(figure.axes) == len(x)
+    for axes in figure.axes:
+        box = axes.get_window_extent()
+        assert box.height / figure.dpi > 0.55 * wanted.panel[1]
+        assert box.width / figure.dpi > 0.55 * wanted.panel[0]
+        assert axes.xaxis.label.get_fontsize() == wanted.font
+    if style != "paper":
+        assert 0.5 * 0.9 * wanted.font > 6
+
+
+def test_limits_are_those_that_were_asked_for(comparison):
+    axes = comparison.plot(x="rounds", xlim=(5, 20), ylim="1e-6:1")
+    assert (axes.get_xlim(), axes.get_ylim()) == ((5, 20), (1e-6, 1))
+    free = comparison.plot(x="rounds")
+    axes = comparison.plot(x="rounds", xlim=":20", ylim=(None, 1))
+    assert (axes.get_xlim(), axes.get_ylim()) == ((0, 20), (free.get_ylim()[0], 1))
+
+
+def test_f_minus_its_minimum(comparison):
+    """Where a problem does not know f*, or no constants, the least f seen stands in; the label says so."""
+    known = QUADRATICS.constants(4).f_star
+    axes = comparison.plot(x="rounds", y="f-f*")
+    rows = comparison.outcomes[0].rows
+    np.testing.assert_allclose(axes.get_lines()[0].get_ydata(), [row.f - known for row in rows], rtol=1e-12)
+    assert axes.get_ylabel() == r"$f(x)-f^\star$" and axes.get_yscale() == "log"
+    for method, problem in ((GD(), Logistic(data="digits", lam=0.1)), (GD(gamma=0.1), MLP(data="digits"))):
+        run = mpicomp.run(method, problem, workers=4, rounds=20, every=5)
+        axes = run.plot(x="rounds", y="f-f*")
+        least = min(row.f for row in run.rows)
+        np.testing.assert_allclose(
+            axes.get_lines()[0].get_ydata(), [row.f - least for row in run.rows], rtol=1e-12
+        )
+        assert axes.get_ylabel() == r"$f(x)-\min\,f$ of all rows"
+
+
+@pytest.mark.parametrize(("bands", "ends"), [("range", (0, 1)), ("quantile", (0.25, 0.75)), ("none", None)])
+def test_bands_are_over_the_seeds(comparison, bands, ends):
+    axes = comparison.plot(x="rounds", bands=bands)
+    if ends is None:
+        assert not axes.collections
+        return
+    runs = [o.rows for o in comparison.outcomes if o.label == "MARINA"]
+    metric = np.array([[row.grad_norm_sq for row in rows] for rows in runs])
+    band = axes.collections[1].get_paths()[0].vertices
+    for i, rounds in enumerate(axes.get_lines()[1].get_xdata()):
+        heights = band[band[:, 0] == rounds, 1]
+        np.testing.assert_allclose(
+            [heights.min(), heights.max()], np.quantile(metric[:, i], ends), rtol=1e-12
+        )
+
+
+def test_the_subtitle_says_what_the_bands_are(picture):
+    for bands, said in {"range": "range", "quantile": "quartiles", "none": "median of 5 seeds"}.items():
+        assert said in picture.with_look(as_look(bands=bands)).subtitle
+
+
+@pytest.mark.parametrize("y", Y)
+def test_every_axis_is_drawn_and_has_a_label(comparison, y, tmp_path):
+    for x in X:
+        axes = comparison.plot(x=x, y=y, style="paper")
+        assert axes.get_xlabel() and "$" in axes.get_ylabel()
+    axes.figure.savefig(tmp_path / "one.png")
+
+
+@pytest.mark.parametrize(("format", "begins"), [("pdf", b"%PDF"), ("png", b"\x89PNG"), ("svg", b"<?xml")])
+def test_the_command_writes_each_format(folder, format, begins):
+    words = ["--x", "bytes", "--y", "f-f*", "--xlim", "0:1e4", "--ylim", "1e-9:10"]
+    words += ["--style", "talk", "--bands", "quantile", "--format", format]
+    done = CliRunner().invoke(cli, ["plot", str(folder), *words], catch_exceptions=False)
+    path = folder / f"figure.{format}"
+    assert done.output == f"{path}\n" and path.read_bytes().startswith(begins)
+
+
+def test_formats_and_names(folder, tmp_path):
+    assert plot_files([folder], tmp_path / "a", format="pdf") == [tmp_path / "a.pdf"]
+    with pytest.raises(ConfigError, match=r"ends in \.png, and the format is pdf; allowed"):
+        plot_files([folder], tmp_path / "a.png", format="pdf")
+    with pytest.raises(
+        ConfigError, match=r"unknown format 'pdff'\. Did you mean 'pdf'\? Allowed: png, pdf, svg"
+    ):
+        plot_files([folder], format="pdff")
+
+
+REFUSED = {
+    "unknown x axis 'byte'. Did you mean 'bytes'? Allowed:": {"x": "byte"},
+    "unknown y axis 'f-f'. Did you mean 'f-f*'? Allowed:": {"y": "f-f"},
+    "unknown style 'papers'. Did you mean 'paper'? Allowed: screen, paper, talk": {"style": "papers"},
+    "unknown bands 'quantiles'. Did you mean 'quantile'? Allowed:": {"bands": "quantiles"},
+    "xlim = '5'; allowed: A:B with numbers A < B": {"x": "up", "xlim": "5"},
+    "xlim = '5:2'; allowed:": {"x": "up", "xlim": (5, 2)},
+    "ylim = 'a:b'; allowed:": {"ylim": "a:b"},
+    "ylim = ':'; allowed:": {"ylim": (None, None)},
+    "ylim = '1:inf'; allowed:": {"ylim": "1:inf"},
+    "Choose one, such as x = bytes": {"xlim": "1:2", "x": "rounds,bytes"},
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_is_not_allowed_is_said(said):
+    with pytest.raises(ConfigError) as error:
+        as_look(**REFUSED[said])
+    assert said in str(error.value)
+
+
+def test_a_logarithmic_axis_refuses_zero(comparison):
+    with pytest.raises(ConfigError, match="this y axis is logarithmic; allowed: ends above 0"):
+        comparison.plot(ylim=(0, 1))
+    assert comparison.plot(y="f", ylim=(0, 1)).get_ylim() == (0, 1)
+    with pytest.raises(ConfigError, match="axes and ax, which are one argument"):
+        comparison.plot(axes=Figure().subplots(), ax=Figure().subplots())
+    with pytest.raises(ConfigError, match="one axis"):
+        comparison.plot(x="rounds,up")
+
+
+def test_without_matplotlib_the_error_names_the_remedy(comparison, monkeypatch):
+    found = builtins.__import__
+
+    def without(name, *args):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return found(name, *args)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ConfigError, match="needs matplotlib, which is not installed: pip install matplotlib"):
+        comparison.plot()
+
+
+def test_runs_of_equal_names_are_told_apart_by_their_paths(folder):
+    runs = [folder / "runs" / name / "seed-0" for name in ("gd", "marina")]
+    from mpicomp.lab.experiment.report import _picture_of_runs
+
+    labels = [label.split(":")[0] for label in _picture_of_runs(runs).curves]
+    assert labels == [str(Path("gd") / "seed-0"), str(Path("marina") / "seed-0")]
+
+
+def test_cases_of_a_study_share_one_numbering(picture):
+    figure = draw_all("t", [replace(many(picture, 9), x=("up",))] * 2)
+    for axes in figure.axes:
+        assert {text.get_text() for text in axes.texts} == {str(i) for i in range(1, 10)}
+
+
+def test_a_panel_beside_a_problem_that_knows_its_minimum_says_that_its_own_does_not(picture):
+    """One label for a row of panels that show the same height, another one where it changes."""
+    known = replace(picture, x=("up",), y="f-f*", problem=QUADRATICS)
+    unknown, bare = replace(known, problem=None), replace(known, problem=None, curves={}, missing="all")
+    labels = [axes.get_ylabel() for axes in draw_all("t", [known, known, unknown, unknown, bare, known]).axes]
+    f_star, least = r"$f(x)-f^\star$", r"$f(x)-\min\,f$ of all rows"
+    assert labels == [f_star, "", least, least, "", f_star]
