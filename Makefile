@@ -87,7 +87,7 @@ bench: $(READY)  ## what rounds, compressing and index codes cost on this machin
 	done >> docs/benchmarks.md
 
 lab: $(READY)  ## time to accuracy on 4 hosts with links of 100 Mbit/s to 10 Gbit/s (root, Linux), into runs/link
-	$(BIN)/mpicomp bench link jobs/link.toml --out runs/link
+	$(BIN)/mpicomp bench link jobs/link_digits.toml --out runs/link
 
 clean:  ## remove the virtual environments and what runs left
 	rm -rf .venv-* runs docs/_build docs/catalogue .pytest_cache .mypy_cache .ruff_cache

@@ -64,7 +64,7 @@ JOBS = (
     "transports/test_device_buffers.py::test_the_record_says_where_messages_were",
     "transports/test_device_buffers.py::test_what_fails_is_said_once_and_every_rank_ends",
     "transports/test_mpi.py",
-    "transports/test_observers.py",
+    "transports/test_counters.py",
 )
 
 # Jobs that `make test` runs too: bits and bytes, a resume, an error, a loss, a signal.

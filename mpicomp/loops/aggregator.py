@@ -12,10 +12,10 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.loops.early import Early
-from mpicomp.loops.embedding import operation
 from mpicomp.loops.packing import Packing
 from mpicomp.loops.resumable import Resumable
 from mpicomp.loops.start import digest
+from mpicomp.loops.stepping import operation
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.runtime.held import held
@@ -35,7 +35,7 @@ class Aggregator(Resumable):
     are those of ``mpicomp.run``, bit for bit.  The method's own step size is not used, and may be left at
     "theory"; EF14 and Dore have it in their memories, and take 1 for "theory".
 
-    ``method`` may be its text, as on the command line.  For the other arguments see ``Embedding``.
+    ``method`` may be its text, as on the command line.  For the other arguments see ``Stepping``.
     """
 
     def __init__(self, method: Method | str, like: Any, **options: Any) -> None:

@@ -32,9 +32,9 @@ def check_alike(transport: Transport, facts: dict[str, object], values: int) -> 
 
 
 class Agreement:
-    """What begins each call of one embedding; collective.
+    """What begins each call of one loop; collective.
 
-    name  of the embedding in messages, with {} for its number
+    name  of the loop in messages, with {} for its number
     """
 
     def __init__(self, transport: Transport, name: str) -> None:
@@ -75,7 +75,7 @@ class Agreement:
         return [call.value for call in calls]
 
     def end(self) -> None:
-        """Raise ``MpicompError`` on all ranks unless all of them end their work with the embedding."""
+        """Raise ``MpicompError`` on all ranks unless all of them end their work with the loop."""
         try:
             refuse_different(self._tell(Operation.CLOSE), self._transport.names)
         finally:

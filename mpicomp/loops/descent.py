@@ -8,8 +8,8 @@ from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.given_arrays import refuse_nonfinite
 from mpicomp.compressors.base import Array
-from mpicomp.loops.embedding import operation
 from mpicomp.loops.resumable import Resumable
+from mpicomp.loops.stepping import operation
 from mpicomp.methods.base import Method
 from mpicomp.text.config import as_method
 from mpicomp.transports.calls import Operation
@@ -28,7 +28,7 @@ class Descent(Resumable):
     and the methods that compare gradients of one f_i need a function: ``descent.step(gradient)``.
 
     ``method`` may be its text, as on the command line.  x0 is rank 0's.  For the other arguments see
-    ``Embedding``.
+    ``Stepping``.
     """
 
     _like: ClassVar[str] = "x0"

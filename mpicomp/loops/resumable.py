@@ -1,4 +1,4 @@
-"""The state of an embedding: saved by all ranks together or rank by rank, and gone on from."""
+"""The state of a loop of the user's: saved by all ranks together or rank by rank, and gone on from."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.units import one_line, shortened
-from mpicomp.loops.embedding import Embedding, operation
+from mpicomp.loops.stepping import Stepping, operation
 from mpicomp.methods.base import Method
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.generations import Checks, is_count
 from mpicomp.runtime.saved import fitting
 from mpicomp.transports.calls import Operation
 
-_COUNTS = ("rounds", "steps", "skipped")  # attributes of an embedding that belong to its state
+_COUNTS = ("rounds", "steps", "skipped")  # attributes of a loop that belong to its state
 _FACTS: Checks = {
     "steps": is_count,
     "skipped": is_count,
@@ -29,10 +29,10 @@ _FACTS: Checks = {
 }
 
 
-class Resumable(Embedding):
-    """An embedding whose state can be saved, and gone on from.
+class Resumable(Stepping):
+    """A loop whose state can be saved, and gone on from.
 
-    For the arguments see ``Embedding``.
+    For the arguments see ``Stepping``.
     """
 
     def __init__(self, method: Method, like: Any, **options: Any) -> None:

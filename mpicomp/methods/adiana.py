@@ -126,7 +126,7 @@ class ADIANA(Method):
         s.h += self.alpha * c  # h += α mean c_i
         return self.Down(self.down.compress(g, key), np.empty(0, np.uint8))
 
-    def follow(self, r: Replica, broadcast: Down, key: Key) -> None:
+    def replica_step(self, r: Replica, broadcast: Down, key: Key) -> None:
         gamma, beta = self.weights(key.n, r.x.size, key.round)[2:]
         theta1, theta2 = self.weights(key.n, r.x.size, key.round + 1)[:2]
         y = r.x - self.eta * r.h

@@ -56,7 +56,7 @@ class AGD(AveragingMethod):
     def point(self, r: Replica, key: Key) -> Array:
         return r.y
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def replica_step(self, r: Replica, broadcast: Message, key: Key) -> None:
         x = r.y.copy()
         self.down.decompress_add(broadcast.m, x, key, -self.gamma)  # x^{k+1} = y^k - γ g
         t, r.t = r.t, (1 + sqrt(1 + 4 * r.t**2)) / 2  # t_k, t_{k+1}

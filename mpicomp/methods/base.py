@@ -8,7 +8,7 @@ Theory of operation.  A round is one message up and one message down::
                   follow(r, broadcast)          every rank, the server's included
 
 ``Replica`` is held by every rank, bit for bit: the iterate x, and every vector that follows from the
-averaged messages (DIANA's h, EF21's g).  Only ``follow`` changes it, from the decoded broadcast, so the
+averaged messages (DIANA's h, EF21's g).  Only ``replica_step`` changes it, from the decoded broadcast, so the
 ranks cannot drift apart, and the server uses the vector that its workers decoded.  ``Worker`` and
 ``Server`` are private.  A step changes only its own record.  Records hold only arrays and numbers, so a
 checkpoint is the saved records.  Methods know no transport and do no I/O.
@@ -187,7 +187,7 @@ class Method(ABC):
         """Begin the server's step: what is returned takes the messages, and closes with the broadcast."""
 
     @abstractmethod
-    def follow(self, r: Any, broadcast: Any, key: Key) -> None:
+    def replica_step(self, r: Any, broadcast: Any, key: Key) -> None:
         """Update the replica ``r`` from the broadcast; every rank does the same."""
 
     def ends_step(self, r: Any, key: Key) -> bool:

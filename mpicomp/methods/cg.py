@@ -67,7 +67,7 @@ class CG(AveragingMethod):
             return Message(self.uplink(key).compress(gradient, key))
         return Message(self.uplink(key).compress(gradient - w.gradient, key))  # A_i p
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def replica_step(self, r: Replica, broadcast: Message, key: Key) -> None:
         sent = self.down.decompress(broadcast.m, r.x.size, key)
         if key.round == 0:
             r.g, r.p = sent, -sent

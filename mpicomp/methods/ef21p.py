@@ -84,7 +84,7 @@ class EF21P(AveragingMethod):
         s.h += self._rate(key) * m  # h += β mean m_i
         return self.C.compress(s.x - r.w, key)  # P = C(x^{k+1} - w^k)
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def replica_step(self, r: Replica, broadcast: Message, key: Key) -> None:
         self.C.decompress_add(broadcast.m, r.w, key)  # w^{k+1} = w^k + P
 
     def defaults(self, d: int, n: int) -> dict[str, float]:

@@ -50,7 +50,7 @@ class HeavyBall(AveragingMethod):
     def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
         return Message(self.uplink(key).compress(f.grad(r.x), key))
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def replica_step(self, r: Replica, broadcast: Message, key: Key) -> None:
         r.v *= (1 - sqrt(self.gamma * self.mu)) ** 2  # β v^k
         self.down.decompress_add(broadcast.m, r.v, key, -self.gamma)  # v^{k+1} = β v^k - γ g
         r.x = r.x + r.v  # x^{k+1} = x^k + v^{k+1}

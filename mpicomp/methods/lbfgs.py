@@ -105,7 +105,7 @@ class LBFGS(LinearMethod):
         sent[:-1], sent[-1] = gradient, w.trial - w.value
         return Message(self.uplink(key).compress(sent, key))
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def replica_step(self, r: Replica, broadcast: Message, key: Key) -> None:
         mean = self.down.decompress(broadcast.m, r.x.size + 1, key)
         gradient, change = mean[:-1], float(mean[-1])
         if key.round == 0:

@@ -91,7 +91,7 @@ class MCM(AveragingMethod):
         s.h += self._rate(key) * m  # h += α mean m_i
         return self.down.compress_difference(s.x, r.H, key)  # Ω = C(x^{k+1} - H)
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def replica_step(self, r: Replica, broadcast: Message, key: Key) -> None:
         r.w = r.H.copy()
         self.down.decompress_add(broadcast.m, r.w, key)  # w^{k+1} = H + Ω
         self.down.decompress_add(broadcast.m, r.H, key, self.alpha_down)  # H += α' Ω

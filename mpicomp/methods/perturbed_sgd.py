@@ -111,7 +111,7 @@ class PerturbedSGD(Method):
 
         return Each(add, lambda: Message(self.down.compress(mean, key)))
 
-    def follow(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def replica_step(self, r: Replica, broadcast: Message, key: Key) -> None:
         resets = self._resets(r)
         self.down.decompress_add(broadcast.m, r.x, key, -self.eta)  # x = x - η mean C(u_i), or e_i in a reset
         r.age += 1

@@ -146,7 +146,7 @@ class TwoDirection(Method):
         x = theta * s.u + (1 - theta) * r.z  # x = θ u + (1 - θ) z
         return self.Down(self.dense.compress(x, key), self.dense.compress(s.v, key), P)
 
-    def follow(self, r: Replica, broadcast: Down, key: Key) -> None:
+    def replica_step(self, r: Replica, broadcast: Down, key: Key) -> None:
         if key.round == 0:
             r.k = self.dense.decompress(broadcast.v, r.k.size, key)
             return

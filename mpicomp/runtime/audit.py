@@ -1,4 +1,4 @@
-"""The ledger beside an independent observer's count: equal byte for byte, or the run has failed.
+"""The ledger beside an independent counter's count: equal byte for byte, or the run has failed.
 
 The audit covers the traffic between its construction and its check.  It demands that in that time
 
@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.errors import ConfigError, CountError
 from mpicomp.transports import Transport
-from mpicomp.transports.observers.base import Counted
-from mpicomp.transports.observers.interfaces import sent_bytes
+from mpicomp.transports.counters.base import Counted
+from mpicomp.transports.counters.interfaces import sent_bytes
 
 Booked = tuple[list[int], int]  # bytes to each rank, and to sums
 _SHOWN = 4  # differences listed in an error
@@ -32,12 +32,12 @@ _SHOWN = 4  # differences listed in an error
 class Verified:
     """A count that agreed.
 
-    observer  the name of the observer that counted
+    counter  the name of the counter that counted
     counted   its counts, by rank
     wire      bytes that the interfaces of each host sent meanwhile, by host; empty if there is only one
     """
 
-    observer: str
+    counter: str
     counted: list[Counted]
     wire: dict[str, int]
 
@@ -54,20 +54,20 @@ class Verified:
 
 
 class Audit:
-    """Compares the ledger with the observer, from construction on.  ``check`` is collective."""
+    """Compares the ledger with the counter, from construction on.  ``check`` is collective."""
 
     def __init__(
         self, transport: Transport, ledger: Ledger, booked: Callable[[], Booked | None] = lambda: None
     ) -> None:
         """``booked`` is ``Averaging.booked``.
 
-        Raises ``ConfigError`` if bytes cross between ranks and the transport has no observer."""
-        if transport.observer is None and transport.ranks > 1:
+        Raises ``ConfigError`` if bytes cross between ranks and the transport has no counter."""
+        if transport.counter is None and transport.ranks > 1:
             raise ConfigError("verify_bytes needs a transport made with observed=True.")
         self._transport, self._ledger = transport, ledger
         self._up, self._down = ledger.up.copy(), ledger.down.copy()
         self._booked, self._before = booked, booked()
-        self._counted = transport.observer.counted() if transport.observer else None
+        self._counted = transport.counter.counted() if transport.counter else None
         self._wire = sent_bytes()
 
     def check(self) -> Verified | None:
@@ -75,10 +75,10 @@ class Audit:
 
         Raises ``CountError`` on every rank if a count is not the ledger's.
         """
-        t, observer = self._transport, self._transport.observer
-        if observer is None or self._counted is None:
+        t, counter = self._transport, self._transport.counter
+        if counter is None or self._counted is None:
             return None
-        wire, now = sent_bytes(), observer.counted()
+        wire, now = sent_bytes(), counter.counted()
         crossed = None if wire is None or self._wire is None else wire - self._wire
         booked = self._booked()
         if booked is not None and self._before is not None:
@@ -93,12 +93,12 @@ class Audit:
             if found := list(self._differences(expected, counted)):
                 more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
                 raise CountError(
-                    f"the ledger is not what MPI was given, as counted by {observer.name}: "
+                    f"the ledger is not what MPI was given, as counted by {counter.name}: "
                     f"{'; '.join(found[:_SHOWN])}{more}. Unless the problem or the transport sends messages "
                     "of its own, this is a defect of mpicomp, and the run's byte counts cannot be trusted."
                 )
             by_host = {host: n for host, n in zip(hosts, wires, strict=True) if n is not None}
-            return Verified(observer.name, list(counted), by_host if len(by_host) > 1 else {})
+            return Verified(counter.name, list(counted), by_host if len(by_host) > 1 else {})
 
         return t.ask_server(compare)
 

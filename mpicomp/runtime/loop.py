@@ -84,7 +84,7 @@ class Loop:
 
     def _follow(self, method: Method, replica: Any, broadcast: Any, key: Key) -> None:
         _ = self.digest.value  # the iterate before is hashed: it may change
-        method.follow(replica, broadcast, key)
+        method.replica_step(replica, broadcast, key)
 
     def _key(self, k: int) -> Key:
         """The key of round k.

@@ -26,7 +26,7 @@ Follow = Callable[[Any, Any, Any, Key], None]  # (method, replica, broadcast, ke
 
 def follow(method: Method, replica: Any, broadcast: Any, key: Key) -> None:
     """What a rank does with a broadcast, where nothing takes its place."""
-    method.follow(replica, broadcast, key)
+    method.replica_step(replica, broadcast, key)
 
 
 class Rounds:

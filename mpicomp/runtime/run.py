@@ -62,7 +62,7 @@ class Run:
     phases: list[dict[str, float]]  # seconds by phase, for each rank
     sent: list[list[int]]  # bytes each rank handed to MPI: [messages, observations]
     lost: list[dict[str, Any]]  # ranks that it went on without (see ``Session``); they are in no list here
-    verified: Verified | None  # the observer's count, where one was asked for and bytes crossed
+    verified: Verified | None  # the counter's count, where one was asked for and bytes crossed
 
     def to_frame(self) -> DataFrame:
         """The rows as a pandas DataFrame, with the columns of ``Row``.
@@ -113,7 +113,7 @@ class Run:
             "resumed_after": self.resumed_after,
             "mpi_bytes_sent": [messages for messages, _ in self.sent],
             "observation_bytes_sent": [observations for _, observations in self.sent],
-            "verified_by": self.verified.observer if self.verified else None,
+            "verified_by": self.verified.counter if self.verified else None,
             "mpi_bytes_counted": self.verified.bytes if self.verified else None,
             "mpi_messages_counted": self.verified.messages if self.verified else None,
             "wire_bytes_sent": self.verified.wire if self.verified else {},

@@ -28,7 +28,9 @@ class UnimportedMethod(Method):
     text: str
     gamma: StepSize = "theory"
 
-    bound = resolve = worker_step = server_step = follow = paper_bits = paper_bits_down = theory = _refuse
+    bound = resolve = worker_step = server_step = replica_step = paper_bits = paper_bits_down = theory = (
+        _refuse
+    )
 
     @property
     def step(self) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.transports.base import Transport
+from mpicomp.transports.counters import prepare
 from mpicomp.transports.launcher import SURVIVING, launched_ranks, remedy, torchrun_processes
 from mpicomp.transports.local import Local
-from mpicomp.transports.observers import prepare
 
 
 def connect(
@@ -23,7 +23,7 @@ def connect(
 ) -> Transport:
     """The transport for n workers: MPI inside a job of several ranks, else Local.
 
-    observed    have an ``observer`` count the bytes as well; asked for before MPI is loaded, or never
+    observed    have a ``counter`` count the bytes as well; asked for before MPI is loaded, or never
     survive     let the ranks that are left go on when others die
     cuda_aware  whether the MPI library takes buffers on a GPU; None: the library is asked
     comm        mpi4py's communicator of the ranks that take part; None: all ranks of the job

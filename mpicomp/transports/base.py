@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from mpicomp.base.bits import Bytes
 from mpicomp.base.clock import Clock
 from mpicomp.base.errors import MpicompError
+from mpicomp.transports.counters.base import ByteCounter
 from mpicomp.transports.exchange import Exchange
-from mpicomp.transports.observers.base import Observer
 
 AHEAD = 2**22  # bytes: while so many are on their way to the server it asks for no more
 
@@ -44,7 +44,7 @@ class Transport(ABC):
     stop            set it to ask, from any rank, that the run end after a common round
     sent            payload bytes this rank is the origin of: [messages, observations], a broadcast once a
                     rank; and blocks of broadcasts that it passes on
-    observer        an independent count of this rank's MPI traffic, if requested and there are several ranks
+    counter        an independent count of this rank's MPI traffic, if requested and there are several ranks
     activity        what the run is doing, for error messages
     names           of what these ranks call together, by the number that a call has of it (see ``calls``)
     device_buffers  whether messages are taken and given in the memory of the device in use; else the host's
@@ -59,7 +59,7 @@ class Transport(ABC):
     activity: str = "at the start of the run"
     names: list[str]
     sent: list[int]
-    observer: Observer | None = None
+    counter: ByteCounter | None = None
     device_buffers: bool = False
     clock: Clock
 

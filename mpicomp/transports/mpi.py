@@ -5,7 +5,7 @@ server takes them in worker order and asks for a few ahead of their turn (see ``
 memory does not grow with the workers.  Downlink: a broadcast of 16 bytes (see ``header``), then of the
 message.
 Headers, measurements and all else that is no part of a method have a communicator of their own, so that
-an ``observer`` can count exactly the messages.  Where ranks share cores, waiting ranks sleep (see
+a ``counter`` can count exactly the messages.  Where ranks share cores, waiting ranks sleep (see
 ``waiting``).
 
 Device buffers.  Where every rank's MPI library is known to take them, messages are sent from and received
@@ -39,14 +39,14 @@ from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.transports import header, ulfm
 from mpicomp.transports.base import Lost, T, Take
+from mpicomp.transports.counters.base import ByteCounter, Library
+from mpicomp.transports.counters.monitoring import Monitoring
+from mpicomp.transports.counters.shim import Shim
 from mpicomp.transports.ending import end_now
 from mpicomp.transports.exchange import Exchange, as_error, as_text
 from mpicomp.transports.inbox import empty, mpi_buffer
 from mpicomp.transports.meeting import meeting_of
 from mpicomp.transports.mpi_exchange import MpiExchange
-from mpicomp.transports.observers.base import Library, Observer
-from mpicomp.transports.observers.monitoring import Monitoring
-from mpicomp.transports.observers.shim import Shim
 from mpicomp.transports.point_to_point import DATA, ERROR, STOP, PointToPoint
 from mpicomp.transports.watchdog import Watchdog
 
@@ -59,7 +59,7 @@ class Mpi(PointToPoint):
     dedicated      rank 0 is the server only, and hosts no worker
     chunk          as of ``PointToPoint``
     stall_timeout  seconds of waiting after which the silent rank is named and the job ended, or None
-    observed       have the bytes counted by an observer too; it must be prepared (see ``observer``)
+    observed       have the bytes counted by a counter too; it must be prepared (see ``counter``)
     survive        let a rank's death be raised, for the others to ``shrink``, where MPI can
     cuda_aware     whether the MPI library takes buffers on a GPU; None: as it says itself.  It counts as
                    known only if this is so on every rank
@@ -91,8 +91,8 @@ class Mpi(PointToPoint):
         self.device_buffers = self._agree(says_cuda_aware() if cuda_aware is None else cuda_aware)
         if observed and self.ranks > 1:  # else nothing crosses
             try:
-                self.observer = self.raise_on_all(self._observe)
-                self._try(self.observer)
+                self.counter = self.raise_on_all(self._observe)
+                self._try(self.counter)
             except MpicompError:  # the same on all ranks
                 self.close()
                 raise
@@ -102,7 +102,7 @@ class Mpi(PointToPoint):
         with self._waiting(self._measurements):
             return self._measurements.allreduce(own, MPI.LAND)
 
-    def _observe(self) -> Observer:
+    def _observe(self) -> ByteCounter:
         if MPI.Comm.Compare(self.messages, MPI.COMM_WORLD) != MPI.CONGRUENT:
             raise ConfigError("bytes can be verified only in runs on all ranks of the job, in their order.")
         vendor, version = MPI.get_vendor()
@@ -111,20 +111,20 @@ class Mpi(PointToPoint):
         world, messages = MPI._addressof(MPI.COMM_WORLD), MPI._addressof(self.messages)
         return Monitoring(ctypes.CDLL(MPI.__file__), world, messages, self.ranks)
 
-    def _try(self, observer: Observer) -> None:
-        """Self-test: the observer must count one sent byte and one broadcast byte."""
-        byte, before = np.zeros(1, np.uint8), observer.counted()
+    def _try(self, counter: ByteCounter) -> None:
+        """Self-test: the counter must count one sent byte and one broadcast byte."""
+        byte, before = np.zeros(1, np.uint8), counter.counted()
         request = self.messages.Isend([byte, MPI.BYTE], dest=self.rank)
         self.messages.Recv([byte.copy(), MPI.BYTE], source=self.rank)
         request.Wait()
         with self._waiting(self._measurements):
             self.messages.Bcast([byte, MPI.BYTE], root=0)
-        seen = observer.counted().since(before)
+        seen = counter.counted().since(before)
 
         def refuse() -> None:
             if (seen.bytes[self.rank], seen.broadcast) != (1, int(self.is_server)):
                 raise ConfigError(
-                    f"{observer.name} does not see what {banner()} sends: it cannot be used here."
+                    f"{counter.name} does not see what {banner()} sends: it cannot be used here."
                 )
 
         self.raise_on_all(refuse)
@@ -151,7 +151,7 @@ class Mpi(PointToPoint):
                     yield send
 
     def _unobserved(self) -> AbstractContextManager[None]:
-        return self.observer.paused() if self.observer else nullcontext()
+        return self.counter.paused() if self.counter else nullcontext()
 
     @contextmanager
     def _sending(self, comm: MPI.Comm, left: int, account: int) -> Iterator[Take]:
@@ -300,8 +300,8 @@ class Mpi(PointToPoint):
         end_now()
 
     def close(self) -> None:
-        if self.observer is not None:
-            self.observer.close()
+        if self.counter is not None:
+            self.counter.close()
         with self._waiting(self._measurements):
             self.messages.Free()
             self._measurements.Free()

@@ -20,8 +20,8 @@ from mpicomp.base.clock import Clock
 from mpicomp.transports import pieces
 from mpicomp.transports.arrivals import MOST, Arrivals
 from mpicomp.transports.base import Transport, placement
+from mpicomp.transports.counters.base import MESSAGES
 from mpicomp.transports.inbox import Inbox, mpi_buffer
-from mpicomp.transports.observers.base import MESSAGES
 from mpicomp.transports.waiting import Patience
 from mpicomp.transports.watchdog import Watchdog
 

@@ -28,7 +28,7 @@ from mpicomp import (
     RandK,
     TopK,
 )
-from mpicomp.transports.observers import prepare
+from mpicomp.transports.counters import prepare
 from tests.loops.test_aggregator import IN_BLOCKS, ONE_OF_EACH, PROBLEM, TO_CUT, WORKERS, flat, tree
 from tests.loops.test_overlap import ALONE
 from tests.support import every_combination
@@ -40,8 +40,8 @@ RANK = MPI.COMM_WORLD.rank
 METHOD = EF21SGDM(TopK(k=3), eta=0.3)
 
 
-def fs(embedding):
-    return {i: PROBLEM.objective(i, embedding.workers) for i in embedding.hosted}
+def fs(loop):
+    return {i: PROBLEM.objective(i, loop.workers) for i in loop.hosted}
 
 
 def trajectory(method, verify=False):

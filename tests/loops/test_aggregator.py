@@ -43,12 +43,12 @@ def flat(arrays):
     return np.concatenate([np.ravel(a) for a in arrays.values()])
 
 
-def objectives(embedding):
-    return {i: PROBLEM.objective(i, embedding.workers) for i in embedding.hosted}
+def objectives(loop):
+    return {i: PROBLEM.objective(i, loop.workers) for i in loop.hosted}
 
 
-def gradients(embedding, x):
-    return {i: f.grad(x) for i, f in objectives(embedding).items()}
+def gradients(loop, x):
+    return {i: f.grad(x) for i, f in objectives(loop).items()}
 
 
 def test_every_method_of_the_form_is_here():

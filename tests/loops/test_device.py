@@ -10,7 +10,7 @@ import pytest
 
 import mpicomp
 from mpicomp import EF21SGDM, MARINA, Aggregator, ConfigError, Descent, RandK, Sign, TopK, kernels
-from mpicomp.loops import embedding
+from mpicomp.loops import stepping
 from mpicomp.methods.support.estimating import EstimatingMethod
 from tests.support import every_combination
 from tests.support.conformance import CASES
@@ -36,7 +36,7 @@ SGDM = EF21SGDM(TopK(k=5), eta=0.3)
 @pytest.fixture
 def device(cuda, monkeypatch):
     """``cuda``, as what ``device="cuda"`` opens."""
-    monkeypatch.setattr(embedding, "open_device", {"cpu": None, "cuda": cuda}.get)
+    monkeypatch.setattr(stepping, "open_device", {"cpu": None, "cuda": cuda}.get)
     return cuda
 
 

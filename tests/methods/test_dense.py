@@ -225,7 +225,7 @@ def test_pairs_along_which_f_would_rise_are_dropped():
     method, key = LBFGS(), Key(0, 1, None, 1)
     r = method.replica(np.array([1.0]))
     r.S[0], r.Z[0], r.pairs = 1.0, -1.0, 1
-    method.follow(r, Message(method.down.compress(np.array([2.0, 0.0]), key)), key)
+    method.replica_step(r, Message(method.down.compress(np.array([2.0, 0.0]), key)), key)
     assert (r.pairs, r.p[0], r.slope, r.t, r.x[0], r.y[0]) == (0, -2.0, -4.0, 0.5, 1.0, 0.0)
 
 

@@ -17,8 +17,8 @@ import numpy as np
 import mpicomp
 from mpicomp import DIANA, EF21, GD, MARINA, Natural, RandK, TopK
 from mpicomp.problems import Quadratics
+from mpicomp.transports.counters import prepare
 from mpicomp.transports.launcher import launched_rank
-from mpicomp.transports.observers import prepare
 from tests.support.cuda_host import Host, play
 from tests.support.cuda_host.arrays import Stream
 

@@ -20,22 +20,22 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from mpicomp.transports import observers
+from mpicomp.transports import counters
 from mpicomp.transports.launcher import launched_rank
 
 WHAT = sys.argv[1]
 if WHAT != "late":
-    observers.prepare()
+    counters.prepare()
 if WHAT == "both":
-    from mpicomp.transports.observers import shim
+    from mpicomp.transports.counters import shim
 
-    shim.load(observers.find_library())
+    shim.load(counters.find_library())
 
 from mpi4py import MPI  # noqa: E402  (what is above comes before MPI is loaded)
 
 import mpicomp  # noqa: E402
+from mpicomp.transports.counters.shim import Shim  # noqa: E402
 from mpicomp.transports.mpi import Mpi  # noqa: E402
-from mpicomp.transports.observers.shim import Shim  # noqa: E402
 
 WORKERS = 8
 
@@ -56,7 +56,7 @@ class Cheating(Mpi):
         with super().observe(take) as send:
             yield send
         if self.rounds == 0 and WHAT == "observing":
-            with self.observer.paused():
+            with self.counter.paused():
                 self._pass_a_note()
 
     def _pass_a_note(self):
@@ -95,7 +95,7 @@ class Cheating(Mpi):
 def calls():
     """Eight ways to send 1, 2, 4, .. bytes to rank 0, two to broadcast 100 and 1000 from there, and a sum."""
     transport = Mpi(WORKERS, observed=True)
-    comm, seeing = transport.messages, [transport.observer]
+    comm, seeing = transport.messages, [transport.counter]
     if WHAT == "both":
         seeing.append(Shim(transport.ranks))
     before = [s.counted() for s in seeing]

@@ -7,12 +7,12 @@ import pytest
 from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.errors import ConfigError, CountError
 from mpicomp.runtime.audit import Audit
+from mpicomp.transports.counters.base import ByteCounter, Counted
+from mpicomp.transports.counters.interfaces import parsed
 from mpicomp.transports.local import Local
-from mpicomp.transports.observers.base import Counted, Observer
-from mpicomp.transports.observers.interfaces import parsed
 
 
-class Scripted(Observer):
+class Scripted(ByteCounter):
     """Shows what it is told to; the first count is nothing."""
 
     name = "a script"
@@ -35,7 +35,7 @@ class Rigged(Local):
 
     def __init__(self) -> None:
         super().__init__(6)
-        self.ranks, self.hosted, self.observer = 3, range(2), Scripted(3)
+        self.ranks, self.hosted, self.counter = 3, range(2), Scripted(3)
         self.others: list = []
 
     def collect(self, value: object) -> list[object]:
@@ -51,7 +51,7 @@ def counts():
     audit = Audit(transport, ledger)
     ledger.up += 10
     ledger.down += 7
-    transport.observer.now = Counted([0, 0, 0], [0, 0, 0], 7, 2)
+    transport.counter.now = Counted([0, 0, 0], [0, 0, 0], 7, 2)
     uplink = Counted([20, 0, 0], [4, 0, 0], 0, 0)
     transport.others = [(range(2, 4), uplink, "b", 90, None), (range(4, 6), uplink, "b", 90, None)]
     return audit, transport, ledger
@@ -60,7 +60,7 @@ def counts():
 def test_counts_that_agree(counts):
     audit, _, _ = counts
     verified = audit.check()
-    assert verified.observer == "a script"
+    assert verified.counter == "a script"
     assert verified.bytes == [14, 20, 20]  # 7 bytes go to two ranks
     assert verified.messages == [2, 4, 4]
     assert verified.wire["b"] == 90  # two ranks on one host: its interfaces are read once
@@ -69,7 +69,7 @@ def test_counts_that_agree(counts):
 def test_every_difference_is_named(counts):
     audit, transport, ledger = counts
     ledger.up[3] -= 1
-    transport.observer.now = Counted([0, 3, 0], [0, 1, 0], 6, 2)
+    transport.counter.now = Counted([0, 3, 0], [0, 1, 0], 6, 2)
     stray = Counted([20, 9, 0], [4, 1, 0], 5, 1)
     transport.others[1] = (range(4, 6), stray, "b", 90, None)
     with pytest.raises(CountError) as raised:
@@ -92,7 +92,7 @@ def test_a_ledger_that_disagrees_with_itself(counts):
 
 def test_a_transport_that_nobody_observes_is_refused():
     transport = Rigged()
-    transport.observer = None
+    transport.counter = None
     with pytest.raises(ConfigError, match="observed=True"):
         Audit(transport, Ledger(6))
 

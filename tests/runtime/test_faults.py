@@ -42,7 +42,7 @@ STRIKES = [  # the rest of them in tests/cluster/kills.py
     ("gradient", "kill", 2, "marina"),
     ("compress", "exit", 1, "ef21sgdm"),
     ("server", "kill", 0, "ef21"),
-    ("follow", "leave", 2, "ef21"),
+    ("replica_step", "leave", 2, "ef21"),
     ("part", "kill", 1, "diana"),
 ]
 
@@ -59,7 +59,7 @@ SHARDED_STRIKES = [
     ("compress", "kill", 2, "diana"),
     ("server", "kill", 2, "ef21"),  # it serves the last block
     ("server", "raise", 0, "ef21p"),
-    ("follow", "exit", 1, "ef21"),
+    ("replica_step", "exit", 1, "ef21"),
     ("part", "kill", 1, "ef21p"),  # with the server's state of its block
 ]
 
@@ -78,7 +78,7 @@ def test_a_struck_rank_of_those_that_all_serve(phase, how, rank, method, tmp_pat
     ("phase", "how", "rank", "sharded", "said"),
     [
         ("gradient", "stop", 2, False, r"round 1\d: rank 2 on \S+ has been silent"),
-        ("follow", "stop", 0, False, r"round 1\d: rank 0 on \S+ has been silent, or computing"),
+        ("replica_step", "stop", 0, False, r"round 1\d: rank 0 on \S+ has been silent, or computing"),
         ("server", "stop", 1, True, r"round 1\d: rank 1 on \S+ has been silent"),
     ],
 )

@@ -218,7 +218,7 @@ def test_a_run_that_was_begun_anew_is_resumed_bit_for_bit(tmp_path):
 PARTIAL = "ppmarina(Q=randk(k=5), r=0.5, gamma=0.001, p=0.2)"
 
 
-@pytest.mark.parametrize("phase", ["gradient", "compress", "follow", "observe", "part"])
+@pytest.mark.parametrize("phase", ["gradient", "compress", "replica_step", "observe", "part"])
 def test_the_others_go_on_when_a_rank_is_killed(phase, tmp_path):
     outlive(Strike(PARTIAL, phase, "kill", 2, round=13), tmp_path / "run")
 

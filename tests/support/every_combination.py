@@ -74,8 +74,8 @@ from mpicomp.base.parts import Part, Parts
 from mpicomp.problems import Noisy, Quadratics
 from mpicomp.text.config import parse_method
 from mpicomp.transports import Transport, connect
+from mpicomp.transports.counters import prepare
 from mpicomp.transports.launcher import launched_rank
-from mpicomp.transports.observers import prepare
 from tests.support.conformance import CASES, NET
 from tests.support.method_cases import METHOD_CASES
 

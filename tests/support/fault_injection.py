@@ -24,7 +24,7 @@ from tests.support.method_cases import METHOD_CASES
 GONE = 60  # seconds: far more than a process takes that has been told to end
 
 # What a rank may be in the middle of; a name with "part" or more in it is that of a file being written.
-ANY_RANK = ("data", "gradient", "compress", "follow", "observe", "part")
+ANY_RANK = ("data", "gradient", "compress", "replica_step", "observe", "part")
 SERVER = ("server", "row", "manifest", "summary")
 HOWS = ("raise", "kill", "exit", "leave")  # a bug, SIGKILL, sys.exit(0), os._exit(0)
 

@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.lab.jobs.launch import find_launcher
-from mpicomp.transports.observers import find_library
-from mpicomp.transports.observers.shim import compiled
+from mpicomp.transports.counters import find_library
+from mpicomp.transports.counters.shim import compiled
 
 TESTS = Path(__file__).parents[1]
 LIMIT = 300  # seconds of silence: far above any of these jobs, so that only a hang meets it

@@ -31,7 +31,7 @@ class Plain(AveragingMethod):
     def worker_step(self, w, r, f, key):
         return Message(self.C.compress(f.grad(r.x), key))
 
-    def follow(self, r, broadcast, key):
+    def replica_step(self, r, broadcast, key):
         self.down.decompress_add(broadcast.m, r.x, key, -self.gamma)
 
     def theory(self, c, d, n):

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
 from mpicomp import EF21SGDM, MARINA, ConfigError, RandK, TopK  # noqa: E402
-from mpicomp.loops import embedding  # noqa: E402
+from mpicomp.loops import stepping  # noqa: E402
 from mpicomp.torch import Compressed, load, save  # noqa: E402
 from mpicomp.torch.optimiser import Tensors  # noqa: E402
 from tests.support.cuda_host import Host  # noqa: E402
@@ -24,7 +24,7 @@ TOPK = EF21SGDM(TopK(k=0.2), eta=0.3)
 @pytest.fixture
 def device(cuda, monkeypatch):
     """``cuda``, as what ``device="cuda"`` opens; torch finds the memory of the CPU that plays it."""
-    monkeypatch.setattr(embedding, "open_device", {"cpu": None, "cuda": cuda}.get)
+    monkeypatch.setattr(stepping, "open_device", {"cpu": None, "cuda": cuda}.get)
     if isinstance(cuda.device, Host):
         monkeypatch.setattr(DeviceArray, "__dlpack_device__", lambda self: (1, 0))
         monkeypatch.setattr(DeviceArray, "__dlpack__", lambda self, **asked: self.memory.__dlpack__(**asked))

@@ -16,7 +16,7 @@ A round is the sum of five times; nothing overlaps:
     server   n v               decoding the n messages and averaging them; v depends on n, for there is a
                                time for the step on their mean, and short messages are added many in a call
     down     t alpha + k m beta   Bcast of m bytes as Open MPI 5 does it (below)
-    follow   c e               decoding the broadcast and the step, on all ranks at the same time
+    replica   c e               decoding the broadcast and the step, on all ranks at the same time
 
 c = max(1, ranks on a machine / its cores) is 1 where every host has a core to itself.
 
@@ -76,14 +76,14 @@ class Costs:
     up, down  bytes of a worker's message, bytes of the broadcast
     worker    seconds for gradient, differences and compression of one worker
     server    seconds of the server's half, divided by the number of workers
-    follow    seconds to decode the broadcast and to update the replica
+    replica    seconds to decode the broadcast and to update the replica
     """
 
     up: float
     down: float
     worker: float
     server: float
-    follow: float
+    replica: float
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,11 @@ class RoundTime:
     up: float
     server: float
     down: float
-    follow: float
+    replica: float
 
     @property
     def total(self) -> float:
-        return self.worker + self.up + self.server + self.down + self.follow
+        return self.worker + self.up + self.server + self.down + self.replica
 
 
 def depth(ranks: int) -> int:
@@ -142,7 +142,7 @@ def round_time(
         up=alpha + away * costs.up * beta + asks,
         server=workers * costs.server,
         down=t * alpha + copies(ranks) * costs.down * beta,
-        follow=sharing * costs.follow,
+        replica=sharing * costs.replica,
     )
 
 
@@ -156,7 +156,7 @@ def sharded_time(costs: Costs, link: Link, workers: int, shards: int, sharing: f
         up=alpha + max(1.0, (n - 1) / S) * costs.up * beta + (n - 1 + S) * MESSAGE,
         server=n * costs.server / S,
         down=t * alpha + max(1.0, b / S) * costs.down * beta + (t - 1) * step + (b + S) * MESSAGE,
-        follow=sharing * costs.follow,
+        replica=sharing * costs.replica,
     )
 
 
@@ -185,7 +185,7 @@ def allreduce_time(costs: Costs, link: Link, workers: int, sharing: float = 1.0)
         up=exchanges(workers) * once,
         server=sharing * workers * costs.server,
         down=0.0,
-        follow=sharing * costs.follow,
+        replica=sharing * costs.replica,
     )
 
 

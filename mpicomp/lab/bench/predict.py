@@ -52,7 +52,7 @@ WIDTH = 8  # bytes of an entry of a dense float64 broadcast
 
 @dataclass(frozen=True)
 class Forecast:
-    """The costs of a method with the given number of workers, and the times that follow.
+    """The costs of a method with the given number of workers, and the times that replica.
 
     server  one of ``runtime.placement.SERVERS``
     shards  with "sharded", the blocks that ranks serve one each
@@ -187,11 +187,11 @@ def _down(few: float, more: float, d: int, n: int) -> float:
 def report(found: list[Forecast], rounds: int) -> str:
     """The forecasts as a table in Markdown, below a paragraph on the assumptions."""
     one = found[0]
-    head = ["method", "up", "down", "worker", "gather", "server", "broadcast", "follow", "round"]
+    head = ["method", "up", "down", "worker", "gather", "server", "broadcast", "replica", "round"]
     head += [f"{rounds} rounds", "server's link", "server's core"]
     rows = []
     for f in found:
-        parts = [f.round.worker, f.round.up, f.round.server, f.round.down, f.round.follow, f.round.total]
+        parts = [f.round.worker, f.round.up, f.round.server, f.round.down, f.round.replica, f.round.total]
         sizes = [human_bytes(f.costs.up), human_bytes(f.costs.down)]
         times = [human_time(seconds) for seconds in [*parts, rounds * f.round.total]]
         rows.append([f.method, *sizes, *times, f"{f.link_load:.0%}", f"{f.processor_load:.0%}"])

@@ -44,7 +44,7 @@ def costs(done: Run) -> Costs:
         down=last.down_bytes / n / last.round,
         worker=(spent.get("gradient", 0) + spent.get("compress", 0)) / n / last.round,
         server=spent.get("server", 0) / n / last.round,
-        follow=spent.get("decode", 0) / last.round,
+        replica=spent.get("decode", 0) / last.round,
     )
 
 

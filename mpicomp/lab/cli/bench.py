@@ -25,7 +25,7 @@ from mpicomp.transports.launcher import launched_rank
     examples=[
         "mpicomp bench round --ranks 4",
         "mpicomp bench kernels -d 1000000 --dtype f8",
-        "mpicomp bench link link --rate 100mbit,1gbit   # the suite called link",
+        "mpicomp bench link link_digits --rate 100mbit,1gbit   # a suite that comes with the package",
         'mpicomp bench train --links "" --d 1e5 --no-transformer',
     ],
 )

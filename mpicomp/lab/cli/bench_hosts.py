@@ -34,7 +34,7 @@ _one_host = click.option(
         "Output": ["--out", "--json"],
     },
     examples=[
-        "mpicomp bench link link",
+        "mpicomp bench link link_digits",
         "mpicomp bench link link_delay --rate 100mbit,1gbit --latency 10ms --hosts 8",
     ],
 )

@@ -30,8 +30,8 @@ def plot(folders: tuple[Path, ...], out: Path | None, format: str | None, **word
 
     Without --x and --y it shows what the suite asks for.
     """
-    from mpicomp.lab.experiment.look import as_look
     from mpicomp.lab.experiment.report import plot_files
+    from mpicomp.lab.experiment.styling import as_look
 
     for path in plot_files(folders, out, as_look(**words), format):
         click.echo(path)

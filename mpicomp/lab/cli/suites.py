@@ -1,4 +1,4 @@
-"""Suites as arguments, and the command jobs."""
+"""Suites as arguments, and the command `suites`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class SuiteFile(click.Path):
             self.fail(str(error), param, ctx)
 
 
-@cli.group()
-def jobs() -> None:
+@cli.group("suites")
+def suites_group() -> None:
     """Suites that come with the package: list them, or copy one to edit it."""
 
 
-@jobs.command("list")
+@suites_group.command("list")
 def list_suites() -> None:
     """The names and titles of the suites; `mpicomp compare NAME` runs one."""
     from mpicomp.lab.experiment.shipped import suites, title
@@ -43,7 +43,7 @@ def list_suites() -> None:
         click.echo(f"{name:{width}}  {title(path)}")
 
 
-@jobs.command()
+@suites_group.command()
 @click.argument("name")
 @click.argument("folder", type=Place(), default=".")
 def copy(name: str, folder: Path) -> None:

@@ -188,7 +188,7 @@ def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[s
     },
     examples=[
         "mpicomp compare demo --ranks 4           # a suite that comes with the package",
-        "mpicomp jobs copy demo                   # .. and a copy of it to edit:",
+        "mpicomp suites copy demo                   # .. and a copy of it to edit:",
         "mpicomp compare demo.toml --out runs/mine",
         "mpicomp compare demo.toml --out runs/mine --resume",
     ],
@@ -217,7 +217,7 @@ def compare(
 ) -> int:
     """Run the methods of SUITE on its problem, or on that of each [[case]]; write table and figure.
 
-    SUITE is a TOML file, or a name that `mpicomp jobs list` shows.
+    SUITE is a TOML file, or a name that `mpicomp suites list` shows.
     """
     from mpicomp.lab.experiment.compare import WHOLE, compare_all
     from mpicomp.lab.experiment.compare import compare as compare_methods

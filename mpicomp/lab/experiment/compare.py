@@ -34,7 +34,7 @@ from mpicomp.lab.experiment.results import (
 )
 from mpicomp.lab.experiment.start import starting_point
 from mpicomp.lab.experiment.study import Study
-from mpicomp.lab.experiment.suite import Entry, Part, Suite, Task
+from mpicomp.lab.experiment.suite import Entry, Portion, Suite, Task
 from mpicomp.lab.experiment.tuning import Tuning, tune
 from mpicomp.methods import Method
 from mpicomp.problems.base import constants_of
@@ -56,7 +56,7 @@ class Stage:
 
 Progress = Callable[[Stage, int, Row | None], None]  # called with the round, and its row if one was recorded
 
-WHOLE = Part(1, 1)
+WHOLE = Portion(1, 1)
 HERE = Placement()
 
 
@@ -65,7 +65,7 @@ def compare(
     out: str | Path | None,
     *,
     resume: bool | None = False,
-    part: Part = WHOLE,
+    part: Portion = WHOLE,
     placement: Placement = HERE,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -110,7 +110,7 @@ def compare_all(
     out: str | Path,
     *,
     resume: bool | None = False,
-    part: Part = WHOLE,
+    part: Portion = WHOLE,
     placement: Placement = HERE,
     progress: Progress | None = None,
 ) -> None:

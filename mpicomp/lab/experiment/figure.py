@@ -15,7 +15,7 @@ from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.units import human_bytes
 from mpicomp.lab.experiment.canvas import curve_style, plain_label
 from mpicomp.lab.experiment.layout import complete, letters, panels_of
-from mpicomp.lab.experiment.look import PLAIN, STYLES, Look, Style
+from mpicomp.lab.experiment.styling import PLAIN, STYLES, Look, Style
 from mpicomp.problems import Problem
 from mpicomp.runtime.record import Row
 

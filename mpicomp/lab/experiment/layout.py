@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mpicomp.lab.experiment.canvas import blank_figure, legend_entries, plain_label
 from mpicomp.lab.experiment.endlabels import MOST_CURVES, number_ends
-from mpicomp.lab.experiment.look import Style
+from mpicomp.lab.experiment.styling import Style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,10 +20,10 @@ from mpicomp.base.files import present, write_json, write_text
 from mpicomp.lab.experiment.canvas import drawable, save
 from mpicomp.lab.experiment.figure import SEEDS, Picture, draw, draw_all, pages
 from mpicomp.lab.experiment.lines import Line
-from mpicomp.lab.experiment.look import PLAIN, Look, check_format
 from mpicomp.lab.experiment.outcome import Outcome
 from mpicomp.lab.experiment.results import Comparison, Record, read_comparison, read_run, read_study
 from mpicomp.lab.experiment.study import Study
+from mpicomp.lab.experiment.styling import PLAIN, Look, check_format
 from mpicomp.lab.experiment.tables import markdown
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.run import Run

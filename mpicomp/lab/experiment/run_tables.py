@@ -63,14 +63,14 @@ def _without(lost: list[dict[str, Any]]) -> str:
 
 
 def _through_mpi(summary: dict[str, Any]) -> str:
-    """The message bytes that crossed between ranks, and the observer that counted them independently."""
+    """The message bytes that crossed between ranks, and the counter that counted them independently."""
     if summary["ranks"] == 1:
         return "nothing: there is one rank"
     since = _since(summary)
     if summary["verified_by"] is None:
         return f"{human_bytes(sum(summary['mpi_bytes_sent']))} from rank to rank{since}"
-    counted, observer = human_bytes(sum(summary["mpi_bytes_counted"])), summary["verified_by"]
-    return f"{counted} from rank to rank{since}; the ledger and {observer} agree byte for byte"
+    counted, counter = human_bytes(sum(summary["mpi_bytes_counted"])), summary["verified_by"]
+    return f"{counted} from rank to rank{since}; the ledger and {counter} agree byte for byte"
 
 
 def _since(summary: dict[str, Any]) -> str:

@@ -50,8 +50,8 @@ Task = tuple[Entry, tuple[int, ...]]  # a method, and the seeds to run it with
 
 
 @dataclass(frozen=True)
-class Part:
-    """Part ``number``, from 1 to ``of``, of a comparison whose work is divided among ``of`` jobs."""
+class Portion:
+    """Portion ``number``, from 1 to ``of``, of a comparison whose work is divided among ``of`` jobs."""
 
     number: int
     of: int
@@ -61,12 +61,12 @@ class Part:
         return work[self.number - 1 :: self.of]
 
 
-def parse_part(text: str) -> Part:
+def parse_part(text: str) -> Portion:
     """The part that a text such as "2/8" names.  Raises ``ConfigError`` if it names none."""
     numbers = re.fullmatch(r"(\d+)/(\d+)", text)
     if numbers is None or not 1 <= int(numbers[1]) <= int(numbers[2]):
         raise ConfigError(f"part {text!r}; allowed: I/N with I from 1 to N, such as 1/4 .. 4/4.")
-    return Part(int(numbers[1]), int(numbers[2]))
+    return Portion(int(numbers[1]), int(numbers[2]))
 
 
 @dataclass(frozen=True)

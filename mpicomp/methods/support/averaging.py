@@ -19,7 +19,7 @@ class AveragingMethod(Method):
     """Each worker sends one compressed vector.  The server answers to their mean: with the mean, compressed,
     unless a subclass overrides ``answer``.
 
-    down  the compressor of the server's answer, which ``follow`` decodes
+    down  the compressor of the server's answer, which ``replica_step`` decodes
     """
 
     down: Compressor

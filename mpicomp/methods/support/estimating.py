@@ -20,7 +20,7 @@ class EstimatingMethod(Method):
     def estimate(self, r: Any, broadcast: Any, key: Key) -> None:
         """Update ``r.g`` to g^k from the broadcast, as every rank does; this does not change ``r.x``."""
 
-    def follow(self, r: Any, broadcast: Any, key: Key) -> None:
+    def replica_step(self, r: Any, broadcast: Any, key: Key) -> None:
         self.estimate(r, broadcast, key)
         if self.ends_step(r, key):
             add_scaled(r.x, r.g, -self.step)  # x^{k+1} = x^k - γ g^k

@@ -135,9 +135,9 @@ class WhitenedMethod(Method):
 
         return Each(lambda k, up: roots.append(decode_symmetric(getattr(up, last), d)), close)
 
-    def follow(self, r: Any, broadcast: Any, key: Key) -> None:
+    def replica_step(self, r: Any, broadcast: Any, key: Key) -> None:
         if key.round > 0:
-            self.plain(self.Q).follow(r, broadcast, key.before())
+            self.plain(self.Q).replica_step(r, broadcast, key.before())
 
     def ends_step(self, r: Any, key: Key) -> bool:
         return key.round > 0

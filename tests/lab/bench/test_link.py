@@ -45,22 +45,22 @@ from mpicomp.problems import Quadratics
 from mpicomp.text.config import parse_method
 from tests.support.launching import mpicomp
 
-SMALL = Costs(up=1000.0, down=4000.0, worker=3e-3, server=1e-4, follow=2e-4)
-DENSE = Costs(up=4e5, down=4e5, worker=2e-3, server=5e-5, follow=1e-4)
+SMALL = Costs(up=1000.0, down=4000.0, worker=3e-3, server=1e-4, replica=2e-4)
+DENSE = Costs(up=4e5, down=4e5, worker=2e-3, server=5e-5, replica=1e-4)
 
 
 def test_a_round_is_what_the_formulas_say():
     alpha, n = 1e-3, 4
     beta = 8 * HEADERS / 1e8
     small = round_time(SMALL, Link(1e8, alpha), n, sharing=2.0)
-    assert small.worker == 2 * SMALL.worker and small.follow == 2 * SMALL.follow
+    assert small.worker == 2 * SMALL.worker and small.replica == 2 * SMALL.replica
     assert small.server == n * SMALL.server
     assert small.up == pytest.approx(alpha + 3 * 1000 * beta)
     assert small.down == pytest.approx(2 * alpha + 3 * 4000 * beta)  # the announcement is 2 links deep
     dense = round_time(DENSE, Link(1e8, alpha), n)
     assert dense.up == pytest.approx(alpha + 3 * 4e5 * beta + 2 * alpha)
     assert dense.down == pytest.approx(3 * alpha + 3 * 4e5 * beta)
-    assert dense.total == dense.worker + dense.up + dense.server + dense.down + dense.follow
+    assert dense.total == dense.worker + dense.up + dense.server + dense.down + dense.replica
 
 
 def test_a_dedicated_server_receives_from_all():

@@ -270,7 +270,7 @@ def test_a_learning_rate_is_a_positive_number(torch):
         (("traffic", "--workers", "4,some"), "--workers 'some'; allowed: numbers such as 1e5"),
         (("serving", "--d", ""), "--d ''; allowed: numbers such as 1e5"),
         (("train", "--links", "1gb"), "rate '1gb'; allowed"),
-        (("link", "link", "--rate", ""), "rate ''; allowed"),
+        (("link", "link_digits", "--rate", ""), "rate ''; allowed"),
     ],
 )
 def test_values_with_commas_between_them_are_refused_one_by_one(arguments, said):

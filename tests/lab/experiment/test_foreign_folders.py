@@ -175,7 +175,7 @@ def test_looking_at_a_study_imports_nothing(canary, here):
         mpicomp.load(folder)
     done = CliRunner().invoke(cli, ["plot", str(folder)], standalone_mode=False)
     assert done.exception is None, done.exception
-    for arguments in (["list"], ["list", "methods"], ["jobs", "list"]):
+    for arguments in (["list"], ["list", "methods"], ["suites", "list"]):
         assert CliRunner().invoke(cli, arguments, standalone_mode=False).exception is None
     assert not canary.exists()
 

@@ -93,11 +93,11 @@ def test_a_copy_is_the_suite_and_overwrites_nothing(tmp_path):
 
 
 def test_the_command_lists_and_copies(tmp_path):
-    listed = command("jobs", "list").stdout.splitlines()
+    listed = command("suites", "list").stdout.splitlines()
     assert [line.split()[0] for line in listed] == NAMES
-    done = command("jobs", "copy", "demo", str(tmp_path))
+    done = command("suites", "copy", "demo", str(tmp_path))
     assert done.stdout == f"{tmp_path / 'demo.toml'}\n" and (tmp_path / "demo.toml").exists()
-    assert command("jobs", "copy", "demo", str(tmp_path)).returncode == 1
+    assert command("suites", "copy", "demo", str(tmp_path)).returncode == 1
 
 
 def test_the_wheel_has_the_suites_and_the_marker_of_types():

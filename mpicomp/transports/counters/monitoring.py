@@ -1,4 +1,4 @@
-"""Open MPI's monitoring component as the observer.
+"""Open MPI's monitoring component as the counter.
 
 It wraps the layer through which every message goes (pml) and the collectives (coll), and shows its
 counters as performance variables of MPI's tools interface, MPI_T, which mpi4py does not cover: hence
@@ -14,7 +14,7 @@ import os
 from ctypes import CDLL, POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.transports.observers.base import Counted, Observer
+from mpicomp.transports.counters.base import ByteCounter, Counted
 
 # Variables and their classes: MPI_T_PVAR_CLASS_SIZE, _COUNTER, _AGGREGATE in Open MPI's mpi.h.
 _TO_EACH = {"pml_monitoring_messages_size": 2, "pml_monitoring_messages_count": 2}
@@ -34,7 +34,7 @@ def switch_on() -> None:
         os.environ[_LAYERS] = f"{layers},monitoring"  # a list of those allowed
 
 
-class Monitoring(Observer):
+class Monitoring(ByteCounter):
     """The counts of the library ``mpi``; ``world`` and ``messages`` are addresses of communicator handles.
 
     Raises ``ConfigError`` if the library has no such counters, or has not switched them on.
@@ -88,6 +88,6 @@ class Monitoring(Observer):
             raise ConfigError(
                 f"Open MPI's monitoring cannot be read (MPI_T_{call}: error {status}). Either MPI was "
                 "running before the run that asks for it: ask for it in a script's first run, or call "
-                "mpicomp.transports.observers.prepare() before MPI is imported. Or this Open "
+                "mpicomp.transports.counters.prepare() before MPI is imported. Or this Open "
                 "MPI was built or configured without; `ompi_info` lists what monitoring it has."
             )

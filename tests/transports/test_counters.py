@@ -1,4 +1,4 @@
-"""An independent observer: it agrees with an honest ledger, and a dishonest one is found out.
+"""An independent counter: it agrees with an honest ledger, and a dishonest one is found out.
 
 That it agrees for every method and compressor is in test_mpi.py.
 """
@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from mpicomp.transports.observers import find_library
+from mpicomp.transports.counters import find_library
 from tests.support.launching import LIMIT, TESTS, finish, mpicomp, mpirun, no_observer, start
 
 RUN = ("run", "--problem", "quadratics(d=40, lam=0.1)", "--workers", "8", "--verify-bytes")

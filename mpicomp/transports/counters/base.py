@@ -1,6 +1,6 @@
 """An independent count of the bytes that a rank hands to MPI.
 
-An observer is the MPI library, or sits between us and it, and knows nothing of the ledger.  It counts
+A counter is the MPI library, or sits between us and it, and knows nothing of the ledger.  It counts
 
 * point-to-point messages of this process to each rank, on any communicator, except while it is
   paused: measurements of a run are not counted;
@@ -62,8 +62,8 @@ class Counted:
         )
 
 
-class Observer(ABC):
-    """Counts the bytes that this process sends, from the observer's construction on."""
+class ByteCounter(ABC):
+    """Counts the bytes that this process sends, from the counter's construction on."""
 
     name: str
 
@@ -86,4 +86,4 @@ class Observer(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release the observer's resources."""
+        """Release the counter's resources."""

@@ -1,4 +1,4 @@
-"""The rounds of a method in a loop that is the user's: what ``Aggregator`` and ``Descent`` share."""
+"""Run a method one step at a time on gradients that the caller supplies: base of Aggregator and Descent."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from mpicomp.transports.launcher import launched_ranks
 
 P = ParamSpec("P")
 R = TypeVar("R")
-E = TypeVar("E", bound="Embedding")
+E = TypeVar("E", bound="Stepping")
 
 ON_NONFINITE = ("raise", "skip")
 
 
 def operation(method: Callable[Concatenate[E, P], R]) -> Callable[Concatenate[E, P], R]:
-    """Decorator: a method that is refused once the embedding is closed, and uses its own device.
+    """Decorator: a method that is refused once the object is closed, and uses the object's device.
 
     Raises ``MpicompError`` where it is closed.
     """
@@ -57,8 +57,8 @@ def operation(method: Callable[Concatenate[E, P], R]) -> Callable[Concatenate[E,
     return performed
 
 
-class Embedding:
-    """A method at work on gradients that are brought to it, step by step.
+class Stepping:
+    """Run a method one step at a time on gradients that the caller supplies.
 
     like           arrays as the gradients are: ``packing.Packing`` says which
     workers        the number of workers n, fixed whatever the number of ranks; None: one for each rank
@@ -153,7 +153,7 @@ class Embedding:
 
     def _follow(self, method: Method, replica: Any, broadcast: Any, key: Key) -> None:
         """What every rank does with a broadcast."""
-        method.follow(replica, broadcast, key)
+        method.replica_step(replica, broadcast, key)
 
     def _values(self, like: Any) -> int:
         """A number for the values of ``like``, which the ranks compare; 0 where they do not matter."""

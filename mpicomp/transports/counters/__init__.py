@@ -1,4 +1,4 @@
-"""Observers: independent counts of the bytes that a rank hands to MPI.
+"""Byte counters: independent counts of the bytes that a rank hands to MPI.
 
 ========================  ============================================================================
 ``monitoring``            from Open MPI 5 on, its own component: no compiler needed
@@ -14,9 +14,9 @@ import json
 import subprocess
 import sys
 
-from mpicomp.transports.observers.base import Library
-from mpicomp.transports.observers.monitoring import switch_on
-from mpicomp.transports.observers.shim import load
+from mpicomp.transports.counters.base import Library
+from mpicomp.transports.counters.monitoring import switch_on
+from mpicomp.transports.counters.shim import load
 
 # Says which MPI library mpi4py takes, and in which file it is, without starting it.
 _PROBE = """
@@ -34,14 +34,14 @@ print(json.dumps([vendor, version[0], ctypes.string_at(found[0]).decode()]))
 def find_library() -> Library | None:
     """The MPI library that mpi4py would load here, or None if it can load none.
 
-    Another process loads it: in this process an observer could no longer be put in front of it.
+    Another process loads it: in this process a counter could no longer be put in front of it.
     """
     probe = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True)
     return None if probe.returncode else Library(*json.loads(probe.stdout.splitlines()[-1]))
 
 
 def prepare() -> None:
-    """Put the observer in place before MPI is loaded; after that, do nothing.
+    """Put the counter in place before MPI is loaded; after that, do nothing.
 
     Errors are raised later, when the ranks can agree on them.
     """

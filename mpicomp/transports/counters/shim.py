@@ -1,4 +1,4 @@
-"""The observer ``shim.c``: functions in front of MPI's own, which MPI's profiling interface (PMPI) allows.
+"""The counter ``shim.c``: functions in front of MPI's own, which MPI's profiling interface (PMPI) allows.
 
 Every MPI function has a second name that begins with PMPI, so a library that is loaded earlier may
 define the first.  Handles and calling conventions differ from one MPI to the next, hence a C compiler: the
@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.transports.observers.base import Counted, Library, Observer
+from mpicomp.transports.counters.base import ByteCounter, Counted, Library
 
 _loaded: ctypes.CDLL | ConfigError | None = None
 
@@ -54,7 +54,7 @@ def compiled(library: Library, folder: Path) -> Path:
     return shim
 
 
-class Shim(Observer):
+class Shim(ByteCounter):
     """The counts of the shim for ``ranks`` ranks.  Raises ``ConfigError`` if it could not be loaded."""
 
     name = "a PMPI shim"
@@ -65,7 +65,7 @@ class Shim(Observer):
         if _loaded is None:
             raise ConfigError(
                 "MPI was running before the run that asks for its bytes to be counted: ask for it in "
-                "a script's first run, or call mpicomp.transports.observers.prepare() before MPI is imported."
+                "a script's first run, or call mpicomp.transports.counters.prepare() before MPI is imported."
             )
         self._shim, self._ranks = _loaded, ranks
 
