@@ -38,6 +38,30 @@ class Meter:
             self.error += float(np.sum(residual * residual))
 
 
+class Lent:
+    """x, read-only while the objective f has it.  Raises ``ConfigError`` if f writes into it."""
+
+    __slots__ = ("_f", "_x")
+
+    def __init__(self, x: Array, f: Objective) -> None:
+        self._f = f
+        if not kernels.on_device(x):
+            x = x.view()
+            x.flags.writeable = False
+        self._x = x
+
+    def __enter__(self) -> Array:
+        return self._x
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if isinstance(error, ValueError) and "read-only" in str(error):
+            raise ConfigError(
+                f"{type(self._f).__name__} writes into x, or into a gradient that it has returned: these are "
+                "the run's. Write into a copy (x = x.copy(), or x = 0.5 * x instead of x *= 0.5), and return "
+                "a new array each time."
+            ) from error
+
+
 class Measured(Objective):
     """An objective whose gradients are timed, counted, and refused unless they are finite vectors in R^d.
 
@@ -52,18 +76,19 @@ class Measured(Objective):
         self._last: Array | None = None
 
     def value(self, x: Array) -> float:
-        return _number(self._asked(self.f.value, x))
+        with Lent(x, self.f) as lent:
+            return _number(self.f.value(lent))
 
     def grad(self, x: Array) -> Array:
         self.meter.epochs += 1
-        with self._clock.phase("gradient"):
-            g = self._asked(self.f.grad, x)
+        with self._clock.phase("gradient"), Lent(x, self.f) as lent:
+            g = self.f.grad(lent)
         return self._given(g, x)
 
     def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
         self.meter.epochs += b / (self.samples or 1)
-        with self._clock.phase("gradient"):
-            g = self._asked(self.f.batch_grad, x, b, stream)
+        with self._clock.phase("gradient"), Lent(x, self.f) as lent:
+            g = self.f.batch_grad(lent, b, stream)
         return self._given(g, x)
 
     def smoothness_matrix(self) -> Array:
@@ -85,11 +110,13 @@ class Measured(Objective):
 
     def observed_value(self, x: Array) -> float:
         """The value for the record."""
-        return _number(self._asked(self._observed.value, x))
+        with Lent(x, self._observed) as lent:
+            return _number(self._observed.value(lent))
 
     def observed_grad(self, x: Array) -> Array:
         """The gradient for the record: neither timed nor counted, and the objective's to use again."""
-        return self.check(self._asked(self._observed.grad, x), x)
+        with Lent(x, self._observed) as lent:
+            return self.check(self._observed.grad(lent), x)
 
     def _given(self, g: Array, x: Array) -> Array:
         """The gradient g, checked, and the caller's to keep."""
@@ -98,22 +125,6 @@ class Measured(Objective):
             raise ConfigError("the gradient is in the array handed out before; return a new one each time.")
         self._last = g
         return g if kernels.on_device(g) else _taken(g)
-
-    def _asked(self, function: Callable[..., Any], x: Array, *others: Any) -> Any:
-        """``function(x, *others)``, with x read-only.  Raises ``ConfigError`` if it writes into x."""
-        if not kernels.on_device(x):
-            x = x.view()
-            x.flags.writeable = False
-        try:
-            return function(x, *others)
-        except ValueError as error:
-            if "read-only" not in str(error):
-                raise
-            raise ConfigError(
-                f"{type(self.f).__name__} writes into x, or into a gradient that it has returned: these are "
-                "the run's. Write into a copy (x = x.copy(), or x = 0.5 * x instead of x *= 0.5), and return "
-                "a new array each time."
-            ) from error
 
     @staticmethod
     def check(g: Array, x: Array) -> Array:
