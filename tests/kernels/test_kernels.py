@@ -18,7 +18,8 @@ from tests.support.conformance import fuzz
 
 def test_there_are_compiled_kernels_under_the_same_names():
     assert compiled is not definition
-    assert compiled.__all__ == definition.__all__
+    names = [{name for name, value in vars(m).items() if callable(value)} for m in (compiled, definition)]
+    assert names[0] == names[1] and len(names[0]) > 40
 
 
 # --- random words and permutations ---

@@ -26,11 +26,11 @@ def natural(on: Launching, x: Array, values: str, stream: StreamName) -> Array:
     return buf
 
 
-def add_natural(on: Launching, buf: Array, out: Array, values: str, scale: float) -> None:
+def add_natural(on: Launching, message: Array, out: Array, values: str, scale: float) -> None:
     """out += scale * what ``natural`` coded."""
     d, width, bias = out.size, EXPONENT_BITS[values], exponent_bias(values)
-    bad = on.check(buf[packed_nbytes(d, 1) :], d, width, 2 * bias)
-    on.dense(d, "natural", f"natural_add_{bias}_{suffix(out)}", buf, out, d, float(scale), bad)
+    bad = on.check(message[packed_nbytes(d, 1) :], d, width, 2 * bias)
+    on.dense(d, "natural", f"natural_add_{bias}_{suffix(out)}", message, out, d, float(scale), bad)
     _, code, _ = on.noted()
     if code:
         raise code_too_large(code, bias)
