@@ -11,6 +11,7 @@ from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.runtime.observation import Observation
 from mpicomp.runtime.record import Row
+from mpicomp.runtime.settings import setting
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,11 @@ class Limits:
     Raises ``ConfigError`` for a value that is not allowed.
     """
 
-    rounds: int = 1000
-    target_grad_norm_sq: float | None = None
-    hold: float = 0.0
-    max_bytes: int | None = None
-    max_seconds: float | None = None
+    rounds: int = setting(1000, "Stop after this many rounds.")
+    target_grad_norm_sq: float | None = setting(None, "Stop when |∇f|² is at most this.")
+    hold: float = setting(0.0, "Stop once the target has held for so many times the rounds that it took.")
+    max_bytes: int | None = setting(None, "Stop after this many bytes, both directions.")
+    max_seconds: float | None = setting(None, "Stop after this many seconds.")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rounds", as_integer("rounds", self.rounds))

@@ -9,6 +9,7 @@ from typing import Any
 from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.runtime.schedule import check_every, is_observed
+from mpicomp.runtime.settings import setting
 
 FULL, NEVER = "full", "never"
 EVERY = 10  # rounds between rows by default
@@ -28,9 +29,11 @@ class Observation:
     default.
     """
 
-    every: int | str = EVERY
-    at: Sequence[int] | None = None
-    observe: int | str = FULL
+    every: int | str = setting(EVERY, "Rounds between rows, or 1%, as a fraction of those before.")
+    at: Sequence[int] | None = setting(None, "Rounds to have rows after, such as 1,2,10,100.")
+    observe: int | str = setting(
+        FULL, "f and ∇f of rows: full, never, or of that many samples of each worker."
+    )
 
     def __post_init__(self) -> None:
         if not isinstance(self.every, str):

@@ -9,12 +9,14 @@ from typing import Any
 from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.runtime.devices import DEVICES
+from mpicomp.runtime.settings import setting
 from mpicomp.transports import Transport, connect
 
 # Whether the MPI library takes buffers on a GPU, as the user says; None: the library is asked.
 CUDA_AWARE = {"ask": None, "yes": True, "no": False}
 SERVERS = ("shared", "dedicated", "sharded", "allreduce")
 MOST_SHARDS = 64  # where their number is left open
+OF_COMPARISONS = ("server", "shards", "device", "cuda_aware")  # the settings that comparisons have, too
 ON_FAILURE = {"end": False, "shrink": True}  # whether the other ranks survive a rank's death
 
 
@@ -38,13 +40,32 @@ class Placement:
     Raises ``ConfigError`` for a value, or a combination of values, that is not allowed.
     """
 
-    server: str = "shared"
-    shards: int | None = None
-    device: str = "cpu"
-    cuda_aware: str = "ask"
-    stall_timeout: float | None = None
-    verify_bytes: bool = False
-    on_failure: str = "end"
+    server: str = setting(
+        "shared",
+        "The ranks that average: rank 0, with workers or none; every rank its share; or MPI_Allreduce.",
+        SERVERS,
+    )
+    shards: int | None = setting(
+        None,
+        "With --server sharded, the number of blocks of the coordinates.  [default: --workers, 64 at most]",
+    )
+    device: str = setting(
+        "cpu", "Where vectors, gradients and compression are; ranks on a host share its GPUs.", DEVICES
+    )
+    cuda_aware: str = setting(
+        "ask",
+        "With --device cuda, hand MPI the GPU's buffers: yes, no, or as the MPI library says of itself.",
+        CUDA_AWARE,
+    )
+    stall_timeout: float | None = setting(
+        None,
+        "End the job, naming who is silent, when ranks have waited that long [off].",
+        metavar="SECONDS",
+    )
+    verify_bytes: bool = setting(False, "Fail unless MPI's own count is the ledger's, byte for byte.")
+    on_failure: str = setting(
+        "end", "Whether the job ends when a rank dies, or goes on without it (Open MPI's ULFM).", ON_FAILURE
+    )
 
     def __post_init__(self) -> None:
         if self.server not in SERVERS:

@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.runtime.devices import DEVICES
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.observation import Observation
-from mpicomp.runtime.placement import CUDA_AWARE, ON_FAILURE, SERVERS, Placement
+from mpicomp.runtime.placement import OF_COMPARISONS, Placement
 from mpicomp.runtime.resume import Resume
+from mpicomp.runtime.settings import Setting, settings_of
 
 
 class Place(click.Path):
@@ -124,40 +124,36 @@ class Observe(click.ParamType):
         return as_observed(int(value) if str(value).isdecimal() else value)
 
 
+FORMS: dict[str, click.ParamType] = {
+    "every": Every(),
+    "at": At(),
+    "observe": Observe(),
+    "target_grad_norm_sq": click.FLOAT,
+    "hold": click.FloatRange(0),
+    "max_seconds": click.FLOAT,
+    "stall_timeout": click.FloatRange(0, min_open=True),
+}
+
+
+def option(of: Setting) -> Any:
+    """The option of the command line that is this setting of a run."""
+    help, default = of.field.metadata["help"], of.field.default
+    if of.types == (bool,):
+        return click.option(of.option, is_flag=True, help=help)
+    allowed = of.field.metadata["allowed"]
+    form = click.Choice(allowed) if allowed else FORMS.get(of.name, click.IntRange(1))
+    shown = default is not None
+    metavar = of.field.metadata["metavar"]
+    return click.option(of.option, type=form, default=default, show_default=shown, metavar=metavar, help=help)
+
+
+OPTIONS = {
+    setting.name: option(setting)
+    for group in (Limits, Observation, Placement)
+    for setting in settings_of(group)
+}
 ranks_option = click.option("--ranks", type=click.IntRange(1), help="Start that many MPI ranks.")
-server_option = click.option(
-    "--server",
-    type=click.Choice(SERVERS),
-    default=Placement.server,
-    show_default=True,
-    help="The ranks that average: rank 0, with workers or none; every rank its share; or MPI_Allreduce.",
-)
-shards_option = click.option(
-    "--shards",
-    type=click.IntRange(1),
-    help="With --server sharded, the number of blocks of the coordinates.  [default: --workers, 64 at most]",
-)
-device_option = click.option(
-    "--device",
-    type=click.Choice(DEVICES),
-    default=Placement.device,
-    show_default=True,
-    help="Where vectors, gradients and compression are; ranks on a host share its GPUs.",
-)
-failure_option = click.option(
-    "--on-failure",
-    type=click.Choice(list(ON_FAILURE)),
-    default=Placement.on_failure,
-    show_default=True,
-    help="Whether the job ends when a rank dies, or goes on without it (Open MPI's ULFM).",
-)
-cuda_aware_option = click.option(
-    "--cuda-aware",
-    type=click.Choice(list(CUDA_AWARE)),
-    default=Placement.cuda_aware,
-    show_default=True,
-    help="With --device cuda, hand MPI the GPU's buffers: yes, no, or as the MPI library says of itself.",
-)
+place_options = [ranks_option, *(OPTIONS[name] for name in OF_COMPARISONS)]
 
 
 # For a job script that is submitted again and again, --resume-or-start is right each time.
@@ -175,53 +171,18 @@ run_options = (
     click.option(
         "--workers", type=click.IntRange(1), default=8, show_default=True, help="Workers, each with its f_i."
     ),
-    click.option(
-        "--rounds",
-        type=click.IntRange(1),
-        default=Limits.rounds,
-        show_default=True,
-        help="Stop after this many rounds.",
-    ),
+    OPTIONS["rounds"],
     click.option(
         "--seed", type=click.IntRange(0), default=0, show_default=True, help="The seed of all random draws."
     ),
-    ranks_option,
-    server_option,
-    shards_option,
-    device_option,
-    cuda_aware_option,
-    click.option(
-        "--every",
-        type=Every(),
-        default=Observation.every,
-        show_default=True,
-        help="Rounds between rows, or 1%, as a fraction of those before.",
-    ),
-    click.option(
-        "--at", type=At(), default=Observation.at, help="Rounds to have rows after, such as 1,2,10,100."
-    ),
-    click.option(
-        "--observe",
-        type=Observe(),
-        default=Observation.observe,
-        show_default=True,
-        help="f and ∇f of rows: full, never, or of that many samples of each worker.",
-    ),
+    *place_options,
+    *(OPTIONS[name] for name in ("every", "at", "observe")),
     click.option(
         "--x0",
         type=click.Path(path_type=Path),  # on the server's host; other hosts need not have it
         help="The starting point, an array of shape (d,) that numpy.save has written.",
     ),
-    click.option("--target-grad-norm-sq", type=float, help="Stop when |∇f|² is at most this."),
-    click.option(
-        "--hold",
-        type=click.FloatRange(0),
-        default=Limits.hold,
-        show_default=True,
-        help="Stop once the target has held for so many times the rounds that it took.",
-    ),
-    click.option("--max-bytes", type=click.IntRange(1), help="Stop after this many bytes, both directions."),
-    click.option("--max-seconds", type=float, help="Stop after this many seconds."),
+    *(OPTIONS[name] for name in ("target_grad_norm_sq", "hold", "max_bytes", "max_seconds")),
     click.option("--out", type=Place(), help="Folder for the record of the run."),
     click.option(
         "--follow",
@@ -232,16 +193,7 @@ run_options = (
     click.option("--tensorboard", type=Place(), help="Folder for the rows as curves of TensorBoard."),
     *resume_options,
     click.option("--checkpoint-every", type=click.IntRange(1), help="Rounds between checkpoints in --out."),
-    click.option(
-        "--stall-timeout",
-        type=click.FloatRange(0, min_open=True),
-        metavar="SECONDS",
-        help="End the job, naming who is silent, when ranks have waited that long [off].",
-    ),
-    failure_option,
-    click.option(
-        "--verify-bytes", is_flag=True, help="Fail unless MPI's own count is the ledger's, byte for byte."
-    ),
+    *(OPTIONS[name] for name in ("stall_timeout", "on_failure", "verify_bytes")),
     click.option("--json", "as_json", is_flag=True, help="Print the outcome as one line of JSON."),
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.lab.cli.options import Rate, Time, shards_option
+from mpicomp.lab.cli.options import OPTIONS, Rate, Time
 from mpicomp.lab.cli.root import cli
 from mpicomp.runtime.placement import SERVERS, Placement
 
@@ -23,7 +23,7 @@ from mpicomp.runtime.placement import SERVERS, Placement
 @click.option("--latency", type=Time(), default="50us", show_default=True, help="One way, of all.")
 @click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True)
 @click.option("--server", type=click.Choice(SERVERS), default="shared", show_default=True)
-@shards_option
+@OPTIONS["shards"]
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a method.")
 def predict(
     problem: str | None,

@@ -12,18 +12,14 @@ from click.core import ParameterSource
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.lab.cli.options import (
+    OPTIONS,
     PLACE,
     RESUME,
     RUN_SECTIONS,
     Place,
-    cuda_aware_option,
-    device_option,
-    failure_option,
-    ranks_option,
+    place_options,
     resume_options,
     run_options,
-    server_option,
-    shards_option,
     with_options,
 )
 from mpicomp.lab.cli.progress import rounds, stages
@@ -199,21 +195,14 @@ def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[s
 @click.option(
     "--part", metavar="I/N", help="Run one N-th of it; whichever part ends last writes table and figure."
 )
-@ranks_option
-@server_option
-@shards_option
-@device_option
-@cuda_aware_option
+@with_options(place_options)
 def compare(
     suite: Path,
     out: Path | None,
     resume: str | None,
     part: str | None,
     ranks: int | None,
-    server: str,
-    shards: int | None,
-    device: str,
-    cuda_aware: str,
+    **place: Any,
 ) -> int:
     """Run the methods of SUITE on its problem, or on that of each [[case]]; write table and figure.
 
@@ -234,8 +223,8 @@ def compare(
         try:
             # The parts of one comparison share its folder.
             how = Resume.IF_BEGUN if part else RESUME[resume]
-            placement = Placement(server, shards, device, cuda_aware)
-            options: Any = {"part": share, "resume": how.value, "placement": placement, "progress": progress}
+            options: Any = {"part": share, "resume": how.value, "progress": progress}
+            options["placement"] = Placement(**place)
             if isinstance(loaded, Study):
                 compare_all(loaded, folder, **options)
             else:
@@ -262,7 +251,7 @@ def compare(
 
 @cli.command("launch", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--ranks", type=click.IntRange(1), required=True)
-@failure_option
+@OPTIONS["on_failure"]
 @click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED)
 def launch_(ranks: int, on_failure: str, script: tuple[str, ...]) -> int:
     """Run a Python SCRIPT of your own on several ranks: mpirun, with the flags it needs here."""

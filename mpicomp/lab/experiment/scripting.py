@@ -27,7 +27,7 @@ from mpicomp.lab.experiment.tuning import Tuning
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.runtime.bars import shown
-from mpicomp.runtime.placement import Placement
+from mpicomp.runtime.placement import OF_COMPARISONS, Placement
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.run import Run
 from mpicomp.text.config import as_method, as_problem, to_text
@@ -47,10 +47,6 @@ def compare(
     tune: Range | Mapping[str, Range] | None = None,
     out: str | Path | None = None,
     resume: bool | None = False,
-    server: str = "shared",
-    shards: int | None = None,
-    device: str = "cpu",
-    cuda_aware: str = "ask",
     progress: Progress | bool | None = None,
     **settings: Any,
 ) -> Comparison:
@@ -67,19 +63,19 @@ def compare(
     out       a folder for the record, the table and the figure; ``resume`` continues the comparison in it, as
               of ``experiment.compare.compare``.  Without one, the comparison is in memory only
 
-    ``server``, ``shards``, ``device`` and ``cuda_aware`` are as of ``run``.  ``progress`` is True for a bar,
-    False for none, None for one in a notebook, or a function that is called with the run under way, its
+    ``server``, ``shards``, ``device`` and ``cuda_aware`` are settings too, as of ``run``.  ``progress`` is
+    True for a bar, False for none, None for one in a notebook, or a function that is called with the run under way, its
     round and the row, if any.  A method that diverges is part of the result.  Under mpirun every rank calls
     this and gets the same comparison.
 
     Raises ``ConfigError`` for what is not allowed.  An interrupt raises ``Interrupted``, a
     ``KeyboardInterrupt`` whose ``so_far`` is the comparison of the runs that ended in this call.
     """
+    placement = _placement(settings)
     suite = _suite(methods, problem, tune, settings)
     if out is not None:
         _check_reads_back(suite)
     with shown(progress, _stage) as report:
-        placement = Placement(server, shards, device, cuda_aware)
         comparison = comparing.compare(suite, out, resume=resume, placement=placement, progress=report)
     if out is not None and launched_rank() == 0:
         publish(out)
@@ -91,10 +87,6 @@ def tune(
     problem: Problem | str,
     *,
     exponents: Range = (0, 6),
-    server: str = "shared",
-    shards: int | None = None,
-    device: str = "cpu",
-    cuda_aware: str = "ask",
     progress: Progress | bool | None = None,
     **settings: Any,
 ) -> Tuning:
@@ -105,10 +97,15 @@ def tune(
     mpirun every rank calls this and gets the same tuning.  An interrupt raises ``Interrupted``, a
     ``KeyboardInterrupt`` whose ``so_far`` is the tuning with the step sizes that were tried.
     """
+    placement = _placement(settings)
     suite = _suite([method], problem, exponents, {"down": "exact"} | settings)
     with shown(progress, _stage) as report:
-        placement = Placement(server, shards, device, cuda_aware)
         return comparing.tune_first(suite, placement=placement, progress=report)
+
+
+def _placement(settings: dict[str, Any]) -> Placement:
+    """Where to run; its settings are taken out of ``settings``."""
+    return Placement(**{name: settings.pop(name) for name in OF_COMPARISONS if name in settings})
 
 
 def _stage(stage: Stage, round: int, row: Row | None) -> tuple[int, int, str]:

@@ -38,6 +38,7 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
+from functools import reduce
 from math import inf
 from operator import or_
 from pathlib import Path
@@ -49,7 +50,9 @@ from mpicomp.compressors import Sparse
 from mpicomp.lab.experiment.suite import AXES, Entry, Suite
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
+from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.observation import FULL, NEVER, Observation
+from mpicomp.runtime.settings import Setting, settings_of
 from mpicomp.text.config import parse_method, parse_problem, to_text
 
 DOWN = "f4"  # the default of ``down``
@@ -191,22 +194,21 @@ def _suite(problem: Problem, entries: tuple[Entry, ...], settings: dict[str, Any
     return Suite(problem=problem, entries=entries, source=source, **given)
 
 
+def _toml_type(setting: Setting) -> Any:
+    """The type of a setting's value in a TOML file, where 1 may stand for 1.0."""
+    return reduce(or_, (*setting.types, *([int] if float in setting.types else [])))
+
+
 SETTINGS: dict[str, Any] = {
     "title": str,
     "problem": str,
     "workers": int,
-    "rounds": int,
-    "every": int | str,
-    "at": list,
-    "observe": int | str,
+    **{setting.name: _toml_type(setting) for setting in settings_of(Observation)},
+    **{setting.name: _toml_type(setting) for setting in settings_of(Limits)},
     "down": str,
     "x0": str | list,
     "seeds": list,
     "tuning_seeds": int,
-    "target_grad_norm_sq": int | float,
-    "hold": int | float,
-    "max_bytes": int,
-    "max_seconds": int | float,
     "x": list,
     "y": str,
     "method": list,
