@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -50,8 +50,7 @@ def clear_cached_draws() -> None:
         clear()
 
 
-@dataclass(frozen=True)
-class Stream:
+class Stream(NamedTuple):
     """One named sequence of random words.  Each method of this class reads it from its first word."""
 
     seed: int
@@ -174,5 +173,9 @@ class Key:
         return Key(self.seed, self.round, self.worker, self.n, f"{self.message}/{message}")
 
     def _stream(self, worker: int, tag: str) -> Stream:
-        lane = crc32(f"{self.message}:{tag}".encode())
-        return Stream(self.seed, (worker, self.round & 0xFFFFFFFF, lane))
+        return Stream(self.seed, (worker, self.round & 0xFFFFFFFF, _lane(self.message, tag)))
+
+
+@lru_cache(1024)
+def _lane(message: str, tag: str) -> int:
+    return crc32(f"{message}:{tag}".encode())

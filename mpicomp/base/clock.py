@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from time import perf_counter
 
 PHASES = {
@@ -24,19 +22,36 @@ class Clock:
         self._running: list[str] = []
         self._since = perf_counter()
 
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Charge the seconds spent in this block, less those of inner phases, to ``name``."""
-        self._charge()
-        self._running.append(name)
-        try:
-            yield
-        finally:
-            self._charge()
-            self._running.pop()
+    def phase(self, name: str) -> Phase:
+        """Charge the seconds spent in a ``with`` block, less those of inner phases, to ``name``."""
+        return Phase(self, name)
 
-    def _charge(self) -> None:
+    def enter(self, name: str) -> None:
+        self.charge()
+        self._running.append(name)
+
+    def leave(self) -> None:
+        self.charge()
+        self._running.pop()
+
+    def charge(self) -> None:
+        """Charge the seconds since the last charge to the innermost phase under way."""
         now = perf_counter()
         if self._running:
             self.seconds[self._running[-1]] += now - self._since
         self._since = now
+
+
+class Phase:
+    """A ``with`` block whose seconds are charged to ``name``; a round has many, so it is no generator."""
+
+    __slots__ = ("_clock", "_name")
+
+    def __init__(self, clock: Clock, name: str) -> None:
+        self._clock, self._name = clock, name
+
+    def __enter__(self) -> None:
+        self._clock.enter(self._name)
+
+    def __exit__(self, *_: object) -> None:
+        self._clock.leave()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite, sqrt
 from numbers import Real
@@ -53,20 +52,18 @@ class Measured(Objective):
         self._last: Array | None = None
 
     def value(self, x: Array) -> float:
-        with self._lent(x) as lent:
-            value = self.f.value(lent)
-        return _number(value)
+        return _number(self._asked(self.f.value, x))
 
     def grad(self, x: Array) -> Array:
         self.meter.epochs += 1
-        with self._clock.phase("gradient"), self._lent(x) as lent:
-            g = self.f.grad(lent)
+        with self._clock.phase("gradient"):
+            g = self._asked(self.f.grad, x)
         return self._given(g, x)
 
     def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
         self.meter.epochs += b / (self.samples or 1)
-        with self._clock.phase("gradient"), self._lent(x) as lent:
-            g = self.f.batch_grad(lent, b, stream)
+        with self._clock.phase("gradient"):
+            g = self._asked(self.f.batch_grad, x, b, stream)
         return self._given(g, x)
 
     def smoothness_matrix(self) -> Array:
@@ -88,15 +85,11 @@ class Measured(Objective):
 
     def observed_value(self, x: Array) -> float:
         """The value for the record."""
-        with self._lent(x) as lent:
-            value = self._observed.value(lent)
-        return _number(value)
+        return _number(self._asked(self._observed.value, x))
 
     def observed_grad(self, x: Array) -> Array:
         """The gradient for the record: neither timed nor counted, and the objective's to use again."""
-        with self._lent(x) as lent:
-            g = self._observed.grad(lent)
-        return self.check(g, x)
+        return self.check(self._asked(self._observed.grad, x), x)
 
     def _given(self, g: Array, x: Array) -> Array:
         """The gradient g, checked, and the caller's to keep."""
@@ -106,14 +99,13 @@ class Measured(Objective):
         self._last = g
         return g if kernels.on_device(g) else _taken(g)
 
-    @contextmanager
-    def _lent(self, x: Array) -> Iterator[Array]:
-        """x, read-only.  Raises ``ConfigError`` if the objective writes into it."""
+    def _asked(self, function: Callable[..., Any], x: Array, *others: Any) -> Any:
+        """``function(x, *others)``, with x read-only.  Raises ``ConfigError`` if it writes into x."""
         if not kernels.on_device(x):
             x = x.view()
             x.flags.writeable = False
         try:
-            yield x
+            return function(x, *others)
         except ValueError as error:
             if "read-only" not in str(error):
                 raise
