@@ -58,13 +58,13 @@ JOBS = (
     "torch/test_buffers.py::test_models_with_other_buffers_on_another_rank_are_refused",
     "torch/test_hook_ranks.py",
     "torch/test_ranks.py",
+    "transports/test_counters.py",
     "transports/test_device_buffers.py::test_iterates_and_bytes_are_those_of_the_host",
     "transports/test_device_buffers.py::test_mpi_is_given_a_buffer_once_nothing_is_under_way_on_the_device",
     "transports/test_device_buffers.py::test_no_message_is_copied_to_the_host_or_back",
     "transports/test_device_buffers.py::test_the_record_says_where_messages_were",
     "transports/test_device_buffers.py::test_what_fails_is_said_once_and_every_rank_ends",
     "transports/test_mpi.py",
-    "transports/test_counters.py",
 )
 
 # Jobs that `make test` runs too: bits and bytes, a resume, an error, a loss, a signal.
