@@ -103,6 +103,9 @@ SLOW = (
     "lab/bench/test_images.py::test_the_rows_are_the_sizes",
     "lab/bench/test_train.py",
     "lab/cli/test_own_classes.py::test_a_comparison_its_tuning_its_resume_and_its_figure",
+    "lab/experiment/test_figures.py::test_a_study_with_many_panels_gets_several_files",
+    "lab/experiment/test_foreign_folders.py::test_nothing_is_written_through_a_link",
+    "lab/experiment/test_observation.py::test_rows_far_apart_are_said_to_make_costs_too_high",
     "loops/test_aggregator.py::test_a_descent_of_every_pair_is_the_run",
     "loops/test_aggregator.py::test_estimate_and_step_of_every_pair_are_the_run",
     "loops/test_overlap.py::test_blocks_of_every_compressor_that_leave_early_are_the_same",
@@ -151,6 +154,7 @@ SLOW = (
     "runtime/test_faults.py::test_a_wrong_byte_is_refused_or_decoded_but_never_a_crash",
     "test_keys.py::test_inclusion_in_a_random_subset_is_uniform",
     "test_keys.py::test_inclusion_of_pairs_in_a_random_subset_is_uniform",
+    "test_keys.py::test_single_images_and_pairs_of_images_are_uniform",
     "test_notebook.py::test_the_cells_show_what_is_stored",
     "test_site.py::test_the_example_of_a_page_runs[full_images]",
     "test_site.py::test_the_example_of_a_page_runs[local_images]",
@@ -162,6 +166,7 @@ SLOW = (
 PRODUCTS = (
     "lab/cli/test_plausible_input.py::test_a_terminal_without_unicode_gets_what_it_can_show",
     "lab/experiment/test_figures.py::test_panels_keep_their_size_and_text_is_readable",
+    "loops/test_aggregator.py::test_a_descent_of_ranks_that_all_serve_is_the_run",
     "methods/test_dasha.py::test_dasha_is_its_transcription",
     "methods/test_dasha_batches.py::test_dashamvr_is_its_transcription",
     "methods/test_dasha_batches.py::test_dashapage_is_its_transcription",
@@ -191,8 +196,13 @@ PRODUCTS = (
     "methods/test_smoothness.py::test_h_is_the_mean_of_h_i",
     "methods/test_smoothness.py::test_where_every_matrix_is_a_multiple_of_the_identity_nothing_is_whitened",
     "methods/test_twodirection.py::test_twodirection_is_its_transcription",
+    "runtime/test_device.py::test_every_compressor_has_on_the_device_the_bytes_of_the_host",
     "runtime/test_losses.py::test_after_a_loss_the_method_begins_anew_for_those_that_are_left",
+    "runtime/test_observation.py::test_a_run_begins_at_the_point_that_it_is_given",
     "runtime/test_resume.py::test_resumed_runs_are_the_uninterrupted_one",
+    "runtime/test_run.py::test_a_run_can_be_repeated",
+    "runtime/test_run.py::test_observing_is_invisible",
+    "test_site.py::test_the_example_of_a_page_runs",
 )
 
 MARKS = {"jobs": JOBS, "smoke": SMOKE, "slow": SLOW}

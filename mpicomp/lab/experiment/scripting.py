@@ -64,9 +64,9 @@ def compare(
               of ``experiment.compare.compare``.  Without one, the comparison is in memory only
 
     ``server``, ``shards``, ``device`` and ``cuda_aware`` are settings too, as of ``run``.  ``progress`` is
-    True for a bar, False for none, None for one in a notebook, or a function that is called with the run under way, its
-    round and the row, if any.  A method that diverges is part of the result.  Under mpirun every rank calls
-    this and gets the same comparison.
+    True for a bar, False for none, None for one in a notebook, or a function that is called with the run
+    under way, its round and the row, if any.  A method that diverges is part of the result.  Under mpirun
+    every rank calls this and gets the same comparison.
 
     Raises ``ConfigError`` for what is not allowed.  An interrupt raises ``Interrupted``, a
     ``KeyboardInterrupt`` whose ``so_far`` is the comparison of the runs that ended in this call.
