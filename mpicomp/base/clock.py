@@ -19,26 +19,21 @@ class Clock:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
-        self._running: list[str] = []
+        self.running: list[str] = []
         self._since = perf_counter()
+        self._phases: dict[str, Phase] = {}
 
     def phase(self, name: str) -> Phase:
         """Charge the seconds spent in a ``with`` block, less those of inner phases, to ``name``."""
-        return Phase(self, name)
-
-    def enter(self, name: str) -> None:
-        self.charge()
-        self._running.append(name)
-
-    def leave(self) -> None:
-        self.charge()
-        self._running.pop()
+        if name not in self._phases:
+            self._phases[name] = Phase(self, name)
+        return self._phases[name]
 
     def charge(self) -> None:
         """Charge the seconds since the last charge to the innermost phase under way."""
         now = perf_counter()
-        if self._running:
-            self.seconds[self._running[-1]] += now - self._since
+        if self.running:
+            self.seconds[self.running[-1]] += now - self._since
         self._since = now
 
 
@@ -51,7 +46,9 @@ class Phase:
         self._clock, self._name = clock, name
 
     def __enter__(self) -> None:
-        self._clock.enter(self._name)
+        self._clock.charge()
+        self._clock.running.append(self._name)
 
     def __exit__(self, *_: object) -> None:
-        self._clock.leave()
+        self._clock.charge()
+        self._clock.running.pop()

@@ -48,7 +48,11 @@ def backend_for(x: Float, *others: Float) -> Kernels:
     if _device is not None and on_device(x):
         return _device
     backend = _host(x.size)
-    return backend if backend is _NUMPY or all(map(_plain, (x, *others))) else _NUMPY
+    if backend is not _NUMPY:
+        for vector in (x, *others):
+            if vector.dtype not in _FLOATS or vector.ndim != 1 or not vector.flags.c_contiguous:
+                return _NUMPY
+    return backend
 
 
 def backend_for_length(length: int, a: NDArray[Any] | None = None) -> Kernels:
@@ -189,7 +193,3 @@ def _compiled() -> Host:
     if pieces is not definition:
         _short = Host(pieces)
     return _short
-
-
-def _plain(x: NDArray[np.floating]) -> bool:
-    return x.dtype in _FLOATS and x.ndim == 1 and x.flags.c_contiguous
