@@ -13,11 +13,12 @@ from mpicomp.base.given_arrays import readable, refuse_mask
 from mpicomp.base.parts import Part, Parts
 from mpicomp.base.units import one_line
 from mpicomp.compressors.base import Array
+from mpicomp.loops.trees import arrays_of, rebuilt, shape_of
 
 if TYPE_CHECKING:
     from mpicomp.kernels.cuda import Cuda
 
-TAKES = "a numpy array, a torch tensor or another array that speaks DLPack; or a dict, list or tuple of them"
+TAKES = "a numpy array, a torch tensor, any array that speaks DLPack; or dicts, lists, tuples of them"
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,12 @@ class Leaf:
 class Packing:
     """How arrays like those of ``like`` lie in one vector: one after the other, each row after row.
 
-    like    an array of any shape, or a dict, list or tuple of arrays: numpy's, torch's, or of a library that
-            speaks DLPack.  Their entries are floats.
+    like    an array of any shape, or dicts, lists and tuples of arrays, one within the other: numpy's,
+            torch's, or of a library that speaks DLPack.  Their entries are floats.
     device  where the vector is: a GPU, or None for numpy's memory.  Arrays on that GPU are not copied to
             the host
     what    the name of ``like`` in messages
-    parts   the names and shapes of the arrays: a dict's keys, or the numbers in a list
+    parts   the names and shapes of the arrays: a dict's keys, or the numbers in a list; see ``trees``
     dtype   of the vector: float64 if one of the arrays is float64, else float32
 
     Raises ``ConfigError`` for anything else.
@@ -53,8 +54,7 @@ class Packing:
 
     def __init__(self, like: Any, device: Cuda | None = None, what: str = "like") -> None:
         self.device = device
-        self._kind = type(like) if isinstance(like, dict | list | tuple) else None
-        arrays = _named(like)
+        arrays, self._structure = arrays_of(like), shape_of(like)
         if not arrays:
             raise ConfigError(f"{what} is an empty {type(like).__name__}; allowed: {TAKES}.")
         self._leaves = [self._leaf(name, array, what) for name, array in arrays.items()]
@@ -82,7 +82,7 @@ class Packing:
 
         ``what`` names it in messages.  Raises ``ConfigError`` where names, shapes or types differ.
         """
-        arrays = _named(tree)
+        arrays = arrays_of(tree)
         wanted = [leaf.part.name for leaf in self._leaves]
         if list(arrays) != wanted:
             if sorted(arrays) != sorted(wanted):
@@ -109,11 +109,7 @@ class Packing:
             self._to_library(leaf, vector[where].reshape(leaf.part.shape))
             for leaf, (_, where) in zip(self._leaves, self.parts, strict=True)
         ]
-        if self._kind is None:
-            return arrays[0]
-        if issubclass(self._kind, dict):
-            return {leaf.part.name: array for leaf, array in zip(self._leaves, arrays, strict=True)}
-        return arrays if issubclass(self._kind, list) else tuple(arrays)
+        return rebuilt(self._structure, iter(arrays))
 
     def _leaf(self, name: str, array: Any, what: str) -> Leaf:
         values = self._read(name, array, what)
@@ -165,17 +161,6 @@ class Packing:
         library = sys.modules["jax.numpy" if leaf.library.startswith("jax") else leaf.library]
         array = library.from_dlpack(values.copy())
         return array.astype(leaf.dtype) if hasattr(array, "astype") else array.to(leaf.dtype)
-
-
-def _named(tree: Any) -> dict[str, Any]:
-    """The arrays of ``tree`` by name."""
-    if isinstance(tree, dict):
-        if not all(isinstance(name, str) for name in tree):
-            raise ConfigError("the keys of a dict of arrays are their names, texts.")
-        return tree
-    if isinstance(tree, list | tuple):
-        return {str(i): array for i, array in enumerate(tree)}
-    return {"x": tree}
 
 
 def _library(array: Any) -> str:
