@@ -9,13 +9,28 @@ from typing import Any
 import click
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.lab.cli.sections import SectionedGroup
 from mpicomp.lab.jobs.launch import launch
 from mpicomp.transports.launcher import launched_rank, launched_ranks
 
 INTERRUPTED = 130  # exit status of what a signal ended in good order: to be resumed
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=SectionedGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    sections={
+        "Run methods": ["run", "compare", "plot", "launch", "submit"],
+        "Choose": ["list", "suites", "data", "predict"],
+        "Measure this machine": ["bench", "doctor"],
+        "Images": ["images"],
+    },
+    examples=[
+        "mpicomp compare demo --ranks 4                 # eleven methods on real data: table and figure",
+        'mpicomp run --problem "logistic(data=digits, lam=1e-3)" --method "ef21(topk(k=1))" --ranks 4',
+        "mpicomp launch --ranks 4 train.py              # a program of your own",
+    ],
+)
 @click.version_option(package_name="mpicomp")
 def cli() -> None:
     """Distributed optimisation with compressed communication, over real MPI ranks.

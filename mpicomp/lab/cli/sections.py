@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+WHOLE = 1000  # characters: the help's first sentence is shown whole, in lines
 FURTHER = "Further"  # the heading of what no section names
 
 
@@ -50,6 +51,5 @@ class SectionedGroup(Sections, click.Group):
     """A group whose commands stand in sections."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = formatter.width - 6 - max(map(len, self.commands))
-        rows = {name: (name, command.get_short_help_str(width)) for name, command in self.commands.items()}
+        rows = {name: (name, command.get_short_help_str(WHOLE)) for name, command in self.commands.items()}
         self.write_sections(formatter, rows)
