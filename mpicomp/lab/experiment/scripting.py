@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import present
+from mpicomp.base.units import one_line
 from mpicomp.lab.experiment import compare as comparing
 from mpicomp.lab.experiment.compare import Progress, Stage
 from mpicomp.lab.experiment.figure import draw_panel
@@ -155,6 +156,12 @@ def plot(
         raise ConfigError(f"x = {x!r}; allowed in Python: one axis. Call plot once for each.")
     if axes is not None and ax is not None:
         raise ConfigError("plot was given axes and ax, which are one argument. Leave one of them out.")
+    for result in results:
+        if not isinstance(result, Run | Record | Comparison):
+            raise ConfigError(
+                f"plot was given {one_line(result)}; allowed: a comparison, or runs one after the other, as "
+                "in plot(a, b) or plot(*runs). Read a folder by load."
+            )
     if len(results) == 1 and isinstance(results[0], Comparison):
         picture = picture_of(results[0])
     elif runs := [result for result in results if not isinstance(result, Comparison)]:

@@ -164,6 +164,12 @@ def test_runs_of_one_method_are_one_curve_and_others_have_their_own(run):
     np.testing.assert_allclose(lines[1].get_ydata(), median, rtol=1e-15)
 
 
+@pytest.mark.parametrize("given", [[1, 2], "runs/demo", None])
+def test_plot_refuses_what_it_cannot_draw(given):
+    with pytest.raises(ConfigError, match=r"plot was given .*; allowed: a comparison, or runs one after"):
+        mpicomp.plot(given)
+
+
 def test_a_plot_goes_into_given_axes(comparison, tmp_path):
     from matplotlib.figure import Figure
 
