@@ -1,4 +1,4 @@
-"""Where and how a run takes place: ranks, devices, and what happens when a rank stalls or dies."""
+"""The settings of where a run takes place: who averages, which device, and how it ends if a rank fails."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.runtime.devices import DEVICES
 from mpicomp.transports import Transport, connect
 
-# Whether the MPI library takes buffers on a GPU, as the user says; None: the library is asked.
+# The user's word on whether the MPI library takes buffers on a GPU; None: ask the library.
 CUDA_AWARE = {"ask": None, "yes": True, "no": False}
 SERVERS = ("shared", "dedicated", "sharded", "allreduce")
-MOST_SHARDS = 64  # where their number is left open
+MOST_SHARDS = 64  # the most blocks, if the user gives no number
 ON_FAILURE = {"end": False, "shrink": True}  # whether the other ranks survive a rank's death
 
 
@@ -22,17 +22,17 @@ ON_FAILURE = {"end": False, "shrink": True}  # whether the other ranks survive a
 class Placement:
     """Where and how a run takes place.
 
-    server         the ranks that average, one of ``SERVERS``.  "shared": rank 0, which hosts workers too.
-                   "dedicated": rank 0, which hosts none (MPI).  "sharded": every rank serves its share of the
-                   coordinates.  "allreduce": MPI_Allreduce, for methods whose workers send vectors or factors
-                   whole
-    shards         with "sharded", the number of blocks of the coordinates; None: one for each worker, 64 at
-                   most.  Compressors act on each block alone, so iterates depend on it
-    device         one of ``DEVICES``: where vectors, gradients and compression are
-    cuda_aware     one of ``CUDA_AWARE``: whether MPI is given buffers on the GPU
-    stall_timeout  seconds of waiting after which the silent rank is named and the job ended, or None
-    verify_bytes   have the MPI library count the bytes too
-    on_failure     one of ``ON_FAILURE``
+    server         who averages, one of ``SERVERS``.  "shared": rank 0, which also hosts workers.
+                   "dedicated": rank 0, which hosts no worker (needs MPI).  "sharded": every rank, its blocks
+                   of the coordinates.  "allreduce": MPI_Allreduce, for methods whose workers send
+                   uncompressed vectors or low-rank factors
+    shards         with "sharded", the number of blocks of the coordinates; None: one for each worker, at
+                   most 64.  Compressors act on each block alone, so iterates depend on this number
+    device         one of ``DEVICES``: where vectors are kept and gradients and messages are computed
+    cuda_aware     one of ``CUDA_AWARE``: pass GPU buffers to MPI: "yes", "no", or "ask" the library
+    stall_timeout  seconds of waiting after which the job names the silent rank and ends; None: never
+    verify_bytes   also count the bytes in MPI, independently of the ledger
+    on_failure     one of ``ON_FAILURE``.  "end": the job ends if a rank dies.  "shrink": the others go on
 
     A field is also a keyword of ``run`` and an option of ``mpicomp run``, with the default given here.
     Raises ``ConfigError`` for a value, or a combination of values, that is not allowed.
@@ -78,7 +78,7 @@ class Placement:
 
     @property
     def survive(self) -> bool:
-        """Whether the other ranks go on when one dies."""
+        """Whether the other ranks go on when a rank dies."""
         return ON_FAILURE[self.on_failure]
 
     @property
@@ -87,13 +87,13 @@ class Placement:
         return self.server == "dedicated"
 
     def blocks(self, workers: int) -> int:
-        """The number of blocks of the coordinates for this many workers; 1 if they are not cut."""
+        """The number of blocks of the coordinates for this many workers; 1 unless server="sharded"."""
         if self.server != "sharded":
             return 1
         return min(workers, MOST_SHARDS) if self.shards is None else self.shards
 
     def connect(self, workers: int, comm: Any = None) -> Transport:
-        """The transport for this many workers, on the ranks of ``comm`` or on all; collective."""
+        """Make the transport for this many workers on the ranks of ``comm``; None: all ranks.  Collective."""
         return connect(
             workers,
             dedicated=self.dedicated,
