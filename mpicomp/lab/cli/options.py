@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share, and the types of their values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mpicomp.runtime.resume import Resume
 
 
 class Place(click.Path):
-    """A path that is not empty.  An unset shell variable gives an empty one, which would mean this folder."""
+    """A path that is not empty: an unset shell variable gives an empty one, which would mean this folder."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
@@ -77,7 +77,7 @@ class Positive(click.ParamType):
 class Listed(click.ParamType):
     """Values of a type with commas between them.
 
-    empty  whether an empty text stands for no values
+    empty  whether an empty text stands for an empty list
     """
 
     def __init__(self, of: click.ParamType, empty: bool = False) -> None:
@@ -124,56 +124,69 @@ class Observe(click.ParamType):
         return as_observed(int(value) if str(value).isdecimal() else value)
 
 
-ranks_option = click.option("--ranks", type=click.IntRange(1), help="Start that many MPI ranks.")
+ranks_option = click.option("--ranks", type=click.IntRange(1), help="Start this many MPI ranks.")
 server_option = click.option(
     "--server",
     type=click.Choice(SERVERS),
     default=Placement.server,
     show_default=True,
-    help="The ranks that average: rank 0, with workers or none; every rank its share; or MPI_Allreduce.",
+    help="Who averages.  shared: rank 0, which also hosts workers.  dedicated: rank 0 alone.  sharded: every "
+    "rank, a share of the coordinates.  allreduce: MPI_Allreduce.",
 )
 shards_option = click.option(
     "--shards",
     type=click.IntRange(1),
-    help="With --server sharded, the number of blocks of the coordinates.  [default: --workers, 64 at most]",
+    help="With --server sharded, cut the coordinates into this many blocks.  "
+    "[default: one a worker, at most 64]",
 )
 device_option = click.option(
     "--device",
     type=click.Choice(DEVICES),
     default=Placement.device,
     show_default=True,
-    help="Where vectors, gradients and compression are; ranks on a host share its GPUs.",
+    help="Where vectors, gradients and messages are computed; ranks on a host share its GPUs.",
 )
 failure_option = click.option(
     "--on-failure",
     type=click.Choice(list(ON_FAILURE)),
     default=Placement.on_failure,
     show_default=True,
-    help="Whether the job ends when a rank dies, or goes on without it (Open MPI's ULFM).",
+    help="If a rank dies, end the job, or shrink: go on with the other ranks (needs Open MPI's ULFM).",
 )
 cuda_aware_option = click.option(
     "--cuda-aware",
     type=click.Choice(list(CUDA_AWARE)),
     default=Placement.cuda_aware,
     show_default=True,
-    help="With --device cuda, hand MPI the GPU's buffers: yes, no, or as the MPI library says of itself.",
+    help="With --device cuda, pass GPU buffers to MPI: yes, no, or ask the MPI library.",
 )
 
 
-# For a job script that is submitted again and again, --resume-or-start is right each time.
+# A job script that is submitted again and again can always give --resume-or-start.
 resume_options = (
-    click.option("--resume", "resume", flag_value="yes", help="Continue what --out holds."),
+    click.option("--resume", "resume", flag_value="yes", help="Continue the work saved in --out."),
     click.option(
-        "--resume-or-start", "resume", flag_value="if begun", help="Continue what --out holds, if anything."
+        "--resume-or-start",
+        "resume",
+        flag_value="if begun",
+        help="Continue the work saved in --out, or start if there is none.",
     ),
 )
 RESUME = {None: Resume.NO, "yes": Resume.YES, "if begun": Resume.IF_BEGUN}
 
 run_options = (
-    click.option("--problem", required=True, help="Such as \"logistic(data='digits', lam=1e-3)\"."),
-    click.option("--method", required=True, help='Such as "marina(Q=randk(k=0.01), gamma=theory)".'),
     click.option(
-        "--workers", type=click.IntRange(1), default=8, show_default=True, help="Workers, each with its f_i."
+        "--problem", required=True, help="The problem, such as \"logistic(data='digits', lam=1e-3)\"."
+    ),
+    click.option(
+        "--method", required=True, help='The method, such as "marina(Q=randk(k=0.01), gamma=theory)".'
+    ),
+    click.option(
+        "--workers",
+        type=click.IntRange(1),
+        default=8,
+        show_default=True,
+        help="The number of workers; each has an objective f_i of its own.",
     ),
     click.option(
         "--rounds",
@@ -195,22 +208,25 @@ run_options = (
         type=Every(),
         default=Observation.every,
         show_default=True,
-        help="Rounds between rows, or 1%, as a fraction of those before.",
+        help="Rounds between rows; 1%: at most 1 % of the rounds so far, and a row each round up to 256.",
     ),
     click.option(
-        "--at", type=At(), default=Observation.at, help="Rounds to have rows after, such as 1,2,10,100."
+        "--at",
+        type=At(),
+        default=Observation.at,
+        help="Record rows after these rounds, such as 1,2,10,100, instead of --every.",
     ),
     click.option(
         "--observe",
         type=Observe(),
         default=Observation.observe,
         show_default=True,
-        help="f and ∇f of rows: full, never, or of that many samples of each worker.",
+        help="Evaluate f and ∇f for rows on all samples (full), on this many of each worker, or never.",
     ),
     click.option(
         "--x0",
         type=click.Path(path_type=Path),  # on the server's host; other hosts need not have it
-        help="The starting point, an array of shape (d,) that numpy.save has written.",
+        help="The starting point: a file written by numpy.save, of shape (d,).",
     ),
     click.option("--target-grad-norm-sq", type=float, help="Stop when |∇f|² is at most this."),
     click.option(
@@ -218,9 +234,11 @@ run_options = (
         type=click.FloatRange(0),
         default=Limits.hold,
         show_default=True,
-        help="Stop once the target has held for so many times the rounds that it took.",
+        help="If the target is met from round k on, stop at round (1 + hold) k.",
     ),
-    click.option("--max-bytes", type=click.IntRange(1), help="Stop after this many bytes, both directions."),
+    click.option(
+        "--max-bytes", type=click.IntRange(1), help="Stop after this many bytes, both directions together."
+    ),
     click.option("--max-seconds", type=float, help="Stop after this many seconds."),
     click.option("--out", type=Place(), help="Folder for the record of the run."),
     click.option(
@@ -229,18 +247,18 @@ run_options = (
         metavar="FILE.jsonl",
         help="Append each row to this file at once, as a line of JSON.",
     ),
-    click.option("--tensorboard", type=Place(), help="Folder for the rows as curves of TensorBoard."),
+    click.option("--tensorboard", type=Place(), help="Write the rows as TensorBoard curves to this folder."),
     *resume_options,
     click.option("--checkpoint-every", type=click.IntRange(1), help="Rounds between checkpoints in --out."),
     click.option(
         "--stall-timeout",
         type=click.FloatRange(0, min_open=True),
         metavar="SECONDS",
-        help="End the job, naming who is silent, when ranks have waited that long [off].",
+        help="After waiting this long, name the rank that is silent and end the job [off].",
     ),
     failure_option,
     click.option(
-        "--verify-bytes", is_flag=True, help="Fail unless MPI's own count is the ledger's, byte for byte."
+        "--verify-bytes", is_flag=True, help="Also count the bytes in MPI; fail unless the ledger agrees."
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the outcome as one line of JSON."),
 )
