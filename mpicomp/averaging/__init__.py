@@ -13,9 +13,10 @@ from mpicomp.transports import Transport
 
 
 def averaging(server: str, method: Method, d: int, transport: Transport, blocks: Blocks | None) -> Averaging:
-    """The averaging that ``server`` names, one of ``placement.SERVERS``, of vectors in R^d.
+    """Make the ``Averaging`` of ``method`` on vectors in R^d; ``server`` is one of ``placement.SERVERS``.
 
-    Without blocks, or with one, the root averages.  Raises ``ConfigError`` as ``check_averaging``.
+    "allreduce": MPI_Allreduce.  Else, with more than one block, every rank averages its share of ``blocks``;
+    without blocks, or with one, rank 0 averages.  Raises ``ConfigError`` as ``check_averaging`` does.
     """
     if server == "allreduce":
         return Allreduce(Books(method, d, transport))
@@ -25,7 +26,7 @@ def averaging(server: str, method: Method, d: int, transport: Transport, blocks:
 
 
 def check_averaging(server: str, method: Method, blocks: Blocks | None) -> None:
-    """Raise ``ConfigError`` if ``method`` cannot be averaged so, with any number of ranks."""
+    """Raise ``ConfigError`` if ``method`` cannot be averaged by ``server`` in ``blocks``, on any ranks."""
     if server == "allreduce":
         check_sums(method)
     elif blocks is not None and len(blocks) > 1:

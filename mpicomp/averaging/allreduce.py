@@ -1,7 +1,7 @@
-"""MPI_Allreduce averages: for methods whose workers send vectors whole, be they gradients or their factors.
+"""Average by MPI_Allreduce, for methods whose workers send uncompressed vectors or low-rank factors.
 
-The library chooses how the sum is taken: over a tree, around a ring, in halves.  So the sum depends, in its
-last bits, on the number of ranks and on the library, and iterates with it.
+The MPI library chooses the algorithm of the sum: a tree, a ring, recursive halving.  So the last bits of the
+sum, and with them the iterates, depend on the number of ranks and on the library.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _STOP, _FAILED = 1, 2  # entries behind the vector: how many ranks ask to stop, 
 
 
 class Allreduce(Averaging):
-    """Every rank sums the vectors of its workers in their format, MPI sums these, and every rank plays the
-    server with the sum as its only message.
+    """Every rank sums the vectors of its workers in float32 or float64 (f4, f8), as they are sent.  MPI sums
+    these, and every rank takes the server's step with the sum as its only message.
 
-    A round is one MPI_Allreduce of the vector and two numbers more, by which ranks tell that they have failed
-    or were asked to stop.  The ledger counts the vector once up and once down for each worker; what crosses
-    between ranks is the library's choice.
+    A round is one MPI_Allreduce of the vector and two more numbers: how many ranks were asked to stop, and
+    how many have failed.  The ledger counts the vector once up and once down for each worker.  The bytes that
+    cross between ranks depend on the library's algorithm.
 
     Raises ``ConfigError`` for a method whose workers send anything else, or whose server has a state.
     """
@@ -44,7 +44,7 @@ class Allreduce(Averaging):
         self._summed = 0
 
     def begin(self, x: Array) -> None:
-        """There is no server's state."""
+        """Nothing to do: the server has no state."""
 
     def play(self, step: WorkerStep, senders: Sequence[int], replica: Any, key: Key) -> tuple[Any, int, bool]:
         t, books, method = self.transport, self.books, self.method
@@ -91,7 +91,7 @@ class Allreduce(Averaging):
 
 
 def sums(method: Method) -> bool:
-    """Whether the server does nothing but average, and workers send vectors whole, in f4 or f8."""
+    """Whether the server only averages, and workers send uncompressed vectors in f4 or f8."""
     sent = {f.name: getattr(method, f.name) for f in fields(method) if f.name != "down"}
     whole = all(
         isinstance(C, Identity) and C.values in _TYPES for C in sent.values() if isinstance(C, Compressor)

@@ -18,7 +18,7 @@ WorkerStep = Callable[[int], Any]  # a hosted worker's number -> its message, a 
 class Averaging(ABC):
     """How messages are averaged: by rank 0, by every rank for its blocks, or by MPI_Allreduce.
 
-    Methods are collective: all ranks call them.
+    The methods of this class are collective: all ranks call them.
     """
 
     def __init__(self, books: Books) -> None:
@@ -30,45 +30,52 @@ class Averaging(ABC):
 
     @abstractmethod
     def play(self, step: WorkerStep, senders: Sequence[int], replica: Any, key: Key) -> tuple[Any, int, bool]:
-        """The broadcast of the round of ``key``, in the form that ``decode`` takes.
+        """Average the messages of the round of ``key``.
 
-        Also its length in bytes, and whether some rank has asked to stop.  ``senders`` are the workers that
-        take part, on all ranks.  Raises a rank's ``MpicompError`` on all ranks.
+        step     called with a hosted worker's number; makes its message
+        senders  the workers that take part, the same on all ranks
+        replica  the method's record that all ranks hold alike
+
+        Returns the broadcast, in the form that ``decode`` takes, its length in bytes, and whether some rank
+        has asked to stop.  Raises a rank's ``MpicompError`` on all ranks.
         """
 
     @abstractmethod
     def decode(self, broadcast: Any) -> Any:
-        """The record ``Down``.  Raises ``MessageError``."""
+        """Decode a broadcast into the method's record ``Down``.  Raises ``MessageError`` if it is invalid."""
 
     @abstractmethod
     def states(self) -> dict[str, Any]:
-        """The server's records that this rank answers for in a checkpoint, by name."""
+        """The server's records that this rank saves in a checkpoint, by name."""
 
     @abstractmethod
     def model(self, name: str) -> Array | None:
         """The server's vector ``name``, shape (d,), on the server; None elsewhere."""
 
     def unsettled(self) -> dict[str, Any]:
-        """Records of what this rank has counted since ``settle``, by name."""
+        """The bytes that this rank has counted since the last ``settle``: a ``Ledger`` by name, or {}."""
         return {}
 
     def settle(self) -> None:  # noqa: B027 (by default the server has counted all)
-        """Enter in the server's ledger what only other ranks have counted so far."""
+        """Add to the server's ledger the bytes that only the other ranks have counted so far."""
 
     def booked(self) -> tuple[list[int], int] | None:
-        """The bytes that this rank has sent to each rank, and those that it has handed to sums of all ranks.
+        """(bytes that this rank has sent to each rank, bytes that it has passed to MPI_Allreduce).
 
         None if they follow from the ledger.
         """
         return None
 
     def hosted(self, senders: Sequence[int]) -> list[int]:
-        """Those of ``senders`` that live on this rank."""
+        """The workers of ``senders`` that this rank hosts."""
         return [i for i in senders if i in self.transport.hosted]
 
 
 def begun(method: Method, server: Any, replica: Any, key: Key) -> Accumulator:
-    """The method's server step of the round of ``key``.  Raises ``ConfigError`` if it is no accumulator."""
+    """Begin the method's server step of the round of ``key``; workers' messages are pushed into the result.
+
+    Raises ``ConfigError`` if ``method.server_step`` returns no ``Accumulator``.
+    """
     server_step = method.server_step(server, replica, key)
     if not isinstance(server_step, Accumulator):
         raise ConfigError(
@@ -79,7 +86,7 @@ def begun(method: Method, server: Any, replica: Any, key: Key) -> Accumulator:
 
 
 def first_error(server_step: Accumulator | None, error: MpicompError) -> MpicompError:
-    """``error``, or that of a bad message which ``server_step`` has taken before and holds back."""
+    """The error to raise: an earlier bad message still held in ``server_step`` comes before ``error``."""
     if server_step is not None:
         try:
             server_step.flush()

@@ -1,4 +1,4 @@
-"""What a round is charged to: the ledger, and the worker and the round that an error names."""
+"""Charge the messages of a round to the ledger, and name the worker and the round in errors."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from mpicomp.transports import Transport
 
 
 class Books:
-    """The ledger of a method's rounds on this rank, and the names of its workers.
+    """The ledger of a method's rounds on this rank, and the original numbers of its workers.
 
-    method        as it runs here, in blocks if there are any
+    method        the method as it runs on this rank, in blocks if there are any
     d             the length of the iterate
     ledger        the bytes so far
-    original_ids  a worker's number here -> its number at the start
+    original_ids  a worker's number now -> its number at the start of the run; they differ once ranks died
     sender        the worker whose message this rank, as a server, has taken last
     """
 
@@ -33,7 +33,7 @@ class Books:
         self._failed: MpicompError | None = None
 
     def enter(self, up: Any, key: Key, size: int, ledger: Ledger | None = None) -> None:
-        """Enter the message ``up`` of the worker of ``key``, of ``size`` bytes, here or in another ledger."""
+        """Charge the message ``up``, of ``size`` bytes, to the worker of ``key``; None: in this ledger."""
         ledger = self.ledger if ledger is None else ledger
         ledger.up[self.original_ids[key.worker]] += size
         if key.round < self.method.setup_rounds:
@@ -41,7 +41,7 @@ class Books:
         ledger.paper_bits_up += self.method.paper_bits(up, self.d, key)
 
     def named(self, error: MpicompError) -> MpicompError:
-        """``error``, with the round and, where a message is bad, its sender."""
+        """Prefix an error of divergence or of a bad message with the round and the sender of that message."""
         name = self.transport.activity
         if isinstance(error, DivergedError):
             return DivergedError(f"{name}: {error} {advice(self.method)}")
@@ -52,11 +52,11 @@ class Books:
         return error
 
     def outgoing(self, message: Bytes) -> Bytes:
-        """``message`` in the memory that the transport takes: the device in use, or the host."""
+        """``message`` in the memory that the transport reads: on the device in use, or on the host."""
         return message if self.transport.device_buffers else kernels.to_host(message)
 
     def fail(self, error: MpicompError | None) -> None:
-        """From now on ``check`` raises ``error``, or with None nothing."""
+        """Let ``check`` raise ``error`` from now on; None: let it raise nothing."""
         self._failed = error
 
     @property
@@ -65,14 +65,14 @@ class Books:
         return self._failed is None
 
     def check(self) -> None:
-        """Raise the error of the last broadcast, perhaps of this rank alone, or the one given to ``fail``.
+        """Raise the error given to ``fail``, such as a broadcast that this rank could not decode.
 
-        Call it only where the transport reports errors to all ranks.
+        Other ranks may not have met it, so call this only where the transport reports errors to all ranks.
         """
         if self._failed is not None:
             raise self._failed
 
 
 def advice(method: Method) -> str:
-    """What to do about a run that diverges."""
+    """Advice for the error message of a run that diverges."""
     return f"The step size may be too large: {method.step_name}={method.step}; try another."

@@ -1,8 +1,8 @@
-"""The ledger: bytes by direction and worker, as they were handed to the transport.
+"""The ledger: the bytes of all messages, by direction and worker, as they were handed to the transport.
 
-Bytes are always ``len(message)``, never a formula.  Only the papers' counts come from formulas.  A worker
-that shares the server's process is charged like any other, so totals do not depend on how workers are placed
-on ranks; what crossed between processes is counted by the transport itself (``Transport.sent``).
+Bytes are always ``len(message)``, never a formula.  Only the papers' bit counts come from formulas.  A worker
+in the server's process is charged like any other, so totals do not depend on how workers are placed on ranks.
+The transport itself counts the bytes that crossed between processes (``Transport.sent``).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Ledger:
         self.down = np.zeros(self.n, dtype=np.int64)
 
     def __str__(self) -> str:
-        """The totals of both directions, in words."""
+        """The totals of both directions, such as "8 workers: 1.2 MB up, 640 KB down"."""
         workers = "1 worker" if self.n == 1 else f"{self.n} workers"
         return f"{workers}: {human_bytes(self.up_bytes)} up, {human_bytes(self.down_bytes)} down"
 
     def add_up(self, share: Ledger) -> None:
-        """Add the uplink of ``share``."""
+        """Add the uplink counts of ``share``, another rank's part of this ledger."""
         self.up += share.up
         self.paper_bits_up += share.paper_bits_up
         self.set_up_bytes += share.set_up_bytes

@@ -1,4 +1,4 @@
-"""The root averages: every worker's message goes to rank 0, and its broadcast to all ranks."""
+"""Average at the root: every worker sends its message to rank 0, and rank 0 broadcasts the result."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from mpicomp.methods.base import Accumulator
 
 
 class Root(Averaging):
-    """Rank 0 holds the server's state.  Its ledger is complete; that of another rank has the uplink of the
-    workers hosted there, and all broadcasts.
+    """Rank 0 averages and holds the server's state.
+
+    Rank 0's ledger is complete.  Another rank's ledger has the uplink of its own workers, and all broadcasts.
     """
 
     def begin(self, x: Array) -> None:

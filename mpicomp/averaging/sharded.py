@@ -1,9 +1,9 @@
-"""Every rank averages its share: block b of all messages goes to one rank, which averages and publishes it.
+"""Sharded averaging: one rank receives block b of all messages, averages it and broadcasts the result.
 
-Theory of operation.  The vectors are cut into S blocks, on which the compressors act one by one
-(``compressors.blockwise``).  So a worker's message is S messages, and a server step for block b needs block b
-of the messages, of the server's state and of the replica, and nothing else.  Each rank runs these steps for
-the blocks that it serves, sends off what they give, and follows when it has all S blocks.
+Theory of operation.  The vectors are cut into S blocks, and the compressors act on each block alone
+(``compressors.blockwise``).  So a worker's message is S messages.  A server step for block b needs only block
+b of the messages, of the server's state and of the replica.  Each rank runs these steps for the blocks that
+it serves and broadcasts their results.  It updates its replica once it has the broadcasts of all S blocks.
 Iterates depend on S, and not on the number of ranks: sums are taken in worker order in every block.
 
 With n workers on n ranks and S = n, a rank sends and receives about one message and one broadcast a round,
@@ -32,9 +32,9 @@ from mpicomp.methods.base import Accumulator, Method
 
 
 class Sharded(Averaging):
-    """This rank serves the blocks in ``exchange.served``.
+    """This rank averages the blocks in ``exchange.served``.
 
-    Each rank's ledger has the uplink from there; that of the server is complete after ``settle``.
+    Each rank's ledger has the uplink of its own workers; rank 0's ledger is complete after ``settle``.
     """
 
     def __init__(self, books: Books, plain: Method, blocks: Blocks) -> None:
@@ -47,7 +47,7 @@ class Sharded(Averaging):
         self.up_by_block = np.zeros((len(self.transport.hosted), len(blocks)), np.int64)
         self.down_by_block = np.zeros(len(blocks), np.int64)
         self._share = Ledger(self.transport.n)  # the uplink from here that the server's ledger lacks
-        # Ends the sending of blocks before ``play``; returns whether this round's messages were sent so.
+        # Called first in ``play``: if this round's messages are sent early, ends this and returns True.
         self.sent_early: Callable[[], bool] = lambda: False
 
     def slices(self, d: int) -> list[slice]:
@@ -83,9 +83,9 @@ class Sharded(Averaging):
     def _messages(
         self, step: WorkerStep, senders: Sequence[int], key: Key
     ) -> dict[int, list[Bytes] | MpicompError]:
-        """The messages of each hosted worker, one for each block, entered in this rank's ledger.
+        """The messages of each hosted worker, one for each block, charged to this rank's ledger.
 
-        From a worker whose step has failed on, each has the error in their place.
+        If a worker's step fails, its error stands in place of its messages and of those of later workers.
         """
         sent: dict[int, list[Bytes] | MpicompError] = {}
         own = self.hosted(senders)
@@ -109,21 +109,24 @@ class Sharded(Averaging):
             self.books.ledger.up[self.books.original_ids[i]] += size
 
     def enter(self, i: int, up: Any, size: int, key: Key) -> None:
-        """Enter the hosted worker i's message in what the server's ledger will be told; None: one dropped."""
+        """Charge hosted worker i's message to the share of the ledger that ``settle`` sends to the server.
+
+        ``up`` is None for a message that was dropped after it had been sent.
+        """
         if up is None:
             self._share.up[self.books.original_ids[i]] += size
         else:
             self.books.enter(up, key.of(i), size, self._share)
 
     def _split(self, up: Any) -> Iterator[Any]:
-        """For each block, the record that has this block of each message of ``up``."""
+        """Split ``up`` by blocks: for each block, the record with this block of each of its messages."""
         values = {f.name: getattr(up, f.name) for f in fields(up)}
         in_blocks = {name: value for name, value in values.items() if isinstance(value, BlockMessages)}
         for b in range(len(self._blocks)):
             yield replace(up, **{name: value.of_blocks[b] for name, value in in_blocks.items()})
 
     def _server_step(self, b: int, replica: Any, key: Key) -> Accumulator:
-        """The server step for block b."""
+        """Begin the server step for block b."""
         where = self.slices(self.books.d)[b]
         return begun(self._methods[b], self.servers[b], block_of(replica, where, self.books.d), key)
 
@@ -163,12 +166,12 @@ class Sharded(Averaging):
 
 
 def joined(records: list[Any]) -> Any:
-    """The record in blocks whose blocks are the messages of these records."""
+    """Join one record per block into one record, in which each message is a ``BlockMessages``."""
     names = [f.name for f in fields(records[0]) if not isinstance(getattr(records[0], f.name), float)]
     return replace(records[0], **{k: BlockMessages(tuple(getattr(r, k) for r in records)) for k in names})
 
 
 def block_of(record: Any, where: slice, d: int) -> Any:
-    """A copy of ``record`` with views of the entries ``where`` of its vectors in R^d."""
+    """A copy of ``record`` in which each vector in R^d is replaced by a view of its entries ``where``."""
     values = {f.name: getattr(record, f.name) for f in fields(record)}
     return replace(record, **{k: v[where] for k, v in values.items() if getattr(v, "shape", None) == (d,)})

@@ -1,4 +1,4 @@
-"""The types of arrays, by the name of what they hold.  On a device, arrays of its library stand for them."""
+"""Type names of arrays, by their content.  On a GPU, arrays of its library (CuPy) take their place."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ Float = NDArray[np.floating]  # float32 or float64
 Matrix = NDArray[np.floating]  # with two axes
 Reals = NDArray[np.float64]
 Indices = NDArray[np.int64]  # coordinates
-Words = NDArray[np.uint32]  # random words, or those of the entropy coder
+Words = NDArray[np.uint32]  # random words, or words of the entropy coder
 Symbols = NDArray[np.uint16]  # levels, counted from the lowest one
-Widths = NDArray[np.uint8]  # bits of each symbol
-Frequencies = NDArray[np.uint32]  # of the 256 bytes
+Widths = NDArray[np.uint8]  # the number of bits of each symbol
+Frequencies = NDArray[np.uint32]  # the frequency of each of the 256 byte values
 
 StreamName = tuple[tuple[int, int], tuple[int, int, int]]  # Philox's key, and the upper lanes of its counter

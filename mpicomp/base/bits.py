@@ -1,4 +1,4 @@
-"""Fixed-width symbols and trits packed without gaps.
+"""Pack symbols of a fixed number of bits, and trits (0, 1, 2), into bytes without gaps.
 
 Bit layout: symbol i of width w occupies bits i w, .., i w + w - 1 of the buffer, least significant bit
 first.  Bit b of the buffer is bit ``b % 8`` of byte ``b // 8``.  The last byte is padded with zeros.
@@ -65,7 +65,7 @@ def unpack_trits(buf: Bytes, count: int) -> NDArray[np.uint8]:
 
 
 def check_trits(buf: Bytes) -> None:
-    """Raise ``MessageError`` if a byte is above 242."""
+    """Raise ``MessageError`` if a byte is above 242, so that it is no packed trits."""
     if buf.size and buf.max() > 242:
         raise MessageError(f"byte {buf.max()} among packed trits; five trits make at most 242.")
 

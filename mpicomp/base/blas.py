@@ -1,4 +1,4 @@
-"""BLAS in one thread: its rounding depends on the number of threads, and runs are compared by hashes."""
+"""Limit BLAS to one thread: its rounding depends on their number, and runs are compared by hashes."""
 
 from __future__ import annotations
 

@@ -15,18 +15,18 @@ from mpicomp.base.parts import Part, Parts
 class Blocks:
     """A vector in R^d, cut into consecutive blocks of nearly equal length.
 
-    parts  the parts of each block: whole parts of the vector, and shares of parts that are cut along their
-           first axis.  A share has the name of its part
+    parts  for each block, its parts: whole parts of the vector, or some rows of a part that is cut along its
+           first axis.  Such rows have the name of their part
     """
 
     parts: tuple[Parts, ...]
 
     @classmethod
     def cut(cls, whole: Parts, shards: int) -> Blocks:
-        """The vector of the parts ``whole`` in ``shards`` blocks, or fewer, for no block is empty.
+        """Cut the vector of the parts ``whole`` into ``shards`` blocks, or fewer if some would be empty.
 
-        Block b begins near entry b d / shards: at the nearest row of the part there, the first axis counting
-        the rows.  A part with one axis is cut anywhere.
+        Block b begins near entry b d / shards, at the nearest row of the part there.  The first axis of a
+        part counts its rows, so a part with one axis is cut anywhere.
         """
         bounds = sorted({_nearest_row(whole, b * whole.size // shards) for b in range(shards + 1)})
         return cls(tuple(Parts(tuple(_parts_between(whole, *ends)), whole) for ends in pairwise(bounds)))
@@ -47,7 +47,7 @@ class Blocks:
     def slices(self, m: int) -> list[slice]:
         """The slice of each block in a vector of m entries.
 
-        A vector that is not in R^d is no vector of parts.  It is cut evenly, perhaps with empty slices.
+        If m is not d, the vector does not have the parts.  It is cut evenly, perhaps with empty slices.
         """
         if m != self.size:
             return [slice(b * m // len(self), (b + 1) * m // len(self)) for b in range(len(self))]
@@ -55,7 +55,7 @@ class Blocks:
 
 
 def _nearest_row(whole: Parts, entry: int) -> int:
-    """The entry at which a row begins that is nearest to ``entry``; or the end of the vector."""
+    """The start of the row that is nearest to ``entry``, or the end of the vector."""
     for part, where in whole:
         if entry < where.stop:
             row = _row(part)
@@ -64,12 +64,12 @@ def _nearest_row(whole: Parts, entry: int) -> int:
 
 
 def _row(part: Part) -> int:
-    """The entries of a row of the part: of all axes but the first."""
+    """The number of entries of a row of the part: the product of all axes but the first."""
     return part.size // (part.shape or (1,))[0]
 
 
 def _parts_between(whole: Parts, start: int, stop: int) -> Iterator[Part]:
-    """The parts of the entries ``start``, .., ``stop`` - 1."""
+    """The parts, whole or cut to rows, that hold the entries ``start``, .., ``stop`` - 1."""
     for part, where in whole:
         first, last = max(start, where.start), min(stop, where.stop)
         if first < last:
@@ -79,7 +79,7 @@ def _parts_between(whole: Parts, start: int, stop: int) -> Iterator[Part]:
 
 @dataclass(frozen=True)
 class BlockMessages:
-    """A message in blocks: the message of each block.  It takes the place of ``Bytes`` in a record."""
+    """A message made of one message for each block.  In a record it takes the place of ``Bytes``."""
 
     of_blocks: tuple[Bytes, ...]
 

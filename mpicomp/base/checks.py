@@ -1,4 +1,4 @@
-"""Checks of parameters, for all layers; each raises ``ConfigError`` with the allowed values."""
+"""Check parameters; each function raises a ``ConfigError`` that names the allowed values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_count(name: str, value: int | float) -> None:
 
 
 def resolve_count(k: int | float, d: int) -> int:
-    """The count that k stands for in dimension d: k, or max(1, round(k d)) for a fraction k.
+    """The number of coordinates that k means in dimension d: k itself, or max(1, round(k d)) for a fraction.
 
     Raises ``ConfigError`` if it exceeds d.
     """

@@ -1,4 +1,4 @@
-"""The time that each phase of a run takes; an inner phase's time is not counted in the outer one."""
+"""Measure the time of each phase of a run; the time of an inner phase is not counted in the outer one."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class DataError(MpicompError):
 class MessageError(MpicompError):
     """Bytes that cannot be the message that was expected: truncated, too long or out of range.
 
-    worker  the sender, where it is told here: its message need not be the last that was taken
+    worker  the sender of the bad message, or None: then it is the sender of the message taken last
     """
 
     def __init__(self, *args: object, worker: int | None = None) -> None:
@@ -49,9 +49,9 @@ class RecordError(MpicompError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A ``KeyboardInterrupt`` that keeps what there was: ``so_far``, of the call that raises it.
+    """A ``KeyboardInterrupt`` with the partial result of the interrupted call in ``so_far``.
 
-    of ``run``      the list of rows; only a second interrupt raises it, the first one ends the run in order
+    of ``run``      the list of rows.  Only a second interrupt raises it: the first one ends the run in order
     of ``compare``  the ``Comparison`` of the runs that had ended
     of ``tune``     the ``Tuning`` with the step sizes that had been tried
     """

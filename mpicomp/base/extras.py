@@ -1,4 +1,4 @@
-"""Libraries that only a part of this package uses: an extra of ``pip install`` brings them."""
+"""Name the ``pip install`` command if an optional library is missing."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from mpicomp.base.errors import ConfigError
 
 
 class NotInstalled(ConfigError, ImportError):
-    """A library is not installed that a part of this package needs; the message has the command."""
+    """A library that a part of this package needs is not installed; the message has the command for it."""
 
 
 @contextmanager
 def needed_by(user: str, extra: str) -> Iterator[None]:
-    """Within, what ``user`` needs of the extra ``extra`` is imported.
+    """In the ``with`` block, import the libraries of the package's extra ``extra``.
 
-    Raises ``NotInstalled`` for a library that is not there.
+    Raises ``NotInstalled`` if a library is missing; its message says that ``user`` needs it.
     """
     try:
         yield

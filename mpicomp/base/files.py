@@ -1,4 +1,4 @@
-"""Files that exist either in full or not at all."""
+"""Write files atomically, so that they exist in full or not at all; and read JSON files."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Flush the names in ``folder`` to the disk: after a power cut, what was renamed before is there.
+    """Flush the entries of ``folder`` to the disk: files renamed before it survive a power cut.
 
-    Does nothing on a file system that cannot flush folders.  Raises ``RecordError``.
+    Does nothing on a file system that cannot flush folders.  Raises ``RecordError`` if it fails otherwise.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY)
@@ -73,7 +73,7 @@ def present(path: Path, denied: type[MpicompError] = RecordError) -> bool:
 
 
 def check_own(path: Path) -> None:
-    """Raise ``RecordError`` if ``path`` is there and is no file of its folder: a pipe, a link out of it."""
+    """Raise ``RecordError`` if ``path`` exists but is no regular file inside its folder (a pipe, a link)."""
     if present(path) and not (path.is_file() and path.resolve().parent == path.parent.resolve()):
         raise RecordError(
             f"cannot read {path}: it is no file of its folder, but a folder, a device, a pipe, or a link out "
@@ -82,7 +82,7 @@ def check_own(path: Path) -> None:
 
 
 def write_text(path: Path, content: str) -> None:
-    """Write a text file, atomically; a file name in it that is not UTF-8 is written as its bytes."""
+    """Write a text file in UTF-8, atomically; a file name in it that is not UTF-8 keeps its bytes."""
     write_atomically(path, content.encode(errors="surrogateescape"))
 
 

@@ -15,5 +15,5 @@ def check_format(values: str) -> None:
 
 
 def exponent_bias(values: str) -> int:
-    """What the formats f4 and f8 add to an exponent: 127, 1023."""
+    """The exponent bias of the formats f4 and f8: 127 and 1023."""
     return 2 ** (EXPONENT_BITS[values] - 1) - 1

@@ -1,4 +1,7 @@
-"""Arrays as a user gives them: numpy's, lists, torch tensors, what pandas holds.  A mask is refused."""
+"""Convert arrays that a user gives to numpy: arrays, lists, torch tensors, pandas data.
+
+Masks are refused.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,14 @@ from numpy.typing import NDArray
 
 from mpicomp.base.errors import ConfigError, MpicompError
 
-PLAIN = {float, int, bool, str}  # the usual entries of a list, none of which holds a mask
+PLAIN = {float, int, bool, str}  # types of a list's entries that cannot hold a mask
 
 
 def refuse_mask(what: str, given: Any, error: type[MpicompError] = ConfigError) -> None:
-    """Raise ``error`` if ``given``, or an array in a list ``given``, has a mask; ``what`` names it there.
+    """Raise ``error`` if ``given``, or an array in the list ``given``, has a mask.
 
-    numpy drops the mask without a word where it converts an array, and masked entries would count.
+    ``what`` names ``given`` in the message.  numpy drops a mask silently when it converts an array, and then
+    masked entries would count.
     """
     if _masked(given):
         raise error(
@@ -32,7 +36,7 @@ def _masked(given: Any) -> bool:
 
 
 def readable(given: Any) -> Any:
-    """``given``; a torch tensor detached, with pending signs carried out, and 16-bit floats as float32."""
+    """``given`` itself; a torch tensor is made readable by numpy: detached, 16-bit floats as float32."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(given, torch.Tensor):
         return given
@@ -41,9 +45,9 @@ def readable(given: Any) -> Any:
 
 
 def as_array(what: str, given: Any, error: type[MpicompError] = ConfigError) -> NDArray[Any]:
-    """``given`` as a numpy array, without a copy where there need be none.
+    """``given`` as a numpy array, copied only if it has to be.
 
-    Raises ``error``, in which ``what`` names it, if it has a mask, is ragged, or cannot be read.
+    Raises ``error``, which names it ``what``, if it has a mask, is ragged, or cannot be read.
     """
     refuse_mask(what, given, error)
     try:

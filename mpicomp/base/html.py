@@ -1,4 +1,4 @@
-"""Tables for notebooks: plain HTML with escaped text, and nothing that is loaded from elsewhere."""
+"""Make HTML tables for notebooks, with escaped text and no external resources."""
 
 from __future__ import annotations
 

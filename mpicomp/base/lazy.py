@@ -1,4 +1,4 @@
-"""Classes and functions that are imported when they are first asked for: a program loads what it uses."""
+"""Import classes and functions when they are first used, so that a program loads only those that it needs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 class Table(Mapping[str, type[T]]):
-    """The classes of one kind by the names that texts give them; ``table["marina"]`` imports MARINA's module.
+    """The classes of one kind by their names in texts; ``table["marina"]`` imports the module of MARINA.
 
-    ``places`` has "module:Class" for each name, of modules of ``package``; ``add`` takes those of another.
+    ``places`` maps each name to "module:Class", a module of ``package``; ``add`` adds one of any package.
     """
 
     def __init__(self, package: str, places: Mapping[str, str]) -> None:
@@ -46,7 +46,7 @@ class Table(Mapping[str, type[T]]):
 
 
 def found(place: str) -> Any:
-    """The object that "module:name" names, or the module that "module" names; it is imported."""
+    """Import and return the object "module:name", or the module "module"."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name) if name else import_module(module)
 
@@ -54,9 +54,9 @@ def found(place: str) -> Any:
 def importing(
     package: str, places: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The ``__getattr__`` and ``__dir__`` of ``package``, whose attributes are at ``places``.
+    """Make the ``__getattr__`` and ``__dir__`` of ``package``, which import its attributes on first use.
 
-    An attribute is kept once it is found.
+    ``places`` maps each attribute to "module:name" or "module".  An attribute is kept once it is imported.
     """
 
     def attribute(name: str) -> Any:

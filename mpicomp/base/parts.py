@@ -43,9 +43,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a vector in R^d, in their order; each is stored with its last axis running fastest.
-
-    d is ``size``.
+    """The parts of a vector in R^d, in their order, each stored in C order; d is ``size``.
 
     whole  None, or, if this vector is a block of a longer vector, the parts of the longer vector.  Each part
            here is then a part of ``whole``, or some rows of it under the same name

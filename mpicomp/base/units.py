@@ -1,4 +1,4 @@
-"""Rates, times, byte counts and long lists as people write them: 100mbit, 10ms, 12.3 KB, 0, 1, .., 249."""
+"""Parse and print rates, times, byte counts and long lists: 100mbit, 10ms, 12.3 KB, "0, 1, .., 249"."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def parse_rate(text: str) -> float:
-    """Bits a second, from a text such as 100mbit.  Raises ``ConfigError``."""
+    """Bits per second, from a text such as 100mbit.  Raises ``ConfigError`` for any other text."""
     rate = _parse("rate", text, _RATES, "100mbit, 2.5gbit")
     if not rate:
         raise ConfigError(f"rate {text!r}; allowed: one above 0.")
@@ -20,12 +20,12 @@ def parse_rate(text: str) -> float:
 
 
 def parse_time(text: str) -> float:
-    """Seconds, from a text such as 10ms.  Raises ``ConfigError``."""
+    """Seconds, from a text such as 10ms.  Raises ``ConfigError`` for any other text."""
     return _parse("time", text, _TIMES, "50us, 10ms, 0s")
 
 
 def human_rate(rate: float) -> str:
-    """A rate in bits a second as text: ``2.5 Gbit/s``."""
+    """A rate in bits per second as text: ``2.5 Gbit/s``."""
     for name, unit in (("Gbit/s", 1e9), ("Mbit/s", 1e6)):
         if rate >= unit:
             return f"{rate / unit:.3g} {name}"
@@ -59,7 +59,7 @@ def _parse(kind: str, text: str, units: dict[str, float], examples: str) -> floa
 
 
 def shortened(values: Iterable[object], most: int = 8) -> str:
-    """The values with commas; of more than ``most`` the first two and the last: 0, 1, .., 249."""
+    """The values with commas; of more than ``most``, only the first two and the last: 0, 1, .., 249."""
     words = [repr(value) for value in values]
     return ", ".join(words if len(words) <= most else [*words[:2], "..", words[-1]])
 

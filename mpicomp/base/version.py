@@ -1,3 +1,3 @@
-"""The version, on its own so that the build and the record of a run can both read it."""
+"""The version of mpicomp, in a file of its own so that the build can read it too."""
 
 __version__ = "0.1.0"

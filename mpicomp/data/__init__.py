@@ -1,4 +1,4 @@
-"""Data sets: one's own arrays and files, images and bundled sets, memory-mapped and cut into shards."""
+"""Data sets: your own arrays and files, images, bundled and fetched sets; readers, cache and shards."""
 
 from mpicomp.data.bundled import BUNDLED, BUNDLED_IMAGES
 from mpicomp.data.cache import cache_dir

@@ -1,4 +1,4 @@
-"""Real data sets that come with scikit-learn, so that the first run needs no download."""
+"""Read the real data sets that come with scikit-learn, so that the first run needs no download."""
 
 from __future__ import annotations
 

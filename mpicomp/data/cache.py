@@ -1,4 +1,4 @@
-"""The cache folder: parsed sets as memory-mappable arrays, computed constants as JSON.
+"""Read and write the cache folder: parsed data sets as memory-mapped arrays, computed constants as JSON.
 
 Each entry is written under a temporary name and renamed into place, so that a reader never sees half an
 entry.  Several ranks may write one entry at once: their contents are equal, and one of them is kept.
@@ -66,7 +66,7 @@ def write_set(key: str, dataset: Dataset) -> None:
 
 
 def read_images(key: str, name: str) -> Images | None:
-    """As ``read_set``, for images."""
+    """The cached set of images ``key``, memory-mapped, as ``read_set`` does for rows."""
 
     def build(arrays: list[Any], facts: dict[str, Any]) -> Images:
         _check(key, facts["sha256"], (arrays[0].shape, facts["white"]), arrays)
@@ -76,13 +76,13 @@ def read_images(key: str, name: str) -> Images | None:
 
 
 def write_images(key: str, images: Images) -> None:
-    """As ``write_set``, for images."""
+    """Cache a set of images under ``key``, as ``write_set`` does for rows."""
     arrays = {"pixels": images.pixels, "labels": images.labels}
     _write(key, arrays, {"white": images.white, "classes": images.classes, "sha256": images.sha256})
 
 
 def read_rows(key: str) -> ClassRows | None:
-    """As ``read_set``, for rows with classes."""
+    """The cached rows with class labels ``key``, memory-mapped, as ``read_set`` does for a ``Dataset``."""
 
     def build(arrays: list[Any], facts: dict[str, Any]) -> ClassRows:
         _check(key, facts["sha256"], arrays[0].shape, arrays)
@@ -92,14 +92,14 @@ def read_rows(key: str) -> ClassRows | None:
 
 
 def write_rows(key: str, rows: ClassRows) -> None:
-    """As ``write_set``, for rows with classes."""
+    """Cache rows with class labels under ``key``, as ``write_set`` does for a ``Dataset``."""
     _write(key, {"X": rows.X, "labels": rows.labels}, {"classes": rows.classes, "sha256": rows.sha256})
 
 
 def _read(
     key: str, arrays: tuple[str, ...], build: Callable[[list[Any], dict[str, Any]], Entry]
 ) -> Entry | None:
-    """``build(arrays, facts)`` of an entry: its memory-mapped arrays and the JSON in meta.json."""
+    """Read entry ``key``: ``build(memory-mapped arrays, JSON in meta.json)``; None if it is not cached."""
     folder = set_folder(key)
     if not os.path.isdir(folder):
         return None
@@ -153,7 +153,7 @@ def _write(key: str, arrays: dict[str, NDArray[Any]], facts: dict[str, Any]) -> 
 
 
 def remember(parts: tuple[str | int | tuple[int, ...], ...], compute: Callable[[], Any]) -> Any:
-    """``compute()``, a JSON value, or its cached result.  ``parts`` must name all that it depends on.
+    """Return ``compute()``, a JSON value, or its cached result; the result may depend on ``parts`` only.
 
     The cached value has the same bits, because JSON keeps floats exactly.  If the cache cannot be read or
     written, the value is computed again.

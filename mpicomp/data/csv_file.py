@@ -1,4 +1,4 @@
-"""CSV and TSV files with a header line: one column is y, all others are numeric features."""
+"""Read CSV and TSV files with a header line: one column is y, all others are numeric features."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ BOOLEANS = {"false": 0.0, "true": 1.0}
 def read_csv(
     path: Path, column: str | None, tabs: bool = False
 ) -> tuple[NDArray[np.float64], NDArray[Any] | None]:
-    """X, float64 (m, d), and y, the column ``column``: float64 (m,), or texts if one is no number.
+    """X, float64 (m, d), and y, the column ``column``: float64 (m,), or texts if some label is no number.
 
-    Commas separate the fields, or ``tabs`` do.  True and False are 1 and 0.  If ``column`` is None, all
-    columns are features and y is None.  Raises ``DataError`` naming the file, the line and the column.
+    Fields are separated by commas, or with ``tabs`` by tabs.  True and False are read as 1 and 0.  If
+    ``column`` is None, all columns are features and y is None.  Raises ``DataError`` that names the file, the
+    line and the column.
     """
     with opened(path) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as lines:
         # Not strict, a quote that is never closed would take all lines after it into one field.

@@ -14,7 +14,7 @@ from mpicomp.base.errors import DataError
 
 
 def content_sha256(head: tuple[object, ...], *arrays: NDArray[Any]) -> str:
-    """The SHA-256 that names a data set: of ``repr(head)`` and of the bytes of its arrays."""
+    """The SHA-256 that identifies a data set: of ``repr(head)`` and the bytes of its arrays."""
     digest = hashlib.sha256(repr(head).encode())
     for array in arrays:
         digest.update(array.data)
@@ -22,7 +22,7 @@ def content_sha256(head: tuple[object, ...], *arrays: NDArray[Any]) -> str:
 
 
 class Named:
-    """Base of the data sets: equal if their content is, as ``sha256`` says; its text is short."""
+    """Base of the data sets: two are equal if their ``sha256`` is, and their ``repr`` is short."""
 
     sha256: str
 
@@ -46,7 +46,7 @@ class Named:
 class Dataset(Named):
     """``X`` is CSR float64 of shape (m, d) with sorted indices, ``y`` float64 of shape (m,); read-only.
 
-    ``sha256`` names the content, the four arrays and the shape; it does not depend on the file.
+    ``sha256`` identifies the content (the four arrays and the shape); it does not depend on the file.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Dataset(Named):
 
     @staticmethod
     def made(name: str, X: scipy.sparse.csr_array, y: NDArray[np.float64]) -> Dataset:
-        """A data set whose y is taken as it is; X and y become read-only."""
+        """A data set with y unchanged; X and y become read-only."""
         if max(X.nnz, *X.shape) < 2**31:  # half the memory traffic of a product with X
             X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
         arrays = X.data, X.indices, X.indptr, y

@@ -1,4 +1,4 @@
-"""Labels that differ stay different as double precision numbers."""
+"""Refuse integer labels that become equal when they are rounded to double precision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from mpicomp.base.errors import DataError
 
 
 def refuse_merged(where: str, given: Sequence[Any] | NDArray[Any], numbers: NDArray[np.float64]) -> None:
-    """Raise ``DataError`` if two integers of ``given``, texts or numbers, are one number in ``numbers``."""
+    """Raise ``DataError`` if two different integers of ``given`` (texts or numbers) are equal in ``numbers``.
+
+    ``numbers`` are the same labels in double precision, shape (m,); ``where`` begins the message.
+    """
     exact: dict[float, int] = {}
     for k in np.flatnonzero(np.isfinite(numbers) & (np.abs(numbers) >= 2**53)).tolist():
         label = int(Decimal(given[k]) if isinstance(given[k], str) else given[k])

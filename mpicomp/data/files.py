@@ -1,4 +1,4 @@
-"""A user's own file as a pair (X, y): LIBSVM, numpy's .npz, CSV or TSV, told apart by the file's name."""
+"""Read a user's own file as a pair (X, y): LIBSVM, .npz, CSV or TSV, by the ending of its name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CSV = re.compile(r"(.+?\.([ct])sv(?:\.gz|\.bz2|\.xz)?)(?::(.+))?", flags=re.IGNO
 
 @dataclass(frozen=True)
 class DataFile:
-    """The file at ``path``.  ``column`` is the column of a CSV or TSV file that holds y, None for none."""
+    """The file at ``path``, in format ``form``; ``column`` names the column of y in a CSV or TSV file."""
 
     path: Path
     form: Literal["libsvm", "npz", "csv", "tsv"]
@@ -54,5 +54,5 @@ class DataFile:
 
 
 def has_real_targets(name: str) -> bool:
-    """Whether least squares takes y of the data set ``name`` as it is: y of LIBSVM files becomes -1, 1."""
+    """Whether least squares uses y of the file ``name`` unchanged; y of a LIBSVM file becomes -1, 1."""
     return DataFile.of(name).form != "libsvm"

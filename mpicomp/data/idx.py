@@ -1,4 +1,4 @@
-"""The IDX format of MNIST: unsigned bytes in an array of any shape, plain or compressed by bzip2 or gzip."""
+"""Read the IDX format of MNIST: an array of unsigned bytes of any shape, plain, or in bzip2 or gzip."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mpicomp.data.opening import opened
 UNSIGNED_BYTE = 0x08
 AXES = 64  # of numpy's arrays at most
 EXPANSION = 2**12  # bytes of an array for each byte of its file: of images, bzip2 saves less
-PIECE = 2**20  # bytes read at a time, so that memory grows with what is there and not with what is announced
+PIECE = 2**20  # bytes read at a time, so that memory grows with the file and not with the announced shape
 
 
 def read_idx(path: str | Path) -> NDArray[np.uint8]:

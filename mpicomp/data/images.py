@@ -17,7 +17,7 @@ Rows = slice | NDArray[np.intp]
 class Images:
     """``pixels`` uint8 of shape (m, p) from 0, black, to ``white``; ``labels`` uint8 (m,) below ``classes``.
 
-    Both are read-only.  ``sha256`` names the content; it does not depend on the files.
+    Both are read-only.  ``sha256`` identifies the content; it does not depend on the files.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The LIBSVM text format, ``label index:value index:value ...``, plain or compressed."""
+"""Read the LIBSVM text format, ``label index:value index:value ...``, plain or compressed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FROM_ZERO = (
 
 
 class _Watched(io.RawIOBase):
-    """The bytes of a file, and whether an underscore was among them."""
+    """A file that notes whether an underscore was among the bytes read."""
 
     underscore = False
 
@@ -59,7 +59,7 @@ def read_libsvm(
     """Rows and labels of a LIBSVM file: CSR float64 (m, d) with sorted indices, and float64 (m,).
 
     ``features`` is d; if it is None, d is the largest index in the file.  A query id, ``qid:3`` after the
-    label, is not read.  Raises ``DataError`` naming the file and, if there is one, the faulty line.
+    label, is ignored.  Raises ``DataError`` that names the file and, if there is one, the faulty line.
     """
     # Imported here because the import is slow, and a cached set does not need it.
     with needed_by("reading LIBSVM files", "lab"):

@@ -1,4 +1,4 @@
-"""Data sets by name or by path."""
+"""Load data sets by name or by path."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ Stamp = tuple[Path, int, int]  # a file, its size, and the time of its last chan
 
 
 def load(name: str | Dataset, real_targets: bool = False) -> Dataset:
-    """The data set ``name``: itself, a bundled set, a known set that was fetched, or a file for ``DataFile``.
+    """Load the data set ``name``: a bundled set, a known set that was fetched, or a file (see ``DataFile``).
 
-    Bundled sets and files are parsed on first use.  With ``real_targets`` y of .npz and CSV files stays as it
-    is; else it has two values, which become -1 and 1.  Raises ``ConfigError`` if ``name`` is none of these,
-    ``DataError`` for a known set that was not fetched and for a file that cannot be used.
+    A ``Dataset`` is returned itself.  Bundled sets and files are parsed on first use.  With ``real_targets``
+    y of .npz and CSV files is unchanged; else y must have two values, which become -1 and 1.  Raises
+    ``ConfigError`` if ``name`` is none of these, and ``DataError`` for a known set that was not fetched or a
+    file that cannot be used.
     """
     if isinstance(name, Dataset):
         return name
@@ -50,7 +51,7 @@ def load(name: str | Dataset, real_targets: bool = False) -> Dataset:
 
 
 def stamp_of(name: str) -> Stamp | None:
-    """The file that ``name`` means, with its size and time; None if there is none."""
+    """(path, size in bytes, time of last change in ns) of the file ``name``; None if there is none."""
     with _reading(name):
         path = DataFile.of(name).path
         if not path.is_file():
@@ -66,14 +67,14 @@ def stamp_of(name: str) -> Stamp | None:
 
 
 def folder_of(name: str) -> Path | None:
-    """The folder that ``name`` means; None if there is none."""
+    """The folder ``name``; None if there is none."""
     with _reading(name):
         return Path(name) if Path(name).is_dir() else None
 
 
 @contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Within, an ``OSError`` becomes a ``DataError``: access is denied, or the name is no valid path."""
+    """In the ``with`` block an ``OSError`` becomes a ``DataError``: access denied, or no valid path."""
     try:
         yield
     except OSError as error:
@@ -81,7 +82,7 @@ def _reading(name: str) -> Iterator[None]:
 
 
 def _is_path(name: str) -> bool:
-    """Whether ``name`` can only be a file: it has a folder, or the suffix of a form of file."""
+    """Whether ``name`` can only be a file: it has a folder, or the ending .npz, .csv or .tsv."""
     return "/" in name or DataFile.of(name).form != "libsvm"
 
 
@@ -101,7 +102,7 @@ def _no_set(name: str) -> MpicompError:
 
 @lru_cache(maxsize=8)
 def _load(name: str, cache: Path, stamp: Stamp | None, real_targets: bool) -> Dataset:
-    """As ``load``, once per process and state of the file, because a process may host many workers."""
+    """``load``, cached in this process for each state of the file: a process may host many workers."""
     if stamp:
         file = DataFile.of(name)
         if file.form == "libsvm":
@@ -117,14 +118,14 @@ def _load(name: str, cache: Path, stamp: Stamp | None, real_targets: bool) -> Da
 
 
 def _key(name: str, stamp: Stamp, *manner: object) -> str:
-    """The cache key of a file: the SHA-256 of its content, and of the manner of reading if there is one."""
+    """The cache key of a file: the SHA-256 of its content, and of the options ``manner`` of reading it."""
     with _reading(name), stamp[0].open("rb") as file:
         key = f"file{READERS}-{hashlib.file_digest(file, 'sha256').hexdigest()}"
     return f"{key}-{hashlib.sha256(repr(manner).encode()).hexdigest()[:16]}" if manner else key
 
 
 def _made(file: DataFile, make: Callable[[Any], Made], labelled: bool = True) -> Made:
-    """``make((X, y))`` of the content of ``file``; its errors get the path before them."""
+    """``make((X, y))`` of the content of ``file``; its error messages begin with the file's path."""
     pair = file.read(labelled)
     try:
         return make(pair)
@@ -145,7 +146,7 @@ def _cached(key: str, name: str, parse: Callable[[], Dataset]) -> Dataset:
 
 
 def load_images(name: str, labelled: bool = True) -> Images | ClassRows:
-    """The images ``name``, a bundled set or a known set that was fetched, or the rows of a file.
+    """Load the images ``name``, a bundled set or a known set that was fetched, or the rows of a file.
 
     Unless ``labelled``, y of a file is not read.  Raises ``ConfigError`` if ``name`` is none of these,
     ``DataError`` for a known set that was not fetched and for a file that cannot be used.

@@ -1,4 +1,4 @@
-"""Arrays in .npy files, as numpy.save writes them."""
+"""Read a .npy file, as numpy.save writes it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from mpicomp.base.errors import DataError
 
 
 def read_npy(path: Path) -> NDArray[Any]:
-    """The array in the file.
+    """The array in the file ``path``.
 
-    Raises ``DataError`` unless the file is one array of numbers, whole.  No more memory is taken
+    Raises ``DataError`` unless the file holds exactly one complete array of numbers.  It takes no more memory
     than the file has bytes.
     """
     try:

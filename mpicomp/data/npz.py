@@ -1,4 +1,4 @@
-"""Files of numpy arrays, ``.npz``: X and y, or y beside the arrays of a sparse matrix as scipy names them."""
+"""Read a ``.npz`` file with the arrays X and y, or with y and the arrays of scipy.sparse.save_npz."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SPARSE = {"data", "indices", "indptr", "shape", "format"}  # the names of ``scip
 
 
 def read_npz(path: Path, labelled: bool = True) -> tuple[Any, NDArray[Any] | None]:
-    """X, an array or sparse matrix, and y; y may be absent, and is None then, unless ``labelled``.
+    """X, an array or sparse matrix, and y.  Unless ``labelled``, y may be absent, and is then None.
 
-    Nothing is unpickled.  Raises ``DataError`` naming the file.
+    Nothing is unpickled.  Raises ``DataError`` that names the file.
     """
     try:
         with opened(path, archive=True) as content, np.load(content, allow_pickle=False) as file:

@@ -1,4 +1,4 @@
-"""Opening a data file: decompressed, and refused by name where it is another kind of file."""
+"""Open a data file, decompress it, and refuse known other kinds of file by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from mpicomp.base.errors import DataError
 
-# The suffix of a compressed file and its first bytes.  By the suffix a damaged one is still known.
+# The suffix of a compressed file and its first bytes.  The suffix identifies a file with damaged first bytes.
 PACKED: dict[str, tuple[bytes, Any]] = {
     ".gz": (rb"\x1f\x8b", gzip.open),
     ".bz2": (rb"BZh[1-9]1AY&SY", bz2.open),
@@ -45,10 +45,10 @@ FOREIGN = {
 
 @contextmanager
 def opened(path: Path, archive: bool = False) -> Iterator[Any]:
-    """The file opened for reading bytes, decompressed if it is compressed by gzip, bzip2 or xz.
+    """Open a file for reading bytes, decompressed if it is compressed by gzip, bzip2 or xz.
 
-    The first bytes decide, whatever the name.  A context manager: errors while reading are raised as
-    ``DataError``, as is a file of a kind in ``FOREIGN``; a ZIP archive is one unless ``archive``.
+    The first bytes decide this, not the name.  In the ``with`` block errors of reading become ``DataError``.
+    Raises ``DataError`` for a kind of file in ``FOREIGN``; a ZIP archive is allowed with ``archive``.
     """
     try:
         with path.open("rb") as file:

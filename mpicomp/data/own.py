@@ -1,4 +1,4 @@
-"""A user's own arrays as a data set: copied once, checked, and named by the SHA-256 of their content."""
+"""Make a data set of a user's own arrays: copy and check them, and hash their content by SHA-256."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DENSE_BYTES = 2**32  # a sparse X is stored densely up to this size
 def own_dataset(data: Any, real_targets: bool = False, name: str = OWN) -> Dataset:
     """The data set ``name`` of a pair (X, y): X an array or sparse matrix of shape (m, d), y of shape (m,).
 
-    The arrays are copied.  With ``real_targets`` y stays as it is; else y must have exactly two values: the
+    The arrays are copied.  With ``real_targets`` y is unchanged; else y must have exactly two values: the
     smaller becomes -1, the larger +1.  Raises ``ConfigError`` unless ``data`` is a pair, and ``DataError``
     if shapes, types or values cannot be used.
     """
@@ -82,7 +82,7 @@ class ClassRows(Named):
 
     @staticmethod
     def unlabelled(X: Any) -> ClassRows:
-        """The rows of X alone, as ``of``, all of one class.  Of a pair (X, y), y is not used."""
+        """The rows of X, all in class 0, made as by ``of``.  Of a pair (X, y), y is not used."""
         if isinstance(X, tuple):
             X, _ = _pair(X)
         X = _matrix(X)
@@ -192,7 +192,7 @@ def _missing(entry: Any) -> bool:
 
 
 def _numbers(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """``array``, in float64 if it holds Python's numbers, as a DataFrame of several types, or longer ones."""
+    """``array``, converted to float64 if it holds Python numbers (as of a DataFrame) or longer floats."""
     if array.dtype == object and all(isinstance(entry, Real | np.bool_) for entry in array.ravel()):
         try:
             return array.astype(np.float64)

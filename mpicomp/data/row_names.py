@@ -1,4 +1,4 @@
-"""Columns that name or number the rows: no features, though their entries are numbers."""
+"""Refuse columns that only name or number the rows, and are no features, though they hold numbers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError
 
-# As pandas names a column without name, in one line of names or in several, and as janitor writes it.
+# Names that pandas (with one or several lines of names) and janitor give to a column without a name.
 NAMELESS = re.compile(r"(Unnamed: \d+(\.\d+)*(_level_\d+)?|unnamed_\d+)*", flags=re.IGNORECASE)
 KEYS = re.compile(
     r"id|index|level_\d+|__index_level_\d+__|row|row_?id|row_?names|row_?nr|row_?num(ber)?",
     flags=re.IGNORECASE,
 )
-# Names of row numbers, as of R, readr, tibble and data.table, that features have too: the values decide.
+# Names that R, readr, tibble and data.table give to row numbers.  Features have them too: the values decide.
 COUNTED = re.compile(r"X\.?1?|V1|\.\.\.1|(?i:no\.?|nr\.?|s\.? ?no\.?|sr\.? ?no\.?|#|none|nan|<na>)")
 
 
@@ -38,10 +38,10 @@ def refuse_nameless(where: str, names: Iterable[Any]) -> None:
 
 
 def refuse_keys(where: str, names: Iterable[Any], X: Any) -> None:
-    """Raise ``DataError`` if a column of X is named as ``KEYS`` or ``COUNTED`` and its values fit.
+    """Raise ``DataError`` if a column of X has a name in ``KEYS`` or ``COUNTED`` and its values fit.
 
-    In the first case it holds a different integer in each row.  In the second it counts all rows, at least 3,
-    from 0 or 1, and X has other columns.
+    For ``KEYS`` they fit if each row holds another integer.  For ``COUNTED`` they fit if they count all rows,
+    at least 3, from 0 or 1, and X has other columns.
     """
     names = list(names)
     for place, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""The data sets that this library knows by name, and how they get into the cache.
+"""The data sets that this library knows by name; ``fetch`` downloads them into the cache.
 
 The LIBSVM sets come from https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/ .  Files are verified by
 the SHA-256 of their uncompressed content, so a mirror or a colleague's copy is as good as the official one.
@@ -31,7 +31,7 @@ SUFFIXES = ("", ".bz2", ".gz")
 class Published:
     """A file of a known set.
 
-    path    where it is in a folder or on a mirror, without a suffix for compression
+    path    its path in a folder or on a mirror, without a suffix for compression
     url     its official address, suffix included
     sha256  hash of the uncompressed file
     """
@@ -43,7 +43,7 @@ class Published:
 
 @dataclass(frozen=True)
 class KnownSet:
-    """A LIBSVM file; ``sha256`` of the uncompressed file, ``suffix`` of the compression on the site."""
+    """A LIBSVM file: ``sha256`` is of the uncompressed file, ``suffix`` of the compressed one on the site."""
 
     rows: int
     features: int

@@ -1,4 +1,4 @@
-"""How the rows of a data set are divided among workers."""
+"""Divide the rows of a data set among workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DIRICHLET = re.compile(r"dirichlet\((.+)\)")
 
 
 def checked_split(split: Any) -> Split:
-    """``split`` if it is a name for ``rows_of``, or the tuple of each row's worker.
+    """Check ``split``; return its name for ``rows_of``, or a tuple with the worker of each row.
 
     An integer array becomes a tuple, so that a problem that holds it can be compared and hashed.  Raises
     ``ConfigError`` if it is neither.

@@ -1,4 +1,4 @@
-"""The mean of the workers' gradients, compressed: one call in a user's own loop."""
+"""``Aggregator``: the compressed mean of the workers' gradients, by one call in your own loop."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ from mpicomp.transports.calls import Operation
 
 
 class Aggregator(Resumable):
-    """An estimate g of the mean gradient, by a method of the form x - γ g::
+    """Estimate the mean gradient g over all workers, by a compressed method of the form x⁺ = x - γ g::
 
         agg = Aggregator(EF21SGDM(TopK(k=0.01), eta=0.1), like=x)
         for batch in batches:
             g = agg(gradient(x, batch))  # the same bits on every rank
             x -= lr * g
 
-    The step is the caller's: any learning rate, schedule or optimiser.  With ``x -= γ * g`` in float64 the x
-    are those of ``mpicomp.run``, bit for bit.  The method's own step size is not used, and may be left at
-    "theory"; EF14 and Dore have it in their memories, and take 1 for "theory".
+    You take the step yourself: any learning rate, schedule or optimiser.  With ``x -= γ * g`` in float64 the
+    iterates x are those of ``mpicomp.run``, bit for bit.  The method's own step size is not used, and may be
+    left at "theory".  (EF14 and Dore scale their memories by it; for them "theory" means 1.)
 
     ``method`` may be its text, as on the command line.  For the other arguments see ``Stepping``.
+    Raises ``ConfigError`` for a method of another form.
     """
 
     def __init__(self, method: Method | str, like: Any, **options: Any) -> None:
@@ -53,22 +54,22 @@ class Aggregator(Resumable):
         """The estimate of the mean gradient, new arrays like ``like``; collective.
 
         gradient  this rank's gradient, arrays like ``like``; or a function that takes a point and returns the
-                  gradient there, or an ``Objective``.  With ``workers=``: a dict of them, for each worker in
-                  ``hosted``
-        at        the point x of this step, the same on all ranks; needed for functions.  The first one
-                  is compared
+                  gradient there; or an ``Objective``.  With ``workers=``: a dict with one of these for each
+                  worker in ``hosted``
+        at        the point x of this step, the same on all ranks; needed if ``gradient`` is a function.  In
+                  the first call the ranks compare it
 
-        Returns None where on_nonfinite="skip" leaves the step out.
+        Returns None if on_nonfinite="skip" leaves the step out.
         Raises ``ConfigError`` for wrong names, shapes or types, and if ranks train different x;
         ``DivergedError`` if a gradient is not finite: on every rank, before any state changes.
         """
         return self._packing.unpack(self._play.replica.g) if self._step(gradient, at) else None
 
     def holding(self, slices: Sequence[slice]) -> AbstractContextManager[None]:
-        """In its ``with`` block, a step leaves out the coordinates in ``slices``, the same on all ranks.
+        """In the ``with`` block, a step leaves out the coordinates in ``slices``, the same on all ranks.
 
-        Gradients are 0 there, nothing is sent of them, and what the method remembers of them stays.  The
-        estimate there is not to be used.  Raises ``ConfigError`` after ``overlap``.
+        The gradients you give must be 0 there.  Nothing is sent for these coordinates, and the method's state
+        there is kept.  Do not use the estimate there.  Raises ``ConfigError`` after ``overlap``.
         """
         if self._early is not None:
             raise ConfigError("holding leaves coordinates out of whole steps: it does not go with overlap().")
@@ -76,14 +77,14 @@ class Aggregator(Resumable):
 
     @operation
     def tell_all(self, number: int) -> list[int]:
-        """Each rank's ``number``, below 2³², in rank order, or one where they are alike; collective."""
+        """Allgather one ``number`` below 2³² per rank, in rank order; a list of one if all are equal."""
         return self._agreement.begin(Operation.TELL, lambda: number)
 
     @operation
     def start(self, x: Any) -> Any:
         """Rank 0's x on every rank, new arrays like ``like``; collective.
 
-        Where ranks have made x each for itself, by seeds of their own or from a file on one host.
+        Call it before the first step if the ranks may have made different x, for example by random seeds.
         Raises ``ConfigError`` for wrong names, shapes or types.
         """
         own: list[Array] = []
@@ -94,12 +95,12 @@ class Aggregator(Resumable):
 
     @operation
     def overlap(self) -> list[slice]:
-        """Have gradients leave block by block, before the call that takes the whole; returns the blocks.
+        """Let each step send the gradient block by block, while backpropagation goes on; return the blocks.
 
-        From now on each step is ``bring`` for each block, from the last to the first, and then the call with
-        the whole gradient.  Results and bytes are as without.
-        Raises ``ConfigError`` unless every rank serves its share and has one worker, and for a method whose
-        workers need more than a block of the gradient at a time.
+        From now on a step is ``bring`` for each block, from the last to the first, and then the call with the
+        whole gradient.  Results and bytes are the same as without ``overlap``.
+        Raises ``ConfigError`` unless server="sharded" has at least 2 blocks and each rank is one worker, and
+        for a method whose workers need more than one block of the gradient at a time.
         """
         if not (self.one_each and isinstance(self._play.averaging, Sharded)):
             raise ConfigError(
@@ -111,10 +112,10 @@ class Aggregator(Resumable):
 
     @operation
     def bring(self, block: int, gradient: Array) -> None:
-        """Compress and send this rank's gradient in the slice ``overlap()[block]`` of the vector.
+        """Compress and send one block: this rank's gradient in the slice ``overlap()[block]``.
 
-        The blocks are brought in the order from the last to the first; any other is a ``ConfigError``, and so
-        is a block without ``overlap`` before.
+        Call it for all blocks, from the last to the first.  Raises ``ConfigError`` for another order, and
+        without ``overlap`` before.
         """
         if self._early is None:
             raise ConfigError("bring sends one of the blocks that overlap() returns: call overlap() first.")

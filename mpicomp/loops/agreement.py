@@ -1,4 +1,4 @@
-"""How the ranks begin what they do together: all make the same call, and all go on with it or none."""
+"""Begin each collective call of a loop: check that all ranks make the same call, and share errors."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from mpicomp.transports.calls import Call, Operation, refuse_different
 
 
 def check_alike(transport: Transport, facts: dict[str, object], values: int) -> bool:
-    """Whether all ranks have the same ``values``; collective.
+    """Return whether all ranks have the same ``values``; collective.
 
-    Raises ``ConfigError`` on all ranks unless each has the same ``facts``.
+    Raises ``ConfigError`` on all ranks, naming the first difference, unless all have the same ``facts``.
     """
     said: Any = transport.collect((facts, values))
 
@@ -32,9 +32,9 @@ def check_alike(transport: Transport, facts: dict[str, object], values: int) -> 
 
 
 class Agreement:
-    """What begins each call of one loop; collective.
+    """The agreement of all ranks on each call of one Aggregator or Descent; collective.
 
-    name  of the loop in messages, with {} for its number
+    name  the loop's name in error messages, with {} in place of its number
     """
 
     def __init__(self, transport: Transport, name: str) -> None:
@@ -49,11 +49,11 @@ class Agreement:
         action: Callable[[], int | None],
         refused: Callable[[], None] = lambda: None,
     ) -> list[int]:
-        """Run ``action`` here; raise the lowest rank's error on all ranks, or nowhere.
+        """Run ``action`` on every rank; if it fails on some, raise the lowest such rank's error on all.
 
-        Returns the numbers that the ranks' actions have returned, in rank order, or one where they are alike.
-        Before an error is raised all ranks run ``refused``.  If one of them has been interrupted, all do what
-        SIGINT does.  Raises ``MpicompError`` on all ranks if one of them makes another call.
+        Returns the numbers that the actions returned, in rank order; a list of one if all are equal.
+        All ranks run ``refused`` before an error is raised.  If a rank has been interrupted, all ranks do
+        what SIGINT does.  Raises ``MpicompError`` on all ranks if a rank makes another call.
         """
         failed: MpicompError | None = None
         value: int | None = 0
@@ -83,7 +83,7 @@ class Agreement:
                 interrupts.let_go()
 
     def _tell(self, operation: Operation, failed: bool = False, value: int = 0) -> list[Call]:
-        """The calls of all ranks, in rank order, or one where they are alike."""
+        """The calls of all ranks, in rank order; a list of one if all are equal."""
         own = Call(operation, self._number, failed, interrupts.asked(), value)
         told = self._transport.tell_all(own.number)
         return [own] if told.count(own.number) == len(told) else [Call.of(number) for number in told]

@@ -1,4 +1,4 @@
-"""A method in a user's own loop, which says where it wants gradients."""
+"""``Descent``: step any method from your own loop; ``point`` is where it needs the next gradient."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from mpicomp.transports.calls import Operation
 
 
 class Descent(Resumable):
-    """Any method, step by step; it chooses the points at which gradients are taken::
+    """Run any method one step at a time; the method chooses the points at which you compute gradients::
 
         descent = Descent(AGD(gamma=0.1, mu=0), x0)
         for _ in range(100):
             descent.step(gradient(descent.point))
         x = descent.x
 
-    The iterates are those of ``mpicomp.run`` from the same x0, bit for bit.  Step sizes are numbers, for
-    "theory" has no constants here.  ADIANA and 2Direction, which take gradients at two points in one step,
-    and the methods that compare gradients of one f_i need a function: ``descent.step(gradient)``.
+    The iterates are those of ``mpicomp.run`` from the same x0, bit for bit.  Give step sizes as numbers:
+    "theory" needs constants of the problem, which are unknown here.  Some methods need gradients at two
+    points in one step: ADIANA, 2Direction, and methods that compare gradients of the same f_i.  Give these a
+    function: ``descent.step(gradient)``.
 
-    ``method`` may be its text, as on the command line.  x0 is rank 0's.  For the other arguments see
-    ``Stepping``.
+    ``method`` may be its text, as on the command line.  Rank 0's x0 is used on all ranks.  For the other
+    arguments see ``Stepping``.
     """
 
     _like: ClassVar[str] = "x0"
@@ -41,13 +42,13 @@ class Descent(Resumable):
 
     @property
     def point(self) -> Any:
-        """Where the next step asks for a gradient, new arrays like ``x0``."""
+        """The point at which the next step needs a gradient, new arrays like ``x0``."""
         with kernels.using(self.device):
             return self._packing.unpack(self._point())
 
     @property
     def x(self) -> Any:
-        """The iterate, as every rank holds it; new arrays like ``x0``."""
+        """The iterate, equal on all ranks, new arrays like ``x0``."""
         return self._packing.unpack(self._play.x)
 
     @operation
@@ -61,13 +62,13 @@ class Descent(Resumable):
         return self._packing.unpack(kernels.to_device(told))
 
     def step(self, gradient: Any) -> bool:
-        """One step; collective.
+        """Make one step of the method; collective.
 
         gradient  this rank's gradient at ``point``; or a function that takes a point and returns the
-                  gradient there, or an ``Objective``.  With ``workers=``: a dict of them, for each worker in
-                  ``hosted``
+                  gradient there; or an ``Objective``.  With ``workers=``: a dict with one of these for each
+                  worker in ``hosted``
 
-        Returns False where on_nonfinite="skip" leaves the step out.
+        Returns False if on_nonfinite="skip" leaves the step out, else True.
         Raises ``ConfigError`` for wrong names, shapes or types, and ``DivergedError`` if a gradient is not
         finite: on every rank, before any state changes.
         """

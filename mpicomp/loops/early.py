@@ -1,9 +1,8 @@
-"""The uplink of a round that leaves block by block, while the rest of the gradient is still being computed.
+"""Send a round's uplink block by block, while the rest of the gradient is still being computed.
 
-Theory of operation.  A worker's step for block b needs block b of its gradient, of its state and of the
-replica, and nothing else, as a server's step does.  So each block can be compressed and sent as soon as its
-gradient is there: backpropagation makes them from the last to the first.  The messages are those of
-``Sharded.play``, byte for byte.
+Theory of operation.  A worker's step for block b needs only block b of its gradient, of its state and of the
+replica.  So each block can be compressed and sent as soon as its gradient is computed.  Backpropagation
+computes the blocks from the last to the first.  The messages are those of ``Sharded.play``, byte for byte.
 
 A worker's state must not change if some rank's gradient turns out not to be finite.  So the steps act on a
 copy, and the copy becomes the state once all ranks go on with the round.
@@ -28,13 +27,13 @@ from mpicomp.runtime.rounds import Rounds
 
 
 class Early:
-    """The messages of the one worker that this rank hosts, in rounds of ``at`` that every rank serves.
+    """The early sending of this rank's one worker, in the rounds ``at`` with sharded averaging.
 
-    slices  the blocks of the gradient, shape (d,)
+    slices  the slice of each block in the gradient, shape (d,)
 
-    A round: ``begin``, ``bring`` for each block from the last to the first, and then either ``commit`` and
-    the rest of ``Sharded.play``, or ``drop``; the same of both on all ranks.
-    Raises ``ConfigError`` if a worker's step needs more than a block at a time.
+    A round is ``begin``, ``bring`` for each block from the last to the first, and then either ``commit`` with
+    the rest of ``Sharded.play``, or ``drop``; all ranks do the same of the two.
+    Raises ``ConfigError`` if a worker's step needs more than one block at a time.
     """
 
     def __init__(self, at: Rounds, averaging: Sharded) -> None:
@@ -63,10 +62,10 @@ class Early:
         self._averaging.exchange.begin()
 
     def bring(self, block: int, gradient: Array) -> None:
-        """Compress and send a block, given that block of the gradient.
+        """Compress and send block ``block``; ``gradient`` is that block of the gradient.
 
-        Raises ``ConfigError`` if it is not the block's turn.  Any other ``MpicompError`` is not raised here,
-        on this rank alone, but by ``check``.
+        Raises ``ConfigError`` if it is not the block's turn.  Any other ``MpicompError`` is kept and raised
+        by ``check``, because here it would be raised on this rank alone.
         """
         if block != self._left - 1:
             raise ConfigError(f"block {block} was brought; expected {self._left - 1}, then those before it.")
@@ -113,12 +112,12 @@ class Early:
         return up
 
     def check(self) -> None:
-        """Raise the error that has come of a block of this round."""
+        """Raise the error that ``bring`` has met in this round, if any."""
         if self._failed is not None:
             raise self._failed
 
     def check_all(self) -> None:
-        """Raise ``ConfigError`` if some blocks of this round were brought and others not, or as ``check``."""
+        """Raise the error of ``check``, or ``ConfigError`` if only some blocks of this round were brought."""
         self.check()
         if self.begun and self._left:
             raise ConfigError(
@@ -127,7 +126,7 @@ class Early:
             )
 
     def commit(self) -> bool:
-        """Take the step of this round, if it was begun: all ranks go on with it.  Returns whether it was."""
+        """Make the copied state the worker's state, if the round was begun.  Returns whether it was begun."""
         if not self.begun:
             return False
         self.begun = False
@@ -139,7 +138,7 @@ class Early:
         return True
 
     def drop(self) -> None:
-        """Forget this round, but for the bytes that were sent; collective."""
+        """Give up this round: the state stays as it was, but the bytes sent are counted; collective."""
         self.begun = False
         self._averaging.enter(self._worker, None, self._size, self._key)
         exchange, senders = self._averaging.exchange, self._averaging.method.senders(self._key)
@@ -152,12 +151,12 @@ class Early:
 
 
 def _is_vector(value: Any) -> bool:
-    """Whether a field of a worker's state is an array, of the host's or of a device, and no number."""
+    """Whether a field of a worker's state is an array, on the host or a device, and not a number."""
     return getattr(value, "shape", ()) != ()
 
 
 class OfBlock(Objective):
-    """A block of f_i, of which the gradient at the point of this round is known."""
+    """The objective of one block: only its gradient at the point of this round is known."""
 
     def __init__(self, gradient: Array) -> None:
         self._gradient = gradient

@@ -1,4 +1,4 @@
-"""f_i as a user's loop gives it, for one step."""
+"""One worker's objective f_i for one step, made from the gradient or function that the user's loop gives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Given(Objective):
     """One worker's f_i: its gradient at one point, a function that returns gradients, or an ``Objective``.
 
     A function takes a point and returns f_i's gradient there, both as arrays like those of the packing.  It
-    is to use the same samples in all calls of one step.
+    must use the same samples in all calls of one step.
     """
 
     def __init__(self, worker: int, packing: Packing, clock: Clock) -> None:
@@ -33,9 +33,12 @@ class Given(Objective):
         self._objective: Objective = self  # .. the same on the device
 
     def give(self, what: Any, point: Array) -> None:
-        """Take f_i for one step, whose first gradient is asked for at ``point``.
+        """Set f_i for one step, in which the method's first gradient is at ``point``, shape (d,).
 
-        Raises ``ConfigError`` for what is no gradient, ``DivergedError`` if the gradient is not finite.
+        what  a gradient at ``point``, a function of a point, or an ``Objective``
+
+        Raises ``ConfigError`` if arrays do not match the packing, ``DivergedError`` if the gradient is not
+        finite.
         """
         self._at, self._source, self.samples = point, None, None
         if isinstance(what, Objective):

@@ -1,4 +1,4 @@
-"""A user's arrays as one vector, and back."""
+"""Flatten a user's arrays into one vector, and turn the vector back into arrays."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ TAKES = "a numpy array, a torch tensor, any array that speaks DLPack; or dicts, 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One of the user's arrays: the library that it is of, and the type of its entries there.
+    """One of the user's arrays: its library, such as "torch", and its type in that library.
 
-    native  whether the library is numpy, or that of the device
-    there   whether it is on the device that the vector is on
+    native  whether the library is numpy, or the device's library
+    there   whether the array is on the GPU that holds the vector
     """
 
     library: str
@@ -37,20 +37,20 @@ class Leaf:
 
 
 class Packing:
-    """How arrays like those of ``like`` lie in one vector: one after the other, each row after row.
+    """Flatten arrays shaped like ``like`` into one vector, one after the other in C order, and back.
 
     like    an array of any shape, or dicts, lists and tuples of arrays, one within the other: numpy's,
             torch's, or of a library that speaks DLPack.  Their entries are floats.
-    device  where the vector is: a GPU, or None for numpy's memory.  Arrays on that GPU are not copied to
+    device  the GPU that holds the vector, or None for numpy's memory.  Arrays on that GPU are not copied to
             the host
-    what    the name of ``like`` in messages
+    what    the name of ``like`` in error messages
     parts   the names and shapes of the arrays: a dict's keys, or the numbers in a list; see ``trees``
-    dtype   of the vector: float64 if one of the arrays is float64, else float32
+    dtype   the vector's type: float64 if one of the arrays is float64, else float32
 
     Raises ``ConfigError`` for anything else.
     """
 
-    missing: ClassVar[str] = ""  # what is said where a worker's gradient is missing, if not the usual
+    missing: ClassVar[str] = ""  # the error message if a worker's gradient is missing; "": the usual one
 
     def __init__(self, like: Any, device: Cuda | None = None, what: str = "like") -> None:
         self.device = device
@@ -68,7 +68,7 @@ class Packing:
         return like.placed(device) if isinstance(like, Packing) else cls(like, device, what)
 
     def placed(self, device: Cuda | None) -> Self:
-        """This packing, from now on with the vector on ``device``."""
+        """Put the vector on ``device`` from now on; returns ``self``."""
         self.device = device
         return self
 
@@ -78,9 +78,9 @@ class Packing:
         return ", ".join(f"{f.part.name}: {f.library} {f.dtype} {f.part.shape}" for f in self._leaves)
 
     def pack(self, tree: Any, what: str = "the gradient") -> Array:
-        """A new vector with the entries of ``tree``, arrays named and shaped as those of ``like``.
+        """A new vector, shape (d,), with the entries of ``tree``, whose arrays are like those of ``like``.
 
-        ``what`` names it in messages.  Raises ``ConfigError`` where names, shapes or types differ.
+        ``what`` names ``tree`` in messages.  Raises ``ConfigError`` if a name, shape or type differs.
         """
         arrays = arrays_of(tree)
         wanted = [leaf.part.name for leaf in self._leaves]
@@ -104,7 +104,7 @@ class Packing:
         return vector
 
     def unpack(self, vector: Array) -> Any:
-        """New arrays with the entries of ``vector``, of the kinds and types of ``like``."""
+        """New arrays with the entries of ``vector``, in the structure, libraries and types of ``like``."""
         arrays = [
             self._to_library(leaf, vector[where].reshape(leaf.part.shape))
             for leaf, (_, where) in zip(self._leaves, self.parts, strict=True)
@@ -127,7 +127,7 @@ class Packing:
         return self._is_of_device(array) or array.__dlpack_device__() == self.device.dlpack
 
     def _read(self, name: str, array: Any, what: str) -> Any:
-        """The entries of ``array`` in the vector's memory, without a copy where there need be none."""
+        """``array`` in the memory of the vector's device; it is copied only if it has to be."""
         refuse_mask(f"{what} in part {name!r}", array)
         array = readable(array)
         if not isinstance(array, np.ndarray | np.floating) and not self._is_of_device(array):
@@ -153,7 +153,7 @@ class Packing:
         return array if self.device is None else self.device.put(array)
 
     def _to_library(self, leaf: Leaf, values: Any) -> Any:
-        """A new array of the leaf's library and type with these entries, where the leaf is."""
+        """A new array with the entries ``values``, in the leaf's library, type and memory."""
         if self.device is not None and not leaf.there:
             values = self.device.host(values)
         if leaf.native:
@@ -164,5 +164,5 @@ class Packing:
 
 
 def _library(array: Any) -> str:
-    """The name of the package that the array's class is of."""
+    """The name of the package that defines the array's class."""
     return type(array).__module__.partition(".")[0]

@@ -1,4 +1,4 @@
-"""The state of a loop of the user's: saved by all ranks together or rank by rank, and gone on from."""
+"""Save and restore an Aggregator or Descent: by all ranks together (save, load) or rank by rank."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mpicomp.runtime.generations import Checks, is_count
 from mpicomp.runtime.saved import fitting
 from mpicomp.transports.calls import Operation
 
-_COUNTS = ("rounds", "steps", "skipped")  # attributes of a loop that belong to its state
+_COUNTS = ("rounds", "steps", "skipped")  # attributes of a loop that are saved with its state
 _FACTS: Checks = {
     "steps": is_count,
     "skipped": is_count,
@@ -30,14 +30,12 @@ _FACTS: Checks = {
 
 
 class Resumable(Stepping):
-    """A loop whose state can be saved, and gone on from.
-
-    For the arguments see ``Stepping``.
-    """
+    """A ``Stepping`` whose state can be saved and loaded; it has the same arguments."""
 
     def __init__(self, method: Method, like: Any, **options: Any) -> None:
         super().__init__(method, like, **options)
-        # Rank 0's count: whose the states are that this one saves, and whose states they may replace.
+        # A random name for this training, and the names of the trainings whose saved states it may replace.
+        # Rank 0's are used.
         self._training = uuid4().hex
         self._replaces: set[str | None] = {self._training}
         self._config = {"method": type(self.method).__name__, "seed": str(self.seed)}
@@ -46,21 +44,22 @@ class Resumable(Stepping):
         self._config |= {f"method.{f.name}": repr(getattr(self.method, f.name)) for f in fields(self.method)}
 
     def add_to_config(self, **facts: object) -> None:
-        """Add ``facts`` to the configuration, in which a saved state has to agree before it is taken."""
+        """Add ``facts`` to the configuration; ``load`` refuses a state saved with another configuration."""
         self._config |= {name: str(value) for name, value in facts.items()}
 
     @operation
     def save(self, folder: str | Path, **records: Any) -> None:
-        """Save the state of all workers and of the server, for ``load`` on any number of ranks.
+        """Save the state of all workers and of the server in ``folder``; collective.
 
-        Saved with a worker on each of 4 ranks, it goes on on others with ``workers=4``.
+        ``load`` reads it on any number of ranks: a state of one worker on each of 4 ranks needs ``workers=4``
+        on other numbers.
 
-        records  dataclasses of arrays, numbers and texts to be saved with it, by names that are unique to a
-                 rank
+        records  your own dataclasses of arrays, numbers and texts to save with it, by keyword; each name may
+                 be used on one rank only
 
-        Killed at any time, it leaves the state that was saved before, or this one.
-        Raises ``RecordError`` if the folder holds the state of another training, which would be lost, or
-        cannot be written: what was saved before is still there.
+        If it is killed at any time, the folder holds the previous state or this one.
+        Raises ``RecordError`` if the folder holds the state of another training, which would be lost, or if
+        it cannot be written; the previous state is still there.  Raises ``ConfigError`` for a name in use.
         """
         self._agreement.begin(Operation.SAVE, lambda: self._check_saved(records))
         self.transport.ask_server(lambda: checkpoint.refuse_to_replace(Path(folder), self._replaces))
@@ -71,17 +70,17 @@ class Resumable(Stepping):
         self._replaces = {self._training}
 
     def _check_saved(self, records: dict[str, Any]) -> None:
-        """Raise ``MpicompError`` after a step that has ended half-way, or for a name that is taken."""
+        """Raise ``MpicompError`` after a step that failed part-way, or if ``records`` has a name in use."""
         self._play.books.check()
         if taken := sorted(records.keys() & (self._play.states() | {"replica": None, "ledger": None}).keys()):
             raise ConfigError(f"{shortened(taken)} are names of the method's own records; give others.")
 
     @operation
     def load(self, folder: str | Path, **records: Any) -> None:
-        """Go on from what ``save`` saved; the fields of ``records`` become those that were saved.
+        """Load the state that ``save`` wrote to ``folder``, and set the fields of ``records``; collective.
 
-        Raises ``RecordError`` if it is damaged, lacks one of ``records``, or is of another method, seed,
-        ``like`` or number of workers: nothing has changed then.
+        Raises ``RecordError`` if the state is damaged, lacks one of ``records``, or belongs to another
+        method, seed, ``like`` or number of workers; nothing has changed then.
         """
         t, rounds = self.transport, self._play
         self._agreement.begin(Operation.LOAD, lambda: None)  # also after a step that has failed
@@ -99,15 +98,16 @@ class Resumable(Stepping):
         self._begin_audit()
 
     def _own_records(self) -> dict[str, Any]:
-        """All records that this rank goes on from, by name."""
+        """All records that make up this rank's state, by name."""
         play = self._play
         return play.states() | {"replica": play.replica, "ledger": play.ledger} | play.averaging.unsettled()
 
     @operation
     def state(self) -> dict[str, Any]:
-        """This rank's part of the state, numpy's arrays, numbers and texts by name.
+        """This rank's part of the state: a dict of numpy arrays, numbers and texts.
 
-        For programs that save rank by rank.  Raises ``MpicompError`` after a step that has ended half-way.
+        It is for programs that save each rank's state themselves, for ``restore``.  Raises ``MpicompError``
+        after a step that failed part-way.
         """
         self._play.books.check()
         records = self._own_records()
@@ -119,12 +119,14 @@ class Resumable(Stepping):
 
     @operation
     def restore(self, state: dict[str, Any], check: Callable[[], None] = lambda: None) -> None:
-        """Go on from ``state()`` of this rank; collective.
+        """Restore a state that ``state()`` returned on this rank; collective.
 
-        check  is called first: what it raises for the caller's own state, all ranks raise
+        check  called first, to check a state of the caller's own; an ``MpicompError`` of it is raised on all
+               ranks
 
-        Raises ``ConfigError`` for the state of another method, rank or number of ranks, or of another step
-        than the other ranks', and ``RecordError`` for what is no state: on all ranks, and nothing changes.
+        Raises ``ConfigError`` if the state belongs to another method, rank or number of ranks, or to another
+        step than the other ranks' states, and ``RecordError`` if it is invalid: on all ranks, and nothing
+        changes.
         """
         found: list[tuple[dict[str, Any], list[tuple[Any, str, Any]]]] = []
 
@@ -143,7 +145,7 @@ class Resumable(Stepping):
         self._begin_audit()
 
     def _read(self, state: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[Any, str, Any]]]:
-        """What ``state`` says of the training, and the values of all fields here: record, name and value."""
+        """Check ``state``; return its facts about the training, and a list of (record, field name, value)."""
         if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
             raise ConfigError(f"{one_line(state)} is no state; allowed: what state() has returned.")
         own = {f"{name}.{f.name}": (r, f.name) for name, r in self._own_records().items() for f in fields(r)}
@@ -189,5 +191,5 @@ class Resumable(Stepping):
 
 
 def _plain(value: Any) -> Any:
-    """The number or text in an array of no axes, such as ``numpy.savez`` makes of one; else ``value``."""
+    """The number or text in an array of shape (), such as ``numpy.savez`` makes; else ``value`` itself."""
     return value.item() if isinstance(value, np.ndarray | np.generic) and value.shape == () else value

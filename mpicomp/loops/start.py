@@ -1,10 +1,10 @@
-"""Whether all ranks train the same x.
+"""Check that all ranks train the same x, in the first two calls of an Aggregator.
 
-An aggregator is given gradients and not x.  Ranks that make x by different seeds would train one model each,
-on the mean of gradients at different points.  Where ``at`` is given, it is compared in the first call.  Else
-``like`` may be x; but it may as well be a rank's own gradient, or memory that nobody has written to, and then
-different values are right.  It is x if the loop changes it from one call to the next, and does not give it as
-the gradient.
+An Aggregator is given gradients and not x.  If ranks made x by different random seeds, each would train a
+model of its own, on the mean of gradients at different points.  If ``at`` is given, the ranks compare it in
+the first call.  Else ``like`` may be x.  But it may also be a rank's own gradient, or uninitialised memory,
+and these may differ between ranks.  ``like`` is taken for x if the loop changes it from one call to the next
+and does not give it as the gradient.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from mpicomp.loops.packing import Packing
 _REMEDY = "x = agg.start(x), before the first call, gives rank 0's to all ranks."
 _SHAPES = "If like only shows shapes, give zeros: like=np.zeros_like(..)."
 
-# The lowest bits of the number that is told: ``like`` is the gradient, is unchanged; ``at`` is given.
+# Flags in the lowest bits of a rank's number: ``like`` is the gradient; it is unchanged; ``at`` is given.
 _GRADIENT, _UNCHANGED, _AT = 1, 2, 4
 _FLAGS = 7
 
 
 def digest(vector: Array) -> int:
-    """A number of 32 bits for the entries of ``vector``."""
+    """The CRC-32 of the entries of ``vector``."""
     return crc32(np.ascontiguousarray(kernels.to_host(vector)).data.cast("B"))
 
 
 class Start:
-    """The watch on x in the first two calls, by a number that each rank tells the others as a call begins.
+    """The check of x in the first two calls, by a number that each rank sends the others as a call begins.
 
-    like    the arrays that the aggregator was made with, where their values differ between ranks; else None
-    warns   whether this rank is the one that warns
+    like    the arrays that the Aggregator was made with, if their values differ between ranks; else None
+    warns   whether this rank prints the warning
     """
 
     def __init__(self, like: Any, packing: Packing, warns: bool) -> None:
@@ -47,7 +47,7 @@ class Start:
         self._before = 0  # the digest of ``like`` in the call before
 
     def value(self, gradients: Iterable[Array | None], at: Array | None) -> int:
-        """What this rank tells of x in a call in which it brings ``gradients``."""
+        """This rank's number for a call with ``gradients`` and the point ``at``: a hash of x, and flags."""
         if at is not None and self._calls == 0:
             return digest(at) & ~_FLAGS | _AT
         if self._like is None:
@@ -61,7 +61,7 @@ class Start:
         return now & ~_FLAGS | brought * _GRADIENT | unchanged * _UNCHANGED
 
     def check(self, told: Sequence[int]) -> None:
-        """Compare what the ranks have told, in rank order; raise ``ConfigError`` if their x differ."""
+        """Compare the ranks' numbers, in rank order; raise ``ConfigError`` if the ranks train different x."""
         self._calls += 1
         given = [bool(number & _AT) for number in told]
         if any(given):
@@ -91,7 +91,7 @@ class Start:
                 warnings.warn(f"like differs between ranks. If it is x: {_REMEDY} {_SHAPES}", stacklevel=5)
 
     def settle(self) -> None:
-        """End the watch: all ranks have the same x, or ``like`` is not x."""
+        """End the check of ``like``: all ranks have the same x, or ``like`` is not x."""
         self._like = None
 
 

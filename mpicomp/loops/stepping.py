@@ -42,10 +42,7 @@ ON_NONFINITE = ("raise", "skip")
 
 
 def operation(method: Callable[Concatenate[E, P], R]) -> Callable[Concatenate[E, P], R]:
-    """Decorator: a method that is refused once the object is closed, and uses the object's device.
-
-    Raises ``MpicompError`` where it is closed.
-    """
+    """Decorator: run a method on the object's device; raise ``MpicompError`` if the object is closed."""
 
     @wraps(method)
     def performed(self: E, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -60,22 +57,22 @@ def operation(method: Callable[Concatenate[E, P], R]) -> Callable[Concatenate[E,
 class Stepping:
     """Run a method one step at a time on gradients that the caller supplies.
 
-    like           arrays as the gradients are: ``packing.Packing`` says which
-    workers        the number of workers n, fixed whatever the number of ranks; None: one for each rank
-    seed           of the draws
+    like           arrays with the shapes and types of the gradients: one array, or a dict, list or tuple of
+                   arrays (see ``packing.Packing``)
+    workers        the number of workers n, on any number of ranks; None: each rank is one worker
+    seed           the seed of all random draws
     comm           mpi4py's communicator of the ranks; None: all ranks of the job, or this process alone
-    server         the ranks that average; it and ``shards`` are as of ``run``
-    device         "cpu", or "cuda": vectors and compression are on a GPU, of several the one whose number is
-                   the rank's on this host.  Arrays that are on it are read and made there, without a copy on
-                   the host
-    cuda_aware     with "cuda", whether MPI is given buffers on the GPU; as of ``run``
-    stall_timeout  seconds of waiting after which the silent rank is named and the job ended, or None
-    verify_bytes   have the MPI library count the bytes too, for ``verify``
-    on_nonfinite   "raise": a gradient that is not finite is a ``DivergedError``, on all ranks; "skip": the
-                   step is left out, on all ranks, and the method's state stays as it is
+    server         who averages; ``server`` and ``shards`` mean the same as in ``run``
+    device         "cpu"; or "cuda": vectors and compression are on a GPU.  With several GPUs, the ranks of a
+                   host are assigned to them in turn.  Arrays on that GPU are not copied to the host
+    cuda_aware     with "cuda", whether to pass GPU buffers to MPI; as in ``run``
+    stall_timeout  seconds of waiting after which the job names the silent rank and ends; None: never
+    verify_bytes   also count the bytes in MPI, for ``verify``
+    on_nonfinite   if a gradient is not finite: "raise" raises ``DivergedError`` on all ranks; "skip" leaves
+                   the step out on all ranks and keeps the method's state
 
-    Making one is collective, and so are its methods, but for attributes.  All ranks give the same arguments.
-    Raises ``ConfigError``, on every rank alike, where one does not.
+    The constructor and all methods are collective; attributes are not.  All ranks must give the same
+    arguments: else ``ConfigError`` is raised on every rank.
     """
 
     _like: ClassVar[str] = "like"  # the name of this argument in messages
@@ -143,7 +140,10 @@ class Stepping:
         self._audit = Audit(t, play.ledger, play.averaging.booked) if self._verify_bytes else None
 
     def _resolve(self, method: Method, packing: Packing, n: int) -> Method:
-        """The method for these parts, with its parameters as numbers; raises ``ConfigError``."""
+        """The method for the packing's arrays, with its parameters as numbers.
+
+        Raises ``ConfigError`` if a parameter is "theory", or not allowed.
+        """
         bound = method.bound(packing.parts)
         return bound.resolve(lambda: _no_constants(method), packing.parts.size, n, self._blocks)
 
@@ -152,11 +152,11 @@ class Stepping:
         return kernels.to_device(np.zeros(self._packing.parts.size, self._packing.dtype))
 
     def _follow(self, method: Method, replica: Any, broadcast: Any, key: Key) -> None:
-        """What every rank does with a broadcast."""
+        """Update the replica by a broadcast, on every rank."""
         method.replica_step(replica, broadcast, key)
 
     def _values(self, like: Any) -> int:
-        """A number for the values of ``like``, which the ranks compare; 0 where they do not matter."""
+        """A hash of the values of ``like``, which the ranks compare; 0 if the values do not matter."""
         return 0
 
     @property
@@ -176,9 +176,9 @@ class Stepping:
 
     @property
     def ledger(self) -> Ledger:
-        """The bytes so far.  On rank 0 all; on another rank its uplink is of the workers hosted there.
+        """The bytes so far: of all workers on rank 0; on another rank, the uplink of its own workers only.
 
-        With server="sharded" rank 0 has all after ``settle``, ``save`` and ``verify``.
+        With server="sharded" rank 0's ledger is complete only after ``settle``, ``save`` or ``verify``.
         """
         return self._play.ledger
 
@@ -189,7 +189,7 @@ class Stepping:
 
     @operation
     def _step(self, gradient: Any, at: Any = None) -> bool:
-        """Play the rounds of one step; returns whether it was made.  Raises ``MpicompError`` on all ranks."""
+        """Play the rounds of one step; return False if it was skipped.  Raises errors on all ranks."""
         t, rounds = self.transport, self._play
         t.activity = f"step {self.steps}"
         try:
@@ -218,7 +218,7 @@ class Stepping:
         return True
 
     def _half_way(self, error: BaseException) -> MpicompError:
-        """What is said of a step that ``error`` has ended, each time that the next one is asked for."""
+        """The error that every later step raises after ``error`` has ended a step part-way."""
         cause = (str(error) or type(error).__name__).rstrip(".")
         return MpicompError(
             f"step {self.steps} has ended half-way, so the memories of workers and server do not agree any "
@@ -227,7 +227,7 @@ class Stepping:
 
     @property
     def sound(self) -> bool:
-        """Whether no step has ended half-way, so that the next one can be made."""
+        """False after a step failed part-way; load a saved state to continue."""
         return self._play.books.sound
 
     def _key(self) -> Key:
@@ -241,9 +241,10 @@ class Stepping:
             self._early.drop()
 
     def _take(self, gradient: Any, at: Any) -> int:
-        """Take what this rank is given, at the point where a gradient is asked for, before any state changes.
+        """Check and store this rank's gradients for the next step, before any state changes.
 
-        Returns what it tells the other ranks of x.  Raises ``ConfigError`` or ``DivergedError``.
+        Returns the number of ``Start.value``, by which ranks compare x.  Raises ``ConfigError`` or
+        ``DivergedError``.
         """
         self._play.books.check()
         if self._early is not None:
@@ -281,25 +282,24 @@ class Stepping:
         return self._watch.value((f.gradient for f in self._given.values()), x)
 
     def _place(self, at: Any, functions: bool) -> None:
-        """Move the method's iterate to ``at``, where the caller chooses it."""
+        """Set the method's iterate to ``at``, in a subclass whose caller chooses the points."""
 
     def _point(self) -> Array:
-        """Where the next step asks for its gradient."""
+        """The point at which the next step needs its first gradient, shape (d,)."""
         return self._play.running.point(self._play.replica, self._key())
 
     @operation
     def settle(self) -> None:
-        """Complete rank 0's ledger, where the other ranks have counted their uplink themselves."""
+        """Add the other ranks' byte counts to rank 0's ledger (needed with server="sharded"); collective."""
         self._agreement.begin(Operation.SETTLE, self._play.books.check)
         self._play.settle()
 
     @operation
     def verify(self) -> Verified | None:
-        """The MPI library's count since the start, or since ``load`` or ``restore``, which is the ledger's.
+        """Compare the ledger with the bytes counted in MPI since the start, ``load`` or ``restore``.
 
-        None in one process.
-
-        Raises ``CountError`` if they differ, ``ConfigError`` without ``verify_bytes``.
+        Returns the count, or None in one process; collective.  Raises ``CountError`` if the two differ, and
+        ``ConfigError`` without ``verify_bytes``.
         """
         if self._audit is None:
             raise ConfigError(
@@ -309,7 +309,7 @@ class Stepping:
         return self._audit.check()
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        """Refused: a copy would share the connection to the other ranks, and go on without them."""
+        """Raise ``ConfigError``: a copy would share the connection to the other ranks, and go on alone."""
         name = type(self).__name__
         raise ConfigError(
             f"a {name} cannot be copied or pickled, as it is joined to the other ranks. Make a {name} anew; "
@@ -317,7 +317,7 @@ class Stepping:
         )
 
     def close(self) -> None:
-        """End the work of all ranks together; at the end of the program this is done in any case."""
+        """Release the resources; collective.  With several ranks it is called at the program's end anyway."""
         atexit.unregister(self._close_at_exit)
         try:
             self._open.close()
@@ -343,9 +343,9 @@ class Stepping:
 
 
 def _ranks(comm: Any) -> tuple[Any, int]:
-    """The communicator to be used and its number of ranks; None for that of the job as launched.
+    """The communicator to use and its number of ranks; None stands for all ranks of the launched job.
 
-    A launcher that is not known here is seen by the program's own MPI, where that is loaded.
+    If no known launcher started this process but MPI is loaded, MPI_COMM_WORLD is used.
     """
     if comm is None:
         launched, loaded = launched_ranks(), sys.modules.get("mpi4py.MPI")
@@ -356,7 +356,7 @@ def _ranks(comm: Any) -> tuple[Any, int]:
 
 
 def _no_constants(method: Method) -> NoReturn:
-    """Raise ``ConfigError``: fields of ``method`` say "theory"."""
+    """Raise ``ConfigError`` that names the parameters of ``method`` that are "theory"."""
     asked = [name for name in method.theory_parameters if isinstance(getattr(method, name), str)]
     raise ConfigError(
         f'{type(method).__name__}: {" and ".join(asked)} says "theory", which follows from the constants '

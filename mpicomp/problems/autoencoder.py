@@ -1,4 +1,4 @@
-"""A linear autoencoder with adjustable heterogeneity between workers: PermK's problem on images."""
+"""A linear autoencoder on images, with adjustable differences between workers.  From the PermK paper."""
 
 from __future__ import annotations
 

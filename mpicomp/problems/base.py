@@ -27,7 +27,8 @@ ROUNDING = 1e-6  # by which a computed mu may exceed a computed L that it equals
 class Constants:
     """The constants of f and the f_i from which theory computes step sizes.  ``None`` means not known.
 
-    Only L is needed: a method whose theorem asks for another one that is None refuses "theory" by its name.
+    Only L is required.  If the theorem of a method needs a constant that is None, the method refuses "theory"
+    and names that constant.
 
     =========  ============================================================================
     L          ||grad f(x) - grad f(y)|| <= L ||x - y||
@@ -102,10 +103,10 @@ def constants_of(problem: Problem, n: int) -> Constants:
 
 
 class Known:
-    """``Constants`` as the theorem of ``method`` reads them: L_i, L_plus, L_pm, L_max and L_tilde are known.
+    """``Constants`` for the theorem of ``method``: L_i, L_plus, L_pm, L_max and L_tilde are never None.
 
-    Raises ``ConfigError``, which says what would do, where one that is read is None.  The other constants
-    may be None: a theorem that has no use for None says so itself.
+    Reading one of these that is not known raises ``ConfigError`` with the remedy.  The other constants may be
+    None: a theorem that needs one of them checks this itself.
     """
 
     def __init__(self, constants: Constants, method: str, parameters: str) -> None:
@@ -131,8 +132,8 @@ class Objective(ABC):
 
     Its methods must not write into x, which belongs to the run, nor into a gradient after returning it.
 
-    ``samples`` is m_i where f_i is the mean of m_i sample losses f_ij.  It is None where f_i has no samples
-    or draws them afresh.
+    ``samples`` is m_i if f_i is the mean of m_i sample losses f_ij.  It is None if f_i has no samples, or
+    draws new ones each time.
     """
 
     samples: int | None = None
@@ -146,9 +147,9 @@ class Objective(ABC):
         """The gradient of f_i at x: a new array of shape (d,), which the caller may keep."""
 
     def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
-        """The mean gradient at x of the b samples that ``stream`` names, shape (d,).
+        """The mean gradient at x, shape (d,), over b samples drawn from ``stream``.
 
-        The samples depend on ``stream`` alone, not on x; the mean over streams is ``grad(x)``.
+        The samples depend on ``stream`` only, not on x; the mean over streams is ``grad(x)``.
         Raises ``ConfigError`` if f_i has no samples, or fewer than b.
         """
         raise ConfigError(
@@ -157,9 +158,9 @@ class Objective(ABC):
         )
 
     def sampled(self, b: int, stream: Stream) -> Objective:
-        """The mean of the b sample losses that ``stream`` names, as an objective on the same device.
+        """The objective that is the mean of b sample losses drawn from ``stream``, on the same device.
 
-        Its gradient at x is ``batch_grad(x, b, stream)``.  A run that observes f on samples asks once.
+        Its gradient at x is ``batch_grad(x, b, stream)``.  A run calls it once, if ``observe`` is a number.
         Raises ``ConfigError`` if f_i has no samples, fewer than b, or no values for single samples.
         """
         raise ConfigError(
@@ -204,10 +205,10 @@ class FiniteSum(Objective):
 
     @abstractmethod
     def part(self, rows: Indices) -> Objective:
-        """The objective whose mean is over the given rows alone; its penalty is that of f_i."""
+        """The mean over the given rows only, as an objective, with the penalty of f_i."""
 
     def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
-        """See ``Objective``.  The rows are taken in increasing order; b = ``samples`` gives ``grad(x)``."""
+        """See ``Objective``.  The rows are summed in increasing order; b = ``samples`` gives ``grad(x)``."""
         return self.sampled(b, stream).grad(x)
 
     def sampled(self, b: int, stream: Stream) -> Objective:
@@ -254,11 +255,11 @@ class Problem(ABC):
         return ""
 
     def shard_sizes(self, n: int) -> list[int] | None:
-        """The number of samples of each of n workers; None where the problem has no samples."""
+        """The number of samples of each of n workers; None if the problem has no samples."""
         return None
 
     def x0(self) -> Array:
-        """The starting point of all methods, shape (d,); a run uses the server's."""
+        """The starting point of all methods, shape (d,); a run uses rank 0's on all ranks."""
         return np.zeros(self.dimension())
 
     def diagonals(self, n: int) -> Array:

@@ -1,4 +1,4 @@
-"""Classification of dense images: the workers' shards, and the cross-entropy."""
+"""Base of the classification problems on dense images: the workers' shards, and the cross-entropy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classification with a linear model; see ``LinearModel`` for f_i and ``bounds`` for the constants."""
+"""Classification with linear models; ``LinearModel`` defines f_i, and ``bounds`` gives the constants."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ class RidgeProblem(LinearProblem):
     """A convex loss with the penalty lam/2 ||x||^2; f is strongly convex with mu >= lam.
 
     Give either ``lam``, or ``cond``, the condition number (L0 + lam)/lam, where L0 is the smoothness constant
-    of the losses alone.  Raises ``ConfigError`` unless exactly one is given.  With ``cond`` a rank reads all
-    rows once to compute L0; the cache keeps it.
+    of the losses alone.  Raises ``ConfigError`` unless exactly one is given.  With ``cond`` each rank reads
+    all rows once to compute L0; the cache keeps it.
 
-    lam   the weight of the penalty, 0 or above; None where cond is given
-    cond  the condition number (L0 + lam)/lam, above 1; None where lam is given
+    lam   the weight of the penalty, 0 or above; None if cond is given
+    cond  the condition number (L0 + lam)/lam, above 1; None if lam is given
     """
 
     lam: float | None = None

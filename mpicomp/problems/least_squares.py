@@ -1,4 +1,4 @@
-"""Ridge regression, whose constants are eigenvalues."""
+"""Ridge regression; its constants are eigenvalues of the workers' Gram matrices."""
 
 from __future__ import annotations
 

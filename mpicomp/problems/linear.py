@@ -14,8 +14,8 @@ from mpicomp.problems.scalars import Scalar
 class LinearModel(FiniteSum):
     """f_i(x) = (1/m) sum_j phi(y_j a_j'x) + lam sum_k rho(x_k), over rows a_j of X, shape (m, d).
 
-    It computes with sparse products and ``np.sum`` only.  The last bits of a BLAS product or norm may depend
-    on the number of threads, and runs are compared by hashes of their iterates.
+    It uses only sparse products and ``np.sum``, and no BLAS.  The last bits of a BLAS product or norm may
+    depend on the number of threads, and runs are compared by hashes of their iterates.
     """
 
     def __init__(

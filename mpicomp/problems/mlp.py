@@ -1,4 +1,4 @@
-"""A small neural network on images."""
+"""Classification of images by a neural network with one hidden layer."""
 
 from __future__ import annotations
 

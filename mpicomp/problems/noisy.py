@@ -1,4 +1,4 @@
-"""Gaussian noise on the gradients of any problem."""
+"""Add Gaussian noise to the stochastic gradients of any problem."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Noisy(Problem):
     the stream alone.  So at two points with one stream, as in VR-MARINA, it cancels from the gradients'
     difference: L_sigma = 0, L_sample = L_plus and L_ij = L_max.  Values and full gradients have no noise.
 
-    problem  the problem whose gradients get noise
+    problem  the problem to whose gradients noise is added
     sigma    the root of the mean square norm of one sample's noise, 0 or above
     """
 

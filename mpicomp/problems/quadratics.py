@@ -1,4 +1,4 @@
-"""Random quadratics whose heterogeneity is set by one number: PermK's test problem."""
+"""Random quadratics; one number sets how much the workers' f_i differ.  The test problem of PermK."""
 
 from __future__ import annotations
 

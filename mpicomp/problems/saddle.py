@@ -1,4 +1,4 @@
-"""A strict saddle as the starting point: a method without noise never leaves it."""
+"""A problem that starts at a strict saddle point: a method without noise never leaves it."""
 
 from __future__ import annotations
 

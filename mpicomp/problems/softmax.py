@@ -1,4 +1,4 @@
-"""Multinomial logistic regression on images."""
+"""Multinomial logistic regression on images, convex or with a nonconvex penalty."""
 
 from __future__ import annotations
 

@@ -1,15 +1,13 @@
-"""The ledger beside an independent counter's count: equal byte for byte, or the run has failed.
+"""Compare the ledger with an independent byte counter: if they differ by one byte, the run fails.
 
 The audit covers the traffic between its construction and its check.  It demands that in that time
 
-* where the root serves, each rank sent it the bytes that the ledger charges to the workers it hosts;
-  workers on the server's own rank send no MPI message;
-* no rank sent a point-to-point message to any rank but the server;
-* the root broadcast the bytes that the ledger says each worker received; no other rank broadcast;
-* where every rank serves its share, each rank sent each other rank what the ledger of its share says: the
-  blocks of its workers' messages that the other one serves, and the broadcasts that it sends there, its
-  own or passed on;
-* where MPI_Allreduce averages, each rank handed it the vectors of all rounds, and nothing else was sent.
+* if rank 0 averages: each rank sent rank 0 the bytes that the ledger charges to the workers it hosts, and
+  sent no message to another rank; workers on rank 0 itself send no MPI message; rank 0 broadcast the bytes
+  that the ledger says each worker received; no other rank broadcast;
+* if every rank averages its blocks: each rank sent each other rank the blocks of its workers' messages that
+  the other one serves, and the broadcasts that it owes it, its own or passed on;
+* if MPI_Allreduce averages: each rank passed it the vectors of all rounds, and nothing else was sent.
 """
 
 from __future__ import annotations
@@ -24,17 +22,17 @@ from mpicomp.transports import Transport
 from mpicomp.transports.counters.base import Counted
 from mpicomp.transports.counters.interfaces import sent_bytes
 
-Booked = tuple[list[int], int]  # bytes to each rank, and to sums
+Booked = tuple[list[int], int]  # bytes sent to each rank, bytes passed to MPI_Allreduce
 _SHOWN = 4  # differences listed in an error
 
 
 @dataclass(frozen=True)
 class Verified:
-    """A count that agreed.
+    """The independent count, which agreed with the ledger.
 
-    counter  the name of the counter that counted
-    counted   its counts, by rank
-    wire      bytes that the interfaces of each host sent meanwhile, by host; empty if there is only one
+    counter  the name of the counter
+    counted  its counts, by rank
+    wire     bytes that the network interfaces of each host sent meanwhile, by host; empty with only one host
     """
 
     counter: str
@@ -43,13 +41,13 @@ class Verified:
 
     @property
     def bytes(self) -> list[int]:
-        """Bytes that went from each rank to others, a broadcast once for each that gets it, a sum once."""
+        """Bytes that each rank sent to others: a broadcast counts once a receiver, an Allreduce once."""
         others = len(self.counted) - 1
         return [sum(c.bytes) + c.broadcast * others + c.summed for c in self.counted]
 
     @property
     def messages(self) -> list[int]:
-        """Messages from each rank to another, broadcasts, and sums."""
+        """The number of messages that each rank sent: point-to-point, broadcasts and calls of Allreduce."""
         return [sum(c.messages) + c.broadcasts + c.sums for c in self.counted]
 
 
@@ -59,9 +57,9 @@ class Audit:
     def __init__(
         self, transport: Transport, ledger: Ledger, booked: Callable[[], Booked | None] = lambda: None
     ) -> None:
-        """``booked`` is ``Averaging.booked``.
+        """``booked`` is ``Averaging.booked``: the bytes that this rank should have sent.
 
-        Raises ``ConfigError`` if bytes cross between ranks and the transport has no counter."""
+        Raises ``ConfigError`` if there are several ranks and the transport has no counter."""
         if transport.counter is None and transport.ranks > 1:
             raise ConfigError("verify_bytes needs a transport made with observed=True.")
         self._transport, self._ledger = transport, ledger
@@ -71,7 +69,7 @@ class Audit:
         self._wire = sent_bytes()
 
     def check(self) -> Verified | None:
-        """The counts, on every rank, or None if there is one rank only: then nothing crosses.
+        """Return the counts, on every rank; None if there is only one rank, so that no byte crosses.
 
         Raises ``CountError`` on every rank if a count is not the ledger's.
         """
@@ -103,7 +101,7 @@ class Audit:
         return t.ask_server(compare)
 
     def _of_root(self, hosted: list[range]) -> list[tuple[list[int], int, int]]:
-        """For each rank the bytes that it sent to each, broadcast, and summed, by the ledger of a root."""
+        """For each rank (bytes to each rank, broadcast, summed) by the ledger, if rank 0 averages."""
         up = (self._ledger.up - self._up).tolist()
         down = int((self._ledger.down - self._down).max())
         to_root = [0, *(sum(up[i] for i in workers) for workers in hosted[1:])]

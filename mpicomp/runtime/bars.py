@@ -1,7 +1,7 @@
-"""A bar while ``run``, ``compare`` or ``tune`` is under way in Python; the commands have one of their own.
+"""The progress bar of ``run``, ``compare`` and ``tune`` in Python; the commands have another one.
 
-In a notebook it is a piece of HTML that the kernel replaces, which needs no further package.  Elsewhere it is
-a line on standard error.
+In a notebook the bar is a piece of HTML that the kernel replaces; this needs no further package.  Elsewhere
+it is a line on standard error.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ APART = 0.1  # seconds from one change to the next
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook, whose shell knows its kernel."""
+    """Whether this process is the kernel of a notebook: IPython's shell then has a ``kernel``."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 @contextmanager
 def shown(progress: Any, state: Callable[..., tuple[int, int, str]]) -> Iterator[Any]:
-    """The function that reports progress, or None: ``progress`` itself, if it is a function.
+    """Yield the function to report progress to, or None for no reports.
 
-    True stands for a bar, False for nothing, and None for a bar in a notebook.  ``state`` turns the
-    arguments of a report into the number done, the total, and a text.  Raises ``ConfigError`` for any other
-    ``progress``.
+    progress  a function: it is yielded itself.  True: a bar.  False: nothing.  None: a bar in a notebook only
+    state     turns the arguments of a report into (number done, total, text) for the bar
+
+    Raises ``ConfigError`` for any other ``progress``.
     """
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         raise ConfigError(f"progress={progress!r}; allowed: True, False, None, or a function.")
@@ -67,7 +68,7 @@ class Bar:
 
     def __init__(self) -> None:
         self._due = perf_counter() + PATIENCE
-        self._replace: Callable[[_Page], None] | None = None  # there is a bar
+        self._replace: Callable[[_Page], None] | None = None  # redraws the bar; None until it appears
 
     def update(self, done: int, total: int, text: str) -> None:
         if perf_counter() < self._due:
@@ -84,7 +85,7 @@ class Bar:
 
 
 class _Page:
-    """What a bar shows, as text and as HTML; nothing if there is no total."""
+    """The content of a bar, as text and as HTML; empty if the total is 0."""
 
     def __init__(self, done: int, total: int, text: str) -> None:
         self._done, self._total, self._text = done, total, text
@@ -98,7 +99,7 @@ class _Page:
 
 
 def _notebook() -> Callable[[_Page], None]:
-    """Replaces one output of the cell."""
+    """A function that redraws the bar in the output of the notebook's cell."""
     from IPython.display import display
 
     handle = display(_Page(0, 0, ""), display_id=True)
@@ -106,7 +107,7 @@ def _notebook() -> Callable[[_Page], None]:
 
 
 def _terminal() -> Callable[[_Page], None]:
-    """Replaces the line on standard error, if that ends in a terminal, directly or through mpirun's pipes."""
+    """A function that redraws the bar on standard error, if this is a terminal, also through mpirun."""
     watched = sys.stderr.isatty() or "MPICOMP_TERMINAL" in os.environ
 
     def replace(page: _Page) -> None:

@@ -1,9 +1,9 @@
-"""Following a long run: callbacks of ``mpicomp.run`` that hand each row on while the run goes on.
+"""Callbacks that write each row of a run to a file or to TensorBoard while the run goes on.
 
     mpicomp.run(method, problem, workers=8, callback=mpicomp.callbacks.JSONLines("runs/rows.jsonl"))
 
-Any function of (round, row, x) is a callback.  The server alone calls it, so under mpirun every rank may make
-these objects, and rank 0's are the ones that write.
+Any function of (round, row, x) is a callback.  Only rank 0 calls it.  So under mpirun every rank may make
+these objects, and only rank 0's object writes.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class JSONLines:
     """Appends each row to the file ``path``: one JSON object a line, on disk at once.
 
     An object has the fields of ``Row``: round, f, grad_norm_sq, up_bytes, down_bytes and others.  A number
-    that is not observed or not finite is null.  Nothing is overwritten, so a resumed run goes on in its file:
-    rounds that it repeats are there twice, the later line being the one that counts.  The folder is made if
-    need be.  Raises ``RecordError`` in the run, on all ranks, if the file cannot be written.
+    that is not observed or not finite is null.  Nothing is overwritten: a resumed run appends to its file.
+    A round that it repeats has two lines, and the later one counts.  The folder is made if it does not
+    exist.  Raises ``RecordError`` in the run, on all ranks, if the file cannot be written.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -57,8 +57,8 @@ class JSONLines:
 class TensorBoard:
     """Writes each row into ``folder`` for TensorBoard: a curve for each field of ``Row``, over the rounds.
 
-    ``tensorboard --logdir`` of the folder, or of one that holds several such folders, shows them while the
-    run goes on.  The curves hold 32-bit numbers: bytes have seven digits.  A resumed run goes on in its
+    ``tensorboard --logdir FOLDER`` shows them while the run goes on; FOLDER may also hold several such
+    folders.  The curves hold 32-bit floats, so byte counts keep seven digits.  A resumed run adds to its
     folder.  Raises ``ConfigError`` if tensorboard is not installed, and ``RecordError`` in the run, on all
     ranks, if the folder cannot be written.
     """
@@ -88,7 +88,7 @@ class TensorBoard:
             raise RecordError(f"cannot write {self.folder}: {error.strerror}.") from None
 
     def close(self) -> None:
-        """End the file.  Its rows are on disk without this."""
+        """Close the file.  Its rows are on disk even without this."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -1,8 +1,9 @@
-"""State to files and back, by all ranks.
+"""Save the state of a run to files, by all ranks together, and load it.
 
-Each rank writes its part of a generation (see ``generations``), and the server the manifest, last.  A
-generation without a manifest, or whose parts do not match it, does not count.  The two newest generations are
-kept.  States are stored by worker, so a run may be resumed on another number of ranks.
+A checkpoint of one round is called a generation (see ``generations``).  Each rank writes its part of it, and
+the server writes the manifest last.  A generation is ignored if it has no manifest or its parts do not match
+it.  The two newest generations are kept.  States are stored by worker, so a run may be resumed on another
+number of ranks.
 """
 
 from __future__ import annotations
@@ -27,9 +28,13 @@ States = dict[str, Any]  # a name such as "worker-3" -> a record of arrays and n
 
 
 def save(folder: Path, transport: Transport, round: int, states: States, header: dict[str, Any]) -> None:
-    """Write a generation; collective.  ``states`` are this rank's, ``header`` the server's own facts.
+    """Write a checkpoint of round ``round``; collective.
 
-    Killed at any time, or raising ``RecordError``, it leaves the generation before as the one to load.
+    states  this rank's records, by name
+    header  the server's further entries of the manifest; other ranks' are ignored
+
+    If it is killed at any time, or raises ``RecordError``, the previous checkpoint is the one to load.
+    Raises ``ConfigError`` if two ranks save a record under the same name.
     """
     place = folder / f"round-{round}"
 
@@ -77,14 +82,14 @@ def _refuse_twice(parts: list[tuple[str, str, list[str]]]) -> None:
 
 
 def exists(folder: Path) -> bool:
-    """Whether there is a generation to load."""
+    """Whether ``folder`` holds a checkpoint with a manifest."""
     return bool(generations.rounds_in(folder))
 
 
 def refuse_to_replace(folder: Path, trainings: Collection[str | None]) -> None:
-    """Raise ``RecordError`` if the newest generation that can be read is of none of the ``trainings``.
+    """Raise ``RecordError`` if the newest readable checkpoint belongs to none of ``trainings``.
 
-    None stands for a generation that does not say whose it is.
+    A training is named by a random text; None stands for a checkpoint that has no such name.
     """
     for round in generations.rounds_in(folder):
         try:
@@ -109,12 +114,13 @@ def load(
 ) -> dict[str, Any]:
     """Fill ``states`` from the newest checkpoint that is complete and sound; return its manifest.
 
-    facts    what else the manifest has to say
-    records  others to be filled, whose arrays may have any shape and type
+    config   the configuration that the saved one has to equal, by name
+    facts    further entries of the manifest: name -> a function that says whether a value is valid
+    records  further records to fill; their arrays may have any shape and type
 
-    Collective.  A damaged checkpoint is passed over, and the one before is tried.  Raises ``RecordError`` if
-    none can be read, if its ``config`` differs from the given one, or if it lacks one of the records.  The
-    states of workers that are not in the ``crew`` of the manifest, if it has one, stay as they are.
+    Collective.  A damaged checkpoint is skipped, and the previous one is tried.  Raises ``RecordError`` if
+    none can be read, if its ``config`` differs from the given one, or if it lacks one of ``records``.  The
+    manifest may list the workers that were alive as its ``crew``; the states of others stay as they are.
     """
     damage: list[str] = []
     records = records or {}
@@ -151,7 +157,7 @@ def _refuse_other(place: Path, theirs: dict[str, str], config: dict[str, str]) -
 
 
 def remedy(field: str, there: str | None) -> str:
-    """What to do about a saved state whose configuration says ``there`` for ``field``."""
+    """Advice if a saved state has another value, ``there``, of the configuration's ``field``."""
     if field != "workers":
         return ""
     return f" Give workers={there}, which any number of ranks can host, or start as many ranks as before."
@@ -176,7 +182,7 @@ def _is_of_others(name: str, crew: list[int]) -> bool:
 def _read(
     place: Path, manifest: dict[str, Any], states: States, records: States
 ) -> list[tuple[Any, str, Any]]:
-    """The values of all fields of ``states`` and ``records`` that were saved: record, name and value."""
+    """Read the saved fields of ``states`` and ``records``: a list of (record, field name, value)."""
     read = []
     asked = states | records
     for file, digest, held in manifest["parts"]:

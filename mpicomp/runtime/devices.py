@@ -1,4 +1,4 @@
-"""Where the vectors of a run are: in this process's memory, or on a GPU."""
+"""Choose the device that holds the vectors of a run: the CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ DEVICES = ("cpu", "cuda")
 def open_device(name: str) -> Any:
     """Open the device called ``name``, for ``kernels.using``; returns None for the CPU.
 
-    Ranks on a host take its GPUs in turn and share them.  Raises ``ConfigError`` where there is none.
+    With several GPUs, the ranks on a host are assigned to them in turn; ranks may share one.  Raises
+    ``ConfigError`` for an unknown name, or for "cuda" if no GPU can be used.
     """
     if name not in DEVICES:
         raise unknown("device", name, DEVICES)

@@ -1,4 +1,4 @@
-"""The hash of all iterates, by which two runs are compared bit for bit."""
+"""Hash all iterates of a run, so that two runs can be compared bit for bit."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _INLINE = 1 << 16  # bytes: below, handing the work to a thread costs more than 
 
 
 class Digest:
-    """A chain h_k = SHA-256(h_{k-1}, x^k), h_0 = SHA-256(x^0): unlike a running hash it can be saved.
+    """The chain h_k = SHA-256(h_{k-1}, x^k), h_0 = SHA-256(x^0).  Unlike a running hash, h_k can be saved.
 
-    Long iterates are hashed in a thread while the next gradients are computed: hashing them first would
-    delay the round by more than all the server's other work.  Iterates are not copied.
+    Iterates above 64 KiB are hashed in a thread while the next gradients are computed: hashing them first
+    would delay the round by more than all the server's other work.  Iterates are not copied.
     """
 
     def __init__(self, x0: Array) -> None:

@@ -1,4 +1,4 @@
-"""Rows as a pandas DataFrame.  pandas is imported here, and when a frame is asked for."""
+"""Turn rows into a pandas DataFrame; pandas is imported only when a frame is asked for."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def frame(rows: Iterable[tuple[tuple[Any, ...], Row]], keys: tuple[str, ...] = ()) -> DataFrame:
-    """A frame with the columns ``keys`` and those of ``Row``: a line for each (values of the keys, row).
+    """A frame with the columns ``keys`` and the fields of ``Row``.
 
-    Raises ``NotInstalled`` if there is no pandas.
+    ``rows`` has a pair (values of ``keys``, row) for each line.  Raises ``NotInstalled`` without pandas.
     """
     with needed_by("a frame", "frames"):
         from pandas import DataFrame

@@ -1,8 +1,9 @@
 """The generations of a checkpoint folder: their names, their manifests, and the removal of old ones.
 
-A generation is a folder ``round-K`` with a part from each rank, ``part-R-SHA256.npz``, and a manifest, whose
-second line is the SHA-256 of its first.  A part's name has the SHA-256 of its content, so a second save of
-one round touches no file of the first; the manifest, written last, by rename, says which parts count.
+A generation is the checkpoint of one round: a folder ``round-K`` with one file from each rank,
+``part-R-SHA256.npz``, and a manifest.  The manifest's second line is the SHA-256 of its first.  A part's name
+has the SHA-256 of its content, so a second save of the same round touches no file of the first save.  The
+manifest is written last, by rename, and lists the parts that belong to the checkpoint.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ FORMAT = 6
 MANIFEST = "manifest.json"
 _KEPT = 2
 
-Checks = dict[str, Callable[[Any], bool]]  # of a fact in a manifest, whether it has a value that is allowed
+Checks = dict[str, Callable[[Any], bool]]  # name of an entry of a manifest -> whether its value is allowed
 
 _FOLDER = re.compile(r"round-(0|[1-9][0-9]*)")
 _PART = re.compile(r"part-[0-9]+(-[0-9a-f]{64})?\.npz")  # older ones have no SHA-256 in their name
-# What a save that was killed leaves: nobody else gives files such names.
+# Files that a killed save leaves behind: nobody else gives files such names.
 _LEFT = re.compile(
     rf"part-[0-9]+-[0-9a-f]{{64}}\.npz|\.({_PART.pattern}|manifest\.json)\.[0-9a-f]{{16}}\.tmp"
 )
 
 
 class DamageError(RecordError):
-    """A generation that cannot be read in full; the one before may be sound."""
+    """A generation cannot be read in full; the one before it may be sound."""
 
 
 class UnreadableError(DamageError):
-    """A file that is not there, or that the system does not let us read: nobody knows what is in it."""
+    """A file does not exist, or the system does not let us read it, so its content is unknown."""
 
 
 def rounds_in(folder: Path) -> list[int]:
@@ -51,21 +52,21 @@ def rounds_in(folder: Path) -> list[int]:
 
 
 def _places(folder: Path) -> list[tuple[int, Path]]:
-    """The folders that are named as a generation is, and their rounds, in increasing order."""
+    """(round, folder) for each folder named ``round-K``, by increasing round."""
     named = [(_FOLDER.fullmatch(place.name), place) for place in folder.iterdir()]
     return sorted((int(match[1]), place) for match, place in named if match)
 
 
 def seal(manifest: dict[str, Any]) -> bytes:
-    """The content of the file of ``manifest``."""
+    """The bytes of a manifest file: ``manifest`` as one line of JSON, and the SHA-256 of this line."""
     line = json.dumps(manifest).encode()
     return line + f"\n{sha256(line).hexdigest()}\n".encode()
 
 
 def read_manifest(place: Path) -> dict[str, Any]:
-    """The manifest of the generation in ``place``; its format, round, config and parts can be used.
+    """Read the manifest of the generation in ``place``; its format, round, config and parts are checked.
 
-    Raises ``DamageError``, and ``RecordError`` for another format.
+    Raises ``DamageError`` if it cannot be used, and ``RecordError`` if it has another format.
     """
     path = place / MANIFEST
     try:
@@ -90,7 +91,7 @@ def read_manifest(place: Path) -> dict[str, Any]:
 
 
 def check_facts(place: Path, manifest: dict[str, Any], checks: Checks) -> None:
-    """Raise ``DamageError`` for a fact that does not pass its check."""
+    """Raise ``DamageError`` if an entry of ``manifest`` does not pass its check."""
     for name, check in checks.items():
         if not check(value := manifest.get(name)):
             raise DamageError(f"{place / MANIFEST} is invalid: {name} is {value!r:.40}.")
@@ -106,7 +107,7 @@ def _is_config(value: Any) -> bool:
 
 
 def _are_parts(value: Any) -> bool:
-    """Whether ``value`` is a list of file, SHA-256 and states held, and no file or state is twice in it."""
+    """Whether ``value`` is a list of [file, SHA-256, names of states], with no file or state twice."""
     if not isinstance(value, list) or not all(isinstance(part, list) and len(part) == 3 for part in value):
         return False
     if not all(isinstance(part[2], list) for part in value):
@@ -123,7 +124,7 @@ def _are_parts(value: Any) -> bool:
 def read_inside(path: Path) -> bytes:
     """The content of a file of a generation.
 
-    Raises ``DamageError`` if it cannot be read, is no file, or a link that leads elsewhere.
+    Raises ``DamageError`` if the file cannot be read, is a symbolic link, or is no regular file.
     """
     try:
         path.stat()  # says what is wrong, if nothing is there
@@ -135,7 +136,7 @@ def read_inside(path: Path) -> bytes:
 
 
 def set_aside(path: Path) -> None:
-    """Rename what is in the place of a manifest and is none: it may be damaged, or somebody else's."""
+    """If the file at ``path`` is no valid manifest, rename it: it may be damaged, or somebody else's."""
     try:
         read_manifest(path.parent)
     except UnreadableError:
@@ -146,12 +147,13 @@ def set_aside(path: Path) -> None:
 
 
 def clear(folder: Path, newest: int | None = None) -> None:
-    """Remove what saves have left that does not count; what others have put there stays.
+    """Remove the files of killed saves, which belong to no checkpoint; files of others stay.
 
-    newest  a round that has just been saved: the generations after it, which are damaged or of a training
-            that has gone back, are removed as well, and those up to it but two
+    newest  the round that has just been saved.  Later generations are removed too: they are damaged, or from
+            before the training went back to an earlier round.  Of the others the two newest are kept
 
-    Raises ``OSError`` or ``RecordError`` if one after ``newest`` cannot be removed: it would be loaded.
+    Raises ``OSError`` or ``RecordError`` if a generation after ``newest`` cannot be removed, because it would
+    be loaded in place of ``newest``.
     """
     places = [(k, place) for k, place in _places(folder) if place.is_dir() and not place.is_symlink()]
     parts: dict[Path, list[str]] = {}  # of the generations with a manifest that is ours
@@ -177,7 +179,7 @@ def clear(folder: Path, newest: int | None = None) -> None:
 
 
 def _clear_one(place: Path, parts: list[str], gone: bool) -> None:
-    """Remove the files of a generation that is ``gone``; else those that are not its parts, and are ours."""
+    """If ``gone``, remove a generation's manifest and parts; else only the files of killed saves in it."""
     removed = gone
     if gone:
         (place / MANIFEST).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""One run at a glance: a line for a prompt, and a small table for a notebook."""
+"""``repr`` of a run, one line, and its small HTML table for a notebook."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ NOT_FINISHED = "not finished"  # the status of a record without a summary
 
 
 def run_line(what: str, rows: Sequence[Row], status: str) -> str:
-    """``what`` ran, after how many rounds it ended, and the measures of the last row.
-
-    ``what`` is any text; ``status`` is that of the run.
-    """
+    """One line in <>: ``what``, the number of rounds, the run's ``status``, and the last row's numbers."""
     if not rows:
         return f"<{what}: no rows, status {status!r}>"
     last = rows[-1]
@@ -37,12 +34,12 @@ def run_html(what: str, rows: Sequence[Row], status: str) -> str:
 
 
 def on(method: str, problem: str) -> str:
-    """The names of the classes in two texts, as in "MARINA on Logistic"."""
+    """The class names of two texts such as "MARINA(..)" and "Logistic(..)": "MARINA on Logistic"."""
     return f"{_cut(method.partition('(')[0])} on {_cut(problem.partition('(')[0])}"
 
 
 def on_in_full(method: str, problem: str) -> str:
-    """The two texts, each cut to 200 characters."""
+    """The two texts, each cut to 200 characters, with "on" between them."""
     return f"{_cut(method)} on {_cut(problem)}"
 
 

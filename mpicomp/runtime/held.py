@@ -1,4 +1,4 @@
-"""Coordinates that sit a step out: nothing is sent of them, and what is remembered of them stays."""
+"""Leave some coordinates out of a step: nothing is sent for them, and the method's state there is kept."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from mpicomp.runtime.rounds import Rounds
 
 @contextmanager
 def held(rounds: Rounds, slices: Sequence[slice]) -> Iterator[None]:
-    """Play rounds on all coordinates but those in ``slices``, the same on all ranks.
+    """In the ``with`` block, play rounds on all coordinates except ``slices``; the same on all ranks.
 
-    There the vectors of all records, such as residuals, are 0 meanwhile, and afterwards as before.  Where the
-    gradients are 0 too, this is the method in the subspace of the other coordinates.
+    Inside the block the vectors of all records, such as residuals, are 0 in ``slices``.  Afterwards they have
+    their old values there.  If the gradients are 0 there too, this is the method in the subspace of the other
+    coordinates.
     """
     places = [place for record, block in _records(rounds) for place in _places(record, block, slices)]
     before = [getattr(record, name)[where].copy() for record, name, where in places]
@@ -30,7 +31,7 @@ def held(rounds: Rounds, slices: Sequence[slice]) -> Iterator[None]:
 
 
 def _records(rounds: Rounds) -> Iterator[tuple[Any, slice]]:
-    """The records on this rank, each with the coordinates that its vectors have."""
+    """The records on this rank, each with the slice of coordinates that its vectors cover."""
     averaging, d = rounds.averaging, rounds.x.size
     for record in (rounds.replica, *rounds.workers.values()):
         yield record, slice(0, d)
@@ -42,7 +43,10 @@ def _records(rounds: Rounds) -> Iterator[tuple[Any, slice]]:
 
 
 def _places(record: Any, block: slice, slices: Sequence[slice]) -> Iterator[tuple[Any, str, slice]]:
-    """The entries in ``slices`` of the vectors of ``record``, which have the coordinates in ``block``."""
+    """(record, field name, entries) for each part of ``slices`` in a vector of ``record``.
+
+    The vectors of ``record`` cover the coordinates ``block``.
+    """
     size = block.stop - block.start
     for f in fields(record):
         if getattr(getattr(record, f.name), "shape", None) == (size,):

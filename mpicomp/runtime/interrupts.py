@@ -1,9 +1,9 @@
-"""Ctrl-C in a program whose ranks work together: all of them are interrupted at the same call.
+"""Ctrl-C in a job of several ranks: interrupt all of them at the same call of an Aggregator or Descent.
 
-``mpicomp launch`` passes Ctrl-C on to its ranks as SIGUSR1.  Ranks that are interrupted wherever they happen
-to be have made different numbers of steps, and wait for each other; a handler cannot save with them.  So
-while aggregators are open, a rank tells the others with its next call that it was asked to stop, and all
-ranks are interrupted there, before anything has changed.
+``mpicomp launch`` passes Ctrl-C on to its ranks as SIGUSR1.  If each rank were interrupted at once, ranks
+would have made different numbers of steps and wait for each other, and a handler could not save.  So
+while an Aggregator or Descent of several ranks is open, a rank that was asked to stop tells the others with
+its next call.  All ranks are interrupted there, before any state has changed.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import signal
 from types import FrameType
 
-_open = 0  # the number of embeddings with other ranks
+_open = 0  # the number of open Aggregators and Descents with several ranks
 _asked = False  # a SIGUSR1 has arrived here, and this rank has not been interrupted yet
 _ahead = False  # another rank's SIGUSR1 has interrupted this rank, whose own has not arrived yet
 
 
 def obey() -> None:
-    """From here on SIGUSR1 is an interrupt: what SIGINT does in this program, KeyboardInterrupt at first."""
+    """From here on SIGUSR1 does what SIGINT does in this program, by default KeyboardInterrupt."""
     if not callable(signal.getsignal(signal.SIGINT)):  # a shell ignores it for what runs in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGUSR1, _ask)
@@ -34,25 +34,25 @@ def _ask(number: int, frame: FrameType | None) -> None:
 
 
 def asked() -> bool:
-    """Whether this rank has been asked to stop since it last heeded it."""
+    """Whether this rank has received a SIGUSR1 that has not interrupted it yet."""
     return _asked
 
 
 def heed() -> None:
-    """Do what SIGINT does in this program; where ranks work together, all of them call this."""
+    """Interrupt this rank now: do what SIGINT does.  While ranks work together, all of them call this."""
     global _asked, _ahead
     _ahead, _asked = not _asked, False
     signal.raise_signal(signal.SIGINT)
 
 
 def hold() -> None:
-    """From here on ranks work together once more: interrupts wait for their calls."""
+    """Note one more open Aggregator or Descent: interrupts wait for its next call."""
     global _open
     _open += 1
 
 
 def let_go() -> None:
-    """The counterpart of ``hold``.  An interrupt that has waited for a call is heeded after the last."""
+    """Note that one is closed.  If it was the last, an interrupt that has waited happens now."""
     global _open
     _open -= 1
     if not _open and _asked:

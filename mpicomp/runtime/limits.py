@@ -19,11 +19,11 @@ class Limits:
     """When a run ends.  Every limit but ``rounds`` is checked whenever a row is recorded.
 
     rounds               the number of rounds after which a run ends in any case
-    target_grad_norm_sq  end at a squared gradient norm of at most this
-    hold                 the target counts once all rows have been at it for ``hold`` times the rounds that it
-                         took to get there; 0: at its first row
-    max_bytes            end at this many bytes, of both directions and all workers
-    max_seconds          end after this many seconds of the run
+    target_grad_norm_sq  end once |∇f(x)|² is at most this
+    hold                 if all rows from round k on meet the target, the run ends at the first row at or
+                         after round (1 + hold) k; 0: at the first row that meets the target
+    max_bytes            end once this many bytes were sent, both directions and all workers together
+    max_seconds          end after this many seconds of the run, without the time spent on observing
 
     A field is also a keyword of ``run`` and an option of ``mpicomp run``, with the default given here.
     Raises ``ConfigError`` for a value that is not allowed.
@@ -31,8 +31,8 @@ class Limits:
 
     rounds: int = setting(1000, "Stop after this many rounds.")
     target_grad_norm_sq: float | None = setting(None, "Stop when |∇f|² is at most this.")
-    hold: float = setting(0.0, "Stop once the target has held for so many times the rounds that it took.")
-    max_bytes: int | None = setting(None, "Stop after this many bytes, both directions.")
+    hold: float = setting(0.0, "If the target is met from round k on, stop at round (1 + hold) k.")
+    max_bytes: int | None = setting(None, "Stop after this many bytes, both directions together.")
     max_seconds: float | None = setting(None, "Stop after this many seconds.")
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class Limits:
             raise ConfigError(f"hold={self.hold!r} without a target to hold; give target_grad_norm_sq.")
 
     def check_observed(self, observation: Observation) -> None:
-        """Raise ``ConfigError`` if there is a target for what rows do not have."""
+        """Raise ``ConfigError`` if there is a target for |∇f|² and rows do not observe it."""
         if self.target_grad_norm_sq is not None and not observation.observes:
             raise ConfigError(
                 "observe='never' leaves |∇f|² out of the rows, so target_grad_norm_sq can never be reached. "
@@ -55,7 +55,7 @@ class Limits:
     def reached(self, rows: Sequence[Row], start_f: float | None) -> str | None:
         """The name of the limit that the last of ``rows`` has reached, if any.
 
-        The run began at f = ``start_f``, and ``rows`` are all of its rows.
+        ``start_f`` is f at the start of the run, and ``rows`` are all of its rows.
         """
         row, first = rows[-1], self.arrival(rows, start_f)
         hits = {
@@ -66,24 +66,25 @@ class Limits:
         return next((name for name, hit in hits.items() if hit), None)
 
     def arrival(self, rows: Sequence[Row], start_f: float | None) -> Row | None:
-        """The first of the last rows that are all at the target; None if the very last is not.
+        """The row since which all rows meet the target; None if the last row does not.
 
-        A row is at the target only where f is at most ``start_f``: on a loss that saturates, the gradient of
+        A row meets the target only if its f is at most ``start_f``: on a loss that saturates, the gradient of
         a run that has blown up is small too.
         """
         at = list(takewhile(lambda row: self._at_target(row, start_f), reversed(rows)))
         return at[-1] if at else None
 
     def row_of_costs(self, rows: Sequence[Row], status: str) -> Row:
-        """The row that has the costs of a run, all of whose rows are given, and which ended with ``status``.
+        """The row whose bytes and seconds count as the costs of a run; ``rows`` are all of its rows.
 
-        If it reached the target, the first of the rows that stayed there; else the last row.
+        If the run ended with ``status`` "target": the row since which all rows meet the target, if there is
+        one.  Else the last row.
         """
         arrival = self.arrival(rows, rows[0].f) if status == "target" else None
         return arrival or rows[-1]
 
     def _at_target(self, row: Row, start_f: float | None) -> bool:
-        """Whether a row is at the target; never one without f."""
+        """Whether a row meets the target; a row without f never does."""
         if self.target_grad_norm_sq is None or row.f is None or row.grad_norm_sq is None or start_f is None:
             return False
         return row.grad_norm_sq <= self.target_grad_norm_sq and row.f <= start_f

@@ -1,4 +1,7 @@
-"""The loop: the only place where a method, a problem and a transport meet."""
+"""The loop of a run: plays the rounds of a method on a problem over a transport.
+
+It is the only place where these three meet.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from mpicomp.transports import Transport
 
 
 class Loop:
-    """A method at work on a problem over a transport: the rounds of a run, and what a run asks of them."""
+    """The rounds of ``method`` on ``problem`` over ``transport``, with the measurements that a run takes."""
 
     def __init__(
         self,
@@ -41,15 +44,17 @@ class Loop:
         server: str = "shared",
         shards: int = 1,
     ) -> None:
-        """``x0``, if it is given, takes the place of the problem's own starting point.
+        """Start the method; collective.
 
-        ``server`` names the ranks that average, and x is in ``shards`` blocks.
+        x0      the starting point, shape (d,); None: the problem's own
+        server  how messages are averaged, one of ``placement.SERVERS``
+        shards  the number of blocks that x is cut into, each averaged by one rank
         """
         t, n = transport, transport.n
         self.transport, self.seed = t, seed
         objectives = t.raise_on_all(lambda: {i: problem.objective(i, n) for i in t.hosted})
         self.objectives = {i: Measured(f.on_device(), t.clock, i) for i, f in objectives.items()}
-        # From the server, for ranks that started at different points would stay apart.
+        # Broadcast by the server: ranks that started at different points would stay apart.
         start = kernels.to_device(t.ask_server(lambda: _start(problem, x0)))
         parts = problem.parts()
         blocks = Blocks.cut(parts, shards) if shards > 1 else None
@@ -65,10 +70,10 @@ class Loop:
     def _begin(self, k: int) -> None:
         """The method starts in round k of the run."""
         self.method_start_round = k
-        self._before: Array | None = None  # the server's own model at the start of a round under way
+        self._before: Array | None = None  # the server's own model at the start of the current round
 
     def step(self, k: int) -> bool:
-        """Round k.  Returns whether some rank has asked to stop after it."""
+        """Play round k.  Returns whether some rank has asked to stop after it."""
         key = self._key(k)
         if self.method.model is not None and isinstance(self.rounds.averaging, Root):
             model = self.rounds.model()
@@ -97,7 +102,7 @@ class Loop:
         return Key(seed, k - self.method_start_round, None, self.transport.n)
 
     def dismiss(self, lost: Collection[int]) -> None:
-        """Drop the workers ``lost`` and renumber the others from 0, in their order."""
+        """Drop the workers ``lost``, of dead ranks, and renumber the others from 0, in their old order."""
         left = [i for i in range(len(self.original_ids)) if i not in lost]
         self.rounds.books.original_ids = self.original_ids[left]
         self.objectives = {j: self.objectives[i] for j, i in enumerate(left) if i in self.objectives}
@@ -119,10 +124,10 @@ class Loop:
 
     @np.errstate(over="ignore", invalid="ignore")
     def observe(self, values: bool = True) -> Measurement | None:
-        """f and its gradient at the current model on the server; None on the other ranks.
+        """Measure f and its gradient at the current model; returned on the server, None on other ranks.
 
-        Without ``values`` the model and the meters alone: f and its gradient are not computed.
-        Afterwards the server's ledger is complete.
+        With ``values`` False, return only the model and the meters, without computing f and its gradient.
+        Collective.  Afterwards the server's ledger is complete.
         """
         self.rounds.settle()
         return measure(self.transport, self.objectives, self.model(), self.check, values)
@@ -134,12 +139,12 @@ class Loop:
 
     @property
     def replica(self) -> Any:
-        """The record that every rank holds alike."""
+        """The method's record that is equal on all ranks."""
         return self.rounds.replica
 
     @property
     def server(self) -> Any:
-        """The root's own record; None on the other ranks."""
+        """The server's record on rank 0; None on other ranks, and if every rank averages its blocks."""
         return self.rounds.averaging.states().get("server")
 
     @property
@@ -154,7 +159,7 @@ class Loop:
 
     @property
     def original_ids(self) -> NDArray[np.intp]:
-        """The number in the problem of each worker here."""
+        """The original number of each worker, as the problem knows it; they change when ranks die."""
         return self.rounds.books.original_ids
 
     @property
@@ -163,7 +168,7 @@ class Loop:
         return self.rounds.x
 
     def check(self) -> None:
-        """Raise the error of the last broadcast, which perhaps this rank alone has met."""
+        """Raise the error of the last broadcast; perhaps only this rank has met it."""
         self.rounds.books.check()
 
     def model(self) -> Array:
@@ -177,7 +182,7 @@ class Loop:
         return kernels.to_device(self.transport.ask_server(lambda: kernels.to_host(own)))
 
     def states(self) -> checkpoint.States:
-        """The records that this rank answers for in a checkpoint; the replica is the server's."""
+        """The records that this rank saves in a checkpoint, by name; the server alone saves the replica."""
         meters = {f"meter-{self.original_ids[i]}": f.meter for i, f in self.objectives.items()}
         return self.rounds.states() | meters
 
@@ -188,7 +193,7 @@ def _memory() -> float:
 
 
 def _start(problem: Problem, x0: Array | None) -> Array:
-    """``x0``, or the problem's own; raises ``ConfigError`` where a run cannot start there."""
+    """``x0``, or the problem's own if it is None.  Raises ``ConfigError`` if a run cannot start there."""
     d = problem.dimension()
     if d < 1:
         raise ConfigError(f"the problem has dimension {d}; allowed: 1 and above.")

@@ -1,4 +1,4 @@
-"""Measuring a run: the gradients that methods ask for, timed and checked; f and ∇f for the record."""
+"""Time and check the gradients that a method asks for, and measure f and ∇f for the recorded rows."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ from mpicomp.transports import Transport
 class Meter:
     """One worker's gradient cost and compression error, summed over the rounds.
 
-    epochs  passes over its samples; where they are drawn afresh, the number drawn
-    error   |e|² of what error feedback holds back after each round, where the method has it
+    epochs  passes over the worker's samples; for an objective without a fixed set of samples, full gradients
+            plus the number of samples drawn
+    error   the sum over rounds of |e|², where e is the residual of error feedback, as a gradient; 0 for a
+            method without one
     """
 
     epochs: float = 0.0
     error: float = 0.0
 
     def owe(self, residual: Array | None) -> None:
-        """Add one round's error."""
+        """Add |residual|² of one round; None adds nothing."""
         if residual is not None:
             self.error += float(np.sum(residual * residual))
 
@@ -63,16 +65,16 @@ class Lent:
 
 
 class Measured(Objective):
-    """An objective whose gradients are timed, counted, and refused unless they are finite vectors in R^d.
+    """Wrap an objective: time and count its gradients, and refuse those that are not finite vectors in R^d.
 
-    The iterate is the run's and a gradient is the caller's to keep: the objective gets x read-only, cannot
-    write into an array any more that it has handed out, and is refused if it hands one out twice.  (Arrays
-    on a device have no such lock: there only the last is noticed.)
+    The caller may keep a gradient, and the objective must not change x.  So the objective gets x read-only,
+    and an array that it returned becomes read-only for it.  It is an error to return the same array twice.
+    (Arrays on a device cannot be made read-only: there only returning the same array twice is noticed.)
     """
 
     def __init__(self, f: Objective, clock: Clock, worker: int) -> None:
         self.f, self.samples, self.meter, self._clock, self.worker = f, f.samples, Meter(), clock, worker
-        self._observed = f  # the objective whose value and gradient are for the record
+        self._observed = f  # the objective whose value and gradient are recorded in rows
         self._last: Array | None = None
 
     def value(self, x: Array) -> float:
@@ -96,7 +98,7 @@ class Measured(Objective):
             return self.f.smoothness_matrix()
 
     def observe_samples(self, m: int, stream: Stream) -> None:
-        """Take f and ∇f for the record over the m samples that ``stream`` names, or all if there are fewer.
+        """Record f and ∇f on m samples drawn by ``stream``, or on all samples if there are at most m.
 
         Raises ``ConfigError`` if the objective has no samples.
         """
@@ -109,17 +111,17 @@ class Measured(Objective):
             self._observed = self.f.sampled(m, stream)
 
     def observed_value(self, x: Array) -> float:
-        """The value for the record."""
+        """The value at x to record in a row."""
         with Lent(x, self._observed) as lent:
             return _number(self._observed.value(lent))
 
     def observed_grad(self, x: Array) -> Array:
-        """The gradient for the record: neither timed nor counted, and the objective's to use again."""
+        """The gradient at x to record in a row: not timed, not counted; the objective may reuse its array."""
         with Lent(x, self._observed) as lent:
             return self.check(self._observed.grad(lent), x)
 
     def _given(self, g: Array, x: Array) -> Array:
-        """The gradient g, checked, and the caller's to keep."""
+        """Check the gradient g and return it as an array that the caller may keep."""
         self.check(g, x)
         if self._last is not None and np.may_share_memory(g, self._last):
             raise ConfigError("the gradient is in the array handed out before; return a new one each time.")
@@ -128,7 +130,7 @@ class Measured(Objective):
 
     @staticmethod
     def check(g: Array, x: Array) -> Array:
-        """Return g.  Raises ``ConfigError`` for a wrong type or shape, ``DivergedError`` if not finite."""
+        """Return g.  Raises ``ConfigError`` if type or shape are not x's, ``DivergedError`` if not finite."""
         refuse_mask("the gradient", g)
         if not isinstance(g, type(x)) or g.shape != x.shape or not is_float(g):
             what = f"shape {g.shape}, type {g.dtype}" if isinstance(g, type(x)) else type(g).__name__
@@ -142,7 +144,7 @@ class Measured(Objective):
 
 
 def _number(value: Any) -> float:
-    """What an objective returned as f_i(x).  Raises ``ConfigError`` unless it is one real number."""
+    """Convert the value that an objective returned.  Raises ``ConfigError`` if it is no real number."""
     refuse_mask("the value", value)
     if isinstance(value, Real) or (getattr(value, "shape", None) == () and not np.iscomplexobj(value)):
         return float(value)
@@ -151,12 +153,12 @@ def _number(value: Any) -> float:
 
 
 def is_float(a: Array) -> bool:
-    """Whether a message can carry these numbers: floats of no more than 64 bits."""
+    """Whether ``a`` has entries that a message can carry: floats of at most 64 bits."""
     return a.dtype.kind == "f" and a.dtype.itemsize <= 8
 
 
 def _taken(g: Array) -> Array:
-    """g as an array that nobody else can write into: without a copy where g itself can be locked."""
+    """g as an array that only the caller can write into; copied only if g itself cannot be made read-only."""
     if g.base is not None or not g.flags.writeable:
         return g.copy()
     ours = g.view()
@@ -167,11 +169,11 @@ def _taken(g: Array) -> Array:
 class Measurement(NamedTuple):
     """f and its gradient's norms at a model x, on the host, and the mean of the workers' meters."""
 
-    f: float | None  # None, as both norms of gradients, where f is not observed
+    f: float | None  # None if f is not observed; then both gradient norms are None too
     grad_norm_sq: float | None  # |∇f(x)|²
     epochs: float
     error: float
-    # The mean of |∇f_i(x)|², which is not small where f is stationary but the f_i are not.
+    # The mean of |∇f_i(x)|².  It need not be small where ∇f is, unless all ∇f_i are.
     local_norm_sq: float | None
     x: Array
 
@@ -188,9 +190,11 @@ def measure(
     check: Callable[[], None],
     values: bool = True,
 ) -> Measurement | None:
-    """The measurement on the server, None elsewhere; collective.  Summed in worker order.
+    """Measure f and ∇f at x, shape (d,), by sums in worker order; collective.  None on other ranks than 0.
 
-    ``check`` raises if this rank has no iterate to measure at.  Without ``values`` f and ∇f are not computed.
+    objectives  the objective of each hosted worker
+    check       raises an error if this rank has no iterate to measure at
+    values      False: f and ∇f are not computed, and only x and the meters are returned
     """
 
     total, local = np.zeros(3 + x.size if values else 2), 0.0
@@ -222,7 +226,7 @@ def measure(
 
 
 def _seen(f: Measured, x: Array) -> tuple[Array, Array]:
-    """The value, shape (1,), and the gradient for the record.  Raises ``DivergedError`` if not finite."""
+    """The value, shape (1,), and gradient, shape (d,), to record.  Raises ``DivergedError`` if not finite."""
     value = f.observed_value(x)
     if not isfinite(value):
         raise DivergedError(f"f is {value} at |x| = {sqrt(np.sum(x * x)):.3g}.")

@@ -1,4 +1,4 @@
-"""What a run observes: after which rounds it records a row, and on which samples f and ∇f are computed."""
+"""Choose the rounds after which a run records a row, and the samples on which f and ∇f are evaluated."""
 
 from __future__ import annotations
 
@@ -17,22 +17,28 @@ EVERY = 10  # rounds between rows by default
 
 @dataclass(frozen=True)
 class Observation:
-    """After which rounds a row is recorded, and what it costs.  Every run has a row at its start and its end.
+    """The rounds after which a row is recorded, and its samples.  Every run has a row at its start and end.
 
-    every    rounds between rows, or "1%"; see ``schedule``
-    at       the rounds after which there is a row, in place of ``every``; rounds beyond the end do not count
-    observe  "full": f and ∇f in each row.  "never": neither.  A number m: f and ∇f of m samples of each
-             worker, drawn once for the run; a worker with at most m samples takes all of them
+    every    rounds between rows; or "1%": a row after each round up to 256, then at most 1 % of the rounds
+             so far apart
+    at       a list of the rounds after which a row is recorded, in place of ``every``; rounds beyond the end
+             are ignored
+    observe  "full": each row has f and ∇f on all samples.  "never": rows have neither.  A number m: f and ∇f
+             on m samples of each worker, drawn once for the run; a worker with at most m samples uses all
 
     A field is also a keyword of ``run`` and an option of ``mpicomp run``, with the default given here.
     Raises ``ConfigError`` for a value that is not allowed, and for ``at`` beside an ``every`` other than the
     default.
     """
 
-    every: int | str = setting(EVERY, "Rounds between rows, or 1%, as a fraction of those before.")
-    at: Sequence[int] | None = setting(None, "Rounds to have rows after, such as 1,2,10,100.")
+    every: int | str = setting(
+        EVERY, "Rounds between rows; 1%: at most 1 % of the rounds so far, and a row each round up to 256."
+    )
+    at: Sequence[int] | None = setting(
+        None, "Record rows after these rounds, such as 1,2,10,100, instead of --every."
+    )
     observe: int | str = setting(
-        FULL, "f and ∇f of rows: full, never, or of that many samples of each worker."
+        FULL, "Evaluate f and ∇f for rows on all samples (full), on this many of each worker, or never."
     )
 
     def __post_init__(self) -> None:
@@ -54,7 +60,7 @@ class Observation:
 
     @property
     def samples(self) -> int | None:
-        """The number of each worker's samples on which f is observed, None for all of them."""
+        """The number of samples of each worker on which f is observed; None: all, or f is not observed."""
         return self.observe if isinstance(self.observe, int) else None
 
     def is_due(self, round: int) -> bool:
@@ -65,14 +71,14 @@ class Observation:
 
 
 def as_rounds(value: Any) -> tuple[int, ...]:
-    """The different rounds in ``value``, increasing.  Raises ``ConfigError`` if it is no list of rounds."""
+    """The rounds in ``value``, sorted, without repeats.  Raises ``ConfigError`` for any other value."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ConfigError(f"at={value!r}; allowed: a list of rounds, such as [1, 2, 10, 100].")
     return tuple(sorted({as_integer("at", round, least=0) for round in value}))
 
 
 def as_observed(value: Any) -> int | str:
-    """``value`` as a setting of ``observe``.  Raises ``ConfigError`` if it is none."""
+    """Check ``value`` as a setting of ``observe`` and return it.  Raises ``ConfigError`` if it is none."""
     if isinstance(value, str):
         if value not in (FULL, NEVER):
             raise ConfigError(

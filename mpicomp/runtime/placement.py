@@ -1,4 +1,4 @@
-"""Where and how a run takes place: ranks, devices, and what happens when a rank stalls or dies."""
+"""The settings of where a run takes place: who averages, which device, and how it ends if a rank fails."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mpicomp.runtime.devices import DEVICES
 from mpicomp.runtime.settings import setting
 from mpicomp.transports import Transport, connect
 
-# Whether the MPI library takes buffers on a GPU, as the user says; None: the library is asked.
+# The user's word on whether the MPI library takes buffers on a GPU; None: ask the library.
 CUDA_AWARE = {"ask": None, "yes": True, "no": False}
 SERVERS = ("shared", "dedicated", "sharded", "allreduce")
-MOST_SHARDS = 64  # where their number is left open
+MOST_SHARDS = 64  # the most blocks, if the user gives no number
 OF_COMPARISONS = ("server", "shards", "device", "cuda_aware")  # the settings that comparisons have, too
 ON_FAILURE = {"end": False, "shrink": True}  # whether the other ranks survive a rank's death
 
@@ -24,17 +24,17 @@ ON_FAILURE = {"end": False, "shrink": True}  # whether the other ranks survive a
 class Placement:
     """Where and how a run takes place.
 
-    server         the ranks that average, one of ``SERVERS``.  "shared": rank 0, which hosts workers too.
-                   "dedicated": rank 0, which hosts none (MPI).  "sharded": every rank serves its share of the
-                   coordinates.  "allreduce": MPI_Allreduce, for methods whose workers send vectors or factors
-                   whole
-    shards         with "sharded", the number of blocks of the coordinates; None: one for each worker, 64 at
-                   most.  Compressors act on each block alone, so iterates depend on it
-    device         one of ``DEVICES``: where vectors, gradients and compression are
-    cuda_aware     one of ``CUDA_AWARE``: whether MPI is given buffers on the GPU
-    stall_timeout  seconds of waiting after which the silent rank is named and the job ended, or None
-    verify_bytes   have the MPI library count the bytes too
-    on_failure     one of ``ON_FAILURE``
+    server         who averages, one of ``SERVERS``.  "shared": rank 0, which also hosts workers.
+                   "dedicated": rank 0, which hosts no worker (needs MPI).  "sharded": every rank, its blocks
+                   of the coordinates.  "allreduce": MPI_Allreduce, for methods whose workers send
+                   uncompressed vectors or low-rank factors
+    shards         with "sharded", the number of blocks of the coordinates; None: one for each worker, at
+                   most 64.  Compressors act on each block alone, so iterates depend on this number
+    device         one of ``DEVICES``: where vectors are kept and gradients and messages are computed
+    cuda_aware     one of ``CUDA_AWARE``: pass GPU buffers to MPI: "yes", "no", or "ask" the library
+    stall_timeout  seconds of waiting after which the job names the silent rank and ends; None: never
+    verify_bytes   also count the bytes in MPI, independently of the ledger
+    on_failure     one of ``ON_FAILURE``.  "end": the job ends if a rank dies.  "shrink": the others go on
 
     A field is also a keyword of ``run`` and an option of ``mpicomp run``, with the default given here.
     Raises ``ConfigError`` for a value, or a combination of values, that is not allowed.
@@ -42,29 +42,33 @@ class Placement:
 
     server: str = setting(
         "shared",
-        "The ranks that average: rank 0, with workers or none; every rank its share; or MPI_Allreduce.",
+        "Who averages.  shared: rank 0, which also hosts workers.  dedicated: rank 0 alone.  sharded: every "
+        "rank, a share of the coordinates.  allreduce: MPI_Allreduce.",
         SERVERS,
     )
     shards: int | None = setting(
         None,
-        "With --server sharded, the number of blocks of the coordinates.  [default: --workers, 64 at most]",
+        "With --server sharded, cut the coordinates into this many blocks.  "
+        "[default: one a worker, at most 64]",
     )
     device: str = setting(
-        "cpu", "Where vectors, gradients and compression are; ranks on a host share its GPUs.", DEVICES
+        "cpu", "Where vectors, gradients and messages are computed; ranks on a host share its GPUs.", DEVICES
     )
     cuda_aware: str = setting(
         "ask",
-        "With --device cuda, hand MPI the GPU's buffers: yes, no, or as the MPI library says of itself.",
+        "With --device cuda, pass GPU buffers to MPI: yes, no, or ask the MPI library.",
         CUDA_AWARE,
     )
     stall_timeout: float | None = setting(
         None,
-        "End the job, naming who is silent, when ranks have waited that long [off].",
+        "After waiting this long, name the rank that is silent and end the job [off].",
         metavar="SECONDS",
     )
-    verify_bytes: bool = setting(False, "Fail unless MPI's own count is the ledger's, byte for byte.")
+    verify_bytes: bool = setting(False, "Also count the bytes in MPI; fail unless the ledger agrees.")
     on_failure: str = setting(
-        "end", "Whether the job ends when a rank dies, or goes on without it (Open MPI's ULFM).", ON_FAILURE
+        "end",
+        "If a rank dies, end the job, or shrink: go on with the other ranks (needs Open MPI's ULFM).",
+        ON_FAILURE,
     )
 
     def __post_init__(self) -> None:
@@ -99,7 +103,7 @@ class Placement:
 
     @property
     def survive(self) -> bool:
-        """Whether the other ranks go on when one dies."""
+        """Whether the other ranks go on when a rank dies."""
         return ON_FAILURE[self.on_failure]
 
     @property
@@ -108,13 +112,13 @@ class Placement:
         return self.server == "dedicated"
 
     def blocks(self, workers: int) -> int:
-        """The number of blocks of the coordinates for this many workers; 1 if they are not cut."""
+        """The number of blocks of the coordinates for this many workers; 1 unless server="sharded"."""
         if self.server != "sharded":
             return 1
         return min(workers, MOST_SHARDS) if self.shards is None else self.shards
 
     def connect(self, workers: int, comm: Any = None) -> Transport:
-        """The transport for this many workers, on the ranks of ``comm`` or on all; collective."""
+        """Make the transport for this many workers on the ranks of ``comm``; None: all ranks.  Collective."""
         return connect(
             workers,
             dedicated=self.dedicated,

@@ -1,4 +1,4 @@
-"""``plot`` of a run: figures are a layer above runs, and register here the function that draws them."""
+"""``Run.plot`` without an import of matplotlib: the figure module registers its drawing function here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _drawing: list[Callable[..., Any]] = []
 
 
 def register(plot: Callable[..., Any]) -> None:
-    """Draw runs by ``plot`` from now on."""
+    """Use ``plot`` to draw runs from now on."""
     _drawing[:] = [plot]
 
 

@@ -1,7 +1,7 @@
-"""Rows to files: the folder of a run.
+"""Write and read the folder of a run: its configuration, rows and summary.
 
 =============  ============================================================================
-run.json       what it takes to repeat the run: configuration, versions, MPI library, hosts
+run.json       the facts to repeat the run: configuration, versions, MPI library, hosts
 rows.csv       one line per observation, written as it happens
 summary.json   the outcome, with bytes and seconds by direction and phase
 checkpoint/    see ``mpicomp.runtime.checkpoint``
@@ -32,15 +32,15 @@ from mpicomp.base.version import __version__
 class Row:
     """One observation, after ``round`` rounds.  Bytes are totals over all workers so far.
 
-    Where ranks were lost after that round there is a second row of it: f, and all that is a mean, is one
-    over the workers that are left from there on.
+    If ranks died after that round, it has a second row.  From there on f and all means are taken over the
+    remaining workers only.
 
-    f and grad_norm_sq are those of the workers' samples that the run observes, all by default.  They are
-    None, and empty in the table, where it observes none.
+    f and grad_norm_sq (|∇f|²) are evaluated on the samples that the run observes, by default all.  They are
+    None, and empty in the table, if the run observes none.
 
-    epochs   passes of a worker over its samples (the number of them where they are drawn afresh); mean
+    epochs   passes over its samples, mean over workers (see ``measure.Meter``)
     error    the total error of error feedback, sum_k |e_i^k|², mean over workers; None, and empty in the
-             table, for a method without it
+             table, for a method without error feedback
     seconds  wall-clock time on the server, without the time spent on observing
     x_norm   |x|, the two-norm of the observed model; None in a table of a version that had no such column
     """
@@ -59,7 +59,7 @@ class Row:
 
     @property
     def value(self) -> float:
-        """f, where it is observed, as it is in every comparison."""
+        """f of a row that has it, as every row of a comparison does."""
         assert self.f is not None
         return self.f
 
@@ -71,7 +71,7 @@ def _count(text: str) -> int:
 
 
 def _optional_float(text: str | None) -> float | None:
-    """The number in a field of the table, None for a field that is empty or not there."""
+    """The number in a field of the table; None if the field is empty or missing."""
     return float(text) if text else None
 
 
@@ -81,10 +81,10 @@ _REQUIRED = [f.name for f in fields(Row) if f.default is MISSING]  # older table
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a rows.csv.  A last line that was cut off is left out.
+    """Read the rows of the table ``path`` (rows.csv).  A last line without its end is left out.
 
-    Raises ``FileNotFoundError`` if there is no file, and ``RecordError`` if it is no table of rows, access to
-    it is denied, or the table lacks a column, as tables of older versions may.
+    Raises ``FileNotFoundError`` if there is no file, and ``RecordError`` if it cannot be read, is no table of
+    rows, or lacks a column, as tables of older versions may.
     """
     check_own(path)
     try:
@@ -117,13 +117,16 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-# What is read of the two JSON files, and its type.  Records of older versions lack some of it.
+# The entries that are read from the two JSON files, and their types.  Older versions wrote fewer.
 _FACTS = {"config": dict, "asked": dict, "resumed": list, "lost": list}
 _SUMMARY = {"status": str, "method": str, "problem": str, "ranks": int, "set_up_bytes": int}
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """The contents of a run's run.json, {} if there is none.  Raises ``RecordError`` if it is damaged."""
+    """The contents of a run's run.json; {} if there is no such file.
+
+    Raises ``RecordError`` if it is damaged.
+    """
     path = folder / "run.json"
     facts = _checked(path, read_json(path), _FACTS)
     _checked(path, facts.get("asked", {}), {"method": str})
@@ -135,7 +138,10 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """The contents of a run's summary.json, as ``read_facts``."""
+    """The contents of a run's summary.json; {} if there is no such file.
+
+    Raises ``RecordError`` if it is damaged.
+    """
     path = folder / "summary.json"
     return _checked(path, read_json(path), _SUMMARY)
 
@@ -155,14 +161,18 @@ def _damaged(path: Path, name: str, value: Any) -> RecordError:
 
 
 class Recorder:
-    """Keeps a run's rows, in memory and, given a folder, in files."""
+    """Keep a run's rows in memory and, if a folder is given, in files."""
 
     def __init__(
         self, folder: Path | None, facts: dict[str, Any], resume: bool, afresh: bool = False
     ) -> None:
-        """Open ``folder``.  Raises ``RecordError`` if it holds another run, or cannot be written.
+        """Open ``folder``; None: keep no files.
 
-        ``resume`` continues the run that it holds; ``afresh`` replaces a run that made no progress.
+        facts   the contents of run.json
+        resume  continue the run in ``folder``
+        afresh  replace a run in ``folder`` that has no checkpoint yet
+
+        Raises ``RecordError`` if the folder holds another run, holds none to resume, or cannot be written.
         """
         self.folder = folder
         self.rows: list[Row] = []
@@ -194,9 +204,10 @@ class Recorder:
             write_json(path, facts)
 
     def start(self, round: int | None, is_due: Callable[[int], bool]) -> None:
-        """Open the table; with a ``round`` to resume from, keep the rows up to it, and note the resume.
+        """Open the table: a new one if ``round`` is None, else keep the rows up to ``round``.
 
-        The last row is dropped unless it ``is_due``: an uninterrupted run would not have it.
+        The resume is noted in run.json.  The last kept row is dropped if it is not due by ``is_due``, because
+        an uninterrupted run would not have it.
         """
         if self.folder is None:
             return
@@ -222,7 +233,7 @@ class Recorder:
             raise RecordError(f"cannot write {path}: {error.strerror}.") from None
 
     def add(self, row: Row) -> None:
-        """Record ``row``, on disk at once."""
+        """Append ``row`` to the table, on disk at once.  Raises ``RecordError`` if it cannot be written."""
         self.rows.append(row)
         if self._file is not None:
             try:
@@ -236,7 +247,7 @@ class Recorder:
                 ) from None
 
     def check(self) -> None:
-        """Refuse to go on when the table is gone: what is written to a removed file is lost, silently."""
+        """Raise ``RecordError`` if the table was removed or replaced: rows written to it would be lost."""
         if self.folder is None or self._file is None:
             return
         path, opened = self.folder / "rows.csv", os.fstat(self._file.fileno())
@@ -252,7 +263,7 @@ class Recorder:
             write_json(self.folder / name, content)
 
     def amend(self, facts: dict[str, Any]) -> None:
-        """Replace some of the facts in run.json, if there is a folder."""
+        """Replace the entries ``facts`` of run.json, if there is a folder."""
         if self.folder is not None:
             path = self.folder / "run.json"
             write_json(path, read_json(path) | facts)
@@ -269,7 +280,7 @@ def _line(row: Row) -> str:
 
 
 def describe_machine() -> dict[str, str]:
-    """The versions of everything that a run's numbers depend on."""
+    """The versions of Python, the platform, mpicomp, numpy, scipy and mpi4py, for the record."""
     found = {"python": sys.version.split()[0], "platform": platform.platform(), "mpicomp": __version__}
     return found | {package: _version_of(package) for package in ("numpy", "scipy", "mpi4py")}
 

@@ -1,4 +1,4 @@
-"""Whether a run, or a comparison, continues what its folder holds."""
+"""The keyword ``resume``: whether a run or a comparison continues the one in its folder."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class Resume(Enum):
     """``Resume(value)`` is the member for ``value``, the public keyword ``resume`` of ``run``."""
 
     NO = False  # start; refuse a folder that holds a run
-    YES = True  # continue; refuse a folder that holds none
-    IF_BEGUN = None  # continue what the folder holds, or start
+    YES = True  # continue; refuse a folder that holds no run
+    IF_BEGUN = None  # continue if the folder has a checkpoint, else start
 
     @classmethod
     def _missing_(cls, value: Any) -> Resume:

@@ -1,4 +1,4 @@
-"""The rounds of a method over a transport: its state on this rank, and how one round is played."""
+"""Play the rounds of a method over a transport, and hold the method's state on this rank."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from mpicomp.problems.base import Objective
 from mpicomp.runtime import checkpoint
 from mpicomp.transports import Transport
 
-Follow = Callable[[Any, Any, Any, Key], None]  # (method, replica, broadcast, key): every rank does the same
+Follow = Callable[[Any, Any, Any, Key], None]  # (method, replica, broadcast, key); changes the replica
 
 
 def follow(method: Method, replica: Any, broadcast: Any, key: Key) -> None:
-    """What a rank does with a broadcast, where nothing takes its place."""
+    """Update the replica by the broadcast: ``method.replica_step``, the default of ``Rounds``."""
     method.replica_step(replica, broadcast, key)
 
 
 class Rounds:
-    """A method's records, started at ``x0``, and one round after the other over ``transport``.
+    """A method's records on this rank, started at ``x0``; ``play`` plays one round over ``transport``.
 
-    method      with its parameters as numbers
+    method      the method, with its parameters as numbers
     objectives  f_i by the number of each hosted worker; the mapping may change between rounds
-    follow      what every rank does with a broadcast
-    server      the ranks that average, one of ``placement.SERVERS``
-    blocks      the blocks of x, if ranks serve one each
+    follow      called on every rank with each broadcast, to update the replica
+    server      how messages are averaged, one of ``placement.SERVERS``
+    blocks      the blocks of x, if every rank averages its share of them; else None
 
-    ``ledger`` is complete on the server, once ``settle`` has been called.  Elsewhere its uplink is of the
-    hosted workers alone.
+    On the server ``ledger`` is complete once ``settle`` has been called.  On another rank its uplink has the
+    hosted workers' messages only.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Rounds:
         self.begin(x0)
 
     def begin(self, x: Array) -> None:
-        """Start the method anew at x, with the workers that there are."""
+        """Start the method anew at x, shape (d,), with the transport's present workers."""
         method = self.running
         self.replica = method.replica(x)
         _check_record(method, self.replica)
@@ -73,9 +73,9 @@ class Rounds:
 
     @np.errstate(over="ignore", invalid="ignore")  # refused by name: as a gradient that is not finite
     def play(self, key: Key, name: str) -> bool:
-        """The round of ``key``, called ``name`` in messages.
+        """Play the round of ``key``; error messages call it ``name``.
 
-        Returns whether some rank has asked to stop after it.
+        Returns whether some rank has asked to stop after it.  Raises a rank's ``MpicompError`` on all ranks.
         """
         t = self.transport
         t.activity = name
@@ -109,11 +109,11 @@ class Rounds:
 
     @property
     def ledger(self) -> Ledger:
-        """The bytes so far: all of them on the server once ``settle`` has been called."""
+        """The bytes so far.  On the server it is complete once ``settle`` has been called."""
         return self.books.ledger
 
     def settle(self) -> None:
-        """Complete the server's ledger; collective."""
+        """Add the other ranks' counts to the server's ledger; collective."""
         self.averaging.settle()
 
     @property
@@ -122,11 +122,14 @@ class Rounds:
         return getattr(self.replica, self.method.iterate)
 
     def model(self) -> Array | None:
-        """The model that the method is about, on the server; collective."""
+        """The model that the method optimises, shape (d,): the iterate or the server's own model; collective.
+
+        A server's own model is returned on the server, None on other ranks.
+        """
         return self.x if self.method.model is None else self.averaging.model(self.method.model)
 
     def states(self) -> checkpoint.States:
-        """The records that this rank answers for in a checkpoint; the replica is the server's.
+        """The records that this rank saves in a checkpoint, by name; the server alone saves the replica.
 
         Call ``settle`` before they are saved.
         """

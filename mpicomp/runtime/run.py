@@ -1,4 +1,4 @@
-"""The one call: run a method on a problem."""
+"""``mpicomp.run``: run a method on a problem; and ``Run``, its result."""
 
 from __future__ import annotations
 
@@ -43,26 +43,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run gives back, on every rank alike.  ``method`` has its step sizes as numbers."""
+    """The result of ``mpicomp.run``, equal on all ranks.  ``method`` has its step sizes as numbers."""
 
     method: Method
     problem: Problem
     workers: int
     ranks: int
     seed: int
-    server: str  # the ranks that averaged, one of ``placement.SERVERS``
-    shards: int  # the blocks of the coordinates; 1 if they were not cut
-    observe: int | str  # on which samples f and ∇f of the rows are; see ``Observation``
+    server: str  # who averaged, one of ``placement.SERVERS``
+    shards: int  # the number of blocks of the coordinates; 1 if they were not cut
+    observe: int | str  # the samples on which f and ∇f of the rows were evaluated; see ``Observation``
     status: str  # why it ended: "rounds", "target", "max_bytes", "max_seconds", "callback" or "interrupted"
     rows: list[Row]
     ledger: Ledger
-    x: Array  # the model that the last row is about, the server's own where it has one
-    iterates_sha256: str  # over the iterates, as all ranks hold them
-    resumed_after: int  # rounds done before the last resume; what follows is since then
+    x: Array  # the final model, shape (d,), measured in the last row: the server's own if it keeps one
+    iterates_sha256: str  # the hash of all iterates, in hexadecimal (see ``Digest``)
+    resumed_after: int  # rounds done before the last resume; phases, sent and verified count since then
     phases: list[dict[str, float]]  # seconds by phase, for each rank
-    sent: list[list[int]]  # bytes each rank handed to MPI: [messages, observations]
-    lost: list[dict[str, Any]]  # ranks that it went on without (see ``Session``); they are in no list here
-    verified: Verified | None  # the counter's count, where one was asked for and bytes crossed
+    sent: list[list[int]]  # bytes that each rank passed to MPI: [messages, observations]
+    lost: list[dict[str, Any]]  # the ranks that died (see ``Session``); phases and sent do not have them
+    verified: Verified | None  # the independent byte count, if it was asked for and there are several ranks
 
     def to_frame(self) -> DataFrame:
         """The rows as a pandas DataFrame, with the columns of ``Row``.
@@ -84,7 +84,7 @@ class Run:
         return run_html(what, self.rows, self.status)
 
     def summary(self) -> dict[str, Any]:
-        """The outcome as plain data."""
+        """The outcome as a dict of numbers, texts and lists, as in summary.json."""
         last = self.rows[-1]
         return {
             "method": repr(self.method),
@@ -150,57 +150,63 @@ def run(
     callback: Callback | None = None,
     progress: Callable[[int, Row | None], None] | bool | None = None,
 ) -> Run:
-    """Run ``method`` on ``problem`` with n = ``workers``, here or on the ranks of the MPI job we are in.
+    """Run ``method`` on ``problem`` with n = ``workers``, in this process or on the ranks of its MPI job.
 
     method, problem   objects, or their texts as on the command line: "ef21(topk(k=0.01))".  A text may name a
-                      class of your own, whose file it imports
-    x0                the starting point, shape (d,), in place of the problem's.  The server's counts; a run
-                      is resumed with the same one
+                      class of your own; its file is then imported
+    rounds            the number of rounds after which the run ends in any case
+    seed              the seed of all random draws
+    x0                the starting point, shape (d,), in place of the problem's own; rank 0's is used.  A run
+                      must be resumed with the same one
     every             rounds between rows, 10 by default; or "1%": a row after each round up to 256, then at
                       most 1 % of the rounds apart.  A row is recorded outside the run's seconds
-    at                the rounds after which there is a row, such as [1, 2, 10, 100], in place of ``every``.
-                      Either way there is a row at the start and one at the end
-    observe           what f and ∇f in rows are of: "full", all samples; a number m, a sample of m of each
-                      worker's, drawn once for the run; or "never": rows have neither, targets are refused,
-                      and a run that diverges is noticed only where a gradient that a method asks for is not
-                      finite
-    target_..., max_  extra stopping conditions, checked whenever a row is recorded; a target counts as
-                      reached where f is at most f(x⁰)
-    hold              how long the target has to hold: the run ends once all rows have been at it for ``hold``
-                      times the rounds that it took to get there.  0: at the first row there
-    out               a folder for the record; ``resume`` continues the run that it holds, and None does
-                      so if there is a checkpoint to continue from, else starts it
+    at                the rounds after which a row is recorded, such as [1, 2, 10, 100], in place of
+                      ``every``.  Either way there is a row at the start and one at the end
+    observe           the samples on which f and its gradient are evaluated for each row.  "full": all.  A
+                      number m: m samples of each worker, drawn once for the run.  "never": rows have neither
+                      f nor ∇f, targets are refused, and divergence is noticed only when a gradient that the
+                      method asks for is not finite
+    target_grad_norm_sq, max_bytes, max_seconds
+                      further stopping conditions, checked whenever a row is recorded.  A row meets the target
+                      if its |∇f|² is at most this and its f at most f(x⁰).  Bytes count both directions and
+                      all workers; seconds do not count observing
+    hold              if all rows from round k on meet the target, the run ends at the first row at or after
+                      round (1 + hold) k.  0: at the first row that meets the target
+    out               a folder for the record
+    resume            False: start; a folder that holds a run is refused.  True: continue the run in ``out``.
+                      None: continue it if it has a checkpoint, else start
     checkpoint_every  rounds between checkpoints in ``out``; one is always written at the end
-    server            the ranks that average.  "shared": rank 0, which hosts workers too.  "dedicated": rank
-                      0, which hosts none (MPI).  "sharded": every rank serves its share of the coordinates.
-                      "allreduce": MPI_Allreduce, for methods whose workers send vectors or factors whole;
-                      iterates then depend on the number of ranks
-    shards            with "sharded", the number of blocks of the coordinates; None: one for each worker, 64
-                      at most.  Compressors act on each block alone, so iterates depend on it, and not on
-                      the number of ranks
-    device            "cpu", or "cuda": vectors, gradients and compression are on a GPU, of several the one
-                      whose number is this rank's on its host
-    cuda_aware        with "cuda", whether messages are handed to MPI where they are: "yes"; "no", they pass
-                      through the host's memory; or "ask", as the MPI library says of itself.  "no" on one
-                      rank is "no" on all
-    stall_timeout     seconds; ranks that wait for longer name who is silent and end the job (MPI).  It has to
-                      exceed the longest time that a rank computes between two messages: to read its data,
-                      the gradients of its workers in one round, an observation, writing a checkpoint; or,
-                      once on a machine, to compile the kernels
-    verify_bytes      have the MPI library count too; ``CountError`` unless the ledger says the same
-    on_failure        "end", or "shrink": where a rank dies the others go on with the workers that are left,
-                      the method beginning anew at the iterate reached, with the step sizes it had (ULFM)
-    callback          called on the server as callback(round, row, x) for each row, that of round 0 too; x is
-                      the model observed, shape (d,), to read only: copy it to keep it.  The run ends, with
-                      status "callback", where it returns True; an exception in it ends the run on all ranks
+    server            who averages.  "shared": rank 0, which also hosts workers.  "dedicated": rank 0, which
+                      hosts no worker (needs MPI).  "sharded": every rank, its blocks of the coordinates.
+                      "allreduce": MPI_Allreduce, for methods whose workers send uncompressed vectors or
+                      low-rank factors; iterates then depend on the number of ranks
+    shards            with "sharded", the number of blocks of the coordinates; None: one for each worker, at
+                      most 64.  Compressors act on each block alone, so iterates depend on this number, and
+                      not on the number of ranks
+    device            "cpu"; or "cuda": vectors, gradients and compression are on a GPU.  With several GPUs,
+                      the ranks of a host are assigned to them in turn
+    cuda_aware        with "cuda": "yes", pass messages to MPI in the GPU's memory; "no", copy them to the
+                      host's memory first; "ask", ask the MPI library.  "no" on one rank is "no" on all
+    stall_timeout     with MPI, seconds: a rank that waits for longer prints which rank is silent and ends the
+                      job.  It has to exceed the longest time that a rank computes between two messages: to
+                      read its data, compute its workers' gradients of one round, observe, or write a
+                      checkpoint; and, once on a machine, to compile the kernels
+    verify_bytes      also count the bytes in MPI; raises ``CountError`` unless the ledger has the same counts
+    on_failure        "end": the job ends if a rank dies.  "shrink" (needs MPI with ULFM): the others go on
+                      with the remaining workers; the method restarts at the iterate reached, with the same
+                      step sizes
+    callback          called on the server as callback(round, row, x) for each row, including round 0.  x is
+                      the observed model, shape (d,), read-only; copy it to keep it.  If it returns True, the
+                      run ends with status "callback"; an exception in it ends the run on all ranks
     progress          True shows a bar, False none; None, the default, shows one in a notebook.  A function is
-                      called on the server after each round with its number, and the row if there is one
+                      called on the server after each round with its number and its row, or None without one
+    transport         the transport to use, for ``workers`` workers; it is not closed.  None: make one
 
-    An interrupt (Ctrl-C, or a notebook's stop button) ends the run after the round under way: it returns the
-    run so far, with status "interrupted".  A second one, for a gradient that hangs, raises ``Interrupted`` at
-    once: a ``KeyboardInterrupt`` whose ``so_far`` is the list of rows.  SIGTERM, SIGHUP and SIGUSR1 end the
-    run in the same way, with its record in ``out``, and then the process, on all ranks: a handler of the
-    caller's is called, and without one the signal does what it does by default.
+    An interrupt (Ctrl-C, or a notebook's stop button) ends the run after the current round; the call returns
+    the run so far, with status "interrupted".  A second interrupt, for a gradient that hangs, raises
+    ``Interrupted`` at once: a ``KeyboardInterrupt`` whose ``so_far`` is the list of rows.  SIGTERM, SIGHUP
+    and SIGUSR1 also end the run after the current round, with its record in ``out``, and then act on the
+    process, on all ranks: the caller's handler is called or, without one, the default action is taken.
 
     Raises an ``MpicompError`` on every rank alike; the record of a run that diverged is kept in ``out``.
     """
@@ -274,7 +280,7 @@ def _mention_idle_ranks(ranks: int, workers: int, dedicated: bool) -> None:
 
 
 def _result(session: Session, problem: Problem, status: str, verified: Verified | None) -> Run:
-    """The run as every rank sees it; the server's rows and ledger are told to the others."""
+    """The ``Run`` on every rank; the server broadcasts its rows and ledger.  Collective."""
     loop, t = session.loop, session.loop.transport
     collected: Any = t.collect(dict(t.clock.seconds)), t.collect(t.sent)
     known = (session.recorder.rows, loop.ledger, loop.digest.value.hex(), *collected)

@@ -1,6 +1,6 @@
-"""Records as the bytes of a file of arrays, uncompressed ``.npz``, and back.
+"""Convert records of arrays and numbers to the bytes of an uncompressed ``.npz`` file, and back.
 
-Reading executes nothing, and takes no more memory than a few times the bytes that are read.
+Reading executes no code from the file, and takes at most a few times the memory of its bytes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _ALLOWED = (np.ndarray, np.generic, bool, int, float, complex, str, bytes)
 
 
 def to_npz(records: Mapping[str, Any]) -> bytes:
-    """The fields of ``records``, dataclasses of arrays, numbers and texts by name.
+    """The bytes of an ``.npz`` file with all fields of ``records``, as arrays named "RECORD.FIELD".
 
-    Raises ``ConfigError`` for a field that is anything else.
+    ``records`` are dataclasses by name.  Raises ``ConfigError`` for a field that is no array, number or text.
     """
     values = {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}
     arrays: dict[str, Any] = {name: kernels.to_host(value) for name, value in values.items()}
@@ -38,9 +38,9 @@ def to_npz(records: Mapping[str, Any]) -> bytes:
 
 
 class Npz:
-    """The arrays in ``content``, bytes that ``to_npz`` gives; they may be anybody's.
+    """Read the arrays in ``content``, bytes made by ``to_npz``; they need not be trusted.
 
-    Raises ``RecordError``, as ``read`` does, for other bytes.
+    The constructor and ``read`` raise ``RecordError`` for any other bytes.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -67,11 +67,12 @@ class Npz:
 
 
 def fitting(name: str, value: Any, fresh: Any) -> Any:
-    """``value``, an array or number that was saved, as a value for a field that holds ``fresh``.
+    """Convert the saved ``value`` for a field that holds ``fresh`` at the start of a run.
 
-    Raises ``RecordError`` unless a number is one of its type, and an array has its type and shape, without a
-    mask, NaN or negative integers, which count something.  Infinity may be the end of a line search's
-    bracket.  Matrices of shape (.., d, d) that the first round makes may replace none, of shape (0, .., d).
+    Raises ``RecordError`` unless a number has the type of ``fresh``, and an array its type and shape.  Masks,
+    NaN and negative integers (all are counts) are refused.  Infinity is allowed: it may be the end of a line
+    search's bracket.  Matrices of shape (.., d, d), made in the first round, may replace the empty array of
+    shape (0, .., d) that stands for them before.
     """
     if not isinstance(value, _ALLOWED):
         raise RecordError(f"{name} is {one_line(value)}")
@@ -98,7 +99,10 @@ def fitting(name: str, value: Any, fresh: Any) -> Any:
 
 
 def number(name: str, array: NDArray[Any], fresh: Any) -> Any:
-    """The number or text in ``array``, of the type of ``fresh``; raises ``RecordError`` if it is none."""
+    """The number or text in ``array``, shape (), as the type of ``fresh``.
+
+    Raises ``RecordError`` if it is none, or not exactly representable in this type.
+    """
     kind = type(fresh)
     if array.shape == () and array.dtype.kind in ("SU" if isinstance(fresh, str | bytes) else "biufc"):
         item = array.item()

@@ -1,4 +1,4 @@
-"""When a run is observed: after every so many rounds, or finely where rounds are few."""
+"""The rounds after which a run records a row: every N rounds, or "1%", often at first and then rarely."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_every(every: int | str) -> None:
 
 
 def gap(round: int, every: int | str) -> int:
-    """The rounds between rows at ``round``.  For "1%": 1 below 256, 2 below 512, doubling with the rounds."""
+    """The number of rounds between rows at ``round``.  For "1%": 1 below 256, 2 below 512, 4 below 1024."""
     if isinstance(every, int):
         return every
     return 1 << max(0, (round >> 7).bit_length() - 1)

@@ -1,4 +1,4 @@
-"""A session: a loop under its limits, with its record and its checkpoints."""
+"""Play a run's rounds until a limit is reached: record rows, write checkpoints, resume, survive deaths."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from mpicomp.runtime.resume import Resume
 
 GROWTH = 1e12  # diverged if |∇f|² > GROWTH * max(1, mean |∇f_i(x⁰)|²)
 
-# What the manifest of a checkpoint says of a run, and whether it can be so.
+# The entries of a checkpoint's manifest about a run, each with the test of a valid value.
 _FACTS: Checks = {
     "seconds": lambda value: type(value) in (int, float) and 0 <= value < inf,
     "scale": lambda value: type(value) in (int, float) and 0 <= value < inf,
@@ -47,13 +47,15 @@ Callback = Callable[[int, Row, Array], Any]
 
 
 class Session:
-    """A run in progress: ``round`` rounds took ``seconds``; ``resumed_from`` rounds came before a resume.
+    """A run in progress, with its limits, its record and its checkpoints.
 
-    The server knows ``scale``, which is mean |∇f_i(x⁰)|², and ``start_f``, which is f at x⁰, or where the
-    method began anew for the workers that were left.
-
-    ``lost`` has an entry for each rank that the run went on without: after how many rounds, which rank of
-    the job, its host, its workers and, once a resumed run has them ``back``, after how many rounds that was.
+    round         the number of rounds done; they took ``seconds``
+    resumed_from  the number of rounds done before the resume; 0 if the run was not resumed
+    scale         on the server, mean |∇f_i(x⁰)|²
+    start_f       on the server, f at x⁰, or where the method restarted after ranks had died
+    lost          a dict for each rank that died: "round", the number of rounds done by then; "rank", its
+                  number in the job; "host"; "workers".  "back": the number of rounds after which a resumed
+                  run had these workers again
     """
 
     def __init__(
@@ -234,7 +236,7 @@ class Session:
         return self._record()
 
     def _look_back(self) -> str | None:
-        """The limit that the last row of the resumed run has reached, if any."""
+        """The limit that the last row of the resumed run has already reached, if any."""
         rows = self.recorder.rows
         if rows:
             self.start_f = rows[0].f
@@ -279,7 +281,7 @@ class Session:
         return self.limits.reached(self.recorder.rows, self.start_f) or asked
 
     def _check_growth(self, seen: Measurement) -> None:
-        """Raise ``DivergedError`` if ∇f has grown without bound; without ∇f nothing is known."""
+        """Raise ``DivergedError`` if |∇f|² has grown by ``GROWTH``; do nothing if ∇f is not observed."""
         if seen.f is None or seen.grad_norm_sq is None or seen.local_norm_sq is None:
             return
         if self.round == 0:
@@ -297,7 +299,7 @@ class Session:
         return "callback" if isinstance(answer, bool | np.bool_) and answer else None
 
     def _choose_samples(self) -> None:
-        """Draw the samples on which f is observed, a function of the seed and the worker."""
+        """Draw the samples on which f is observed; they depend on the seed and the worker only."""
         m = self.observation.samples
         assert m is not None
         for f in self.loop.objectives.values():

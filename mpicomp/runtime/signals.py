@@ -1,10 +1,11 @@
-"""Signals that end a run: the first asks for an orderly end, the second ends the process at once.
+"""Signals that end a run: the first lets the current round finish and saves, the second acts at once.
 
-Only a run has something to save.  Outside of one, SIGTERM and SIGHUP end the process as they do by default.
+Outside of a run there is nothing to save: SIGTERM and SIGHUP end the process as they do by default.
 
-A command says how its run ended, and ends.  A script goes on after a run, to the next one of a sweep, say.
-So there SIGTERM, SIGHUP and SIGUSR1 are raised again once the run is saved, and do what they do outside of a
-run: they end the process, unless the script handles them.  After SIGINT, Ctrl-C, a script has the run so far.
+An mpicomp command ends after its run.  A Python script goes on after a run, perhaps to the next run of a
+sweep.  So in a script SIGTERM, SIGHUP and SIGUSR1 are raised again once the run is saved.  They then do what
+they do outside of a run: they end the process, unless the script handles them.  After SIGINT (Ctrl-C) the
+script goes on with the run so far.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from mpicomp.transports import Transport
 
 _TOGETHER = 0.2  # seconds: `timeout` signals its command, and then the process group that the command is in
 
-_early: list[int] = []  # requests to save that came while there was no run
+_early: list[int] = []  # SIGUSR1 that a command received before its run began
 _in_command = False
 
 
 class Requests:
-    """Tells separate requests to end from each other: signals within 0.2 s count as one request."""
+    """Count signals as requests to end: signals less than 0.2 s apart are one request."""
 
     def __init__(self) -> None:
         self._last = -inf
@@ -43,18 +44,18 @@ class Requests:
 
 
 def ending() -> list[signal.Signals]:
-    """The signals that ask for an end: SIGINT (Ctrl-C), SIGTERM (batch systems), SIGHUP (terminal closed).
+    """The signals that ask a run to end: SIGINT (Ctrl-C), SIGTERM (batch systems), SIGHUP (terminal closed).
 
-    SIGHUP is left out where `nohup` has this process ignore it.
+    SIGHUP is left out if this process ignores it, as under `nohup`.
     """
     ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [signal.SIGINT, signal.SIGTERM, *([] if ignored else [signal.SIGHUP])]
 
 
 def remember_signals() -> None:
-    """This process is a command, which says itself how a run has ended.
+    """Note that this process is an mpicomp command, not a script: no signal is raised again after a run.
 
-    From here on SIGUSR1, which mpirun forwards, is kept for the next run; it does not end the process.
+    From here on SIGUSR1, which mpirun forwards, does not end the process: it ends the next run.
     """
     global _in_command
     _in_command = True
@@ -62,13 +63,16 @@ def remember_signals() -> None:
 
 
 class Asked:
-    """The signal, if any, that has asked this rank to end; a rank may be told what another rank was asked."""
+    """The signal that asked this rank, or after ``agree`` any rank, to end the run: ``number``, or None."""
 
     def __init__(self) -> None:
         self.number: int | None = None
 
     def agree(self, transport: Transport) -> None:
-        """Let every rank know of a signal that a rank was asked by, SIGINT last of all; collective."""
+        """Give all ranks the same ``number``: one that some rank received, SIGINT only if all are SIGINT.
+
+        Collective.
+        """
         told = transport.collect(self.number)
         known = transport.ask_server(lambda: [n for n in told or [] if isinstance(n, int)])
         self.number = min(known, key=lambda n: n == signal.SIGINT, default=None)
@@ -76,10 +80,10 @@ class Asked:
 
 @contextmanager
 def stop_on_signals(transport: Transport) -> Iterator[Asked]:
-    """While inside, a signal to this rank ends the run on all ranks after a common round.
+    """In the ``with`` block, a signal to this rank ends the run on all ranks after the same round.
 
-    A second request to end does what that signal does by default.  SIGUSR1 only ever asks.  In a script, a
-    signal other than SIGINT does at the end what it does outside of a run.
+    A second request to end takes that signal's default action at once; SIGUSR1 never does.  In a script, a
+    signal other than SIGINT is raised again at the end of the block.
     """
     asked = Asked()
     if threading.current_thread() is not threading.main_thread():
@@ -113,7 +117,7 @@ def stop_on_signals(transport: Transport) -> Iterator[Asked]:
 
 
 def _pass_on(number: signal.Signals, speaks: bool) -> None:
-    """Do what the signal does outside of a run, with what the script has printed on its way."""
+    """Raise the signal again, after flushing the script's output; rank 0 (``speaks``) prints a line first."""
     if speaks and signal.getsignal(number) == signal.SIG_DFL:
         sys.stderr.write(
             f"mpicomp: {number.name} has ended the run, after a whole round, and ends the process now.\n"

@@ -1,8 +1,8 @@
-"""Text to objects and back: ``marina(Q=randk(k=0.01), gamma=theory*8)``.
+"""Parse a text such as ``marina(Q=randk(k=0.01), gamma=theory*8)`` into an object, and write it back.
 
-The text only looks like a Python call: its syntax tree is read.  Nothing in it is executed, but a module or
-file in which it names a class of the user's own is imported, which executes that module.  Where that is not
-allowed, a method or problem with such a class is an ``UnimportedMethod`` or ``UnimportedProblem``.
+The text only looks like a Python call.  Its syntax tree is read, and nothing in it is executed.  But if it
+names a class of the user's own, the module or file of that class is imported, and this executes the module.
+Where no import is allowed, such a method or problem becomes an ``UnimportedMethod`` or ``UnimportedProblem``.
 
 * A class is named as in its table or as in Python: ``quantized_topk`` or ``QuantizedTopK``.
 * A class of the user's own is ``my_module:MyMethod`` or ``./my_file.py:MyMethod``; see ``own_classes``.
@@ -46,12 +46,15 @@ def parse_problem(text: str) -> Problem:
 
 
 def as_method(given: Method | str) -> Method:
-    """``given``, read if it is a text.  Raises ``ConfigError`` for a text that describes no method."""
+    """``given`` itself, or parsed if it is a text.
+
+    Raises ``ConfigError`` if the text describes no method.
+    """
     return parse_method(given) if isinstance(given, str) else given
 
 
 def as_problem(given: Problem | str) -> Problem:
-    """``given``, read if it is a text.  Raises ``ConfigError`` for a text that describes no problem."""
+    """``given`` itself, or parsed if it is a text.  Raises ``ConfigError`` if the text is no problem's."""
     return parse_problem(given) if isinstance(given, str) else given
 
 
@@ -61,10 +64,10 @@ def parse_compressor(text: str) -> Compressor:
 
 
 def to_text(obj: object) -> str:
-    """The canonical text: the name in the table, and the fields that differ from their defaults.
+    """The canonical text of ``obj``: its name in the table, and the fields that differ from their defaults.
 
-    It reads back: ``parse_method(to_text(m)) == m``, also for problems and compressors.  A class of the
-    user's own has the name under which it was imported.  An object of any other class gives its ``repr``.
+    Parsing inverts it: ``parse_method(to_text(m)) == m``, also for problems and compressors.  A class of the
+    user's own has the name under which it was imported.  For an object of any other class, its ``repr``.
     """
     name = _name(type(obj))
     if name is None or type(obj) in _UNIMPORTED.values():
@@ -159,7 +162,7 @@ def _arguments(
 
 
 def _value(text: str, parameter: str, node: ast.expr, hint: Any) -> Any:
-    """The value of a parameter whose type is ``hint``: a compressor, a problem, or a literal."""
+    """Read the value of a parameter whose type is ``hint``: a compressor, a problem, or a literal."""
     kind = _nested_kind(hint)
     if kind is None or (isinstance(node, ast.Constant) and node.value is None):
         return check_type(text, parameter, _literal(node), hint)
@@ -173,7 +176,7 @@ def _nested_kind(hint: Any) -> str | None:
 
 
 def _lookup(kind: str, name: str) -> type:
-    """The class ``name``; case and underscores are ignored, but not in the name of a user's own class.
+    """The class called ``name``.  Case and underscores are ignored, except for a user's own class.
 
     Raises ``ConfigError`` if there is none.
     """
@@ -202,7 +205,7 @@ def _name(cls: type) -> str | None:
 
 
 def _literal(node: ast.expr) -> Any:
-    """The value that ``node`` is; a dict has compressors for values, the rules of Layered."""
+    """The literal value of ``node``; in a dict the values are compressors, for the rules of Layered."""
     if not isinstance(node, ast.Dict) or None in node.keys:
         return literal_value(node)
     patterns = [literal_value(key) for key in node.keys if key is not None]
@@ -227,7 +230,7 @@ def _are_rules(value: Any) -> bool:
 
 
 def _fields(cls: type) -> tuple[Field[Any], ...]:
-    """The parameters of a class, but for those that a run sets: they are not part of the ``repr``."""
+    """The parameters of a class, without those that a run sets (they are not in the ``repr``)."""
     return tuple(f for f in fields(cls) if f.init and f.repr)
 
 

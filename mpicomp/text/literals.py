@@ -1,4 +1,4 @@
-"""The values in a text: numbers, names, quoted texts, tuples, and whether a parameter accepts them."""
+"""Parse a literal (number, name, quoted text, tuple), and check it against a parameter's type."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _SHOWN = 200  # characters of an unreadable text that its error message shows
 
 
 def syntax_tree(text: str) -> ast.expr:
-    """The syntax tree of ``text``.  Raises ``ConfigError`` if it has none."""
-    # The bytes of a file name that is not UTF-8 are surrogates, which the parser takes as escapes alone.
+    """The syntax tree of ``text``.  Raises ``ConfigError`` if Python cannot parse it."""
+    # In a file name that is not UTF-8 some characters are surrogates; the parser reads only their escapes.
     plain = quote_words(text.strip()).encode(errors="backslashreplace").decode()
     try:
         return ast.parse(plain, mode="eval").body
@@ -29,14 +29,14 @@ def syntax_tree(text: str) -> ast.expr:
 
 
 def abridged(text: str) -> str:
-    """``text`` as an error message shows it: a long text is cut off."""
+    """``repr(text)`` for an error message, cut off after 200 characters."""
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
 
 
 def literal_value(node: ast.expr) -> Any:
-    """The number, string, tuple, True, False or None that ``node`` is.
+    """The value of ``node``: a number, string, tuple, True, False or None.
 
-    A name is a string, and so are theory*8 and a name with values, such as dirichlet(0.1).  Raises
+    A name gives a string; so do theory*8, and a name with values such as dirichlet(0.1).  Raises
     ``ConfigError`` if ``node`` is anything else.
     """
     match node:
@@ -79,7 +79,7 @@ def check_type(text: str, parameter: str, value: Any, hint: Any) -> Any:
 
 
 def is_bare(text: str) -> bool:
-    """Whether ``text`` without quotes is read as the string ``text``."""
+    """Whether ``text`` needs no quotes: written without them, it is read as this string."""
     try:
         return bool(literal_value(ast.parse(text, mode="eval").body) == text)
     except (SyntaxError, ValueError, ConfigError):
@@ -87,7 +87,7 @@ def is_bare(text: str) -> bool:
 
 
 def read_parameter(text: str, name: str) -> Any:
-    """The value of the parameter ``name`` in ``text``, the ``repr`` of an object; the object is not built.
+    """Read the parameter ``name`` from ``text``, the ``repr`` of an object, without making the object.
 
     Raises ``ConfigError`` if the text does not give it.
     """

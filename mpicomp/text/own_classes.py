@@ -1,12 +1,12 @@
-"""Classes of the user's own, named in texts: ``my_module:MyMethod`` and ``./my_file.py:MyProblem``.
+"""Import a user's own classes by texts such as ``my_module:MyMethod`` or ``./my_file.py:MyProblem``.
 
-The part before the colon is a module or, if it ends in ``.py``, the path of a file.  A module is looked for
-where Python looks for modules, and in the current folder.  A relative path starts at the current folder, also
-in the TOML file of a suite, wherever that file is: the path of a data set does too, and a comparison's
-folder holds a copy of its suite.  Slurm starts a job in the folder in which it was submitted.
+The part before the colon is a module or, if it ends in ``.py``, the path of a file.  A module is searched for
+on Python's path and in the current folder.  A relative path starts at the current folder.  This also holds in
+the TOML file of a suite, wherever that file is, as it does for the paths of data sets: a comparison's folder
+holds a copy of its suite.  Slurm starts a job in the folder in which it was submitted.
 
-To import a module executes it.  Nothing else in a text is executed.  So only the user's own text imports: one
-that was typed, or a suite that is run.  What a folder of results says is read ``without_imports``.
+Importing a module executes it.  Nothing else in a text is executed.  So only a text of the user's own causes
+an import: one that was typed, or a suite that is run.  Folders of results are read ``without_imports``.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _may_import = ContextVar("_may_import", default=True)
 
 
 class NotImported(ConfigError):
-    """A text names a class that this process has not imported, where nothing may be imported."""
+    """A text names a class that is not imported yet, inside ``without_imports``."""
 
 
 @contextmanager
 def without_imports() -> Iterator[None]:
-    """Within, a text names the classes that this process has imported already, and ``NotImported`` others."""
+    """In the ``with`` block nothing is imported: a class not imported before raises ``NotImported``."""
     before = _may_import.set(False)
     try:
         yield
@@ -59,9 +59,11 @@ def is_reference(name: str) -> bool:
 
 
 def import_class(reference: str, kind: str | None = None) -> type:
-    """The class that ``reference`` names, of the kind that ``kind`` names or, without one, of any kind.
+    """Import the class that ``reference`` names, such as ``./my_file.py:MyMethod``.
 
-    Raises ``ConfigError`` if it cannot be imported, is of another kind, or is no dataclass.
+    kind  "method", "problem" or "compressor", one of ``KINDS``; None allows all of them
+
+    Raises ``ConfigError`` if the class cannot be imported, is of another kind, or is no dataclass.
     """
     place, _, name = reference.rpartition(":")
     module = _imported(place)
@@ -99,7 +101,7 @@ def import_class(reference: str, kind: str | None = None) -> type:
 
 
 def reference(cls: type) -> str | None:
-    """The text that names ``cls``, a class in no table; None if no other process could import it.
+    """The import text of ``cls``, a class in no table; None if another process could not import it.
 
     A class that was not imported from a text is named by its module or, in a script, by the script's file.
     """
@@ -120,7 +122,7 @@ def _kind(cls: object) -> str | None:
 
 
 def _imported(place: str) -> ModuleType | None:
-    """The module ``place``, a name or the path of a file, if this process has imported it."""
+    """The module ``place``, a name or the path of a file, if this process has imported it; else None."""
     if not place.endswith(".py"):
         return sys.modules.get(place)
     try:
@@ -134,7 +136,7 @@ def _imported(place: str) -> ModuleType | None:
 
 
 def _module(place: str) -> ModuleType:
-    """The module ``place``, which is imported now.  Raises ``ConfigError``."""
+    """Import the module ``place``, a name or the path of a file.  Raises ``ConfigError`` if that fails."""
     if not place.endswith(".py"):
         return _executed(place, lambda: import_module(place), Path.cwd())
     path = _path(place)
@@ -150,7 +152,7 @@ def _path(place: str) -> Path:
 
 
 def _name_of(path: Path) -> str:
-    """The name of a file's module: no other module has it, and pickle finds it on every rank."""
+    """A module name made from the file's path: unique, and equal on every rank, as pickle needs."""
     return str(path).replace(".", "_")
 
 
@@ -168,7 +170,7 @@ def _import_file(name: str, path: Path) -> ModuleType:
 
 
 def _executed(place: str, load: Callable[[], ModuleType], folder: Path) -> ModuleType:
-    """The module that ``load`` imports, which may import its neighbours in ``folder``.
+    """Run ``load``, which imports the module ``place``; it may import other modules in ``folder``.
 
     Raises ``ConfigError`` with the last line of the traceback if the module raises anything.
     """
@@ -190,7 +192,7 @@ def _executed(place: str, load: Callable[[], ModuleType], folder: Path) -> Modul
 
 
 def _failed(place: str, folder: Path, error: BaseException) -> ConfigError:
-    """The error of a module that raised ``error``: its traceback's last line, and the line of the user's."""
+    """The error for a module that raised ``error``: the traceback's last line, and the user's line in it."""
     last = traceback.format_exception_only(error)[-1].strip()
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if folder in Path(frame.filename).parents] or frames

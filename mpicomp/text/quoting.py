@@ -1,7 +1,7 @@
-"""Texts whose quotes were left out: ``logistic(data=data/a9a.bz2)`` means ``logistic(data='data/a9a.bz2')``.
+"""Restore quotes that a text may omit: ``logistic(data=data/a9a.bz2)`` reads as ``(data='data/a9a.bz2')``.
 
-A word that stands where a value may stand is quoted if Python reads it neither as a name nor as a number.
-A word consists of letters, digits and ``_ . / : ~ @ % + -``; a text with other characters has to be quoted.
+A word in the place of a value is quoted if Python reads it neither as a name nor as a number.  A word
+consists of letters, digits and ``_ . / : ~ @ % + -``; the user has to quote a text with other characters.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ def quote_words(text: str) -> str:
 
 
 def shown(node: ast.expr) -> str:
-    """The text of ``node`` with the quotes left out that the name of a class does not need."""
+    """The text of ``node``, without quotes around the names of a user's own classes."""
     return _CLASS.sub(r"\1", ast.unparse(node))
 
 
 def needs_no_quotes(text: str) -> bool:
-    """Whether ``quote_words`` quotes ``text``, or leaves it as the name that it is."""
+    """Whether the user may write ``text`` without quotes, because it is one word."""
     return re.fullmatch(_WORD, text) is not None
 
 
 def advice(text: str) -> str:
-    """A sentence with the first parameter of ``text`` whose value needs quotes, quoted; else empty."""
+    """Advice such as " Write data='my file'.", if a parameter's value in ``text`` needs quotes; else ""."""
     for name, value in _GIVEN.findall(text):
         try:
             ast.parse(quote_words(value), mode="eval")

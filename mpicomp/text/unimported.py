@@ -1,6 +1,7 @@
-"""What a text stands for whose class this process has not imported, where nothing may be imported.
+"""Stand-ins for a method or problem whose class may not be imported: they hold only its text.
 
-A record is read by more people than the one who made it, and to import a class executes its module.
+People read each other's folders of results, and importing a class executes its module.  So texts in such
+folders import nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def _refuse(self: Any, *_: Any, **__: Any) -> NoReturn:
 
 @dataclass(frozen=True, repr=False)
 class UnimportedMethod(Method):
-    """A method that is only named: it cannot run.  Where its text is ``gamma``, nothing is known of it."""
+    """A method known only by its text; it cannot run.  Its ``gamma`` says nothing about the real one."""
 
     text: str
     gamma: StepSize = "theory"
@@ -34,7 +35,7 @@ class UnimportedMethod(Method):
 
     @property
     def step(self) -> str:
-        """Not known: the class has the default."""
+        """The text "?", as the step size is not known: the class has its default."""
         return "?"
 
     def __repr__(self) -> str:
@@ -43,7 +44,7 @@ class UnimportedMethod(Method):
 
 @dataclass(frozen=True, repr=False)
 class UnimportedProblem(Problem):
-    """A problem that is only named: it has no f_i."""
+    """A problem known only by its text; it has no f_i."""
 
     text: str
 

@@ -1,6 +1,6 @@
-"""torch's training loops: an optimiser that aggregates compressed gradients, and a hook for torch's DDP.
+"""Compressed communication in PyTorch: an optimiser that averages compressed gradients, and a DDP hook.
 
-Needs torch, the extra ``torch`` of the package.
+Needs torch: pip install 'mpicomp[torch]'.
 """
 
 try:

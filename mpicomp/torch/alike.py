@@ -1,4 +1,4 @@
-"""Whether all ranks hold the same: parameters, settings such as the learning rate, and momenta."""
+"""Check that parameters, settings such as the learning rate, and momenta are equal on all ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mpicomp.transports import Transport
 
 @dataclass(frozen=True)
 class Fact:
-    """What a rank holds under ``name``, as a text, and what to do where it differs between ranks."""
+    """A rank's value of ``name``, as a text, and the remedy to print if ranks have different values."""
 
     name: str
     text: str
@@ -26,7 +26,7 @@ class Fact:
 
 
 def compare(facts: list[Fact], transport: Transport) -> None:
-    """Raise ``ConfigError`` on all ranks where one of ``facts`` differs from rank 0's; collective."""
+    """Raise ``ConfigError`` on all ranks if one of a rank's ``facts`` differs from rank 0's; collective."""
     told: Any = transport.collect(facts)
 
     def refuse() -> None:
@@ -39,7 +39,7 @@ def compare(facts: list[Fact], transport: Transport) -> None:
 
 
 def refuse_alone(transport: Transport) -> None:
-    """Raise ``ConfigError`` where torch has several processes, and MPI this one alone."""
+    """Raise ``ConfigError`` if torch.distributed has several processes, and MPI only this one."""
     processes = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
     if transport.ranks == 1 < processes:
         raise ConfigError(
@@ -49,14 +49,14 @@ def refuse_alone(transport: Transport) -> None:
 
 
 def numbered(optimiser: Optimizer) -> Iterator[tuple[int, int, nn.Parameter]]:
-    """The parameters of ``optimiser``, each with the number of its group and its own there."""
+    """(number of the group, number in the group, parameter) for each parameter of ``optimiser``."""
     for i, group in enumerate(optimiser.param_groups):
         for j, p in enumerate(group["params"]):
             yield i, j, p
 
 
 def settings(optimiser: Optimizer) -> str:
-    """A hash of what the groups of ``optimiser`` say beside their parameters, such as learning rates."""
+    """A hash of the settings of the parameter groups of ``optimiser``, such as learning rates."""
     digest = sha256()
     for i, group in enumerate(optimiser.param_groups):
         for name, value in sorted(group.items()):
@@ -66,7 +66,7 @@ def settings(optimiser: Optimizer) -> str:
 
 
 def memory(optimiser: Optimizer) -> str:
-    """A hash of what ``optimiser`` remembers of each parameter, such as momenta."""
+    """A hash of the state that ``optimiser`` keeps for each parameter, such as momenta."""
     digest = sha256()
     for i, j, p in numbered(optimiser):
         for name, value in sorted(optimiser.state.get(p, {}).items()):
@@ -75,7 +75,7 @@ def memory(optimiser: Optimizer) -> str:
 
 
 def _as_bytes(value: object) -> bytes:
-    """What is compared of ``value``: of functions and other objects, which have addresses, the type alone."""
+    """The bytes of ``value`` to compare; of functions and other objects only the type is compared."""
     if isinstance(value, Tensor):
         return Content.of(value).data
     if isinstance(value, tuple | list):

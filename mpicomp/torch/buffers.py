@@ -1,4 +1,4 @@
-"""A model's buffers, such as BatchNorm's running means, kept the same on all ranks."""
+"""Keep a model's buffers, such as BatchNorm's running means, equal on all ranks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from mpicomp.transports import Transport
 
 @torch.no_grad()
 def share(tensors: Mapping[str, Tensor], transport: Transport) -> None:
-    """Give all ranks rank 0's values of the parameters ``tensors``; collective.
+    """Set the parameters ``tensors`` on all ranks to rank 0's values; collective.
 
-    Raises ``ConfigError`` on all ranks where a name, type or shape differs.
+    Raises ``ConfigError`` on all ranks if a name, type or shape differs.
     """
     first = _of_rank_0("parameter", tensors, transport)
     for name, tensor in tensors.items():
@@ -31,15 +31,15 @@ def share(tensors: Mapping[str, Tensor], transport: Transport) -> None:
 
 
 class Buffers:
-    """The buffers of ``module``: each step starts from the same on every worker; worker 0's go to all.
+    """The buffers of ``module``, equal on all workers at the start of each step.
 
-    That is what torch's DDP does: it gives rank 0's to all.  Whatever the number of ranks they are the same.
-    Each travels by its name, with type and shape: one that a step sets, or replaces by one of another shape,
-    is worker 0's on all ranks.  Buffers that a step has left as they were, such as a mask, are not sent.
+    After a step, worker 0's buffers are copied to all ranks, as torch's DDP does with rank 0's.  So they do
+    not depend on the number of ranks.  A buffer is sent with its name, type and shape, so a step may also add
+    a buffer or change its shape.  Buffers that a step did not change, such as a mask, are not sent.
 
-    nbytes  bytes of buffers sent so far, once for each rank but the sender; the ledger does not hold them
+    nbytes  bytes of buffers sent so far, once for each receiving rank; they are not in the ledger
 
-    Raises ``ConfigError`` on all ranks where the buffers differ in name, type or shape at the start.
+    Raises ``ConfigError`` on all ranks if the buffers differ in name, type or shape at the start.
     """
 
     def __init__(self, module: nn.Module | None, transport: Transport, dedicated: bool) -> None:
@@ -50,7 +50,10 @@ class Buffers:
         self.restore()
 
     def collect(self, worker: int) -> None:
-        """Note the buffers that ``worker`` has changed, and go back to those of the step's start."""
+        """Note the buffers that ``worker`` has changed, if it is worker 0, for ``step`` to send.
+
+        If this rank hosts several workers, the buffers are reset to their values at the step's start.
+        """
         if worker == 0:
             now, start = self._contents(), self._start
             self._first = {name: None for name in start.keys() - now.keys()}
@@ -62,7 +65,7 @@ class Buffers:
             self.restore()
 
     def step(self) -> None:
-        """Give worker 0's buffers to all ranks; collective."""
+        """Copy worker 0's buffers to all ranks; collective."""
         t = self._transport
         if self._module is None:
             return
@@ -84,7 +87,7 @@ class Buffers:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Go back to the buffers of the step's start, after a gradient at another point."""
+        """Reset the buffers to their values at the step's start, after a gradient at another point."""
         slots = {name: (module, leaf, module._buffers[leaf]) for name, module, leaf in self._slots()}
         put: dict[int, Tensor] = {}  # by the tensor that was there, which several modules may have
         for name, (module, leaf, there) in slots.items():
@@ -105,7 +108,7 @@ class Buffers:
                 self._register(name, content)
 
     def restart(self) -> None:
-        """The buffers as they are now are those of the step's start."""
+        """Take the present buffers as those of the step's start."""
         self._start = self._contents()
 
     def _register(self, name: str, content: Content) -> None:
@@ -129,13 +132,13 @@ class Buffers:
         return {name: module._buffers[leaf] for name, module, leaf in self._slots()}
 
     def _slots(self) -> Iterator[tuple[str, nn.Module, str]]:
-        """The name of each buffer, also of those that are None; its module, and its name there."""
+        """(name, module, name in the module) for each buffer, including those that are None."""
         for path, module in () if self._module is None else self._module.named_modules():
             for leaf in module._buffers:
                 yield f"{path}.{leaf}" if path else leaf, module, leaf
 
     def _device(self) -> torch.device:
-        """Where a new buffer goes: to the model's parameters."""
+        """The device for a new buffer: that of the model's first parameter."""
         assert self._module is not None
         return next((p.device for p in self._module.parameters()), torch.device("cpu"))
 
@@ -143,7 +146,10 @@ class Buffers:
 def _of_rank_0(
     what: str, own: Mapping[str, Tensor | None], transport: Transport
 ) -> dict[str, Content | None]:
-    """Rank 0's contents on all ranks; raises ``ConfigError`` where a rank's differ in name, type or shape."""
+    """Rank 0's contents on all ranks; collective.
+
+    Raises ``ConfigError`` on all ranks if a rank's tensors differ in name, type or shape.
+    """
     kinds = transport.raise_on_all(lambda: {n: kind(t, f"{what} {n!r}") for n, t in own.items()})
     told: Any = transport.collect(kinds)
 
@@ -162,7 +168,7 @@ def _of_rank_0(
 
 
 def warn_of_buffers(parameters: list[nn.Parameter], transport: Transport) -> None:
-    """Warn, on the server, of buffers in the modules that have ``parameters``."""
+    """Warn, on the server, if modules that have some of ``parameters`` also have buffers."""
     if transport.is_server and _has_buffers(parameters):
         warnings.warn(
             "the model has buffers, such as BatchNorm's running means, which the ranks do not share: "
@@ -172,7 +178,7 @@ def warn_of_buffers(parameters: list[nn.Parameter], transport: Transport) -> Non
 
 
 def _has_buffers(parameters: list[nn.Parameter]) -> bool:
-    """Whether some module in the program has one of the ``parameters``, and buffers."""
+    """Whether some module in the program has one of ``parameters`` and also buffers."""
     ids = {id(p) for p in parameters}
     modules = [m for m in gc.get_objects() if issubclass(type(m), nn.Module)]
     return any(

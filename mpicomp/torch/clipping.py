@@ -1,4 +1,4 @@
-"""Find gradients that were clipped before they are averaged."""
+"""Warn if gradients are clipped before they are averaged."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mpicomp.transports import Transport
 class ClippingWatch:
     """Warn once if gradients are changed between backward and ``step``, as by ``clip_grad_norm_``.
 
-    That clips the gradient of each worker, and not their mean.  The watch looks at one parameter, the
-    smallest, on the rank of worker 0, so that it costs some microseconds a step.  A division by an integer is
-    no reason to warn: it may be the number of batches that were accumulated, or a scale.
+    Such clipping acts on the gradient of each worker, and not on their mean.  Only the smallest parameter is
+    checked, on the rank of worker 0, so the check costs some microseconds a step.  A division by an integer
+    raises no warning: it may be the number of accumulated batches, or a scale.
     """
 
     def __init__(self, parameters: list[nn.Parameter], transport: Transport) -> None:
-        self._made: tuple[int, int, Tensor] | None = None  # the gradient as backward has left it
+        self._made: tuple[int, int, Tensor] | None = None  # the gradient as backward left it
         self._watched: nn.Parameter | None = None
         if transport.n > 1 and 0 in transport.hosted:
             self._watched = min(parameters, key=lambda p: p.numel())
@@ -31,11 +31,11 @@ class ClippingWatch:
             self._made = gradient.data_ptr(), gradient._version, _first(gradient)
 
     def forget(self) -> None:
-        """The gradients are cleared."""
+        """Forget the noted gradient, because the gradients were cleared."""
         self._made = None
 
     def look(self) -> None:
-        """Compare the gradient that is to be averaged with what backward has left."""
+        """Warn if the gradient to be averaged is not the one that backward left."""
         made, self._made = self._made, None
         gradient = None if self._watched is None else self._watched.grad
         if made is None or gradient is None or (gradient.data_ptr(), gradient._version) == made[:2]:
@@ -52,7 +52,7 @@ class ClippingWatch:
 
 
 def _is_mean(total: Tensor, entry: Tensor) -> bool:
-    """Whether ``entry`` is ``total`` divided by 2, 3, .. in their own arithmetic."""
+    """Whether ``entry`` is ``total`` divided by an integer from 2 on, in the tensors' own arithmetic."""
     quotient = float(total / entry)
     if not 1.5 < quotient < 1e9:
         return False
@@ -61,5 +61,5 @@ def _is_mean(total: Tensor, entry: Tensor) -> bool:
 
 
 def _first(gradient: Tensor) -> Tensor:
-    """A copy of its first entry; on a GPU nobody waits for it."""
+    """A copy of the gradient's first entry, on the same device, without waiting for a GPU."""
     return gradient[(0,) * gradient.dim()].detach().clone()

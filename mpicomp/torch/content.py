@@ -1,4 +1,4 @@
-"""The content of a tensor of any kind as bytes, and back."""
+"""Convert the content of a tensor of any kind to bytes, and back."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mpicomp.base.errors import ConfigError
 
 @dataclass
 class Content:
-    """All of a tensor but its device.
+    """A tensor without its device: its type, its shape and its entries.
 
-    kept  the shape of the entries in ``data``: along an axis where all entries are one in memory (stride 0),
-          one is kept.  None if the tensor is no plain array, but sparse, quantised, nested or made of others
-    data  the entries, each row after row; or what torch.save writes
+    kept  the shape of the entries in ``data``: an axis of stride 0, whose entries share their memory, has
+          length 1 in it.  None if the tensor is sparse, quantised, nested or made of other tensors
+    data  the entries in C order; or, if ``kept`` is None, the bytes that torch.save writes
     """
 
     dtype: torch.dtype
@@ -43,7 +43,7 @@ class Content:
         return cls(tensor.dtype, tuple(tensor.shape), tuple(kept.shape), data)
 
     def changes(self, before: Content | None) -> Content | bytes:
-        """What makes this of ``before``: the entries alone where nothing else differs."""
+        """The difference from ``before``: only the entries if type and shape are equal, else all of this."""
         same = before is not None and (self.dtype, self.shape, self.kept) == (
             before.dtype,
             before.shape,
@@ -52,7 +52,7 @@ class Content:
         return self.data if same else self
 
     def put(self, tensor: Tensor) -> Tensor:
-        """``tensor`` with this content: itself where it can hold that, or else a new one on its device."""
+        """Write this content into ``tensor`` if it fits, and return it; else a new one on its device."""
         if tensor.dtype == self.dtype and is_plain(tensor) and not tensor.is_inference():
             kept = _kept(tensor)
             if tensor.shape == self.shape and kept.shape == self.kept:
@@ -76,7 +76,7 @@ class Content:
 
 
 def contents(tensors: Mapping[str, Tensor | None]) -> dict[str, Content | None]:
-    """The content of each of ``tensors``; names of one tensor have one ``Content``, which is sent once."""
+    """The content of each of ``tensors``; names of the same tensor share one ``Content``, sent only once."""
     read = {id(tensor): Content.of(tensor) for tensor in tensors.values() if tensor is not None}
     return {name: read.get(id(tensor)) for name, tensor in tensors.items()}
 
@@ -84,7 +84,7 @@ def contents(tensors: Mapping[str, Tensor | None]) -> dict[str, Content | None]:
 def kind(tensor: Tensor | None, name: str) -> str:
     """The type and shape of ``tensor``, as text.
 
-    Raises ``ConfigError``, with its ``name``, if it has no values.
+    Raises ``ConfigError``, which names it ``name``, if it has no values yet (lazy, or on the meta device).
     """
     if tensor is None:
         return "None"
@@ -98,7 +98,7 @@ def kind(tensor: Tensor | None, name: str) -> str:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether ``tensor`` is an array with strides: not sparse, quantised, nested or made of others."""
+    """Whether ``tensor`` is a plain strided array: not sparse, quantised, nested or made of other tensors."""
     return (
         tensor.layout is torch.strided
         and not tensor.is_quantized
@@ -108,12 +108,12 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:
-    """The shape; () of a nested tensor, which has none that two ranks could compare."""
+    """The tensor's shape; () for a nested tensor, which has no regular shape."""
     return () if tensor.is_nested else tuple(tensor.shape)
 
 
 def _kept(tensor: Tensor) -> Tensor:
-    """``tensor`` with one entry along each axis where all entries are one in memory."""
+    """A view of ``tensor`` with length 1 along each axis of stride 0."""
     if tensor.is_contiguous():
         return tensor
     for axis, stride in enumerate(tensor.stride()):

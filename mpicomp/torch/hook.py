@@ -1,6 +1,6 @@
-"""A communication hook for torch's DistributedDataParallel.
+"""A communication hook for torch's DistributedDataParallel (DDP).
 
-DDP reads the annotations of ``hook`` as classes, so here they are not put off.
+DDP reads the annotations of ``hook`` as classes.  So this file does not import ``annotations``.
 """
 
 import gc
@@ -24,11 +24,11 @@ from mpicomp.torch.alike import refuse_alone
 from mpicomp.torch.tensors import Tensors
 from mpicomp.torch.unused import in_backward, reached, unused_by_all
 
-_ALL_USED, _SOME_UNUSED, _OTHER = 0, 1, 2  # what a rank tells the others of the parameters that DDP gives
+_ALL_USED, _SOME_UNUSED, _OTHER = 0, 1, 2  # sent to the other ranks: all parameters used; some not; others
 
 
 class _Bucket(NamedTuple):
-    """A bucket of DDP's, and the future that DDP waits for."""
+    """One of DDP's buckets of gradients, and the future that DDP waits for."""
 
     parameters: list[Tensor]
     gradients: list[Tensor]  # views of the buffer
@@ -37,23 +37,25 @@ class _Bucket(NamedTuple):
 
 
 class Hook:
-    """The state of ``hook``: a method at work on the gradients of all parameters::
+    """The state of ``hook``: average the gradients of all parameters by a compressed method::
 
         ddp = torch.nn.parallel.DistributedDataParallel(model)
         ddp.register_comm_hook(mpicomp.torch.Hook(method), mpicomp.torch.hook)
 
-    options  those of ``Aggregator``, but not workers: a rank is a worker; nor server="dedicated": rank 0 has
-             a gradient too; nor on_nonfinite="skip": torch's optimiser steps whatever the hook gives, and on
-             a gradient of zeros its momentum still moves the parameters.  ``Compressed`` takes all three
+    method   a method for ``Aggregator``, or its text
+    options  the options of ``Aggregator``, except three that only ``Compressed`` takes.  workers: here each
+             rank is a worker.  server="dedicated": here rank 0 has a gradient too.  on_nonfinite="skip":
+             torch's optimiser steps whatever the hook returns, and with zero gradients its momentum would
+             still move the parameters
 
-    DDP hands over gradients in buckets, which it makes anew after the first step.  What the method remembers
-    belongs to parameters, not to buckets, so nothing is lost.  The messages leave when the last bucket is
-    there.  With find_unused_parameters=True, nothing is sent of a parameter that no rank uses in a step, and
-    what the method remembers of it waits for its next gradient.
+    DDP gives the hook its gradients in buckets, and makes new buckets after the first step.  The method's
+    state belongs to parameters, not to buckets, so nothing is lost.  Messages are sent when the last bucket
+    has come.  With find_unused_parameters=True, nothing is sent for a parameter that no rank uses in a step,
+    and the method's state for it is kept until its next gradient.
 
-    A hook has the parameters of its first backward.  It raises ``ConfigError`` for others, for sparse
-    gradients and for the three options.  What ends a step, such as ``DivergedError``, is raised on all ranks
-    at the end of ``backward``.  Gradients are zeros then, and the next backward can be made.
+    A hook belongs to the parameters of its first backward.  It raises ``ConfigError`` for other parameters,
+    for sparse gradients and for the three options.  An error of a step, such as ``DivergedError``, is raised
+    on all ranks at the end of ``backward``.  The gradients are then zeros, and training may go on.
     """
 
     def __init__(self, method: Method | str, **options: Any) -> None:
@@ -88,32 +90,32 @@ class Hook:
 
     @property
     def aggregator(self) -> Aggregator:
-        """What compresses, from the first step on; it has the ``ledger``."""
+        """The ``Aggregator``, which has the ``ledger``.  Raises ``ConfigError`` before the first backward."""
         if self._aggregator is None:
             raise ConfigError("the hook knows the parameters from its first backward on: train a step first.")
         return self._aggregator
 
     @property
     def parameters(self) -> list[Any]:
-        """The parameters in the order in which DDP gave their gradients first."""
+        """The parameters, in the order of DDP's buckets in the first backward; [] before it."""
         return [] if self._tensors is None else self._tensors.parameters
 
     def save(self, folder: str | Path) -> None:
-        """Save what the method remembers, of all ranks, between two steps; collective."""
+        """Save the method's state on all ranks to ``folder``, between two steps; collective."""
         self.aggregator.save(folder)
 
     def load(self, folder: str | Path) -> None:
-        """Go on, from the next step, with what ``save`` saved, on as many ranks; collective.
+        """Load, in the next step, the state that ``save`` wrote, on the same number of ranks; collective.
 
-        DDP has the options that it had then: the order of its buckets in the first step names the parameters.
-        The parameters are known in the first step alone, so ``folder`` is read in the next step.  Its
-        ``backward`` raises ``RecordError``, on all ranks, if what was saved is damaged, or of another method,
-        seed, model or number of ranks.
+        DDP must have the same options as when it was saved, because parameters are named by the order of its
+        buckets in the first step.  ``folder`` is read in the next ``backward``, when the parameters are
+        known.  That ``backward`` raises ``RecordError``, on all ranks, if the state is damaged, or belongs to
+        another method, seed, model or number of ranks.
         """
         self._to_load = folder
 
     def take(self, bucket: dist.GradBucket) -> Future[Tensor]:
-        """One bucket of this step; its future is fulfilled after the last."""
+        """Take one bucket of this step; its future is completed once the last bucket has come."""
         if self._processes is None:
             self._processes = self._count_processes()
         if bucket.index() != len(self._buckets):
@@ -174,9 +176,10 @@ class Hook:
                 left.copy_(estimate[j])
 
     def _count_processes(self) -> int:
-        """The number of processes of the DDP that has this hook, which is told of buckets alone.
+        """The number of processes of the DDP object that has this hook.
 
-        Raises ``ConfigError`` where DDP leaves buckets out.
+        The object is searched for in memory, because DDP gives a hook only buckets.  Raises ``ConfigError``
+        if DDP has the option skip_all_reduce_unused_params.
         """
         modules = [m for m in gc.get_objects() if issubclass(type(m), DistributedDataParallel)]
         ddps = [m for m in modules if any(state is self for _, state in getattr(m, "_comm_hooks", ()))]
@@ -190,8 +193,8 @@ class Hook:
     def _waiting(self, gradients: Mapping[Tensor, Tensor], unreached: Sequence[int]) -> list[int]:
         """The numbers of the parameters that no rank has used in this step; collective.
 
-        There all gradients are 0, and DDP leaves p.grad as it is.  Raises ``ConfigError`` on all ranks where
-        one is given other parameters than in its first step.
+        Their gradients are all 0, and DDP does not change their p.grad.  Raises ``ConfigError`` on all ranks
+        if DDP gives a rank other parameters than in its first step.
         """
         parameters, aggregator = self.parameters, self.aggregator
         same = gradients.keys() == set(parameters)
@@ -207,7 +210,7 @@ class Hook:
 
 
 def _raise_after_ddp(error: MpicompError) -> None:
-    """Raise ``error`` at the end of this backward, when DDP has ended its step and can start another."""
+    """Raise ``error`` at the end of this backward, once DDP has finished its step and can start another."""
     if not in_backward():
         raise error
     engine = torch.autograd.Variable._execution_engine
@@ -220,9 +223,9 @@ def _raise(error: MpicompError) -> NoReturn:
 
 
 def hook(state: Hook, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """The compressed mean of the gradients in ``bucket``, for ``register_comm_hook``.
+    """The communication hook for ``register_comm_hook``: the compressed mean of the gradients in ``bucket``.
 
-    Raises ``ConfigError`` for another state than a ``Hook``, and under torch.compile with
+    Raises ``ConfigError`` if ``state`` is not a ``Hook``, and under torch.compile with
     optimize_ddp="python_reducer", which has no buckets.
     """
     if not isinstance(state, Hook):

@@ -1,4 +1,4 @@
-"""A torch optimiser whose gradients are the compressed mean over all workers."""
+"""``Compressed``: a torch optimiser that steps with the compressed mean gradient of all workers."""
 
 from __future__ import annotations
 
@@ -38,28 +38,29 @@ class Compressed(Optimizer):
         loss(model, batch).backward()  # this rank's batch
         opt.step()
 
-    It is an ``Optimizer``: learning-rate schedules, parameter groups and ``GradScaler`` take it.
-    optimiser   one whose step needs no closure.  Add no parameter to it later, and unfreeze none
-    method      one that an ``Aggregator`` takes, or its text
-    module      the model: its parameters and buffers, and all parameters of ``optimiser``, start as rank 0's,
-                and in each step the buffers, such as BatchNorm's running means, become worker 0's, as in
-                torch's DDP.  Without it, parameters that differ between ranks are refused, and buffers that
-                are found are warned about
-    workers     the number of workers; None: each rank is one.  If it is given, do this for each worker i in
+    It is an ``Optimizer``, so learning-rate schedules, parameter groups and ``GradScaler`` work with it.
+    optimiser   a torch optimiser whose step needs no closure.  Do not add parameters to it, or unfreeze any,
+                afterwards
+    method      a method for ``Aggregator``, or its text
+    module      the model.  At the start its parameters and buffers, and all parameters of ``optimiser``, are
+                set to rank 0's.  In each step its buffers, such as BatchNorm's running means, are set to
+                worker 0's, as in torch's DDP.  None: parameters that differ between ranks raise
+                ``ConfigError``, and buffers cause a warning
+    workers     the number of workers; None: each rank is one.  If it is given, call for each worker i in
                 ``hosted``: ``zero_grad``, backward of the loss of worker i, ``collect(i)``.  Then ``step``
-    sync_every  H: the optimiser takes H steps of its own, and then the change of the parameters is
-                aggregated; the parameters go back, and ``outer`` steps along the change (the form of DiLoCo)
-    outer       a torch optimiser that has these parameters too; None: SGD with lr=1
-    overlap     blocks of the gradient are compressed and sent as soon as backward has them; it needs
-                server="sharded", a worker on each rank, and one backward for each step.  Results are the same
-                as without.  Do not change gradients between backward and ``aggregate``
-    options     the others of ``Aggregator``: seed, comm, server, shards, device, cuda_aware, stall_timeout,
-                verify_bytes and on_nonfinite
+    sync_every  H: the optimiser takes H local steps, and then the change of the parameters is averaged.  The
+                parameters go back to where they were, and ``outer`` steps along the change (as in DiLoCo)
+    outer       a torch optimiser that has the same parameters; None: SGD with lr=1
+    overlap     compress and send each block of the gradient as soon as backward has it.  It needs
+                server="sharded", one worker on each rank, and one backward for each step.  Results are the
+                same as without.  Do not change gradients between backward and ``aggregate``
+    options     the other options of ``Aggregator``: seed, comm, server, shards, device, cuda_aware,
+                stall_timeout, verify_bytes and on_nonfinite
 
-    Parameters on a GPU stay there with device="cuda"; without it the gradients are copied to the host and
-    the estimate back.
-    Parameters that need no gradient are left out.  float16 and bfloat16 ones are aggregated in float32.
-    All ranks call the constructor, ``step`` and ``aggregate`` together (they are collective).
+    With device="cuda" parameters on a GPU stay there; without it, their gradients are copied to the host and
+    the estimate is copied back.
+    Parameters that need no gradient are left out.  float16 and bfloat16 gradients are averaged in float32.
+    The constructor, ``step`` and ``aggregate`` are collective: all ranks call them together.
     """
 
     _step_supports_amp_scaling = True  # GradScaler calls step on every rank, and sets grad_scale
@@ -135,24 +136,24 @@ class Compressed(Optimizer):
         return self.inner.defaults
 
     def register_step_pre_hook(self, hook: Any) -> Any:
-        """Have ``hook`` called before each step of the inner optimiser, with that optimiser."""
+        """Call ``hook`` before each step of the inner optimiser, with that optimiser as its argument."""
         return self.inner.register_step_pre_hook(hook)
 
     def register_step_post_hook(self, hook: Any) -> Any:
-        """Have ``hook`` called after each step of the inner optimiser, with that optimiser."""
+        """Call ``hook`` after each step of the inner optimiser, with that optimiser as its argument."""
         return self.inner.register_step_post_hook(hook)
 
     def check(self) -> None:
         """Raise ``ConfigError``, on all ranks, if parameters or optimisers differ between ranks; collective.
 
-        They do where a program changes them on some ranks alone.  With ``sync_every`` it compares what the
-        last exchange has left.  It takes the time of a hash of parameters and momenta.
+        They differ if the program changed them on some ranks only.  With ``sync_every`` the parameters after
+        the last exchange are compared.  The check takes the time of a hash of parameters and momenta.
         """
         changed = "they were changed on some ranks alone, and not by opt.step()."
         self._compare(changed, [self.inner if self.outer is None else self.outer])
 
     def _compare(self, remedy: str, alike: list[Optimizer]) -> None:
-        """Compare parameters, settings, and the momenta of the optimisers in ``alike``."""
+        """Compare the ranks' parameters, settings, and momenta of the optimisers in ``alike``; collective."""
         start = self._start  # between two exchanges, what the ranks have in common
         parameters = self._tensors.parameters if start is None else [self._tensors.tensor(start)]
         digest = sha256()
@@ -170,12 +171,12 @@ class Compressed(Optimizer):
 
     @property
     def hosted(self) -> range:
-        """The workers whose gradients this rank brings."""
+        """The workers whose gradients this rank computes."""
         return self.aggregator.hosted
 
     @property
     def ledger(self) -> Ledger:
-        """The bytes of the gradients; ``buffers.nbytes`` are counted apart."""
+        """The bytes of the gradients so far; bytes of buffers are in ``buffers.nbytes``."""
         return self.aggregator.ledger
 
     @property
@@ -184,14 +185,14 @@ class Compressed(Optimizer):
         return self.aggregator.seconds
 
     def __reduce__(self) -> NoReturn:
-        """Refused: torch's copies would wrap the ``step`` of this class, and so break all others."""
+        """Raise ``ConfigError``: torch's copy would wrap the ``step`` of this class, and break all others."""
         raise ConfigError(
             "a Compressed cannot be copied or pickled, as all ranks hold parts of its state. Make Compressed "
             "anew; what opt.state_dict() or mpicomp.torch.save(folder, opt, model) has saved goes on in it."
         )
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refused: the vector that is compressed has its parts from the start on."""
+        """Raise ``ConfigError``: the parameters in the compressed vector are fixed at the start."""
         raise ConfigError("give all parameter groups to the optimiser before Compressed is made.")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -200,7 +201,10 @@ class Compressed(Optimizer):
         self.inner.zero_grad(set_to_none)
 
     def collect(self, worker: int) -> None:
-        """Take the gradients that the parameters hold as those of ``worker``."""
+        """Take the present gradients, p.grad, as those of ``worker``.
+
+        Raises ``ConfigError`` if this rank does not host it, or for a gradient that would not be averaged.
+        """
         if worker not in self.hosted:
             raise ConfigError(f"worker {worker} is not hosted here; allowed: {shortened(self.hosted)}.")
         self._refuse_others()
@@ -215,7 +219,8 @@ class Compressed(Optimizer):
     def aggregate(self) -> bool:
         """Replace the gradients by the estimate of their mean over all workers, for ``step`` to use.
 
-        For what goes between the two, such as clipping.  Returns False where the step is left out.
+        Call it to change the mean before the step, for example to clip it; else ``step`` does it.  Returns
+        False if the step is left out.  Collective.
         """
         if self.sync_every > 1:
             raise ConfigError("with sync_every, step aggregates the change of the parameters: no aggregate.")
@@ -227,11 +232,13 @@ class Compressed(Optimizer):
         return self._aggregate(dict(self._brought), None)
 
     def step(self, closure: Closure | None = None) -> Any:
-        """Aggregate, unless ``aggregate`` has, and take the step of the inner optimiser; collective.
+        """Average the gradients, unless ``aggregate`` did, and take the inner optimiser's step; collective.
 
-        closure  clears the gradients, computes the loss and its gradients, and returns it; called once, or at
-                 each point that the method asks for, with the parameters set to it.  With ``workers`` it
-                 takes the number of one in ``hosted``, and ``step`` returns the list of their losses
+        closure  clears the gradients, computes the loss and its gradients, and returns the loss.  It is
+                 called once, or at each point that the method asks for, with the parameters set to that
+                 point.  With ``workers`` it takes a worker's number, and is called for each in ``hosted``
+
+        Returns the closure's loss, or with ``workers`` the list of losses; None without a closure.
         """
         loss = None
         if self.sync_every > 1:
@@ -249,7 +256,7 @@ class Compressed(Optimizer):
         return loss
 
     def _evaluate(self, closure: Closure | None) -> Any:
-        """Aggregate what ``closure`` computes or, without one, what the parameters hold."""
+        """Average the gradients that ``closure`` computes or, without one, the present ones."""
         if closure is None:
             self.aggregate()
             return None
@@ -335,7 +342,7 @@ class Compressed(Optimizer):
         return loss
 
     def _refuse_others(self) -> None:
-        """Raise ``ConfigError`` for a gradient that is not aggregated: the ranks' parameters would part."""
+        """Raise ``ConfigError`` for a gradient that is not averaged: ranks would get other parameters."""
         for i, j, p in numbered(self.inner):
             if p.grad is None or id(p) in self._known:
                 continue
@@ -347,7 +354,7 @@ class Compressed(Optimizer):
             p.grad = None  # of before it was frozen
 
     def _own_gradient(self) -> Array:
-        """The gradient that the parameters hold, without the factor of a GradScaler."""
+        """The present gradient as a vector, shape (d,), divided by the scale of a GradScaler."""
         self._clipping.look()
         gradient = self._tensors.gradient()
         scale = getattr(self, "grad_scale", None)
@@ -356,7 +363,7 @@ class Compressed(Optimizer):
         return gradient
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of this rank: the inner and outer optimisers', residuals, and what all ranks hold."""
+        """The state of this rank: of both optimisers and of the ``Aggregator``, with its residuals."""
         return {
             "inner": self.inner.state_dict(),
             "outer": None if self.outer is None else self.outer.state_dict(),
@@ -366,10 +373,10 @@ class Compressed(Optimizer):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from ``state_dict()`` of the same rank, on the same number of ranks.
+        """Load the ``state_dict()`` of the same rank, on the same number of ranks; collective.
 
-        Raises ``ConfigError`` for another optimiser's, as that of the inner one is: on all ranks, and nothing
-        changes.
+        Raises ``ConfigError`` for the state of another optimiser, such as the inner one's own: on all ranks,
+        and nothing changes.
         """
         own: Any = state_dict.get("aggregator") if isinstance(state_dict, dict) else None
         own = {name: _array(value) for name, value in own.items()} if isinstance(own, dict) else own
@@ -395,18 +402,18 @@ class Compressed(Optimizer):
         self.buffers.restart()
 
     def local_state(self) -> dict[str, Any]:
-        """With ``sync_every``: the state of this rank's own steps since the last exchange."""
+        """With ``sync_every``: the state of this rank's local steps since the last exchange."""
         assert self._start is not None
         start = self._tensors.tensor(self._start)
         return {"inner": self.inner.state_dict(), "local_steps": self.local_steps, "start": start}
 
     def load_local_state(self, state: dict[str, Any]) -> None:
-        """Go on from ``local_state()``."""
+        """Load a state returned by ``local_state()``."""
         self.inner.load_state_dict(state["inner"])
         self.local_steps, self._start = state["local_steps"], self._saved(state["start"])
 
     def _check_local(self, steps: Any, start: Any) -> None:
-        """Raise ``ConfigError`` unless ``steps`` local steps from ``start`` can be what was saved here."""
+        """Raise ``ConfigError`` unless ``steps`` and ``start`` are valid values of a saved state."""
         local = self.sync_every > 1
         if type(steps) is not int or steps < 0 or (steps and not local):
             allowed = "0 and above" if local else "0, with sync_every=1"
@@ -421,7 +428,7 @@ class Compressed(Optimizer):
             raise ConfigError("the state has a start that is not finite.")
 
     def _saved(self, start: torch.Tensor) -> Array:
-        """The vector of a tensor that was saved."""
+        """The vector with the entries of the saved tensor ``start``."""
         return self._tensors.vector(self._tensors.empty().copy_(start))
 
     def __repr__(self) -> str:
@@ -429,7 +436,7 @@ class Compressed(Optimizer):
 
 
 def _tensor(value: Any) -> Any:
-    """An array as a tensor, which torch.load reads without pickled code; anything else as it is."""
+    """Convert an array to a tensor, which torch.load reads without pickled code; keep anything else."""
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 
@@ -458,7 +465,7 @@ def _check_state(state: Any, inner: Optimizer) -> None:
 
 
 def _load(name: str, optimiser: Optimizer, state: Any) -> None:
-    """Have ``optimiser`` go on from ``state``; raises ``ConfigError`` where torch cannot read it."""
+    """Load ``state`` into ``optimiser``; raises ``ConfigError``, naming it ``name``, if torch cannot."""
     try:
         optimiser.load_state_dict(state)
     except Exception as error:  # torch raises many types
@@ -469,7 +476,7 @@ def _load(name: str, optimiser: Optimizer, state: Any) -> None:
 
 
 def _trained(optimiser: Optimizer, module: nn.Module | None) -> dict[str, nn.Parameter]:
-    """The optimiser's parameters that need gradients, by their names in ``module``, or by group and number.
+    """The optimiser's parameters that need gradients, by name in ``module``, or by group and number.
 
     Raises ``ConfigError`` if there are none.
     """
@@ -489,7 +496,7 @@ def _named(optimiser: Optimizer, module: nn.Module | None) -> dict[str, nn.Param
 
 
 def _check_local_steps(method: Method, workers: int | None, overlap: bool, options: dict[str, Any]) -> None:
-    """Raise ``ConfigError`` for what does not go with ``sync_every``."""
+    """Raise ``ConfigError`` for settings that cannot be combined with ``sync_every``."""
     if workers is not None:
         raise ConfigError("sync_every takes local steps, which need a rank each: leave workers out.")
     if method.needs_function:

@@ -1,4 +1,4 @@
-"""Gradients that leave while backward goes on."""
+"""Send each block of the gradient during backward, as soon as it is complete."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from mpicomp.torch.tensors import Tensors
 
 
 class Overlap:
-    """Brings blocks of the gradient to ``aggregator`` as soon as backward has accumulated them.
+    """Give blocks of the gradient to ``aggregator`` as soon as backward has accumulated them.
 
-    Blocks are brought from the last to the first, which is about the order in which backward makes them.
-    Raises ``ConfigError`` where the aggregator cannot take single blocks.
+    Blocks are sent from the last to the first, which is about the order in which backward computes them.
+    Raises ``ConfigError`` if the Aggregator cannot take single blocks (see ``Aggregator.overlap``).
     """
 
     def __init__(self, tensors: Tensors, aggregator: Aggregator) -> None:
         self._tensors, self._aggregator = tensors, aggregator
         self._blocks = aggregator.overlap()
-        # The parameters of which each block has entries.
+        # For each block, the numbers of the parameters that have entries in it.
         self._parameters = [
             {j for j, p in enumerate(tensors.slices) if p.start < b.stop and b.start < p.stop}
             for b in self._blocks
@@ -31,11 +31,11 @@ class Overlap:
 
     def _restart(self) -> None:
         self._flat = self._tensors.empty()
-        self._versions: dict[int, int] = {}  # of the gradients that were taken, by parameter
+        self._versions: dict[int, int] = {}  # number of a parameter -> version of the gradient taken from it
         self._left = len(self._blocks)  # blocks that have not been brought
 
     def _take(self, j: int, parameter: nn.Parameter) -> None:
-        """Take the gradient of parameter j, and bring the blocks that are complete."""
+        """Take the gradient of parameter j, and send the blocks that are complete by it."""
         if j in self._versions:
             raise ConfigError(
                 f"overlap: {self._name(j)!r} has got a second gradient before opt.step(); allowed: one "
@@ -54,9 +54,9 @@ class Overlap:
         self._aggregator.bring(self._left, self._tensors.vector(block))
 
     def whole(self) -> Array:
-        """The gradient of this step, all of whose blocks have been brought then.
+        """Send the blocks that are left, and return the whole gradient of this step, shape (d,).
 
-        Parameters that backward has not reached have their ``grad``, or zeros.
+        A parameter that backward has not reached contributes its ``grad``, or zeros if that is None.
         Raises ``ConfigError`` if a gradient has been changed since backward.
         """
         flat = self._flat

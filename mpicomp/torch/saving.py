@@ -1,4 +1,4 @@
-"""A training saved by all ranks together, to go on with on any number of them."""
+"""Save a training with ``Compressed`` by all ranks together, and load it on any number of ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mpicomp.torch.optimiser import Compressed
 
 @dataclass
 class Blob:
-    """What torch.save has written, as a record of a checkpoint."""
+    """The bytes that torch.save writes, as a record of a checkpoint."""
 
     content: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
 
@@ -30,9 +30,9 @@ class Blob:
         return cls(np.frombuffer(file.getvalue(), np.uint8))
 
     def read(self) -> Any:
-        """What was saved: texts, numbers and tensors, without anybody's code.
+        """Read the saved texts, numbers and tensors; no pickled code is run.
 
-        Raises ``ValueError`` for an archive that would become more than its bytes.
+        Raises ``ValueError`` if the archive is compressed, because it could then unpack to any size.
         """
         content = io.BytesIO(self.content.tobytes())
         with zipfile.ZipFile(content) as archive:
@@ -43,9 +43,9 @@ class Blob:
 
 
 def save(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
-    """Save ``model``, the optimisers and what the method remembers, of all ranks; collective.
+    """Save ``model``, the optimisers and the method's state on all ranks to ``folder``; collective.
 
-    Two generations are kept.  Not saved: random number generators, schedulers, data loaders.
+    The two newest states are kept.  Not saved: random number generators, schedulers, data loaders.
     """
     blobs: dict[str, Blob] = {}
     if opt.aggregator.transport.is_server:
@@ -59,10 +59,10 @@ def save(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
 
 
 def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
-    """Go on from what ``save`` saved; collective.  The training is then the uninterrupted one, bit for bit.
+    """Load the state that ``save`` wrote to ``folder`` into ``opt`` and ``model``; collective.
 
-    Raises ``RecordError`` if it is damaged, or of another method, seed, model, number of workers or
-    ``sync_every``.
+    The training then continues as if it had not been interrupted, bit for bit.  Raises ``RecordError`` if the
+    state is damaged, or belongs to another method, seed, model, number of workers or ``sync_every``.
     """
     common, own = Blob(), Blob()
     records = {"torch": common}

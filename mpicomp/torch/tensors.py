@@ -1,4 +1,4 @@
-"""Parameters of a model, their values and their gradients, as one vector; and back."""
+"""Flatten a model's parameters, or their gradients, into one vector, and back."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 class Tensors(Packing):
     """Parameters one after the other in one vector, float64 if one of them is float64, else float32.
 
-    parameters  by name; all on one device
-    slices      the entries of each parameter
-    device      where the vector is: the GPU that the parameters are on, or None for numpy's memory
+    parameters  the parameters by name; all on one device
+    slices      the slice of each parameter in the vector
+    device      the GPU that holds the parameters and the vector, or None if the vector is in numpy's memory
 
-    What an ``Aggregator`` is given and returns is this vector itself, shape (d,), so that many small tensors
-    are copied by one call of torch's.
+    An ``Aggregator`` made with this packing takes and returns the vector itself, shape (d,), so that one call
+    of torch copies many small tensors.
     Raises ``ConfigError`` for parameters that are empty, without values, not dense, not floats, on several
-    devices, in the same memory, or of which a rank holds a part alone.
+    devices, in shared memory, or sharded over ranks.
     """
 
     missing: ClassVar[str] = (
@@ -68,9 +68,9 @@ class Tensors(Packing):
         self.slices = [where for _, where in self.parts]
 
     def placed(self, device: Cuda | None) -> Self:
-        """These parameters, from now on with the vector on ``device``.
+        """Put the vector on ``device`` from now on; returns ``self``.
 
-        Raises ``ConfigError`` for a GPU that they are not on.
+        Raises ``ConfigError`` for a GPU that does not hold the parameters.
         """
         where = self.parameters[0].__dlpack_device__()
         if device is not None and where != device.dlpack:
@@ -86,7 +86,7 @@ class Tensors(Packing):
         return ", ".join(f"{part.name}: torch {p.dtype} {part.shape}" for (part, _), p in named)
 
     def pack(self, tree: Any, what: str = "the gradient") -> Array:
-        """``tree``, which is such a vector already; raises ``ConfigError`` for None."""
+        """``tree`` itself, which is a vector already; raises ``ConfigError`` if it is None."""
         if tree is None:
             raise ConfigError(self.missing)
         return tree
@@ -96,7 +96,7 @@ class Tensors(Packing):
         return vector
 
     def gradient(self, gradients: Sequence[Tensor | None] | None = None) -> Array:
-        """A new vector of the parameters' gradients, or of those given in their order; None counts as zeros.
+        """A new vector of the parameters' gradients, or of ``gradients`` in their order; None means zeros.
 
         Raises ``ConfigError`` for a sparse gradient.
         """
@@ -116,7 +116,7 @@ class Tensors(Packing):
             raise
 
     def set_part(self, flat: Tensor, j: int, gradient: Tensor) -> None:
-        """Put the gradient of parameter j into its place in ``flat``, a tensor that ``empty`` has made.
+        """Copy the gradient of parameter j into its slice of ``flat``, a tensor made by ``empty``.
 
         Raises ``ConfigError`` for a sparse gradient.
         """
@@ -124,7 +124,7 @@ class Tensors(Packing):
         flat[self.slices[j]].copy_(gradient.reshape(-1))
 
     def empty(self) -> Tensor:
-        """A new tensor of the vector's length and type, in memory where the vector is."""
+        """A new tensor of the vector's length and type, on the vector's device."""
         where = "cpu" if self.device is None else self.parameters[0].device
         return torch.empty(self.parts.size, dtype=self._dtype, device=where)
 
@@ -134,7 +134,7 @@ class Tensors(Packing):
         return flat.numpy() if self.device is None else self.device.xp.from_dlpack(flat)
 
     def tensor(self, vector: Array) -> Tensor:
-        """A new tensor with the entries of ``vector``, in memory where the vector is."""
+        """A new tensor with the entries of ``vector``, on the same device."""
         return torch.from_numpy(vector.copy()) if self.device is None else torch.from_dlpack(vector.copy())
 
     def values(self) -> Array:
@@ -142,13 +142,13 @@ class Tensors(Packing):
         return self._joined([p.detach() for p in self.parameters])
 
     def set_gradients(self, vector: Array) -> None:
-        """Make ``vector`` the gradients, p.grad, where one is needed: new tensors, which share one memory."""
+        """Set each p.grad to its part of ``vector``, or to None for parameters that need no gradient."""
         for p, g in zip(self.parameters, self.views(vector), strict=True):
             p.grad = g if p.requires_grad else None  # torch leaves alone what has been frozen since
 
     @torch.no_grad()
     def set_values(self, vector: Array) -> None:
-        """Make ``vector`` the parameters' values."""
+        """Set the parameters' values to ``vector``."""
         for p, value in zip(self.parameters, self.views(vector), strict=True):
             p.copy_(value)
 
@@ -188,14 +188,14 @@ def _refuse_overlap(parameters: Mapping[str, nn.Parameter]) -> None:
 
 
 def _span(p: Tensor) -> tuple[int, int]:
-    """The bytes of its memory between which ``p`` lies."""
+    """The first byte of ``p`` in its storage, and the byte after its last."""
     last = sum((size - 1) * stride for size, stride in zip(p.shape, p.stride(), strict=True))
     start = int(p.storage_offset())
     return start * p.element_size(), (start + int(last) + 1) * p.element_size()
 
 
 def _places(p: Tensor) -> Tensor:
-    """Where in the memory of ``p`` its entries begin, in bytes."""
+    """The byte in the storage of ``p`` at which each of its entries begins."""
     places = torch.tensor(p.storage_offset())
     for size, stride in zip(p.shape, p.stride(), strict=True):
         places = places.unsqueeze(-1) + torch.arange(size) * stride

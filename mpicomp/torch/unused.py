@@ -1,4 +1,4 @@
-"""Parameters that a step of DDP does not use, on this rank or on any."""
+"""Find the parameters that a step of DDP does not use, on this rank or on all ranks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mpicomp.transports import Transport
 
 
 def in_backward() -> bool:
-    """Whether a backward calls this.  DDP's ``join`` calls hooks too, where a rank has no more data."""
+    """Whether this is called during a backward.  DDP's ``join`` calls hooks outside of one."""
     return torch._C._current_graph_task_id() >= 0
 
 
 def reached(p: Tensor) -> bool:
-    """Whether the backward that calls this has given ``p`` a gradient; DDP then replaces it on all ranks."""
+    """Whether the current backward gives ``p`` a gradient; DDP then replaces p.grad on all ranks."""
     if p.grad is None or not in_backward():
         return False
     return torch._C._will_engine_execute_node(get_gradient_edge(p).node)

@@ -1,4 +1,4 @@
-"""Where a run takes place: in this process, or on the ranks of an MPI job that it finds itself in."""
+"""Choose the transport of a run: all workers in this process, or spread over the ranks of the MPI job."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ def connect(
 ) -> Transport:
     """The transport for n workers: MPI inside a job of several ranks, else Local.
 
-    observed    have a ``counter`` count the bytes as well; asked for before MPI is loaded, or never
-    survive     let the ranks that are left go on when others die
-    cuda_aware  whether the MPI library takes buffers on a GPU; None: the library is asked
+    observed    let a byte ``counter`` count as well; this works only if asked for before MPI is loaded
+    survive     let the other ranks go on when a rank dies
+    cuda_aware  whether the MPI library takes buffers on a GPU; None: ask the library
     comm        mpi4py's communicator of the ranks that take part; None: all ranks of the job
 
-    Raises ``ConfigError`` if the launcher started several ranks but MPI knows of one, or torchrun started the
-    processes: then every rank would run the whole job alone.
+    Raises ``ConfigError`` if MPI knows of another number of ranks than the launcher started, or if torchrun
+    started the processes: every rank would then run the whole job alone.  Raises it also if MPI cannot be
+    loaded, or if there is no second rank for a dedicated server to serve.
     """
     launched = launched_ranks()
     if launched is None and comm is not None and comm.size > 1:

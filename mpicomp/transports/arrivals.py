@@ -1,9 +1,9 @@
-"""Messages that arrive: taken in order, asked for ahead of their turn.
+"""Receive messages in a given order of ranks, and post the receives for later ones in advance.
 
-A piece above a limit of MPI's own (64 KiB between hosts, for Open MPI) is only announced; it is sent
-when the receiver asks for it, and there a round trip later.  Asked for one after the other, n messages
-take n round trips.  So a rank that waits for one message also asks for the next ones, as they are announced,
-until ``AHEAD`` bytes are on their way.
+MPI sends a message above its eager limit (64 KiB between hosts, for Open MPI) only after the receiver has
+posted its receive.  This takes a round trip.  If receives are posted one after the other, n messages take n
+round trips.  So a rank that waits for one message also posts the receives for the next ones, as soon as they
+are announced, until ``AHEAD`` bytes are under way.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST = 64  # messages under way: short messages reach this limit before their by
 
 @dataclass
 class _Arrival:
-    """A message of ``count`` pieces: all of ``piece`` bytes, but for the last, which may be shorter."""
+    """A message of ``count`` pieces.  Each has ``piece`` bytes; the last may be shorter."""
 
     rank: int
     tag: int
@@ -43,7 +43,7 @@ class _Arrival:
         return (self.count - 1) * self.piece + self.last
 
     def ask(self, comm: MPI.Comm, first: MPI.Message) -> None:
-        """Ask for all pieces."""
+        """Post the receives of all pieces; ``first`` is the first one, already matched."""
         buffer, kind = mpi_buffer(self.buffer)
         parts = [[buffer[i * self.piece : (i + 1) * self.piece], kind] for i in range(self.count)]
         self.requests.append(first.Irecv(parts[0]))
@@ -51,7 +51,7 @@ class _Arrival:
         self.requests.extend(comm.Irecv(part, self.rank, tag) for part in parts[1:])
 
     def is_here(self) -> bool:
-        """Ask MPI whether all pieces are here."""
+        """Test whether all pieces are here."""
         status = MPI.Status()
         while self.requests:
             if not self.requests[0].Test(status):
@@ -62,10 +62,10 @@ class _Arrival:
 
 
 class Arrivals:
-    """The messages that ``ranks`` send over ``comm``, in that order.
+    """The messages that ``ranks`` send over ``comm``, received in the order of ``ranks``.
 
-    device  where to receive, by the tag: None for the host
-    most    messages under way at a time
+    device  a message's tag -> the device to receive it on, or None for the host's memory
+    most    the number of messages under way at a time
     """
 
     def __init__(
@@ -89,9 +89,9 @@ class Arrivals:
         return len(self._awaited) + len(self._under_way)
 
     def take(self) -> tuple[Bytes, int]:
-        """The next message, whose bytes are valid until another is taken, and its tag.
+        """Wait for the next message; return it and its tag.  Its bytes are valid until the next ``take``.
 
-        If that fails nothing more is to be taken.
+        After an error here, do not call ``take`` again.
         """
         self.let_go()
         try:
@@ -110,13 +110,13 @@ class Arrivals:
             self._taken = None
 
     def keep(self) -> Callable[[], None]:
-        """Keep the message that was taken last, until the function that is returned is called."""
+        """Keep the bytes of the last message valid.  Call the returned function to release them."""
         message, self._taken = self._taken, None
         assert message is not None
         return partial(self._inbox.give_back, message.buffer, message.device)
 
     def _abandon(self) -> None:
-        """Expect nothing more, and keep the memory of what was under way: MPI may still write there."""
+        """Expect no more messages.  Keep the memory of those under way: MPI may still write there."""
         for message in [*self._under_way, *filter(None, [self._taken])]:
             self._inbox.abandon(message.buffer)
         self._awaited.clear()
@@ -128,7 +128,7 @@ class Arrivals:
         return bool(self._under_way) and self._under_way[0].is_here()
 
     def _ask(self) -> None:
-        """Ask for announced messages."""
+        """Post the receives of announced messages, up to the limits."""
         status = MPI.Status()
         while self._awaited and self._bytes < AHEAD and len(self._under_way) < self._most:
             first = self._comm.Improbe(self._awaited[0], MPI.ANY_TAG, status)

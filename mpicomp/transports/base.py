@@ -23,9 +23,9 @@ from mpicomp.base.errors import MpicompError
 from mpicomp.transports.counters.base import ByteCounter
 from mpicomp.transports.exchange import Exchange
 
-AHEAD = 2**22  # bytes: while so many are on their way to the server it asks for no more
+AHEAD = 2**22  # bytes: while so many are under way to the server, it posts no more receives
 
-Take = Callable[[int, Bytes], None]  # of a worker and its message
+Take = Callable[[int, Bytes], None]  # called with a worker's number and its message
 T = TypeVar("T")
 
 
@@ -39,15 +39,16 @@ class Lost:
 
 
 class Transport(ABC):
-    """n workers, some of them hosted here; one rank is the server.
+    """n workers, some of them hosted on this rank; one rank is the server.
 
-    stop            set it to ask, from any rank, that the run end after a common round
-    sent            payload bytes this rank is the origin of: [messages, observations], a broadcast once a
-                    rank; and blocks of broadcasts that it passes on
-    counter        an independent count of this rank's MPI traffic, if requested and there are several ranks
-    activity        what the run is doing, for error messages
-    names           of what these ranks call together, by the number that a call has of it (see ``calls``)
-    device_buffers  whether messages are taken and given in the memory of the device in use; else the host's
+    stop            set it to True on any rank to ask that the run end, on all ranks after the same round
+    sent            payload bytes that this rank has sent: [messages, observations].  A broadcast counts once
+                    for each receiving rank; blocks of broadcasts that this rank passes on count too
+    counter         an independent count of this rank's MPI traffic, if requested and there are several ranks
+    activity        the current step of the run, such as "in round 7", for error messages
+    names           the names, for error messages, of the runs, Aggregators and Descents that these ranks
+                    have made; a ``Call`` refers to one by its index (see ``calls``)
+    device_buffers  True: messages are in the memory of the device in use; False: in the host's memory
     """
 
     n: int
@@ -67,13 +68,13 @@ class Transport(ABC):
     def gather(self, senders: Sequence[int], take: Take) -> AbstractContextManager[Take]:
         """Bring the workers' messages to the server, where ``take(i, message)`` gets them in worker order.
 
-        ``senders`` are the workers that send at all, increasing, the same on every rank.  Within the block
-        the function that is yielded is called with each hosted sender and its message, in their order; on
-        the server it is ``take`` itself.  The other ranks' messages are taken at the end of the block.  A
-        message's bytes are valid until ``take`` returns.
+        ``senders`` are the workers that send a message, increasing, the same on every rank.  The context
+        yields a function ``send``.  Inside the ``with`` block each rank calls ``send(i, message)`` for each
+        sender i that it hosts, in increasing order.  On the server ``send`` is ``take`` itself; the other
+        ranks' messages are taken at the end of the block.  Their bytes are valid until ``take`` returns.
 
-        Elsewhere than on the server an ``MpicompError`` of the block travels in the place of the messages
-        that are left.  On the server it is raised, once all messages under way are here.
+        If the block raises an ``MpicompError`` on another rank than the server, the error is sent in place
+        of the messages that are left.  The server raises it, once all messages under way are here.
         """
 
     @abstractmethod
@@ -82,13 +83,13 @@ class Transport(ABC):
 
     @abstractmethod
     def exchange(self, blocks: int) -> Exchange:
-        """What serves that many blocks of all messages, each by one rank."""
+        """An ``Exchange`` in which all messages are cut into ``blocks`` blocks, each served by one rank."""
 
     @abstractmethod
     def sum_all(self, vector: NDArray[np.floating]) -> None:
         """Replace ``vector``, of one shape and type on all ranks, by the sum over the ranks: MPI_Allreduce.
 
-        It is charged to this rank's ``sent`` once.
+        Its bytes are added to this rank's ``sent`` once, however the library takes the sum.
         """
 
     @abstractmethod
@@ -100,11 +101,11 @@ class Transport(ABC):
 
     @abstractmethod
     def observe(self, take: Take) -> AbstractContextManager[Take]:
-        """``gather`` for measurements of all workers.  Never counted, and invisible to methods."""
+        """``gather`` for measurements, from all workers.  Not counted as messages; no method sees them."""
 
     @abstractmethod
     def broadcast_control(self, message: bytes | None) -> bytes:
-        """The server's ``message`` on every rank.  Control: no part of a method, counted nowhere."""
+        """Broadcast the server's ``message``, which is no part of a method; not counted as traffic."""
 
     @abstractmethod
     def raise_on_all(self, action: Callable[[], T]) -> T:
@@ -138,25 +139,26 @@ class Transport(ABC):
 
     @abstractmethod
     def collect(self, value: object) -> list[object] | None:
-        """Each rank's ``value`` in rank order, on the server.  For reports at the end of a run."""
+        """Gather each rank's ``value``, in rank order, on the server; None on other ranks.  Not counted."""
 
     @abstractmethod
     def outlives(self, error: BaseException) -> bool:
-        """Whether ``error``, raised by an operation, is a rank's death that the others can survive."""
+        """True if ``error``, raised by an operation, means that a rank died and the others may go on."""
 
     @abstractmethod
     def shrink(self) -> list[Lost]:
-        """After an error that it ``outlives``: go on without the dead ranks, and return them.
+        """Go on without the dead ranks, and return them; call it after an error that this ``outlives``.
 
-        The workers that are left are numbered anew, from 0 and in their order.  What was under way is lost.
-        Where the server has died, or nobody is left to work, the job ends.
+        The remaining workers are renumbered from 0, in their old order.  Messages under way are lost.
+        If the server has died, or no worker is left, the job ends.
         """
 
     @abstractmethod
     def tell_all(self, number: int) -> list[int]:
-        """Each rank's ``number``, from 0 to 2⁶⁴ - 1, in rank order, on every rank.  Counted nowhere.
+        """Allgather one ``number`` per rank, from 0 to 2⁶⁴ - 1, in rank order; not counted as traffic.
 
-        All transports on the same ranks tell each other there, so a rank that calls another one is noticed.
+        All transports on the same ranks share one communicator for this.  So if two ranks call different
+        transports, both see it here.
         """
 
     @abstractmethod
@@ -165,7 +167,7 @@ class Transport(ABC):
 
 
 def placement(n: int, ranks: int, dedicated: bool) -> list[range]:
-    """Contiguous worker numbers for each rank; a dedicated server's rank 0 hosts none."""
+    """The worker numbers of each rank, in contiguous shares; with a dedicated server rank 0 hosts none."""
     hosts = ranks - 1 if dedicated else ranks
     shares = [range(r * n // hosts, (r + 1) * n // hosts) for r in range(hosts)]
     return [range(0), *shares] if dedicated else shares

@@ -1,4 +1,8 @@
-"""What ranks tell each other as a call begins, in one number: which call it is, and how the rank is."""
+"""A rank's collective call packed in one 64-bit number, so that ranks notice when their calls differ.
+
+The ranks exchange these numbers as each call begins.  A number also says whether the rank has met an error or
+was asked to stop.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from mpicomp.base.errors import MpicompError
 
 
 class Operation(IntEnum):
-    """What a rank is about to do together with the others."""
+    """The kind of a collective call."""
 
     BEGIN, CALL, SAVE, LOAD, RESTORE, SETTLE, MODEL, START, TELL, CLOSE = range(10)
 
@@ -30,12 +34,13 @@ _SAID = {
 
 
 class Call(NamedTuple):
-    """A call as its rank tells of it.
+    """One rank's call, as it tells the other ranks.
 
-    whose        the number of what is called, among all that these ranks have made; less than 2²⁴
-    failed       this rank has met an error that all ranks are to raise
+    operation    the kind of call
+    whose        the run, Aggregator or Descent that is called: its index in ``Transport.names``, below 2²⁴
+    failed       this rank has met an error that all ranks shall raise
     interrupted  this rank has been asked to stop
-    value        0, or 32 bits that are to be compared
+    value        0, or 32 bits that the ranks compare
     """
 
     operation: Operation
@@ -56,12 +61,12 @@ class Call(NamedTuple):
         return cls(Operation(number >> 2 & 63), number >> 8 & 0xFFFFFF, *flags, number >> 32)
 
     def said(self, names: Sequence[str]) -> str:
-        """The call in words; ``names`` are of all that these ranks have made."""
+        """The call in words, such as "saves a run"; ``names`` is ``Transport.names``."""
         return _SAID[self.operation].format(names[self.whose])
 
 
 def refuse_different(calls: Sequence[Call], names: Sequence[str]) -> None:
-    """Raise ``MpicompError`` unless all ranks make the same call; ``calls`` are theirs, in rank order."""
+    """Raise ``MpicompError`` unless all ranks make the same call; ``calls`` has one call per rank."""
     first = calls[0]
     for rank, other in enumerate(calls):
         if (other.operation, other.whose) != (first.operation, first.whose):

@@ -1,4 +1,4 @@
-"""The exchange of blocks: block b of all messages goes to one rank, and its broadcast to all ranks."""
+"""Sharded averaging's exchange: one rank receives block b of all messages and broadcasts its result."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ T = TypeVar("T")
 class Exchange(ABC):
     """S blocks, and the rank that serves each.  In a round every rank calls, in this order,
 
-        send          once, or: begin, and post for each block, from the last to the first
-        receive       for each block that it serves, from the last to the first, and each time
-        publish       what has been made of it
-        collect       once, or: drop after receive, without publish
+        send          once; or begin once, and then post for each block, from the last to the first
+        receive       for each block that it serves, from the last to the first; and after each of these
+        publish       with the broadcast of that block
+        collect       once; or drop once, if nothing was published
 
-    From the last to the first: so backpropagation makes gradients.
+    Blocks go from the last to the first, because backpropagation makes gradients in this order.
     owners  the rank that serves each block
     served  the blocks that this rank serves, decreasing
     hosted  the workers of this rank
@@ -37,19 +37,20 @@ class Exchange(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Begin a round.  What was collected in the one before is not valid any more."""
+        """Begin a round.  The broadcasts collected in the previous round are not valid any more."""
 
     @abstractmethod
     def post(self, block: int, messages: Mapping[int, Bytes | MpicompError]) -> None:
-        """Send a block of the messages of hosted workers on its way, the workers in their order.
+        """Start to send block ``block`` of each hosted worker's message, in the order of ``messages``.
 
-        ``receive`` raises an error in the place of a message.
+        ``messages`` maps a worker to the block of its message.  If an ``MpicompError`` stands in place of a
+        message, ``receive`` raises it.
         """
 
     def send(self, messages: Mapping[int, list[Bytes] | MpicompError]) -> None:
-        """Send each hosted sender's message, given as its S blocks, on its way.
+        """Start to send each hosted sender's message, given as a list of its S blocks.
 
-        Where an ``MpicompError`` is given in its place, ``receive`` raises it everywhere.
+        If an ``MpicompError`` stands in place of a message, ``receive`` raises it on every serving rank.
         """
         self.begin()
         last = len(self.owners) - 1
@@ -59,18 +60,19 @@ class Exchange(ABC):
 
     @abstractmethod
     def receive(self, block: int, senders: Sequence[int]) -> AbstractContextManager[Received]:
-        """The block of all senders' messages in worker order.  A message's bytes are valid until the next.
+        """Yield (worker, block of its message) for all senders, in worker order.
 
-        At the end of the ``with`` block all of them have been received, also those that were not asked for.
+        A message's bytes are valid until the next one is asked for.  At the end of the ``with`` block all
+        messages have been received, even if the loop over them stopped early.
         """
 
     @abstractmethod
     def publish(self, block: int, message: Bytes | MpicompError) -> None:
-        """Send the block's broadcast, or the error that has come of it, on its way to all ranks."""
+        """Start to send the block's broadcast to all ranks, or the error met while the block was averaged."""
 
     @abstractmethod
     def receivers(self, block: int) -> list[int]:
-        """The ranks to which this rank sends the block's broadcast, its own or one that it passes on."""
+        """The ranks to which this rank sends the block's broadcast, as its owner or by passing it on."""
 
     @abstractmethod
     def collect(self) -> tuple[list[Bytes], bool]:
@@ -85,7 +87,7 @@ class Exchange(ABC):
 
 
 class LocalExchange(Exchange):
-    """All blocks in this process."""
+    """The exchange of ``Local``: this process serves all blocks and hosts all workers."""
 
     def __init__(self, blocks: int, workers: range, stop: Callable[[], bool]) -> None:
         self.owners, self.served, self.hosted = [0] * blocks, range(blocks - 1, -1, -1), workers
@@ -115,18 +117,18 @@ class LocalExchange(Exchange):
 
 
 def sound(message: Bytes | MpicompError) -> Bytes:
-    """``message``; raises it if it is an error."""
+    """Return ``message``, or raise it if it is an error."""
     if isinstance(message, MpicompError):
         raise message.with_traceback(None)  # one object is raised in several places
     return message
 
 
 def as_text(error: MpicompError) -> Bytes:
-    """``error`` as a message."""
+    """Pickle ``error`` into a message."""
     return np.frombuffer(pickle.dumps(error), dtype=np.uint8)
 
 
 def as_error(text: Bytes) -> MpicompError:
-    """The error of such a message."""
+    """The error in a message made by ``as_text``."""
     error: MpicompError = pickle.loads(text.tobytes())
     return error

@@ -1,9 +1,9 @@
-"""The header of a broadcast: its length and status and, where ranks may die, two checksums.
+"""The header of a broadcast: the message's length and status and, if ranks may die, two checksums.
 
-A collective operation of Open MPI that loses a rank under way may tell another rank of success and give it
-bytes that nobody sent.  Such bytes must not set a length, become an object or change an iterate.  So a
-header ends with the CRC-32 of the message and then its own, and a rank that finds another looks for a death
-(see ``ulfm``).  Messages from one rank to another need none: they arrive, or the operation fails.
+If a rank dies during a collective operation of Open MPI, another rank may be told of success and get bytes
+that nobody sent.  Such bytes must not set a length, become an object or change an iterate.  So a header ends
+with the CRC-32 of the message and then the header's own.  A rank that finds a wrong checksum asks MPI whether
+a rank has died (see ``ulfm``).  Point-to-point messages need none: they arrive, or the operation fails.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Header = NDArray[np.int64]
 
 
 class GarbledError(Exception):
-    """A broadcast has given bytes that the server did not send."""
+    """A broadcast delivered bytes that the server did not send."""
 
 
 def write(message: Bytes | None, status: int, checked: bool) -> Header:
-    """The server's header; on other ranks, room for one, which is no valid header."""
+    """The server's header, int64, of 2 numbers or 4 if ``checked``; on other ranks zeros to receive it in."""
     if message is None:
         return np.zeros(4 if checked else 2, np.int64)
     numbers = [len(message), status]
@@ -35,7 +35,10 @@ def write(message: Bytes | None, status: int, checked: bool) -> Header:
 
 
 def read(head: Header) -> tuple[int, int]:
-    """The message's length and the status.  Raises ``GarbledError`` if the header's checksum is wrong."""
+    """The message's length in bytes, and the status.
+
+    Raises ``GarbledError`` if the header's checksum is wrong.
+    """
     length, status, *checksums = head.tolist()
     if checksums and crc32(head[:-1].data) != checksums[-1]:
         raise GarbledError("the header of a broadcast has come garbled, and no rank is known to have died")

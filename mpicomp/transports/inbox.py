@@ -1,4 +1,4 @@
-"""Memory for messages that arrive: the host's, or that of a device."""
+"""Reusable buffers for messages that arrive, in the host's memory or on a device."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from mpi4py import MPI
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 
-_KEPT = 8  # buffers of a place: as many as messages long enough for their pages to cost time
+_KEPT = 8  # buffers kept on the host, and on each device
 
 
 def empty(size: int, device: Any) -> Bytes:
-    """``size`` bytes on ``device``, the kernels of one, or in the host's memory if that is None."""
+    """An uninitialised buffer of ``size`` bytes on ``device`` (its kernels), or on the host if it is None."""
     return np.empty(size, np.uint8) if device is None else device.xp.empty(size, dtype=np.uint8)
 
 
 def mpi_buffer(buffer: Bytes) -> list[Any]:
-    """``buffer`` as MPI takes it; one on the device once everything launched there is done."""
+    """``buffer`` as mpi4py takes it.  For a buffer on a device, first wait for all kernels launched there."""
     if (device := kernels.device_of(buffer)) is not None:
         device.wait()
     return [buffer, MPI.BYTE]
 
 
 class Inbox:
-    """Buffers that are used again, on the host and on each device that is asked for."""
+    """A pool of buffers, on the host and on each device that has been asked for."""
 
     def __init__(self) -> None:
         self._free: dict[Any, list[Bytes]] = {}
         self._abandoned: list[Bytes] = []
 
     def take(self, size: int, device: Any) -> Bytes:
-        """At least ``size`` bytes on ``device``, until they are given back."""
+        """Take a buffer of at least ``size`` bytes on ``device``; end its use with ``give_back``."""
         free = self._free.setdefault(device, [])
         fitting = [i for i, buffer in enumerate(free) if buffer.size >= size]
         if fitting:
@@ -41,7 +41,7 @@ class Inbox:
         return empty(size + size // 8, device)  # messages of a kind differ a little in length
 
     def give_back(self, buffer: Bytes, device: Any) -> None:
-        """Keep ``buffer`` for another message, if it is one of the longest."""
+        """Return ``buffer`` to the pool, which keeps the 8 longest of each place."""
         free = self._free[device]
         free.append(buffer)
         if len(free) > _KEPT:

@@ -1,4 +1,4 @@
-"""How this process was started: launchers tell each rank its number, and how many there are."""
+"""Read from the environment how this process was started: its rank, and the number of ranks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def launched_ranks() -> int | None:
 def torchrun_processes() -> int:
     """How many processes torchrun says it started, as ``accelerate launch`` does too; 1 outside them.
 
-    They are no ranks of an MPI job: each of them is alone in its own.
+    These processes are no ranks of one MPI job: each is alone in an MPI job of its own.
     """
     return int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
 
@@ -53,7 +53,7 @@ def local_rank() -> int:
 def note_status(status: int) -> bool:
     """Tell ``mpicomp launch`` the exit status of the job, which is about to end.
 
-    Returns whether it was told: only ranks that it started on its own host can tell it.
+    Returns whether this succeeded: only ranks that ``mpicomp launch`` started on its own host can tell it.
     """
     if STATUS in os.environ:
         with suppress(OSError):
@@ -63,7 +63,7 @@ def note_status(status: int) -> bool:
 
 
 def remedy() -> str:
-    """Advice for a launcher and an MPI library that do not belong together."""
+    """Advice for an error message: the launcher and the MPI library do not belong together."""
     if "SLURM_STEP_ID" in os.environ:
         return (
             "`srun --mpi=pmix` suits most builds of Open MPI, `srun --mpi=pmi2` those of MPICH, and `srun "

@@ -19,7 +19,7 @@ from mpicomp.transports.exchange import Exchange, LocalExchange
 class Local(Transport):
     """One process: messages are encoded and decoded as over MPI, but go nowhere."""
 
-    device_buffers = True  # what goes nowhere need not leave the device, nor be waited for
+    device_buffers = True  # messages go nowhere, so they need not leave the device
 
     def __init__(self, n: int) -> None:
         self.n, self.rank, self.ranks = n, 0, 1
@@ -39,7 +39,7 @@ class Local(Transport):
         return LocalExchange(blocks, self.hosted, lambda: self.stop)
 
     def sum_all(self, vector: NDArray[np.floating]) -> None:
-        """The sum over one rank is there."""
+        """Nothing to do: the sum over one rank is the vector itself."""
 
     def fail(self, error: MpicompError) -> None:
         """Nothing to do: no other rank waits."""
@@ -58,7 +58,7 @@ class Local(Transport):
         return f"{socket.gethostname()}, one process"
 
     def abort(self) -> None:
-        """The exception itself ends this process."""
+        """Nothing to do: the exception itself ends this process."""
 
     def collect(self, value: object) -> list[object]:
         return [value]

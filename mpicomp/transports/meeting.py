@@ -1,8 +1,8 @@
-"""Where ranks meet as each call begins, whichever transport it is for.
+"""Check at the start of each collective call that all ranks make the same one, to prevent deadlocks.
 
-Each transport has communicators of its own.  Ranks that called two of them in different orders would wait in
-different ones, each for the other, for ever.  So a call begins with one exchange in a communicator that all
-transports on the same ranks share, and there the ranks see that their calls differ.
+Each transport has communicators of its own.  If two ranks called two transports in different orders, each
+would wait for the other in another communicator, for ever.  So a call begins with one allgather in a
+communicator that all transports on the same ranks share.  There the ranks see that their calls differ.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from mpicomp.transports.waiting import Patience
 
 
 class Meeting:
-    """The exchange of the ranks of ``comm``; collective.
+    """The communicator that all transports on the ranks of ``comm`` share; collective.
 
-    names     of what these ranks call together, by number; the same on all ranks
-    patience  how they wait
+    names     the names of the runs, Aggregators and Descents of these ranks; the same list on all ranks
+    patience  how these ranks wait for MPI
     """
 
     def __init__(self, comm: MPI.Comm) -> None:
@@ -28,7 +28,10 @@ class Meeting:
         self._under_way = False
 
     def tell_all(self, number: int) -> list[int]:
-        """Each rank's ``number``, from 0 to 2⁶⁴ - 1, in rank order, on every rank."""
+        """Allgather one ``number`` per rank, from 0 to 2⁶⁴ - 1, in rank order.
+
+        Raises ``MpicompError`` if an exception ended an earlier call before the other ranks had come.
+        """
         if self._under_way:
             raise MpicompError(
                 "an exception has ended a call on this rank while it waited for the others, which go on with "
@@ -46,9 +49,9 @@ _MEETINGS: dict[tuple[int, ...], Meeting] = {}  # by the ranks of the job, in th
 
 
 def meeting_of(comm: MPI.Comm) -> Meeting:
-    """The meeting of the ranks of ``comm``, which lasts as long as the program; collective.
+    """The ``Meeting`` of the ranks of ``comm``, made once and kept as long as the program; collective.
 
-    Raises ``MpicompError`` on all ranks if they have met before, and one of them comes with another call.
+    Raises ``MpicompError`` on all ranks if they share one already and a rank makes another call meanwhile.
     """
     group = comm.Get_group()
     ranks = tuple(group.Translate_ranks(list(range(comm.size)), MPI.COMM_WORLD.Get_group()))

@@ -57,12 +57,12 @@ class Mpi(PointToPoint):
     """n workers in contiguous shares over the ranks of ``comm``.
 
     dedicated      rank 0 is the server only, and hosts no worker
-    chunk          as of ``PointToPoint``
-    stall_timeout  seconds of waiting after which the silent rank is named and the job ended, or None
-    observed       have the bytes counted by a counter too; it must be prepared (see ``counter``)
-    survive        let a rank's death be raised, for the others to ``shrink``, where MPI can
-    cuda_aware     whether the MPI library takes buffers on a GPU; None: as it says itself.  It counts as
-                   known only if this is so on every rank
+    chunk          the longest piece handed to MPI, in bytes (see ``PointToPoint``)
+    stall_timeout  seconds of waiting after which the job names the silent rank and ends; None: never
+    observed       also count the bytes with a ``counter``; ``counters.prepare`` must have been called before
+    survive        raise an error when a rank dies, so that the others can ``shrink``; needs ULFM
+    cuda_aware     whether the MPI library takes buffers on a GPU; None: ask the library.  Messages stay on
+                   the GPU only if this is true on every rank
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Mpi(PointToPoint):
                 raise
 
     def _agree(self, own: bool) -> bool:
-        """Whether all ranks say yes."""
+        """True if ``own`` is true on all ranks."""
         with self._waiting(self._measurements):
             return self._measurements.allreduce(own, MPI.LAND)
 
@@ -172,7 +172,7 @@ class Mpi(PointToPoint):
 
     @contextmanager
     def _receiving(self, comm: MPI.Comm, senders: Sequence[int], take: Take) -> Iterator[Take]:
-        """Take all messages in worker order.  After a failure those of other ranks are still received."""
+        """Take all messages in worker order.  After a failure, still receive the other ranks' messages."""
         others = [i for i in senders if i not in self.hosted]
         arrivals = self.arrivals(comm, [self.rank_of[i] for i in others])
         try:
@@ -211,7 +211,10 @@ class Mpi(PointToPoint):
         return message, status == STOP
 
     def _stop_of_silent_ranks(self) -> None:
-        """A rank without workers tells of its stop in an empty message; all others are received by now."""
+        """Send or receive the stop of a rank without workers, an empty message, as no other message says it.
+
+        All messages of this round have been received by now.
+        """
         if self._silent and self.stop:
             self.messages.Isend([b"", MPI.BYTE], dest=0, tag=STOP).Free()
             self._silent = False
@@ -292,7 +295,7 @@ class Mpi(PointToPoint):
         return lost
 
     def _end_without(self, gone: list[int], patience: float) -> NoReturn:
-        """Say which ranks have died, unless another is first to, and end the job."""
+        """Print which ranks have died, and end the job; the first rank to do so speaks for all."""
         time.sleep(0.5 * patience)
         names = [f"rank {number} on {host}" for number, host in (self._names[rank] for rank in gone)]
         sys.stderr.write(f"mpicomp: {self.activity}: {', '.join(names) or 'a rank'} died. The job ends.\n")
@@ -321,7 +324,11 @@ class Mpi(PointToPoint):
 
 
 def _meet(comm: MPI.Comm, timeout: float) -> None:
-    """Wait until every rank has come here, for a transport and its watchdog begin with all of them."""
+    """Wait until every rank has come here; after ``timeout`` seconds, print so and end the job.
+
+    A transport and its watchdog can begin only once all ranks are here.  Raises ``ConfigError`` without
+    MPI_THREAD_MULTIPLE.
+    """
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise ConfigError(
             f"a stall timeout needs an MPI that any thread may call (MPI_THREAD_MULTIPLE); {banner()} was "
@@ -340,7 +347,7 @@ def _meet(comm: MPI.Comm, timeout: float) -> None:
 
 
 def _numbers(comm: MPI.Comm, own: int) -> list[int]:
-    """All ranks' ``own`` numbers, on every rank; arbitrary if a rank dies meanwhile."""
+    """Allgather ``own``, one number per rank; the numbers are arbitrary if a rank dies meanwhile."""
     numbers = np.empty(comm.size, np.int64)
     comm.Allgather(np.array([own]), numbers)
     return numbers.tolist()
@@ -349,7 +356,7 @@ def _numbers(comm: MPI.Comm, own: int) -> list[int]:
 def says_cuda_aware(library: str = MPI.__file__) -> bool:
     """Whether the MPI library says that it takes buffers on a GPU; False if it lacks the query.
 
-    library  a file that is linked to it
+    library  the path of a file that is linked to the MPI library
     """
     ask = getattr(ctypes.CDLL(library), "MPIX_Query_cuda_support", None)
     return ask is not None and bool(ask())

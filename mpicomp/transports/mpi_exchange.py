@@ -1,29 +1,29 @@
-"""The exchange of blocks over MPI: only messages from one rank to another, none of them waited for in turn.
+"""Sharded averaging over MPI: non-blocking point-to-point messages, received in any order of ranks.
 
-Blocks are served in contiguous shares.  The messages of two ranks to each other are told apart by their order
-alone.  Rank q sends rank r, for each block that r serves, from the last to the first, that block of the
-message of each worker hosted on q; and then the broadcast of each block that q serves, in the same order.
+Blocks are served in contiguous shares.  Two ranks tell their messages to each other apart by order alone.
+Rank q sends rank r, for each block that r serves, from the last to the first, that block of the message of
+each worker hosted on q.  Then q sends the broadcast of each block that q serves, in the same order.
 Rank r takes them in this order.
 
-Broadcasts.  Where each rank serves a block, it sends its broadcast to every other rank directly.  All links
-are equally busy then, and there is one step.  Where ranks are far more than blocks, those that serve none
-would have idle links.  So the broadcast of a block spreads in a ``tree``, and a rank sends on what it gets.
-It takes the blocks that are one step from their owners first, then those that are two steps from them, and
-so on, each time from the last to the first.  So it sends them on in the order in which the next rank takes
-them, and none waits for a block that waits for it.
+Broadcasts.  If every rank serves a block, each rank sends its broadcast to every other rank directly.  All
+links are then equally busy, and there is one step.  If there are far more ranks than blocks, the ranks that
+serve no block would have idle links.  So the broadcast of a block spreads in a ``tree``: a rank passes it on
+when it gets it.  It takes the blocks that are one step from their owners first, then those two steps away,
+and so on, each time from the last block to the first.  This is the order in which the next rank takes them,
+so no two ranks wait for each other.
 
-Order.  A long message is announced, and sent when the receiver asks for it.  If all ranks asked one rank
-first, its link would be full and the others empty.  So rank r takes messages from ranks r - 1, r - 2, .. in
-turn, a few at a time, while these send to it: then the pairs of ranks are busy, each with the other.  What
-comes before its turn is kept, for sums are taken in worker order.  Where a rank hosts many workers, so much
-would be kept that messages are taken in worker order instead.
+Order.  A message above MPI's eager limit is announced, and sent when the receiver asks for it.  If all ranks
+asked one rank first, its link would be full and the others empty.  So rank r takes messages from ranks r - 1,
+r - 2, .. in turn, a few at a time, while these send to it: each pair of ranks is then busy with each other.
+Sums are taken in worker order, so a message that comes before its turn is kept.  If a rank hosts many
+workers, this would keep too much, and messages are taken in worker order instead.
 
-Unasked.  Between hosts, over TCP, the request for a message waits in the same stream behind what is being
-sent there.  Two ranks that send to each other at the same time then do so one after the other, at half of
-what the link carries in both directions.  So messages to other hosts are cut into pieces that Open MPI's TCP
-sends unasked.  The receiver's MPI keeps them until they are wanted.  So only so much is sent unasked that a
-rank gets no more than one worker's whole message and ``AHEAD`` bytes, and the broadcasts, which together are
-a vector too.  What is left is announced.
+Eager sends.  Between hosts, over TCP, the request for a message waits in the same stream behind data under
+way.  Two ranks that send to each other at the same time would then do so one after the other, at half of
+the link's capacity in both directions.  So messages to other hosts are cut into pieces that Open MPI's TCP
+sends eagerly, without a request ("unasked" below).  The receiver's MPI stores them until they are received.
+To bound this memory, a rank is sent unasked no more than one worker's whole message, ``AHEAD`` bytes, and the
+broadcasts, which together are one vector.  All other messages are announced.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ UNASKED = 60_000  # bytes of a piece that is sent unasked: Open MPI does so up t
 
 
 class MpiExchange(Exchange):
-    """The blocks that the ranks of ``mpi`` serve."""
+    """The exchange of ``blocks`` blocks between the ranks of ``mpi``."""
 
     def __init__(self, mpi: PointToPoint, blocks: int) -> None:
         self._mpi = mpi
@@ -82,13 +82,13 @@ class MpiExchange(Exchange):
             self._send(sent, tag, [owner], unasked=self._sent_to[owner] <= share)
 
     def _tagged(self, message: Bytes | MpicompError) -> tuple[Bytes, int]:
-        """What is sent of ``message``, and its tag."""
+        """The bytes to send for ``message``, which may be an error, and their tag."""
         if isinstance(message, MpicompError):
             return as_text(message), ERROR
         return message, STOP if self._mpi.stop else DATA
 
     def _send(self, sent: Bytes, tag: int, dests: Sequence[int], unasked: bool = True) -> None:
-        """Begin to send to each rank of ``dests``; to those on other hosts unasked, or announced."""
+        """Start to send to each rank of ``dests``.  ``unasked``: to other hosts in eager pieces."""
         unasked = unasked and len(sent) <= pieces.MOST * UNASKED
         for dest in dests:
             self._mpi.sent[0] += len(sent)
@@ -127,7 +127,9 @@ class MpiExchange(Exchange):
                 let_go()
 
     def _may_keep(self, messages: int, block: int) -> bool:
-        """Whether so many messages of the block, if they are like our own, are no more than a few of ours."""
+        """Whether ``messages`` messages of the block may be kept: with the length of our own worker's block,
+        they must fit in twice our worker's whole message and ``AHEAD`` bytes.
+        """
         own = next((i for i, m in self._sent[block].items() if not isinstance(m, MpicompError)), None)
         if own is None:
             return False
@@ -137,7 +139,7 @@ class MpiExchange(Exchange):
         return messages * of_blocks[block] <= AHEAD + 2 * sum(of_blocks.values())
 
     def _turn(self, rank: int) -> int:
-        """When a rank's messages are taken: 1 for the rank before this one."""
+        """The turn in which a rank's messages are taken: 1 for the rank before this one."""
         return (self._mpi.rank - rank) % self._mpi.ranks
 
     def publish(self, block: int, message: Bytes | MpicompError) -> None:
@@ -177,7 +179,7 @@ class MpiExchange(Exchange):
         self._mpi.wait_for_sends(self._mpi.messages)
 
     def _speak(self) -> None:
-        """A rank without workers and blocks tells of its stop in an empty message."""
+        """On a rank without workers and blocks: tell rank 0 in an empty message that it was asked to stop."""
         if self._may_speak and self._mpi.stop:
             self._mpi.messages.Isend([b"", MPI.BYTE], dest=0, tag=STOP).Free()
             self._may_speak = False

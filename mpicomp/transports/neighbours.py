@@ -1,4 +1,4 @@
-"""The ranks to which messages are sent whole."""
+"""Find the ranks on this host, to which a message need not be cut into pieces."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from mpi4py import MPI
 
 
 def sent_whole(comm: MPI.Comm) -> set[int]:
-    """The ranks of ``comm`` to which a message need not be cut: those on this host; collective.
+    """The ranks of ``comm`` to which a message need not be cut: the ranks on this host; collective.
 
-    With another library than Open MPI all ranks, for only of that one it is known how long messages to other
-    hosts may be for it to send them unasked.
+    With another MPI library than Open MPI, all ranks: the length that it sends eagerly is not known here.
     """
     here = comm.Split_type(MPI.COMM_TYPE_SHARED)
     ranks = here.group.Translate_ranks(None, comm.group)

@@ -1,4 +1,4 @@
-"""Ranks do not outlive their launcher, however it ended, nor does the memory that they shared."""
+"""Kill this rank when its launcher dies, and remove the shared-memory files that it leaves."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-# By these Open MPI's ranks on a host pass their messages; the launcher removes them, unless it is killed.
+# Open MPI's ranks on a host pass messages through these files; the launcher removes them, unless killed.
 _SEGMENTS = re.compile(r" (/dev/shm/(?:sm|vader)_segment\.\S+)$", re.MULTILINE)
 
 
 def end_with_parent() -> None:
-    """Let this process be killed when the one that started it ends.  Linux only; elsewhere it does nothing.
+    """Kill this process when its parent ends.  Needs Linux 5.3; elsewhere it does nothing.
 
-    A thread sleeps on the parent's file descriptor.  The kernel's PR_SET_PDEATHSIG would not do here: it
-    looks at the thread that forked, and Open MPI forks many ranks from threads that end at once.
+    A thread sleeps on the parent's process file descriptor.  The kernel's PR_SET_PDEATHSIG would not do: it
+    watches the thread that forked, and Open MPI forks many ranks from threads that end at once.
     """
     if not hasattr(os, "pidfd_open"):
         return
@@ -37,7 +37,7 @@ def end_with_parent() -> None:
 
 
 def segments(process: int) -> set[Path]:
-    """The files in memory that the process shares with its job's other ranks on this host.  Linux only."""
+    """The shared-memory files that Open MPI has mapped into the process; none on other systems than Linux."""
     with suppress(OSError):
         return {Path(name) for name in _SEGMENTS.findall(Path(f"/proc/{process}/maps").read_text())}
     return set()

@@ -1,8 +1,8 @@
-"""Messages in pieces.
+"""Cut a message into pieces, and encode their number in the MPI tag.
 
-A message is cut where it is too long for one call of MPI, or where short pieces arrive sooner.  All pieces
-are as long as the first, but for the last, which may be shorter.  The tag of each says what the message is
-and how many pieces there are.  So a rank that has met the first one asks for all others at once.
+A message is cut if it is too long for one call of MPI, or if short pieces arrive sooner.  All pieces are
+equally long, but the last may be shorter.  The tag of each piece holds the message's own tag and the number
+of pieces.  So a rank that has matched the first piece posts the receives of all others at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST = 8191  # pieces of a message: then a tag is at most 32767, which every MPI
 def cut(message: Bytes, tag: int, longest: int) -> Iterator[tuple[Bytes, int]]:
     """The pieces of ``message``, each with its tag.
 
-    They have ``longest`` bytes at most, or as many as it takes for ``MOST`` pieces.
+    A piece has at most ``longest`` bytes, or more if there would be more than ``MOST`` pieces.
     """
     count = min(max(1, -(-len(message) // longest)), MOST)
     length = max(1, -(-len(message) // count))

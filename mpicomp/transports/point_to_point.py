@@ -1,6 +1,6 @@
-"""Messages from one MPI rank to another: how they are posted, awaited and taken.
+"""Send and receive point-to-point MPI messages without blocking, in pieces if they are long.
 
-What is longer than ``chunk`` bytes travels in ``pieces``, so counts above 2^31 never reach MPI.  Where ranks
+A message longer than ``chunk`` bytes travels in ``pieces``, so counts above 2^31 never reach MPI.  If ranks
 share cores, waiting ranks sleep (see ``waiting``).
 """
 
@@ -31,7 +31,7 @@ DATA, STOP, ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
 class PointToPoint(Transport):
     """n workers in contiguous shares over the ranks of ``comm``, and messages between these ranks.
 
-    chunk  bytes of the longest piece handed to MPI, unless a message then had too many pieces
+    chunk  the longest piece handed to MPI, in bytes; longer if a message would have too many pieces
     """
 
     _watchdog: Watchdog | None = None
@@ -47,26 +47,26 @@ class PointToPoint(Transport):
         self._host(placement(n, comm.size, dedicated))
 
     def _host(self, shares: Sequence[range]) -> None:
-        """Be one of the ranks of the communicators, each with its share of the workers."""
+        """Set this rank's fields from the communicators and ``shares``, the workers of each rank."""
         self.n, self.rank, self.ranks = shares[-1].stop, self.messages.rank, len(shares)
         self.hosted, self.is_server = shares[self.rank], self.rank == 0
         self.shares = shares
         self.rank_of = [rank for rank, share in enumerate(shares) for _ in share]
         self.messages.Set_name(MESSAGES)
         self._silent = not self.is_server and not self.hosted  # no message can say that it was asked to stop
-        # Of sends under way; each keeps its message's memory alive.
+        # The sends under way; each request keeps its message's memory alive.
         self._requests: deque[MPI.Request] = deque()
 
     def post(
         self, comm: MPI.Comm, message: Bytes, tag: int, dest: int = 0, longest: int | None = None
     ) -> None:
-        """Begin to send ``message``, in pieces of ``longest`` bytes at most; ``wait_for_sends`` ends it."""
+        """Start to send ``message``, in pieces of at most ``longest`` bytes; ``wait_for_sends`` ends it."""
         message, kind = mpi_buffer(message)
         for piece, its_tag in pieces.cut(message, tag, min(longest or self._chunk, self._chunk)):
             self._requests.append(comm.Isend([piece, kind], dest=dest, tag=its_tag))
 
     def wait_for_sends(self, comm: MPI.Comm) -> None:
-        """Wait until the memory of all that was posted is free again."""
+        """Wait until all posted messages are sent, so that their memory may be used again."""
         with self._waiting(comm):
             self._patience.until(self._all_sent)
 
@@ -78,17 +78,17 @@ class PointToPoint(Transport):
         return True
 
     def arrivals(self, comm: MPI.Comm, ranks: Iterable[int], most: int = MOST) -> Arrivals:
-        """The messages that ``ranks`` send, in that order, ``most`` of them under way at a time."""
+        """Receive the messages of ``ranks``, in that order, at most ``most`` of them under way at a time."""
         device = partial(self._device, comm)
         return Arrivals(comm, ranks, device, self._inbox, self._patience, most)
 
     def take(self, comm: MPI.Comm, arrivals: Arrivals) -> tuple[Bytes, int]:
-        """The next of ``arrivals``, and its tag."""
+        """Wait for the next message of ``arrivals``; return it and its tag."""
         with self._waiting(comm):
             return arrivals.take()
 
     def _device(self, comm: MPI.Comm, status: int) -> Any:
-        """Where to receive: on the device in use if it is a method's message, else on the host (None)."""
+        """Where to receive a message: on the device in use if a method sent it, else on the host (None)."""
         taken = self.device_buffers and comm is self.messages and status != ERROR
         return kernels.device() if taken else None
 

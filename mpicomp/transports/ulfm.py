@@ -1,8 +1,8 @@
-"""Going on after a rank has died: user-level failure mitigation (ULFM), of MPI 5 and Open MPI 5.
+"""Go on after a rank has died, by user-level failure mitigation (ULFM) of MPI 5 and Open MPI 5.
 
-An operation that needs the dead rank raises an error that is a ``death``.  The rank that meets it revokes the
-communicators, so that all other ranks get an error too, wherever they wait.  Then the ranks that are left
-agree on new communicators.
+An operation that needs the dead rank raises an error; ``death`` recognises it.  The rank that meets it
+revokes the communicators, so that all other ranks get an error too, wherever they wait.  Then the ranks that
+are left agree on new communicators.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ENABLED = "OMPI_MCA_mpi_ft_enable"  # which mpirun sets
 
 
 def require() -> None:
-    """Raise ``ConfigError`` if the death of a rank ends this job, or is not told to the other ranks."""
+    """Raise ``ConfigError`` unless this job can outlive a rank: it needs Open MPI 5 started with ULFM."""
     vendor, version = MPI.get_vendor()
     if vendor != "Open MPI" or version[0] < 5:
         raise ConfigError(
@@ -47,7 +47,7 @@ def refuse_after_a_death(comm: MPI.Comm) -> None:
 
 
 def death(error: BaseException, comm: MPI.Comm) -> bool:
-    """Whether ``error``, met in an operation among the ranks of ``comm``, comes from the death of one.
+    """Whether ``error``, met in an operation among the ranks of ``comm``, comes from the death of a rank.
 
     The class of the error does not decide it.  A collective operation of Open MPI that loses a rank under way
     may fail with MPI_ERR_OTHER, or give bytes that nobody sent, which cannot be read.  So MPI is asked which
@@ -74,12 +74,13 @@ def dead(comm: MPI.Comm) -> list[int]:
 
 
 def shrink(comms: Sequence[MPI.Comm], join: Callable[[MPI.Comm], T]) -> tuple[T, list[int]]:
-    """Call ``join`` with a communicator of the ranks that are left, in their order.
+    """Call ``join`` with a communicator of the ranks that are alive, in their old order; collective.
 
-    Returns the result of ``join``, and the ranks that are not left.
+    Returns the result of ``join``, and the dead ranks by their old numbers.
 
-    ``join`` is tried again where yet another rank dies in it, so that all that are left have joined the same.
-    Collective.  The old communicators are of no use any more; they are not freed, which takes all ranks.
+    If another rank dies during ``join``, it is called again, so that all living ranks join the same
+    communicator.  The old communicators ``comms`` are revoked and of no use any more.  They are not freed,
+    because that takes all ranks.
     """
     for comm in comms:
         comm.Revoke()
@@ -97,7 +98,7 @@ def shrink(comms: Sequence[MPI.Comm], join: Callable[[MPI.Comm], T]) -> tuple[T,
 
 
 def _all_of(comm: MPI.Comm, joined: bool) -> bool:
-    """Whether every rank of ``comm`` lives and has joined; all ranks that are left get one answer."""
+    """Whether every rank of ``comm`` is alive and has joined; all living ranks get the same answer."""
     try:
         return bool(comm.Agree(int(joined)))
     except MPI.Exception:

@@ -1,7 +1,7 @@
-"""Waiting where ranks share cores.
+"""Wait for MPI without burning a core: poll for 1 ms, then sleep between polls.
 
-An MPI library waits by asking, without end, whether something has come.  Nothing is faster where every rank
-has a core of its own.  Where ranks share cores, a waiting rank takes time from the ranks it waits for.
+An MPI library waits by polling without end.  Nothing is faster if every rank has a core of its own.  If ranks
+share cores, a waiting rank takes time from the ranks that it waits for; only then do these waits sleep.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from mpi4py import MPI
 
-_EAGER = 1e-3  # seconds of asking without a pause: most waits of short rounds are over by then
-_NAP = 1e-4  # seconds
+_EAGER = 1e-3  # seconds of polling without a sleep: most waits of short rounds are over by then
+_NAP = 1e-4  # seconds of sleep between polls
 
 
 class Patience:
@@ -23,7 +23,7 @@ class Patience:
         self._crowded = _crowded(comm)
 
     def until(self, come: Callable[[], object]) -> None:
-        """Call ``come`` until it is true.  Where ranks share cores, sleep between calls after a while."""
+        """Call ``come`` until it returns true.  If ranks share cores, sleep between calls after 1 ms."""
         begun = time.monotonic()
         while not come():
             if self._crowded:

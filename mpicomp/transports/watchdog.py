@@ -1,12 +1,12 @@
-"""Ending a job in which a rank has fallen silent: stopped, hung, or behind a link that was cut.
+"""End a job in which a rank no longer answers: stopped, hung, or behind a link that was cut.
 
 Theory of operation.  A rank that waits in MPI cannot look at the clock, so a thread of its own does.
 When the server has waited for ``timeout`` seconds in one and the same call, its thread asks every other
-rank's thread what that rank is doing.  A rank that does not answer is silent, whichever rank the server
+rank's thread for that rank's state.  A rank that does not answer is called silent, whichever rank the server
 happens to wait for: in a broadcast that may be any rank further down the tree.  The other ranks wait more
-than twice as long before they conclude that the server itself is silent.  One of them says so: a rank that is
-about to say it announces that to the others, and the lowest rank that has announced it speaks.  As long as no
-rank waits too long nothing is sent, and a wait costs three microseconds more.
+than twice as long before they conclude that the server itself is silent.  Then one of them prints it: each
+announces to the others that it is about to print, and the lowest of these ranks does.  As long as no rank
+waits too long nothing is sent, and a wait costs three microseconds more.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Watchdog:
 
     comm     a communicator of the watchdogs' own (mpi4py's, in an MPI that threads may call)
     timeout  seconds that the server may wait in one call
-    hosts    where each rank is
-    activity the current step of the run, such as "in round 7"
+    hosts    the host of each rank
+    activity returns the current step of the run, such as "in round 7"
     end      ends the job, from any thread
     """
 
@@ -58,7 +58,7 @@ class Watchdog:
 
     @contextmanager
     def during(self, wait: AbstractContextManager[None]) -> Iterator[None]:
-        """Call ``wait`` and watch how long it takes."""
+        """Enter ``wait`` and watch how long the ``with`` block takes."""
         self._waiting_since = monotonic()
         try:
             with wait:
@@ -124,7 +124,7 @@ class Watchdog:
             self._say(f"{self._names([0])} silent, or computing, for {limit:.3g} s")
 
     def _is_to_speak(self) -> bool:
-        """Whether this rank names the silent one: no other rank that was to do so has ended the job."""
+        """Whether this rank prints that the server is silent, because no other rank has done so."""
         if self._heard(range(1, self._comm.size)):
             self._over.wait(_ENDING)
             return True
@@ -134,7 +134,7 @@ class Watchdog:
         return not self._heard(range(1, self._comm.rank))
 
     def _heard(self, ranks: Iterable[int]) -> bool:
-        """Whether one of ``ranks`` has announced that it will name the silent rank."""
+        """Whether one of ``ranks`` has announced that it will print that the server is silent."""
         return any([self._comm.Iprobe(rank, _SPEAKING) for rank in ranks])
 
     def _names(self, ranks: list[int]) -> str:

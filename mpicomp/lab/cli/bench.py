@@ -1,4 +1,4 @@
-"""Benchmarks of this machine."""
+"""The commands `bench ..` that measure this machine."""
 
 from __future__ import annotations
 
@@ -30,14 +30,20 @@ from mpicomp.transports.launcher import launched_rank
     ],
 )
 def bench() -> None:
-    """Benchmarks, each beside the machine's own limit."""
+    """Run benchmarks of this machine and its links.
+
+    Each shows its result beside the machine's own limit.
+    """
 
 
 @bench.command("round")
 @click.option("--ranks", type=click.IntRange(2), default=4, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as one line of JSON.")
 def bench_round(ranks: int, as_json: bool) -> int:
-    """Rounds a second of MARINA + RandK, beside a bare mpi4py loop moving the same bytes."""
+    """Count rounds per second of MARINA with RandK.
+
+    Beside it: a bare mpi4py loop that moves the same bytes.
+    """
     if elsewhere(ranks):
         return relaunch(ranks)
     from mpicomp.lab.bench.round import round_overhead
@@ -61,16 +67,31 @@ def bench_round(ranks: int, as_json: bool) -> int:
 def _dimensions(*default: int) -> Any:
     kind = click.IntRange(100)
     return click.option(
-        "-d", "dimensions", type=kind, multiple=True, default=default, show_default=bool(default)
+        "-d",
+        "dimensions",
+        type=kind,
+        multiple=True,
+        default=default,
+        show_default=bool(default),
+        help="Dimension of the vectors; may be given several times.",
     )
 
 
 @bench.command("aggregate")
 @click.option("--ranks", type=click.IntRange(2), default=4, show_default=True)
-@click.option("-d", "dimensions", type=click.IntRange(100), multiple=True, help="[default: 1e4, 1e6, 25e6]")
+@click.option(
+    "-d",
+    "dimensions",
+    type=click.IntRange(100),
+    multiple=True,
+    help="Dimension of the gradients; may be given several times.  [default: 1e4, 1e6, 25e6]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_aggregate(ranks: int, dimensions: tuple[int, ...], as_json: bool) -> int:
-    """A call of Aggregator, beside a dense Allreduce and beside its compressor alone."""
+    """Time one call of Aggregator.
+
+    Beside it: a dense Allreduce, and the compressor alone.
+    """
     if elsewhere(ranks):
         return relaunch(ranks)
     from mpicomp.lab.bench.aggregate import DIMENSIONS, aggregate_cost
@@ -92,10 +113,11 @@ def bench_aggregate(ranks: int, dimensions: tuple[int, ...], as_json: bool) -> i
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json: bool) -> int:
-    """What compressing, and adding what was received, cost beside a copy of the vector.
+    """Time the compression of vectors, in copies of them.
 
-    On the CPU with MPICOMP_NUM_THREADS threads (1), by default at d = 100, 10^6 and 25*10^6, and beside
-    torch where it is installed; on a GPU in f4, at 25*10^6, 10^8 and 10^9.
+    Times are those to compress a vector and to add a received message, relative to a copy of the vector.
+    On the CPU it uses MPICOMP_NUM_THREADS threads (default 1) and d = 100, 10^6 and 25*10^6, and times torch
+    too if it is installed.  On a GPU it uses f4 and d = 25*10^6, 10^8 and 10^9.
     """
     if device == "cuda":
         from mpicomp.lab.bench.cuda import SIZES, device_kernels
@@ -123,7 +145,10 @@ def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json:
 @_dimensions(10**6)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_wire(dimensions: tuple[int, ...], as_json: bool) -> int:
-    """Bits of sets of k of d positions beside log2 C(d, k), and the coordinates coded a second."""
+    """Count the bits that k of d positions take.
+
+    Beside them: log2 C(d, k), the least possible, and the coordinates coded per second.
+    """
     from mpicomp.lab.bench.wire import wire_costs
 
     line = (
@@ -141,7 +166,10 @@ def bench_wire(dimensions: tuple[int, ...], as_json: bool) -> int:
 @click.option("--model", type=Place(), required=True, help="A local model, or the folder of its training.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_images(source: str, model: Path, as_json: bool) -> int:
-    """Bits a pixel of grey IMAGES, by a model, PNG, WebP, JPEG-XL, brotli and others (mpicomp[peers])."""
+    """Count bits per pixel of grey IMAGES by codec.
+
+    The codecs are a model, PNG, WebP, JPEG-XL, brotli and others (mpicomp[peers]).
+    """
     from mpicomp.images import ImageModel
     from mpicomp.images.grey import load_grey
     from mpicomp.lab.bench.images import image_costs
@@ -162,10 +190,13 @@ def bench_images(source: str, model: Path, as_json: bool) -> int:
 
 
 @bench.command("models")
-@click.option("--data", default="digits", show_default=True, help="Images, as for mlp(data=..).")
+@click.option("--data", default="digits", show_default=True, help="Images, as in mlp(data=..).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_models(data: str, as_json: bool) -> int:
-    """Bits a symbol with the model of another round, or layer, beside a message's own and the packed form."""
+    """Count bits per symbol by several entropy models.
+
+    A message's symbols are coded with its own model, with that of another round or layer, and packed.
+    """
     from mpicomp.lab.bench.entropy_models import model_costs
 
     for case in model_costs(data):
@@ -176,11 +207,22 @@ def bench_models(data: str, as_json: bool) -> int:
 
 
 @bench.command("traffic")
-@click.option("--d", "dimension", type=Count(), default="1e5", show_default=True, help="Of the gradients.")
-@click.option("--workers", type=Listed(Count()), default="4,16,64,256", show_default=True, help="One a rank.")
+@click.option(
+    "--d", "dimension", type=Count(), default="1e5", show_default=True, help="Dimension of the gradients."
+)
+@click.option(
+    "--workers",
+    type=Listed(Count()),
+    default="4,16,64,256",
+    show_default=True,
+    help="Numbers of workers, one on each rank.",
+)
 @click.option("--out", type=Place(), help="Folder for traffic.png.")
 def bench_traffic(dimension: int, workers: list[int], out: Path | None) -> None:
-    """Bytes a round through the busiest rank, by the number of workers, counted in one process."""
+    """Count bytes per round through the busiest rank.
+
+    They are counted in one process, for each number of workers.
+    """
     from mpicomp.base.units import human_bytes
     from mpicomp.lab.bench.serving.traffic import draw_traffic, traffic
     from mpicomp.lab.experiment.canvas import save

@@ -1,4 +1,4 @@
-"""Benchmarks that may run on hosts joined by links: bench link, bench serving, bench train."""
+"""The commands `bench link, serving, train`, which may run on emulated hosts joined by network links."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _links = click.option(
     type=Listed(Rate(), empty=True),
     default="100mbit,1gbit",
     show_default=True,
-    help='Of the hosts, one for each rank; needs root. "": none.',
+    help='Rates of the links between hosts, one host for each rank; needs root.  "": no links.',
 )
 _one_host = click.option(
-    "--one-host/--no-one-host", default=True, show_default=True, help="All ranks on this host too."
+    "--one-host/--no-one-host", default=True, show_default=True, help="Also with all ranks on this host."
 )
 
 
@@ -45,16 +45,18 @@ _one_host = click.option(
     type=Listed(Rate()),
     default="100mbit,1gbit,10gbit",
     show_default=True,
-    help="Of the links.",
+    help="Rates of the links.",
 )
-@click.option("--latency", type=Time(), default="0ms", show_default=True, help="That links add.")
-@click.option("--hosts", type=click.IntRange(2), help="In the place of the suite's workers; one each.")
+@click.option("--latency", type=Time(), default="0ms", show_default=True, help="Delay that the links add.")
+@click.option(
+    "--hosts", type=click.IntRange(2), help="Number of hosts, with a worker each.  [default: suite's workers]"
+)
 @click.option(
     "--server",
     type=click.Choice(["sharded", "shared"]),
     default="sharded",
     show_default=True,
-    help="Whether every rank averages its share, or rank 0 all.",
+    help="Who averages: every rank its share, or rank 0.",
 )
 @click.option("--out", type=Place(), help="Folder for the results [runs/NAME OF SUITE].")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
@@ -67,12 +69,13 @@ def bench_link(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Time to accuracy of SUITE's methods on hosts joined by links of these rates; needs root.
+    """Time a SUITE to its accuracy on network links.
 
-    Dense methods are timed by MPI_Allreduce as well.  Prints the times, the speed-up over the faster way of
-    dense GD and AGD and over that of the same method uncompressed, and the
-    link speed below which compressing wins, measured and as the model of `mpicomp predict` has it.
-    Each method has the step size of its text or, with `tune`, the best of a run in one process.
+    The methods run on hosts joined by links of the given rates; this needs root.  Dense methods are also
+    timed with MPI_Allreduce.  Prints each time, the speed-up over the fastest dense GD or AGD and over the
+    same method uncompressed, and the link speed below which compressing wins: measured, and by the model of
+    `mpicomp predict`.  A method's step size is that of its text or, with `tune` in the suite, the best one
+    found in one process.
     """
     from mpicomp.lab.bench.linkreport import publish, tables
     from mpicomp.lab.experiment.suite_file import load_suite
@@ -97,7 +100,11 @@ def bench_link(
 
 @bench.command("serving")
 @click.option(
-    "--ranks", type=click.IntRange(2), default=8, show_default=True, help="A host each, with --links."
+    "--ranks",
+    type=click.IntRange(2),
+    default=8,
+    show_default=True,
+    help="MPI ranks; with --links, a host each.",
 )
 @_links
 @_one_host
@@ -107,13 +114,16 @@ def bench_link(
     type=Listed(Count()),
     default="1e5,1e6",
     show_default=True,
-    help="Of the gradients.",
+    help="Dimensions of the gradients.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_serving(
     ranks: int, links: list[float], one_host: bool, dimensions: list[int], as_json: bool
 ) -> None:
-    """A round by the ranks that average: the root, every rank its share of the coordinates, MPI_Allreduce."""
+    """Time a round for each way of averaging.
+
+    The ways are: rank 0, every rank for its share of the coordinates, and MPI_Allreduce.
+    """
     from mpicomp.lab.bench.serving.compare import compare, table
 
     rows = []
@@ -157,29 +167,57 @@ def bench_serving(
     type=Listed(Count(), empty=True),
     default="1e5,1e6",
     show_default=True,
-    help='Of the CNNs, about. "": none.',
+    help='Approximate numbers of parameters of the CNNs.  "": no CNN.',
 )
-@click.option("--transformer/--no-transformer", default=True, show_default=True, help="d of some 2e5.")
-@click.option("--steps", type=click.IntRange(30), default=40, show_default=True, help="Of each, timed.")
-@click.option("--to-target", is_flag=True, help="Train to the targets, in the place of timing steps.")
 @click.option(
-    "--images", type=click.Choice(["fashion_mnist", "digits"]), default="fashion_mnist", show_default=True
+    "--transformer/--no-transformer", default=True, show_default=True, help="Also a transformer, d about 2e5."
 )
-@click.option("--until-accuracy", type=click.FloatRange(0, 1), default=0.85, show_default=True)
-@click.option("--until-loss", type=click.FloatRange(0), default=2.0, show_default=True)
+@click.option(
+    "--steps", type=click.IntRange(30), default=40, show_default=True, help="Timed steps of each contestant."
+)
+@click.option("--to-target", is_flag=True, help="Train to the targets instead of timing steps.")
+@click.option(
+    "--images",
+    type=click.Choice(["fashion_mnist", "digits"]),
+    default="fashion_mnist",
+    show_default=True,
+    help="Data set of the CNNs.",
+)
+@click.option(
+    "--until-accuracy",
+    type=click.FloatRange(0, 1),
+    default=0.85,
+    show_default=True,
+    help="Target of the CNNs: test accuracy.",
+)
+@click.option(
+    "--until-loss",
+    type=click.FloatRange(0),
+    default=2.0,
+    show_default=True,
+    help="Target of the transformer: loss.",
+)
 @click.option(
     "--learning-rates",
     type=Listed(Positive()),
     default="0.05,0.1,0.2,0.025",
     show_default=True,
-    help="Each contestant has its best.",
+    help="Learning rates to try; each contestant uses its best.",
 )
 @click.option(
     "--tuning-seeds", type=click.IntRange(1), default=1, show_default=True, help="Trainings for each rate."
 )
 @click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Trainings to a target.")
-@click.option("--max-steps", type=click.IntRange(40), default=4000, show_default=True, help="Of a training.")
-@click.option("--max-seconds", type=click.FloatRange(1), default=600, show_default=True, help="To a target.")
+@click.option(
+    "--max-steps", type=click.IntRange(40), default=4000, show_default=True, help="Most steps of a training."
+)
+@click.option(
+    "--max-seconds",
+    type=click.FloatRange(1),
+    default=600,
+    show_default=True,
+    help="Most seconds to a target.",
+)
 @click.option("--out", type=Place(), help="Folder for train.jsonl, train.md and, with --to-target, a figure.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_train(
@@ -200,11 +238,13 @@ def bench_train(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Milliseconds a training step beside torch's DistributedDataParallel and its hooks; needs torch.
+    """Time training steps of mpicomp.torch and of DDP.
 
-    Four ranks with one thread each, on one host and on hosts joined by links.  With --to-target: seconds and
-    bytes to the same test accuracy on images, Fashion-MNIST from the cache or digits, and to the same loss on
-    text.  Steps to the target are counted on one host, and multiplied by the time of a step on each link.
+    DDP is torch's DistributedDataParallel, without and with its hooks; this needs torch.  It uses four
+    ranks with one thread each, on one host and on hosts joined by links.  With --to-target it reports
+    seconds and bytes to the same test accuracy on images (Fashion-MNIST from the cache, or digits), and to
+    the same loss on text.  The steps to the target are counted on one host and multiplied by the time of a
+    step on each link.
     """
     from mpicomp.lab.bench.train.compare import Ask, compare
     from mpicomp.lab.bench.train.report import checked, publish, tables

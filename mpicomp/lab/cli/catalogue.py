@@ -17,7 +17,7 @@ NAMES: dict[str, type] = {**METHODS, **COMPRESSORS, **PROBLEMS}
 
 
 def catalogue(kind: str | None) -> Iterator[str]:
-    """Lines on every entry of ``kind``, or of all kinds, or on the class that ``kind`` names."""
+    """The printed lines: all entries of ``kind``, of all kinds if it is None, or the class of that name."""
     cls = None if kind is None else class_named(kind)
     if cls is not None:
         yield from _entry(cls)
@@ -44,7 +44,7 @@ def catalogue(kind: str | None) -> Iterator[str]:
 
 
 def class_named(name: str) -> type | None:
-    """The class ``name`` of the tables, case and underscores ignored, or the user's own; None if unknown."""
+    """The class called ``name``, ignoring case and underscores, or a user's own class; None if unknown."""
     if is_reference(name):
         return import_class(name)
     return next((cls for key, cls in NAMES.items() if _plain(key) == _plain(name)), None)
@@ -55,7 +55,7 @@ def _plain(name: str) -> str:
 
 
 def _explained(cls: type) -> Iterator[str]:
-    """Lines on each parameter: what it is, its default, what is allowed."""
+    """Lines on each parameter of ``cls``: its meaning, its default, its allowed values."""
     shown = list(parameters(cls))
     width = max((len(parameter.name) for parameter in shown), default=0)
     for parameter in shown:

@@ -1,4 +1,4 @@
-"""An example of each entry of the catalogue, as the texts of a command."""
+"""An example command line for each method, compressor and problem of the catalogue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mpicomp.compressors import COMPRESSORS, Absolute, Contractive, Unbiased
 from mpicomp.methods import METHODS
 from mpicomp.text.config import describe
 
-# What an example gives to the parameters without a default: of methods, of compressors, and of some by name.
+# The values of parameters without a default, in examples of methods, of compressors, and of some by name.
 _OF_METHODS = {"Q": "randk(k=0.1)", "C": "topk(k=0.1)", "down": "randk(k=0.5)", "batch": "10", "r": "4"}
 _OF_COMPRESSORS = {
     "k": "0.1",

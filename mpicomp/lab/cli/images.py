@@ -1,4 +1,4 @@
-"""Commands for images: train a model over ranks, compress with it, decompress, score."""
+"""The commands `images train, compress, decompress, score`: train a model, compress images, score them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mpicomp.transports.launcher import launched_rank
 
 
 class Stages(click.ParamType):
-    """Steps and rounds, as tuples of two."""
+    """A text such as 1:5000,0.3:3000, converted to tuples (step size, rounds)."""
 
     name = "step:rounds,.."
 
@@ -35,18 +35,27 @@ class Stages(click.ParamType):
 
 @cli.group()
 def images() -> None:
-    """A model of grey images: train it over MPI ranks, compress images without loss, score them."""
+    """Train a model of grey images, compress, score.
+
+    The model is trained over MPI ranks, and compresses images without loss.
+    """
 
 
 @images.command()
 @click.argument("data")
 @click.option("--out", type=Place(), required=True, help="Folder for the model and the records of the runs.")
-@click.option("--kind", type=click.Choice(list(KINDS)), default="local", show_default=True)
-@click.option("--hidden", type=click.IntRange(1), help="Hidden units.  [default: 32, of a full model 128]")
-@click.option("--method", help="Such as 'ef21sgdm(C=topk(k=0.05), gamma=1, eta=0.1, batch=512)'.")
+@click.option(
+    "--kind", type=click.Choice(list(KINDS)), default="local", show_default=True, help="Kind of the model."
+)
+@click.option("--hidden", type=click.IntRange(1), help="Hidden units.  [default: 32; 128 in a full model]")
+@click.option("--method", help="The method, such as 'ef21sgdm(C=topk(k=0.05), gamma=1, eta=0.1, batch=512)'.")
 @click.option("--stages", type=Stages(), help="Step sizes, each with its rounds, such as 1:5000,0.3:3000.")
-@click.option("--workers", type=click.IntRange(1), default=4, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of x0 and of all draws.")
+@click.option(
+    "--workers", type=click.IntRange(1), default=4, show_default=True, help="The number of workers."
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="The seed of x0 and of all draws."
+)
 @ranks_option
 def train(
     data: str,
@@ -61,9 +70,9 @@ def train(
 ) -> int:
     """Train a model of the images DATA and write it to OUT/model.npz.
 
-    DATA is a set, an IDX file, or a folder of PNG files of one shape, as local_images(data=..) has it.
-    Without --method and --stages EF21-SGDM sends 1 % of the entries, of a full model 5 %, and lowers its step
-    twice.
+    DATA is the name of a data set, an IDX file, or a folder of PNG files of one shape, as in
+    local_images(data=..).  The default method is EF21-SGDM: it sends 1 % of the entries (5 % for a full
+    model), and its step size is lowered twice.
     """
     from mpicomp.images.training import RECIPES
     from mpicomp.images.training import train as trained
@@ -91,7 +100,8 @@ def train(
 def compress(source: str, archive: Path, model: Path) -> None:
     """Compress IMAGES into the file ARCHIVE, without loss.
 
-    IMAGES are a set, an IDX file, an array in a .npy file, a PNG file, or a folder of PNG files.
+    IMAGES are the name of a data set, an IDX file, an array in a .npy file, a PNG file, or a folder of PNG
+    files.
     """
     from mpicomp.base.files import present, write_atomically
     from mpicomp.images import ImageModel, read_images
@@ -116,11 +126,14 @@ def compress(source: str, archive: Path, model: Path) -> None:
 @click.option(
     "--max-pixels",
     type=click.IntRange(1),
-    help="Refuse an archive that costs more to decode than so many pixels of usual images.  "
+    help="Refuse an archive that takes longer to decode than this many pixels of usual images.  "
     "[default: 64 for each byte, or 1024 up to 2^28 in all]",
 )
 def decompress(archive: Path, out: Path, max_pixels: int | None) -> None:
-    """Write the images of ARCHIVE to OUT: a file *.idx, *-ubyte, *.npy or *.png, or a folder of PNG files."""
+    """Write the images of ARCHIVE to OUT.
+
+    OUT is a file *.idx, *-ubyte, *.npy or *.png, or a folder of PNG files.
+    """
     from mpicomp.images import decompress as decompressed
     from mpicomp.images import write_images
 
@@ -138,11 +151,11 @@ def decompress(archive: Path, out: Path, max_pixels: int | None) -> None:
 @click.option("--local", type=Place(), required=True, help="A local model, or the folder of its training.")
 @click.option("--full", type=Place(), required=True, help="A full model of the same images, or its folder.")
 @click.option(
-    "--training", help="The images of the training: adds a Gaussian on 7 x 7 blocks, as a baseline."
+    "--training", help="The training images: also score by a Gaussian on 7 x 7 blocks, as a baseline."
 )
 @click.option("--out", type=Place(), help="A CSV file for the scores of all images.")
 def score(inside: str, outside: str, local: Path, full: Path, training: str | None, out: Path | None) -> None:
-    """Say how well models tell IMAGES, like those of the training, from OTHERS.
+    """Measure how well two models tell IMAGES, which are like the training images, from OTHERS.
 
     An image's score is log p of the full model minus log p of the local one.  The AUROC is the
     probability that one of IMAGES has a higher score than one of OTHERS: 0.5 is chance.

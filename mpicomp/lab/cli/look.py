@@ -1,4 +1,4 @@
-"""Commands that show what there is: plot, list, data, doctor."""
+"""The commands plot, list, data and doctor: draw results, list classes, fetch data, check the machine."""
 
 from __future__ import annotations
 
@@ -17,18 +17,23 @@ from mpicomp.transports.launcher import launched_rank
 @click.argument(
     "folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
-@click.option("--x", help="rounds, up, bytes (both directions), seconds or epochs; several with commas.")
-@click.option("--y", help="gradient, f, f-f* or error.")
-@click.option("--xlim", metavar="A:B", help="Ends of the x axis, in bytes, say; A: and :B leave one out.")
-@click.option("--ylim", metavar="A:B", help="Ends of the y axis.")
-@click.option("--style", default="screen", show_default=True, help="screen, paper or talk: sizes, fonts.")
-@click.option("--bands", default="range", show_default=True, help="Over seeds: range, quantile or none.")
-@click.option("--format", "format", help="png, pdf or svg.  [default: as --out ends, or png]")
-@click.option("--out", type=Place(), help="The figure [FOLDER/figure.png].")
+@click.option(
+    "--x", help="x axis: rounds, up, bytes (both directions), seconds or epochs; several by commas."
+)
+@click.option("--y", help="y axis: gradient, f, f-f* or error.")
+@click.option("--xlim", metavar="A:B", help="Limits of the x axis, in its unit; A: or :B gives only one.")
+@click.option("--ylim", metavar="A:B", help="Limits of the y axis, likewise.")
+@click.option("--style", default="screen", show_default=True, help="Sizes and fonts: screen, paper or talk.")
+@click.option(
+    "--bands", default="range", show_default=True, help="Spread over seeds: range, quantile or none."
+)
+@click.option("--format", "format", help="png, pdf or svg.  [default: the ending of --out, or png]")
+@click.option("--out", type=Place(), help="File of the figure [FOLDER/figure.png].")
 def plot(folders: tuple[Path, ...], out: Path | None, format: str | None, **words: Any) -> None:
-    """Draw the figure of a comparison, or of one or several runs, from the saved rows.
+    """Draw a figure from saved rows.
 
-    Without --x and --y it shows what the suite asks for.
+    FOLDERS are the folder of a comparison, or the folders of one or several runs.  Without --x and --y the
+    axes are those of the suite.
     """
     from mpicomp.lab.experiment.report import plot_files
     from mpicomp.lab.experiment.styling import as_look
@@ -41,7 +46,7 @@ KINDS = ("methods", "compressors", "problems", "data")
 
 
 class Kind(click.ParamType):
-    """One of the kinds, or the name of a class."""
+    """One of ``KINDS``, or the name of a class."""
 
     name = "kind"
 
@@ -56,10 +61,10 @@ class Kind(click.ParamType):
 @cli.command("list")
 @click.argument("kind", required=False, type=Kind(), metavar="[methods|compressors|problems|data|NAME]")
 def list_(kind: str | None) -> None:
-    """Every method, compressor, problem and data set, with parameters and paper.
+    """List methods, compressors, problems and data.
 
-    With the NAME of one, what each of its parameters is, its default and what it may be.  A class of your
-    own is named ./FILE.py:CLASS or MODULE:CLASS.
+    Each has its parameters and its paper.  With a NAME, explain each parameter of that class: its meaning,
+    its default and its allowed values.  A class of your own is named ./FILE.py:CLASS or MODULE:CLASS.
     """
     from mpicomp.lab.cli.catalogue import catalogue
 
@@ -69,7 +74,7 @@ def list_(kind: str | None) -> None:
 
 @cli.group()
 def data() -> None:
-    """Data sets: fetch them; `mpicomp list data` says which there are."""
+    """Fetch data sets; `mpicomp list data` lists them."""
 
 
 @data.command()
@@ -87,7 +92,10 @@ def fetch(names: tuple[str, ...], source: str | None) -> None:
 
 @cli.command()
 def doctor() -> int:
-    """Say which MPI, how many ranks, GPU and Slurm there are, and what to do about what is wrong."""
+    """Check MPI, GPU and Slurm on this machine.
+
+    Prints each finding, and how to fix it if something is wrong.
+    """
     from mpicomp.lab.jobs.doctor import examine
 
     findings = examine()

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share, and the types of their values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mpicomp.runtime.settings import Setting, settings_of
 
 
 class Place(click.Path):
-    """A path that is not empty.  An unset shell variable gives an empty one, which would mean this folder."""
+    """A path that is not empty: an unset shell variable gives an empty one, which would mean this folder."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
@@ -77,7 +77,7 @@ class Positive(click.ParamType):
 class Listed(click.ParamType):
     """Values of a type with commas between them.
 
-    empty  whether an empty text stands for no values
+    empty  whether an empty text stands for an empty list
     """
 
     def __init__(self, of: click.ParamType, empty: bool = False) -> None:
@@ -152,24 +152,35 @@ OPTIONS = {
     for group in (Limits, Observation, Placement)
     for setting in settings_of(group)
 }
-ranks_option = click.option("--ranks", type=click.IntRange(1), help="Start that many MPI ranks.")
+ranks_option = click.option("--ranks", type=click.IntRange(1), help="Start this many MPI ranks.")
 place_options = [ranks_option, *(OPTIONS[name] for name in OF_COMPARISONS)]
 
 
-# For a job script that is submitted again and again, --resume-or-start is right each time.
+# A job script that is submitted again and again can always give --resume-or-start.
 resume_options = (
-    click.option("--resume", "resume", flag_value="yes", help="Continue what --out holds."),
+    click.option("--resume", "resume", flag_value="yes", help="Continue the work saved in --out."),
     click.option(
-        "--resume-or-start", "resume", flag_value="if begun", help="Continue what --out holds, if anything."
+        "--resume-or-start",
+        "resume",
+        flag_value="if begun",
+        help="Continue the work saved in --out, or start if there is none.",
     ),
 )
 RESUME = {None: Resume.NO, "yes": Resume.YES, "if begun": Resume.IF_BEGUN}
 
 run_options = (
-    click.option("--problem", required=True, help="Such as \"logistic(data='digits', lam=1e-3)\"."),
-    click.option("--method", required=True, help='Such as "marina(Q=randk(k=0.01), gamma=theory)".'),
     click.option(
-        "--workers", type=click.IntRange(1), default=8, show_default=True, help="Workers, each with its f_i."
+        "--problem", required=True, help="The problem, such as \"logistic(data='digits', lam=1e-3)\"."
+    ),
+    click.option(
+        "--method", required=True, help='The method, such as "marina(Q=randk(k=0.01), gamma=theory)".'
+    ),
+    click.option(
+        "--workers",
+        type=click.IntRange(1),
+        default=8,
+        show_default=True,
+        help="The number of workers; each has an objective f_i of its own.",
     ),
     OPTIONS["rounds"],
     click.option(
@@ -180,7 +191,7 @@ run_options = (
     click.option(
         "--x0",
         type=click.Path(path_type=Path),  # on the server's host; other hosts need not have it
-        help="The starting point, an array of shape (d,) that numpy.save has written.",
+        help="The starting point: a file written by numpy.save, of shape (d,).",
     ),
     *(OPTIONS[name] for name in ("target_grad_norm_sq", "hold", "max_bytes", "max_seconds")),
     click.option("--out", type=Place(), help="Folder for the record of the run."),
@@ -190,7 +201,7 @@ run_options = (
         metavar="FILE.jsonl",
         help="Append each row to this file at once, as a line of JSON.",
     ),
-    click.option("--tensorboard", type=Place(), help="Folder for the rows as curves of TensorBoard."),
+    click.option("--tensorboard", type=Place(), help="Write the rows as TensorBoard curves to this folder."),
     *resume_options,
     click.option("--checkpoint-every", type=click.IntRange(1), help="Rounds between checkpoints in --out."),
     *(OPTIONS[name] for name in ("stall_timeout", "on_failure", "verify_bytes")),

@@ -1,8 +1,8 @@
-"""The parameters of a class for `mpicomp list NAME`: defaults, allowed values, and what each one is.
+"""The parameters of a class for `mpicomp list NAME`: their meanings, defaults and allowed values.
 
-What a parameter is stands in the docstring of the class, or of a class that it inherits from: its name, two
-spaces or more, and the text.  What is allowed follows from the field's type; in a method, from its check.
-Which texts a field takes is what the error says when an example of the class is given another one.
+The meaning is read from the docstring of the class, or of a class that it inherits from: the parameter's
+name, two spaces or more, and the text.  The allowed values follow from the field's type or, in a method, from
+its check.  The allowed texts are read from the error that an example of the class raises for another text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WORDS: dict[Any, str] = {
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: its default as text, None if it must be given; what is allowed; what it is."""
+    """One parameter: its default as text, or None if it must be given; its allowed values; its meaning."""
 
     name: str
     default: str | None
@@ -51,7 +51,7 @@ def parameters(cls: type) -> Iterator[Parameter]:
 
 
 def _entries(docstring: str | None) -> Iterator[tuple[str, str]]:
-    """The names that ``docstring`` explains, each with its text in one line."""
+    """The parameters that ``docstring`` explains, each with its text in one line."""
     lines = cleandoc(docstring or "").split("\n")
     while lines:
         if entry := ENTRY.fullmatch(lines.pop(0)):
@@ -63,7 +63,7 @@ def _entries(docstring: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _by_check(check: Check) -> str:
-    """What ``check`` accepts, as its errors say; "" if it accepts anything."""
+    """The values that ``check`` accepts, in the words of its errors; "" if it accepts anything."""
     if isinstance(check, Kinds):
         return " or ".join(map(_kind, check.kinds))
     said = [text for text in map(partial(_refusal, check), (object(), 2.0)) if text]
@@ -86,15 +86,17 @@ def _refusal(check: Check, value: Any) -> str:
 
 
 def _by_trial(cls: type, name: str, hint: Any) -> str:
-    """The texts that the field takes, as its error names them, and what else its type allows; "" if any
-    text will do."""
+    """The texts that the field takes, as its error names them, and other values that its type allows.
+
+    "" if any text will do.
+    """
     types = get_args(hint) or (hint,)
     texts = _refused_text(cls, name) if str in types else ""
     return " or ".join(dict.fromkeys([texts, *(_kind(t) for t in types if t is not str)])) if texts else ""
 
 
 def _refused_text(cls: type, name: str) -> str:
-    """What the error about a text that nothing is called allows; "" where there is no such error."""
+    """The allowed texts that the field's error for the text "?" names; "" if this raises no error."""
     for table, parse in ((COMPRESSORS, parse_compressor), (PROBLEMS, parse_problem)):
         if describe(cls).name in table:
             made: Any = parse(example(describe(cls).name))
@@ -106,7 +108,7 @@ def _refused_text(cls: type, name: str) -> str:
 
 
 def _by_type(hint: Any) -> str:
-    """What a field of this type may hold."""
+    """The values that a field of type ``hint`` may hold, in words."""
     return " or ".join(dict.fromkeys(map(_kind, get_args(hint) or (hint,))))
 
 

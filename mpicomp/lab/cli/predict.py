@@ -1,4 +1,4 @@
-"""The command that forecasts larger numbers of workers: predict."""
+"""The command `predict`: forecast the time of runs with more workers than this machine holds."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from mpicomp.runtime.placement import SERVERS, Placement
 
 
 @cli.command()
-@click.option("--problem", help="Such as \"logistic(data='digits', lam=1e-3)\"; runs here, with few workers.")
-@click.option("--method", "methods", multiple=True, help="What to predict; may be given several times.")
+@click.option(
+    "--problem", help="Such as \"logistic(data='digits', lam=1e-3)\"; measured here with few workers."
+)
+@click.option("--method", "methods", multiple=True, help="A method to predict; may be given several times.")
 @click.option("--up", type=click.FloatRange(0), help="Bytes of a worker's message, without --problem.")
 @click.option("--down", type=click.FloatRange(0), help="Bytes of the broadcast, without --problem.")
-@click.option("--workers", type=click.IntRange(2), required=True, help="One a rank and host.")
-@click.option("--rate", type=Rate(), required=True, help="Of every host's link: 100mbit, 10gbit.")
-@click.option("--latency", type=Time(), default="50us", show_default=True, help="One way, of all.")
-@click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True)
+@click.option("--workers", type=click.IntRange(2), required=True, help="Workers, one on each rank and host.")
+@click.option("--rate", type=Rate(), required=True, help="Rate of every host's link: 100mbit, 10gbit.")
+@click.option("--latency", type=Time(), default="50us", show_default=True, help="One-way latency of a link.")
+@click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True, help="Rounds of the run.")
 @click.option("--server", type=click.Choice(SERVERS), default="shared", show_default=True)
 @OPTIONS["shards"]
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a method.")
@@ -38,9 +40,10 @@ def predict(
     shards: int | None,
     as_json: bool,
 ) -> None:
-    """Round time, server load and total time for numbers of workers that do not fit here.
+    """Predict the time with more workers than fit here.
 
-    From the model that `mpicomp bench link` checks; its assumptions are printed too.
+    Prints the time of a round, the load of the server and the time of all rounds.  The prediction uses the
+    cost model that `mpicomp bench link` checks.  Its assumptions are printed too.
     """
     from mpicomp.lab.bench.cost_model import Link
     from mpicomp.lab.bench.predict import forecast, given, report

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def rounds(total: int, watching: bool) -> Iterator[Any]:
-    """A callback for ``run`` that shows the round and the last |∇f|², or None if ``watching`` is false."""
+    """Yield a ``progress`` of ``run`` that shows the round and the last |∇f|²; None if not ``watching``."""
     if not watching:
         yield None
         return
@@ -33,7 +33,7 @@ def rounds(total: int, watching: bool) -> Iterator[Any]:
 
 @contextmanager
 def stages(watching: bool) -> Iterator[Any]:
-    """A callback for ``compare`` that shows the run under way, or None if ``watching`` is false."""
+    """Yield a ``progress`` of ``compare`` that shows the current run; None if not ``watching``."""
     if not watching:
         yield None
         return
@@ -49,7 +49,7 @@ def stages(watching: bool) -> Iterator[Any]:
 def _display() -> Iterator[tuple[Any, Any]]:
     """A progress display on standard error, removed when the work is done, and its only task.
 
-    Until the first round it says what takes the time, and its bar has no length.
+    Until the first round it shows what is being done (starting ranks, compiling), with a bar of no length.
     """
     ranks = launched_ranks() or 1
     with _progress() as display:

@@ -1,4 +1,4 @@
-"""What all commands share: the group they are in, ranks, and what a rank prints."""
+"""The root command, and helpers that all commands share: start ranks, print from one rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mpicomp.lab.cli.sections import SectionedGroup
 from mpicomp.lab.jobs.launch import launch
 from mpicomp.transports.launcher import launched_rank, launched_ranks
 
-INTERRUPTED = 130  # exit status of what a signal ended in good order: to be resumed
+INTERRUPTED = 130  # exit status if a signal ended the work in good order; it can be resumed
 
 
 @click.group(
@@ -35,20 +35,20 @@ INTERRUPTED = 130  # exit status of what a signal ended in good order: to be res
 def cli() -> None:
     """Distributed optimisation with compressed communication, over real MPI ranks.
 
-    Without --ranks, and outside mpirun, everything runs in one process: the same bytes, the same
-    iterates.  `mpirun -n 4 mpicomp run ...` is `mpicomp run --ranks 4 ...`.
+    Without --ranks, and outside mpirun, everything runs in one process, with the same bytes and the same
+    iterates.  `mpirun -n 4 mpicomp run ...` does the same as `mpicomp run --ranks 4 ...`.
     """
 
 
 def complain(show: Any, status: int) -> int:
-    # All ranks meet the same error, and all leave with the same status; one of them says so.
+    # All ranks meet the same error and leave with the same status; rank 0 alone prints it.
     if launched_rank() == 0:
         show()
     return status
 
 
 def elsewhere(ranks: int | None) -> bool:
-    """Whether this process starts ``ranks`` ranks and is not one of them."""
+    """Whether this process has to start ``ranks`` ranks, because it is not one of them."""
     started = launched_ranks()
     if ranks is None or ranks == started:
         return False
@@ -79,7 +79,7 @@ def watched() -> bool:
 
 
 def on_stderr() -> bool:
-    """Whether output follows a progress bar through mpirun, which keeps order within a stream only."""
+    """Whether tables go to standard error: mpirun keeps them after a progress bar only in one stream."""
     return os.environ.get("MPICOMP_TERMINAL") == "both"
 
 

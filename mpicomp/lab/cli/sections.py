@@ -1,4 +1,4 @@
-"""Help in sections: the options of a command, or the commands of a group, under headings; then examples."""
+"""Print ``--help`` in sections: options or commands under headings, and then examples."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 WHOLE = 1000  # characters: the help's first sentence is shown whole, in lines
-FURTHER = "Further"  # the heading of what no section names
+FURTHER = "Further"  # the heading of the options that no section names
 
 
 class Sections:
-    """The headings with what stands under each, and the examples, of a command."""
+    """A command's help by ``sections``, heading -> names of options or commands, and its ``examples``."""
 
     def __init__(
         self, *args: Any, sections: Mapping[str, Sequence[str]], examples: Sequence[str], **kwargs: Any

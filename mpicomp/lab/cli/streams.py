@@ -1,4 +1,4 @@
-"""Standard output and error may be closed, full, or unable to encode the letters that a command writes."""
+"""Make stdout and stderr safe to write to, even when closed, full or ASCII-only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import sys
 
 def prepare_streams() -> None:
     """Make both streams usable: a closed one discards its text, a letter it cannot encode becomes "?"."""
-    # Else the next file that is opened, a record or MPI's, would be what C libraries take for the stream.
+    # Else the next file opened, a record or one of MPI's, would get the stream's number, and C libraries
+    # would print into it.
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)

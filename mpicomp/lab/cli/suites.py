@@ -1,4 +1,4 @@
-"""Suites as arguments, and the command `suites`."""
+"""The argument SUITE of several commands, and the command `suites`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class SuiteFile(click.Path):
 
 @cli.group("suites")
 def suites_group() -> None:
-    """Suites that come with the package: list them, or copy one to edit it."""
+    """List or copy the suites that come with mpicomp."""
 
 
 @suites_group.command("list")
 def list_suites() -> None:
-    """The names and titles of the suites; `mpicomp compare NAME` runs one."""
+    """List the names and titles of the suites; `mpicomp compare NAME` runs one."""
     from mpicomp.lab.experiment.shipped import suites, title
 
     known = suites()
@@ -47,7 +47,7 @@ def list_suites() -> None:
 @click.argument("name")
 @click.argument("folder", type=Place(), default=".")
 def copy(name: str, folder: Path) -> None:
-    """Copy the suite NAME into FOLDER, the current one by default, and print the path of the copy."""
+    """Copy the suite NAME into FOLDER, by default the current folder, and print the path of the copy."""
     from mpicomp.lab.experiment.shipped import copy as copy_suite
 
     click.echo(copy_suite(name, folder))

@@ -106,13 +106,14 @@ def _read_x0(path: Path | None) -> Any:
 )
 @with_options(run_options)
 @click.option("--nodes", type=click.IntRange(1), help="Nodes to spread the ranks over.")
-@click.option("--time", metavar="LIMIT", help="How long it may take, as sbatch has it: 01:30:00, or minutes.")
-@click.option("--partition", help="Where to run, as `sinfo` lists them.")
-@click.option("--account", help="Whom to charge.")
+@click.option("--time", metavar="LIMIT", help="Time limit in sbatch's form: 01:30:00, or minutes.")
+@click.option("--partition", help="Slurm partition; `sinfo` lists them.")
+@click.option("--account", help="Slurm account to charge.")
 @click.option(
     "--requeue",
     is_flag=True,
-    help="Save and queue again when time is up, until done.  Tasks of an array have their number as seed.",
+    help="When time is up, save and queue the job again, until the run is done.  In a job array, each task's "
+    "number is its seed.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the job script and do not submit it.")
 @click.pass_context
@@ -131,10 +132,10 @@ def submit(
     device: str,
     **_: Any,
 ) -> int:
-    """Submit a run to Slurm: the options of `run`, and what to ask of Slurm.
+    """Submit a run to Slurm as a batch job.
 
-    For further options of sbatch, save what --dry-run shows and edit it, or set sbatch's own variables,
-    such as SBATCH_QOS.
+    Takes the options of `run`, and the resources to request.  For further options of sbatch, save the script
+    that --dry-run shows and edit it, or set sbatch's environment variables, such as SBATCH_QOS.
     """
     from mpicomp.lab.jobs.submit import job_script
     from mpicomp.lab.jobs.submit import submit as hand_over
@@ -160,7 +161,7 @@ def submit(
 
 
 def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[str]:
-    """The ``options`` that were given on the command line, as arguments of a command line."""
+    """The words of a command line for those ``options`` that the user gave."""
     words: list[str] = []
     for option in options:
         value = context.params[str(option.name)]
@@ -193,7 +194,7 @@ def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[s
 @click.option("--out", type=Place(), help="Folder for the results [runs/NAME OF SUITE].")
 @with_options(resume_options)
 @click.option(
-    "--part", metavar="I/N", help="Run one N-th of it; whichever part ends last writes table and figure."
+    "--part", metavar="I/N", help="Run only part I of N; the part that ends last writes table and figure."
 )
 @with_options(place_options)
 def compare(
@@ -204,9 +205,10 @@ def compare(
     ranks: int | None,
     **place: Any,
 ) -> int:
-    """Run the methods of SUITE on its problem, or on that of each [[case]]; write table and figure.
+    """Run all methods of a SUITE; write table and figure.
 
-    SUITE is a TOML file, or a name that `mpicomp suites list` shows.
+    The methods run on the suite's problem, or on that of each [[case]].  SUITE is a TOML file, or a name
+    that `mpicomp suites list` shows.
     """
     from mpicomp.lab.experiment.compare import WHOLE, compare_all
     from mpicomp.lab.experiment.compare import compare as compare_methods
@@ -250,9 +252,12 @@ def compare(
 
 
 @cli.command("launch", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--ranks", type=click.IntRange(1), required=True)
+@click.option("--ranks", type=click.IntRange(1), required=True, help="Start this many MPI ranks.")
 @OPTIONS["on_failure"]
 @click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED)
 def launch_(ranks: int, on_failure: str, script: tuple[str, ...]) -> int:
-    """Run a Python SCRIPT of your own on several ranks: mpirun, with the flags it needs here."""
+    """Run your own Python SCRIPT on several MPI ranks.
+
+    Calls mpirun with the flags that this machine needs.
+    """
     return launch(ranks, ["-m", "mpicomp.lab.jobs.script", *script], survive=ON_FAILURE[on_failure])

@@ -5,7 +5,7 @@
 ``shim``                  with any other library, a few lines of C in front of MPI's functions (PMPI)
 ========================  ============================================================================
 
-Either has to be in place before MPI is loaded, hence ``prepare``.
+Both have to be set up before MPI is loaded; ``prepare`` does so.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ print(json.dumps([vendor, version[0], ctypes.string_at(found[0]).decode()]))
 def find_library() -> Library | None:
     """The MPI library that mpi4py would load here, or None if it can load none.
 
-    Another process loads it: in this process a counter could no longer be put in front of it.
+    A child process loads the library: once this process had loaded it, no counter could count here.
     """
     probe = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True)
     return None if probe.returncode else Library(*json.loads(probe.stdout.splitlines()[-1]))
 
 
 def prepare() -> None:
-    """Put the counter in place before MPI is loaded; after that, do nothing.
+    """Set up the byte counter; do nothing if MPI is loaded already.
 
-    Errors are raised later, when the ranks can agree on them.
+    Errors are raised later, by the counter's constructor, when all ranks can raise them together.
     """
     library = None if "mpi4py.MPI" in sys.modules else find_library()
     if library is None:

@@ -1,11 +1,12 @@
 """An independent count of the bytes that a rank hands to MPI.
 
-A counter is the MPI library, or sits between us and it, and knows nothing of the ledger.  It counts
+A counter is part of the MPI library, or sits between mpicomp and it, and knows nothing of the ledger.
+It counts
 
 * point-to-point messages of this process to each rank, on any communicator, except while it is
   paused: measurements of a run are not counted;
-* broadcasts of which this process is the root, and vectors that all ranks sum, on the communicator named
-  ``MESSAGES``.
+* broadcasts of which this process is the root, and vectors that all ranks sum (MPI_Allreduce), on the
+  communicator named ``MESSAGES``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MESSAGES = "mpicomp messages"  # the communicator on which a method's messages t
 
 
 class Library(NamedTuple):
-    """An MPI library."""
+    """An MPI library: its vendor, its major version, and the path of its file."""
 
     vendor: str
     major: int
@@ -28,9 +29,10 @@ class Library(NamedTuple):
 
     @property
     def has_monitoring(self) -> bool:
-        """Whether the library's own count can be read.
+        """Whether the library's own count can be read: Open MPI 5 or later.
 
-        Open MPI 4 has the component as well, but forgets its variables when it unloads what it wraps.
+        Open MPI 4 has the monitoring component as well, but loses its variables when it unloads the
+        components that monitoring wraps.
         """
         return self.vendor == "Open MPI" and self.major >= 5
 
@@ -39,8 +41,11 @@ class Library(NamedTuple):
 class Counted:
     """The bytes that one rank has handed to MPI: to each rank, as the root of broadcasts, and to be summed.
 
-    ``broadcast`` is in bytes to one receiver; all other ranks receive.  How often the bytes of a sum cross
-    between ranks is the library's choice.
+    bytes       bytes sent to each rank, point to point, and ``messages`` their number
+    broadcast   bytes of broadcasts with this rank as root, each counted for one receiver; ``broadcasts``
+                their number
+    summed      bytes passed to MPI_Allreduce, and ``sums`` the number of calls.  How often these bytes cross
+                between ranks is the library's choice
     """
 
     bytes: Sequence[int]

@@ -1,4 +1,4 @@
-"""The bytes that all processes of this host have sent through its network interfaces: the kernel's count."""
+"""The kernel's count of the bytes that this host has sent through its network interfaces."""
 
 from __future__ import annotations
 

@@ -31,11 +31,14 @@ def switch_on() -> None:
     os.environ[_ENABLE] = "2"  # messages inside collectives apart from others
     layers = os.environ.get(_LAYERS, "")
     if layers and not layers.startswith("^") and "monitoring" not in layers:
-        os.environ[_LAYERS] = f"{layers},monitoring"  # a list of those allowed
+        os.environ[_LAYERS] = f"{layers},monitoring"  # the user listed the allowed components; add ours
 
 
 class Monitoring(ByteCounter):
-    """The counts of the library ``mpi``; ``world`` and ``messages`` are addresses of communicator handles.
+    """The counts of the MPI library ``mpi``, by its monitoring component.
+
+    ``world`` and ``messages`` are the addresses of the handles of MPI_COMM_WORLD and of the communicator
+    named ``MESSAGES``; ``ranks`` is the number of ranks.
 
     Raises ``ConfigError`` if the library has no such counters, or has not switched them on.
     """

@@ -1,8 +1,8 @@
-"""The counter ``shim.c``: functions in front of MPI's own, which MPI's profiling interface (PMPI) allows.
+"""Count bytes with ``shim.c``, a few C functions in front of MPI's own, by the profiling interface PMPI.
 
-Every MPI function has a second name that begins with PMPI, so a library that is loaded earlier may
-define the first.  Handles and calling conventions differ from one MPI to the next, hence a C compiler: the
-shim is compiled with the library's own mpicc, afresh by each process, which takes a tenth of a second.
+Every MPI function has a second name that begins with PMPI.  So a library that is loaded earlier may define
+the first name, count, and call the second.  Handles and calling conventions differ from one MPI to the next,
+hence a C compiler: each process compiles the shim afresh with the library's own mpicc, in about 0.1 s.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ _loaded: ctypes.CDLL | ConfigError | None = None
 
 
 def load(library: Library) -> None:
-    """Compile the shim, once a process, and load it so that the linker finds MPI's functions in it first."""
+    """Compile the shim, once in a process, and load it so that the linker finds its MPI functions first.
+
+    An error is kept, and raised by ``Shim``.
+    """
     global _loaded
     if _loaded is None:
         try:
-            ctypes.CDLL(library.file)  # what the shim refers to, wherever its compiler would have it from
+            ctypes.CDLL(library.file)  # so that the shim calls this MPI library and no other
             with TemporaryDirectory() as folder:
                 _loaded = ctypes.CDLL(str(compiled(library, Path(folder))), mode=ctypes.RTLD_GLOBAL)
             _loaded.mpicomp_count.restype = ctypes.c_longlong
@@ -33,7 +36,10 @@ def load(library: Library) -> None:
 
 
 def compiled(library: Library, folder: Path) -> Path:
-    """The shim for ``library``, in ``folder``.  Raises ``ConfigError`` where it cannot be compiled."""
+    """Compile the shim for ``library`` into ``folder``; return its path.
+
+    Raises ``ConfigError`` if it cannot be compiled.
+    """
     beside = Path(library.file).parents[1] / "bin" / "mpicc"
     compiler = str(beside) if beside.exists() else shutil.which("mpicc")
     shim = folder / "shim.so"
@@ -55,7 +61,10 @@ def compiled(library: Library, folder: Path) -> Path:
 
 
 class Shim(ByteCounter):
-    """The counts of the shim for ``ranks`` ranks.  Raises ``ConfigError`` if it could not be loaded."""
+    """The byte counter of the loaded shim, in a job of ``ranks`` ranks.
+
+    Raises ``ConfigError`` if the shim could not be compiled, or was not loaded before MPI started.
+    """
 
     name = "a PMPI shim"
 
