@@ -104,6 +104,8 @@ SLOW = (
     "embedded/test_aggregator.py::test_a_descent_of_every_pair_is_the_run",
     "embedded/test_aggregator.py::test_estimate_and_step_of_every_pair_are_the_run",
     "embedded/test_overlap.py::test_blocks_of_every_compressor_that_leave_early_are_the_same",
+    "examples/test_examples.py::test_marina_network",
+    "examples/test_examples.py::test_threshold_network",
     "imaging/test_files.py::test_the_commands_train_compress_decompress_and_score",
     "kernels/test_cuda_sources.py::test_the_sources_compile",
     "kernels/test_store.py",
