@@ -111,9 +111,9 @@ if __name__ == "__main__":
     parser.add_argument("--data", default="fashion_mnist")
     parser.add_argument("--each", type=int, default=50, help="images of a class")
     parser.add_argument("--workers", type=int, default=5)
-    parser.add_argument("--k", type=float, default=0.02, help="the share of entries that a message has")
+    parser.add_argument("--k", type=float, default=0.1, help="the share of entries that a message has")
     parser.add_argument("--share", type=float, default=0.1, help="the share of samples in a batch")
-    parser.add_argument("--dense-rounds", type=int, default=25, help="how many dense rounds the bytes buy")
+    parser.add_argument("--dense-rounds", type=int, default=60, help="how many dense rounds the bytes buy")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--tuning-seeds", type=int, default=1)
     parser.add_argument("--figure", help="a file to draw f into")
@@ -137,5 +137,9 @@ if __name__ == "__main__":
     if asked.figure:
         figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
         for ax, x in zip(axes, ("both", "up"), strict=True):
-            comparison.plot(x=x, y="f", axes=ax)
+            comparison.plot(x=x, y="f", bands="quantile", axes=ax)
+            ax.set_yscale("log")
+            lines, labels = ax.get_legend_handles_labels()
+            ax.get_legend().remove()
+        figure.legend(lines, labels, loc="outside upper center", ncols=4, frameon=False)
         figure.savefig(asked.figure, dpi=150)
