@@ -47,3 +47,25 @@ def test_language_model(tmp_path):
     losses = [float(loss) for loss in re.findall(r"(\d\.\d+) nats", text)]
     assert len(losses) == 6 and figure.stat().st_size > 5000
     assert losses[0] < 3.5 < 4.85  # log 128, that of a model that knows nothing
+
+
+def test_threshold_network(tmp_path):
+    figure = tmp_path / "threshold.png"
+    sizes = "--data digits --each 20 --hidden 8 --k 0.02 --rounds 20 --batch 10 --seeds 4 --steps 0.4 0.8"
+    text = ran(1, "threshold_network.py", *sizes.split(), "--figure", str(figure))
+    top, hard = text.partition("hard threshold at its best step")[::2]
+    sent = [float(re.search(r"bytes up: (\S+)", part)[1]) for part in (top, hard)]
+    errors = [float(re.search(r"    total error: (\S+)", part)[1]) for part in (top, hard)]
+    assert figure.stat().st_size > 5000
+    assert abs(sent[1] / sent[0] - 1) < 0.1
+    assert errors[1] < errors[0]
+
+
+def test_marina_network(tmp_path):
+    pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+    figure = tmp_path / "marina.png"
+    sizes = "--data digits --each 4 --dense-rounds 3 --workers 2 --seeds 2"
+    text = ran(1, "marina_network.py", *sizes.split(), "--figure", str(figure))
+    for label in ("GD", "L-BFGS", "MARINA RandK", "VR-MARINA RandK", "DIANA RandK", "EF21 TopK"):
+        assert f"| {label} |" in text
+    assert figure.stat().st_size > 5000
