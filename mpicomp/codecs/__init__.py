@@ -1,1 +1,1 @@
-"""Codes: numbers to bits and back.  Nothing here knows of vectors, workers or methods."""
+"""Message formats: encode index sets, values and symbols as bytes, and decode them."""

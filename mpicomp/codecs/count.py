@@ -1,4 +1,4 @@
-"""The number of entries of a message, where its receiver does not know it: as many bytes as d needs."""
+"""Code the number of entries of a message that the receiver does not know, in as many bytes as d needs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mpicomp.base.errors import MessageError
 
 
 def count_nbytes(d: int) -> int:
-    """The bytes of a number from 0 to d."""
+    """The number of bytes that code a number from 0 to d."""
     return -(-d.bit_length() // 8)
 
 
 def encode_count(k: int, d: int) -> Bytes:
-    """k, 0 <= k <= d, little-endian."""
+    """Code k, 0 <= k <= d, as ``count_nbytes(d)`` bytes, little-endian."""
     return np.frombuffer(k.to_bytes(count_nbytes(d), "little"), dtype=np.uint8)
 
 

@@ -1,16 +1,16 @@
-"""Entropy coding: symbols in about as many bits as their distribution says.
+"""Entropy coding: code symbols in about as many bits as the entropy of their distribution.
 
-A model is a tuple of frequencies, one for each symbol of the alphabet, that sum to ``TOTAL``; a symbol
-of frequency f takes log2(TOTAL/f) bits, by asymmetric numeral systems (constriction's coder).  Sender
-and receiver must hold the same model.  It is either fitted to the symbols at hand and sent before them::
+A model is a tuple of frequencies, one for each symbol of the alphabet, that sum to ``TOTAL``.  A symbol of
+frequency f takes log2(TOTAL/f) bits, by asymmetric numeral systems (constriction's coder).  Sender and
+receiver must hold the same model.  It is either fitted to the symbols of the message and sent before them::
 
     first, last   the smallest and the largest symbol that occurs, LEB128
     frequencies   of first .. last, LEB128 each; a 0, for one that does not occur, is followed by the
                   number of zeros that follow it
     words         32 bits each, little-endian, to the end
 
-or known beforehand, and then only the words are sent.  A fitted model knows no other symbols; one that
-is to code later messages is ``smoothed``, so that no symbol is impossible.
+or both ends know it beforehand, and then only the words are sent.  A fitted model can code only the symbols
+that occur.  A model for later messages is ``smoothed``, so that it can code every symbol.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.codecs.varint import read_varint, varint
 
-PACKED, FITTED, KNOWN = range(3)  # the first byte of a message, of the form that is the smallest
+PACKED, FITTED, KNOWN = range(3)  # the first byte of a message names its form; the smallest form is sent
 
-TOTAL = 2**16  # a symbol as rare as 1 in 65536 can still be told; constriction works with 2^24
+TOTAL = 2**16  # the rarest symbol that can be coded occurs once in 65536; constriction works with 2^24
 
 Symbols = NDArray[np.int32]
 Model = tuple[int, ...]
 
 
 def fit(counts: NDArray[np.int64]) -> Model:
-    """The model nearest to ``counts``: frequencies in proportion, at least 1 for what occurs."""
+    """The model nearest to ``counts``: frequencies in proportion, at least 1 for a symbol that occurs."""
     used = np.flatnonzero(counts)
     n = counts[used]
     shares = n * (TOTAL / n.sum())
@@ -70,7 +70,7 @@ def checked_model(model: Sequence[int], alphabet: int, of: str) -> Model:
 
 
 def bits(counts: NDArray[np.int64], model: Sequence[int]) -> float:
-    """The bits that symbols with these ``counts`` take under ``model``; infinite where it lacks one."""
+    """The bits that symbols with these ``counts`` take under ``model``; infinite if it lacks one of them."""
     used = np.flatnonzero(counts)
     frequencies = np.asarray(model, dtype=np.float64)[used]
     if not frequencies.all():
@@ -79,13 +79,13 @@ def bits(counts: NDArray[np.int64], model: Sequence[int]) -> float:
 
 
 def entropy(counts: NDArray[np.int64]) -> float:
-    """The least number of bits for symbols with these ``counts``, whatever the model: count times entropy."""
+    """The least number of bits for symbols with these ``counts`` under any model: count times entropy."""
     p = counts[counts > 0] / counts.sum()
     return float(-np.sum(p * np.log2(p)) * counts.sum())
 
 
 def encode_model(model: Model) -> Bytes:
-    """The header of a fitted model."""
+    """The bytes of a fitted model, the header of its message."""
     used = np.flatnonzero(model).tolist()
     numbers = [used[0], used[-1], model[used[0]]]
     for before, symbol in pairwise(used):
@@ -95,7 +95,10 @@ def encode_model(model: Model) -> Bytes:
 
 
 def decode_model(buf: Bytes, alphabet: int) -> tuple[Model, int]:
-    """The model that ``buf`` starts with, and where it ends.  Raises ``MessageError`` if there is none."""
+    """Read the model at the start of ``buf``; return it and the position after it.
+
+    Raises ``MessageError`` if there is none.
+    """
     first, start = read_varint(buf, 0)
     last, start = read_varint(buf, start)
     if not first <= last < alphabet:
@@ -114,7 +117,7 @@ def decode_model(buf: Bytes, alphabet: int) -> tuple[Model, int]:
 
 
 def choose(counts: NDArray[np.int64], known: Model | None) -> tuple[int, Model, Bytes]:
-    """The form, model and header that take the fewest bits: a model fitted and sent, or the known one."""
+    """(form, model, header) with the fewest bits: the known model, or a model that is fitted and sent."""
     model = fit(counts)
     header = encode_model(model)
     if known is not None and bits(counts, known) <= bits(counts, model) + 8 * len(header):
@@ -123,9 +126,10 @@ def choose(counts: NDArray[np.int64], known: Model | None) -> tuple[int, Model, 
 
 
 def model_of(form: int, buf: Bytes, known: Model | None, alphabet: int, by: object) -> tuple[Model, int]:
-    """The model that a message of that ``form`` was coded with, and where it ends in ``buf``.
+    """The model of a message of form ``form``, and the position in ``buf`` after it.
 
-    ``buf`` may begin with one; ``by`` is whose message it is.  Raises ``MessageError`` if there is none.
+    A fitted model stands at the start of ``buf``; a known one takes no bytes.  ``by`` names the compressor in
+    the error.  Raises ``MessageError`` if there is no model.
     """
     if form == FITTED:
         return decode_model(buf, alphabet)
@@ -136,7 +140,7 @@ def model_of(form: int, buf: Bytes, known: Model | None, alphabet: int, by: obje
 
 
 def encode_symbols(symbols: Symbols, model: Model) -> Bytes:
-    """The words for ``symbols``, none of which may have frequency 0."""
+    """Code ``symbols`` as words; none of them may have frequency 0 in ``model``."""
     if len(model) - model.count(0) == 1:
         return np.empty(0, dtype=np.uint8)  # a certain symbol takes no bits
     coder = constriction.stream.stack.AnsCoder()

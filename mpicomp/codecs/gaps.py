@@ -1,8 +1,9 @@
-"""A set of positions as the gaps between them: symbols of a small alphabet, which cluster if the set does.
+"""Code a set of positions by the gaps between them, as symbols of a small alphabet and remaining bits.
 
-The gap before a position is the number of positions left out since the one before it.  A gap below 16 is
-its own symbol.  Above, each octave 2^e .. 2^(e+1) has four symbols, which tell the two bits after the
-leading one; the e - 2 bits that remain follow as they are.
+The gap before a position is the number of positions left out since the previous one in the set.  A gap below
+16 is its own symbol.  Above, each octave 2^e .. 2^(e+1) has four symbols, one for each value of the two bits
+after the leading one.  The remaining e - 2 bits follow uncoded.  If the set is clustered, small symbols are
+frequent, and entropy coding makes them short.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Remainders = NDArray[np.uint64]
 
 
 def symbols_of(indices: Indices) -> tuple[Symbols, Remainders]:
-    """The symbol of the gap before each of the increasing ``indices``, and the bits that it leaves open."""
+    """The symbol of the gap before each of the increasing ``indices``, and the remaining bits of the gap."""
     gaps = np.diff(indices, prepend=-1) - 1
     octave = np.maximum(np.frexp(gaps.astype(np.float64))[1].astype(np.int64) - 1, _FIRST_OCTAVE)
     coarse = _EXACT + 4 * (octave - _FIRST_OCTAVE) + (gaps >> (octave - 2)) - 4
@@ -30,12 +31,15 @@ def symbols_of(indices: Indices) -> tuple[Symbols, Remainders]:
 
 
 def widths_of(symbols: Symbols) -> Widths:
-    """The number of bits that each symbol leaves open, uint8."""
+    """The number of remaining bits that follow each symbol, uint8."""
     return np.where(symbols < _EXACT, 0, (symbols - _EXACT) // 4 + _FIRST_OCTAVE - 2).astype(np.uint8)
 
 
 def indices_of(symbols: Symbols, remainders: Remainders, d: int) -> Indices:
-    """The positions behind the symbols.  Raises ``MessageError`` if one is not below d."""
+    """Decode the positions from symbols and remaining bits.
+
+    Raises ``MessageError`` if one is not below d.
+    """
     if symbols.max(initial=0) >= used(d):
         raise MessageError(f"symbol {symbols.max()} for a gap between positions below {d}.")
     leading = 4 + (symbols.astype(np.int64) - _EXACT) % 4  # int64, and so what is shifted
@@ -48,5 +52,5 @@ def indices_of(symbols: Symbols, remainders: Remainders, d: int) -> Indices:
 
 
 def used(d: int) -> int:
-    """The symbols 0, .., used(d) - 1 are those of gaps between positions below d."""
+    """The number of symbols used: gaps between positions below d have the symbols 0, .., used(d) - 1."""
     return int(symbols_of(np.array([d - 1]))[0][0]) + 1

@@ -10,10 +10,10 @@ Elias-Fano    k symbols of l low bits, then a bitmap in which bit (i_j >> l) + j
 coded bitmap  the bitmap, entropy-coded: ``kernels.coded_bitmaps``
 ============  =============================================================================
 
-If k > d/2 the complement is coded instead.  Elias-Fano takes about 2 + log2(d/k) bits an index, within a
-tenth of log2 C(d, k) where the set is sparse, and time in proportion to k; the coded bitmap comes within a
-twentieth of it from some thousand positions on and takes time in proportion to d, so it is for sets of at
-least d/20.
+If k > d/2 the complement is coded instead.  Elias-Fano takes about 2 + log2(d/k) bits an index and time in
+proportion to k.  For sparse sets it is within a tenth of log2 C(d, k).  From some thousand positions on, the
+coded bitmap is within a twentieth of log2 C(d, k).  It takes time in proportion to d, so it is used for sets
+of at least d/20 positions.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ def decode_indices(buf: Bytes, d: int, k: int) -> Indices:
 
 
 def _backend(a: Indices | Bytes, d: int, k: int) -> kernels.Kernels:
-    """The compiled kernels from ``LONG_BITMAP`` on where the set is coded as a bitmap, else as usual."""
+    """The kernels to use: for a coded bitmap, the compiled ones already from ``LONG_BITMAP`` positions on."""
     coded = layout(d, min(k, d - k))[0] == CODED
     return kernels.backend_for_length(d * kernels.LONG // kernels.LONG_BITMAP if coded else d, a)

@@ -1,6 +1,6 @@
-"""Integers of which each has a bound of its own, known to both ends: |level_j| <= s_j.
+"""Code integers (levels) with a bound for each coordinate that both ends know: |level_j| <= s_j.
 
-They are given as the symbols s_j + level_j.
+A level is given as the symbol s_j + level_j.
 
 ``fixed``   these symbols, of ceil(log2(2 s_j + 1)) bits each
 ``sparse``  the number of levels that are not 0 in ``ceil(bits of d / 8)`` bytes, their positions as an index
@@ -28,15 +28,20 @@ MOST = 2**15 - 1  # symbols are below 2^16
 
 
 class Bounds(NamedTuple):
-    """2 s_j, of shape (d,), with s_j at most ``MOST``, and the bits that symbols take in the fixed code."""
+    """The bounds of d levels, with s_j at most ``MOST``.
+
+    most    2 s_j, the largest symbol, shape (d,)
+    widths  the bits of each symbol in the fixed code, shape (d,)
+    nbytes  the bytes of all symbols in the fixed code
+    """
 
     most: Symbols
     widths: Widths
-    nbytes: int  # of them all
+    nbytes: int
 
 
 def bounds_of(s: NDArray[np.floating] | NDArray[np.integer]) -> Bounds:
-    """The ``Bounds`` of these s_j."""
+    """The ``Bounds`` of the given s_j, shape (d,)."""
     most = 2 * s.astype(np.uint16)
     widths = _bits(most)
     return Bounds(most, widths, widths_nbytes(widths))
@@ -48,7 +53,10 @@ def encode_fixed(symbols: Symbols, bounds: Bounds) -> Bytes:
 
 
 def decode_fixed(buf: Bytes, bounds: Bounds) -> Symbols:
-    """The symbols in ``buf``.  Raises ``MessageError`` if it holds none, or one beyond its bound."""
+    """Decode the symbols in ``buf``.
+
+    Raises ``MessageError`` on a wrong length, or a symbol out of bounds.
+    """
     symbols = unpack_widths(buf, bounds.widths, bounds.nbytes, np.uint16)
     _expect_within(symbols, bounds.most)
     return symbols
@@ -71,7 +79,7 @@ def encode_sparse(symbols: Symbols, bounds: Bounds) -> Bytes:
 def decode_sparse(buf: Bytes, bounds: Bounds) -> tuple[Indices, Symbols]:
     """The coordinates of the non-zero levels in ``buf``, and their symbols.
 
-    Raises ``MessageError`` if ``buf`` holds none, or one beyond its bound.
+    Raises ``MessageError`` if ``buf`` holds no such levels, or one out of bounds.
     """
     d = bounds.most.size
     head, k = count_nbytes(d), decode_count(buf, d)

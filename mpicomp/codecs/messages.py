@@ -1,4 +1,4 @@
-"""Records to bytes and back: the codec follows from a record's field types.
+"""Encode records as bytes, and decode them; the format follows from the types of a record's fields.
 
 A record is a dataclass whose fields are ``Bytes`` (a compressor's message) or ``float``.  The floats come
 first, 8 bytes each (little-endian), then the messages in order.  Each message but the last is preceded by its
@@ -40,7 +40,7 @@ def encode(record: object) -> Bytes:
 
 
 def decode(record: type[R], buf: Bytes) -> R:
-    """The record of type ``record`` in ``buf``; its messages are views of ``buf``.
+    """Decode a record of type ``record`` from ``buf``; its messages are views of ``buf``.
 
     Raises ``MessageError`` if ``buf`` is too short or too long.
     """

@@ -1,4 +1,4 @@
-"""A sparse vector whose number of entries the receiver does not know.
+"""Code a sparse vector whose number of entries the receiver does not know.
 
 ==========  ===========================  ==================================================
 bytes       field                        note
@@ -26,12 +26,12 @@ from mpicomp.kernels.index_layouts import elias_fano, index_nbytes
 
 
 def sparse_nbytes(d: int, k: int, values: str) -> int:
-    """Bytes of a message with k entries."""
+    """The bytes of a message with k entries of a vector in R^d, in the format ``values``."""
     return count_nbytes(d) + index_nbytes(d, k) + k * WIDTH[values]
 
 
 def encode_sparse(indices: Indices, x: NDArray[np.floating], d: int, values: str) -> Bytes:
-    """The entries ``x`` at strictly increasing ``indices`` of a vector in R^d."""
+    """Code the entries ``x`` at strictly increasing ``indices`` of a vector in R^d."""
     return join(encode_count(indices.size, d), encode_indices(indices, d), encode_values(x, values))
 
 
@@ -45,7 +45,7 @@ def add_sparse(buf: Bytes, out: NDArray[np.floating], values: str, scale: float)
 
 
 def add_entries(buf: Bytes, out: NDArray[np.floating], k: int, values: str, scale: float) -> None:
-    """out += scale times the vector whose k entries ``buf`` holds: their positions, then their values.
+    """out += scale times the vector with k entries in ``buf``: the positions, and then the values.
 
     Raises ``MessageError``, and adds nothing, if ``buf`` holds no such vector.
     """

@@ -1,4 +1,4 @@
-"""Real numbers on the wire, little-endian, in a format of ``base.formats``."""
+"""Code real numbers, little-endian, in one of the formats f8, f4, f2 and bf16."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mpicomp.base.bits import Bytes
 def encode_values(x: NDArray[np.floating], values: str) -> Bytes:
     """The bytes of x, rounded to nearest even, in the format ``values``.
 
-    Raises ``DivergedError`` where a value is not finite, or overflows.
+    Raises ``DivergedError`` if a value is not finite, or overflows.
     """
     return kernels.backend_for(x).encode_values(x, values)
 

@@ -1,4 +1,4 @@
-"""Natural numbers of any size: LEB128, seven bits a byte, the lowest first."""
+"""Code natural numbers of any size by LEB128: seven bits a byte, the lowest first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ def varint(value: int) -> bytes:
 
 
 def read_varint(buf: Bytes, start: int) -> tuple[int, int]:
-    """The number at ``start``, below 2^63, and where it ends.  Raises ``MessageError`` if there is none."""
+    """Read the number at ``start``, below 2^63; return it and the position after it.
+
+    Raises ``MessageError`` if there is none.
+    """
     value = shift = 0
     for position in range(start, min(len(buf), start + 9)):
         value |= (int(buf[position]) & 0x7F) << shift

@@ -1,7 +1,7 @@
-"""Symbols of different widths packed without gaps.
+"""Pack symbols of different widths without gaps.
 
-The widths are known to both ends.  Symbol i takes the bits after those of symbol i - 1, least significant
-first, as in ``bits``, whose layout this is where all widths are the same.
+Both ends know the widths.  Symbol i takes the bits after those of symbol i - 1, least significant first.  If
+all widths are equal, this is the layout of ``base.bits``.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def pack_widths(symbols: NDArray[np.unsignedinteger], widths: Widths, nbytes: in
 def unpack_widths(
     buf: Bytes, widths: Widths, nbytes: int, dtype: type[np.unsignedinteger]
 ) -> NDArray[np.unsignedinteger]:
-    """The symbols in ``buf``.  Raises ``MessageError`` unless ``buf`` has ``nbytes`` bytes."""
+    """Unpack the symbols in ``buf``.  Raises ``MessageError`` unless ``buf`` has ``nbytes`` bytes."""
     expect_length(buf, nbytes, "packed symbols")
     return kernels.backend_for_length(widths.size, widths).unpack_widths(buf, widths, dtype)
 
 
 def widths_nbytes(widths: Widths) -> int:
-    """Bytes that symbols of these widths take."""
+    """The number of bytes that symbols of these widths take."""
     return -(-int(widths.sum()) // 8)

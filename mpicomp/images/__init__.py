@@ -1,4 +1,4 @@
-"""Images: a trained model, the archive it compresses into, and the score by which it tells images apart."""
+"""Image models: train one, compress images losslessly with it, and score how typical an image is."""
 
 from mpicomp.images.archive import Sizes, Stack, compress, decompress
 from mpicomp.images.auroc import auroc

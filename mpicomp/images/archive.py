@@ -1,4 +1,4 @@
-"""The archive of images: the model and what it coded, in one file.
+"""Compress images into an archive, one file with the model and the coded images, and decompress it.
 
 ::
 
@@ -52,7 +52,7 @@ COST_OF_SMALL = 2**28
 class Stack:
     """Images of one shape: (m, height, width) if grey, (m, height, width, 3) in red, green, blue; uint8.
 
-    ``names`` are the names of their files, or is empty.
+    ``names`` are the names of their files, one for each image, or ().
     """
 
     pixels: NDArray[np.uint8]
@@ -61,7 +61,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes of an archive: of its model, of the coded images, and of all else."""
+    """The bytes of an archive: of its model, of the coded images, and of the rest."""
 
     model: int
     images: int
@@ -69,9 +69,9 @@ class Sizes:
 
 
 def compress(stacks: Sequence[Stack], network: IntegerNetwork) -> tuple[bytes, Sizes]:
-    """The archive of these images under this model, and what takes its bytes.
+    """Compress ``stacks`` with the model ``network``; return the archive and its ``Sizes``.
 
-    Raises ``DataError`` for a stack that is none, or whose names could not be those of files in one folder.
+    Raises ``DataError`` for an invalid stack, or if its names cannot be those of files in one folder.
     """
     model = network.encoded()
     out = bytearray(MAGIC + varint(len(model)) + model + varint(len(stacks)))
@@ -93,14 +93,14 @@ def compress(stacks: Sequence[Stack], network: IntegerNetwork) -> tuple[bytes, S
 
 
 def decompress(archive: bytes, max_pixels: int | None = None) -> list[Stack]:
-    """The images in an archive.
+    """Decompress the images in an archive.
 
-    Decoding may cost as much as that of ``max_pixels`` pixels of usual images under a small network; narrow
-    images and large networks cost more, see ``coder.cost``.  By default that is 64 for each byte of the
-    archive, or 1024 as long as it is below 2^28.  Of an archive that costs more nothing is decoded.
+    ``max_pixels`` limits the cost of decoding, in pixels of usual images under a small network; narrow images
+    and large networks cost more (see ``coder.cost``).  The default is 64 for each byte of the archive, or
+    1024 for each byte up to 2^28 in all.  If the cost is higher, nothing is decoded.
 
-    Raises ``MessageError`` unless it is an archive, undamaged and complete, with nothing after it, and its
-    cost is allowed.
+    Raises ``MessageError`` unless ``archive`` is an archive, undamaged and complete, with nothing after it,
+    and of allowed cost.
     """
     if not archive.startswith(MAGIC):
         raise MessageError(f"an archive starts with {MAGIC!r}; this starts with {archive[: len(MAGIC)]!r}.")
@@ -140,7 +140,7 @@ class _Reader:
 
 
 class _Coded(NamedTuple):
-    """A stack as the archive has it: images, height, width, colours; its names and its message."""
+    """A stack in the archive: its shape (images, height, width, colours), its names and its message."""
 
     shape: tuple[int, int, int, int]
     names: Bytes
@@ -148,7 +148,7 @@ class _Coded(NamedTuple):
 
     @property
     def planes(self) -> tuple[int, int, int]:
-        """The shape of the grey images that are coded."""
+        """The shape of the coded grey images; a colour image is coded as three."""
         m, height, width, colours = self.shape
         return m * colours, height, width
 

@@ -1,4 +1,4 @@
-"""How well a score tells two sets apart: the area under the receiver operating characteristic."""
+"""The area under the receiver operating characteristic: how well a score tells two sets apart."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from mpicomp.base.errors import DataError
 def auroc(inside: ArrayLike, outside: ArrayLike) -> float:
     """P(s > t) + P(s = t) / 2, for s drawn from the scores ``inside`` and t from those ``outside``.
 
-    It is 1 if every score inside is above every one outside, and 1/2 for scores that tell nothing.  The
-    counts come from one sort: m log m steps for m scores.  Infinite scores count as numbers do.  Raises
-    ``DataError`` if a set is empty, has another shape than (m,), or has a NaN.
+    It is 1 if every score inside is above every score outside, and 1/2 for scores without information.  The
+    counts come from one sort: m log m steps for m scores.  Infinite scores are allowed.  Raises ``DataError``
+    if a set is empty, has another shape than (m,), or has a NaN.
 
     Source: Mann, Whitney, "On a test of whether one of two random variables is stochastically larger than
     the other", Annals of Mathematical Statistics 1947.

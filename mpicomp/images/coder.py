@@ -1,8 +1,8 @@
-"""Grey images of one shape coded under an integer network.
+"""Code grey images of one shape with the probabilities of an integer network, and decode them.
 
-Images are coded in runs of ``RUN``, each with a state of its own; ``fronts`` has the order of the pixels in a
-run.  The message has the number of words of each run, 32 bits, then the words, one run after the other; all
-are little-endian.
+Images are coded in runs of ``RUN`` images, each with a coder state of its own.  ``fronts`` defines the order
+of the pixels in a run.  The message has the number of words of each run, 32 bits each, and then the words,
+one run after the other; all are little-endian.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def encode(pixels: Pixels, network: IntegerNetwork) -> Bytes:
-    """The message for ``pixels``, shape (m, height, width)."""
+    """Code ``pixels``, uint8 of shape (m, height, width), into a message."""
 
     def batch(a: int, b: int) -> list[Words]:
         return _encode(pixels[a:b], network)
@@ -65,10 +65,11 @@ def decode(message: Bytes, shape: tuple[int, int, int], network: IntegerNetwork)
 
 
 def cost(shape: tuple[int, int, int], network: IntegerNetwork) -> int:
-    """What decoding images of this shape costs at most, in pixels of usual images under a small network.
+    """The largest cost of decoding images of this shape, in pixels of usual images under a small network.
 
-    A pixel with the zeros around the images costs 1; a pixel itself 1 for 2^8 inputs of the layers, and 1 for
-    2^14 weights; a front 32 for each layer and 128 besides; a stack 2048.  The ratios are of measured times.
+    Each pixel of the padded images costs 1.  Each coded pixel costs 1 for 2^8 inputs of the layers, and 1 for
+    2^14 weights.  A front costs 32 for each layer, and 128.  A stack costs 2048.  The ratios are of measured
+    times.
     """
     m, height, width = shape
     h, layers = network.horizon, network.layers
@@ -79,7 +80,7 @@ def cost(shape: tuple[int, int, int], network: IntegerNetwork) -> int:
 
 
 def _batch(shape: tuple[int, int, int], horizon: int) -> int:
-    """The images of a batch: some runs, so that a front has enough pixels for a call."""
+    """The number of images in a batch: as many runs as a front needs to have enough pixels for a call."""
     _, height, width = shape
     longest = min(height, -(-width // (horizon + 1)))  # pixels of one image in a front
     return RUN * max(1, FRONT // (longest * RUN))
@@ -98,7 +99,7 @@ def _in_batches(work: Callable[[int, int], T], shape: tuple[int, int, int], hori
 
 
 def _logits(canvas: Canvas, at: NDArray[np.int64], network: IntegerNetwork) -> NDArray[np.int32]:
-    """The logits of the pixels at ``at``, in pieces, so that a wide network takes no more memory."""
+    """The logits of the pixels at ``at``, computed in pieces to bound the memory of a wide network."""
     step = max(1, ENTRIES // max(max(layer.W.shape) for layer in network.layers))
     found = [network.logits(canvas.neighbours(at[a : a + step])) for a in range(0, at.size, step)]
     return found[0] if len(found) == 1 else np.concatenate(found)

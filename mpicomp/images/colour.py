@@ -1,11 +1,11 @@
-"""Colour images as three grey ones, by a reversible transform: green, red - green, blue - green."""
+"""Turn a colour image into three grey images, reversibly: green, red - green, blue - green."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-MIDDLE = np.uint8(128)  # the differences' 0, for they are taken modulo 256
+MIDDLE = np.uint8(128)  # stands for a difference of 0; differences are taken modulo 256
 
 Pixels = NDArray[np.uint8]
 
@@ -17,6 +17,6 @@ def to_planes(pixels: Pixels) -> Pixels:
 
 
 def from_planes(planes: Pixels) -> Pixels:
-    """The images that ``to_planes`` was given."""
+    """The inverse of ``to_planes``: images (m, height, width, 3) from planes (3 m, height, width)."""
     green, red, blue = np.split(planes, 3)
     return np.stack([red + green - MIDDLE, green, blue + green - MIDDLE], axis=-1)

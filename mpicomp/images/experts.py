@@ -1,4 +1,4 @@
-"""Fixed distributions of a pixel's value, in integers: the experts that a local image model weighs.
+"""Fixed distributions of a pixel's value, in integers: the experts that an image model mixes.
 
 An expert is a table of 256 integers that sum to ``TOTAL``; value v has probability table[v] / TOTAL.  Most
 are two-sided geometric distributions, about a prediction from the neighbours or about a fixed value.  All

@@ -1,4 +1,4 @@
-"""Images from files, and back to files."""
+"""Read images from files, and write them to files."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ NO_FOLDERS = (
 
 
 def read_images(source: str) -> list[Stack]:
-    """The images of a set or of files, one stack for each shape.
+    """Read the images of a data set or of files, one stack for each shape.
 
     ``source`` is a name or path for ``load_grey``; or an array that numpy.save wrote, uint8 of shape (images,
-    height, width) or (images, height, width, 3); or a PNG file, or a folder with some, whose names are kept.
-    Raises ``DataError`` for what cannot be read.
+    height, width) or (images, height, width, 3); or a PNG file, or a folder of PNG files; their names are
+    kept.  Raises ``DataError`` for files that cannot be read.
     """
     path = Path(source)
     if folder := folder_of(source):
@@ -53,11 +53,11 @@ def _by_shape(paths: list[Path]) -> list[Stack]:
 
 
 def write_images(stacks: list[Stack], out: Path) -> list[Path]:
-    """Write images as ``out`` says by its name, and return what was written: ``OUTPUTS``.
+    """Write images in the format that the ending of ``out`` names; return the paths of the files written.
 
-    A folder takes any images; those without names are numbered.  One file takes one stack, an IDX file only
-    a grey one, and a PNG file one image.  Raises ``ConfigError`` where the images do not fit, or the name is
-    that of another file, and ``RecordError`` where a file is already there or cannot be written.
+    A folder takes any images; images without names are numbered.  One file takes one stack, an IDX file only
+    a grey one, and a PNG file one image.  Raises ``ConfigError`` if the images do not fit the format or the
+    ending is unknown (see ``OUTPUTS``), and ``RecordError`` if a file exists already or cannot be written.
     """
     name = out.name.lower()
     if not name.endswith((*IDX, ".npy", ".png")):

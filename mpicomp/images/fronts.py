@@ -1,4 +1,4 @@
-"""The order in which pixels are coded: fronts of pixels that do not see each other.
+"""The order in which pixels are coded: fronts, sets of pixels that do not depend on each other.
 
 Pixel (row, column) sees at most ``horizon`` columns aside, in rows above it.  All pixels with the same
 
@@ -23,7 +23,7 @@ NEAR = {"W": (0, -1), "N": (-1, 0), "NW": (-1, -1), "NE": (-1, 1), "WW": (0, -2)
 
 
 class Front(NamedTuple):
-    """Positions of the pixels of one front, of all images, and what is there to see."""
+    """The positions of the pixels of one front, in all images, and the predictions of their values."""
 
     at: Offsets  # in the padded images, flat, image by image
     centres: NDArray[np.uint8]  # (pixels, 10): the predictions
@@ -49,7 +49,7 @@ class Canvas:
         return self.padded[:, self.horizon :, self.horizon : self.horizon + self.width]
 
     def fronts(self) -> Iterator[Front]:
-        """The fronts in order; each is made from the values that are there when it is asked for."""
+        """Yield the fronts in order; each is made from the pixel values present when it is asked for."""
         m, tall, wide = self.padded.shape
         images = np.arange(m) * (tall * wide)
         h = self.horizon
@@ -66,7 +66,7 @@ class Canvas:
             yield Front(at, centres)
 
     def neighbours(self, at: Offsets) -> NDArray[np.float32]:
-        """What the pixels at ``at`` see, (pixels, 2 horizon (horizon + 1)), from 0 to 255."""
+        """The neighbours of the pixels at ``at``, shape (pixels, 2 horizon (horizon + 1)), from 0 to 255."""
         return self.flat[at[:, None] + self.seen].astype(np.float32)
 
     def _offsets(self, steps: list[tuple[int, int]]) -> Offsets:

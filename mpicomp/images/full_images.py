@@ -1,4 +1,4 @@
-"""An autoregressive model of grey images that sees more than the local one; a sample is a pixel."""
+"""An autoregressive model of grey images with a wider view than the local one; a sample is a pixel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets of grey 8-bit images that keep their two axes: a known set, a file of images, or an array."""
+"""Load grey 8-bit images as (m, height, width): a known set, a file of images, or an array."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class GreyImages(Named):
 
 
 def load_grey(name: str) -> GreyImages:
-    """The images ``name``: a set of square images; or an IDX, .npy or PNG file, or a folder of PNG files.
+    """Load the images ``name``: a set of square images, an IDX, .npy or PNG file, or a folder of PNG files.
 
     The name of an IDX file ends in -ubyte, .ubyte or .idx, and perhaps .gz, .bz2 or .xz after it.  The files
     of a folder have one height and width; a colour file counts as three images, see ``to_planes``.  Raises

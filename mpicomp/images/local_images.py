@@ -1,4 +1,4 @@
-"""A local autoregressive model of grey images."""
+"""An autoregressive model of grey images that sees a pixel's near neighbours; a sample is a pixel."""
 
 from __future__ import annotations
 

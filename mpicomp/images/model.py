@@ -1,4 +1,4 @@
-"""A trained model of images, and its file."""
+"""A trained model of images: probabilities of images, and its file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTINGS = ("horizon", "hidden", "blocks")
 
 @dataclass(frozen=True, eq=False)
 class ImageModel:
-    """The network of ``LocalImages`` ("local") or ``FullImages`` ("full") with parameters x."""
+    """The network of ``LocalImages`` (kind "local") or ``FullImages`` (kind "full") with parameters x."""
 
     kind: str
     settings: dict[str, Any]  # horizon, hidden, blocks
@@ -40,30 +40,30 @@ class ImageModel:
         return replace(KINDS[self.kind](data), **self.settings)
 
     def log_likelihoods(self, data: Any) -> Any:
-        """log p of each image, in nats, float64.
+        """log p of each image, in nats, shape (images,), float64.
 
-        Raises ``ConfigError`` if the model is full, and of images of another shape.
+        Raises ``ConfigError`` for a full model and images of another shape than those of its training.
         """
         return self.problem(data).log_likelihoods(self.x)
 
     def integers(self) -> IntegerNetwork:
-        """The network that the archive holds.  Raises ``ConfigError`` if the model is full, or too large."""
+        """The integer network for an archive.  Raises ``ConfigError`` if the model is full, or too large."""
         problem = self.problem(np.zeros((1, 1, 1), dtype=np.uint8))
         if not isinstance(problem, LocalImages):
             raise ConfigError("a full model cannot compress; allowed: a local model, `mpicomp images train`.")
         return IntegerNetwork.of(problem, self.x)
 
     def save(self, path: str | Path) -> None:
-        """Write the model, an .npz file.  Raises ``RecordError`` if it cannot be written."""
+        """Write the model to an .npz file.  Raises ``RecordError`` if it cannot be written."""
         buffer = io.BytesIO()
         np.savez(buffer, x=self.x, model=json.dumps({"kind": self.kind, **self.settings}))
         write_atomically(Path(path), buffer.getvalue())
 
     @staticmethod
     def load(path: str | Path) -> ImageModel:
-        """The model in a file that ``save`` wrote, or in the folder of a training.
+        """Load the model from a file that ``save`` wrote, or from the folder of a training.
 
-        Raises ``DataError`` if it holds none.
+        Raises ``DataError`` if there is no model.
         """
         path = Path(path)
         try:

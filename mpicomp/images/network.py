@@ -1,4 +1,4 @@
-"""The network of a local image model in integers: what every machine computes alike.
+"""The network of a local image model in integer arithmetic, so that every machine computes the same.
 
 Hidden values and logits are multiples of ``UNIT``; hidden values are clipped at ``LARGEST`` units.  A layer
 is an integer matrix W and an integer vector b, both 2^shift times as fine as its outputs::
@@ -99,7 +99,7 @@ class IntegerNetwork:
 
     @staticmethod
     def decoded(buf: Bytes) -> IntegerNetwork:
-        """The network in ``buf``.  Raises ``MessageError`` unless it is one, with nothing after it."""
+        """Decode the network in ``buf``.  Raises ``MessageError`` unless ``buf`` is exactly one network."""
         horizon, at = read_varint(buf, 0)
         hidden, at = read_varint(buf, at)
         blocks, at = read_varint(buf, at)
@@ -126,7 +126,7 @@ def _largest(k: int) -> int:
 
 
 def _rounded(W: NDArray[np.float64], b: NDArray[np.float64], largest: int) -> Layer:
-    """The layer of W, from the units of its inputs, and b, with the finest shift that is exact."""
+    """Round W and b to an integer layer, with the finest shift for which its sums are exact."""
     for shift in reversed(range(SHIFTS)):
         fine = 2.0**shift / UNIT
         # Half a unit of the output, for ``Layer`` takes the floor: rounded, outputs have no bias.

@@ -1,4 +1,4 @@
-"""What autoregressive models of grey images share: a network on the pixels before; a sample is a pixel."""
+"""Base of the autoregressive models of grey images: a network on earlier pixels; a sample is a pixel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BESIDE = {"W": (0, -1), "N": (-1, 0), "NW": (-1, -1), "NE": (-1, 1), "WW": (0, -
 
 
 class PixelModel(Problem):
-    """A network that gives each pixel's distribution; with ``positions`` it sees the pixel's place too."""
+    """A network that gives each pixel's distribution; with ``positions`` it also gets row and column."""
 
     positions: ClassVar[bool]
 
@@ -169,7 +169,7 @@ class PixelObjective(FiniteSum):
         return g
 
     def _pieces(self, x: Array) -> Iterator[tuple[Array, Array]]:
-        """Of at most ``AT_ONCE`` pixels, the inputs, (b, inputs), and the experts' log e_k, (b, 79)."""
+        """Yield, for at most ``AT_ONCE`` pixels each, the inputs, (b, inputs), and log e_k, (b, 79)."""
         for start in range(0, self.samples, AT_ONCE):
             stop = min(start + AT_ONCE, self.samples)
             if self.pixels is None:
@@ -211,7 +211,7 @@ class PixelObjective(FiniteSum):
         return log_prior - log_posterior, outputs, prior - posterior
 
     def _backward(self, x: Array, A: Array, log_e: Array, g: Array) -> None:
-        """Write the pixels' share of the gradient into g."""
+        """Write the part of the gradient that these pixels contribute into g."""
         layers, slopes = self._layers(x), self._layers(g)
         _, outputs, R = self._forward(x, A, log_e)
         R /= self.samples

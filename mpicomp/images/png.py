@@ -1,7 +1,7 @@
-"""PNG files of 8 bits a channel, grey or in red, green, blue: every sample of the file, or a refusal.
+"""Read PNG files of 8 bits a channel, grey or RGB, exactly, or refuse them; and write them.
 
-Pillow alone reads 16-bit RGB as 8 bits, 2- and 4-bit grey multiplied, the first frame of an animation, and
-black pixels where the data end early; and it does not look at the sums of the data.
+Pillow alone would read 16-bit RGB as 8 bits, scale 2- and 4-bit grey, read only the first frame of an
+animation, and fill in black pixels if the data end early; and it does not check the checksums of the data.
 """
 
 from __future__ import annotations

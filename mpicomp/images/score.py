@@ -1,4 +1,4 @@
-"""Scores that tell images like those of a training from others, and how well they do."""
+"""Score images by models, to tell images like the training images from others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Reals = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """One number for each image: high for images like those of the training."""
+    """One number for each image, high for images like the training images: of two sets, with shapes (m,)."""
 
     name: str
     inside: Reals
@@ -37,7 +37,7 @@ class Score:
 def scores(
     local: ImageModel, full: ImageModel, inside: Any, outside: Any, training: Any = None
 ) -> list[Score]:
-    """Scores for two sets of images, names, paths or arrays as ``data`` of a problem, of one shape.
+    """Score two sets of images of one shape, each given as a name, a path or an array.
 
     They are log p of the full model minus log p of the local one, the score of Zhang, Zhang and McDonagh
     (NeurIPS 2021); log p of either model; and with ``training``, the images that the models were trained on,

@@ -1,4 +1,4 @@
-"""Training a model of images in stages, each with a smaller step; with compressed gradients, over ranks."""
+"""Train a model of images over ranks with compressed gradients, in stages of decreasing step sizes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,12 @@ RECIPES: dict[str, tuple[Method, tuple[Stage, ...]]] = {
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A model, -log p of its training pixels in nats, and the bytes of all rounds in each direction."""
+    """The result of ``train``.
+
+    value                 the mean of -log p, in nats, over 2000 training pixels of each worker, at the end
+    up_bytes, down_bytes  bytes of all rounds and workers in each direction
+    interrupted           whether a signal ended the training early
+    """
 
     model: ImageModel
     value: float
@@ -51,13 +56,12 @@ def train(
     out: str | Path | None = None,
     progress: Any = None,
 ) -> Trained:
-    """Train on ``problem`` by ``method`` with the step sizes of ``stages``, one after the other.
+    """Train a model on ``problem`` by ``method``, with the step sizes and rounds of ``stages`` in turn.
 
-    A stage starts at the x where the one before has ended, and with residuals of its own.  Without a method
-    or stages they are those of ``RECIPES``.  Each stage leaves its record in ``out``/stage-1, .., and the
-    model is written to ``out``/model.npz.  ``progress`` is called as that of ``run``, with the rounds of all
-    stages.  Under mpirun every rank calls this and gets the same model.  Raises ``ConfigError`` for what
-    cannot run.
+    A stage starts at the final x of the previous one, with zero residuals.  None for ``method`` or ``stages``
+    means those of ``RECIPES``.  Each stage writes its record to ``out``/stage-1, .., and the model is written
+    to ``out``/model.npz.  ``progress`` is called as in ``run``, with the rounds of all stages.  Under mpirun
+    every rank calls this and gets the same model.  Raises ``ConfigError`` for settings that cannot run.
     """
     usual, its_stages = RECIPES[next(kind for kind, cls in KINDS.items() if type(problem) is cls)]
     method, stages = method or usual, stages or its_stages

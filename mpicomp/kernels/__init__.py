@@ -1,8 +1,8 @@
-"""Array kernels: one interface, and which backend serves.  numpy's, in ``definition``, define the bytes.
+"""Array kernels with three backends: numpy (``definition``, which defines the bytes), compiled, and CUDA.
 
-``backend_for`` picks the backend by the vectors at hand: the device's where they lie on one; else the
-compiled ones, once they are loaded, which the first long vector does; numpy's while all have been short, for
-loading takes a second and saves some 50 microseconds a vector.
+``backend_for`` picks the backend for given vectors: that of the device if they are on one, else the host's.
+On the host numpy's kernels serve until the first long vector loads the compiled ones, which then serve all
+vectors.  Loading takes a second and saves some 50 microseconds for each short vector.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _forgone = False
 _device: Cuda | None = None  # the device in use
 _clears: list[Callable[[], None]] = []  # each clears what one function keeps on the device
 
-LONG = 2**14  # from here on a call gains more than some tens of microseconds, a run more than the loading
-LONG_BITMAP = LONG // 4  # positions: numpy codes a bitmap of them in a step of Python a byte
-MANY = 2**15  # short vectors that gain what loading costs
+LONG = 2**14  # entries of a vector from which on compiled kernels pay for their loading
+LONG_BITMAP = LONG // 4  # likewise, positions of a coded bitmap: numpy takes a step of Python for each byte
+MANY = 2**15  # short vectors, which together gain as much time as loading costs
 
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
 
@@ -56,9 +56,9 @@ def backend_for(x: Float, *others: Float) -> Kernels:
 
 
 def backend_for_length(length: int, a: NDArray[Any] | None = None) -> Kernels:
-    """The kernels for draws, index sets and messages that belong to vectors of this length.
+    """The kernels for draws, index sets and messages of vectors of this length.
 
-    These are the device's kernels if the array ``a`` lies there.
+    If the array ``a`` is on the device in use, these are the device's kernels.
     """
     return _host(length) if _device is None or not on_device(a) else _device
 
@@ -66,7 +66,7 @@ def backend_for_length(length: int, a: NDArray[Any] | None = None) -> Kernels:
 def pieces_on_host(length: int) -> ModuleType:
     """The host's kernels for vectors of this length, the package ``definition`` or ``compiled``.
 
-    For functions that the device does not have.
+    They are for functions that the device does not have.
     """
     return _host(length).pieces
 
@@ -74,10 +74,10 @@ def pieces_on_host(length: int) -> ModuleType:
 def preload(count: int, length: int = 1) -> str | None:
     """Load the compiled kernels now if they will pay for ``count`` vectors of this length.
 
-    Otherwise they would be loaded in the midst of rounds that are timed, or even compiled while other ranks
-    wait.  An index set may need them from ``LONG_BITMAP`` positions on.  Ranks that wait for each other call
-    this with equal arguments.  Returns None, or the reason why the compiled kernels cannot be had; all ranks
-    then ``forgo`` them together.
+    Otherwise they would be loaded during timed rounds, or even compiled while other ranks wait.  An index set
+    may need them from ``LONG_BITMAP`` positions on.  Ranks that wait for each other must call this with equal
+    arguments.  Returns None, or the reason why the compiled kernels cannot be loaded; all ranks should then
+    call ``forgo``.
     """
     if _device is None and (length >= LONG_BITMAP or count >= MANY):
         _compiled()
@@ -85,7 +85,7 @@ def preload(count: int, length: int = 1) -> str | None:
 
 
 def forgo() -> None:
-    """From now on use numpy's kernels in this process."""
+    """Use only numpy's kernels in this process from now on."""
     global _forgone, _short
     _forgone, _short = True, _NUMPY
 
@@ -96,7 +96,7 @@ def add_scaled(out: NDArray[np.floating], x: NDArray[np.floating], scale: float)
 
 
 def promoted(x: NDArray[np.floating]) -> NDArray[np.float64]:
-    """x in float64; x itself if it is."""
+    """x in float64; x itself if it is float64 already."""
     if (there := device_of(x)) is not None:
         return there.promoted(x)
     with np.errstate(invalid="ignore"):  # a signalling NaN
@@ -105,7 +105,7 @@ def promoted(x: NDArray[np.floating]) -> NDArray[np.float64]:
 
 @contextmanager
 def using(device: Cuda | None) -> Iterator[None]:
-    """Within the block ``device`` is the device in use; with None there is no device in use."""
+    """In the ``with`` block ``device`` is the device in use; None means the host."""
     before = _device
     _use(device)
     try:
@@ -115,7 +115,7 @@ def using(device: Cuda | None) -> Iterator[None]:
 
 
 def cached_on_device(make: Callable[P, T]) -> Callable[P, T]:
-    """Decorator: cache the last results of ``make``, which puts them on the device, while that is in use."""
+    """Decorator: cache the last 4 results of ``make``, arrays on the device, as long as it is in use."""
     cached: Any = lru_cache(4)(make)
     clear_with_device(cached.cache_clear)
 
@@ -147,17 +147,17 @@ def on_device(x: object) -> bool:
 
 
 def to_device(a: Any) -> Any:
-    """Copy a numpy array or a scipy sparse array to the device in use; without one, return it as it is."""
+    """Copy a numpy array or a scipy sparse array to the device in use; without a device, return it itself."""
     return a if _device is None else _device.put(a)
 
 
 def to_same_place(x: Any, a: Any) -> Any:
-    """Copy a numpy array to the device if x lies there; otherwise return it as it is."""
+    """Copy the numpy array ``a`` to the device if x is there; otherwise return ``a`` itself."""
     return to_device(a) if on_device(x) else a
 
 
 def to_host(a: Any) -> Any:
-    """Copy an array of the device to a numpy array; return anything else as it is."""
+    """Copy an array on the device to a numpy array; return anything else itself."""
     return a if _device is None or not on_device(a) else _device.host(a)
 
 
@@ -187,7 +187,7 @@ def _host(length: int) -> Host:
 
 @cache
 def _compiled() -> Host:
-    """The compiled kernels, which serve short vectors too from now on; numpy's if they cannot be had."""
+    """Load the compiled kernels, for short vectors too from now on; numpy's if they cannot be loaded."""
     global _short
     pieces = load()
     if pieces is not definition:

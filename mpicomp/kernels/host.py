@@ -1,4 +1,4 @@
-"""The backend of the host: messages put together from pieces, numpy's or the compiled ones."""
+"""The host's backend: makes whole messages from the functions of ``definition`` or ``compiled``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mpicomp.kernels.interface import Kernels
 
 
 class Host(Kernels):
-    """``pieces`` is the package ``definition`` or ``compiled``, which have functions of the same names."""
+    """The kernels of ``pieces``: the package ``definition`` or ``compiled``, with the same functions."""
 
     def __init__(self, pieces: ModuleType) -> None:
         self.pieces = pieces
@@ -108,10 +108,10 @@ class Host(Kernels):
     def add_elias_fano_stack(
         self, codes: Bytes, out: Float, values: Float, k: int, low: int, scale: float
     ) -> int:
-        """``add_elias_fano`` of each of the codes that lie end to end, with k of the ``values``, in turn.
+        """Call ``add_elias_fano`` for each of the concatenated ``codes``, with k of the ``values`` each.
 
-        Returns how many were added: fewer than there are if the next one is no set.
-        The device does not have it.
+        Returns the number of codes added; it stops at the first one that is no valid set.  The device has no
+        such function.
         """
         return self.pieces.add_elias_fano_stack(codes, out, values, k, low, scale)
 
@@ -174,7 +174,7 @@ class Host(Kernels):
 
 
 def _split(message: Bytes, values: str) -> tuple[float, Bytes]:
-    """The norm at the head of a message, and what follows it."""
+    """(the norm at the head of a message, the rest of the message)."""
     split = WIDTH[values]
     return decode_scale(message[:split], values), message[split:]
 

@@ -1,6 +1,6 @@
-"""Which layout a set of k out of d positions has on the wire: it follows from (d, k) alone.
+"""Choose the layout of a coded set of k out of d positions; it depends on (d, k) only.
 
-The layouts themselves are described in ``codecs.indices``.
+``codecs.indices`` describes the layouts.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from mpicomp.base.bits import packed_nbytes
 from mpicomp.kernels import coded_bitmaps
 
 RAW, BITMAP, CODED = -1, -2, -3  # layouts; any other number is Elias-Fano with that many low bits
-_DENSE = 20  # d/k up to which a bitmap is coded
+_DENSE = 20  # the largest d/k for which a bitmap is entropy-coded
 
 
 def index_nbytes(d: int, k: int) -> int:
-    """Bytes that the positions of k out of d take."""
+    """The number of bytes that a set of k out of d positions takes."""
     return layout(d, min(k, d - k))[1]
 
 
 def elias_fano(d: int, k: int) -> int | None:
-    """The low bits of an index, if the k positions themselves are coded by Elias-Fano; else None."""
+    """The number of low bits, if the set itself and not its complement is coded by Elias-Fano; else None."""
     low = layout(d, min(k, d - k))[0]
     return low if low >= 0 and 2 * k <= d else None
 
 
 @lru_cache(maxsize=4096)
 def layout(d: int, k: int) -> tuple[int, int]:
-    """The smallest layout for k <= d/2 of d positions, and its bytes."""
+    """(the smallest layout for k <= d/2 of d positions, its number of bytes)."""
     if k == 0:
         return RAW, 0
     sizes = {RAW: packed_nbytes(k, (d - 1).bit_length()), BITMAP: -(-d // 8)}

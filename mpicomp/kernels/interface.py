@@ -1,9 +1,9 @@
-"""What every backend offers: whole messages, and what they are made of.
+"""The interface of the kernels of every backend: draws, selections, codes and whole messages.
 
 Vectors are contiguous, one-dimensional, float32 or float64; on a device, arrays of its library.  A message is
-uint8.  ``stream`` names the random words that are drawn.  Whatever the backend, the bytes are the same.
+uint8.  ``stream`` names the random words that are drawn.  All backends give the same bytes.
 
-What adds to ``out`` adds nothing from a message that it refuses, with ``MessageError``.
+A method that adds to ``out`` raises ``MessageError`` for an invalid message, and then adds nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Kernels(ABC):
 
     @abstractmethod
     def words(self, stream: StreamName, start: int, count: int) -> Words:
-        """Words start .. start + count of the stream."""
+        """Words start, .., start + count - 1 of the stream."""
 
     @abstractmethod
     def permute(self, stream: StreamName, d: int, start: int, stop: int) -> Indices:
@@ -66,7 +66,7 @@ class Kernels(ABC):
 
     @abstractmethod
     def are_singles(self, x: Float) -> bool:
-        """Whether every entry is a float32."""
+        """Whether every entry is exactly representable in float32."""
 
     # Numbers, positions and symbols on the wire.
 
@@ -99,19 +99,19 @@ class Kernels(ABC):
 
     @abstractmethod
     def pack_widths(self, symbols: NDArray[np.unsignedinteger], widths: Widths, nbytes: int) -> Bytes:
-        """Symbol i, below 2^widths[i], for each of them, without gaps; ``nbytes`` in all."""
+        """Pack the symbols, symbol i below 2^widths[i], without gaps into ``nbytes`` bytes."""
 
     @abstractmethod
     def unpack_widths(
         self, buf: Bytes, widths: Widths, dtype: type[np.unsignedinteger]
     ) -> NDArray[np.unsignedinteger]:
-        """The symbols in ``buf``, whose length is theirs."""
+        """Unpack the symbols in ``buf``, which has the right length."""
 
     @abstractmethod
     def encode_norms(self, blocks: Sequence[Float], values: str) -> tuple[Bytes, Reals]:
-        """The 2-norms of these vectors, each rounded up to the format ``values``, and what they stand for.
+        """The bytes of the vectors' 2-norms, each rounded up to the format ``values``, and the rounded norms.
 
-        Raises ``DivergedError`` where a norm does not fit.
+        Raises ``DivergedError`` if a norm does not fit the format.
         """
 
     # Whole messages of quantisers: ``compressors`` describes each.
@@ -122,7 +122,7 @@ class Kernels(ABC):
 
     @abstractmethod
     def add_sign(self, message: Bytes, out: Float, values: str, scale: float) -> None:
-        """out += scale * what ``sign`` coded."""
+        """out += scale times the vector in a message of ``sign``."""
 
     @abstractmethod
     def natural(self, x: Float, values: str, stream: StreamName) -> Bytes:
@@ -130,7 +130,7 @@ class Kernels(ABC):
 
     @abstractmethod
     def add_natural(self, message: Bytes, out: Float, values: str, scale: float) -> None:
-        """out += scale * what ``natural`` coded."""
+        """out += scale times the vector in a message of ``natural``."""
 
     @abstractmethod
     def dither(self, x: Float, s: int, p: str, values: str, stream: StreamName) -> Bytes:
@@ -138,7 +138,7 @@ class Kernels(ABC):
 
     @abstractmethod
     def add_dither(self, message: Bytes, out: Float, s: int, values: str, scale: float) -> None:
-        """out += scale * what ``dither`` coded."""
+        """out += scale times the vector in a message of ``dither``."""
 
     @abstractmethod
     def natural_dither(self, x: Float, s: int, p: str, values: str, stream: StreamName) -> Bytes:
@@ -146,7 +146,7 @@ class Kernels(ABC):
 
     @abstractmethod
     def add_natural_dither(self, message: Bytes, out: Float, s: int, values: str, scale: float) -> None:
-        """out += scale * what ``natural_dither`` coded."""
+        """out += scale times the vector in a message of ``natural_dither``."""
 
     @abstractmethod
     def ternary(self, x: Float, values: str, stream: StreamName) -> Bytes:
@@ -154,7 +154,7 @@ class Kernels(ABC):
 
     @abstractmethod
     def add_ternary(self, message: Bytes, out: Float, values: str, scale: float) -> None:
-        """out += scale * what ``ternary`` coded."""
+        """out += scale times the vector in a message of ``ternary``."""
 
     @abstractmethod
     def step_symbols(self, x: Float, norms: Reals, r: Reals, stream: StreamName) -> Symbols:

@@ -1,11 +1,11 @@
-"""Loading the compiled kernels: once a process, and compiled once a machine.
+"""Load the compiled kernels: once in a process, compiled once on a machine.
 
-Machine code is kept on disk in a folder named by a hash of the kernels' source and its place, one of the
-versions of Python and numba, of the processor and of whether indices are checked, and by its owner; so what
-is there is never stale, and a folder shared between unlike machines is safe.  It lies in the package's
-``__pycache__``, or in the cache where the package cannot be written; ``mpicomp.kernels.store`` refuses it
-where others could put code of theirs there.  The first process compiles, a lock keeps others from doing the
-same at the same time, and from then on everybody loads.
+Machine code is kept on disk.  Its folder is named by three things: a hash of the kernels' source and its
+path; a hash of the versions of Python and numba, of the processor, and of whether indices are checked; and
+the owner.  So the code is never stale, and different machines may share the folder above.  The folder is in
+the package's ``__pycache__``, or in the cache if the package cannot be written.  ``mpicomp.kernels.store``
+refuses a folder in which others could place their code.  The first process compiles; a lock keeps others from
+compiling at the same time; all later processes load.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _SOURCE = Path(__file__).parent
 _BESIDE = _SOURCE / "__pycache__"
 _PACKAGE = "mpicomp.kernels.compiled"
 
-_refused: dict[Path, OSError] = {}  # why a place does not serve, in the order in which they were tried
+_refused: dict[Path, OSError] = {}  # places that could not be used, with the reason, in the order tried
 _watching: list[Callable[[], None]] = []
 
 
 @contextmanager
 def telling(tell: Callable[[], None]) -> Iterator[None]:
-    """Within the block, call ``tell`` when this process begins to compile, or to wait for one that does."""
+    """In the ``with`` block, call ``tell`` when this process starts to compile, or to wait for a compiler."""
     _watching.append(tell)
     try:
         yield
@@ -46,7 +46,7 @@ def telling(tell: Callable[[], None]) -> Iterator[None]:
 
 @cache
 def load() -> ModuleType:
-    """The compiled kernels; numpy's if there is no place to keep compiled ones (``refusal`` says why)."""
+    """Load the compiled kernels; numpy's if no folder can keep compiled ones (``refusal`` says why)."""
     name = f"kernels-{_source()}-{_machine()}-{os.geteuid()}"
     for place in dict.fromkeys((_BESIDE, cache_dir(), user_cache())):
         try:
@@ -64,14 +64,17 @@ def loaded() -> bool:
 
 
 def refusal() -> str | None:
-    """Why numpy's kernels serve although the compiled ones were asked for; None if they do not."""
+    """The reason why numpy's kernels are used although the compiled ones were asked for; else None."""
     if not _refused or loaded():
         return None
     return "; ".join(f"{place}: {error.strerror or error}" for place, error in _refused.items())
 
 
 def _load_from(folder: Path) -> ModuleType:
-    """The kernels in ``folder``, compiled into it first if need be.  ``OSError`` if it does not serve."""
+    """Load the kernels in ``folder``, after compiling them into it if it has none.
+
+    Raises ``OSError`` if the folder cannot be used, and ``RecordError`` if the kernels cannot be loaded.
+    """
     with store.ours(folder) as held:
         if store.state(held) != "whole":
             for tell in _watching:
@@ -99,7 +102,7 @@ def _compile(folder: Path, held: Path) -> ModuleType:
 
 
 def _announce(folder: Path, found: str) -> None:
-    """Tell the user what takes the time, and which folders were left alone."""
+    """Print that kernels are compiled, which takes some 30 seconds, and which folders were refused."""
     for error in _refused.values():
         if isinstance(error, store.NotOurs):
             sys.stderr.write(f"mpicomp: {error}; the compiled kernels are kept in {folder.parent}.\n")
@@ -128,8 +131,8 @@ def _import(folder: Path) -> ModuleType:
 def _remove_superseded(folder: Path) -> None:
     """Remove kernels compiled for this kind of machine from an earlier version of the package's source.
 
-    Only beside the package, whose source is this one: in the user's cache there may be those of other
-    installations.  Nobody still reads them, because kernels are read when a process starts.
+    This is done only in the package's own ``__pycache__``: the user's cache may hold kernels of other
+    installations.  No process still reads the removed ones, because kernels are read at its start.
     """
     if folder.parent == _BESIDE:
         for other in _BESIDE.glob(f"kernels-*-{_machine()}-{os.geteuid()}"):

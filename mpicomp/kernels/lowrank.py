@@ -1,4 +1,7 @@
-"""Products with thin matrices and orthonormal bases, without BLAS, whose sums depend on its threads."""
+"""Products with thin matrices, and orthonormal bases.
+
+They do not use BLAS, because its sums depend on the number of threads.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from mpicomp.base.arrays import Matrix
 from mpicomp.kernels import add_scaled, definition, on_device, pieces_on_host
 from mpicomp.kernels.definition.lowrank import outer
 
-_NOTHING = 2.0**-46  # what a column has left of itself when only rounding is left of it
+_NOTHING = 2.0**-46  # a column whose relative remainder is at most this is only rounding error
 
 
 def times(A: Matrix, B: Matrix) -> Matrix:
@@ -33,14 +36,14 @@ def add_outer(total: Matrix, P: Matrix, Q: Matrix, scale: float = 1.0) -> None:
 
 
 def scaled(A: Matrix) -> Matrix:
-    """A over a power of two that brings its largest entry to between 1/2 and 1."""
+    """A divided by a power of two, so that its largest magnitude is at least 1/2 and below 1."""
     return np.ldexp(A, -np.frexp(np.max(np.abs(A)))[1])
 
 
 def orthonormal(Y: Matrix) -> Matrix:
-    """The columns of Y, one after the other, made orthogonal to those before and of length 1.
+    """Orthonormalise the columns of Y, shape (m, r), by Gram-Schmidt, each one twice.
 
-    A column that those before it span gives a zero column, so that the others are a basis of Y's range.
+    A column in the span of the columns before it becomes zero, so that the others are a basis of Y's range.
     """
     P = np.zeros_like(Y)
     for j, y in enumerate(Y.T):
@@ -56,7 +59,7 @@ def orthonormal(Y: Matrix) -> Matrix:
 
 
 def _pieces(A: Matrix) -> ModuleType:
-    """The kernels for A; numpy's for arrays on a device, which it hands to that, and for strided ones."""
+    """The functions for A; for arrays on a device (numpy calls its library) and strided ones, numpy's."""
     if on_device(A) or not (A.flags.c_contiguous or A.flags.f_contiguous):
         return definition
     return pieces_on_host(A.size)

@@ -1,11 +1,12 @@
-"""A folder of machine code, which is executed when it is read: it must be ours alone, and whole.
+"""Keep machine code in a folder that no other user can write to, and check that it is complete.
 
-A user who may write to such a folder can run code as its readers.  So it is made for its owner alone, and is
-refused if it, or an entry, belongs to somebody else or may be written by others.  While it is in use it is
-held open and reached by its descriptor (Linux): a user who may write to the folder around it can rename it,
-but cannot put another in its place between check and use.
+Machine code is executed when it is loaded, so a user who may write to such a folder can run code as its
+readers.  So the folder is made for its owner alone.  It is refused if it, or an entry, belongs to another
+user or may be written by others.  While in use it is held open and reached by its descriptor (Linux): a user
+who may write to the parent folder can rename it, but cannot replace it between check and use.
 
-``complete``, written last, has the SHA-256 of every entry: one that was cut off is found before it is read.
+The file ``complete``, written last, has the SHA-256 of every entry, so a truncated entry is found before it
+is loaded.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class NotOurs(OSError):
-    """A folder is refused because other users may write to it, or could."""
+    """A folder is refused because it belongs to another user, or other users may write to it."""
 
 
 @contextmanager
 def ours(folder: Path) -> Iterator[Path]:
-    """A path of ``folder``, made if need be, that stays its own while it is held.
+    """Make ``folder`` if it does not exist, hold it open, and yield a path that cannot be replaced meanwhile.
 
-    Raises ``NotOurs`` if anybody else may write to it, else ``OSError`` if it cannot be had.
+    Raises ``NotOurs`` if another user may write to it, and ``OSError`` if it cannot be made or opened.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -48,7 +49,7 @@ def ours(folder: Path) -> Iterator[Path]:
 
 
 def check(folder: Path, held: Path) -> None:
-    """Raise ``NotOurs`` if anybody else may write to an entry, from when the folder was open to them."""
+    """Raise ``NotOurs`` if another user may write to an entry, as may be left from an earlier mode."""
     for entry in held.rglob("*"):
         _check(folder / entry.relative_to(held), entry.lstat())
 
@@ -62,9 +63,9 @@ def _check(path: Path, found: os.stat_result) -> None:
 
 @contextmanager
 def filling(folder: Path) -> Iterator[None]:
-    """Within, what is made in ``folder`` is its owner's alone, whatever the umask; then it is sealed.
+    """In the ``with`` block, files made in ``folder`` are for its owner alone; at the end it is sealed.
 
-    Where that fails with an ``OSError`` nothing is left: a part takes room, and serves nobody.
+    On an ``OSError`` all entries are removed, because an incomplete set is of no use.
     """
     umask = os.umask(0o077)
     try:
@@ -91,7 +92,7 @@ def state(folder: Path) -> str:
 
 
 def clear(folder: Path) -> None:
-    """Remove all entries, the seal first; the lock stays, for others wait for it."""
+    """Remove all entries, the seal first; the lock file stays, because others may wait for it."""
     (folder / SEAL).unlink(missing_ok=True)
     for entry in folder.iterdir():
         if entry.is_dir():
@@ -102,7 +103,7 @@ def clear(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, where the file system has locks: one process of the machine at a time."""
+    """Hold the folder's lock, so that one process compiles at a time; no lock if the file system has none."""
     import fcntl
 
     with open(folder / LOCK, "w", opener=partial(os.open, mode=0o600)) as file:

@@ -1,7 +1,7 @@
-"""A long vector cut into slices, one for each of ``MPICOMP_NUM_THREADS`` threads (1 if it is not set).
+"""Work on a long vector in slices, one for each of ``MPICOMP_NUM_THREADS`` threads (default 1).
 
-Slices start where a word of the message, a block of a sum and a byte of trits start, so threads write
-apart from each other and the bytes are those of one thread.  The kernels hold no lock of Python's.
+Slices start where a word of the message, a block of a sum and a byte of trits start.  So threads write to
+different bytes, and the result is that of one thread.  The compiled kernels release Python's global lock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNIT = 2**14 * 5  # coordinates: a multiple of chunks of 1024 and of 1280, and e
 
 
 def sliced(work: Callable[[int, int], T], count: int) -> list[T]:
-    """``work(start, stop)`` for slices of 0 .. count, at once; what they return, in order."""
+    """Call ``work(start, stop)`` for slices of 0 .. count in parallel; return the results in order."""
     parts = min(threads(), count // UNIT)
     if parts < 2:
         return [work(0, count)]
@@ -30,7 +30,10 @@ def sliced(work: Callable[[int, int], T], count: int) -> list[T]:
 
 @cache
 def threads() -> int:
-    """How many threads a rank may use.  Raises ``ConfigError`` if the variable is no such number."""
+    """The number of threads that a rank may use.
+
+    Raises ``ConfigError`` if the variable is no such number.
+    """
     given = os.environ.get("MPICOMP_NUM_THREADS", "1")
     if not given.isdecimal() or int(given) < 1:
         raise ConfigError(f"MPICOMP_NUM_THREADS={given}; allowed: a positive integer, the threads of a rank.")

@@ -166,10 +166,10 @@ def run(
                       number m: m samples of each worker, drawn once for the run.  "never": rows have neither
                       f nor ∇f, targets are refused, and divergence is noticed only when a gradient that the
                       method asks for is not finite
-    target_grad_norm_sq, max_bytes, max_seconds
-                      further stopping conditions, checked whenever a row is recorded.  A row meets the target
-                      if its |∇f|² is at most this and its f at most f(x⁰).  Bytes count both directions and
-                      all workers; seconds do not count observing
+    target_grad_norm_sq  the run ends at a row that meets the target: its |∇f|² is at most this, and its f at
+                      most f(x⁰)
+    max_bytes         the run ends at a row with at least so many bytes, both directions and all workers
+    max_seconds       the run ends at a row after at least so many seconds, without the time of observing
     hold              if all rows from round k on meet the target, the run ends at the first row at or after
                       round (1 + hold) k.  0: at the first row that meets the target
     out               a folder for the record
