@@ -144,7 +144,7 @@ class Hook:
                 shape = tuple(one.parameters[0].shape)
                 raise ConfigError(
                     f"the gradient of the parameter of shape {shape} is sparse; allowed: dense ones, as of "
-                    "an nn.Stepping with sparse=False."
+                    "an nn.Embedding with sparse=False."
                 )
         pairs = (pair for one in buckets for pair in zip(one.parameters, one.gradients, strict=True))
         gradients: dict[Any, Tensor] = dict(pairs)

@@ -206,6 +206,6 @@ def _check_dense(part: Part, gradient: Tensor) -> None:
     """Raise ``ConfigError`` for a sparse gradient."""
     if gradient.layout != torch.strided:
         raise ConfigError(
-            f"the gradient of {part.name!r} is sparse; allowed: dense ones, as of an nn.Stepping with "
+            f"the gradient of {part.name!r} is sparse; allowed: dense ones, as of an nn.Embedding with "
             "sparse=False."
         )
