@@ -34,3 +34,13 @@ def test_the_citation_is_of_this_version_and_licence():
     author = f'- name: "{config["metadata"]["author"]}"'
     assert author in (ROOT / "CITATION.cff").read_text()
     assert config["metadata"]["author"] in (ROOT / "LICENSE").read_text()
+
+
+def test_the_command_is_the_function_that_says_how_to_install_the_laboratory():
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    assert config["options.entry_points"]["console_scripts"].split() == [
+        "mpicomp",
+        "=",
+        "mpicomp.__main__:main",
+    ]
