@@ -61,7 +61,8 @@ class Aggregator(Resumable):
 
         Returns None if on_nonfinite="skip" leaves the step out.
         Raises ``ConfigError`` for wrong names, shapes or types, and if ranks train different x;
-        ``DivergedError`` if a gradient is not finite: on every rank, before any state changes.
+        ``DivergedError`` if a gradient is not finite: on every rank, before any state changes.  A method asks
+        an ``Objective`` in the midst of its step; then states have changed, and a saved one has to be loaded.
         """
         return self._packing.unpack(self._play.replica.g) if self._step(gradient, at) else None
 

@@ -70,7 +70,8 @@ class Descent(Resumable):
 
         Returns False if on_nonfinite="skip" leaves the step out, else True.
         Raises ``ConfigError`` for wrong names, shapes or types, and ``DivergedError`` if a gradient is not
-        finite: on every rank, before any state changes.
+        finite: on every rank, before any state changes.  The method asks an ``Objective`` in the midst of its
+        step; then states have changed, and a saved one has to be loaded.
         """
         return self._step(gradient)
 

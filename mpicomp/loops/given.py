@@ -81,7 +81,10 @@ class Given(Objective):
     def smoothness_matrix(self) -> Array:
         if isinstance(self._source, Measured):
             return self._source.smoothness_matrix()
-        return super().smoothness_matrix()
+        raise ConfigError(
+            "the method asks for f_i's smoothness matrix, which gradients do not have: give an "
+            "mpicomp.Objective with one, or take the method without the plus."
+        )
 
     def _is_point(self, x: Array) -> bool:
         """Whether x is the point of the gradient that was given."""
