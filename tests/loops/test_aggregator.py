@@ -366,3 +366,11 @@ def test_what_is_no_gradient_is_refused_and_changes_nothing(like, given, said):
 def test_bad_input_is_refused_with_its_remedy(make, said):
     with pytest.raises(ConfigError, match=said):
         make()
+
+
+def test_a_smoothness_matrix_is_asked_of_an_objective():
+    agg = mpicomp.Aggregator(mpicomp.DCGDPlus(mpicomp.RandK(k=1)), like=np.zeros(3))
+    with pytest.raises(
+        ConfigError, match=r"smoothness matrix, which gradients do not have: give an mpicomp\.Obj"
+    ):
+        agg(lambda x: x, at=np.zeros(3))
