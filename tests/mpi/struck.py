@@ -17,7 +17,7 @@ import mpicomp
 from mpicomp.base import files
 from mpicomp.codecs import messages
 from mpicomp.runtime import loop, session
-from mpicomp.runtime.measure import Measured
+from mpicomp.runtime.measure import Lent, Measured
 from mpicomp.text.config import parse_method, parse_problem
 from mpicomp.transports.launcher import launched_rank
 
@@ -125,7 +125,7 @@ match asked["phase"]:
         armed = True
         before(type(parse_problem(asked["problem"])), "objective")
     case "gradient":
-        before(Measured, "_lent")
+        before(Lent, "__enter__")
     case "compress":
         before(messages, "encode")
     case "server":
