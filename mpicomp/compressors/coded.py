@@ -89,7 +89,7 @@ class Coded(Unbiased):
         return None
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """Q's count for its message, before coding."""
+        """The bits that Q counts for its own message, to which ``buf`` is decoded first."""
         return self.Q.paper_bits(self._packed(buf, d), d, key)
 
     def omega(self, d: int, n: int) -> float:

@@ -1,4 +1,4 @@
-"""Linear conjugate gradients, where every f_i is quadratic."""
+"""Linear conjugate gradients, for quadratic f_i."""
 
 from __future__ import annotations
 

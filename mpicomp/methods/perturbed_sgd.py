@@ -1,4 +1,4 @@
-"""Perturbed SGD: compressed, and away from saddle points."""
+"""Perturbed SGD: error feedback with added noise, which leads away from saddle points."""
 
 from __future__ import annotations
 

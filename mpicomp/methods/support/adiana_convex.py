@@ -50,7 +50,11 @@ class Convex:
     n: int
 
     def p(self) -> float:
-        """min{1, max{1, r}/(1 + ω)}; r makes the two bounds on η equal where L_max = L."""
+        """The probability of a new w: min{1, max{1, r}/(1 + ω)}, and 1 if A = 0.
+
+        r = (√(max{0, 1 + 1.2 (1/(4A) - 1/2)}) - 1)/4.  Where that is above 0, it solves 2 A (1 + 2q) = 1: the
+        two bounds on η are then equal if L_max = L.
+        """
         if self.joint == 0:
             return 1.0
         r = (sqrt(max(0.0, 1 + 1.2 * (self.n / (4 * self.joint) - 0.5))) - 1) / 4
