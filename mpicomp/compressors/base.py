@@ -108,7 +108,7 @@ class Sum:
         """Add the message of worker i; its bytes need be valid only during this call.
 
         Raises ``MessageError`` for a bad message, once all messages before it have been added.  A subclass
-        may hold messages back, and then raises for an earlier bad message; the error's ``worker`` is its sender.
+        may hold messages back, and then raises for an earlier bad one; the error's ``worker`` is its sender.
         """
         self._C.decompress_add(message, self.out, self._key.of(i), self._scale)
 

@@ -69,8 +69,9 @@ class Layered(Compressor):
     Wire: the parts' messages, in the order of the parts.  A message whose size follows from the size of its
     part is sent as it is.  Any other is preceded by its length (LEB128), unless it is the last.
 
-    Raises ``ConfigError`` if the compressors are of no common kind; when it is bound, if a pattern matches no
-    part, or a part is without a compressor; when it is used, if it is not bound, or to parts of another size.
+    Raises ``ConfigError`` if the compressors are of no common kind.  ``bound`` raises it if a pattern matches
+    no part, or a part has no compressor.  Its use raises it if it is not bound, or is bound to parts whose
+    total number of entries is not d.
     """
 
     paper: ClassVar[str] = "none: the compressors of the parts"

@@ -149,8 +149,8 @@ class ARCTopK(LinearMethod, EstimatingMethod):
     for full gradients, or samples of a variance of at most σ² for all x.  Raises ``ConfigError`` for other
     batches.
 
-    Raises ``ConfigError`` when it is bound to parts none of which is a matrix, and when it is used without
-    ``width`` and without being bound.  A run binds it to the parts of its problem.
+    ``bound`` raises ``ConfigError`` if no part is such a matrix.  Without ``width`` the method has to be
+    bound before it is used, else it raises ``ConfigError``.  A run binds it to the parts of its problem.
 
     Differences from the paper: V is orthonormal, not Gaussian, so r = c is exact.  The server takes the
     means.

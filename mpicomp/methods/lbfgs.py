@@ -32,8 +32,8 @@ class LBFGS(LinearMethod):
                    else:       t = the next trial
                    y = x + t p
 
-    t fits if it satisfies the weak Wolfe conditions; ``support.line_search`` has them, and the next trial.
-    So f(x) never rises, but by what ``values`` rounds.  H g is the two-loop recursion over the last
+    t fits if it satisfies the weak Wolfe conditions; ``support.line_search`` defines them and the next trial.
+    So f(x) never rises, except by the rounding to ``values``.  H g is the two-loop recursion over the last
     ``memory`` pairs, from s'z/z'z of the newest one.  Round 0 only evaluates x⁰.  A pair whose s'z is 0 up to
     rounding is not kept.  All pairs are dropped if 20 trials of a search did not fit, or if by rounding p is
     no direction of descent.  Without pairs, as in round 1, p = -g and the first trial is t = γ/|g|.

@@ -117,8 +117,8 @@ class PowerSGD(LinearMethod, EstimatingMethod):
     anew, the same on all ranks.
     theory: none.  One iteration from a warm start has no contraction factor for every M.
 
-    Raises ``ConfigError`` when it is bound to parts none of which is a matrix, and when it is used without
-    ``rows`` and without being bound.  A run binds it to the parts of its problem.
+    ``bound`` raises ``ConfigError`` if no part is such a matrix.  Without ``rows`` the method has to be bound
+    before it is used, else it raises ``ConfigError``.  A run binds it to the parts of its problem.
 
     Differences from the paper: the server takes the means.
 

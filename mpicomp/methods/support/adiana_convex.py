@@ -61,7 +61,7 @@ class Convex:
         return min(1.0, max(1.0, r) / (1 + self.omega))
 
     def eta(self, c: Constants, p: float) -> float:
-        """min{1/(2L), 1/(4 A L_max (1 + 2q))}."""
+        """The step size η = min{1/(2L), 1/(4 A L_max (1 + 2q))}."""
         r = p * (1 + self.omega)
         crowded = 4 * self.joint / self.n * c.L_max * (1 + 40 / 3 * r * (1 + 2 * r))
         return min(1 / (2 * c.L), 1 / crowded) if crowded else 1 / (2 * c.L)

@@ -56,11 +56,11 @@ class Refined:
     n: int
 
     def p(self) -> float:
-        """1/(1 + ω)."""
+        """The probability of a new w: 1/(1 + ω)."""
         return 1 / (1 + self.omega)
 
     def eta(self, c: Constants, p: float) -> float:
-        """n θ2/(120 ω L), with ω/A for n."""
+        """The step size η = n θ2/(120 ω L), with ω/A in the place of n."""
         return 1 / (c.L * self._inverse())
 
     def weights(self, eta: float, mu: float, p: float, k: int) -> Weights:

@@ -9,10 +9,11 @@ from mpicomp.problems.base import Constants
 
 
 def step(c: Constants, a: float, omega: float, alpha: float) -> float:
-    """DIANA's step for any f_i: γ = 1/(L + M), M = L_+ √A/(1 - √ρ), ρ = 1 - 2α + α² (1 + ω), α < 2/(1 + ω).
+    """DIANA's step γ = 1/(L + M) for smooth f_i, convex or not, and α < 2/(1 + ω).
 
-    ``a`` is A of the AB-inequality.  With this step DIANA has E Φ^{k+1} ≤ Φ^k - (γ/2) |∇f(x^k)|² for Φ = f - f* + √A/(2 L_+) D, where D is
-    mean_i |Δ_i|², Δ_i = ∇f_i(x^k) - h_i^k.  So the mean of E |∇f(x^k)|² over T rounds is at most 2 Φ^0/(γ T).
+    Here M = L_+ √A/(1 - √ρ) and ρ = 1 - 2α + α² (1 + ω).  ``a`` is A of the AB-inequality.  With this step
+    E Φ^{k+1} ≤ Φ^k - (γ/2) |∇f(x^k)|² for Φ = f - f* + √A/(2 L_+) D, where D is mean_i |Δ_i|² and
+    Δ_i = ∇f_i(x^k) - h_i^k.  So the mean of E |∇f(x^k)|² over T rounds is at most 2 Φ^0/(γ T).
 
     Proof.  Let V = E |g - ∇f|², which is at most A D, and R = E |x^{k+1} - x^k|² = γ² (|∇f|² + V).
 
