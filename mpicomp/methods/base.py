@@ -75,9 +75,8 @@ class Method(ABC):
     """A frozen dataclass of hyper-parameters, with nested classes for its records of state and of messages.
 
     The types of the fields say what is allowed, see ``methods.parameters``; one field is the step size.
-    ``Replica``, ``Server`` and ``Worker`` are the records of state; ``Up`` and ``Down`` are the records of the
-    messages.  All arrays of the state start at 0, except the iterate and the fields in ``starts_at_x0``, which
-    start at x0.
+    ``Replica``, ``Server`` and ``Worker`` are the records of state, ``Up`` and ``Down`` the messages.  All
+    arrays of the state start at 0, except the iterate and the fields in ``starts_at_x0``, which start at x0.
 
     Parameters that several methods have:
 
