@@ -32,9 +32,9 @@ from mpicomp.methods.base import Accumulator, Method
 
 
 class Sharded(Averaging):
-    """This rank averages the blocks in ``exchange.served``.
+    """Averaging in blocks: each rank averages the blocks that its ``exchange.served`` lists, of all workers.
 
-    Each rank's ledger has the uplink of its own workers; rank 0's ledger is complete after ``settle``.
+    Each rank's ledger counts the uplink of its own workers.  Rank 0's ledger is complete after ``settle``.
     """
 
     def __init__(self, books: Books, plain: Method, blocks: Blocks) -> None:
@@ -103,7 +103,11 @@ class Sharded(Averaging):
         return sent
 
     def book(self, i: int, b: int, size: int) -> None:
-        """Count ``size`` bytes of the hosted worker i for block b as sent from here."""
+        """Count ``size`` bytes that the hosted worker i sends for block b.
+
+        ``up_by_block`` counts them on every rank.  The ledger counts them here on all ranks but the server:
+        its ledger gets them by ``settle``.
+        """
         self.up_by_block[i - self.transport.hosted.start, b] += size
         if not self.transport.is_server:
             self.books.ledger.up[self.books.original_ids[i]] += size

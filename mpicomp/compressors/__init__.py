@@ -1,4 +1,4 @@
-"""The compressors by their names in texts; a class is imported when it is asked for."""
+"""A table of the compressors by their names in texts; a class is imported on first use."""
 
 from typing import TYPE_CHECKING
 

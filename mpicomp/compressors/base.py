@@ -35,9 +35,10 @@ class Compressor(ABC):
     """
 
     def bound(self, parts: Parts) -> Self:
-        """This compressor for vectors with these parts, on every rank; itself if parts do not matter to it.
+        """This compressor for vectors with these parts; the same object if it does not depend on parts.
 
-        A compressor that hands whole vectors to another one binds that one too.
+        All ranks bind to the same parts.  A compressor that hands whole vectors to an inner compressor binds
+        the inner one too.
         Raises ``ConfigError`` if the configuration does not fit the parts.
         """
         return self
@@ -57,8 +58,11 @@ class Compressor(ABC):
         """
 
     def sum(self, out: Array, key: Key, scale: float = 1.0) -> Sum:
-        """Begin to add the messages of many workers to ``out``: ``scale`` times C(x_i) each, under
-        ``key.of(i)``.  Compressors that can add many short messages in one call override this."""
+        """Return a ``Sum``, which takes messages of workers i and adds ``scale`` C(x_i) to ``out`` for each.
+
+        ``key`` is the round's; the message of worker i is decoded under ``key.of(i)``.  Compressors that can
+        add many short messages in one call override this.
+        """
         return Sum(self, out, key, scale)
 
     def compress_difference(self, x: Array, y: Array, key: Key) -> Bytes:
@@ -95,7 +99,7 @@ class Compressor(ABC):
 
 
 class Sum:
-    """The sum of many workers' messages: ``decompress_add`` of one after the other."""
+    """Adds the messages of many workers to ``out``, by ``decompress_add``, one after the other."""
 
     def __init__(self, C: Compressor, out: Array, key: Key, scale: float) -> None:
         self._C, self.out, self._key, self._scale = C, out, key, scale
@@ -103,13 +107,13 @@ class Sum:
     def take(self, i: int, message: Bytes) -> None:
         """Add the message of worker i; its bytes need be valid only during this call.
 
-        Raises ``MessageError`` for a bad message, once all messages before it have been added.  Where
-        messages are held back, it may be an earlier one's: its ``worker`` is then that message's sender.
+        Raises ``MessageError`` for a bad message, once all messages before it have been added.  A subclass
+        may hold messages back, and then raises for an earlier bad one; the error's ``worker`` is its sender.
         """
         self._C.decompress_add(message, self.out, self._key.of(i), self._scale)
 
     def flush(self) -> None:
-        """Add what was taken and is held back.  Raises ``MessageError`` as ``take``."""
+        """Add the messages that were taken but not yet added.  Raises ``MessageError`` as ``take``."""
 
 
 class Unbiased(Compressor):

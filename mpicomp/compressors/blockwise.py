@@ -1,4 +1,4 @@
-"""Blockwise: a compressor that acts on each block of a vector alone; different ranks serve the blocks."""
+"""Blockwise: a compressor that acts on each block of a vector alone, so that ranks can share the blocks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from mpicomp.keys import Key
 
 @dataclass(frozen=True)
 class Blockwise(Compressor):
-    """C acts on each block b of x, under the key that is named after b: the message is ``BlockMessages``.
+    """C applied to each block of x; the message is ``BlockMessages``, one message for each block.
 
-    only  if it is given, this compressor is that of block ``only``, and its vectors and messages are those of
-          the block.  Its constants are still the constants of the whole vector, so that a method computes the
-          same parameters from them on every rank
+    Block b draws under the key that is named after b, so blocks draw independently of each other.
 
-    It is of the kinds that C is, with the constants of ``Layered``: squared norms add up over the blocks.
-    Vectors of another length than d, such as the factors of a matrix, are cut evenly, and C acts on their
-    shares as it is.
+    only  None, or the number of a block: then vectors and messages are those of this block.  The constants
+          are still those of the whole vector, so that a method computes the same parameters from them on
+          every rank
+
+    It is unbiased, contractive or absolute as C is, with the constants of ``Layered``: squared norms add up
+    over the blocks.  A vector of another length than d, such as the factors of a matrix, is cut evenly.  C
+    acts on its shares without being bound to parts.
     """
 
     C: Compressor
@@ -53,13 +55,13 @@ class Blockwise(Compressor):
         return f"{self.C!r} in {len(self.blocks)} blocks"
 
     def of_block(self, b: int) -> Blockwise:
-        """The compressor of block b."""
+        """This compressor for vectors and messages of block b alone."""
         coder = object.__new__(type(self))
         coder.__dict__.update(self.__dict__, only=b)  # what is bound is not bound again
         return coder
 
     def around(self, C: Compressor) -> Blockwise:
-        """C, in the same blocks."""
+        """The compressor C applied to the same blocks."""
         return replace(self, C=C)
 
     def compress(self, x: Array, key: Key) -> Any:

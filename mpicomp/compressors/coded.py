@@ -33,8 +33,8 @@ class Coded(Unbiased):
            ``learned`` computes them.  Without them, each message carries the model of its own symbols.
 
     Wire: a byte that names the form, the smallest of three.  Packed: Q's message.  Fitted: Q's head, the
-    model and the words of ``codecs.entropy``.  Known: Q's head and the words.  So a message is at most one
-    byte longer than Q's.
+    model, and the symbols as ``codecs.entropy`` codes them.  Known: as fitted, without the model.  So a
+    message is at most one byte longer than Q's.
 
     Q  the quantiser whose symbols are coded
     """
@@ -89,7 +89,7 @@ class Coded(Unbiased):
         return None
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """Q's count for its message, before coding."""
+        """The bits that Q counts for its own message, to which ``buf`` is decoded first."""
         return self.Q.paper_bits(self._packed(buf, d), d, key)
 
     def omega(self, d: int, n: int) -> float:

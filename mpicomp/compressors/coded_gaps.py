@@ -44,8 +44,8 @@ class CodedGaps(Contractive):
            beforehand; ``learned`` computes them.  Without them, a message carries the model of its symbols.
 
     Wire: a byte that names the form, the smallest of three.  Packed: C's message.  Fitted: the model, the
-    number of bytes of the words, the words of ``codecs.entropy``, the gaps' bits that symbols leave open, and
-    C's message without its index code.  Known: as fitted, without the model.
+    symbols as ``codecs.entropy`` codes them, preceded by the number of their bytes, the bits of the gaps that
+    the symbols leave open, and C's message without its index code.  Known: as fitted, without the model.
 
     C  the compressor whose positions are coded
     """

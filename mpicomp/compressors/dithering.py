@@ -66,7 +66,7 @@ class Ternary(Quantizer):
     """TernGrad (Wen et al., 2017) without clipping: N sign(x_j) Bern(|x_j| / N), N = max |x_j|.
 
     omega = (sqrt(d) - 1)/2, as for Dithering(1, "inf"), attained at x = (1, t, .., t), t = 1/(sqrt(d) + 1).
-    Wire: N, rounded up in the format ``values``, then five trits a byte, 1.6 bits a coordinate.
+    Wire: N, rounded up in the format ``values``, then five values of -1, 0, 1 to a byte, 1.6 bits each.
 
     values  the format of the norm: "f4" or "f8"
     """

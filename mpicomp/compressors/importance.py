@@ -27,7 +27,7 @@ class Importance(Weighted):
 
     w are the ``weights``.  Let L be a smoothness matrix and |v|^2_L = v'Lv.  The draws of coordinates are
     independent, so E |C(x) - x|^2_L = sum_j (1/p_j - 1) L_jj x_j^2 <= max_j (1/p_j - 1) L_jj |x|^2.
-    For w = diag(L) these p_j minimise the bound; its factor is then rho.  Equal weights give
+    For w = diag(L) these p_j minimise the bound, which becomes rho |x|^2.  Equal weights give
     ``Bernoulli(k/d)``.
     Wire: the kept values, by position; the positions follow from the key and the weights.
 

@@ -52,9 +52,9 @@ class Layered(Compressor):
     rules    pairs of a pattern and a compressor, as a dict or a tuple; the first pattern that matches a part
              decides.  A pattern is a name in which ``*``, ``?`` and ``[..]`` stand for other characters, as
              in file names, or a condition on the number of axes: ``ndim<2``, also with <=, ==, >= and >
-    default  for parts that no pattern matches
-    parts    the parts of the vector; ``bound`` sets them, and a run does so for its problem.  They belong to
-             what is compared by ==, and not to the ``repr``
+    default  the compressor of the parts that no pattern matches
+    parts    the parts of the vector; ``bound`` sets them, and a run calls it with the parts of its problem.
+             == compares them; ``repr`` does not show them
 
     Draws: part p draws under the key that is named after it, so parts draw independently of each other.
 
@@ -69,8 +69,9 @@ class Layered(Compressor):
     Wire: the parts' messages, in the order of the parts.  A message whose size follows from the size of its
     part is sent as it is.  Any other is preceded by its length (LEB128), unless it is the last.
 
-    Raises ``ConfigError`` if the compressors are of no common kind; when it is bound, if a pattern matches no
-    part, or a part is without a compressor; when it is used, if it is not bound, or to parts of another size.
+    Raises ``ConfigError`` if the compressors are of no common kind.  ``bound`` raises it if a pattern matches
+    no part, or a part has no compressor.  Its use raises it if it is not bound, or is bound to parts whose
+    total number of entries is not d.
     """
 
     paper: ClassVar[str] = "none: the compressors of the parts"
@@ -108,7 +109,10 @@ class Layered(Compressor):
         return replace(self, parts=parts)
 
     def members(self, d: int) -> tuple[Member, ...]:
-        """The parts of a vector in R^d and their compressors.  Raises ``ConfigError`` if it is not bound."""
+        """The parts of a vector in R^d and their compressors.
+
+        Raises ``ConfigError`` if it is not bound, or is bound to parts with another number of entries than d.
+        """
         if self.parts is None:
             raise ConfigError(
                 f"{self} does not know the parts of the dimension d={d}. A run takes them from its problem; "
@@ -159,7 +163,10 @@ class Layered(Compressor):
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
     def mean_nbytes(self, d: int, n: int) -> float:
-        """The sum over the parts; a length counts as many bytes as that of a message of expected size."""
+        """The sum over the parts of the expected sizes, and the bytes of the lengths that precede messages.
+
+        A length is counted with the bytes that the length of a message of expected size takes.
+        """
         *others, last = self.members(d)
         total = last.C.mean_nbytes(last.size, n)
         for m in others:

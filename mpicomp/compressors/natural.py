@@ -96,7 +96,7 @@ class NaturalDithering(Leveled):
     Wire: N, rounded up in the format ``values``, then d symbols of ceil(log2(2 s + 1)) bits.
 
     s       the number of levels, from 1 to 127
-    p       the norm N is that of l_p: 2 or inf
+    p       the norm N, a text: "2" for the Euclidean norm, "inf" for max |x_j|
     values  the format of the norm: "f4" or "f8"
     """
 

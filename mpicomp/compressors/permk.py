@@ -24,8 +24,8 @@ class PermK(Sparsifier):
     A = B = (n - q) / (q (n - 1)).
 
     For B > 0 MARINA's theory replaces L_plus by L_pm in part.  On quadratics and least squares both constants
-    are exact.  For logistic regression and the other GLMs only a bound on L_pm is known, which is the bound
-    on L_plus but for the penalty.  So there theory hardly gives PermK a larger step than independent
+    are exact.  For logistic regression and the other GLMs only a bound on L_pm is known.  It equals the bound
+    on L_plus up to the penalty.  So on GLMs theory hardly gives PermK a larger step than independent
     RandK(d/n).
 
     layout  "uniform": blocks of a random permutation.  "block" (d >= n): contiguous blocks after a random

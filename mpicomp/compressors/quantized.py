@@ -92,8 +92,8 @@ class QuantizedTopK(Contractive):
 
     omega_Q is taken in dimension k.  alpha is attained at equal |x_j| if omega_Q is attained there.
     ``Sign`` and ``TwoMeans`` are contractive, and nothing is divided: alpha = alpha_Q k/d, since
-    |C(x) - x|² = |x|² - |x_K|² + |Q(x_K) - x_K|² for the k largest entries x_K.  With the k largest being
-    much alike, the error is far below that bound: for ``Sign`` |C(x) - x|² = |x|² - |x_K|_1²/k.
+    |C(x) - x|² = |x|² - |x_K|² + |Q(x_K) - x_K|² for the k largest entries x_K.  If the magnitudes in x_K are
+    much alike, the error is far below that bound: for ``Sign``, |C(x) - x|² = |x|² - |x_K|_1²/k.
     Wire: the index code of (d, k), then Q's message.
 
     Q  the quantiser of the k values, such as Natural() or Dithering(s=7); or Sign(), one bit for each, or
@@ -174,7 +174,7 @@ class Shrunk(Contractive):
         return self.U.mean_nbytes(d, n)
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """U's count for its message."""
+        """The bits that U counts for the message."""
         return self.U.paper_bits(buf, d, key)
 
     def alpha(self, d: int, n: int) -> float:
@@ -184,7 +184,7 @@ class Shrunk(Contractive):
 def check_quantizer(Q: Unbiased, also: str = "") -> None:
     """Raise ``ConfigError`` unless Q is unbiased, sends every coordinate of its input, and needs no parts.
 
-    The message ends with what is allowed ``also``.
+    ``also`` names what else is allowed, at the end of the error's message.
     """
     if not isinstance(Q, Unbiased) or isinstance(Q, Sparsifier | Importance | Layered | Quantized):
         raise ConfigError(

@@ -43,8 +43,8 @@ _ROUNDING = 2.0**-48  # a resolution this close to an integer, relatively, count
 class Grid(NamedTuple):
     """The quantiser's grid in dimension d, on the run's device.
 
-    r       resolutions r_j = 1/h_j, shape (d,)
-    bounds  of the levels: coordinate j has levels up to ceil(r_j)
+    r       resolutions r_j = 1/h_j, shape (d,); h_j is the step of coordinate j in units of the norm
+    bounds  of the levels, which coordinate j has up to ceil(r_j): the symbols' range, bits and total bytes
     """
 
     r: Reals
@@ -94,7 +94,11 @@ class Stepped(Weighted):
 
     @abstractmethod
     def resolution(self, w: Reals, blocks: list[Reals]) -> Reals:
-        """1/h for the weights ``w``, both of shape (d,); ``blocks`` are views of w, one for each block."""
+        """The resolutions 1/h_j, shape (d,), where h_j is the step of coordinate j in units of the norm.
+
+        w       the weights of the coordinates, shape (d,)
+        blocks  the same weights, one view of ``w`` for each block
+        """
 
     def compress(self, x: Array, key: Key) -> Bytes:
         grid, parts = _grid_in_use(self, x.size), self.block_count(x.size)
@@ -131,7 +135,7 @@ class Stepped(Weighted):
         return 32 * blocks + 8 * nbytes
 
     def steps(self, d: int) -> Array:
-        """h, shape (d,); infinite for coordinates that are never sent."""
+        """The steps h_j in units of the norm, shape (d,); infinite for coordinates that are never sent."""
         r = _grid(self, d).r
         return np.divide(1.0, r, out=np.full(d, np.inf), where=r > 0)
 
@@ -156,7 +160,8 @@ class VaryingSteps(Stepped):
 
     For w = diag(L), these steps minimise the bound |Diag(w) h| at that budget: it becomes tr(L)/beta.  Equal
     steps have sqrt(d) |diag(L)| / beta.  The other bound, sum_j L_jj h_j^2 / 4, is d tr(L) / (4 beta^2) for
-    both.  So nothing is gained where that one is the smallest, |h| <= 2: for equal steps, if beta >= d/2.
+    both.  So varying steps gain nothing where the other bound is the smaller one, that is for |h| <= 2; with
+    equal steps this means beta >= d/2.
     """
 
     paper: ClassVar[str] = (

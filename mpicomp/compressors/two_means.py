@@ -32,8 +32,9 @@ class TwoMeans(Contractive):
     m_U and m_V are the mean magnitudes: |C(x) - x|^2 = |x|^2 - |x_U|_1^2 / b - |x_V|_1^2 / (d - b) exactly.
     alpha = 1/b for d > 5, attained if x has a single non-zero entry, and 2 / (1 + sqrt(d)) for d <= 5.
 
-    A fifth is the best share if magnitudes are exponentially distributed, or are such ones above a threshold,
-    as after ``TopK``.  Of their variance around their mean 65 % is kept; ``Sign`` keeps none of it.
+    A fifth is the best share if the magnitudes are exponentially distributed, or are the part of such
+    magnitudes above a threshold, as after ``TopK``.  The two means then keep 65 % of the variance of the
+    magnitudes around their mean; ``Sign`` keeps none of it.
 
     Proof of alpha: let m be the least magnitude in U and s = |x_V|_1, so |x_V|^2 <= m s.  Then
     |x_U|_1^2 - |x_U|^2 >= b (b - 1) m^2, and b s^2 / (d - b) - m s >= -m^2 (d - b) / (4b).  The sum of both

@@ -1,4 +1,4 @@
-"""The methods, simple ones first, by their names in texts; a class is imported when it is asked for."""
+"""A table of the methods by their names in texts, simple ones first; a class is imported on first use."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""ADIANA: acceleration with compressed differences."""
+"""ADIANA: accelerated gradient descent with DIANA's compressed differences."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class ADIANA(Method):
                    w^{k+1} = y^k with probability p, else w^k
 
     h = mean h_i in every round.  The run reports y.  alpha defaults to 1/(1 + ω).
-    theory is for convex f_i and α = 1/(1 + ω).  "original" and "refined" are for strongly convex f, and a
-    problem with mu = 0 needs mu as a number; "convex" is for convex f, has mu = 0, and θ1 and γ of its own in
-    each round.
+    theory is for convex f_i and α = 1/(1 + ω).  The sets "original" and "refined" are for strongly convex f:
+    on a problem with mu = 0, give mu as a number.  The set "convex" is for convex f.  It takes mu = 0, and
+    its θ1 and γ change from round to round.
 
     parameters  "original", "refined" or "convex": the source of p, of eta in theory, and of the weights θ1,
                 θ2, γ and β; see ``support.adiana_parameters`` and, with a proof, ``support.adiana_convex``.
     sends       "means": mean m_i and mean c_i go down, and every rank keeps h and forms g.  "gradient":
-                g goes down and the server keeps h.  g is dense.  It is the smaller message where the means
+                g goes down and the server keeps h.  g is dense.  It is the smaller message if the means
                 are nearly dense: for RandK from about n K = 0.6 d on.  With ``down=Sparse("f4")`` the
                 rounding of g vanishes with g, while the rounding of mean c_i would stay in h.
 

@@ -1,4 +1,4 @@
-"""ADIANA+: ADIANA with an uplink in whitened coordinates."""
+"""ADIANA+: ADIANA whose workers compress in coordinates that are whitened by smoothness matrices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ARC-Top-K: the rows of the mean that are largest in a shared sketch, the same rows on all workers."""
+"""ARC-Top-K: all workers send the same rows, in which a shared sketch of the mean is largest."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Width = Annotated[int | None, Value(check_positive_integer, also=(None,))]
 
 
 class Matrix(NamedTuple):
-    """A matrix in x, row after row: ``kept`` of its rows are sent, which a sketch of r columns chooses."""
+    """A matrix that x holds row after row; a sketch of r columns chooses the ``kept`` rows that are sent."""
 
     x: slice
     rows: int
@@ -53,33 +53,34 @@ class Matrix(NamedTuple):
         return x[self.x].reshape(self.rows, self.columns)
 
     def coordinates(self, chosen: Indices) -> Indices:
-        """The coordinates of x in the ``chosen`` rows, increasing; both arrays are the host's."""
+        """The coordinates of x in the ``chosen`` rows, increasing; both arrays are in host memory."""
         first = self.x.start + self.columns * chosen
         return (first[:, None] + np.arange(self.columns)).ravel()
 
     def alpha(self) -> float:
-        """The contraction factor of the rows that the sketch chooses: ``contraction``."""
+        """The factor α with which sending the chosen rows contracts this matrix: ``contraction``."""
         return contraction(self.kept, self.rows, self.columns, self.r)
 
 
 @dataclass(frozen=True)
 class Layers:
-    """How x is read: the matrices, and the slices of x that are sent whole."""
+    """The division of x into matrices and ``whole``, the slices of x that are sent whole."""
 
     matrices: tuple[Matrix, ...]
     whole: tuple[slice, ...] = ()
 
     @cached_property
     def sizes(self) -> tuple[int, int]:
-        """The numbers of values that a round of rows and one of sketches send."""
+        """The lengths of a message: in a round of rows, with the whole slices; and in a round of sketches."""
         whole = sum(where.stop - where.start for where in self.whole)
         rows = sum(m.kept * m.columns for m in self.matrices)
         return rows + whole, sum(m.rows * m.r for m in self.matrices)
 
     def sketch(self, x: Array, key: Key) -> Array:
-        """M V of each matrix M, one after the other, each row by row; V is the same on all ranks.
+        """The sketches M V of all matrices M of x, as one vector: matrix after matrix, each row by row.
 
-        V is uniform among the matrices with r orthonormal columns, and independent of the other rounds.
+        V is uniform among the matrices with r orthonormal columns.  It is the same on all ranks, and each
+        round draws a new one.
         """
         drawn = kernels.to_device(key.shared("arctopk").normals(sum(m.columns * m.r for m in self.matrices)))
         sketches, start = [], 0
@@ -91,7 +92,10 @@ class Layers:
         return np.concatenate(sketches)
 
     def largest(self, P: Array) -> Indices:
-        """The rows of each matrix whose rows in the sketch P are largest, increasing, as one array."""
+        """The numbers of the ``kept`` rows of each matrix with the largest norm in the sketch P.
+
+        P has the form that ``sketch`` returns.  The result is one array, increasing within each matrix.
+        """
         chosen, start = [], 0
         for m in self.matrices:
             stop = start + m.rows * m.r
@@ -102,7 +106,7 @@ class Layers:
         return np.concatenate(chosen)
 
     def support(self, chosen: Indices) -> Support:
-        """The coordinates that are sent: those in the ``chosen`` rows, and what is whole."""
+        """The coordinates of x that are sent: first the ``chosen`` rows, then the whole slices."""
         ends = np.cumsum([m.kept for m in self.matrices])
         rows = np.split(chosen, ends[:-1])
         found = [m.coordinates(j) for m, j in zip(self.matrices, rows, strict=True)]
@@ -111,8 +115,8 @@ class Layers:
 
 @dataclass(frozen=True)
 class ARCTopK(LinearMethod, EstimatingMethod):
-    """EF21 with momentum, by rows on which the workers agree.  x is read as a matrix of rows of ``width``
-    entries.  The first step takes one round and each other step two, with s_i a gradient of f_i at x::
+    """EF21 with momentum, in which all workers send the same rows.  x is read as a matrix with rows of
+    ``width`` entries.  The first step takes one round, each later step two; s_i is a gradient of f_i at x::
 
         round 0   worker i   g_i = v_i = s_i, sent whole;   all: g = mean g_i;   x = x - γ g
         sketch    worker i   v_i = (1 - η) v_i + η s_i;   M_i = v_i - g_i;   P_i = M_i V
@@ -145,8 +149,8 @@ class ARCTopK(LinearMethod, EstimatingMethod):
     for full gradients, or samples of a variance of at most σ² for all x.  Raises ``ConfigError`` for other
     batches.
 
-    Raises ``ConfigError`` when it is bound to parts none of which is a matrix, and when it is used without
-    ``width`` and without being bound.  A run binds it to the parts of its problem.
+    ``bound`` raises ``ConfigError`` if no part is such a matrix.  Without ``width`` the method has to be
+    bound before it is used, else it raises ``ConfigError``.  A run binds it to the parts of its problem.
 
     Differences from the paper: V is orthonormal, not Gaussian, so r = c is exact.  The server takes the
     means.
@@ -195,7 +199,10 @@ class ARCTopK(LinearMethod, EstimatingMethod):
         return method
 
     def layers(self, d: int) -> Layers:
-        """How x in R^d is read.  Raises ``ConfigError`` without ``width`` and without parts of d entries."""
+        """The division of x in R^d into matrices and slices that are sent whole.
+
+        Raises ``ConfigError`` if the method has neither ``width`` nor parts of d entries together.
+        """
         if self.width is not None:
             rows = _rows_of(d, self.width, self.k)
             kept = resolve_count(self.k, rows)

@@ -46,10 +46,10 @@ class Artemis(AveragingMethod, EstimatingMethod):
     With α > 0 and full gradients x converges linearly where f is strongly convex, otherwise to a
     neighbourhood of x*.  Raises ``ConfigError`` for batches that DIANA refuses.
 
-    Differences from the paper: a message counts 1/(p n), and h stands in for the absent workers, the second
-    of the paper's two ways.  In the paper a worker that was absent catches up with the broadcasts that it
-    missed; here every rank receives every broadcast and is charged for it.  The authors' code sends h_i =
-    g_i(x⁰) for p = 1 only.
+    Differences from the paper: of its two ways to treat absent workers this is the second, in which a message
+    has the weight 1/(p n) and h stands in for the absent workers.  In the paper a worker that was absent
+    catches up with the broadcasts that it missed; here every rank receives every broadcast and is charged for
+    it.  The authors' code sends h_i = g_i(x⁰) for p = 1 only.
 
     down        the server's compressor
     alpha_down  the rate α' at which the downlink's memory H moves; 0 for no memory

@@ -50,7 +50,7 @@ class Nothing:
 
 
 class Accumulator(ABC):
-    """The server's step of one round: it takes the workers' messages one by one, in worker order."""
+    """The server's step of one round: it takes messages in worker order, then makes the broadcast."""
 
     @abstractmethod
     def take(self, key: Key, up: Any) -> None:
@@ -60,7 +60,7 @@ class Accumulator(ABC):
         """
 
     def flush(self) -> None:  # noqa: B027 (by default nothing is held back)
-        """Add all that was taken and is held back.  Raises ``MessageError`` for a bad message among it."""
+        """Add the messages that were taken but not yet added.  Raises ``MessageError`` if one is bad."""
 
     @abstractmethod
     def close(self) -> Any:
@@ -72,11 +72,11 @@ class Accumulator(ABC):
 
 @dataclass(frozen=True)
 class Method(ABC):
-    """A frozen dataclass of hyper-parameters; nested ``Replica``, ``Server`` and ``Worker`` records.
+    """A frozen dataclass of hyper-parameters, with nested classes for its records of state and of messages.
 
     The types of the fields say what is allowed, see ``methods.parameters``; one field is the step size.
-    ``Up`` and ``Down`` are the records on the wire.  All arrays of the state start at 0, except the iterate
-    and the fields in ``starts_at_x0``, which start at x0.
+    ``Replica``, ``Server`` and ``Worker`` are the records of state, ``Up`` and ``Down`` the messages.  All
+    arrays of the state start at 0, except the iterate and the fields in ``starts_at_x0``, which start at x0.
 
     Parameters that several methods have:
 
@@ -138,7 +138,7 @@ class Method(ABC):
         return self._recoded(lambda C: Blockwise(C, blocks))
 
     def of_block(self, b: int) -> Self:
-        """Of a method ``in_blocks``, the one of a server that has block b of all vectors and no other.
+        """This method for a server that has only block b of each vector; call it on a method ``in_blocks``.
 
         Its constants are those of the whole vectors.
         """
@@ -156,7 +156,10 @@ class Method(ABC):
         return method
 
     def in_these_blocks(self, C: Compressor) -> Any:
-        """C, a compressor that is in no field, in the blocks that the fields' compressors are in, if any."""
+        """C for the blocks of this method, or C itself if the method is not ``in_blocks``.
+
+        A method calls this for a compressor that it does not hold in a field.
+        """
         return self._coded(C)
 
     def _coded(self, C: Compressor) -> Any:
@@ -184,7 +187,10 @@ class Method(ABC):
 
     @abstractmethod
     def server_step(self, s: Any, r: Any, key: Key) -> Accumulator:
-        """Begin the server's step: what is returned takes the messages, and closes with the broadcast."""
+        """Begin the server's step; return an ``Accumulator`` that takes the messages and makes the broadcast.
+
+        The step changes ``s`` only.
+        """
 
     @abstractmethod
     def replica_step(self, r: Any, broadcast: Any, key: Key) -> None:
@@ -202,15 +208,16 @@ class Method(ABC):
         return getattr(r, self.iterate)
 
     def residual(self, w: Any) -> Array | None:
-        """The part of the last vector that compression left out, as a gradient; None if it is not kept.
+        """The part of the worker's last vector that compression dropped, in units of a gradient, shape (d,).
 
-        A method with error feedback overrides this; the total error of a run is the sum of its squares.
+        None if the method does not keep it.  A method with error feedback overrides this.  The total error of
+        a run is the sum of the squared norms.
         """
         return None
 
     @property
     def keeps_residual(self) -> bool:
-        """Whether workers keep what compression left out, so that a run has a total error."""
+        """Whether workers keep the part that compression dropped: only then has a run a total error."""
         return type(self).residual is not Method.residual
 
     @abstractmethod
@@ -222,14 +229,14 @@ class Method(ABC):
         """The bits that the paper charges for sending ``broadcast`` to one worker in the round of ``key``."""
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
-        """Values for fields left at None.  They follow from the compressors, d and n alone."""
+        """Values, by name, of the fields that are None; computed from the other fields, d and n alone."""
         return {}
 
     @abstractmethod
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
-        """Values for fields that say "theory": those of the theorem that the class cites.
+        """Values, by name, of the fields that may be "theory", by the theorem that the class cites.
 
-        Raises ``ConfigError`` where the theorem does not apply, and says what would.
+        Raises ``ConfigError`` if the theorem does not apply; the message names a remedy.
         """
 
     @property
@@ -254,9 +261,13 @@ class Method(ABC):
     def resolve(
         self, constants: Callable[[], Constants], d: int, n: int, blocks: Blocks | None = None
     ) -> Self:
-        """This method with every parameter a number.  Calls ``constants`` only if a field says "theory".
+        """This method with a number for each "theory", and for each None that stands for a default.
 
-        With ``blocks`` the numbers are those of the method ``in_blocks``; the method returned is not.
+        constants  returns the problem's constants; called only if some field says "theory"
+        blocks     if given, the numbers are those of the method ``in_blocks(blocks)``; the method returned is
+                   not in blocks
+
+        Raises ``ConfigError`` if a theorem does not apply, or ``theory`` lacks a field that says "theory".
         """
         numbers: dict[str, Any] = {}
 
@@ -283,6 +294,9 @@ class Method(ABC):
 
 
 def start(record: type, x0: Array, starts_at_x0: tuple[str, ...] = ()) -> Any:
-    """A ``record`` whose arrays are x0 if named in ``starts_at_x0``, else 0; defaults stay."""
+    """Make a ``record``: fields in ``starts_at_x0`` are copies of x0, other fields are 0 with x0's shape.
+
+    A field with a default takes its default.
+    """
     names = [f.name for f in fields(record) if f.default is MISSING]
     return record(**{name: x0.copy() if name in starts_at_x0 else np.zeros_like(x0) for name in names})

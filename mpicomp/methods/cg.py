@@ -1,4 +1,4 @@
-"""Linear conjugate gradients, where every f_i is quadratic."""
+"""Linear conjugate gradients, for quadratic f_i."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ class CG(AveragingMethod):
         all        α = g'g/p'Ap;   x = x + γ α p;   g⁺ = g + γ α A p
                    p = -g⁺ + (g⁺'g⁺/g'g) p;   g = g⁺
 
-    The vectors are dense in both directions, in the format ``values``.  A_i p falls with p, and its rounding
-    with it.  g follows A p and is not measured again, so for an f that is not quadratic it is wrong.
+    The vectors are dense in both directions, in the format ``values``.  A_i p tends to 0 with p, and so does
+    its rounding error.  g is updated by A p and never computed anew: for an f that is not quadratic it is
+    wrong.
     theory, for convex quadratic f: gamma = 1, the minimiser along p.  Then x^d = x* but for rounding.
 
-    gamma  the step, as a multiple of that to the minimiser along p
+    gamma  the step along p, as a multiple of the step to the minimiser along p
     """
 
     gamma: StepSize = "theory"

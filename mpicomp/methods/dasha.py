@@ -1,4 +1,4 @@
-"""DASHA: MARINA's rate without ever synchronising."""
+"""DASHA: MARINA's rate without rounds of dense messages after the first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DCGD+: DCGD with an uplink in whitened coordinates."""
+"""DCGD+: DCGD whose workers compress in coordinates that are whitened by smoothness matrices."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ class DCGDPlus(WhitenedEstimate):
         worker i   m_i = C_i(L_i^{†1/2} ∇f_i(x^k))
         all        x^{k+1} = x^k - γ mean L_i^{1/2} m_i
 
-    C_i: whitened sparsification ``Importance``, ``RandK``, ``Bernoulli``; quantisation ``VaryingSteps``,
-    ``BlockSteps``, both with steps made for L_i; or any other unbiased compressor.
+    C_i is Q.  If Q is ``Importance``, ``VaryingSteps`` or ``BlockSteps`` without weights, C_i is Q with the
+    diagonal of L_i as its weights.  Any other unbiased Q is C_i itself.  For the three compressors named, for
+    ``Bernoulli``, and for ``RandK`` and ``Dithering`` in their default forms, theory uses bounds on 𝓛_i that
+    may be far below ω λ_max(L_i); for others it uses ω λ_max(L_i).
     theory, for convex f_i: gamma = 1/(L + 2𝓛_max/n).  x converges to a neighbourhood of x*, as for DCGD.
 
     The steps of a round are those of ``DCGD`` with the compressor ``support.whitening.Whitened``.

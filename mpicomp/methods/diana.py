@@ -1,4 +1,4 @@
-"""DIANA: compressed differences to learned shifts."""
+"""DIANA: workers compress the differences between their gradients and learned shifts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DIANA+: DIANA with an uplink in whitened coordinates."""
+"""DIANA+: DIANA whose workers compress in coordinates that are whitened by smoothness matrices."""
 
 from __future__ import annotations
 

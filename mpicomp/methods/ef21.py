@@ -1,4 +1,4 @@
-"""EF21: error feedback that converges without bounded gradients; with a batch, EF21-SGD."""
+"""EF21: error feedback that needs no bound on the gradients; with a batch, EF21-SGD."""
 
 from __future__ import annotations
 

@@ -33,12 +33,11 @@ class EF21Plus(EstimatingMethod):
     theory: that of EF21, as g_i is never farther from the gradient than EF21's step from the same g_i^{k-1};
     gamma = 1/(L + L̃ √(1-α)/(1 - √(1-α))).
 
-    The wire.  To replace g_i^{k-1} by b_i the server has to know g_i^{k-1}.  In the paper the server keeps
-    all g_i, n d numbers, and one bit tells it which of the two vectors came.  Here the server keeps none of
-    them.  A worker that takes b_i also sends ``old`` = g_i^{k-1}, lossless, for the server to subtract.
-    Otherwise ``old`` is empty, which takes one byte.  A round with ``old`` costs up to d coordinates more,
-    but few where g_i^{k-1} was a b_i itself; ``paper_bits`` charges the bit.  So ``Up`` is always an
-    increment of g_i.
+    The wire.  To replace g_i^{k-1} by b_i, the server has to know g_i^{k-1}.  In the paper the server keeps
+    all g_i, n d numbers, and one bit of the message tells c_i from b_i.  Here the server keeps no g_i.  A
+    worker that takes b_i also sends ``old`` = g_i^{k-1}, lossless, and the server subtracts it.  Otherwise
+    ``old`` is empty and takes one byte.  A message with ``old`` costs up to d coordinates more, but few if
+    g_i^{k-1} was a b_i itself.  ``paper_bits`` charges the paper's bit in place of ``old``.
 
     Differences from the paper: the wire; the mean increment is broadcast and every rank takes the step.
     """

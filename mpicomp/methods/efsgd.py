@@ -1,4 +1,4 @@
-"""EF-SGD: error feedback in units of the gradient, for a hard threshold above all."""
+"""EF-SGD: error feedback whose memory is not scaled by the step size, above all for hard thresholds."""
 
 from __future__ import annotations
 

@@ -32,14 +32,14 @@ class LBFGS(LinearMethod):
                    else:       t = the next trial
                    y = x + t p
 
-    t fits if it satisfies the weak Wolfe conditions; ``support.line_search`` has them, and the next trial.
-    So f(x) never rises, but by what ``values`` rounds.  H g is the two-loop recursion over the last
-    ``memory`` pairs, from s'z/z'z of the newest one.  Without pairs p = -g, and the first trial is t = γ/|g|:
-    in round 1, for round 0 only evaluates x⁰; and after 20 trials none of which fits, which drop all pairs.
-    A pair whose s'z is 0 up to rounding is not kept.
+    t fits if it satisfies the weak Wolfe conditions; ``support.line_search`` defines them and the next trial.
+    So f(x) never rises, except by the rounding to ``values``.  H g is the two-loop recursion over the last
+    ``memory`` pairs, from s'z/z'z of the newest one.  Round 0 only evaluates x⁰.  A pair whose s'z is 0 up to
+    rounding is not kept.  All pairs are dropped if 20 trials of a search did not fit, or if by rounding p is
+    no direction of descent.  Without pairs, as in round 1, p = -g and the first trial is t = γ/|g|.
 
-    Every rank keeps the pairs, 2 d ``memory`` numbers, and only the means go down.  The difference of values
-    is one entry more in the message, and as exact as the gradient.
+    Every rank keeps the pairs, 2 d ``memory`` numbers, and only the means are broadcast.  The difference
+    f_i(y) - f_i(x) is one more entry of the message, in the same format as the gradient.
     theory, for convex f: gamma = 1.  If f is strongly convex and its second derivatives are continuous,
     f - f* then falls linearly.  For other f give gamma as a number: f falls there too, without a theorem.
 

@@ -1,4 +1,4 @@
-"""MARINA: compressed gradient differences, and now and then a dense synchronisation."""
+"""MARINA: workers compress the changes of their gradients, and send whole gradients in random rounds."""
 
 from __future__ import annotations
 

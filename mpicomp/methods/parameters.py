@@ -5,8 +5,8 @@ type says.  A compressor's type is the kind that the theorem covers, as in ``Q: 
 has one of the types below, or ``Annotated`` with a ``Check`` of its own.
 
 Some fields are given as a number, as "theory" or "theory*8", or as None for their default.  In the method
-that ``Method.resolve`` returns, such a field is a number, and rounds run on that method alone.  No type is
-true of both, so a type checker sees ``Any``.
+that ``Method.resolve`` returns, such a field is a number, and only this method plays rounds.  No type covers
+a field before and after ``resolve``, so a type checker sees ``Any``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Check(ABC):
 
 @dataclass(frozen=True)
 class Value(Check):
-    """What ``check`` accepts, given the field's name and value, and what is in ``also``."""
+    """Allows the values in ``also``, and those that ``check(name, value)`` does not refuse by an error."""
 
     check: Callable[[str, Any], None]
     also: tuple[float | None, ...] = ()
@@ -56,13 +56,13 @@ class Value(Check):
 
 
 class FromTheory(Value):
-    """A value for which "theory" may stand."""
+    """A ``Value`` that may also be "theory" or a multiple of it; ``Method.theory`` gives the number."""
 
     theory = True
 
 
 class Defaulted(Value):
-    """A value for which None stands: the default that follows from the compressors."""
+    """A ``Value`` that may also be None; ``Method.defaults`` then gives the number."""
 
     default = True
 
@@ -72,7 +72,7 @@ class Defaulted(Value):
 
 
 class Anything(Check):
-    """Any value: for a field whose type carries no check, in a method of a user's own."""
+    """Allows any value: the check of a field whose type carries none, in a method of a user's own."""
 
     def __call__(self, method: str, name: str, value: Any) -> None:
         pass
@@ -80,7 +80,7 @@ class Anything(Check):
 
 @dataclass(frozen=True)
 class Choice(Check):
-    """One of the texts that are ``allowed``."""
+    """Allows the texts in ``allowed``."""
 
     allowed: tuple[str, ...]
 
@@ -90,7 +90,7 @@ class Choice(Check):
 
 @dataclass(frozen=True)
 class Kinds(Check):
-    """A compressor of one of the ``kinds`` that the theorem covers."""
+    """Allows compressors of the ``kinds`` that the theorem covers."""
 
     kinds: tuple[type[Compressor], ...]
 
@@ -184,7 +184,10 @@ def step_size_of(method: type) -> str:
 
 
 def is_tunable(method: type, name: str) -> bool:
-    """Whether the field ``name`` of a method's class is a number such as a rate, and counts nothing."""
+    """Whether the field ``name`` of a method's class is a real number, such as a step size or a rate.
+
+    Counts, formats, parts, texts and compressors are not tunable.
+    """
     check = checks_of(method)[name]
     of_sizes = (check_count, check_positive_integer, _check_format, _check_parts)
     return isinstance(check, Value) and check.check not in of_sizes

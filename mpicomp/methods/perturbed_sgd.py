@@ -1,4 +1,4 @@
-"""Perturbed SGD: compressed, and away from saddle points."""
+"""Perturbed SGD: error feedback with added noise, which leads away from saddle points."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PerturbedSGD(Method):
 
         worker i   u_i = e_i + s_i + ξ;   e_i = u_i - C(u_i)          (s_i a stochastic gradient at x)
         all        x = x - η mean C(u_i)
-        reset, once t - t' >= I_reset or ‖x - x_{t'}‖ >= R, t' being the step of the last one:
+        reset, once t - t' >= I_reset or ‖x - x_{t'}‖ >= R, t' being the step of the last reset:
         all        x = x - η mean e_i;   e_i = 0;   t' = t
 
     The virtual iterate x - η mean e_i takes the steps of SGD with the gradients s_i + ξ, also across resets.

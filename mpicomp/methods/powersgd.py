@@ -37,9 +37,11 @@ Rows = Annotated[int | None, Value(check_positive_integer, also=(None,))]
 
 
 class Matrix(NamedTuple):
-    """A matrix in x, row after row, with a P of the shape (rows, r) and a Q of the shape (columns, r).
+    """A matrix that x holds row after row, and its factors P, shape (rows, r), and Q, shape (columns, r).
 
-    ``x`` is its slice of x; ``P`` and ``Q`` are its slices of the P and the Q of all matrices.
+    x  the slice of x with the matrix
+    P  the slice with its P in the vector of the P of all matrices
+    Q  the slice with its Q in the vector of the Q of all matrices
     """
 
     x: slice
@@ -53,31 +55,32 @@ class Matrix(NamedTuple):
         return x[self.x].reshape(self.rows, -1)
 
     def P_of(self, P: Array) -> Array:
-        """Its P, a view of shape (rows, r)."""
+        """The P of this matrix, a view of shape (rows, r); ``P`` holds the P of all matrices."""
         return P[self.P].reshape(-1, self.r)
 
     def Q_of(self, Q: Array) -> Array:
-        """Its Q, a view of shape (columns, r)."""
+        """The Q of this matrix, a view of shape (columns, r); ``Q`` begins with the Q of all matrices."""
         return Q[self.Q].reshape(-1, self.r)
 
 
 @dataclass(frozen=True)
 class Layers:
-    """How x is read: the matrices, and the slices of x that are sent whole."""
+    """The division of x into matrices and ``whole``, the slices of x that are sent whole."""
 
     matrices: tuple[Matrix, ...]
     whole: tuple[slice, ...] = ()
 
     @cached_property
     def sizes(self) -> tuple[int, int]:
-        """The numbers of entries that the even and the odd round send: all P; all Q, and what is whole."""
+        """The lengths of a message: in even rounds of all P; in odd rounds of all Q and the whole slices."""
         whole = sum(where.stop - where.start for where in self.whole)
         return self.matrices[-1].P.stop, self.matrices[-1].Q.stop + whole
 
     def add_difference(self, x: Array, P: Array, odd: Array, scale: float = 1.0) -> None:
-        """x += scale Δ, where Δ is P Q' for each matrix, and what is whole.
+        """x += scale Δ, where Δ is P Q' on each matrix, and on a whole slice its entries of ``odd``.
 
-        ``odd`` holds all Q, and what is whole, as the odd round sends them.
+        ``P`` holds the P of all matrices.  ``odd`` is a decoded message of an odd round: the Q of all
+        matrices, then the whole slices.
         """
         for m in self.matrices:
             add_outer(m.of(x), m.P_of(P), m.Q_of(odd), scale)
@@ -90,9 +93,9 @@ class Layers:
 
 @dataclass(frozen=True)
 class PowerSGD(LinearMethod, EstimatingMethod):
-    """Algorithms 1 and 2.  The parts of x with two axes or more are matrices, the first axis by all others,
-    where that saves values: r (rows + columns) < size.  Each has a P and a Q of r columns.  A step takes two
-    rounds, and what follows is done for each matrix::
+    """Algorithms 1 and 2.  A part of x with two axes or more is a matrix, its first axis by all others, if
+    that saves values: r (rows + columns) < size.  Each matrix has a P and a Q of r columns.  A step takes two
+    rounds, in which each matrix is treated alike::
 
         even   worker i   M_i = e_i + s_i;   P_i = M_i Q       (s_i a stochastic gradient at x)
                all        P = the columns of mean P_i, made orthonormal
@@ -114,8 +117,8 @@ class PowerSGD(LinearMethod, EstimatingMethod):
     anew, the same on all ranks.
     theory: none.  One iteration from a warm start has no contraction factor for every M.
 
-    Raises ``ConfigError`` when it is bound to parts none of which is a matrix, and when it is used without
-    ``rows`` and without being bound.  A run binds it to the parts of its problem.
+    ``bound`` raises ``ConfigError`` if no part is such a matrix.  Without ``rows`` the method has to be bound
+    before it is used, else it raises ``ConfigError``.  A run binds it to the parts of its problem.
 
     Differences from the paper: the server takes the means.
 
@@ -163,7 +166,10 @@ class PowerSGD(LinearMethod, EstimatingMethod):
         return method
 
     def layers(self, d: int) -> Layers:
-        """How x in R^d is read.  Raises ``ConfigError`` if it has neither ``rows`` nor parts of d entries."""
+        """The division of x in R^d into matrices and slices that are sent whole.
+
+        Raises ``ConfigError`` if the method has neither ``rows`` nor parts of d entries together.
+        """
         if self.rows is not None:
             return Layers(_matrices([(slice(0, d), self.rows, columns_of(d, self.rows))], self.r))
         if self.parts is None or self.parts.size != d:

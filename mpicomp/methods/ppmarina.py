@@ -39,6 +39,8 @@ class PPMARINA(AveragingMethod, EstimatingMethod):
     compression by A (n/r) mean_S |Δ_i|² - B |mean_S Δ_i|².  So Q_i need not commute with scaling, as Natural
     does not.  The variance of mean_S Δ_i is v (mean |Δ_i|² - |mean Δ_i|²).
 
+    Raises ``ConfigError`` when it is used with fewer than r workers.
+
     Differences from the paper: S is drawn without replacement; the mean is broadcast, to all, and every
     rank forms g and takes the step.
 

@@ -51,7 +51,7 @@ class TwoDirection(Method):
     ``support.twodirection_rates.practical``, which needs no constants of the problem; r in [0, 1] is the
     weight of the downlink in the cost of communication.
     theory, for convex f_i and β ≤ 1/(1 + ω): Lbar is ``support.twodirection_rates.theory``, whose constant is
-    far too careful (tune it); mu is that of the problem, 0 if f is merely convex.
+    far larger than needed: tune Lbar; mu is that of the problem, 0 if f is merely convex.
 
     C      the server's compressor
     Lbar   the inverse of the step size, L̄

@@ -1,4 +1,4 @@
-"""VR-DIANA: DIANA on batches, with the variance of the samples reduced too."""
+"""VR-DIANA: DIANA on batches, with variance reduction for the samples too."""
 
 from __future__ import annotations
 

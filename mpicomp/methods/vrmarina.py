@@ -1,4 +1,4 @@
-"""VR-MARINA: MARINA on batches; for finite sums and, with sync_batch, online."""
+"""VR-MARINA: MARINA on batches, for finite sums; with sync_batch, the online variant."""
 
 from __future__ import annotations
 

@@ -46,7 +46,11 @@ def heed() -> None:
 
 
 def hold() -> None:
-    """Note one more open Aggregator or Descent: interrupts wait for its next call."""
+    """Count one more open Aggregator or Descent of several ranks.
+
+    While any is open, a SIGUSR1 does not interrupt this rank at once.  It waits for the next call of one of
+    them, or until the last one is closed.
+    """
     global _open
     _open += 1
 

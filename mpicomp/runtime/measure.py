@@ -190,11 +190,15 @@ def measure(
     check: Callable[[], None],
     values: bool = True,
 ) -> Measurement | None:
-    """Measure f and ∇f at x, shape (d,), by sums in worker order; collective.  None on other ranks than 0.
+    """Measure f and ∇f at x, shape (d,), by sums in worker order; collective.
+
+    Returns the measurement on rank 0, and None on all other ranks.
 
     objectives  the objective of each hosted worker
     check       raises an error if this rank has no iterate to measure at
     values      False: f and ∇f are not computed, and only x and the meters are returned
+
+    Raises ``DivergedError`` with the worker's number if its f or ∇f is not finite.
     """
 
     total, local = np.zeros(3 + x.size if values else 2), 0.0

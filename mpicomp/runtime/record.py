@@ -59,7 +59,7 @@ class Row:
 
     @property
     def value(self) -> float:
-        """f of a row that has it, as every row of a comparison does."""
+        """The row's f as a number; ``AssertionError`` if it was not computed.  Comparisons compute it."""
         assert self.f is not None
         return self.f
 

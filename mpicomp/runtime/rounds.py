@@ -25,7 +25,10 @@ Follow = Callable[[Any, Any, Any, Key], None]  # (method, replica, broadcast, ke
 
 
 def follow(method: Method, replica: Any, broadcast: Any, key: Key) -> None:
-    """Update the replica by the broadcast: ``method.replica_step``, the default of ``Rounds``."""
+    """Update the replica from the broadcast by ``method.replica_step``.
+
+    ``Rounds`` calls this function unless it is given another ``follow``.
+    """
     method.replica_step(replica, broadcast, key)
 
 

@@ -221,6 +221,9 @@ class Compressed(Optimizer):
 
         Call it to change the mean before the step, for example to clip it; else ``step`` does it.  Returns
         False if the step is left out.  Collective.
+
+        Raises ``ConfigError`` with ``sync_every`` above 1, and for a method that needs gradients at points of
+        its own choice: such a method takes ``step(closure)``.
         """
         if self.sync_every > 1:
             raise ConfigError("with sync_every, step aggregates the change of the parameters: no aggregate.")
@@ -363,7 +366,14 @@ class Compressed(Optimizer):
         return gradient
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of this rank: of both optimisers and of the ``Aggregator``, with its residuals."""
+        """This rank's state as a dict, with torch's tensors in the place of arrays.
+
+        inner        the state of the inner optimiser
+        outer        the state of the outer optimiser; None without one
+        aggregator   the state of the ``Aggregator``, the workers' residuals among it
+        local_steps  the number of local steps since the last exchange between ranks
+        start        the parameters at this exchange, the same on all ranks; None if ``sync_every`` is 1
+        """
         return {
             "inner": self.inner.state_dict(),
             "outer": None if self.outer is None else self.outer.state_dict(),

@@ -23,10 +23,12 @@ def connect(
 ) -> Transport:
     """The transport for n workers: MPI inside a job of several ranks, else Local.
 
-    observed    let a byte ``counter`` count as well; this works only if asked for before MPI is loaded
-    survive     let the other ranks go on when a rank dies
-    cuda_aware  whether the MPI library takes buffers on a GPU; None: ask the library
-    comm        mpi4py's communicator of the ranks that take part; None: all ranks of the job
+    dedicated      whether rank 0 hosts no worker and only serves the others
+    stall_timeout  seconds of waiting after which the job names the silent rank and ends; None: never
+    observed       let a byte ``counter`` count as well; this works only if asked for before MPI is loaded
+    survive        let the other ranks go on when a rank dies
+    cuda_aware     whether the MPI library takes buffers on a GPU; None: ask the library
+    comm           mpi4py's communicator of the ranks that take part; None: all ranks of the job
 
     Raises ``ConfigError`` if MPI knows of another number of ranks than the launcher started, or if torchrun
     started the processes: every rank would then run the whole job alone.  Raises it also if MPI cannot be

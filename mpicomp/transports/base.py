@@ -79,7 +79,13 @@ class Transport(ABC):
 
     @abstractmethod
     def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:
-        """The server's message on every rank, and whether some rank has asked to stop."""
+        """Send the server's message to every rank.
+
+        message  the bytes to send on the server; None on the other ranks
+
+        Returns the message and whether some rank has asked to stop, the same on every rank.  If the server
+        has called ``fail`` instead, its error is raised on the other ranks.
+        """
 
     @abstractmethod
     def exchange(self, blocks: int) -> Exchange:

@@ -46,7 +46,10 @@ def read(head: Header) -> tuple[int, int]:
 
 
 def check(head: Header, message: Bytes) -> None:
-    """Raise ``GarbledError`` if the message is not the one that ``head`` was written for."""
+    """Raise ``GarbledError`` if ``head`` has checksums and the message's CRC-32 is another.
+
+    A header without checksums accepts every message.
+    """
     if len(head) == 4 and head[2] != _checksum(message):
         raise GarbledError("a broadcast has come garbled, and no rank is known to have died")
 

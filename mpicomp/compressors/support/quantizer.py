@@ -1,4 +1,4 @@
-"""Quantisers: their message is a short head, and a symbol of a small alphabet for each coordinate."""
+"""The base of quantisers: a message is a short head, and a symbol of a small alphabet for each coordinate."""
 
 from __future__ import annotations
 

@@ -22,17 +22,17 @@ Support = tuple[Coordinates, ...]
 class Sparsifier(Unbiased):
     """C(x)_j = gain * x_j on a random support and 0 elsewhere.
 
-    The sender sends x_j and the receiver applies the gain, so that gain 1 is exact.  Only the coordinates to
-    be sent are read: ``DivergedError`` is raised if one of them is not finite, and an infinity in another
-    coordinate is not noticed before it is drawn.  Subclasses are dataclasses with a field ``values``, the
-    wire format.
+    The sender sends x_j and the receiver applies the gain, so a gain of 1 adds no rounding.  ``compress``
+    reads only the coordinates to be sent: it raises ``DivergedError`` if one of them is not finite, and does
+    not notice an infinity in another coordinate.  Subclasses are dataclasses with a field ``values``, the
+    format in which values are sent.
     """
 
     values: str
 
     @abstractmethod
     def support(self, d: int, key: Key) -> Support:
-        """The coordinates that the worker of ``key`` sends in the round of ``key``."""
+        """The coordinates that the worker of ``key`` sends in the round: slices and arrays of indices."""
 
     @abstractmethod
     def gain(self, d: int, key: Key) -> float:

@@ -1,4 +1,4 @@
-"""Sparse vectors with k entries each, of many senders: short messages are added many in one call.
+"""Sums of sparse vectors with k entries each, from many senders: one call adds many short messages.
 
 A call takes some microseconds, in which hundreds of entries are added.  So short messages are copied, end to
 end, until they make up a stack; long ones are added one by one, where they are.
@@ -25,9 +25,9 @@ FULL = 2**16  # bytes of a stack, of at least 16 messages, that a processor's ca
 
 
 class StackedSum(Sum):
-    """out += scale * x_i for vectors x_i with k entries each, sent as index code and values.
+    """Adds scale * x_i to ``out`` for vectors x_i with k entries each, sent as an index code and values.
 
-    what  names a message of another length in an error
+    what  the compressor, which the error for a message of a wrong length names
     """
 
     def __init__(self, out: NDArray[np.floating], k: int, values: str, scale: float, what: object) -> None:

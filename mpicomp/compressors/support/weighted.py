@@ -1,4 +1,4 @@
-"""Compressors with smaller errors in coordinates where errors cost more."""
+"""The base of compressors that make smaller errors in coordinates of larger weight."""
 
 from __future__ import annotations
 
@@ -32,13 +32,16 @@ class Weighted(Unbiased):
 
     @abstractmethod
     def variance(self, costs: Array) -> float:
-        """A c with E |C(x) - x|^2_L <= c |x|^2 for every L >= 0 with the diagonal ``costs``, shape (d,)."""
+        """A bound c: E |C(x) - x|^2_L <= c |x|^2 for every L >= 0 with the diagonal ``costs``, shape (d,).
+
+        |v|^2_L stands for v'Lv.
+        """
 
     def omega(self, d: int, n: int) -> float:
         return self.variance(np.ones(d))
 
     def fitted(self, costs: Array) -> Self:
-        """This compressor with the weights ``costs``, unless it has weights already."""
+        """This compressor with the weights ``costs``, shape (d,); unchanged if it has weights already."""
         weights = tuple(costs.tolist()) if self.weights is None else self.weights
         return replace(self, weights=weights)  # type: ignore[type-var]  # subclasses are dataclasses
 
@@ -78,9 +81,10 @@ def checked_weights(weights: Weights) -> Weights:
 
 
 def weights_in(weights: Weights, d: int) -> Reals:
-    """The weights divided by the largest, shape (d,); a positive weight stays positive.
+    """The weights divided by the largest, shape (d,); all 1 for None.
 
-    Raises ``ConfigError`` if there are not d weights.
+    A positive weight stays positive even if its quotient is too small for a float64.  Raises ``ConfigError``
+    unless there are d weights.
     """
     if weights is None:
         return np.ones(d)

@@ -50,14 +50,18 @@ class Convex:
     n: int
 
     def p(self) -> float:
-        """min{1, max{1, r}/(1 + ω)}; r makes the two bounds on η equal where L_max = L."""
+        """The probability of a new w: min{1, max{1, r}/(1 + ω)}, and 1 if A = 0.
+
+        r = (√(max{0, 1 + 1.2 (1/(4A) - 1/2)}) - 1)/4.  Where that is above 0, it solves 2 A (1 + 2q) = 1: the
+        two bounds on η are then equal if L_max = L.
+        """
         if self.joint == 0:
             return 1.0
         r = (sqrt(max(0.0, 1 + 1.2 * (self.n / (4 * self.joint) - 0.5))) - 1) / 4
         return min(1.0, max(1.0, r) / (1 + self.omega))
 
     def eta(self, c: Constants, p: float) -> float:
-        """min{1/(2L), 1/(4 A L_max (1 + 2q))}."""
+        """The step size η = min{1/(2L), 1/(4 A L_max (1 + 2q))}."""
         r = p * (1 + self.omega)
         crowded = 4 * self.joint / self.n * c.L_max * (1 + 40 / 3 * r * (1 + 2 * r))
         return min(1 / (2 * c.L), 1 / crowded) if crowded else 1 / (2 * c.L)

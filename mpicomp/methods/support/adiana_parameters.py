@@ -12,21 +12,23 @@ from mpicomp.problems.base import Constants
 @dataclass(frozen=True)
 class Original:
     """Li, Kovalev, Qian, Richtárik (ICML 2020): θ2 = 1/2, θ1 = min{1/4, √(ημ/p)}, γ = η/(2(θ1 + ημ)),
-    β = 1 - γμ.  ``joint`` is n A of the AB-inequality: ω for independent compressors, and in its place for
-    others."""
+    β = 1 - γμ.
+
+    joint  n A, with A of the AB-inequality.  It is ω for independent compressors; for others it replaces ω
+    """
 
     omega: float
     joint: float
     n: int
 
     def p(self) -> float:
-        """min{1, max{1, √(n/(32ω)) - 1}/(2(1 + ω))}."""
+        """min{1, max{1, √(n/(32ω)) - 1}/(2(1 + ω))}, ``joint`` for the first ω; 1/(1 + ω) if joint = 0."""
         if self.joint == 0:
             return 1 / (1 + self.omega)
         return min(1.0, max(1.0, sqrt(self.n / (32 * self.joint)) - 1) / (2 * (1 + self.omega)))
 
     def eta(self, c: Constants, p: float) -> float:
-        """min{1/(2 L_max), n/(64 ω (2p(ω + 1) + 1)² L_max)}."""
+        """min{1/(2 L_max), n/(64 ω (2p(ω + 1) + 1)² L_max)}, with ``joint`` for the first ω."""
         spread = 64 * self.joint * (2 * p * (self.omega + 1) + 1) ** 2
         return min(1 / 2, self.n / spread if spread else 1 / 2) / c.L_max
 
@@ -43,19 +45,22 @@ class Refined:
     β = 2θ1 γ/η, and their limits for ω = 0.
 
     The theorem is for independent compressors, and n enters only through the variance ω/n of their mean.  For
-    other compressors this variance is A, so n is replaced by ω/A: the number of independent compressors whose
-    mean has that variance, 1 for one common mask."""
+    other compressors the variance is A, so ω/A replaces n.  It is the number of independent compressors whose
+    mean has the variance A; with one mask for all workers it is 1.
+
+    joint  n A, with A of the AB-inequality
+    """
 
     omega: float
     joint: float
     n: int
 
     def p(self) -> float:
-        """1/(1 + ω)."""
+        """The probability of a new w: 1/(1 + ω)."""
         return 1 / (1 + self.omega)
 
     def eta(self, c: Constants, p: float) -> float:
-        """n θ2/(120 ω L), with ω/A for n."""
+        """The step size η = n θ2/(120 ω L), with ω/A in the place of n."""
         return 1 / (c.L * self._inverse())
 
     def weights(self, eta: float, mu: float, p: float, k: int) -> Weights:

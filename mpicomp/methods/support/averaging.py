@@ -16,20 +16,21 @@ from mpicomp.methods.base import Accumulator, Message, Method
 
 
 class AveragingMethod(Method):
-    """Each worker sends one compressed vector.  The server answers to their mean: with the mean, compressed,
-    unless a subclass overrides ``answer``.
+    """Each worker sends one compressed vector; the server averages these and broadcasts the mean, compressed.
 
-    down  the compressor of the server's answer, which ``replica_step`` decodes
+    A subclass that broadcasts something else overrides ``answer``.
+
+    down  the compressor of the server's broadcast
     """
 
     down: Compressor
 
     @abstractmethod
     def uplink(self, key: Key) -> Compressor:
-        """The compressor of the workers in the round of ``key``."""
+        """The compressor that the workers use in the round of ``key``."""
 
     def entries(self, d: int, key: Key) -> int:
-        """The length of the vector that a worker sends in the round of ``key``; the iterate has d."""
+        """The length of the vector that a worker compresses in the round of ``key``; the iterate has d."""
         return d
 
     def weight(self, key: Key) -> float:
@@ -41,7 +42,7 @@ class AveragingMethod(Method):
         return Means({"m": total}, lambda m: Message(self.answer(s, r, m, key)))
 
     def answer(self, s: Any, r: Any, m: Array, key: Key) -> Bytes:
-        """What goes down, where the workers' messages have the mean ``m``; it changes ``s`` alone."""
+        """Make the broadcast from ``m``, the mean of the workers' messages; this changes ``s`` alone."""
         return self.down.compress(m, key)
 
     def paper_bits(self, up: Message, d: int, key: Key) -> int:
@@ -52,9 +53,11 @@ class AveragingMethod(Method):
 
 
 class Means(Accumulator):
-    """The means over workers of vectors that they send, and ``answer``, which makes the broadcast of them.
+    """A server step that averages some fields of the workers' messages and makes the broadcast of the means.
 
-    sums  by the field of ``Up`` whose messages each adds
+    sums    for each of these fields of ``Up``, by name, the ``Sum`` that adds its messages; a sum scales each
+            message by its weight in the mean
+    answer  called with the means, in the order of ``sums``; returns the broadcast
     """
 
     def __init__(self, sums: Mapping[str, Sum], answer: Callable[..., Any]) -> None:
@@ -75,8 +78,10 @@ class Means(Accumulator):
 
 
 class Each(Accumulator):
-    """A server step of two functions: ``add`` is called with each worker's key and message, and in the end
-    ``answer`` returns the broadcast.
+    """A server step made of two functions.
+
+    add     called with each worker's key and message
+    answer  called once, after all messages; returns the broadcast
     """
 
     def __init__(self, add: Callable[[Key, Any], None], answer: Callable[[], Any]) -> None:
@@ -90,5 +95,10 @@ class Each(Accumulator):
 
 
 def means(Q: Compressor, like: Array, key: Key, names: Sequence[str], answer: Callable[..., Any]) -> Means:
-    """``answer`` of the means of the fields ``names`` of ``Up``, coded by Q; each has draws of its own."""
+    """``Means`` over all n workers of the fields ``names`` of ``Up``, whose messages are compressed by Q.
+
+    like    an array of the shape and on the device of the vectors
+    key     of the round; ``key.named(name)`` decodes the field ``name``, so each field has its own draws
+    answer  called with the means, in the order of ``names``; returns the broadcast
+    """
     return Means({name: Q.sum(np.zeros_like(like), key.named(name), 1 / key.n) for name in names}, answer)

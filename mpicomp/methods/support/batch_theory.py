@@ -1,4 +1,4 @@
-"""What batches of samples ask of a problem, for the theory of methods that do not reduce their variance."""
+"""Bounds on the variance of batches, for the theory of methods without variance reduction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mpicomp.problems.base import Constants
 
 
 def batch_smoothness(method: Method, c: Constants, batch: BatchSize) -> float:
-    """S = L_ij/b for a ``batch`` of b samples; 0 for all samples, and where their variance is bounded.
+    """S = L_ij/b for a ``batch`` of b samples; 0 for all samples, and for samples of bounded variance.
 
     With s_i the mean gradient over the batch, F = f(x) - f*, and σ*² the mean over workers of the variance of
     one sample's gradient at x*, convex f_ij have
@@ -24,7 +24,7 @@ def batch_smoothness(method: Method, c: Constants, batch: BatchSize) -> float:
 
     Where the constants have a ``sigma``, the variance is at most σ²/b for every x, for any f.
 
-    Raises ``ConfigError`` where neither is known: with the full gradient's step the method may diverge.
+    Raises ``ConfigError`` if neither bound applies: with the step of full gradients the method may diverge.
     """
     if batch is None or c.sigma is not None:
         return 0.0

@@ -1,4 +1,4 @@
-"""Refusals where a theorem needs convexity that the problem does not have."""
+"""Errors for theorems that need a convex, quadratic or strongly convex f, where the problem has another."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ def require_quadratic(method: Method, c: Constants) -> None:
 
 
 def curvature(method: Method, mu: float | str, c: Constants, otherwise: str) -> float:
-    """The number that ``mu`` stands for; "theory" is the problem's constant, which has to be above 0.
+    """The number that ``mu`` stands for: a number itself, "theory" or a multiple of it by the problem's μ.
 
-    Raises ``ConfigError`` where it is 0 or unknown; the message ends with the remedy ``otherwise``.
+    Raises ``ConfigError`` if the problem's μ is asked for, and is 0 or unknown.  ``otherwise`` is the remedy
+    with which the message ends.
     """
     if not isinstance(mu, str):
         return mu

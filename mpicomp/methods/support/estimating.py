@@ -11,14 +11,15 @@ from mpicomp.methods.base import Method
 
 
 class EstimatingMethod(Method):
-    """An estimate g^k of the mean gradient, which is what travels, and a step along it.
+    """A method whose messages update an estimate g^k of the mean gradient; x then takes a step along -g^k.
 
-    ``Replica`` has x and g.  Any other step rule may follow the estimate, as it does for ``Aggregator``.
+    ``Replica`` has the fields x and g.  The estimate does not depend on the rule of the step: an
+    ``Aggregator`` returns g, and the user's own optimiser takes the step.
     """
 
     @abstractmethod
     def estimate(self, r: Any, broadcast: Any, key: Key) -> None:
-        """Update ``r.g`` to g^k from the broadcast, as every rank does; this does not change ``r.x``."""
+        """Update ``r.g`` to g^k from the broadcast; ``r.x`` stays.  Every rank calls this."""
 
     def replica_step(self, r: Any, broadcast: Any, key: Key) -> None:
         self.estimate(r, broadcast, key)

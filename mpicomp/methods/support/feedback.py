@@ -12,10 +12,13 @@ from mpicomp.problems.base import Constants
 
 
 def feedback_step(method: Method, c: Constants, n: int, batch: BatchSize, *alphas: float) -> float:
-    """γ = min{α/(10 √(L (L_max + S))), n/(24 S)} for one compressor, S of ``batch_smoothness``.
+    """γ = min{α/(10 √(L (L_max + S))), n/(24 S)} for one compressor; S = ``batch_smoothness``.
 
-    With a second one on the server it is αα'/40 for α/10.  For convex f_i, with q = √(1-α), Q = q/(1-q), or
-    Q + Q' + 2QQ' for two compressors, ζ*² = mean |∇f_i(x*)|² and σ*² as there,
+    alphas  the contraction factor α of the workers' compressor and, if the server compresses with error
+            feedback too, its α'; then α α'/40 takes the place of α/10
+
+    Let q = √(1-α) and Q = q/(1-q); for two compressors Q + Q' + 2QQ' takes the place of Q.  For convex f_i,
+    with ζ*² = mean |∇f_i(x*)|² and σ*² as in ``batch_smoothness``,
 
         (1/T) Σ E[f(x^k) - f*] ≤ 2 |x^0 - x*|²/(γT) + 8 L γ² Q² (ζ*² + σ*²/b) + 4 γ σ*²/(b n).
 
@@ -29,10 +32,10 @@ def feedback_step(method: Method, c: Constants, n: int, batch: BatchSize, *alpha
     3. Z² ≤ 4 (L_max + S) F + 2 ζ*² + 2 σ*²/b.  By Q ≤ 2/α, or 8/(αα'), the sum over rounds of 2γ³L |e|² is at
        most γ (8/25) Σ F plus its noise.  With 4γS/n ≤ 1/6, half of γ Σ F is left.
 
-    The gradient of an f_i that is not convex may be large where that of f is small.  With one worker, or
-    without compression, the step is for any f, and L_max is L:
+    Without convexity the gradient of some f_i may be large where that of f is small.  But with one worker, or
+    without compression, the step is proved for any f, with L_max = L:
     f(x̃^+) ≤ f(x̃) - γ/2 |∇f(x)|² + (γ/2) γ²L² |e|² + (L/2) γ² |∇f(x)|² + noise, and Lγ + L²γ²Q² ≤ 1/2.
-    Raises ``ConfigError`` for other f that are not convex.
+    Raises ``ConfigError`` with several workers and compression unless all f_i are known to be convex.
     """
     alpha, S, L_max = prod(alphas), batch_smoothness(method, c, batch), c.L
     if n > 1 and alpha < 1:

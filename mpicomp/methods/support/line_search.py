@@ -5,7 +5,7 @@ Let φ(t) = f(x + t p) with φ'(0) < 0.  A step t is too long if φ(t) > φ(0) +
 shortest that was too long lies one that fits.  Lewis, Overton (2013), Theorem 4.7: halving this interval, or
 growing t by a factor while nothing was too long, finds it if f is smooth and bounded below.  Here the next
 trial is the minimiser of a cubic, kept away from the ends: the interval shrinks by a tenth at least.  At a
-step that fits (∇f(x + t p) - ∇f(x))'p >= (c_2 - 1) φ'(0) > 0, as a quasi-Newton pair needs it.
+step that fits, (∇f(x + t p) - ∇f(x))'p >= (c_2 - 1) φ'(0) > 0: a quasi-Newton pair needs this.
 """
 
 from __future__ import annotations
@@ -21,12 +21,17 @@ Point = NDArray[np.float64]  # t, φ(t) - φ(0) and φ'(t)
 
 
 def bracket(slope: float) -> tuple[Point, Point]:
-    """The interval before the first trial, where φ'(0) = ``slope``: nothing is too long."""
+    """The ends (low, high) of the interval before the first trial: t = 0 and t = ∞.  ``slope`` is φ'(0)."""
     return np.array([0.0, 0.0, slope]), np.array([inf, 0.0, 0.0])
 
 
 def next_trial(trial: Point, slope: float, low: Point, high: Point) -> float | None:
-    """The t to try after ``trial``, or None if that fits; ``low`` and ``high`` become the new interval."""
+    """The step t to try after ``trial``; None if ``trial`` fits.
+
+    trial      the last trial: its t, φ(t) - φ(0) and φ'(t)
+    slope      φ'(0)
+    low, high  the ends of the interval, changed in place to those of the next one
+    """
     t, change, slope_there = trial.tolist()
     before = low.copy()
     if change > DECREASE * t * slope:

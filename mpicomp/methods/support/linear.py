@@ -15,11 +15,11 @@ from mpicomp.methods.support.averaging import AveragingMethod, Each
 
 
 class LinearMethod(AveragingMethod):
-    """Each worker sends a linear image of its vector whole, and the mean of the images is broadcast.
+    """Each worker sends a linear image of its vector, uncompressed, and the mean of the images is broadcast.
 
-    The image may have any length, and it is the same map on all workers.  So the mean is all that the ranks
-    need of each other, and MPI_Allreduce can take it.  Subclasses are dataclasses with a field ``values``,
-    the format of the images.
+    All workers apply the same linear map, whose images may have any length.  So the mean of the images is the
+    image of the mean.  The ranks need nothing else of each other, and MPI_Allreduce can compute it.
+    Subclasses are dataclasses with a field ``values``, the format in which images are sent.
     """
 
     values: str

@@ -1,4 +1,4 @@
-"""Refusals where a theorem needs another rate than the method has."""
+"""The error for a rate, such as α, that the theorem of the step size does not allow."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from mpicomp.methods.base import Method
 
 
 def require_rate(method: Method, name: str, most: float, bound: str, exact: bool = False) -> None:
-    """Raise ``ConfigError`` if the rate ``name`` of ``method`` is above ``most``, or with ``exact`` another.
+    """Raise ``ConfigError`` unless the rate that ``method`` has in its field ``name`` is at most ``most``.
 
-    The theorem of the step size does not hold then, and shifts need not converge.  ``bound`` is the formula
-    of ``most``.
+    With ``exact`` the rate has to equal ``most``.  Both comparisons allow for rounding.  For another rate the
+    theorem of the step size does not hold, and shifts need not converge.  The error shows ``bound``, the
+    formula of ``most``.
     """
     rate = getattr(method, name)
     if isinstance(rate, str):

@@ -50,5 +50,5 @@ def decode_symmetric(buf: Bytes, d: int) -> Array:
 
 
 def times(M: Array, v: Array) -> Array:
-    """M v.  Not by BLAS, whose last bits may change with the number of threads."""
+    """M v, computed without BLAS: its last bits may change with the number of threads."""
     return np.einsum("jl,l->j", M, v)

@@ -6,9 +6,9 @@ A method's parameter ``start`` chooses one of three, and round 0 sends it:
 "gradient"    ∇f_i(x⁰) whole, once: 4 d bytes in float32; worker and server keep the rounded vector
 "compressed"  C_i(∇f_i(x⁰)), in an ordinary message
 
-Round 0 also takes the step along the mean of what it sent.  For the estimates g_i this is the method itself.
-With shifts, the method would send C_i(∇f_i(x⁰) - h_i) before this step.  It is left out.  From the
-gradient it would be C_i(0) = 0 up to rounding; from the compressed gradient it would be a second message.
+Round 0 also takes a step along the mean of the vectors that it sent.  For the estimates g_i this is the
+method itself.  For the shifts h_i, the method would first send C_i(∇f_i(x⁰) - h_i).  This message is left
+out.  With "gradient" it would be C_i(0) = 0 up to rounding; with "compressed" it would be a second message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WHOLE = Identity()  # the compressor of gradients that are sent whole
 
 @dataclass(frozen=True)
 class StartCheck(Check):
-    """One of the starts that are ``allowed``."""
+    """Checks that a field holds one of the starts that are ``allowed``."""
 
     allowed: tuple[str, ...]
 
@@ -47,14 +47,14 @@ EstimateStart = Annotated[str, StartCheck(("gradient", "compressed"))]
 
 
 def begins(start: str, key: Key) -> bool:
-    """Whether the round of ``key`` is the one that sends the start."""
+    """Whether workers send their start in the round of ``key``: in round 0, unless the start is "zero"."""
     return key.round == 0 and start != "zero"
 
 
 def uplink_from(start: str, C: Compressor, key: Key) -> Compressor:
-    """The compressor of the round of ``key``: C, or ``WHOLE`` in a round that sends gradients whole.
+    """The workers' compressor in the round of ``key``: ``WHOLE`` if it sends whole gradients, else C.
 
-    ``WHOLE`` is in the blocks that C is in.
+    If C acts on blocks, ``WHOLE`` is put in the same blocks.
     """
     if not begins(start, key) or start != "gradient":
         return C
@@ -62,5 +62,8 @@ def uplink_from(start: str, C: Compressor, key: Key) -> Compressor:
 
 
 def rate_from(start: str, alpha: float, key: Key) -> float:
-    """The rate of a shift: 1 in the round that sends the start, so that the shift becomes it; else alpha."""
+    """The rate of the shifts in the round of ``key``: 1 if it sends the start, else alpha.
+
+    With rate 1 a shift, which is 0 before, becomes the start that was sent.
+    """
     return 1.0 if begins(start, key) else alpha

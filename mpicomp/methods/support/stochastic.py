@@ -10,7 +10,9 @@ from mpicomp.problems.base import Objective
 
 
 def gradient(f: Objective, x: Array, batch: BatchSize, key: Key) -> Array:
-    """The gradient of f_i at x, shape (d,), or its mean over a ``batch``: a count of samples or a fraction.
+    """The gradient of f_i at x, shape (d,), over all samples, or over a random ``batch`` of them.
+
+    batch  a count of samples, or a fraction of them; None for all
 
     The samples are a function of ``key``, so two calls with one key use the same samples.
     """
@@ -20,9 +22,10 @@ def gradient(f: Objective, x: Array, batch: BatchSize, key: Key) -> Array:
 
 
 def batch_size(batch: int | float, samples: int | None) -> int:
-    """The count that ``batch``, a count or a fraction, stands for out of ``samples``; at least 1.
+    """The number of samples in a batch: ``batch`` itself if it is a count, else that fraction of ``samples``.
 
-    Raises ``ConfigError`` for a fraction of an unknown number.
+    A fraction is rounded to the nearest count, to 1 at least.  Raises ``ConfigError`` for a fraction if
+    ``samples`` is None, that is unknown.
     """
     if isinstance(batch, int):
         return batch

@@ -1,4 +1,4 @@
-"""The scalars of a round of 2Direction, which all ranks compute alike, and the step that they predict."""
+"""The scalars of a round of 2Direction, and the step that every rank can compute before the broadcast."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CAP = 1e9  # Γμ/L̄ above which Γ stays as it is: the method depends on Γ on
 
 
 class Rates(NamedTuple):
-    """The scalars of a round."""
+    """The scalars of a round of 2Direction, computed by ``rates``."""
 
     theta: float
     A: float  # (L̄ + Γμ)/γ
@@ -20,7 +20,7 @@ class Rates(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The scalars and vectors of a round that follow from the replica alone."""
+    """The scalars and vectors of a round that every rank computes from its replica, with no message."""
 
     theta: float
     y: Array
@@ -30,9 +30,12 @@ class Plan(NamedTuple):
 
 
 def rates(Gamma: float, Lbar: float, mu: float, p: float, slowest: float) -> Rates:
-    """θ is the smaller of min{1, slowest/p}/4 and the positive root of p L̄ Γ θ² + p (L̄ + Γμ) θ = L̄ + Γμ.
+    """Compute θ, then A = (L̄ + Γμ)/γ and the next Γ, which is Γ + γ; γ = p θ Γ/(1 - p θ).
 
-    γ = p θ Γ/(1 - p θ); at the root, L̄ θ γ = L̄ + Γμ.  ``slowest`` is min{α, τ, β}.
+    θ is the smaller of min{1, slowest/p}/4 and the positive root of p L̄ Γ θ² + p (L̄ + Γμ) θ = L̄ + Γμ.  At
+    the root, L̄ θ γ = L̄ + Γμ.  Γ stays as it is once (Γ + γ) μ exceeds ``CAP`` L̄.
+
+    slowest  min{α, τ, β}, α of the server's compressor
     """
     curvature = Lbar + Gamma * mu
     a, b = p * Lbar * Gamma, p * curvature
@@ -51,7 +54,11 @@ def plan(w: Array, z: Array, k: Array, mu: float, now: Rates) -> Plan:
 
 
 def practical(omega: float, r: float, up: float, down: float, dense: float) -> float:
-    """p = min{1/(1 + ω), 1/ρ} with ρ = r dense/((1 - r) up + r down), in bytes of a message."""
+    """The default probability of a dense broadcast: p = min{1/(1 + ω), 1/ρ}.
+
+    ρ = r dense/((1 - r) up + r down), where ``up``, ``down`` and ``dense`` are the bytes of a message of the
+    workers, of the server, and of a dense one.  r is the weight of the downlink in the cost.
+    """
     p = 1 / (1 + omega)
     return min(p, ((1 - r) * up + r * down) / (r * dense)) if r > 0 else p
 
@@ -60,8 +67,8 @@ def theory(c: Constants, n: int, alpha: float, joint: float, p: float, tau: floa
     """The theorem's L̄: 660508 max{L/α, L p/(α τ), √(L L_max) p √(ω τ)/(α β √n),
     √(L L_max) √p √(ω τ)/(α √(β n)), L_max ω p²/(β² n), L_max ω/n}.
 
-    There ω/n is the variance of the workers' mean.  Here that variance is A of the AB-inequality, so ω is
-    replaced by ``joint`` = n A.  The ω of a single worker enters only through β.
+    In the theorem ω/n bounds the variance of the workers' mean.  Here A of the AB-inequality bounds it, so
+    ``joint`` = n A replaces ω.  The ω of a single worker enters only through β.
     """
     geometric = sqrt(c.L * c.L_max)
     terms = (

@@ -11,7 +11,10 @@ from mpicomp.problems.base import Constants
 
 
 def require_constant(method: Method, parameter: str, c: Constants, name: str) -> float:
-    """The constant ``name`` of the problem.  Raises ``ConfigError`` if the problem does not know it."""
+    """The constant ``name`` of the problem, which the theory of ``parameter`` needs.
+
+    Raises ``ConfigError`` if the problem does not know it.
+    """
     value = getattr(c, name)
     if value is None:
         raise ConfigError(
@@ -22,15 +25,22 @@ def require_constant(method: Method, parameter: str, c: Constants, name: str) ->
 
 
 def batch_count(method: Method, parameter: str, c: Constants, batch: BatchSize) -> float:
-    """The number of samples in a ``batch``; ``parameter`` is named if it is not known."""
+    """The number of samples in a ``batch``; None is all samples of a worker.
+
+    Raises ``ConfigError`` if a worker's samples are needed, and the problem does not know their number.  For
+    None the error says that the theory of ``parameter`` needs it.
+    """
     if batch is None:
         return require_constant(method, parameter, c, "samples")
     return batch_size(batch, c.samples)
 
 
 def variance(method: Method, c: Constants, batch: BatchSize) -> float:
-    """L_σ²/b.  With D_i = ∇f_i(x) - ∇f_i(y) and D_i' its mean over a batch of b samples,
-    mean_i E |D_i' - D_i|² ≤ (L_σ²/b) |x - y|².  It is 0 for a batch of all samples.
+    """L_σ²/b for a ``batch`` of b samples; 0 for a batch of all samples.
+
+    With D_i = ∇f_i(x) - ∇f_i(y), and D_i' the mean of ∇f_ij(x) - ∇f_ij(y) over the samples j of a batch,
+    mean_i E |D_i' - D_i|² ≤ (L_σ²/b) |x - y|².  If the problem has no L_σ, its ``L_sample`` is taken.  Raises
+    ``ConfigError`` if it has neither.
     """
     if batch is None:
         return 0.0
@@ -39,9 +49,9 @@ def variance(method: Method, c: Constants, batch: BatchSize) -> float:
 
 
 def balanced_probability(method: Method, c: Constants, batch: BatchSize, whole: BatchSize = None) -> float:
-    """p = b/(m + b), for a ``batch`` of b and ``whole`` of m samples.
+    """The probability p = b/(m + b) of a round with ``whole`` = m samples, else ``batch`` = b samples.
 
-    Rounds with either kind then look at equally many samples on average.
+    With this p, p m = (1 - p) b: both kinds of rounds use equally many samples in the mean over rounds.
     """
     if batch == whole:  # the count itself may be unknown
         return 1 / 2

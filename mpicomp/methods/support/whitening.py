@@ -37,8 +37,11 @@ MOST = 2**26  # numbers, n d²: half a GiB of matrices on the server
 class Whitened(Unbiased):
     """The compressor v → L_i^{1/2} C_i(L_i^{†1/2} v), for v in the range of L_i; i is the worker of the key.
 
-    ``roots`` maps a worker to its L_i^{1/2}; ``inverse`` is L_i^{†1/2} of the worker that compresses.
-    Weights that C leaves open become the diagonal of L_i, which both ends compute from the root.
+    roots    L_i^{1/2} by the number of the worker: a worker has its own, the server all
+    inverse  L_i^{†1/2} of the worker that compresses; None where nothing is compressed
+
+    If C takes weights and has none, the diagonal of L_i serves as its weights.  Worker and server compute it
+    from the root.
     """
 
     C: Unbiased
@@ -77,12 +80,12 @@ class Whitened(Unbiased):
 class WhitenedMethod(Method):
     """The method ``plain(Whitened(Q, ..))``, after a round 0 in which worker i sends L_i^{1/2}.
 
-    The root travels once, as its lower triangle in f8, d (d + 1)/2 numbers.  The ledger counts it among the
-    bytes up, and apart.  Round k + 1 is round k of the plain method.  Worker and server hold the same bits of
-    each root.
+    The root travels once, as its lower triangle in f8, d (d + 1)/2 numbers.  The ledger counts it in the
+    uplink, and once more in ``set_up_bytes``.  Round k + 1 is round k of the plain method.  Worker and server
+    hold the same bits of each root.
 
-    The server keeps all roots.  Raises ``ConfigError`` if n d² exceeds 2^26; d = 300 with 700 workers, or
-    d = 2500 with 10, is within it.
+    The server keeps all n roots.  Raises ``ConfigError`` if n d² exceeds 2^26.  Within this limit are d = 300
+    with 700 workers, and d = 2500 with 10.
     """
 
     on_device: ClassVar[bool] = False  # d is small where d² numbers are sent
@@ -109,7 +112,7 @@ class WhitenedMethod(Method):
 
     @abstractmethod
     def plain(self, Q: Unbiased) -> Method:
-        """The method without whitening, with the uplink Q."""
+        """The method without whitening, whose workers compress by Q."""
 
     def worker_step(self, w: Any, r: Any, f: Objective, key: Key) -> Any:
         if key.round == 0:
@@ -149,7 +152,9 @@ class WhitenedMethod(Method):
         return 0 if key.round == 0 else self.plain(self.Q).paper_bits_down(broadcast, d, key.before())
 
     def spread(self, c: Constants, d: int, n: int) -> tuple[float, float]:
-        """Two numbers: 𝓛_max/n, or 𝓛_max where the workers' draws are dependent (by Jensen); and ω_max.
+        """𝓛_max/n, with 𝓛_max in its place if the workers' draws are dependent (by Jensen); and ω_max.
+
+        𝓛_max and ω_max are the largest 𝓛_i and ω of the workers' compressors.
 
         Raises ``ConfigError`` if the problem gives no diagonals of the L_i.
         """
@@ -199,7 +204,7 @@ def variance(Q: Unbiased, diagonal: Array, top: float, n: int) -> float:
 
 
 def check_size(method: str, d: int, n: int) -> None:
-    """Raise ``ConfigError`` where the matrices of n workers would be too many numbers."""
+    """Raise ``ConfigError``, which names ``method``, if n d² exceeds ``MOST``."""
     if n * d * d > MOST:
         raise ConfigError(
             f"{method} keeps a matrix of d² numbers for each worker on the server: with d = {d} and n = {n} "

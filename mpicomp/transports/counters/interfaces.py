@@ -9,7 +9,10 @@ _SENT = 8  # the column of bytes sent, after eight of what was received
 
 
 def sent_bytes() -> int | None:
-    """Bytes sent by all interfaces but the loopback, headers included; None if the kernel does not say."""
+    """The bytes that all interfaces but the loopback have sent since they came up, headers included.
+
+    Only the difference of two calls counts a run.  None if the kernel has no such table.
+    """
     try:
         return parsed(_TABLE.read_text())
     except OSError:
