@@ -12,7 +12,7 @@ from mpi4py import MPI
 def seconds_a_call(
     comm: MPI.Comm, call: Callable[[Any], object], gradients: Iterator[Any], calls: int
 ) -> float:
-    """Mean seconds of a call: ``calls`` calls in a row, each with the next of the ``gradients``.  Collective."""
+    """Mean seconds of a call, over ``calls`` calls with the next ones of ``gradients``; collective."""
     comm.Barrier()
     started = perf_counter()
     for _ in range(calls):
