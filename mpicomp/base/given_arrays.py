@@ -36,7 +36,10 @@ def _masked(given: Any) -> bool:
 
 
 def readable(given: Any) -> Any:
-    """``given`` itself; a torch tensor is made readable by numpy: detached, 16-bit floats as float32."""
+    """``given`` itself, unless it is a torch tensor: then that tensor detached, 16-bit floats as float32.
+
+    numpy can read the result if the tensor is on the CPU; a tensor on a GPU stays there.
+    """
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(given, torch.Tensor):
         return given

@@ -7,7 +7,7 @@ from mpicomp.base.errors import MessageError
 
 
 def varint(value: int) -> bytes:
-    """The bytes of ``value``; all but the last have their top bit set."""
+    """The bytes of ``value`` >= 0, lowest seven bits first; all but the last have their top bit set."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

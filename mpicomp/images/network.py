@@ -54,7 +54,10 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class IntegerNetwork:
-    """The logits of the 79 experts of a pixel, from its 2 horizon (horizon + 1) neighbours."""
+    """An integer network, from a pixel's 2 horizon (horizon + 1) neighbours to its 79 experts' logits.
+
+    ``of`` rounds a trained model to such a network; ``logits`` evaluates it.
+    """
 
     horizon: int
     layers: tuple[Layer, ...]

@@ -53,7 +53,7 @@ class Early:
         averaging.sent_early = self.commit
 
     def begin(self, key: Key) -> None:
-        """Begin the round of ``key``."""
+        """Begin the round of ``key``, before any of its blocks is brought."""
         self._key, self._failed, self.begun = key, None, True
         self._ups.clear()
         self._size = 0

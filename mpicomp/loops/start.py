@@ -61,7 +61,11 @@ class Start:
         return now & ~_FLAGS | brought * _GRADIENT | unchanged * _UNCHANGED
 
     def check(self, told: Sequence[int]) -> None:
-        """Compare the ranks' numbers, in rank order; raise ``ConfigError`` if the ranks train different x."""
+        """Compare the numbers that ``value`` gave on each rank; ``told`` has them in rank order.
+
+        Raises ``ConfigError`` if the ranks train different x.  If ``like`` differs between ranks and may
+        yet be something else than x, one rank warns instead.
+        """
         self._calls += 1
         given = [bool(number & _AT) for number in told]
         if any(given):

@@ -92,7 +92,8 @@ class Constants:
 def constants_of(problem: Problem, n: int) -> Constants:
     """The problem's constants for n workers.
 
-    Raises ``ConfigError`` if it does not know them, for a mu above L, and unless every worker has an L_i.
+    Raises ``ConfigError`` if the problem does not know them, if mu is above L, or if it gives L_i for another
+    number of workers than n.
     """
     c, name = problem.constants(n), f"{type(problem).__name__}.constants({n})"
     if c.mu is not None and c.mu > c.L * (1 + ROUNDING):

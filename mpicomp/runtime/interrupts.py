@@ -56,7 +56,7 @@ def hold() -> None:
 
 
 def let_go() -> None:
-    """Note that one is closed.  If it was the last, an interrupt that has waited happens now."""
+    """Note one less open Aggregator or Descent.  After the last one, raise an interrupt that has waited."""
     global _open
     _open -= 1
     if not _open and _asked:

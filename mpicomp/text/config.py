@@ -94,7 +94,7 @@ class Description:
 
 
 def describe(cls: type) -> Description:
-    """The description of a class: its name in the tables, its parameters, a summary and the paper."""
+    """Describe a class: its name in texts, its parameters, the first line on it, and its paper or ""."""
     parameters = {f.name: None if _default(f) is MISSING else _value_text(_default(f)) for f in _fields(cls)}
     # The first line on a method is its module's; the class's docstring starts with the algorithm.
     doc = sys.modules[cls.__module__].__doc__ if METHODS.name_of(cls) else cls.__doc__

@@ -27,11 +27,12 @@ METHODS = (
 
 
 def aggregate_cost(d: int, repeats: int = 7) -> list[dict[str, Any]]:
-    """Seconds of one call with float32 gradients in R^d, a worker a rank; collective, a row for each method.
+    """Time one call with float32 gradients in R^d, a worker a rank; a row for each method.  Collective.
 
-    Beside it, in turn: MPI's Allreduce of the dense float32 vectors; and what the method's compressor alone
-    takes on a rank that serves, one compression and a decompression for each worker, on all ranks at once.
-    Each is the median of ``repeats`` timings.
+    Two others are timed in turn with the call.  One is MPI's Allreduce of the dense float32 vectors.  The
+    other is the method's compressor alone: each rank compresses once and decompresses a message for each
+    worker, all ranks at once.  Each time is the median of ``repeats`` timings, in seconds.  A row also has
+    the bytes up and down for each worker and call, and the mean seconds of a call by phase.
     """
     comm = MPI.COMM_WORLD
     calls = max(1, min(50, 2 * 10**6 // d))

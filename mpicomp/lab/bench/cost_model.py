@@ -92,7 +92,7 @@ class Link:
 
     rate     bits a second, each way
     latency  alpha, in seconds one way, software included
-    duplex   times that two long messages of an Allreduce, in opposite directions, take of one
+    duplex   time of two long Allreduce messages in opposite directions, over the time of one alone
     """
 
     rate: float
@@ -162,7 +162,7 @@ def sharded_time(costs: Costs, link: Link, workers: int, shards: int, sharing: f
 
 @lru_cache
 def broadcasting(ranks: int, shards: int) -> tuple[int, int]:
-    """The blocks of broadcasts that the busiest rank sends a round, and the steps in which one spreads."""
+    """(b, t): the busiest rank sends b blocks of broadcasts a round; a block reaches all ranks in t steps."""
     owners = [b * ranks // shards for b in range(shards)]
     if tree.pays(owners, ranks):
         return tree.sends(owners, ranks), tree.steps(ranks)
@@ -198,7 +198,7 @@ TimeOf = Callable[[Costs, Link, int, float], RoundTime]  # costs, link, workers,
 
 
 def time_of(server: str, shards: int | None = None) -> TimeOf:
-    """The model for the ranks that average; with None, as many ``shards`` as workers."""
+    """The model of a round where ``server`` averages; ``shards`` None: with "sharded", a block a worker."""
     if server == "sharded":
         return lambda costs, link, n, sharing: sharded_time(costs, link, n, min(shards or n, n), sharing)
     if server == "allreduce":
@@ -216,8 +216,9 @@ def break_even(
 ) -> float:
     """The rate, in bits a second, below which ``compressed`` takes less time than ``plain``.
 
-    Each method is given as (rounds, costs), and ``times`` are their models.  inf if ``compressed`` is faster
-    at every rate, 0 if at none.
+    Each method is given as (rounds, costs).  ``times`` are the models of their rounds, ``compressed`` first;
+    ``latency`` is alpha in seconds, and ``sharing`` is c, the ranks for each core.  The result is inf if
+    ``compressed`` is faster at every rate, 0 if at none.
     """
     a, b = _affine(times[0], *compressed, latency, workers, sharing)
     a_plain, b_plain = _affine(times[1], *plain, latency, workers, sharing)

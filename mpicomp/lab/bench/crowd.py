@@ -23,10 +23,11 @@ from mpicomp.transports.local import Local
 
 
 class Crowd(Local):
-    """n workers, of whom the first ``real`` ones are in this process.
+    """A transport for n workers, of whom only the first ``real`` ones exist, in this process.
 
-    A copy comes under the number of the worker that made the message, whose key decodes it.  In a round in
-    which none of the real workers takes part there are no messages.
+    The other workers' messages are copies of the real ones.  A copy is received under the number of the
+    worker that made the message, because that worker's key decodes it.  If no real worker takes part in a
+    round, the round has no messages.
     """
 
     def __init__(self, n: int, real: int) -> None:
@@ -59,7 +60,7 @@ def server_seconds(
 ) -> float:
     """Mean seconds of the server's half of a round with n workers, ``real`` ones and copies.
 
-    The problem is split among the real ones, and step sizes are theirs.
+    The problem is split among the real workers, and the step sizes are computed for that many workers.
     """
     loop = Loop(method, problem, Local(real), seed=0, server=server, shards=shards)
     crowd = Crowd(n, real)

@@ -23,12 +23,14 @@ ALONE = 1000  # images that the model codes one by one
 def image_costs(pixels: Pixels, model: ImageModel) -> Iterator[dict[str, Any]]:
     """Yield the bits a pixel of each codec for ``pixels``, (m, height, width).
 
-    each      every image coded by itself; of the model, the mean of the first ``ALONE``, without its network
-    together  all images: formats of images as one mosaic, nearly square; the others as one string of pixels.
-              That of the model is its archive, with its network; ``model_bytes`` says how much that takes
+    each      every image coded by itself; None for zlib and other codecs of strings.  The model codes the
+              first ``ALONE`` images, without its network
+    together  all images at once: image formats code one mosaic, nearly square; codecs of strings code all
+              pixels in a row; the model writes an archive, with its network of ``model_bytes`` bytes
 
-    The model's row comes first, with the entropy of the network that was trained, and megabytes a second each
-    way.  The others have their slowest settings.  Raises ``ConfigError`` if imagecodecs is not installed.
+    The model's row comes first.  It also has the entropy of the trained network, in bits a pixel, and pixels
+    a second to compress and to decompress.  The other codecs have slow settings.
+    Raises ``ConfigError`` if imagecodecs is not installed.
     """
     try:
         import imagecodecs

@@ -44,7 +44,7 @@ class Contender:
 
     plain   the label of its uncompressed version, None if it does not compress
     server  one of ``runtime.placement.SERVERS``
-    added   whether it is not the suite's, but the uncompressed version of one of the suite's
+    added   True for an uncompressed version of a method of the suite that is not in the suite itself
     """
 
     label: str
@@ -121,9 +121,10 @@ def uncompressed(method: Method) -> Method | None:
 
 
 def fastest(timings: list[Timing], name: str) -> Timing | None:
-    """Of those that reach the target, the fastest by whatever ranks average.
+    """The fastest timing of the method ``name`` that reaches the target, whichever ranks average it.
 
-    ``name`` is a label, or that of a dense method as in texts: "gd" or "agd".
+    ``name`` is a label, or the name of an uncompressed method in texts: "gd" or "agd".  None if no timing
+    reaches the target.
     """
     named = [t for t in timings if t.label in (name, name + BY_ALLREDUCE)]
     named += [t for t in timings if t.plain is None and t.method.startswith(f"{name}(")]
@@ -290,7 +291,7 @@ def between_hosts(rate: float, latency: float) -> Link:
 def break_evens(timings: list[Timing]) -> list[BreakEven]:
     """Compare each compressing method with its uncompressed version, GD and AGD, if both reach the target.
 
-    Each of these has at each rate the time of the ranks that average it faster there.
+    At each rate the uncompressed methods have their fastest time there, with or without MPI_Allreduce.
     """
     rates = sorted({t.rate for t in timings})
     at = [[t for t in timings if t.rate == rate] for rate in rates]

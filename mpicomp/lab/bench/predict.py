@@ -52,10 +52,10 @@ WIDTH = 8  # bytes of an entry of a dense float64 broadcast
 
 @dataclass(frozen=True)
 class Forecast:
-    """The costs of a method with the given number of workers, and the times that replica.
+    """The costs of a method with the given number of workers, and the times that follow from them.
 
     server  one of ``runtime.placement.SERVERS``
-    shards  with "sharded", the blocks that ranks serve one each
+    shards  with "sharded", the number of blocks; each is averaged by one rank
     """
 
     method: str

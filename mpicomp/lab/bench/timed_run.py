@@ -49,7 +49,7 @@ def costs(done: Run) -> Costs:
 
 
 def empty_round(workers: int) -> float:
-    """Mean seconds of a round with messages of one byte; collective.  Use the server's number."""
+    """Mean seconds of a round with messages of one byte; collective.  Use the result on the server's rank."""
     t = connect(workers)
     byte = np.zeros(1, dtype=np.uint8)
 

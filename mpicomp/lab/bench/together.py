@@ -1,4 +1,4 @@
-"""The time of a call that all ranks make together."""
+"""Time a call that all ranks make together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mpi4py import MPI
 def seconds_a_call(
     comm: MPI.Comm, call: Callable[[Any], object], gradients: Iterator[Any], calls: int
 ) -> float:
-    """Seconds a call, of some in a row, each with the next of the ``gradients``; collective."""
+    """Mean seconds of a call, over ``calls`` calls with the next ones of ``gradients``; collective."""
     comm.Barrier()
     started = perf_counter()
     for _ in range(calls):

@@ -49,14 +49,14 @@ def curve_style(i: int) -> dict[str, Any]:
 
 
 def plain_label(label: str) -> str:
-    """``label`` as matplotlib shows it: no formula, and in the legend, which leaves out names with a _."""
+    """``label`` for matplotlib: $ does not start a formula, and a leading _ does not hide the label."""
     return (f" {label}" if label.startswith("_") else label).replace("$", r"\$")
 
 
 def drawable(text: str) -> str:
-    """``text``, of whatever length and characters, as one that can be laid out in a figure.
+    """Make any ``text`` fit for a figure: replace characters that matplotlib refuses, and cut a long text.
 
-    A long text is cut, and gets a checksum, so that texts that differ do so in the figure too.
+    A cut text gets its length and a checksum, so that different texts still differ in the figure.
     """
     plain = text.encode(errors="replace").decode()  # matplotlib refuses a lone surrogate
     if len(plain) <= LONGEST:
@@ -84,7 +84,7 @@ def blank_figure(
 
 
 def legend_entries(panels: Sequence[Axes]) -> dict[str, Any]:
-    """label -> a curve with that label, for the labels of all panels."""
+    """Map each label in the panels to the first curve that has it."""
     shown: dict[str, Any] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()

@@ -16,10 +16,10 @@ MOST_CURVES = 6  # a panel with more has the number of each curve at its end
 
 
 def number_ends(figure: Figure, panels: Sequence[Axes], labels: Sequence[str], size: float) -> None:
-    """Write at the end of each curve its number, its place in ``labels``.
+    """Write its number at the end of each curve: 1 for the first of ``labels``, and so on.
 
-    Numbers whose places overlap are moved up, or down from the top of the panel.  ``size`` is that of the
-    text, in points.  The numbers take the place of the curves' markers.
+    A number that would overlap another one is moved up, or down where the panel has no room above.  ``size``
+    is the size of the numbers in points.  The curves lose their markers.
     """
     figure.draw_without_rendering()  # which gives the panels their places
     height, width = size * 1.25 * figure.dpi / 72, size * 1.5 * figure.dpi / 72

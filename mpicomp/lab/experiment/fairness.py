@@ -1,4 +1,4 @@
-"""The caveats of a comparison: what its reader should not take for granted, a sentence each.
+"""The caveats of a comparison: one sentence for each conclusion that its results do not support.
 
 A difference between two methods is called resolved if it is larger than the choice of seeds explains.  The
 criterion is the two-sided Mann-Whitney test, applied to each pair by itself, at the 5 % level.  With three

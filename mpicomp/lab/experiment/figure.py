@@ -301,7 +301,7 @@ def _band(runs: Sequence[Sequence[Row]], x: Value, y: Value, bands: str) -> tupl
 
 
 def crushed(ends: Sequence[float]) -> bool:
-    """Whether a linear axis crushes the curves that end at these x: ``SHARE`` of them far left."""
+    """Whether a linear x axis is too coarse: a share ``SHARE`` of the ends x is below ``LEFT`` max(x)."""
     left = sum(end < LEFT * max(ends) for end in ends)
     return left >= SHARE * len(ends)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def letters(inches: float, font: float) -> int:
-    """How many letters of ``font`` points fill a line of that length."""
+    """The number of letters of ``font`` points that fit on a line of that many inches, at least 16."""
     return max(16, int(inches * 72 / (0.56 * font)))
 
 
@@ -35,7 +35,7 @@ def panels_of(style: Style, rows: int, columns: int, sharey: bool) -> tuple[Figu
 def complete(figure: Figure, panels: Sequence[Axes], title: str, style: Style, labels: list[str]) -> Figure:
     """Add title, legend and, where there are many curves, the numbers at their ends; returns the figure.
 
-    The figure grows by what they take.  ``labels`` are those of the curves, in the order of their numbers.
+    The figure grows by the space that these take.  ``labels`` has the curves' labels, in number order.
     """
     width, height = figure.get_size_inches()
     shown = [plain_label(label) for label in labels]

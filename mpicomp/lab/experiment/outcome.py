@@ -1,4 +1,4 @@
-"""A run of a comparison, as its folder has it."""
+"""One run of a comparison: its label, seed, rows and summary."""
 
 from __future__ import annotations
 

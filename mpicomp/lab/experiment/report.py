@@ -184,7 +184,10 @@ def _picture_of_runs(folders: Sequence[Path]) -> Picture:
 
 
 def picture_of_runs(runs: Sequence[Run | Record]) -> Picture:
-    """The given runs in one picture; those of one method, with whatever seeds, are one curve."""
+    """The given runs in one picture; the runs of one method make one curve, whatever their seeds.
+
+    Raises ``ConfigError`` if the runs differ in problem or number of workers.
+    """
     curves: dict[str, list[list[Row]]] = {}
     for run in runs:
         curves.setdefault(_method_text(run), []).append(run.rows)

@@ -1,4 +1,4 @@
-"""What the commands do, for scripts and notebooks: compare, tune, load, plot.
+"""Functions for scripts and notebooks that do the same as the commands: compare, tune, load, plot.
 
 Under mpirun every rank calls ``compare`` and ``tune``, and gets the same result.  ``load`` and ``plot``
 involve one rank only.

@@ -1,4 +1,4 @@
-"""Where the runs of a comparison start, if not where the problem says."""
+"""Read the starting point x⁰ of a comparison, if it does not start at the problem's own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def starting_point(x0: str | tuple[float, ...] | None) -> Array | None:
 def read_x0(name: str, path: Path) -> Array:
     """The array in the file ``path``, which ``name`` names in messages.
 
-    Raises ``ConfigError`` if it holds none.
+    Raises ``ConfigError`` if the file holds no array.
     """
     try:
         return read_npy(path)
@@ -35,5 +35,5 @@ def read_x0(name: str, path: Path) -> Array:
 
 
 def fingerprint(x0: Array | None) -> str:
-    """What a run's record says of its starting point; empty for the problem's own."""
+    """The SHA-256 of the entries of x0, for a run's record; an empty text for the problem's own x⁰."""
     return "" if x0 is None else f"sha256 {sha256(x0.tobytes()).hexdigest()}"

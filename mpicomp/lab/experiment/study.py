@@ -64,7 +64,7 @@ def load(path: str | Path) -> Suite | Study:
 
 
 def parse(source: str) -> Suite | Study:
-    """The study that ``source`` describes if it has a [[case]], else the suite.  Raises ``ConfigError``."""
+    """The study in ``source`` if it has a [[case]], else the suite.  Raises ``ConfigError`` for neither."""
     top = read_toml(source)
     if "case" not in top:
         return parse_suite(source)

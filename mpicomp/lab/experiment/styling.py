@@ -1,4 +1,4 @@
-"""What a user may ask of a figure: axes, limits, bands, style; the same words in a command and in Python."""
+"""The options of a figure: axes, limits, bands, style.  Commands and Python give them the same names."""
 
 from __future__ import annotations
 

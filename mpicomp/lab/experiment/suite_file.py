@@ -70,7 +70,10 @@ def load_suite(path: str | Path) -> Suite:
 
 
 def read_toml(source: str) -> dict[str, Any]:
-    """The tables in ``source``.  Raises ``ConfigError`` if it is no TOML, or has a value of no use here."""
+    """The tables in ``source``.  Raises ``ConfigError`` if it is no TOML, or has a refused value.
+
+    Refused are dates, times, numbers that are not finite, and values nested too deeply.
+    """
     try:
         top = tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:

@@ -1,4 +1,4 @@
-"""What this machine offers, what is wrong with it, and what to do."""
+"""Examine this machine: its MPI, GPU and Slurm, the problems found, and a remedy for each."""
 
 from __future__ import annotations
 

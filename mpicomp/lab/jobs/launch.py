@@ -1,4 +1,4 @@
-"""Finding and driving mpirun, or srun."""
+"""Find mpirun or srun, and run a job with it."""
 
 from __future__ import annotations
 
@@ -264,10 +264,11 @@ def _when_we_die(end: signal.Signals) -> None:
 
 
 def leave(status: int) -> NoReturn:
-    """End this process in good order with this exit status.
+    """End this process by ``sys.exit``, so that the job's exit status is rank 0's ``status``.
 
-    Under ``launch`` the status goes the quiet way: mpirun would announce a rank that exits with another
-    than 0 in many lines, after the one that says what is wrong.
+    Under ``launch`` rank 0 notes the status in a file, and all ranks exit with 0.  If a rank exited with
+    another status, mpirun would print many lines below the one that says what is wrong.  Rank 0 exits with
+    ``status`` if it cannot write the file.
     """
     if STATUS in os.environ:
         if launched_rank() > 0 or note_status(status):

@@ -1,4 +1,4 @@
-"""What comes from mpirun's standard error: the ranks' lines, and paragraphs of its own on how they ended."""
+"""Pass on mpirun's standard error, without its paragraphs on the job's end if the user knows why."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _PARAGRAPH = re.compile(_LINE + rb"(?:MPI_ABORT was|prterun|mpirun|Primary job) 
 def pass_on(source: int, target: int, known: Callable[[], bool]) -> None:
     """Copy from the descriptor ``source`` to ``target``, until it ends.
 
-    known  whether the user knows why the job ends: a rank has said it, or it was the user's wish.  Then the
-           paragraphs, which would say it again in many lines, are left out
+    known  returns whether the user knows why the job ends: a rank has printed the reason, or the user has
+           ended the job.  Then Open MPI's paragraphs, which would repeat it, are left out
     """
     held = b""
     while chunk := os.read(source, 2**16):

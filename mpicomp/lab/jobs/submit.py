@@ -1,4 +1,4 @@
-"""Filling in a job script, and handing it to Slurm."""
+"""Fill in a job script, and hand it to Slurm."""
 
 from __future__ import annotations
 

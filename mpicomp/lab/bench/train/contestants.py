@@ -144,7 +144,7 @@ class Contestant:
     """A way to train, by name.
 
     side   "torch", "ours", or "floor": no communication, so its ranks' models differ
-    timed  whether the time of its steps alone is of interest, for another one trains as it does
+    timed  True if only its steps are timed, because another contestant trains in the same way
     """
 
     label: str

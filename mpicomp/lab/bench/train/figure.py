@@ -20,7 +20,7 @@ TITLE: dict[str, Any] = {"loc": "left", "fontsize": 9.5, "color": "#444444"}
 
 
 def draw_training(rows: Sequence[dict[str, Any]]) -> Figure:
-    """A row of panels for each model, a panel for each place: torch's plain DDP and the fastest others.
+    """Draw plain DDP and the fastest other contestants: a row of panels a model, a panel for each place.
 
     Curves are of the first seed, and one of ``rows`` at least has one; it is empty where that seed diverged
     before it had a score.  A contestant has the same colour in all panels: of the six with the least seconds
@@ -80,5 +80,5 @@ def _shown(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def place(rate: float | None, ranks: int) -> str:
-    """Where the ranks were, in words."""
+    """The ranks and their links in words: ``rate`` is in bits a second, or None for one host."""
     return f"{ranks} ranks on one host" if rate is None else f"{ranks} hosts, {human_rate(rate)}"

@@ -36,12 +36,12 @@ comm = MPI.COMM_WORLD
 
 
 def chosen(labels: list[str] | None) -> list[Contestant]:
-    """The contestants of these labels; all for None."""
+    """The contestants with these labels; all contestants for None."""
     return [c for c in CONTESTANTS if labels is None or c.label in labels]
 
 
 def competitors(labels: list[str] | None) -> list[Contestant]:
-    """The chosen ones to be trained; without communication nothing is trained together."""
+    """The contestants with these labels to train to a target: not the floor, and not ``timed`` ones."""
     return [c for c in chosen(labels) if c.side != "floor" and not c.timed]
 
 
@@ -62,7 +62,7 @@ def digest(trainer: Trainer) -> str:
 
 
 class Stint:
-    """A contestant's trainer, and the times and counts of its turns."""
+    """One contestant's training: its trainer, and the times, steps and bytes of its turns so far."""
 
     def __init__(self, contestant: Contestant, job: Task, lr: float) -> None:
         self.contestant, self.job, self.taken = contestant, job, 0
@@ -97,7 +97,7 @@ class Stint:
             self.phases[name] = self.phases.get(name, 0.0) + value - before.get(name, 0.0)
 
     def row(self) -> dict[str, Any]:
-        """The figures, on all ranks; times are rank 0's, the bytes of the link are of the busiest one."""
+        """The figures, on all ranks: rank 0's seconds a step, and the bytes a step on the busiest link."""
         parameters = comm.allgather(digest(self.trainer))
         busiest = max(comm.allgather(int(self.crossed.max())))
         low, middle, high = np.quantile(self.seconds, [0.25, 0.5, 0.75])
@@ -120,7 +120,7 @@ class Stint:
 
 
 def step_times(job: Task, labels: list[str] | None, steps: int, interface: str) -> list[dict[str, Any]]:
-    """Milliseconds a step: the figures of each contestant, from ``steps`` steps or some more."""
+    """Time ``steps`` steps or some more of each contestant, in turns; returns the ``Stint.row`` of each."""
     stints = [Stint(c, job, _RATE_OF_TIMING) for c in chosen(labels)]
     for stint in stints:
         stint.steps(_WARM_UP)
@@ -187,8 +187,8 @@ def to_target(asked: dict[str, Any], job: Task) -> Iterator[dict[str, Any]]:
 def tune(asked: dict[str, Any], job: Task) -> Iterator[dict[str, Any]]:
     """Train each contestant with each learning rate of the grid, once for each seed.
 
-    A training ends when it has missed the target or its rate cannot be the best any more; then that rate
-    needs no other seed.
+    A training ends early if it misses the target, or once its rate can no longer be the best one.  Then
+    that rate is not tried with further seeds.
     """
     for c in competitors(asked["labels"]):
         most = asked["most"] or inf

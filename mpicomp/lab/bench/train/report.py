@@ -17,7 +17,7 @@ from mpicomp.lab.experiment.tables import markdown_table
 def publish(rows: Sequence[dict[str, Any]], folder: Path, said: str = "") -> None:
     """Write train.jsonl and train.md into ``folder``, and train.png if trainings to a target have a score.
 
-    said  what follows the tables
+    said  a text to add below the tables
     """
     write_text(folder / "train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     write_text(folder / "train.md", tables(rows) + said)
@@ -162,7 +162,7 @@ def _range(row: dict[str, Any], unit: float) -> str:
 
 
 def checked(row: dict[str, Any], whole: dict[str, Any]) -> str:
-    """A sentence: the seconds of the first seed, as a whole training took and as multiplied."""
+    """Compare in a sentence a timed training, ``whole``, with steps times seconds a step of ``row``."""
     steps, per_step = row["all_steps"][0], row["per_step"]
     product = "" if steps is None else f"; {steps} × {1e3 * per_step:.3g} ms are {steps * per_step:.3g} s"
     where = f"{place(row['rate'], row['ranks'])}; {row['model']}, d = {row['d']}"

@@ -24,7 +24,7 @@ def to_target(
 
     ``ask`` has a target for each of its models, a grid and seeds.  ``all_steps`` has the steps of each seed,
     None where the target was missed; ``steps`` is their median, or ``most`` where that is missed.
-    ``diverged`` says of each seed whether it missed it in that way.
+    ``diverged`` says of each seed whether its training diverged.
     ``per_step`` and ``link_per_step`` are seconds and the busiest link's bytes, measured in turns without a
     target.  ``messages`` are bytes of all workers, up and down, by seed, None for torch.  ``curve`` is of the
     first seed.  Raises the errors of ``compare``.
@@ -43,10 +43,10 @@ def to_target(
 
 
 def chosen_rates(rows: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """By label the learning rate whose slowest seed reached the target in the fewest steps.
+    """Map each label to the learning rate whose slowest seed reached the target in the fewest steps.
 
-    Of equal ones it is the smallest.  Where no rate has reached it with every seed, the rate with the best
-    score at the end of its last one.
+    Of equally good rates the smallest is chosen.  Where no rate reached the target with every seed, the
+    rates are compared by their worst final score over the seeds that missed the target.
     """
     worst: dict[tuple[str, float], tuple[float, float]] = {}
     for row in rows:
@@ -60,13 +60,16 @@ def chosen_rates(rows: Iterable[dict[str, Any]]) -> dict[str, float]:
 
 
 def middle(values: Sequence[float | None]) -> float | None:
-    """The median, where None is more than any number; None if it is such a one."""
+    """The median of ``values``, where None counts as infinity; None if the median is infinite."""
     found = median([inf if v is None else v for v in values])
     return None if found == inf else found
 
 
 def check(row: dict[str, Any], limit: float = 600.0) -> dict[str, Any]:
-    """A whole timed training at the place of ``row``, with its first seed: the row of ``compare``."""
+    """Time a whole training of the contestant of ``row``, on its links and with its first seed.
+
+    Returns the row of ``compare``.
+    """
     accuracy, loss = (row["target"], None) if row["model"] == "cnn" else (None, row["target"])
     ask = Ask(
         models=[(row["model"], row["d"])],
