@@ -39,7 +39,7 @@ test-jobs: $(TESTS)  ## ranks, signals and losses; then the tests that run on 4 
 	$(PYTEST) -m 'jobs and not slow'
 	$(MAKE) --no-print-directory test-4
 
-test-slow: $(TESTS)  ## statistics, rates, compiling, every method with every compressor
+test-slow: $(TESTS)  ## statistics, rates, compiling, comparisons and figures, every method with every compressor
 	$(PYTEST) -m slow
 
 test-all: $(TESTS)  ## all tests, then those that run on 4 ranks at once

@@ -81,7 +81,8 @@ SMOKE = (
     "transports/test_mpi.py::test_the_command_starts_ranks_itself_or_finds_itself_on_them",
 )
 
-# Statistics, rates, compiling, and every combination of what is tested one by one elsewhere.
+# Statistics, rates, compiling, comparisons of many runs and their figures, and every combination of what is
+# tested one by one elsewhere.
 SLOW = (
     "compressors/test_kinds.py::test_qsgd_is_unbiased_where_atomo_s_was_not",
     "compressors/test_moments.py::test_alpha_bounds_the_error",

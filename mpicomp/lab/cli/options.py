@@ -124,13 +124,12 @@ class Observe(click.ParamType):
         return as_observed(int(value) if str(value).isdecimal() else value)
 
 
-FORMS: dict[str, click.ParamType] = {
+BY_TYPE: dict[type, click.ParamType] = {int: click.IntRange(1), float: click.FLOAT}
+BY_NAME: dict[str, click.ParamType] = {  # of settings whose type does not say enough
     "every": Every(),
     "at": At(),
     "observe": Observe(),
-    "target_grad_norm_sq": click.FLOAT,
     "hold": click.FloatRange(0),
-    "max_seconds": click.FLOAT,
     "stall_timeout": click.FloatRange(0, min_open=True),
 }
 
@@ -141,7 +140,7 @@ def option(of: Setting) -> Any:
     if of.types == (bool,):
         return click.option(of.option, is_flag=True, help=help)
     allowed = of.field.metadata["allowed"]
-    form = click.Choice(allowed) if allowed else FORMS.get(of.name, click.IntRange(1))
+    form = click.Choice(allowed) if allowed else BY_NAME.get(of.name) or BY_TYPE[of.types[0]]
     shown = default is not None
     metavar = of.field.metadata["metavar"]
     return click.option(of.option, type=form, default=default, show_default=shown, metavar=metavar, help=help)

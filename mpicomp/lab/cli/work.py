@@ -185,7 +185,7 @@ def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[s
     },
     examples=[
         "mpicomp compare demo --ranks 4           # a suite that comes with the package",
-        "mpicomp suites copy demo                   # .. and a copy of it to edit:",
+        "mpicomp suites copy demo                 # .. and a copy of it to edit:",
         "mpicomp compare demo.toml --out runs/mine",
         "mpicomp compare demo.toml --out runs/mine --resume",
     ],
