@@ -7,6 +7,7 @@ The transport itself counts the bytes that crossed between processes (``Transpor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,6 +35,18 @@ class Ledger:
         """The totals of both directions, such as "8 workers: 1.2 MB up, 640 KB down"."""
         workers = "1 worker" if self.n == 1 else f"{self.n} workers"
         return f"{workers}: {human_bytes(self.up_bytes)} up, {human_bytes(self.down_bytes)} down"
+
+    @classmethod
+    def sum(cls, ledgers: Sequence[Ledger]) -> Ledger:
+        """The sum of the ledgers of n workers each; the ledger itself if there is one."""
+        if len(ledgers) == 1:
+            return ledgers[0]
+        total = cls(ledgers[0].n)
+        for one in ledgers:
+            total.add_up(one)
+            total.down += one.down
+            total.paper_bits_down += one.paper_bits_down
+        return total
 
     def add_up(self, share: Ledger) -> None:
         """Add the uplink counts of ``share``, another rank's part of this ledger."""

@@ -29,7 +29,8 @@ class Blocks:
         part counts its rows, so a part with one axis is cut anywhere.
         """
         bounds = sorted({_nearest_row(whole, b * whole.size // shards) for b in range(shards + 1)})
-        return cls(tuple(Parts(tuple(_parts_between(whole, *ends)), whole) for ends in pairwise(bounds)))
+        longest = whole.whole or whole
+        return cls(tuple(Parts(tuple(_parts_between(whole, *ends)), longest) for ends in pairwise(bounds)))
 
     def __len__(self) -> int:
         return len(self.parts)

@@ -1,4 +1,4 @@
-"""Layered: a compressor for each part of the vector, chosen by the part's name or its number of axes."""
+"""Layered: a compressor for each part of the vector, chosen by the part's name, axes or size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mpicomp.keys import Key
 
 Rules = Mapping[str, Compressor] | tuple[tuple[str, Compressor], ...]
 
-_AXES = re.compile(r"ndim *(<=|<|==|>=|>) *(\d+)")
+_CONDITION = re.compile(r"(ndim|size) *(<=|<|==|>=|>) *(\d+)")
 _COMPARE: dict[str, Callable[[int, int], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -51,7 +51,8 @@ class Layered(Compressor):
 
     rules    pairs of a pattern and a compressor, as a dict or a tuple; the first pattern that matches a part
              decides.  A pattern is a name in which ``*``, ``?`` and ``[..]`` stand for other characters, as
-             in file names, or a condition on the number of axes: ``ndim<2``, also with <=, ==, >= and >
+             in file names, or a condition on the number of axes, ``ndim<2``, or of entries, ``size<1000``;
+             also with <=, ==, >= and >
     default  the compressor of the parts that no pattern matches
     parts    the parts of the vector; ``bound`` sets them, and a run calls it with the parts of its problem.
              == compares them; ``repr`` does not show them
@@ -253,9 +254,9 @@ def _members(c: Layered, parts: Parts) -> Iterator[Member]:
 
 
 def _matches(pattern: str, part: Part) -> bool:
-    if condition := _AXES.fullmatch(pattern):
-        comparison, count = condition.groups()
-        return _COMPARE[comparison](len(part.shape), int(count))
+    if condition := _CONDITION.fullmatch(pattern):
+        quantity, comparison, count = condition.groups()
+        return _COMPARE[comparison](len(part.shape) if quantity == "ndim" else part.size, int(count))
     return fnmatchcase(part.name, pattern)
 
 

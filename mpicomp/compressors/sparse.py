@@ -43,11 +43,13 @@ class Sparse(Unbiased, Contractive):
         check_choice("values", self.values, ("exact", *_WIRE))
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        kept = kernels.backend_for(x).nonzero(x)
-        entries = gather(x, (kept,))
-        values = self.values if self.values != "exact" else _narrowest(entries)
-        dense = x.size * WIDTH[values] <= sparse_nbytes(x.size, kept.size, values)
-        body = encode_values(x, values) if dense else encode_sparse(kept, entries, x.size, values)
+        values = self.values if self.values != "exact" else _narrowest(x)
+        dense = x.size * WIDTH[values] <= sparse_nbytes(x.size, int(np.count_nonzero(x)), values)
+        if dense:
+            body = encode_values(x, values)
+        else:
+            kept = kernels.backend_for(x).nonzero(x)
+            body = encode_sparse(kept, gather(x, (kept,)), x.size, values)
         return join(np.array([2 * _WIRE.index(values) + dense], dtype=np.uint8), body)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:

@@ -15,7 +15,7 @@ from mpicomp.loops.early import Early
 from mpicomp.loops.packing import Packing
 from mpicomp.loops.resumable import Resumable
 from mpicomp.loops.start import digest
-from mpicomp.loops.stepping import operation
+from mpicomp.loops.stepping import NONE, SENT, SKIPPED, operation
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.runtime.held import held
@@ -65,6 +65,48 @@ class Aggregator(Resumable):
         an ``Objective`` in the midst of its step; then states have changed, and a saved one has to be loaded.
         """
         return self._packing.unpack(self._play.replica.g) if self._step(gradient, at) else None
+
+    @operation
+    def begin(self, gradient: Any) -> None:
+        """Begin a step whose messages travel while the program goes on; ``finish`` returns its estimate::
+
+            agg.begin(g)
+            ...  # work that needs no estimate
+            g = agg.finish()
+
+        gradient  an array, or a dict of one for each worker, as in a call
+
+        A thread compresses, sends and averages; results and bytes are those of a call.  Collective: the ranks
+        compare their calls here.  Any other call on this object waits for the thread.
+
+        Raises ``ConfigError`` and ``DivergedError`` as a call does; ``ConfigError`` also if a step is under
+        way, after ``overlap``, with device="cuda", and if only one thread may call MPI.
+        """
+        if (reason := self._bound_to_one_thread()) is not None:
+            raise ConfigError(f"begin sends in a thread, and {reason}: use agg(gradient) in its place.")
+        taken = self._begin_step(gradient)
+        self.pending = SENT if taken else SKIPPED
+        if taken:
+            self._background.start(self._play_step)
+
+    def finish(self) -> Any:
+        """Wait for the step that ``begin`` began; return its estimate, as a call does.
+
+        Raises the step's own errors, on all ranks; ``ConfigError`` if no step is under way.
+        """
+        pending, self.pending = self.pending, NONE
+        if pending == NONE:
+            raise ConfigError("finish ends the step that begin has begun, and none is under way.")
+        self._background.finish()
+        return self._packing.unpack(self._play.replica.g) if pending == SENT else None
+
+    def _bound_to_one_thread(self) -> str | None:
+        """The reason why a step cannot be sent in a thread, the same on all ranks; None if it can."""
+        if self._early is not None:
+            return "after overlap() blocks are sent during backward"
+        if self.device is not None:
+            return "with device='cuda' all work is done in one thread"
+        return None if self.transport.any_thread else "this MPI is for one thread (no MPI_THREAD_MULTIPLE)"
 
     def holding(self, slices: Sequence[slice]) -> AbstractContextManager[None]:
         """In the ``with`` block, a step leaves out the coordinates in ``slices``, the same on all ranks.
@@ -123,6 +165,11 @@ class Aggregator(Resumable):
         if not self._early.begun:
             self._early.begin(self._key())
         self._early.bring(block, gradient)
+
+    def _take(self, gradient: Any, at: Any) -> int:
+        if self.pending != NONE:
+            raise ConfigError("a step that begin has begun is under way: finish() ends it.")
+        return super()._take(gradient, at)
 
     def _values(self, like: Any) -> int:
         if isinstance(like, Packing):  # its maker compares what it stands for

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,17 +15,18 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.units import one_line, shortened
-from mpicomp.loops.stepping import Stepping, operation
+from mpicomp.loops.stepping import NONE, SENT, SKIPPED, Stepping, operation
 from mpicomp.methods.base import Method
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.generations import Checks, is_count
 from mpicomp.runtime.saved import fitting
 from mpicomp.transports.calls import Operation
 
-_COUNTS = ("rounds", "steps", "skipped")  # attributes of a loop that are saved with its state
+_COUNTS = ("rounds", "steps", "skipped", "pending")  # attributes of a loop that are saved with its state
 _FACTS: Checks = {
     "steps": is_count,
     "skipped": is_count,
+    "pending": lambda value: value is None or (type(value) is int and value in (NONE, SENT, SKIPPED)),
     "training": lambda value: value is None or isinstance(value, str),
 }
 
@@ -44,16 +46,20 @@ class Resumable(Stepping):
         self._config |= {f"method.{f.name}": repr(getattr(self.method, f.name)) for f in fields(self.method)}
 
     def add_to_config(self, **facts: object) -> None:
-        """Add ``facts`` to the configuration; ``load`` refuses a state saved with another configuration."""
-        self._config |= {name: str(value) for name, value in facts.items()}
+        """Add ``facts`` to the configuration; ``load`` refuses a state saved with another configuration.
+
+        They are compared first, because what the others have may follow from them.
+        """
+        self._config = {name: str(value) for name, value in facts.items()} | self._config
 
     @operation
-    def save(self, folder: str | Path, **records: Any) -> None:
+    def save(self, folder: str | Path, others: Sequence[Resumable] = (), **records: Any) -> None:
         """Save the state of all workers and of the server in ``folder``; collective.
 
         ``load`` reads it on any number of ranks: a state of one worker on each of 4 ranks needs ``workers=4``
         on other numbers.
 
+        others   further Aggregators and Descents of these ranks, whose states are saved and loaded with it
         records  your own dataclasses of arrays, numbers and texts to save with it, by keyword; each name may
                  be used on one rank only
 
@@ -63,11 +69,17 @@ class Resumable(Stepping):
         """
         self._agreement.begin(Operation.SAVE, lambda: self._check_saved(records))
         self.transport.ask_server(lambda: checkpoint.refuse_to_replace(Path(folder), self._replaces))
+        for one in others:
+            one.settle()
         self._play.settle()
-        header = {"config": self._config, "steps": self.steps, "skipped": self.skipped}
-        header |= {"training": self._training}
-        checkpoint.save(Path(folder), self.transport, self.rounds, self._play.states() | records, header)
+        header: dict[str, Any] = {"config": self._config, "training": self._training} | self._counts()
+        header |= {"others": [one._counts() for one in others]} if others else {}
+        states = self._play.states() | records | _numbered([one._play.states() for one in others])
+        checkpoint.save(Path(folder), self.transport, self.rounds, states, header)
         self._replaces = {self._training}
+
+    def _counts(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in _COUNTS}
 
     def _check_saved(self, records: dict[str, Any]) -> None:
         """Raise ``MpicompError`` after a step that failed part-way, or if ``records`` has a name in use."""
@@ -76,25 +88,38 @@ class Resumable(Stepping):
             raise ConfigError(f"{shortened(taken)} are names of the method's own records; give others.")
 
     @operation
-    def load(self, folder: str | Path, **records: Any) -> None:
+    def load(self, folder: str | Path, others: Sequence[Resumable] = (), **records: Any) -> None:
         """Load the state that ``save`` wrote to ``folder``, and set the fields of ``records``; collective.
+
+        ``others`` are as in ``save``.
 
         Raises ``RecordError`` if the state is damaged, lacks one of ``records``, or belongs to another
         method, seed, ``like`` or number of workers; nothing has changed then.
         """
-        t, rounds = self.transport, self._play
         self._agreement.begin(Operation.LOAD, lambda: None)  # also after a step that has failed
-        rounds.settle()
-        states = rounds.states() | {"replica": rounds.replica}
-        manifest = checkpoint.load(Path(folder), t, states, self._config, _FACTS, records)
-        self.rounds, self.steps, self.skipped = manifest["round"], manifest["steps"], manifest["skipped"]
-        ledger = t.ask_server(lambda: rounds.ledger)
-        if not t.is_server:
-            others = [i for i in range(t.n) if i not in t.hosted]
-            ledger.up[others] = 0
-            rounds.books.ledger = ledger
+        all_loops = [self, *others]
+        for one in all_loops:
+            one._background.wait()
+            one._play.settle()
+        own, *theirs = [one._play.states() | {"replica": one._play.replica} for one in all_loops]
+        facts = _FACTS | {"others": partial(_are_counts, len(others))}
+        states = own | _numbered(theirs)
+        manifest = checkpoint.load(Path(folder), self.transport, states, self._config, facts, records)
+        counts = {name: manifest.get(name, NONE) for name in _COUNTS} | {"rounds": manifest["round"]}
+        for one, its in zip(all_loops, [counts, *manifest.get("others", [])], strict=True):
+            one._loaded(its)
         self._replaces |= {manifest.get("training")}
-        rounds.books.fail(None)
+
+    def _loaded(self, counts: dict[str, int]) -> None:
+        """Go on from the records that were loaded, which were saved with ``counts``; collective."""
+        t, play = self.transport, self._play
+        for name, value in counts.items():
+            setattr(self, name, value)
+        ledger = t.ask_server(lambda: play.ledger)
+        if not t.is_server:
+            ledger.up[[i for i in range(t.n) if i not in t.hosted]] = 0
+            play.books.ledger = ledger
+        play.books.fail(None)
         self._begin_audit()
 
     def _own_records(self) -> dict[str, Any]:
@@ -118,28 +143,41 @@ class Resumable(Stepping):
         return copies | counts | {f"config.{name}": value for name, value in self._config.items()}
 
     @operation
-    def restore(self, state: dict[str, Any], check: Callable[[], None] = lambda: None) -> None:
+    def restore(
+        self,
+        state: dict[str, Any],
+        check: Callable[[], None] = lambda: None,
+        others: Sequence[tuple[Resumable, dict[str, Any]]] = (),
+    ) -> None:
         """Restore a state that ``state()`` returned on this rank; collective.
 
-        check  called first, to check a state of the caller's own; an ``MpicompError`` of it is raised on all
-               ranks
+        check   called first, to check a state of the caller's own; an ``MpicompError`` of it is raised on all
+                ranks
+        others  further Aggregators and Descents of these ranks, each with its state, to restore with this one
 
         Raises ``ConfigError`` if the state belongs to another method, rank or number of ranks, or to another
         step than the other ranks' states, and ``RecordError`` if it is invalid: on all ranks, and nothing
         changes.
         """
+        together: list[tuple[Resumable, dict[str, Any]]] = [(self, state), *others]
         found: list[tuple[dict[str, Any], list[tuple[Any, str, Any]]]] = []
 
         def checked() -> None:
             check()
-            found.append(self._read(state))
+            found.extend(one._read(its) for one, its in together)
 
         self._agreement.begin(Operation.RESTORE, checked)
-        ((facts, values),) = found
-        self._check_same_step(facts)
+        for facts, _ in found:
+            self._check_same_step(facts)
+        for (one, _), (facts, values) in zip(together, found, strict=True):
+            one._restored(facts, values)
+
+    def _restored(self, facts: dict[str, Any], values: list[tuple[Any, str, Any]]) -> None:
+        """Go on from a state with the given ``facts`` and field ``values``."""
         for record, field, value in values:
             setattr(record, field, value)
-        self.rounds, self.steps, self.skipped = (facts[name] for name in _COUNTS)
+        for name in _COUNTS:
+            setattr(self, name, facts[name])
         self._replaces |= {facts["training"]}
         self._play.books.fail(None)
         self._begin_audit()
@@ -159,8 +197,9 @@ class Resumable(Stepping):
                     f"{checkpoint.remedy(name, there)}"
                 )
         rank, held = self.transport.rank, {name for name in state if not name.startswith("config.")}
-        whose = facts.get("rank", rank)  # older states do not say it; but the names of their workers do
-        if held - {"rank"} != {*own, *_FACTS, "rounds"} or not is_count(whose) or whose != rank:
+        facts = {"rank": rank, "pending": NONE} | facts  # older states do not say them
+        wanted = {*own, *_FACTS, "rounds", "rank"}
+        if held | {"rank", "pending"} != wanted or not is_count(facts["rank"]) or facts["rank"] != rank:
             raise ConfigError(
                 f"rank {rank} was given the state of another rank, and each has one of its own. Save with "
                 "save(folder) on all ranks (with torch, mpicomp.torch.save), or each rank's state in a file "
@@ -188,6 +227,23 @@ class Resumable(Stepping):
                         )
 
         self.transport.ask_server(compare)
+
+
+def _numbered(states: list[dict[str, Any]]) -> dict[str, Any]:
+    """The records of several loops in one dict: the names of the first begin with "1.", and so on."""
+    return {f"{k}.{name}": record for k, own in enumerate(states, 1) for name, record in own.items()}
+
+
+def _are_counts(number: int, value: Any) -> bool:
+    """Whether ``value`` has the counts of ``number`` loops; None if there are none."""
+    if not number:
+        return value is None
+    return (
+        isinstance(value, list)
+        and len(value) == number
+        and all(isinstance(one, dict) and one.keys() == {*_COUNTS} for one in value)
+        and all(is_count(count) for one in value for count in one.values())
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -20,6 +20,7 @@ from mpicomp.base.units import shortened
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.loops.agreement import Agreement, check_alike
+from mpicomp.loops.background import Background
 from mpicomp.loops.early import Early
 from mpicomp.loops.given import Given
 from mpicomp.loops.packing import Packing
@@ -39,6 +40,7 @@ R = TypeVar("R")
 E = TypeVar("E", bound="Stepping")
 
 ON_NONFINITE = ("raise", "skip")
+NONE, SENT, SKIPPED = 0, 1, 2  # what is pending: no step; a step whose messages are sent; one left out
 
 
 def operation(method: Callable[Concatenate[E, P], R]) -> Callable[Concatenate[E, P], R]:
@@ -48,6 +50,7 @@ def operation(method: Callable[Concatenate[E, P], R]) -> Callable[Concatenate[E,
     def performed(self: E, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._closed:
             raise MpicompError(f"this {type(self).__name__} is closed: make a new one.")
+        self._background.wait()  # it may be sending a step of this object
         with kernels.using(self.device):
             return method(self, *args, **kwargs)
 
@@ -125,8 +128,9 @@ class Stepping:
             raise
         name = f"{type(self).__name__} {{}} ({type(method).__name__}, d = {packing.parts.size})"
         self._agreement = Agreement(t, name)
-        self.seed, self.steps, self.skipped = seed, 0, 0
+        self.seed, self.steps, self.skipped, self.pending = seed, 0, 0, NONE
         self._early: Early | None = None
+        self._background = Background()
         self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
         self._open.callback(t.close)
         self._open.callback(self._agreement.end)
@@ -180,6 +184,7 @@ class Stepping:
 
         With server="sharded" rank 0's ledger is complete only after ``settle``, ``save`` or ``verify``.
         """
+        self._background.wait()
         return self._play.ledger
 
     @property
@@ -190,8 +195,13 @@ class Stepping:
     @operation
     def _step(self, gradient: Any, at: Any = None) -> bool:
         """Play the rounds of one step; return False if it was skipped.  Raises errors on all ranks."""
-        t, rounds = self.transport, self._play
-        t.activity = f"step {self.steps}"
+        if taken := self._begin_step(gradient, at):
+            self._play_step()
+        return taken
+
+    def _begin_step(self, gradient: Any, at: Any = None) -> bool:
+        """Take this rank's gradients for a step; return False if the ranks skip it."""
+        self.transport.activity = f"step {self.steps}"
         try:
             told = self._agreement.begin(Operation.CALL, lambda: self._take(gradient, at), self._drop_early)
         except DivergedError:
@@ -204,6 +214,11 @@ class Stepping:
         except ConfigError:
             self._drop_early()
             raise
+        return True
+
+    def _play_step(self) -> None:
+        """Play the rounds of the step that has begun."""
+        rounds = self._play
         while True:
             key = self._key()
             try:
@@ -215,7 +230,6 @@ class Stepping:
             if rounds.running.ends_step(rounds.replica, key):
                 break
         self.steps += 1
-        return True
 
     def _half_way(self, error: BaseException) -> MpicompError:
         """The error that every later step raises after ``error`` has ended a step part-way."""
@@ -319,6 +333,7 @@ class Stepping:
     def close(self) -> None:
         """Release the resources; collective.  With several ranks it is called at the program's end anyway."""
         atexit.unregister(self._close_at_exit)
+        self._background.wait()
         try:
             self._open.close()
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
@@ -13,7 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from mpicomp.averaging.ledger import Ledger
-from mpicomp.base.checks import as_integer
+from mpicomp.base.checks import as_integer, as_seed
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.units import one_line, shortened
 from mpicomp.compressors.base import Array
@@ -24,11 +25,12 @@ from mpicomp.torch.alike import Fact, compare, memory, numbered, refuse_alone, s
 from mpicomp.torch.buffers import Buffers, share, warn_of_buffers
 from mpicomp.torch.clipping import ClippingWatch
 from mpicomp.torch.content import Content
+from mpicomp.torch.local_steps import Fragment, LocalSteps, Schedule, cut
 from mpicomp.torch.overlap import Overlap
 from mpicomp.torch.tensors import Tensors
 
 Closure = Callable[..., Any]
-_STATE = {"inner", "outer", "aggregator", "local_steps", "start"}  # of ``Compressed.state_dict``
+_STATE = {"inner", "outer", "aggregators", "local_steps", "start"}  # of ``Compressed.state_dict``
 
 
 class Compressed(Optimizer):
@@ -51,6 +53,11 @@ class Compressed(Optimizer):
     sync_every  H: the optimiser takes H local steps, and then the change of the parameters is averaged.  The
                 parameters go back to where they were, and ``outer`` steps along the change (as in DiLoCo)
     outer       a torch optimiser that has the same parameters; None: SGD with lr=1
+    delay       with ``sync_every``: the local steps from the begin of an exchange to its end.  Its messages
+                travel while these steps are computed; see ``local_steps``
+    keep        with ``sync_every``: how much of a rank's own values is kept at the end of an exchange: 0 to 1
+    fragments   with ``sync_every``: cut the parameters into so many fragments, which are exchanged in turn,
+                each every H steps.  Each has an Aggregator of its own
     overlap     compress and send each block of the gradient as soon as backward has it.  It needs
                 server="sharded", one worker on each rank, and one backward for each step.  Results are the
                 same as without.  Do not change gradients between backward and ``aggregate``
@@ -74,6 +81,9 @@ class Compressed(Optimizer):
         workers: int | None = None,
         sync_every: int = 1,
         outer: Optimizer | None = None,
+        delay: int = 0,
+        keep: float = 0.0,
+        fragments: int = 1,
         overlap: bool = False,
         **options: Any,
     ) -> None:
@@ -87,10 +97,11 @@ class Compressed(Optimizer):
                 raise ConfigError(f"{name} is {one_line(given)}; allowed: a torch {kind.__name__}.")
         method = as_method(method)
         self.sync_every = sync_every = as_integer("sync_every", sync_every)
+        schedule = Schedule(sync_every, delay, fragments)
         if sync_every > 1:
             _check_local_steps(method, workers, overlap, options)
-        elif outer is not None:
-            raise ConfigError("outer steps after local steps: give sync_every too.")
+        elif outer is not None or keep != 0:
+            raise ConfigError("outer and keep are for local steps: give sync_every too.")
         if isinstance(optimiser if sync_every == 1 else outer, torch.optim.LBFGS):
             raise ConfigError("LBFGS calls a closure in its step; allowed: optimisers such as SGD and AdamW.")
         self.inner = optimiser
@@ -98,8 +109,17 @@ class Compressed(Optimizer):
         self._known = {id(p) for p in self._tensors.parameters}
         if outer is not None and not self._known <= {id(p) for _, _, p in numbered(outer)}:
             raise ConfigError("outer lacks some of the optimiser's parameters: give it the same ones.")
-        self.aggregator = Aggregator(method, self._tensors, workers=workers, **options)
-        self.aggregator.add_to_config(sync_every=sync_every)
+        pieces = [self._tensors]
+        if fragments > 1:
+            pieces = [
+                Tensors(one, self._tensors.parts) for one in cut(_trained(optimiser, module), fragments)
+            ]
+        self.aggregators = [
+            Aggregator(method, tensors, workers=workers, **options | _seed_of(p, options))
+            for p, tensors in enumerate(pieces)
+        ]
+        self.aggregator = self.aggregators[0]
+        self.aggregator.add_to_config(sync_every=sync_every, delay=delay, keep=keep, fragments=fragments)
         t = self.aggregator.transport
         refuse_alone(t)
         if module is None:
@@ -108,12 +128,13 @@ class Compressed(Optimizer):
             share(_named(optimiser, module), t)
         self.buffers = Buffers(module, t, options.get("server") == "dedicated")
         self.outer = outer
-        if sync_every > 1 and outer is None:
-            self.outer = torch.optim.SGD(self._tensors.parameters, lr=1.0)
+        self.local: LocalSteps | None = None
+        if sync_every > 1:
+            self.outer = outer or torch.optim.SGD(self._tensors.parameters, lr=1.0)
+            exchanged = [Fragment(*pair) for pair in zip(pieces, self.aggregators, strict=True)]
+            self.local = LocalSteps(exchanged, schedule, self.outer, keep)
         self._brought: dict[int, Array] = {}  # gradients by worker
         self._ready: bool | None = None  # whether there is an estimate that ``step`` has not used yet
-        self.local_steps = 0
-        self._start = self._tensors.values() if sync_every > 1 else None
         self._overlap = Overlap(self._tensors, self.aggregator) if overlap else None
         self._clipping = ClippingWatch(self._tensors.parameters, t)
         start = "give module=model, which shares rank 0's, or seed torch alike on all ranks."
@@ -154,8 +175,8 @@ class Compressed(Optimizer):
 
     def _compare(self, remedy: str, alike: list[Optimizer]) -> None:
         """Compare the ranks' parameters, settings, and momenta of the optimisers in ``alike``; collective."""
-        start = self._start  # between two exchanges, what the ranks have in common
-        parameters = self._tensors.parameters if start is None else [self._tensors.tensor(start)]
+        # Between two exchanges, what the ranks have in common.
+        parameters = self._tensors.parameters if self.local is None else [self.local.start]
         digest = sha256()
         for p in parameters:
             digest.update(Content.of(p).data)
@@ -177,12 +198,15 @@ class Compressed(Optimizer):
     @property
     def ledger(self) -> Ledger:
         """The bytes of the gradients so far; bytes of buffers are in ``buffers.nbytes``."""
-        return self.aggregator.ledger
+        return Ledger.sum([one.ledger for one in self.aggregators])
 
     @property
     def seconds(self) -> dict[str, float]:
         """This rank's seconds by phase; see ``Aggregator``."""
-        return self.aggregator.seconds
+        total: Counter[str] = Counter()
+        for one in self.aggregators:
+            total.update(one.seconds)
+        return dict(total)
 
     def __reduce__(self) -> NoReturn:
         """Raise ``ConfigError``: torch's copy would wrap the ``step`` of this class, and break all others."""
@@ -326,17 +350,11 @@ class Compressed(Optimizer):
             loss = self.inner.step()
         else:
             loss = self.inner.step(lambda: self._checked(closure))
-        self.local_steps += 1
-        if self.local_steps % self.sync_every:
-            return loss
-        assert self._start is not None and self.outer is not None
-        self.buffers.collect(self.hosted.start)
-        ready = self._aggregate({0: self._start - self._tensors.values()}, None)
-        self._ready = None
-        self._tensors.set_values(self._start)
-        if ready:
-            self.outer.step()
-            self._start = self._tensors.values()
+        assert self.local is not None
+        if self.local.count():
+            if self.hosted:
+                self.buffers.collect(self.hosted.start)
+            self.buffers.step()
         return loss
 
     def _checked(self, closure: Closure) -> Any:
@@ -370,16 +388,18 @@ class Compressed(Optimizer):
 
         inner        the state of the inner optimiser
         outer        the state of the outer optimiser; None without one
-        aggregator   the state of the ``Aggregator``, the workers' residuals among it
-        local_steps  the number of local steps since the last exchange between ranks
-        start        the parameters at this exchange, the same on all ranks; None if ``sync_every`` is 1
+        aggregators  the state of the ``Aggregator`` of each fragment, the workers' residuals among it
+        local_steps  the number of local steps so far
+        start        the parameters after each fragment's last exchange; None if ``sync_every`` is 1
         """
         return {
             "inner": self.inner.state_dict(),
             "outer": None if self.outer is None else self.outer.state_dict(),
-            "aggregator": {name: _tensor(value) for name, value in self.aggregator.state().items()},
-            "local_steps": self.local_steps,
-            "start": None if self._start is None else self._tensors.tensor(self._start),
+            "aggregators": [
+                {name: _tensor(value) for name, value in one.state().items()} for one in self.aggregators
+            ],
+            "local_steps": 0 if self.local is None else self.local.steps,
+            "start": None if self.local is None else self.local.start,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -388,39 +408,29 @@ class Compressed(Optimizer):
         Raises ``ConfigError`` for the state of another optimiser, such as the inner one's own: on all ranks,
         and nothing changes.
         """
-        own: Any = state_dict.get("aggregator") if isinstance(state_dict, dict) else None
-        own = {name: _array(value) for name, value in own.items()} if isinstance(own, dict) else own
+        own = _states(state_dict, len(self.aggregators))
         optimisers = {"inner": self.inner} | ({} if self.outer is None else {"outer": self.outer})
         before = {name: one.state_dict() for name, one in optimisers.items()}
 
         def take() -> None:
             _check_state(state_dict, self.inner)
-            if not isinstance(own, dict) or own.get("config.sync_every") != str(self.sync_every):
+            first = own[0]
+            if not isinstance(first, dict) or first.get("config.sync_every") != str(self.sync_every):
                 return  # which ``restore`` refuses by name
             self._check_local(state_dict["local_steps"], state_dict["start"])
             for name, one in optimisers.items():
                 _load(name, one, state_dict[name])
 
         try:
-            self.aggregator.restore(own, check=take)
+            others = [*zip(self.aggregators[1:], own[1:], strict=True)]
+            self.aggregator.restore(own[0], check=take, others=others)
         except MpicompError:
             for name, one in optimisers.items():
                 one.load_state_dict(before[name])
             raise
-        self.local_steps = state_dict["local_steps"]
-        self._start = None if state_dict["start"] is None else self._saved(state_dict["start"])
+        if self.local is not None:
+            self.local.resume(state_dict["local_steps"], state_dict["start"])
         self.buffers.restart()
-
-    def local_state(self) -> dict[str, Any]:
-        """With ``sync_every``: the state of this rank's local steps since the last exchange."""
-        assert self._start is not None
-        start = self._tensors.tensor(self._start)
-        return {"inner": self.inner.state_dict(), "local_steps": self.local_steps, "start": start}
-
-    def load_local_state(self, state: dict[str, Any]) -> None:
-        """Load a state returned by ``local_state()``."""
-        self.inner.load_state_dict(state["inner"])
-        self.local_steps, self._start = state["local_steps"], self._saved(state["start"])
 
     def _check_local(self, steps: Any, start: Any) -> None:
         """Raise ``ConfigError`` unless ``steps`` and ``start`` are valid values of a saved state."""
@@ -437,10 +447,6 @@ class Compressed(Optimizer):
         if not start.isfinite().all():
             raise ConfigError("the state has a start that is not finite.")
 
-    def _saved(self, start: torch.Tensor) -> Array:
-        """The vector with the entries of the saved tensor ``start``."""
-        return self._tensors.vector(self._tensors.empty().copy_(start))
-
     def __repr__(self) -> str:
         return f"Compressed({self.inner!r}, {self.aggregator.method!r})"
 
@@ -448,6 +454,17 @@ class Compressed(Optimizer):
 def _tensor(value: Any) -> Any:
     """Convert an array to a tensor, which torch.load reads without pickled code; keep anything else."""
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
+def _states(state: Any, fragments: int) -> list[Any]:
+    """The aggregators' states in ``state``, with arrays in the place of tensors; None for what is missing."""
+    given = state.get("aggregators") if isinstance(state, dict) else None
+    states = [*given] if isinstance(given, list) else []
+    states = (states + [None] * fragments)[:fragments]
+    return [
+        {name: _array(value) for name, value in one.items()} if isinstance(one, dict) else one
+        for one in states
+    ]
 
 
 def _array(value: Any) -> Any:
@@ -503,6 +520,11 @@ def _named(optimiser: Optimizer, module: nn.Module | None) -> dict[str, nn.Param
     named = {} if module is None else dict(module.named_parameters())
     known = set(named.values())
     return named | {f"group{i}.{j}": p for i, j, p in numbered(optimiser) if p not in known}
+
+
+def _seed_of(fragment: int, options: dict[str, Any]) -> dict[str, int]:
+    """The seed of a fragment's random draws, as an option: each fragment draws independently."""
+    return {"seed": (as_seed(options.get("seed", 0)) + fragment) % 2**64} if fragment else {}
 
 
 def _check_local_steps(method: Method, workers: int | None, overlap: bool, options: dict[str, Any]) -> None:

@@ -52,10 +52,10 @@ def save(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
         outer = None if opt.outer is None else opt.outer.state_dict()
         common = {"model": model.state_dict(), "outer": outer, "inner": opt.inner.state_dict()}
         blobs["torch"] = Blob.of(common)
-    if opt.sync_every > 1:  # between two exchanges each rank has a model of its own
-        worker = opt.hosted.start
-        blobs[f"torch-{worker}"] = Blob.of({"model": model.state_dict(), "own": opt.local_state()})
-    opt.aggregator.save(folder, **blobs)
+    if opt.local is not None:  # between two exchanges each rank has a model of its own
+        own = {"model": model.state_dict(), "inner": opt.inner.state_dict()} | opt.local.state()
+        blobs[f"torch-{opt.hosted.start}"] = Blob.of(own)
+    opt.aggregator.save(folder, opt.aggregators[1:], **blobs)
 
 
 def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
@@ -66,9 +66,9 @@ def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
     """
     common, own = Blob(), Blob()
     records = {"torch": common}
-    if opt.sync_every > 1:
+    if opt.local is not None:
         records[f"torch-{opt.hosted.start}"] = own
-    opt.aggregator.load(folder, **records)
+    opt.aggregator.load(folder, opt.aggregators[1:], **records)
 
     def take() -> None:
         try:
@@ -76,9 +76,10 @@ def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
             opt.inner.load_state_dict(saved["inner"])
             if opt.outer is not None:
                 opt.outer.load_state_dict(saved["outer"])
-            if opt.sync_every > 1:
+            if opt.local is not None:
                 saved = own.read()
-                opt.load_local_state(saved["own"])
+                opt.inner.load_state_dict(saved["inner"])
+                opt.local.resume(saved["local_steps"], saved["start"])
             model.load_state_dict(saved["model"])
         except Exception as error:  # torch raises many types
             raise RecordError(

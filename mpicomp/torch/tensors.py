@@ -40,7 +40,8 @@ class Tensors(Packing):
         "loss(i).backward() and opt.collect(i)."
     )
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
+    def __init__(self, parameters: Mapping[str, nn.Parameter], whole: Parts | None = None) -> None:
+        """``whole`` has the parts of all trained parameters, if ``parameters`` are only some of these."""
         for name, p in parameters.items():
             if type(p).__name__ == "DTensor" or getattr(p, "_is_flat_param", False):  # FSDP's two kinds
                 raise ConfigError(
@@ -60,7 +61,7 @@ class Tensors(Packing):
         _refuse_overlap(parameters)
         self.device = None
         self.parameters = list(parameters.values())
-        self.parts = Parts(tuple(Part(name, tuple(p.shape)) for name, p in parameters.items()))
+        self.parts = Parts(tuple(Part(name, tuple(p.shape)) for name, p in parameters.items()), whole)
         wide = any(p.dtype == torch.float64 for p in self.parameters)
         self.dtype = np.dtype(np.float64 if wide else np.float32)
         self._dtype = torch.float64 if wide else torch.float32

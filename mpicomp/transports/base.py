@@ -49,6 +49,7 @@ class Transport(ABC):
     names           the names, for error messages, of the runs, Aggregators and Descents that these ranks
                     have made; a ``Call`` refers to one by its index (see ``calls``)
     device_buffers  True: messages are in the memory of the device in use; False: in the host's memory
+    any_thread      whether one thread may use this transport while others use other transports
     """
 
     n: int
@@ -62,6 +63,7 @@ class Transport(ABC):
     sent: list[int]
     counter: ByteCounter | None = None
     device_buffers: bool = False
+    any_thread: bool = True
     clock: Clock
 
     @abstractmethod

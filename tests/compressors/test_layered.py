@@ -116,6 +116,8 @@ def test_the_first_pattern_that_matches_decides():
         ("ndim == 0", ["scale"]),
         ("ndim>= 2", ["conv1.weight", "fc.weight"]),
         ("ndim >2", ["conv1.weight"]),
+        ("size<2", ["scale"]),
+        ("size > 1", ["conv1.weight", "conv1.bias", "fc.weight", "fc.bias"]),
     ],
 )
 def test_a_condition_on_the_axes(condition, names):

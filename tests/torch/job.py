@@ -20,6 +20,7 @@ from mpicomp import (
     MARINA,
     VRMARINA,
     DivergedError,
+    DoubleSqueeze,
     Identity,
     Natural,
     PowerSGD,
@@ -34,6 +35,7 @@ from tests.torch.models import loss, network, values
 torch.set_num_threads(1)
 WORLD = MPI.COMM_WORLD
 TOPK = EF21SGDM(TopK(k=0.2), eta=0.3)
+STREAMED = TopK(k=0.3), TopK(k=0.3)
 
 
 def digest(model):
@@ -318,6 +320,37 @@ def local_steps():
     return opt.aggregator.steps
 
 
+def streamed(server, folder):
+    """Delayed exchanges of two fragments; saved after step 11, when one is under way, and loaded."""
+
+    def made(seed):
+        model = network(seed=seed)
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        settings = {"sync_every": 6, "delay": 2, "keep": 0.5, "fragments": 2}
+        return model, Compressed(sgd, DoubleSqueeze(*STREAMED), module=model, server=server, **settings)
+
+    def go_on(model, opt, steps):
+        for k in steps:
+            opt.zero_grad()
+            loss(model, WORLD.rank, k).backward()
+            opt.step()
+
+    whole, part, rest = (made(seed) for seed in (1 + WORLD.rank, 1 + WORLD.rank, 7))
+    go_on(*whole, range(20))
+    go_on(*part, range(11))
+    assert part[1].aggregators[0].pending
+    save(folder, part[1], part[0])
+    load(folder, rest[1], rest[0])
+    go_on(*rest, range(11, 20))
+    assert values(rest[0]) == values(whole[0])
+    whole[1].check()
+    for one in whole[1].aggregators:
+        one.settle()
+    ledger = WORLD.bcast((whole[1].ledger.up.tolist(), whole[1].ledger.down.tolist()))
+    ends = WORLD.allgather(sha256(values(whole[0])).hexdigest())
+    return ends, sha256(whole[1].local.start.numpy().tobytes()).hexdigest(), ledger
+
+
 def dedicated_server():
     model = network(normed=True)
     opt = compressed(model, server="dedicated")
@@ -435,7 +468,7 @@ def not_finite():
 
 
 if __name__ == "__main__":
-    told = globals()[sys.argv[1]](*sys.argv[2:] if sys.argv[1] == "saved" else [])
+    told = globals()[sys.argv[1]](*sys.argv[2:] if sys.argv[1] in ("saved", "streamed") else [])
     if WORLD.rank == 0:
         print(json.dumps(told))
     if torch.distributed.is_initialized():

@@ -328,7 +328,13 @@ def test_a_damaged_state_is_refused_in_one_line_and_changes_nothing():
         size = sum(p.numel() for p in model.parameters())
         own["inner"]["param_groups"][0]["lr"] = 0.7  # is not to be taken
         wrong = [{"inner": {}}, {"inner": None}, {"inner": {"param_groups": [{"params": [0, 1, 2, 3]}]}}]
-        wrong += [{"aggregator": None}, {"aggregator": {}}, {"start": [1]}, {"start": torch.zeros(size - 1)}]
+        wrong += [
+            {"aggregators": None},
+            {"aggregators": [{}]},
+            {"aggregators": []},
+            {"start": [1]},
+            {"start": torch.zeros(size - 1)},
+        ]
         wrong += [{"local_steps": steps} for steps in ("x", -1, 2.5, None, True)]
         wrong += [{"local_steps": 100}, {"start": torch.zeros(size)}] if every == 1 else []
         wrong += (

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from hashlib import sha256
 
+import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from tests.support.launching import LIMIT, mpirun
+from mpicomp import Aggregator, DoubleSqueeze, TopK  # noqa: E402
+from mpicomp.torch.local_steps import cut  # noqa: E402
+from mpicomp.torch.tensors import Tensors  # noqa: E402
+from tests.support.launching import LIMIT, mpirun  # noqa: E402
+from tests.torch.models import loss, network, values  # noqa: E402
 
 
 def told(ranks, *what):
@@ -73,6 +79,47 @@ def test_an_overflow_on_one_rank_is_left_out_on_all():
 
 def test_local_steps_end_alike_on_all_ranks():
     assert told(3, "local_steps") == 3
+
+
+def by_hand(n):
+    """The job ``streamed`` of n ranks in one process: n models, and an Aggregator for each fragment."""
+    models = [network(seed=1) for _ in range(n)]
+    inner = [torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in models]
+    fragments = [Tensors(one) for one in cut(dict(models[0].named_parameters()), 2)]
+    names = [[part.name for part in f.parts.parts] for f in fragments]
+    own = [[Tensors({k: m.get_parameter(k) for k in names[p]}) for m in models] for p in range(2)]
+    start = [f.values() for f in fragments]
+    squeeze = DoubleSqueeze(TopK(k=0.3), TopK(k=0.3))
+    means = [Aggregator(squeeze, like, workers=n) for like in start]
+    sent = {}
+    for t in range(1, 21):
+        for i, (model, sgd) in enumerate(zip(models, inner, strict=True)):
+            sgd.zero_grad()
+            loss(model, i, t - 1).backward()
+            sgd.step()
+        for p, due in enumerate((0, 3)):
+            if (t + 2 - due) % 6 == 0:
+                sent[p] = means[p]({i: start[p] - one.values() for i, one in enumerate(own[p])})
+        for p, due in enumerate((0, 3)):
+            if (t - due) % 6 == 0:
+                start[p] = start[p] - sent.pop(p)
+                for one in own[p]:
+                    now = one.values()
+                    one.set_values(start[p] + np.float32(0.5) * (now - start[p]))
+    up, down = ([int(a) for a in sum(getattr(m.ledger, way) for m in means)] for way in ("up", "down"))
+    ends = [sha256(values(m)).hexdigest() for m in models]
+    return [ends, sha256(np.concatenate(start).tobytes()).hexdigest(), [up, down]]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_delayed_exchanges_have_the_bits_of_one_process(ranks, tmp_path):
+    """Whatever the network does; and saved in the middle of an exchange they go on."""
+    assert told(ranks, "streamed", "shared", str(tmp_path / "saved")) == by_hand(ranks)
+
+
+def test_delayed_exchanges_by_every_rank(tmp_path):
+    ends, _, _ = told(3, "streamed", "sharded", str(tmp_path / "saved"))
+    assert len(set(ends)) == 3  # each rank has steps of its own since the last exchange
 
 
 def test_a_server_without_a_worker():

@@ -1,0 +1,41 @@
+"""Run one action at a time in a thread beside the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Thread
+
+
+class Background:
+    """A place for one action that runs beside the program; its error is kept for ``finish``."""
+
+    def __init__(self) -> None:
+        self._thread: Thread | None = None
+        self._error: BaseException | None = None
+
+    def start(self, action: Callable[[], object]) -> None:
+        """Start ``action`` in a thread, once the action before has ended."""
+        self.wait()
+
+        def run() -> None:
+            try:
+                action()
+            except BaseException as error:  # raised by ``finish``, where the caller expects it
+                self._error = error
+
+        self._error = None
+        self._thread = Thread(target=run, daemon=True, name="mpicomp exchange")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until the action has ended, if one runs."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def finish(self) -> None:
+        """Wait until the action has ended, and raise its error, if there is one."""
+        self.wait()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error

@@ -1,0 +1,186 @@
+"""Local steps: average the change that the ranks' own steps made, at once or some steps later.
+
+With ``fragments`` the parameters are cut into fragments, and each has an exchange and an Aggregator of its
+own: a period of H steps then has an exchange every H / P steps, each of about 1 / P of the bytes.  With
+``delay`` an exchange begins some steps before its end, and its messages travel during these steps.  It ends
+at the same step on every rank, whatever the network did, so results do not depend on the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from mpicomp.base.checks import as_integer
+from mpicomp.base.errors import ConfigError
+from mpicomp.base.units import one_line
+from mpicomp.compressors.base import Array
+from mpicomp.loops.aggregator import Aggregator
+from mpicomp.torch.tensors import Tensors
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The local steps at which exchanges begin and end.
+
+    every      H: the steps from one exchange of a fragment to its next
+    delay      the steps from the begin of an exchange to its end
+    fragments  P: fragment p is due at the steps t with t = p H // P modulo H
+
+    Raises ``ConfigError`` unless at most one exchange is under way at a time.
+    """
+
+    every: int
+    delay: int = 0
+    fragments: int = 1
+
+    def __post_init__(self) -> None:
+        as_integer("fragments", self.fragments)
+        as_integer("delay", self.delay, least=0)
+        if self.fragments > self.every:
+            raise ConfigError(
+                f"fragments is {self.fragments}; allowed: at most sync_every = {self.every}, as each "
+                "fragment has an exchange at a step of its own."
+            )
+        if self.delay and self.delay >= self.every // self.fragments:
+            raise ConfigError(
+                f"delay is {self.delay}; allowed: below sync_every // fragments = "
+                f"{self.every // self.fragments}, so that an exchange ends before the next one begins."
+            )
+
+    def begin(self, step: int) -> list[int]:
+        """The fragments whose exchange begins after local step ``step``."""
+        return self._due(step + self.delay)
+
+    def end(self, step: int) -> list[int]:
+        """The fragments whose exchange ends after local step ``step``."""
+        return self._due(step)
+
+    def _due(self, step: int) -> list[int]:
+        every, P = self.every, self.fragments
+        return [p for p in range(P) if (step - p * every // P) % every == 0] if step else []
+
+
+class Fragment:
+    """Some of the parameters, their values after the last exchange, and the Aggregator of their change."""
+
+    def __init__(self, tensors: Tensors, aggregator: Aggregator) -> None:
+        self.tensors, self.aggregator = tensors, aggregator
+        self.start = tensors.values()  # θ^p, the same on all ranks
+
+    def change(self) -> Array:
+        """What the local steps have changed, start - values."""
+        return self.start - self.tensors.values()
+
+
+class LocalSteps:
+    """The exchanges of the change that local steps made; ``outer`` steps along each.
+
+    fragment p, when its exchange begins   Δ_i = θ^p - θ_i^p
+    delay steps later                      θ^p = Outer(θ^p, mean Δ_i);  θ_i^p = θ^p + keep (θ_i^p - θ^p)
+
+    Source: Streaming DiLoCo, arXiv 2501.18512, for delay, keep (its α) and fragments.
+
+    keep  what is kept of a rank's own values at the end of an exchange, from 0 to 1
+    """
+
+    def __init__(
+        self, fragments: Sequence[Fragment], schedule: Schedule, outer: Optimizer, keep: float = 0.0
+    ) -> None:
+        if isinstance(keep, bool) or not isinstance(keep, int | float) or not 0 <= keep <= 1:
+            raise ConfigError(f"keep is {one_line(keep)}; allowed: a number from 0 to 1.")
+        self.fragments, self.schedule, self.outer, self.keep = fragments, schedule, outer, keep
+        self.steps = 0
+
+    def count(self) -> bool:
+        """Count a local step, and begin and end the exchanges that are due; collective if there are any.
+
+        Returns whether fragment 0, and with it a period of H steps, has ended.
+        """
+        self.steps += 1
+        ending = self.schedule.end(self.steps)
+        estimates = {}
+        if not self.schedule.delay:
+            estimates = {p: f.aggregator(f.change()) for p, f in self._of(ending)}
+        else:
+            for _, f in self._of(self.schedule.begin(self.steps)):
+                f.aggregator.begin(f.change())
+            estimates = {p: f.aggregator.finish() for p, f in self._of(ending)}
+        for p, f in self._of(ending):
+            self._outer_step(f, estimates[p])
+        return 0 in ending
+
+    def _of(self, numbers: Sequence[int]) -> Iterator[tuple[int, Fragment]]:
+        return ((p, self.fragments[p]) for p in numbers)
+
+    def _outer_step(self, fragment: Fragment, estimate: Any) -> None:
+        """Let ``outer`` step from the fragment's start along ``estimate``, the mean of the ranks' changes."""
+        tensors = fragment.tensors
+        own = tensors.values() if self.keep else None
+        tensors.set_values(fragment.start)
+        with _without_gradients(self._others(fragment)):
+            tensors.set_gradients(estimate)
+            self.outer.step()
+        fragment.start = tensors.values()
+        if own is not None:
+            tensors.set_values(fragment.start + self.keep * (own - fragment.start))
+
+    def _others(self, fragment: Fragment) -> list[nn.Parameter]:
+        return [p for f in self.fragments if f is not fragment for p in f.tensors.parameters]
+
+    @property
+    def start(self) -> torch.Tensor:
+        """The parameters after each fragment's last exchange, the same on all ranks; shape (d,)."""
+        return torch.cat([f.tensors.tensor(f.start) for f in self.fragments])
+
+    def state(self) -> dict[str, Any]:
+        """The number of local steps so far, and ``start``, by name."""
+        return {"local_steps": self.steps, "start": self.start}
+
+    def resume(self, local_steps: int, start: torch.Tensor) -> None:
+        """Go on after ``local_steps`` steps, with the fragments' starts in ``start``, shape (d,)."""
+        self.steps = local_steps
+        sizes = [f.tensors.parts.size for f in self.fragments]
+        for f, part in zip(self.fragments, start.split(sizes), strict=True):
+            f.start = f.tensors.vector(f.tensors.empty().copy_(part))
+
+
+@contextmanager
+def _without_gradients(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
+    """In the ``with`` block the parameters have no gradients, so that an optimiser's step skips them."""
+    kept = [p.grad for p in parameters]
+    for p in parameters:
+        p.grad = None
+    try:
+        yield
+    finally:
+        for p, gradient in zip(parameters, kept, strict=True):
+            p.grad = gradient
+
+
+def cut(parameters: Mapping[str, nn.Parameter], fragments: int) -> list[dict[str, nn.Parameter]]:
+    """Cut named parameters into consecutive fragments of about equal numbers of entries.
+
+    Raises ``ConfigError`` if there are fewer parameters than fragments.
+    """
+    if fragments > len(parameters):
+        raise ConfigError(
+            f"fragments is {fragments}; allowed: at most the number of parameters that are trained, "
+            f"{len(parameters)}."
+        )
+    names = list(parameters)
+    ends = list(accumulate(parameters[name].numel() for name in names))
+    bounds = [0]
+    for p in range(1, fragments):
+        aim = p * ends[-1] / fragments
+        first, last = bounds[-1] + 1, len(names) - (fragments - p)
+        bounds.append(min(range(first, last + 1), key=lambda k: abs(ends[k - 1] - aim)))
+    bounds.append(len(names))
+    return [{name: parameters[name] for name in names[a:b]} for a, b in pairwise(bounds)]

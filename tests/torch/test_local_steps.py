@@ -1,0 +1,220 @@
+"""Local steps whose exchanges are delayed and in fragments: Streaming DiLoCo, transcribed; saved half-way."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+
+from mpicomp import DCGD, EFSGD, ConfigError, Identity, Layered, TopK  # noqa: E402
+from mpicomp.base.errors import RecordError  # noqa: E402
+from mpicomp.torch import Compressed, load, save  # noqa: E402
+from mpicomp.torch.local_steps import Schedule, cut  # noqa: E402
+from tests.torch.loops import step  # noqa: E402
+from tests.torch.models import loss, network, values  # noqa: E402
+
+EXACT = DCGD(Identity("f8"))
+SETTINGS = [(4, 0, 0.0, 1), (4, 2, 0.5, 1), (4, 3, 1.0, 1), (6, 0, 0.0, 3), (7, 1, 0.25, 3), (8, 1, 0.5, 4)]
+
+
+@pytest.mark.parametrize(("every", "delay", "keep", "fragments"), SETTINGS)
+def test_an_exchange_begins_before_it_ends_and_no_two_are_under_way(every, delay, keep, fragments):
+    schedule = Schedule(every, delay, fragments)
+    begun, ends = {}, {p: [] for p in range(fragments)}
+    for t in range(10 * every):
+        for p in schedule.begin(t):
+            assert not begun
+            begun[p] = t
+        for p in schedule.end(t):
+            assert t - begun.pop(p) == delay
+            ends[p].append(t)
+    for p, at in ends.items():
+        assert at[0] == (p * every // fragments or every)
+        assert {b - a for a, b in pairwise(at)} == {every}
+
+
+def streaming(model, every, delay, keep, fragments, steps, method_steps):
+    """Algorithm 2 of the paper for one worker, without compression, on lists of tensors."""
+    parameters = list(model.parameters())
+    named = {str(j): p for j, p in enumerate(parameters)}
+    groups = [[int(name) for name in one] for one in cut(named, fragments)]
+    inner = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    theta = [p.detach().clone() for p in parameters]
+    velocity = [torch.zeros_like(p) for p in parameters]
+    first = [True] * fragments
+    sent = {}
+    for t in range(1, steps + 1):
+        inner.zero_grad()
+        loss64(model, t - 1).backward()
+        inner.step()
+        with torch.no_grad():
+            for p, members in enumerate(groups):
+                if (t + delay - p * every // fragments) % every == 0:
+                    sent[p] = [theta[j] - parameters[j] for j in members]
+            for p, members in enumerate(groups):
+                if (t - p * every // fragments) % every == 0:
+                    for j, change in zip(members, sent.pop(p), strict=True):
+                        # torch's SGD with Nesterov momentum: its first velocity is the gradient.
+                        velocity[j] = change.clone() if first[p] else 0.9 * velocity[j] + change
+                        theta[j] = theta[j] - 0.7 * (change + 0.9 * velocity[j])
+                        parameters[j].copy_(theta[j] + keep * (parameters[j] - theta[j]))
+                    first[p] = False
+        method_steps[:] = [list(theta)]
+    return model
+
+
+def loss64(model, k):
+    from tests.torch.models import batch
+
+    X, labels = batch(0, k)
+    return torch.nn.functional.cross_entropy(model(X.double()), labels)
+
+
+@pytest.mark.parametrize(("every", "delay", "keep", "fragments"), SETTINGS)
+def test_it_is_the_papers_algorithm(every, delay, keep, fragments):
+    theirs, ours = network().double(), network().double()
+    told = []
+    streaming(theirs, every, delay, keep, fragments, 3 * every + 1, told)
+    outer = torch.optim.SGD(ours.parameters(), lr=0.7, momentum=0.9, nesterov=True)
+    opt = Compressed(
+        torch.optim.SGD(ours.parameters(), lr=0.1, momentum=0.9),
+        EXACT,
+        module=ours,
+        sync_every=every,
+        outer=outer,
+        delay=delay,
+        keep=keep,
+        fragments=fragments,
+    )
+    for k in range(3 * every + 1):
+        opt.zero_grad()
+        loss64(ours, k).backward()
+        opt.step()
+    for p, q in zip(theirs.parameters(), ours.parameters(), strict=True):
+        assert torch.allclose(p, q, rtol=1e-12, atol=1e-14)
+    common = torch.cat([p.reshape(-1) for p in told[0]])
+    assert torch.allclose(opt.local.start, common, rtol=1e-12, atol=1e-14)
+
+
+def test_keeping_all_changes_nothing_but_by_the_outer_step():
+    """Lossless, one worker, an outer rate of 0: an exchange leaves each value where it was."""
+    plain, ours = network(), network()
+    one = torch.optim.AdamW(plain.parameters(), lr=1e-2)
+    inner = torch.optim.AdamW(ours.parameters(), lr=1e-2)
+    still = torch.optim.SGD(ours.parameters(), lr=0.0)
+    two = Compressed(inner, EXACT, module=ours, sync_every=4, outer=still, delay=1, keep=1.0, fragments=2)
+    start = two.local.start
+    for k in range(8):
+        step(one, plain, k)
+        step(two, ours, k)
+        for p, q in zip(plain.parameters(), ours.parameters(), strict=True):
+            assert torch.allclose(p, q, atol=1e-6)
+    assert torch.equal(two.local.start, start)
+
+
+def streamed(model, method=EFSGD(TopK(k=0.1)), **changed):  # noqa: B008 (frozen)
+    settings = {"sync_every": 6, "delay": 2, "keep": 0.5, "fragments": 2} | changed
+    adam = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    return Compressed(adam, method, module=model, **settings)
+
+
+@pytest.mark.parametrize("how", ["together", "rank by rank"])
+@pytest.mark.parametrize("at", range(7, 13))
+def test_saved_at_any_step_it_goes_on(how, at, tmp_path):
+    """In a period each of the six steps is tried: both exchanges under way, none, and at their ends."""
+    models = [network(True, seed=s) for s in (1, 1, 9)]
+    opts = [streamed(m) for m in models]
+    for k in range(20):
+        step(opts[0], models[0], k)
+        if k < at:
+            step(opts[1], models[1], k)
+    if how == "together":
+        save(tmp_path / "saved", opts[1], models[1])
+        load(tmp_path / "saved", opts[2], models[2])
+    else:
+        content = {"opt": opts[1].state_dict(), "model": models[1].state_dict()}
+        torch.save(content, tmp_path / "saved.pt")
+        content = torch.load(tmp_path / "saved.pt")
+        models[2].load_state_dict(content["model"])
+        opts[2].load_state_dict(content["opt"])
+    for k in range(at, 20):
+        step(opts[2], models[2], k)
+    assert values(models[2]) == values(models[0])
+    assert opts[2].ledger.up_bytes == opts[0].ledger.up_bytes > 0
+    assert opts[2].ledger.down_bytes == opts[0].ledger.down_bytes > 0
+
+
+def test_other_settings_are_refused_by_a_saved_state(tmp_path):
+    model = network()
+    opt = streamed(model)
+    step(opt, model, 0)
+    save(tmp_path / "saved", opt, model)
+    for change in ({"delay": 1}, {"keep": 0.0}, {"fragments": 1}):
+        other = streamed(network(), **change)
+        with pytest.raises(RecordError, match=f"{next(iter(change))} is "):
+            load(tmp_path / "saved", other, model)
+        with pytest.raises(ConfigError, match=f"{next(iter(change))} is "):
+            other.load_state_dict(opt.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"delay": 3}, r"delay is 3; allowed: below sync_every // fragments = 3"),
+        ({"delay": 6, "fragments": 1}, r"delay is 6; allowed: below .* = 6"),
+        ({"delay": -1}, "delay=-1"),
+        ({"delay": 1.5}, "delay=1.5"),
+        ({"fragments": 0}, "fragments=0"),
+        ({"fragments": 5, "delay": 0}, "at most the number of parameters that are trained, 4"),
+        ({"fragments": 7, "delay": 0}, "at most sync_every = 6"),
+        ({"keep": 1.5}, "keep is 1.5; allowed: a number from 0 to 1"),
+        ({"keep": float("nan")}, "keep is nan"),
+        ({"keep": "half"}, "keep is 'half'"),
+        ({"sync_every": 1, "delay": 0, "fragments": 1}, "outer and keep are for local steps"),
+        ({"sync_every": 1, "keep": 0.0, "fragments": 1}, "delay is 2; allowed"),
+    ],
+)
+def test_what_is_wrong_is_said(change, said):
+    with pytest.raises(ConfigError, match=said):
+        streamed(network(), **change)
+
+
+@pytest.mark.parametrize("options", [{}, {"server": "sharded", "shards": 2}], ids=["root", "sharded"])
+def test_a_rule_for_some_fragments_is_no_mistake(options):
+    """The weights are in one fragment and a bias in the other; a rule that matches nowhere is refused."""
+    model = network()
+    rules = Layered({"0.weight": TopK(k=0.1), "size<4": Identity()}, default=TopK(k=0.5))
+    opt = Compressed(
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        EFSGD(rules),
+        module=model,
+        sync_every=4,
+        fragments=2,
+        **options,
+    )
+    for k in range(4):
+        step(opt, model, k)
+    assert [one.steps for one in opt.aggregators] == [1, 1]
+    with pytest.raises(ConfigError, match=r"'2\.wait' matches no part"):
+        streamed(network(), method=EFSGD(Layered({"2.wait": Identity()}, default=TopK(k=0.5))))
+
+
+def test_fragments_are_cut_where_they_are_about_equal():
+    sizes = [5, 1, 1, 1, 8, 2, 6]
+    named = {f"p{j}": torch.nn.Parameter(torch.zeros(size)) for j, size in enumerate(sizes)}
+    assert [[*one] for one in cut(named, 3)] == [["p0", "p1", "p2", "p3"], ["p4"], ["p5", "p6"]]
+    assert [[*one] for one in cut(named, 7)] == [[name] for name in named]
+    assert [*cut(named, 1)[0]] == [*named]
+
+
+def test_a_model_that_is_not_in_one_fragment_is_compared_whole():
+    """``check`` reads the values after the last exchanges, and the ranks' own values may differ meanwhile."""
+    model = network()
+    opt = streamed(model)
+    for k in range(5):
+        step(opt, model, k)
+    opt.check()
+    assert opt.local.start.shape == (sum(p.numel() for p in model.parameters()),)
+    assert loss(model, 0, 0).isfinite()
