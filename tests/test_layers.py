@@ -42,6 +42,7 @@ TORCH = (
     "clipping",
     "content",
     "hook",
+    "local_steps",
     "optimiser",
     "overlap",
     "saving",

@@ -8,6 +8,7 @@ at the same step on every rank, whatever the network did, so results do not depe
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
 from mpicomp.compressors.base import Array
 from mpicomp.loops.aggregator import Aggregator
+from mpicomp.methods.base import Method
 from mpicomp.torch.tensors import Tensors
 
 
@@ -117,6 +119,18 @@ class LocalSteps:
             self._outer_step(f, estimates[p])
         return 0 in ending
 
+    @contextmanager
+    def common(self) -> Iterator[None]:
+        """In the ``with`` block the parameters are ``start``, the same on all ranks; then this rank's own."""
+        own = [f.tensors.values() for f in self.fragments]
+        try:
+            for f in self.fragments:
+                f.tensors.set_values(f.start)
+            yield
+        finally:
+            for f, values in zip(self.fragments, own, strict=True):
+                f.tensors.set_values(values)
+
     def _of(self, numbers: Sequence[int]) -> Iterator[tuple[int, Fragment]]:
         return ((p, self.fragments[p]) for p in numbers)
 
@@ -184,3 +198,14 @@ def cut(parameters: Mapping[str, nn.Parameter], fragments: int) -> list[dict[str
         bounds.append(min(range(first, last + 1), key=lambda k: abs(ends[k - 1] - aim)))
     bounds.append(len(names))
     return [{name: parameters[name] for name in names[a:b]} for a, b in pairwise(bounds)]
+
+
+def warn_of_momentum(method: Method, outer: Optimizer) -> None:
+    """Warn if ``outer`` has momentum and ``method`` has error feedback: both repeat earlier changes."""
+    remembers = type(method).residual is not Method.residual
+    if remembers and any(group.get("momentum") for group in outer.param_groups):
+        warnings.warn(
+            f"outer has momentum, and {type(method).__name__} sends later what it leaves out now: together "
+            "they overshoot. Take torch.optim.SGD without momentum for outer; docs/torch.md has the losses.",
+            stacklevel=4,
+        )

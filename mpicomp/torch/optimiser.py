@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from hashlib import sha256
 from typing import Any, NoReturn
@@ -25,7 +26,7 @@ from mpicomp.torch.alike import Fact, compare, memory, numbered, refuse_alone, s
 from mpicomp.torch.buffers import Buffers, share, warn_of_buffers
 from mpicomp.torch.clipping import ClippingWatch
 from mpicomp.torch.content import Content
-from mpicomp.torch.local_steps import Fragment, LocalSteps, Schedule, cut
+from mpicomp.torch.local_steps import Fragment, LocalSteps, Schedule, cut, warn_of_momentum
 from mpicomp.torch.overlap import Overlap
 from mpicomp.torch.tensors import Tensors
 
@@ -131,6 +132,8 @@ class Compressed(Optimizer):
         self.local: LocalSteps | None = None
         if sync_every > 1:
             self.outer = outer or torch.optim.SGD(self._tensors.parameters, lr=1.0)
+            if t.is_server:
+                warn_of_momentum(method, self.outer)
             exchanged = [Fragment(*pair) for pair in zip(pieces, self.aggregators, strict=True)]
             self.local = LocalSteps(exchanged, schedule, self.outer, keep)
         self._brought: dict[int, Array] = {}  # gradients by worker
@@ -163,6 +166,16 @@ class Compressed(Optimizer):
     def register_step_post_hook(self, hook: Any) -> Any:
         """Call ``hook`` after each step of the inner optimiser, with that optimiser as its argument."""
         return self.inner.register_step_post_hook(hook)
+
+    def common(self) -> AbstractContextManager[None]:
+        """In the ``with`` block the model has the parameters that all ranks have in common::
+
+            with opt.common():
+                torch.save(model.state_dict(), "model.pt")
+
+        With ``sync_every`` these are the values after each fragment's last exchange; else the present ones.
+        """
+        return nullcontext() if self.local is None else self.local.common()
 
     def check(self) -> None:
         """Raise ``ConfigError``, on all ranks, if parameters or optimisers differ between ranks; collective.

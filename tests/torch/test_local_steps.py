@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import pairwise
 
 import pytest
@@ -218,3 +219,34 @@ def test_a_model_that_is_not_in_one_fragment_is_compared_whole():
     opt.check()
     assert opt.local.start.shape == (sum(p.numel() for p in model.parameters()),)
     assert loss(model, 0, 0).isfinite()
+
+
+@pytest.mark.parametrize("every", [1, 6])
+def test_the_common_model_is_there_for_a_while(every):
+    model = network(True)
+    settings = {"delay": 0, "fragments": 1, "keep": 0.0} if every == 1 else {}
+    opt = streamed(model, sync_every=every, **settings)
+    for k in range(10):
+        step(opt, model, k)
+    own = values(model)
+    with opt.common():
+        inside = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    assert values(model) == own
+    if every == 1:
+        assert torch.equal(inside, torch.cat([p.detach().reshape(-1) for p in model.parameters()]))
+    else:
+        assert torch.equal(inside, opt.local.start)
+        with pytest.raises(ZeroDivisionError), opt.common():
+            raise ZeroDivisionError
+        assert values(model) == own
+
+
+def test_momentum_after_error_feedback_is_warned_of():
+    model = network()
+    outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
+    with pytest.warns(UserWarning, match="outer has momentum, and EFSGD sends later"):
+        streamed(model, outer=outer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        streamed(model, method=EXACT, outer=outer)
+        streamed(model, outer=torch.optim.SGD(model.parameters(), lr=1.0))
