@@ -119,6 +119,11 @@ class LocalSteps:
             self._outer_step(f, estimates[p])
         return 0 in ending
 
+    def restart(self) -> None:
+        """Take the present values as those after the last exchange; they are the same on all ranks."""
+        for f in self.fragments:
+            f.start = f.tensors.values()
+
     @contextmanager
     def common(self) -> Iterator[None]:
         """In the ``with`` block the parameters are ``start``, the same on all ranks; then this rank's own."""

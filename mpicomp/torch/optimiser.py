@@ -18,8 +18,10 @@ from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.checks import as_integer, as_seed
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.units import one_line, shortened
+from mpicomp.compressors import Identity
 from mpicomp.compressors.base import Array
 from mpicomp.loops.aggregator import Aggregator
+from mpicomp.methods import DCGD
 from mpicomp.methods.base import Method
 from mpicomp.text.config import as_method
 from mpicomp.torch.alike import Fact, compare, memory, numbered, refuse_alone, settings
@@ -59,6 +61,7 @@ class Compressed(Optimizer):
     keep        with ``sync_every``: how much of a rank's own values is kept at the end of an exchange: 0 to 1
     fragments   with ``sync_every``: cut the parameters into so many fragments, which are exchanged in turn,
                 each every H steps.  Each has an Aggregator of its own
+    start_after the first steps, so many, average whole gradients, as DDP does; then ``method`` begins
     overlap     compress and send each block of the gradient as soon as backward has it.  It needs
                 server="sharded", one worker on each rank, and one backward for each step.  Results are the
                 same as without.  Do not change gradients between backward and ``aggregate``
@@ -85,6 +88,7 @@ class Compressed(Optimizer):
         delay: int = 0,
         keep: float = 0.0,
         fragments: int = 1,
+        start_after: int = 0,
         overlap: bool = False,
         **options: Any,
     ) -> None:
@@ -105,6 +109,10 @@ class Compressed(Optimizer):
             raise ConfigError("outer and keep are for local steps: give sync_every too.")
         if isinstance(optimiser if sync_every == 1 else outer, torch.optim.LBFGS):
             raise ConfigError("LBFGS calls a closure in its step; allowed: optimisers such as SGD and AdamW.")
+        self.start_after = as_integer("start_after", start_after, least=0)
+        if start_after and (overlap or method.needs_function):
+            why = "overlap" if overlap else f"{type(method).__name__}, which compares gradients at two points"
+            raise ConfigError(f"start_after does not go with {why}: leave it out.")
         self.inner = optimiser
         self._tensors = Tensors(_trained(optimiser, module))
         self._known = {id(p) for p in self._tensors.parameters}
@@ -120,7 +128,12 @@ class Compressed(Optimizer):
             for p, tensors in enumerate(pieces)
         ]
         self.aggregator = self.aggregators[0]
-        self.aggregator.add_to_config(sync_every=sync_every, delay=delay, keep=keep, fragments=fragments)
+        local = {"sync_every": sync_every, "delay": delay, "keep": keep, "fragments": fragments}
+        self.aggregator.add_to_config(**local, start_after=start_after)
+        self._whole: Aggregator | None = None  # of the first steps
+        if start_after:
+            self._whole = Aggregator(DCGD(Identity()), self._tensors, workers=workers, **options)
+            self.aggregators.append(self._whole)
         t = self.aggregator.transport
         refuse_alone(t)
         if module is None:
@@ -134,7 +147,7 @@ class Compressed(Optimizer):
             self.outer = outer or torch.optim.SGD(self._tensors.parameters, lr=1.0)
             if t.is_server:
                 warn_of_momentum(method, self.outer)
-            exchanged = [Fragment(*pair) for pair in zip(pieces, self.aggregators, strict=True)]
+            exchanged = [Fragment(*pair) for pair in zip(pieces, self.aggregators, strict=False)]
             self.local = LocalSteps(exchanged, schedule, self.outer, keep)
         self._brought: dict[int, Array] = {}  # gradients by worker
         self._ready: bool | None = None  # whether there is an estimate that ``step`` has not used yet
@@ -204,6 +217,12 @@ class Compressed(Optimizer):
         )
 
     @property
+    def _begun(self) -> bool:
+        """Whether the first steps, which average whole gradients, are over."""
+        whole = self._whole
+        return whole is None or whole.steps + whole.skipped >= self.start_after
+
+    @property
     def hosted(self) -> range:
         """The workers whose gradients this rank computes."""
         return self.aggregator.hosted
@@ -262,7 +281,7 @@ class Compressed(Optimizer):
         Raises ``ConfigError`` with ``sync_every`` above 1, and for a method that needs gradients at points of
         its own choice: such a method takes ``step(closure)``.
         """
-        if self.sync_every > 1:
+        if self.local is not None and self._begun:
             raise ConfigError("with sync_every, step aggregates the change of the parameters: no aggregate.")
         if self.aggregator.method.needs_function:
             name = type(self.aggregator.method).__name__
@@ -281,7 +300,7 @@ class Compressed(Optimizer):
         Returns the closure's loss, or with ``workers`` the list of losses; None without a closure.
         """
         loss = None
-        if self.sync_every > 1:
+        if self.local is not None and self._begun and self._ready is None:
             loss = self._local_step(closure)
         else:
             if self._ready is None:
@@ -293,6 +312,8 @@ class Compressed(Optimizer):
             if self._ready:
                 self.inner.step()
             self._ready = None
+            if self.local is not None:
+                self.local.restart()
         return loss
 
     def _evaluate(self, closure: Closure | None) -> Any:
@@ -338,16 +359,17 @@ class Compressed(Optimizer):
         self.buffers.restore()
 
     def _aggregate(self, gradient: Any, at: Array | None) -> bool:
+        aggregator = self.aggregator if self._begun or self._whole is None else self._whole
         try:
             if self.aggregator.one_each:
                 gradient = next(iter(gradient.values()), None)  # none on a rank that is the server only
-            estimate = self.aggregator(gradient, at)
+            estimate = aggregator(gradient, at)
         except DivergedError:
             # GradScaler takes what is not finite for a scale too large; a step that ended half-way is lost.
-            if not (hasattr(self, "grad_scale") and self.aggregator.sound):
+            if not (hasattr(self, "grad_scale") and aggregator.sound):
                 raise
             estimate = None
-            self.aggregator.skipped += 1
+            aggregator.skipped += 1
         self._brought.clear()
         self.buffers.step()
         self._ready = estimate is not None
