@@ -96,7 +96,7 @@ def sums(method: Method) -> bool:
     whole = all(
         isinstance(C, Identity) and C.values in _TYPES for C in sent.values() if isinstance(C, Compressor)
     )
-    averages = isinstance(method, AveragingMethod) and method.Server is Nothing
+    averages = isinstance(method, AveragingMethod) and method.sums and method.Server is Nothing
     return whole and averages and sent.get("values", "f4") in _TYPES
 
 

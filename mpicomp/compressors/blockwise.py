@@ -10,7 +10,7 @@ import numpy as np
 
 from mpicomp.base.blocks import BlockMessages, Blocks
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors.base import Absolute, Array, Compressor, Contractive, Sum, Unbiased
+from mpicomp.compressors.base import Absolute, Array, Compressor, Contractive, Sum, Support, Unbiased
 from mpicomp.keys import Key
 
 
@@ -92,6 +92,15 @@ class Blockwise(Compressor):
         if self.only is None:
             return super().sum(out, key, scale)
         return self._coder(self.only, out.size).sum(out, _named(key, self.only), scale)
+
+    @property
+    def selects(self) -> bool:
+        return self.C.selects
+
+    def coordinates(self, buf: Any, d: int, key: Key) -> Support:
+        """Those of the message ``buf`` of a block; call it on a compressor ``of_block``."""
+        assert self.only is not None
+        return self._coder(self.only, d).coordinates(buf, d, _named(key, self.only))
 
     def decompress(self, buf: Any, d: int, key: Key) -> Array:
         out = np.zeros_like(buf.of_blocks[0] if self.only is None else buf, dtype=np.float64, shape=d)

@@ -37,8 +37,17 @@ class AveragingMethod(Method):
         """The weight of each message in the mean of the round of ``key``."""
         return 1 / key.n
 
+    @property
+    def sums(self) -> bool:
+        """Whether the server needs no more of the messages than their sum, as an MPI_Allreduce gives it."""
+        return True
+
+    def total(self, out: Array, key: Key) -> Sum:
+        """Begin the sum of the messages of the round of ``key``; it turns ``out``, which is 0, to their mean."""
+        return self.uplink(key).sum(out, key, self.weight(key))
+
     def server_step(self, s: Any, r: Any, key: Key) -> Accumulator:
-        total = self.uplink(key).sum(np.zeros_like(getattr(r, self.iterate)), key, self.weight(key))
+        total = self.total(np.zeros_like(getattr(r, self.iterate)), key)
         return Means({"m": total}, lambda m: Message(self.answer(s, r, m, key)))
 
     def answer(self, s: Any, r: Any, m: Array, key: Key) -> Bytes:
@@ -73,8 +82,7 @@ class Means(Accumulator):
             total.flush()
 
     def close(self) -> Any:
-        self.flush()
-        return self._answer(*(total.out for total in self._sums.values()))
+        return self._answer(*[total.close() for total in self._sums.values()])
 
 
 class Each(Accumulator):
