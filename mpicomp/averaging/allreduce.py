@@ -19,6 +19,7 @@ from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.codecs import messages
 from mpicomp.compressors import Identity
 from mpicomp.compressors.base import Array, Compressor
+from mpicomp.compressors.sparse import forwards
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method, Nothing
 from mpicomp.methods.support.averaging import AveragingMethod
@@ -102,6 +103,10 @@ def sums(method: Method) -> bool:
 
 def check_sums(method: Method) -> None:
     """Raise ``ConfigError`` unless ``sums(method)``."""
+    if forwards(getattr(method, "down", None)):
+        raise ConfigError(
+            "server='allreduce' adds vectors, and has no messages that could be forwarded: leave forward out."
+        )
     if not sums(method):
         raise ConfigError(
             "server='allreduce' sums vectors that are sent whole, as f4 or f8; this "

@@ -116,7 +116,9 @@ class Blockwise(Compressor):
         return sum(C.mean_nbytes(size, n) for C, size in self._sizes())
 
     def paper_bits(self, buf: Any, d: int, key: Key) -> int:
-        """The sum of the blocks' counts."""
+        """The sum of the blocks' counts; of a compressor ``of_block`` that of the block's d entries."""
+        if self.only is not None:
+            return self._coder(self.only, d).paper_bits(buf, d, _named(key, self.only))
         return sum(
             C.paper_bits(buf.of_blocks[b], where.stop - where.start, _named(key, b))
             for b, where, C in self._blocks(d)

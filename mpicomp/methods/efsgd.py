@@ -61,8 +61,8 @@ class EFSGD(MemoryMethod, EstimatingMethod):
     parts: PartsOfX = field(default=None, repr=False)  # those of x, for ``clip_norm``; ``bound`` sets it
 
     paper: ClassVar[str] = (
-        "Sahu et al., Rethinking gradient sparsification (NeurIPS 2021); decay: SparseLoCo, arXiv 2508.15706; "
-        "senders and clipped norms: its authors' programs"
+        "Sahu et al., Rethinking gradient sparsification (NeurIPS 2021); decay: SparseLoCo, arXiv "
+        "2508.15706; senders and clipped norms: its authors' programs"
     )
 
     @dataclass

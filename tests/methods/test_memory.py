@@ -9,9 +9,9 @@ import pytest
 
 import mpicomp
 from mpicomp import (
+    EFSGD,
     Aggregator,
     DoubleSqueeze,
-    EFSGD,
     HardThreshold,
     Identity,
     Layered,

@@ -65,6 +65,7 @@ from mpicomp import (
     PowerSGD,
     RandK,
     Sign,
+    Sparse,
     TopK,
     TwoDirection,
     Unbiased,
@@ -110,6 +111,8 @@ def methods() -> list[Method]:
     chosen += [Artemis(Natural(), RandK(5), gamma=1e-3, p=0.2, alpha_down=0.2)]
     chosen += [EFSGD(TopK(5), gamma=1e-3, decay=0.9, average="senders", clip_norm=True)]
     chosen += [DoubleSqueeze(TopK(5), TopK(5), gamma=1e-3, decay=0.5, average="senders")]
+    chosen += [EF21SGDM(TopK(2), gamma=1e-3, eta=0.5, down=Sparse(forward=True))]
+    chosen += [MARINA(PermK(), gamma=1e-3, p=0.3, down=Sparse("f4", forward=True))]
     chosen += of_compressors({type(case.c): case.c for case in reversed(FIT)}.values())
     chosen += [parse_method(case.text) for case in METHOD_CASES]
     return [*dict.fromkeys(chosen)]
