@@ -122,7 +122,7 @@ class QuantizedTopK(Contractive):
         split = index_nbytes(d, k)
         kept = decode_indices(buf[:split], d, k)
         values = self.Q.decompress(buf[split:], k, key.named("quantized"))
-        scatter_add(out, (kept,), values, scale / self._inflation(k, key.n))
+        scatter_add(out, (kept,), values, scale / inflation(self.Q, k, key.n))
 
     def coordinates(self, buf: Bytes, d: int, key: Key) -> Support:
         k = resolve_count(self.k, d)
@@ -142,11 +142,7 @@ class QuantizedTopK(Contractive):
         k = resolve_count(self.k, d)
         if isinstance(self.Q, Sign | TwoMeans):
             return k / d * self.Q.alpha(k, n)
-        return k / (d * self._inflation(k, n))
-
-    def _inflation(self, k: int, n: int) -> float:
-        """1 + omega_Q, by which the values are divided; 1 for a contractive Q."""
-        return 1.0 if isinstance(self.Q, Sign | TwoMeans) else 1 + self.Q.omega(k, n)
+        return k / (d * inflation(self.Q, k, n))
 
 
 @dataclass(frozen=True)
@@ -193,6 +189,11 @@ class Shrunk(Contractive):
 
     def alpha(self, d: int, n: int) -> float:
         return 1 / (1 + self.U.omega(d, n))
+
+
+def inflation(Q: Unbiased | Sign | TwoMeans, k: int, n: int) -> float:
+    """1 + omega_Q for k values, by which the values are divided; 1 for a contractive Q."""
+    return 1.0 if isinstance(Q, Sign | TwoMeans) else 1 + Q.omega(k, n)
 
 
 def check_quantizer(Q: Unbiased, also: str = "") -> None:

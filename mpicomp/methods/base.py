@@ -120,8 +120,8 @@ class Method(ABC):
         for f in fields(self):
             if forwards(C := getattr(self, f.name)) and not (f.name == "down" and self.may_forward):
                 raise ConfigError(
-                    f"{method.__name__}: {f.name}={C} does not send the mean of the workers' messages, so they "
-                    "cannot take its place: leave forward out."
+                    f"{method.__name__}: {f.name}={C} does not send the mean of the workers' messages, so "
+                    "they cannot take its place: leave forward out."
                 )
 
     @property
