@@ -114,20 +114,20 @@ def test_the_shorter_code_is_sent(k):
 
 
 @pytest.mark.parametrize(
-    ("c", "d"),
+    ("c", "d", "K", "split"),
     [
-        (TiledTopK(2, tile=3, rows=6), 36),  # symbols: 16 places of 4 bits for tiles of 9 entries
-        (TiledTopK(2, tile=32, rows=64), 64 * 64),
+        (TiledTopK(2, tile=15, rows=60), 3600, 32, 32),  # symbols of 8 bits for tiles of 225 entries
+        (TiledTopK(64, rows=64), 64 * 128, 128, index_nbytes(64 * 128, 128)),
     ],
     ids=repr,
 )
-def test_positions_that_are_no_sets_are_refused(c, d):
+def test_positions_that_are_no_sets_are_refused(c, d, K, split):
     x = np.random.default_rng(2).normal(size=d)
     message = c.compress(x, KEY)
     for bad in (message[:-1], message[:1], message[:0], np.append(message, np.uint8(0))):
         with pytest.raises(MessageError):
             c.decompress(bad, d, KEY)
-    split = c.nbytes(d) - 4 * 2 * len(x) // (9 if c.tile == 3 else 1024)
+    assert len(message) == split + 4 * K
     for first in (b"\x11" * split, b"\xee" * split, b"\x00" * split, b"\xff" * split):
         bad = np.concatenate([np.frombuffer(first, np.uint8), message[split:]])
         with pytest.raises(MessageError):
@@ -201,7 +201,7 @@ def test_a_part_has_the_tiles_of_its_shape():
 
 
 def test_it_runs_layer_by_layer_and_in_blocks():
-    problem = MLP("digits", hidden=(8,), lam=1e-3)
+    problem = MLP("digits", hidden=8)
     C = Layered({"ndim<2": Identity()}, TiledTopK(4, TwoMeans(), tile=8))
     hashes = set()
     for how in ({}, {"server": "sharded", "shards": 3}):
