@@ -136,6 +136,29 @@ def test_positions_that_are_no_sets_are_refused(c, d, K, split):
             c.coordinates(bad, d, KEY)
 
 
+def test_a_position_beyond_its_tile_is_refused():
+    """Increasing symbols of 8 bits, in tiles of 225 entries."""
+    c, d = TiledTopK(2, tile=15, rows=60), 3600
+    message = c.compress(np.ones(d), KEY)
+    assert message[:32].tolist() == [0, 1] * 16
+    message[31] = 224
+    assert c.decompress(message, d, KEY)[-1] == 1
+    message[31] = 225
+    with pytest.raises(MessageError, match="tiles of 225 entries"):
+        c.decompress(message, d, KEY)
+
+
+def test_of_codes_as_long_the_index_code_is_sent():
+    """Eight of 36 positions: symbols of 4 bits and the index code both take 4 bytes."""
+    c, x = TiledTopK(2, WHOLE, tile=3, rows=6), np.arange(36.0)
+    ordered = x.reshape(2, 3, 2, 3).swapaxes(1, 2).ravel()
+    kept = np.sort(np.concatenate([9 * t + np.argsort(ordered[9 * t : 9 * t + 9])[-2:] for t in range(4)]))
+    marked = np.zeros(36)
+    marked[kept] = 1
+    assert index_nbytes(36, 8) == 4
+    assert c.compress(x, KEY)[:4].tobytes() == TopK(8).compress(marked, KEY)[:4].tobytes()
+
+
 def test_an_index_code_with_two_in_one_tile_and_none_in_another_is_refused():
     c, d = TiledTopK(64, rows=64), 64 * 128
     message = c.compress(np.ones(d), KEY)

@@ -26,6 +26,7 @@ from mpicomp import (
     Identity,
     Layered,
     Natural,
+    PermK,
     PerturbedSGD,
     QuantizedTopK,
     RandK,
@@ -168,6 +169,33 @@ def test_dense_rounds_are_not_forwarded():
     assert sizes == {(True, False), (False, True)}
 
 
+def server(method, vectors: np.ndarray) -> np.ndarray:
+    """The broadcast for the workers' vectors; each message is overwritten once it has been taken."""
+    n, d = vectors.shape
+    key, method = Key(0, 3, None, n), method.bound(Parts.single(d))
+    step = method.server_step(None, method.replica(np.zeros(d)), key)
+    for i, x in enumerate(vectors):
+        message = method.uplink(key).compress(x, key.of(i))
+        step.take(key.of(i), Message(message))
+        message[:] = 0
+    return step.close().m
+
+
+def test_messages_are_kept_beyond_the_call_that_takes_them():
+    vectors = np.random.default_rng(1).normal(size=(N, 60))
+    method = forwarding(SPARSE[0])
+    C, broadcast = method.C, server(method, vectors)
+    sent = [C.compress(x, Key(0, 3, i, N)) for i, x in enumerate(vectors)]
+    assert broadcast.tobytes() == joined(sent).tobytes()
+
+
+def test_where_both_are_as_long_the_mean_is_sent():
+    """Five blocks of PermK make up a dense float32 vector."""
+    vectors = np.arange(300.0).reshape(N, 60)
+    mean = server(forwarding(DCGD(PermK(), gamma=0.1)), vectors)
+    assert len(mean) == 1 + 4 * 60 and not is_forwarded(mean)
+
+
 def test_lengths_are_not_sent_where_all_are_the_same():
     same = [np.arange(k, k + 4, dtype=np.uint8) for k in range(3)]
     assert joined(same).tobytes() == bytes([EQUAL, 0, 1, 2, 3, 1, 2, 3, 4, 2, 3, 4, 5])
@@ -207,6 +235,8 @@ def test_malformed_broadcasts_are_refused(method):
         "another layout": np.append(np.uint8(10), whole[1:]),
         "nothing": whole[:0],
     }
+    with pytest.raises(MessageError, match="it is truncated"):
+        split(bad["lengths beyond the buffer"], N)
     for name, broadcast in bad.items():
         with pytest.raises(MessageError):
             method.down.decompress(opened(method, broadcast).m, 60, key)

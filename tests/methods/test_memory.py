@@ -19,6 +19,7 @@ from mpicomp import (
     Sparse,
     TopK,
 )
+from mpicomp.base.blocks import Blocks
 from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors import Dithering, Natural, RandK, Shrunk, Sign, TwoMeans
@@ -122,7 +123,9 @@ def averaged(method, vectors: np.ndarray, parts: Parts | None = None) -> np.ndar
     replica = method.replica(np.zeros(d))
     step = method.server_step(None, replica, key)
     for i, x in enumerate(vectors):
-        step.take(key.of(i), Message(method.C.compress(x, key.of(i))))
+        message = method.C.compress(x, key.of(i))
+        step.take(key.of(i), Message(message))
+        message[:] = 0  # a message need be valid only while it is taken
     out = np.zeros(d)
     method.down.decompress_add(step.close().m, out, key)
     return out
@@ -199,6 +202,25 @@ def test_norms_are_clipped_at_their_median_in_each_part():
     norms = np.linalg.norm(vectors, axis=1)
     wanted = np.mean(vectors * np.minimum(1, np.median(norms) / norms)[:, None], axis=0)
     np.testing.assert_allclose(averaged(method, vectors), wanted, rtol=1e-15)
+
+
+def test_in_a_block_the_norms_are_those_of_its_parts():
+    """Two blocks of six: part a and the first entry of b, then the rest of b."""
+    vectors = np.random.default_rng(5).integers(-9, 10, (3, 12)).astype(float)
+    method = EFSGD(Identity("f8"), gamma=1.0, clip_norm=True, down=WHOLE).bound(PARTS)
+    blocks, wanted = (
+        Blocks.cut(PARTS, 2),
+        np.mean(clipped([*vectors], [slice(0, 5), slice(5, 6), slice(6, 12)]), axis=0),
+    )
+    assert blocks.slices(12) == [slice(0, 6), slice(6, 12)]
+    key, got = Key(0, 3, None, 3), np.zeros(12)
+    for b, where in enumerate(blocks.slices(12)):
+        served = method.in_blocks(blocks).of_block(b)
+        step = served.server_step(None, served.replica(np.zeros(6)), key)
+        for i, x in enumerate(vectors[:, where]):
+            step.take(key.of(i), Message(served.C.compress(x, key.of(i))))
+        served.down.decompress_add(step.close().m, got[where], key)
+    np.testing.assert_allclose(got, wanted, rtol=1e-15)
 
 
 def test_equal_norms_are_not_clipped_and_zeros_divide_nothing():
