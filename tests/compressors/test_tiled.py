@@ -17,7 +17,7 @@ from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors import Dithering, Identity, RandK
 from mpicomp.compressors.support import tiles
 from mpicomp.kernels.index_layouts import index_nbytes
-from mpicomp.problems import MLP
+from tests.support.every_combination import TO_CUT
 from tests.support.sampling import KEY, apply, square
 
 WHOLE = Identity("f8")
@@ -49,14 +49,14 @@ def by_sorting(x: np.ndarray, shape: tuple[int, int], k: int | float, t: int) ->
     return value
 
 
-SHAPES = [(4, 4), (6, 9), (7, 5), (5, 7), (1, 30), (30, 1), (1, 1), (2, 3), (64, 64), (65, 130), (1, 4100)]
+SHAPES = [(4, 4), (6, 9), (7, 5), (5, 7), (1, 30), (30, 1), (1, 1), (2, 3)]
 
 
 @pytest.mark.parametrize("k", [1, 3, 64, 0.1, 0.999])
 @pytest.mark.parametrize("t", [1, 2, 3, 4, 64])
 def test_it_is_a_sort_of_each_tile(k, t):
     """Exactly, at ties too: magnitudes are small integers."""
-    for shape in SHAPES:
+    for shape in [*SHAPES, *([(64, 64), (65, 70), (1, 4100)] if t == 64 else [])]:
         d, c = shape[0] * shape[1], TiledTopK(k, WHOLE, tile=t, rows=shape[0])
         for top in (2, 10**6):
             x = np.random.default_rng([*shape, top]).integers(-top, top + 1, d).astype(float)
@@ -224,12 +224,11 @@ def test_a_part_has_the_tiles_of_its_shape():
 
 
 def test_it_runs_layer_by_layer_and_in_blocks():
-    problem = MLP("digits", hidden=8)
     C = Layered({"ndim<2": Identity()}, TiledTopK(4, TwoMeans(), tile=8))
     hashes = set()
     for how in ({}, {"server": "sharded", "shards": 3}):
         for method in (EF21(C, gamma=0.05), EFSGD(C, gamma=0.05, decay=0.9, average="senders")):
-            run = mpicomp.run(method, problem, workers=4, rounds=6, every=6, **how)
+            run = mpicomp.run(method, TO_CUT, workers=4, rounds=6, every=6, **how)
             assert run.rows[-1].f < run.rows[0].f
             hashes.add(run.iterates_sha256)
     assert len(hashes) == 4
