@@ -131,7 +131,7 @@ def forecast(
     }
     options = there.get(server, {})
     lossless = getattr(method, "down", None)
-    forwards = isinstance(lossless, Sparse) and lossless.forward
+    forwards = isinstance(lossless, Sparse) and lossless.forward and server != "allreduce"
     text = to_text(method)
     if forwards:  # bytes of the means, which the messages may take the place of; the iterates are the same
         method = replace(method, down=replace(lossless, forward=False))  # type: ignore[call-arg, type-var]
@@ -143,7 +143,7 @@ def forecast(
     up = _up(few.up, more.up, workers)
     down = _down(few.down, more.down, problem.dimension(), workers)
     if forwards:
-        down = min(down, workers * up)
+        down = min(down, 1 + workers * up)
     seconds = MORE * more.server  # with Allreduce there is one sum to decode, whatever n is
     if server != "allreduce":
         many = server_seconds(method, problem, MANY, MORE, ROUNDS, **options)
