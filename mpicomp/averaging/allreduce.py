@@ -19,6 +19,7 @@ from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.codecs import messages
 from mpicomp.compressors import Identity
 from mpicomp.compressors.base import Array, Compressor
+from mpicomp.compressors.sparse import forwards
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method, Nothing
 from mpicomp.methods.support.averaging import AveragingMethod
@@ -96,12 +97,16 @@ def sums(method: Method) -> bool:
     whole = all(
         isinstance(C, Identity) and C.values in _TYPES for C in sent.values() if isinstance(C, Compressor)
     )
-    averages = isinstance(method, AveragingMethod) and method.Server is Nothing
+    averages = isinstance(method, AveragingMethod) and method.sums and method.Server is Nothing
     return whole and averages and sent.get("values", "f4") in _TYPES
 
 
 def check_sums(method: Method) -> None:
     """Raise ``ConfigError`` unless ``sums(method)``."""
+    if forwards(getattr(method, "down", None)):
+        raise ConfigError(
+            "server='allreduce' adds vectors, and has no messages that could be forwarded: leave forward out."
+        )
     if not sums(method):
         raise ConfigError(
             "server='allreduce' sums vectors that are sent whole, as f4 or f8; this "

@@ -64,6 +64,18 @@ def check_probability(name: str, value: float) -> None:
         raise ConfigError(f"{name}={value!r}; allowed: a probability above 0 and at most 1.")
 
 
+def check_share(name: str, value: float) -> None:
+    """Raise ``ConfigError`` unless 0 <= value <= 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ConfigError(f"{name}={value!r}; allowed: a number from 0 to 1.")
+
+
+def check_switch(name: str, value: bool) -> None:
+    """Raise ``ConfigError`` unless ``value`` is True or False."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}={value!r}; allowed: True or False.")
+
+
 def check_momentum(name: str, value: float) -> None:
     """Raise ``ConfigError`` unless 0 <= value < 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:

@@ -44,6 +44,12 @@ def add_sparse(buf: Bytes, out: NDArray[np.floating], values: str, scale: float)
     add_entries(buf[count_nbytes(out.size) :], out, k, values, scale)
 
 
+def sparse_indices(buf: Bytes, d: int) -> Indices:
+    """The indices in ``buf``, increasing.  Raises ``MessageError`` if it holds no set of them."""
+    k, head = decode_count(buf, d), count_nbytes(d)
+    return decode_indices(buf[head : head + index_nbytes(d, k)], d, k)
+
+
 def add_entries(buf: Bytes, out: NDArray[np.floating], k: int, values: str, scale: float) -> None:
     """out += scale times the vector with k entries in ``buf``: the positions, and then the values.
 

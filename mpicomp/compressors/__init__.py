@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mpicomp.compressors.steps import BlockSteps as BlockSteps
     from mpicomp.compressors.steps import VaryingSteps as VaryingSteps
     from mpicomp.compressors.threshold import HardThreshold as HardThreshold
+    from mpicomp.compressors.tiled import TiledTopK as TiledTopK
     from mpicomp.compressors.topk import TopK as TopK
     from mpicomp.compressors.two_means import TwoMeans as TwoMeans
 
@@ -55,6 +56,7 @@ COMPRESSORS: Table[Compressor] = Table(
         "sign": "sign:Sign",
         "two_means": "two_means:TwoMeans",
         "quantized_topk": "quantized:QuantizedTopK",
+        "tiled_topk": "tiled:TiledTopK",
         "shrunk": "quantized:Shrunk",
         "hard_threshold": "threshold:HardThreshold",
         "varying_steps": "steps:VaryingSteps",

@@ -21,6 +21,10 @@ from mpicomp.keys import Key
 
 Array = NDArray[np.floating]
 
+# Coordinates are a slice, which needs no index arithmetic, or an array of indices on the run's device.
+Coordinates = NDArray[np.int64] | slice
+Support = tuple[Coordinates, ...]
+
 
 class Compressor(ABC):
     """A map C from R^d to bytes, and back; d >= 1.
@@ -75,6 +79,19 @@ class Compressor(ABC):
         self.decompress_add(buf, out, key)
         return out
 
+    @property
+    def selects(self) -> bool:
+        """Whether ``coordinates`` tells at which coordinates a message has values."""
+        return type(self).coordinates is not Compressor.coordinates
+
+    def coordinates(self, buf: Bytes, d: int, key: Key) -> Support:
+        """The coordinates whose values the message ``buf`` of a vector in R^d has, values of 0 among them.
+
+        They are slices and arrays of indices; none comes twice.  C(x) is 0 elsewhere.
+        Raises ``MessageError`` if ``buf`` cannot be a message, and ``ConfigError`` unless C ``selects``.
+        """
+        raise ConfigError(f"{self} does not choose coordinates, as TopK(k=0.01) does.")
+
     @abstractmethod
     def nbytes(self, d: int) -> int | None:
         """The size of a message in bytes; None if it depends on the data or the draw."""
@@ -114,6 +131,11 @@ class Sum:
 
     def flush(self) -> None:
         """Add the messages that were taken but not yet added.  Raises ``MessageError`` as ``take``."""
+
+    def close(self) -> Array:
+        """Add what was held back, and return ``out``; called once.  Raises ``MessageError`` as ``take``."""
+        self.flush()
+        return self.out
 
 
 class Unbiased(Compressor):

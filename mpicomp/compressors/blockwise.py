@@ -10,7 +10,7 @@ import numpy as np
 
 from mpicomp.base.blocks import BlockMessages, Blocks
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors.base import Absolute, Array, Compressor, Contractive, Sum, Unbiased
+from mpicomp.compressors.base import Absolute, Array, Compressor, Contractive, Sum, Support, Unbiased
 from mpicomp.keys import Key
 
 
@@ -93,6 +93,15 @@ class Blockwise(Compressor):
             return super().sum(out, key, scale)
         return self._coder(self.only, out.size).sum(out, _named(key, self.only), scale)
 
+    @property
+    def selects(self) -> bool:
+        return self.C.selects
+
+    def coordinates(self, buf: Any, d: int, key: Key) -> Support:
+        """Those of the message ``buf`` of a block; call it on a compressor ``of_block``."""
+        assert self.only is not None
+        return self._coder(self.only, d).coordinates(buf, d, _named(key, self.only))
+
     def decompress(self, buf: Any, d: int, key: Key) -> Array:
         out = np.zeros_like(buf.of_blocks[0] if self.only is None else buf, dtype=np.float64, shape=d)
         self.decompress_add(buf, out, key)
@@ -107,7 +116,9 @@ class Blockwise(Compressor):
         return sum(C.mean_nbytes(size, n) for C, size in self._sizes())
 
     def paper_bits(self, buf: Any, d: int, key: Key) -> int:
-        """The sum of the blocks' counts."""
+        """The sum of the blocks' counts; of a compressor ``of_block`` that of the block's d entries."""
+        if self.only is not None:
+            return self._coder(self.only, d).paper_bits(buf, d, _named(key, self.only))
         return sum(
             C.paper_bits(buf.of_blocks[b], where.stop - where.start, _named(key, b))
             for b, where, C in self._blocks(d)

@@ -26,7 +26,7 @@ from mpicomp.codecs.entropy import (
 from mpicomp.codecs.indices import decode_indices, encode_indices
 from mpicomp.codecs.varint import read_varint, varint
 from mpicomp.codecs.widths import pack_widths, unpack_widths, widths_nbytes
-from mpicomp.compressors.base import Array, Contractive
+from mpicomp.compressors.base import Array, Contractive, Support
 from mpicomp.compressors.quantized import QuantizedTopK
 from mpicomp.compressors.topk import TopK
 from mpicomp.kernels.index_layouts import index_nbytes
@@ -86,6 +86,11 @@ class CodedGaps(Contractive):
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         self.C.decompress_add(self._packed(buf, out.size), out, key, scale)
+
+    def coordinates(self, buf: Bytes, d: int, key: Key) -> Support:
+        if kernels.on_device(buf):
+            return (kernels.to_device(self._split(kernels.to_host(buf), d)[0]),)
+        return (self._split(buf, d)[0],)
 
     def _packed(self, buf: Bytes, d: int) -> Bytes:
         """C's message that ``buf`` encodes, on the device of ``buf``."""

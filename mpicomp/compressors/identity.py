@@ -8,7 +8,7 @@ from typing import ClassVar
 from mpicomp.base.bits import Bytes
 from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.codecs.values import add_values, encode_values
-from mpicomp.compressors.base import Array, Contractive, Unbiased
+from mpicomp.compressors.base import Array, Contractive, Support, Unbiased
 from mpicomp.keys import Key
 
 
@@ -28,6 +28,9 @@ class Identity(Unbiased, Contractive):
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         add_values(buf, out, self.values, scale)
+
+    def coordinates(self, buf: Bytes, d: int, key: Key) -> Support:
+        return (slice(0, d),)
 
     def nbytes(self, d: int) -> int:
         return d * WIDTH[self.values]

@@ -14,7 +14,7 @@ from mpicomp.base.bits import Bytes
 from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.codecs.values import decode_values, encode_values
-from mpicomp.compressors.base import Array
+from mpicomp.compressors.base import Array, Support
 from mpicomp.compressors.support.sparsifier import gather, scatter_add
 from mpicomp.compressors.support.weighted import Weighted, Weights, checked_weights, weights_in
 from mpicomp.kernels.definition.reductions import tree_sum
@@ -54,6 +54,9 @@ class Importance(Weighted):
         kept = self._kept(out.size, key)
         values = kernels.promoted(decode_values(buf, kept.size, self.values)) / self._odds(out.size)[kept]
         scatter_add(out, (kept,), values, scale)
+
+    def coordinates(self, buf: Bytes, d: int, key: Key) -> Support:
+        return (self._kept(d, key),)
 
     def nbytes(self, d: int) -> None:
         return None

@@ -15,7 +15,7 @@ from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.codecs.varint import read_varint, varint
-from mpicomp.compressors.base import Absolute, Array, Compressor, Contractive, Unbiased
+from mpicomp.compressors.base import Absolute, Array, Compressor, Contractive, Coordinates, Support, Unbiased
 from mpicomp.kernels import join
 from mpicomp.keys import Key
 
@@ -141,6 +141,18 @@ class Layered(Compressor):
         for m, message in self._split(buf, out.size):
             m.C.decompress_add(message, out[m.where], key.named(m.name), scale)
 
+    @property
+    def selects(self) -> bool:
+        members = [*dict(self.rules).values(), *([] if self.default is None else [self.default])]
+        return all(C.selects for C in members)
+
+    def coordinates(self, buf: Bytes, d: int, key: Key) -> Support:
+        return tuple(
+            _moved(where, m.where.start)
+            for m, message in self._split(buf, d)
+            for where in m.C.coordinates(message, m.size, key.named(m.name))
+        )
+
     def _split(self, buf: Bytes, d: int) -> Iterator[tuple[Member, Bytes]]:
         """Each member, and its message in ``buf``.  Raises ``MessageError`` if ``buf`` is too short.
 
@@ -258,6 +270,11 @@ def _matches(pattern: str, part: Part) -> bool:
         quantity, comparison, count = condition.groups()
         return _COMPARE[comparison](len(part.shape) if quantity == "ndim" else part.size, int(count))
     return fnmatchcase(part.name, pattern)
+
+
+def _moved(where: Coordinates, start: int) -> Coordinates:
+    """The coordinates of a vector whose coordinates in a part that begins at ``start`` are ``where``."""
+    return slice(start + where.start, start + where.stop) if isinstance(where, slice) else where + start
 
 
 def _joined(messages: list[tuple[Member, Bytes]]) -> Bytes:

@@ -13,7 +13,7 @@ from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.codecs.indices import decode_indices, encode_indices
-from mpicomp.compressors.base import Array, Contractive, Unbiased
+from mpicomp.compressors.base import Array, Contractive, Support, Unbiased
 from mpicomp.compressors.importance import Importance
 from mpicomp.compressors.layered import Layered
 from mpicomp.compressors.sign import Sign
@@ -62,6 +62,9 @@ class Quantized(Unbiased):
         else:
             values = self.Q.decompress(buf, count, key.named("quantized"))
             scatter_add(out, support, values, scale * self.S.gain(out.size, key))
+
+    def coordinates(self, buf: Bytes, d: int, key: Key) -> Support:
+        return self.S.support(d, key)
 
     def nbytes(self, d: int) -> int | None:
         return None if self.S.nbytes(d) is None else self.Q.nbytes(self.S.max_count(d, 1))
@@ -119,7 +122,11 @@ class QuantizedTopK(Contractive):
         split = index_nbytes(d, k)
         kept = decode_indices(buf[:split], d, k)
         values = self.Q.decompress(buf[split:], k, key.named("quantized"))
-        scatter_add(out, (kept,), values, scale / self._inflation(k, key.n))
+        scatter_add(out, (kept,), values, scale / inflation(self.Q, k, key.n))
+
+    def coordinates(self, buf: Bytes, d: int, key: Key) -> Support:
+        k = resolve_count(self.k, d)
+        return (decode_indices(buf[: index_nbytes(d, k)], d, k),)
 
     def nbytes(self, d: int) -> int | None:
         k = resolve_count(self.k, d)
@@ -135,11 +142,7 @@ class QuantizedTopK(Contractive):
         k = resolve_count(self.k, d)
         if isinstance(self.Q, Sign | TwoMeans):
             return k / d * self.Q.alpha(k, n)
-        return k / (d * self._inflation(k, n))
-
-    def _inflation(self, k: int, n: int) -> float:
-        """1 + omega_Q, by which the values are divided; 1 for a contractive Q."""
-        return 1.0 if isinstance(self.Q, Sign | TwoMeans) else 1 + self.Q.omega(k, n)
+        return k / (d * inflation(self.Q, k, n))
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,13 @@ class Shrunk(Contractive):
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         self.U.decompress_add(buf, out, key, scale / (1 + self.U.omega(out.size, key.n)))
 
+    @property
+    def selects(self) -> bool:
+        return self.U.selects
+
+    def coordinates(self, buf: Bytes, d: int, key: Key) -> Support:
+        return self.U.coordinates(buf, d, key)
+
     def nbytes(self, d: int) -> int | None:
         return self.U.nbytes(d)
 
@@ -179,6 +189,11 @@ class Shrunk(Contractive):
 
     def alpha(self, d: int, n: int) -> float:
         return 1 / (1 + self.U.omega(d, n))
+
+
+def inflation(Q: Unbiased | Sign | TwoMeans, k: int, n: int) -> float:
+    """1 + omega_Q for k values, by which the values are divided; 1 for a contractive Q."""
+    return 1.0 if isinstance(Q, Sign | TwoMeans) else 1 + Q.omega(k, n)
 
 
 def check_quantizer(Q: Unbiased, also: str = "") -> None:

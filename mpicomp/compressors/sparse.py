@@ -9,13 +9,13 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
-from mpicomp.base.checks import check_choice
+from mpicomp.base.checks import check_choice, check_switch
 from mpicomp.base.errors import MessageError
 from mpicomp.base.formats import WIDTH
 from mpicomp.codecs.count import decode_count
 from mpicomp.codecs.sparse import add_sparse, encode_sparse, sparse_nbytes
 from mpicomp.codecs.values import add_values, encode_values
-from mpicomp.compressors.base import Array, Contractive, Unbiased
+from mpicomp.compressors.base import Array, Compressor, Contractive, Unbiased
 from mpicomp.compressors.support.sparsifier import gather
 from mpicomp.kernels import join
 from mpicomp.keys import Key
@@ -23,13 +23,16 @@ from mpicomp.keys import Key
 _WIRE = ("f8", "f4", "f2", "bf16")  # a message's first byte: 2 i sparse, 2 i + 1 dense, format number i
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sparse(Unbiased, Contractive):
     """C(x) = x exactly: omega = 0, alpha = 1.  Messages are short if x has few non-zeros; -0.0 counts as 0.
 
-    values  "exact": the entries are sent as float32 if that is exact for all of them, else as float64.  With
-            "f8", "f4", "f2" or "bf16" they are rounded to that format; then all ranks, the server included,
-            go on with the rounded vector.
+    values   "exact": the entries are sent as float32 if that is exact for all of them, else as float64.  With
+             "f8", "f4", "f2" or "bf16" they are rounded to that format; then all ranks, the server included,
+             go on with the rounded vector.
+    forward  whether the server sends the workers' messages instead of their mean in each round in which these
+             are shorter; every rank then computes the mean.  It is for the ``down`` of a method alone that
+             broadcasts this mean, as EF21 does; other methods refuse it
 
     Wire: one byte for the layout, then either the sparse form (count, index code, values) or all d
     values, whichever is smaller.
@@ -38,9 +41,14 @@ class Sparse(Unbiased, Contractive):
     paper: ClassVar[str] = "none: a lossless code"
 
     values: str = "exact"
+    forward: bool = False
 
     def __post_init__(self) -> None:
         check_choice("values", self.values, ("exact", *_WIRE))
+        check_switch("forward", self.forward)
+
+    def __repr__(self) -> str:
+        return f"Sparse(values={self.values!r}{', forward=True' if self.forward else ''})"
 
     def compress(self, x: Array, key: Key) -> Bytes:
         values = self.values if self.values != "exact" else _narrowest(x)
@@ -62,6 +70,10 @@ class Sparse(Unbiased, Contractive):
     def nbytes(self, d: int) -> None:
         return None
 
+    def most_nbytes(self, d: int) -> int:
+        """The bytes that no message of a vector in R^d exceeds."""
+        return 1 + d * WIDTH["f8" if self.values == "exact" else self.values]
+
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
         """32 bits for each non-zero entry, or for every entry in the dense layout."""
         _, dense = _layout(buf)
@@ -72,6 +84,16 @@ class Sparse(Unbiased, Contractive):
 
     def alpha(self, d: int, n: int) -> float:
         return 1.0
+
+
+def forwards(C: object) -> bool:
+    """Whether C is ``Sparse(forward=True)``, or a compressor that has one in a field."""
+    if isinstance(C, Sparse):
+        return C.forward
+    if isinstance(C, tuple):  # the rules of ``Layered``
+        return any(map(forwards, C))
+    names = getattr(C, "__dataclass_fields__", ()) if isinstance(C, Compressor) else ()
+    return any(forwards(getattr(C, name)) for name in names)
 
 
 def _layout(buf: Bytes) -> tuple[str, bool]:

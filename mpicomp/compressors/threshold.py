@@ -13,8 +13,8 @@ from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.formats import check_format
 from mpicomp.codecs.count import decode_count
-from mpicomp.codecs.sparse import add_sparse, encode_sparse
-from mpicomp.compressors.base import Absolute, Array
+from mpicomp.codecs.sparse import add_sparse, encode_sparse, sparse_indices
+from mpicomp.compressors.base import Absolute, Array, Support
 from mpicomp.keys import Key
 
 
@@ -64,6 +64,9 @@ class HardThreshold(Absolute):
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         add_sparse(buf, out, self.values, scale)
+
+    def coordinates(self, buf: Bytes, d: int, key: Key) -> Support:
+        return (sparse_indices(buf, d),)
 
     def nbytes(self, d: int) -> None:
         return None

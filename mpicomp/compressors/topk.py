@@ -9,10 +9,10 @@ from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.formats import WIDTH, check_format
-from mpicomp.codecs.indices import encode_indices
+from mpicomp.codecs.indices import decode_indices, encode_indices
 from mpicomp.codecs.sparse import add_entries
 from mpicomp.codecs.values import encode_values
-from mpicomp.compressors.base import Array, Contractive
+from mpicomp.compressors.base import Array, Contractive, Support
 from mpicomp.compressors.support.sparsifier import gather
 from mpicomp.compressors.support.stacked import StackedSum
 from mpicomp.kernels import join
@@ -43,6 +43,10 @@ class TopK(Contractive):
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), self)
         add_entries(buf, out, resolve_count(self.k, out.size), self.values, scale)
+
+    def coordinates(self, buf: Bytes, d: int, key: Key) -> Support:
+        k = resolve_count(self.k, d)
+        return (decode_indices(buf[: index_nbytes(d, k)], d, k),)
 
     def sum(self, out: Array, key: Key, scale: float = 1.0) -> StackedSum:
         return StackedSum(out, resolve_count(self.k, out.size), self.values, scale, what=self)

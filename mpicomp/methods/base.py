@@ -32,6 +32,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.compressors.base import Array, Compressor
 from mpicomp.compressors.blockwise import Blockwise
+from mpicomp.compressors.sparse import forwards
 from mpicomp.keys import Key
 from mpicomp.methods.parameters import checks_of, step_size_of
 from mpicomp.problems.base import Constants, Known, Objective
@@ -116,6 +117,17 @@ class Method(ABC):
         method = type(self)
         for name, check in checks_of(method).items():
             check(method.__name__, name, getattr(self, name))
+        for f in fields(self):
+            if forwards(C := getattr(self, f.name)) and not (f.name == "down" and self.may_forward):
+                raise ConfigError(
+                    f"{method.__name__}: {f.name}={C} does not send the mean of the workers' messages, so "
+                    "they cannot take its place: leave forward out."
+                )
+
+    @property
+    def may_forward(self) -> bool:
+        """Whether the broadcast is the mean of the messages, so that they may be sent in its place."""
+        return False
 
     def bound(self, parts: Parts) -> Self:
         """This method for an x with these parts: its compressors are bound to them.
@@ -191,6 +203,13 @@ class Method(ABC):
 
         The step changes ``s`` only.
         """
+
+    def received(self, broadcast: Any, r: Any, key: Key) -> Any:
+        """The broadcast as ``replica_step`` takes it; every rank calls this, and ``r`` stays.
+
+        Raises ``MessageError`` if it is none.
+        """
+        return broadcast
 
     @abstractmethod
     def replica_step(self, r: Any, broadcast: Any, key: Key) -> None:

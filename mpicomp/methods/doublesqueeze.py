@@ -2,46 +2,57 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Absolute, Compressor, Contractive
+from mpicomp.compressors import Absolute, Contractive
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
-from mpicomp.methods.parameters import BatchSize, StepSize
-from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.parameters import BatchSize, Choice, Decay, PartsOfX, StepSize, Switch
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.feedback import feedback_step
+from mpicomp.methods.support.memory import AVERAGES, MemoryMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class DoubleSqueeze(AveragingMethod, EstimatingMethod):
+class DoubleSqueeze(MemoryMethod, EstimatingMethod):
     """Workers and server each add what they dropped to their next message::
 
-        worker i   v_i = g_i(x^k) + δ_i;        δ_i = v_i - C(v_i)
+        worker i   v_i = g_i(x^k) + β δ_i;      δ_i = v_i - C(v_i)
         server     v = mean C(v_i) + δ;         δ = v - C'(v)
         all        x^{k+1} = x^k - γ C'(v)
 
-    g_i is ∇f_i, or its mean over ``batch`` samples; C' is ``down``.  For any C, the virtual iterate
-    x^k - γ (mean δ_i + δ) takes the steps of (stochastic) gradient descent with the gradients at x^k.
+    g_i is ∇f_i, or its mean over ``batch`` samples; C' is ``down``; β is ``decay``, 1 in the paper.  For any
+    C, the virtual iterate x^k - γ (mean δ_i + δ) takes the steps of (stochastic) gradient descent with the
+    gradients at x^k; with β < 1 it moves by -γ mean g_i + γ (1 - β) mean δ_i, where δ_i is that before the
+    round.
     theory, for convex f_i, or any f and one worker: gamma = α α'/(40 √(L L_max)), α' of C', with batches
     min{α α'/(40 √(L (L_max + S))), n/(24 S)}, S = L_ij/b; derived in ``support.feedback``, and not the
-    paper's.  Raises ``ConfigError`` as EF14 does, and unless C and C' are contractive.
+    paper's.  Raises ``ConfigError`` as EF14 does, and unless C and C' are contractive, and with β < 1 or
+    another average.
 
     The total error of a run counts the workers' δ_i, not the server's δ.
 
-    down  the server's compressor
+    down       the server's compressor
+    decay      β, from 0 to 1: the share of its memory δ_i that a worker adds to its next message.  The
+               server's memory δ does not decay: what a broadcast drops is sent later
+    average    "mean", or "senders" as in EFSGD: what takes the place of mean C(v_i)
+    clip_norm  whether the server clips the norms of the messages, as in EFSGD
     """
 
     C: Contractive | Absolute
     down: Contractive | Absolute
     gamma: StepSize = "theory"
     batch: BatchSize = None
+    decay: Decay = 1.0
+    average: Annotated[str, Choice(AVERAGES)] = "mean"
+    clip_norm: Switch = False
+    parts: PartsOfX = field(default=None, repr=False)  # those of x, for ``clip_norm``; ``bound`` sets it
 
     recalled: ClassVar[str] = "the algorithm"
     paper: ClassVar[str] = "Tang, Yu, Lian, Zhang, Liu, DoubleSqueeze (ICML 2019)"
@@ -60,16 +71,7 @@ class DoubleSqueeze(AveragingMethod, EstimatingMethod):
         e: Array  # δ_i
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        w.e += gradient(f, r.x, self.batch, key)  # v_i = g_i(x^k) + δ_i
-        m = self.C.compress(w.e, key)  # C(v_i)
-        self.C.decompress_add(m, w.e, key, -1.0)  # δ_i = v_i - C(v_i)
-        return Message(m)
-
-    def uplink(self, key: Key) -> Compressor:
-        return self.C
-
-    def residual(self, w: Worker) -> Array:
-        return w.e
+        return self.push(w, gradient(f, r.x, self.batch, key), key)  # C(v_i), v_i = g_i(x^k) + β δ_i
 
     def answer(self, s: Server, r: Replica, m: Array, key: Key) -> Bytes:
         s.e += m  # v = mean C(v_i) + δ
@@ -82,6 +84,7 @@ class DoubleSqueeze(AveragingMethod, EstimatingMethod):
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = C'(v)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
+        self.require_plain()
         alphas = []
         for C in (self.C, self.down):
             if not isinstance(C, Contractive):

@@ -24,7 +24,9 @@ from mpicomp.base.checks import (
     check_momentum,
     check_positive_integer,
     check_probability,
+    check_share,
     check_step,
+    check_switch,
 )
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.formats import check_format
@@ -150,6 +152,7 @@ RateOrDefault = ProbabilityOrDefault
 RateOrTheory = ProbabilityOrTheory
 RateOrZero = Annotated[Any, Defaulted(check_probability, also=(0,))]  # or None for its default
 
+Decay = Annotated[float, Value(check_share)]  # of a memory: in [0, 1]
 Momentum = Annotated[float, Value(check_momentum)]  # in [0, 1)
 
 # A count, or a fraction below 1 of all; None for all.
@@ -157,6 +160,7 @@ Count = Annotated[int | float | None, Value(check_count, also=(None,))]
 BatchSize = Count  # of a worker's samples
 
 PositiveInteger = Annotated[int, Value(check_positive_integer)]
+Switch = Annotated[bool, Value(check_switch)]
 ValueFormat = Annotated[str, Value(_check_format)]  # of the numbers on the wire
 PartsOfX = Annotated[Parts | None, Value(_check_parts)]  # None until ``bound`` sets those of the problem
 
@@ -186,11 +190,11 @@ def step_size_of(method: type) -> str:
 def is_tunable(method: type, name: str) -> bool:
     """Whether the field ``name`` of a method's class is a real number, such as a step size or a rate.
 
-    Counts, formats, parts, texts and compressors are not tunable.
+    Counts, switches, formats, parts, texts and compressors are not tunable.
     """
     check = checks_of(method)[name]
-    of_sizes = (check_count, check_positive_integer, _check_format, _check_parts)
-    return isinstance(check, Value) and check.check not in of_sizes
+    of_others = (check_count, check_positive_integer, check_switch, _check_format, _check_parts)
+    return isinstance(check, Value) and check.check not in of_others
 
 
 def _check_of(hint: Any) -> Check:

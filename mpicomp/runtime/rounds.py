@@ -91,6 +91,7 @@ class Rounds:
                 down = self.averaging.decode(broadcast)
                 if t.is_server:
                     charged = self.running.paper_bits_down(down, self.x.size, key)
+                down = self.running.received(down, self.replica, key)
                 self._follow(self.running, self.replica, down, key)
             except MessageError as error:
                 self.books.fail(MpicompError(f"{name}: the broadcast, on rank {t.rank}: {error}"))

@@ -72,7 +72,8 @@ def check_type(text: str, parameter: str, value: Any, hint: Any) -> Any:
     if not all(isinstance(kind, type) for kind in kinds):  # a user's own class may say Literal["a", "b"]
         return value
     accepted = (*kinds, int) if float in kinds else kinds  # whole numbers are numbers
-    if isinstance(value, bool) or not isinstance(value, accepted):
+    switch = isinstance(value, bool) and bool not in kinds  # to Python, True is an int
+    if switch or not isinstance(value, accepted):
         wanted = getattr(hint, "__name__", str(hint))
         raise ConfigError(f"{text}: {parameter}={value!r}; allowed: a value of type {wanted}.")
     return value

@@ -43,6 +43,7 @@ from mpicomp.compressors import (
     Shrunk,
     Sign,
     Ternary,
+    TiledTopK,
     TopK,
     TwoMeans,
     VaryingSteps,
@@ -75,6 +76,7 @@ X = np.arange(1.0, D + 1)
         (QuantizedTopK(6, Sign()), 32 + 6),
         (QuantizedTopK(6, TwoMeans()), 64 + 2 * 6),
         (TwoMeans("f8"), 64 + 2 * 40),
+        (TiledTopK(3, Natural(), tile=4, rows=5), 9 * 3 * 4),  # 8 columns: two tiles across, two down
         (CodedGaps(QuantizedTopK(6, Natural())), 9 * 6),
         (CodedGaps(TopK(6, "f8")), 32 * 6),
         (Shrunk(Quantized(RandK(6), Natural())), 9 * 6),

@@ -32,6 +32,7 @@ with atheris.instrument_imports(include=["mpicomp"]):
     from mpicomp.kernels.index_layouts import index_nbytes
     from mpicomp.kernels.loading import load
     from mpicomp.methods import METHODS
+    from mpicomp.methods.support import forwarding
 from tests.support.conformance import CASES, Case
 
 Decoder = Callable[[Bytes], list[np.ndarray]]
@@ -50,7 +51,8 @@ class Target:
 
 def targets() -> list[Target]:
     sets = [_of_set(d, k) for d, k in SETS]
-    return [*map(_of_case, CASES), *_learned(), *sets, _of_sparse(), *_of_records(), *_of_images()]
+    others = [_of_sparse(), _of_forwarded(), *_of_records(), *_of_images()]
+    return [*map(_of_case, CASES), *_learned(), *sets, *others]
 
 
 def _of_case(case: Case) -> Target:
@@ -99,6 +101,18 @@ def _of_sparse() -> Target:
     return Target(
         decode, None, [encode_sparse(np.arange(k) * 3, np.ones(k), d, "f2") for k in (0, 1, 30, 100)]
     )
+
+
+def _of_forwarded() -> Target:
+    def decode(buf: Bytes) -> list[np.ndarray]:
+        if not forwarding.is_forwarded(buf):
+            return []
+        found = forwarding.split(buf, 3)
+        assert len(found) == 3 and sum(map(len, found)) < len(buf)
+        return found
+
+    sizes = [(4, 4, 4), (0, 200, 3), (0, 0, 0)]
+    return Target(decode, None, [forwarding.joined([np.ones(s, np.uint8) for s in each]) for each in sizes])
 
 
 def _of_records() -> Iterator[Target]:

@@ -34,6 +34,8 @@ TYPES = {
     "ProbabilityOrDefault": ([None, 1, 0.5], {IN_0_1: [0, 0.0, 2, nan, True, "theory"]}),
     "ProbabilityOrTheory": (["theory", "theory*2", 1, 0.5], {POSITIVE: [0, -1, None, "p"], IN_0_1: [1.5, 2]}),
     "Rate": ([1, 0.5], {IN_0_1: [0, 1.5, True, None, "theory"]}),
+    "Decay": ([0, 1, 0.5, 1.0], {r"allowed: a number from 0 to 1": [-0.1, 1.1, inf, nan, True, None, "x"]}),
+    "Switch": ([True, False], {r"allowed: True or False": [0, 1, None, "true"]}),
     "Momentum": ([0, 0.0, 0.9], {r"from 0 up to, but not, 1": [1, 1.5, -0.1, nan, True, None, "x"]}),
     "RateOrDefault": ([None, 1, 0.5], {IN_0_1: [0, 1.5, True, "theory"]}),
     "RateOrTheory": (["theory", "theory*2", 1, 0.5], {POSITIVE: [0, None], IN_0_1: [1.5]}),

@@ -4,6 +4,15 @@
     server     x -= gamma mean D_i
 
 with s_i a stochastic gradient at x, ``sample(i, k, x)``, and e_i = 0 at the start.
+
+SparseLoCo (arXiv 2508.15706), whose workers take H steps of their own between two messages::
+
+    worker i   theta_i = H inner steps from theta;   D_i = theta - theta_i
+               p_i = beta e_i + D_i;   m_i = C(p_i);   e_i = p_i - m_i
+    all        theta -= alpha g,   g_j = sum_i m_ij / c_j
+
+with c_j = n, or max(1, #{i: j was sent by i}), and before the sum, if ``clips``, each m_i times
+min(1, median_l |m_l| / |m_i|), part by part.
 """
 
 import numpy as np
@@ -22,4 +31,41 @@ def efsgd(n, sample, x0, gamma, compress, rounds):
             errors[i] = p_i - sent[i]
         x = x - gamma * np.mean(sent, axis=0)
         iterates.append(x)
+    return iterates
+
+
+def top(p, k):
+    """The k entries of p of largest magnitude, at ties those of lowest index, and where they are."""
+    kept = np.sort(np.argsort(-np.abs(p), kind="stable")[:k])
+    m = np.zeros_like(p)
+    m[kept] = p[kept]
+    return m, kept
+
+
+def clipped(messages, parts):
+    """The messages, whose norms in each part, a slice, are at most the median of the norms there."""
+    messages = [m.copy() for m in messages]
+    for where in parts:
+        norms = [np.linalg.norm(m[where]) for m in messages]
+        for m, norm in zip(messages, norms, strict=True):
+            m[where] *= min(1.0, np.median(norms) / norm) if norm else 1.0
+    return messages
+
+
+def sparseloco(n, inner, theta, alpha, beta, k, rounds, senders, clips=None):
+    """The iterates theta^0, .., theta^rounds; ``inner(i, t, theta)`` is theta_i; C is ``top``."""
+    theta = np.array(theta)
+    errors = [np.zeros_like(theta) for _ in range(n)]
+    iterates = [theta]
+    for t in range(rounds):
+        messages, counts = [], np.zeros(theta.size)
+        for i in range(n):
+            p_i = beta * errors[i] + theta - inner(i, t, theta)
+            m_i, kept = top(p_i, k)
+            counts[kept] += 1
+            messages.append(m_i)
+            errors[i] = p_i - m_i
+        total = np.sum(messages if clips is None else clipped(messages, clips), axis=0)
+        theta = theta - alpha * total / (np.maximum(counts, 1) if senders else n)
+        iterates.append(theta)
     return iterates

@@ -65,6 +65,7 @@ from mpicomp import (
     PowerSGD,
     RandK,
     Sign,
+    Sparse,
     TopK,
     TwoDirection,
     Unbiased,
@@ -108,6 +109,10 @@ def methods() -> list[Method]:
     chosen += [ADIANA(RandK(5), eta=1e-3, mu=0.1, p=0.3, sends="gradient"), PowerSGD(1, gamma=1e-3)]
     chosen += [EF21Plus(TopK(5), gamma=1.0, start="gradient")]
     chosen += [Artemis(Natural(), RandK(5), gamma=1e-3, p=0.2, alpha_down=0.2)]
+    chosen += [EFSGD(TopK(5), gamma=1e-3, decay=0.9, average="senders", clip_norm=True)]
+    chosen += [DoubleSqueeze(TopK(5), TopK(5), gamma=1e-3, decay=0.5, average="senders")]
+    chosen += [EF21SGDM(TopK(2), gamma=1e-3, eta=0.5, down=Sparse(forward=True))]
+    chosen += [MARINA(PermK(), gamma=1e-3, p=0.3, down=Sparse("f4", forward=True))]
     chosen += of_compressors({type(case.c): case.c for case in reversed(FIT)}.values())
     chosen += [parse_method(case.text) for case in METHOD_CASES]
     return [*dict.fromkeys(chosen)]

@@ -169,7 +169,7 @@ METHOD_CASES = [
         EFSGD(HardThreshold(0.05)),
         "efsgd(C=hard_threshold(lam=0.1), gamma=0.001)",
         "x g",
-        second=EFSGD(Shrunk(Natural())),
+        second=EFSGD(Shrunk(RandK(3)), gamma=0.1, decay=0.9, average="senders", clip_norm=True),
     ),
     MethodCase(
         EF21(QuantizedTopK(3, Dithering(3))),
@@ -229,7 +229,9 @@ METHOD_CASES = [
         DoubleSqueeze(TopK(3), HardThreshold(0.05), gamma=0.1),
         "doublesqueeze(C=sign, down=topk(k=5), gamma=0.001)",
         "x g",
-        second=DoubleSqueeze(QuantizedTopK(3, Natural()), TopK(3)),
+        second=DoubleSqueeze(
+            QuantizedTopK(3, Natural()), TopK(3), gamma=0.1, decay=0.9, average="senders", clip_norm=True
+        ),
     ),
     MethodCase(
         Artemis(RandK(0.3), Natural(), alpha_down=None),

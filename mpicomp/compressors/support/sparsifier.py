@@ -5,18 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.base.formats import WIDTH
 from mpicomp.codecs.values import decode_values, encode_values
 from mpicomp.compressors.base import Array, Unbiased
+from mpicomp.compressors.base import Support as Support
 from mpicomp.keys import Key
-
-# Coordinates are a slice, which needs no index arithmetic, or an array of indices on the run's device.
-Coordinates = NDArray[np.int64] | slice
-Support = tuple[Coordinates, ...]
 
 
 class Sparsifier(Unbiased):
@@ -57,6 +53,9 @@ class Sparsifier(Unbiased):
         support = self.support(out.size, key)
         values = decode_values(buf, size(support), self.values)
         scatter_add(out, support, values, scale * self.gain(out.size, key))
+
+    def coordinates(self, buf: Bytes, d: int, key: Key) -> Support:
+        return self.support(d, key)
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
         """32 bits for each coordinate that is kept."""

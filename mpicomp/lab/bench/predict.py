@@ -10,6 +10,8 @@ assumes:
 * The server's time is a + b n, through that of the run with 16 workers and that with 256, of whom 16 are real
   and the others send copies of their messages (``crowd``).  The step on their mean is taken to take no longer
   as the mean fills up; where workers take part in turns, a round with none of the 16 counts as empty.
+* Where the server forwards messages, a broadcast is as long as the mean or as n messages, whichever are fewer
+  bytes, and the times are those of means.
 * The number of rounds is given; how it depends on n is a question for the method's theory.
 """
 
@@ -22,6 +24,7 @@ from typing import Any
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import human_bytes, human_rate, human_time
+from mpicomp.compressors import Sparse
 from mpicomp.lab.bench.cost_model import (
     HEADERS,
     MESSAGE,
@@ -127,6 +130,11 @@ def forecast(
         "allreduce": {"server": server},
     }
     options = there.get(server, {})
+    lossless = getattr(method, "down", None)
+    forwards = isinstance(lossless, Sparse) and lossless.forward and server != "allreduce"
+    text = to_text(method)
+    if forwards:  # bytes of the means, which the messages may take the place of; the iterates are the same
+        method = replace(method, down=replace(lossless, forward=False))  # type: ignore[call-arg, type-var]
     kernels.preload(kernels.MANY)  # as in a run of many rounds
     few, more = (
         _settled(timed_run(method, problem, workers=n, rounds=ROUNDS, at=[SETTLED, ROUNDS], **options))
@@ -134,12 +142,14 @@ def forecast(
     )
     up = _up(few.up, more.up, workers)
     down = _down(few.down, more.down, problem.dimension(), workers)
+    if forwards:
+        down = min(down, 1 + workers * up)
     seconds = MORE * more.server  # with Allreduce there is one sum to decode, whatever n is
     if server != "allreduce":
         many = server_seconds(method, problem, MANY, MORE, ROUNDS, **options)
         seconds = _server(seconds, many, workers)
     spent = replace(more, up=up, down=down, server=seconds / workers)
-    return Forecast(to_text(method), workers, server, link, spent, shards)
+    return Forecast(text, workers, server, link, spent, shards)
 
 
 def given(

@@ -246,8 +246,10 @@ def _tuned(method: Method, label: str, tune: list[Any] | None) -> Entry:
 
 def with_downlink(method: Method, values: str) -> Method:
     """``method`` with its lossless broadcast rounded to ``values``; unchanged if it has none."""
-    lossless = getattr(method, "down", None) == Sparse() and any(f.name == "down" for f in fields(method))
-    return replace(method, down=Sparse(values)) if lossless else method  # type: ignore[call-arg]
+    down = getattr(method, "down", None) if any(f.name == "down" for f in fields(method)) else None
+    if not isinstance(down, Sparse) or down.values != "exact":
+        return method
+    return replace(method, down=replace(down, values=values))  # type: ignore[call-arg]
 
 
 def _check(what: str, table: dict[str, Any], allowed: dict[str, Any], required: Iterable[str]) -> None:

@@ -41,7 +41,7 @@ from mpicomp.lab.bench.linkreport import Results, tables
 from mpicomp.lab.bench.predict import FEW, MANY, MORE, _down, _server, _up, forecast, given
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.methods import EF21, MARINA
-from mpicomp.problems import Quadratics
+from mpicomp.problems import Noisy, Quadratics
 from mpicomp.text.config import parse_method
 from tests.support.launching import mpicomp
 
@@ -398,6 +398,26 @@ def test_a_forecast_leaves_out_the_first_gradients():
     assert summed.sent == summed.received == 8 * 4000
     with pytest.raises(ConfigError, match="server='allreduce' sums vectors that are sent whole"):
         forecast(method, Quadratics(d=1000), 100, Link(1e9, 1e-4), "allreduce")
+
+
+def test_messages_are_forwarded_where_the_mean_is_longer():
+    """Two coordinates of 300, others on each worker: a mean of n messages takes more than 8 n bytes."""
+    problem, link = Noisy(Quadratics(d=300), sigma=0.5), Link(1e9, 1e-4)
+    plain, forward = (
+        parse_method(f"diana(randk(k=2), gamma=0.1, batch=1, down=sparse{f})") for f in ("", "(forward=True)")
+    )
+    for n, forwards in ((64, True), (10_000, False)):
+        mean, found = (forecast(m, problem, n, link) for m in (plain, forward))
+        assert found.costs.down == (1 + 8 * n if forwards else mean.costs.down)
+        assert forwards == (found.costs.down < mean.costs.down) and found.method.endswith("(forward=True))")
+    with pytest.raises(ConfigError, match="leave forward out"):
+        forecast(
+            parse_method("dcgd(identity, gamma=0.1, down=sparse(forward=True))"),
+            problem,
+            4,
+            link,
+            "allreduce",
+        )
 
 
 def test_a_round_of_no_time_loads_nothing():

@@ -1,0 +1,190 @@
+"""TiledTopK: the k largest entries of each tile of a matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+
+from mpicomp import kernels
+from mpicomp.base.arrays import Indices
+from mpicomp.base.bits import Bytes, pack, packed_nbytes, unpack
+from mpicomp.base.checks import check_count, check_positive_integer, resolve_count
+from mpicomp.base.errors import ConfigError, MessageError
+from mpicomp.base.parts import Parts
+from mpicomp.codecs.indices import decode_indices, encode_indices
+from mpicomp.compressors.base import Array, Contractive, Support, Unbiased
+from mpicomp.compressors.identity import Identity
+from mpicomp.compressors.quantized import check_quantizer, inflation
+from mpicomp.compressors.rankr import columns_of
+from mpicomp.compressors.sign import Sign
+from mpicomp.compressors.support.sparsifier import gather, scatter_add
+from mpicomp.compressors.support.tiles import Tiles, largest, tiles_of
+from mpicomp.compressors.two_means import TwoMeans
+from mpicomp.kernels import join
+from mpicomp.kernels.index_layouts import index_nbytes
+from mpicomp.keys import Key
+
+
+@dataclass(frozen=True)
+class TiledTopK(Contractive):
+    """C(x) = Q(x on the k largest entries of each tile) / (1 + omega_Q), for x read as a matrix.
+
+    A side of m entries is cut into ceil(m/tile) pieces of nearly equal length, and a single row or column
+    into pieces of tile² entries.  Tiles of no more than k entries are sent whole.  Q codes the K values of
+    all tiles together, so omega_Q is taken in dimension K.
+    alpha = s / (1 + omega_Q), or s alpha_Q for a contractive Q, where s is the least share of a tile that is
+    sent, k/tile² in a tile of full size: |x|² - |x_K|² is at most (1 - s) |x|², as in each tile.
+
+    Each tile sends as many values, so no layer and no corner of one is left out, and the largest are found
+    tile by tile.  TopK of as many entries in all has the smaller error.
+
+    Wire: the positions, then Q's message of the K values, tile after tile.  Positions are the shorter, by d
+    and k, of two codes: in each tile k symbols of ceil(log2 size) bits; or the index code of (d, K) for the
+    matrix in which each tile's entries follow one another.
+
+    k     the entries of a tile that are sent: a count, or a fraction of the tile below 1
+    Q     the quantiser of the values: Identity(), or "f8" and others in its ``values``; Natural(),
+          Dithering(s=7); Sign(), one bit for each, or TwoMeans(), 1.72 bits
+    tile  the side of a tile, 64 in that program, which cuts a vector into pieces of ``tile`` entries
+    rows  None: the shape of the part of x, its first axis by all others.  A part with fewer than 2 axes is a
+          single row
+    """
+
+    paper: ClassVar[str] = (
+        "SparseLoCo, arXiv 2508.15706, for its chunks, as its program has them; the codes are others"
+    )
+
+    k: int | float
+    Q: Unbiased | Sign | TwoMeans = Identity()
+    tile: int = 64
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        check_count("k", self.k)
+        check_positive_integer("tile", self.tile)
+        if self.rows is not None:
+            check_positive_integer("rows", self.rows)
+        if not isinstance(self.Q, Sign | TwoMeans):
+            check_quantizer(self.Q, ", or Sign() or TwoMeans()")
+
+    def bound(self, parts: Parts) -> Self:
+        if self.rows is not None:
+            return self
+        if len(parts) > 1:
+            raise ConfigError(
+                f"{self} reads the vector as one matrix, and it has the parts {parts}. Give rows, or take "
+                f"Layered({{}}, default={self}), which has a matrix for each part."
+            )
+        shape = parts.parts[0].shape
+        return replace(self, rows=shape[0] if len(shape) >= 2 else 1)
+
+    def compress(self, x: Array, key: Key) -> Bytes:
+        on_host, groups = kernels.to_host(x), self._groups(x.size)
+        positions = [largest(tiles.of(on_host), k) for tiles, k in groups]
+        values = gather(x, (kernels.to_same_place(x, _indices(groups, positions)),))
+        code = self._encoded(groups, positions, x.size)
+        return join(code, self.Q.compress(values, key.named("quantized")))
+
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        kept, split = self.coordinates(buf, out.size, key), self._code(out.size)[1]
+        K = self._kept(out.size)
+        values = self.Q.decompress(buf[split:], K, key.named("quantized"))
+        scatter_add(out, kept, values, scale / inflation(self.Q, K, key.n))
+
+    def coordinates(self, buf: Bytes, d: int, key: Key) -> Support:
+        groups, (fixed, split) = self._groups(d), self._code(d)
+        code = kernels.to_host(buf[:split])
+        positions = _in_tiles(code, groups) if fixed else _in_order(code, groups, d)
+        return (kernels.to_same_place(buf, _indices(groups, positions)),)
+
+    def _encoded(self, groups: list[tuple[Tiles, int]], positions: list[Indices], d: int) -> Bytes:
+        if self._code(d)[0]:
+            symbols = [p.ravel().astype(np.uint64) for p in positions]
+            return np.concatenate([pack(s, _width(t)) for s, (t, _) in zip(symbols, groups, strict=True)])
+        start, ordered = 0, []
+        for (tiles, _), p in zip(groups, positions, strict=True):
+            ordered.append((start + np.arange(tiles.count)[:, None] * tiles.size + p).ravel())
+            start += tiles.count * tiles.size
+        return encode_indices(np.concatenate(ordered), d)
+
+    def _groups(self, d: int) -> list[tuple[Tiles, int]]:
+        """The tiles of each shape, and how many entries of each tile are sent.
+
+        Raises ``ConfigError`` if the number of rows is neither given nor bound, or does not divide d.
+        """
+        if self.rows is None:
+            raise ConfigError(
+                f"{self} does not know the rows of the dimension d={d}. Give rows, or bind it to a part, as "
+                f"Layered({{}}, default={self}) does in a run."
+            )
+        found = tiles_of(self.rows, columns_of(d, self.rows), self.tile)
+        return [
+            (t, min(self.k, t.size) if isinstance(self.k, int) else resolve_count(self.k, t.size))
+            for t in found
+        ]
+
+    def _kept(self, d: int) -> int:
+        """K, the number of entries that are sent."""
+        return sum(tiles.count * k for tiles, k in self._groups(d))
+
+    def _code(self, d: int) -> tuple[bool, int]:
+        """Whether positions have symbols of one width in a tile, and the bytes that they take."""
+        symbols = sum(packed_nbytes(tiles.count * k, _width(tiles)) for tiles, k in self._groups(d))
+        indices = index_nbytes(d, self._kept(d))
+        return symbols < indices, min(symbols, indices)
+
+    def nbytes(self, d: int) -> int | None:
+        coded = self.Q.nbytes(self._kept(d))
+        return None if coded is None else self._code(d)[1] + coded
+
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """Q's count for K values."""
+        return self.Q.paper_bits(buf[self._code(d)[1] :], self._kept(d), key.named("quantized"))
+
+    def alpha(self, d: int, n: int) -> float:
+        share, K = min(k / tiles.size for tiles, k in self._groups(d)), self._kept(d)
+        return share * (
+            self.Q.alpha(K, n) if isinstance(self.Q, Sign | TwoMeans) else 1 / inflation(self.Q, K, n)
+        )
+
+
+def _width(tiles: Tiles) -> int:
+    """The bits of a position in a tile."""
+    return (tiles.size - 1).bit_length()
+
+
+def _indices(groups: list[tuple[Tiles, int]], positions: list[Indices]) -> Indices:
+    """The indices in x of positions in the tiles."""
+    return np.concatenate([tiles.indices(p) for (tiles, _), p in zip(groups, positions, strict=True)])
+
+
+def _in_tiles(code: Bytes, groups: list[tuple[Tiles, int]]) -> list[Indices]:
+    """The positions in the tiles from symbols of one width.  Raises ``MessageError`` if they are no sets."""
+    start, found = 0, []
+    for tiles, k in groups:
+        stop = start + packed_nbytes(tiles.count * k, _width(tiles))
+        symbols = unpack(code[start:stop], tiles.count * k, _width(tiles)).astype(np.int64)
+        p = symbols.reshape(tiles.count, k)
+        if (np.diff(p, axis=1) <= 0).any() or p[:, -1].max() >= tiles.size:
+            raise MessageError(
+                f"positions in tiles of {tiles.size} entries that are no increasing sets of {k}."
+            )
+        found.append(p)
+        start = stop
+    return found
+
+
+def _in_order(code: Bytes, groups: list[tuple[Tiles, int]], d: int) -> list[Indices]:
+    """The positions in the tiles from an index code.  Raises ``MessageError`` unless each tile has its k."""
+    ordered = decode_indices(code, d, sum(tiles.count * k for tiles, k in groups))
+    first, start, found = 0, 0, []
+    for tiles, k in groups:
+        stop = first + tiles.count * k
+        p = ordered[first:stop].reshape(tiles.count, k) - start - np.arange(tiles.count)[:, None] * tiles.size
+        if (p < 0).any() or (p >= tiles.size).any():
+            raise MessageError(f"positions that are not {k} in each of the tiles of {tiles.size} entries.")
+        found.append(p)
+        first, start = stop, start + tiles.count * tiles.size
+    return found
