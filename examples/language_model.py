@@ -16,23 +16,29 @@ from mpi4py import MPI
 from torch import nn
 
 import mpicomp.torch
-from mpicomp import DCGD, EFSGD, DoubleSqueeze, Identity, Natural, QuantizedTopK, TopK, TwoMeans
+from mpicomp import DCGD, EFSGD, DoubleSqueeze, Identity, QuantizedTopK, Sparse, TopK, TwoMeans
 
 comm = MPI.COMM_WORLD
 torch.set_num_threads(1)
 
 LENGTH, WIDTH, CHARACTERS = 64, 64, 128  # ASCII; what is not is read as 0
 
-# Contestants: a method, how many local steps there are between two exchanges, and the outer optimiser.
+# Contestants: a method, the settings of local steps, and those of the outer SGD after them.
 NESTEROV = {"lr": 0.7, "momentum": 0.9, "nesterov": True}
+PLAIN = {"lr": 1.0}
 TWO_BITS = QuantizedTopK(k=0.03, Q=TwoMeans())  # signs with two magnitudes, 1.72 bits a value
+# Error feedback in the place of outer momentum: the memory decays, and means are over the senders.
+SPARSE_LOCO = EFSGD(TWO_BITS, decay=0.95, average="senders", down=Sparse(forward=True))
+BOTH_WAYS = DoubleSqueeze(TWO_BITS, TWO_BITS, decay=0.95, average="senders")
+EIGHT = {"sync_every": 8}
 CONTESTANTS = {
-    "dense": (DCGD(Identity()), 1, None),
-    "EF-SGD, TopK 1 %": (EFSGD(TopK(k=0.01)), 1, None),
-    "8 local steps, dense": (DCGD(Identity()), 8, NESTEROV),
-    "8 local steps, TopK 3 % of 9 bits": (EFSGD(QuantizedTopK(k=0.03, Q=Natural())), 8, NESTEROV),
-    "8 local steps, TopK 3 % of 2 bits": (EFSGD(TWO_BITS), 8, NESTEROV),
-    "8 local steps, TopK 3 % of 2 bits both ways": (DoubleSqueeze(TWO_BITS, TWO_BITS), 8, NESTEROV),
+    "dense": (DCGD(Identity()), {}, None),
+    "EF-SGD, TopK 1 %": (EFSGD(TopK(k=0.01)), {}, None),
+    "8 local steps, dense": (DCGD(Identity()), EIGHT, NESTEROV),
+    "8 local steps, EF-SGD of 2 bits, outer momentum": (EFSGD(TWO_BITS), EIGHT, NESTEROV),
+    "8 local steps, SparseLoCo": (SPARSE_LOCO, EIGHT, PLAIN),
+    "8 local steps, SparseLoCo, delayed by 2 steps": (SPARSE_LOCO, EIGHT | {"delay": 2, "keep": 0.5}, PLAIN),
+    "8 local steps, SparseLoCo both ways": (BOTH_WAYS, EIGHT, PLAIN),
 }
 
 
@@ -69,15 +75,15 @@ def cross_entropy(model, text, starts):
     return nn.functional.cross_entropy(logits.flatten(0, 1), pieces[:, 1:].flatten())
 
 
-def train(contestant, text, held_out, steps, batch=16, every=40):
-    method, sync_every, outer = contestant
-    torch.manual_seed(0)
+def train(contestant, text, held_out, steps, seed, batch=16, every=40):
+    method, local, outer = contestant
+    torch.manual_seed(seed)
     model = Transformer()
     adam = torch.optim.AdamW(model.parameters(), lr=3e-3)
     if outer is not None:
         outer = torch.optim.SGD(model.parameters(), **outer)
-    opt = mpicomp.torch.Compressed(adam, method, module=model, sync_every=sync_every, outer=outer)
-    draws = torch.Generator().manual_seed(comm.rank)
+    opt = mpicomp.torch.Compressed(adam, method, module=model, outer=outer, **local)
+    draws = torch.Generator().manual_seed(1000 * seed + comm.rank)
     tested = torch.randint(len(held_out) - LENGTH - 1, (256,), generator=torch.Generator().manual_seed(0))
     rows, seconds = [], 0.0
     for step in range(1, steps + 1):
@@ -87,8 +93,8 @@ def train(contestant, text, held_out, steps, batch=16, every=40):
         cross_entropy(model, text, starts).backward()
         opt.step()
         seconds += time.perf_counter() - began
-        if step % every == 0:  # a multiple of sync_every: all ranks have one model
-            with torch.no_grad():
+        if step % every == 0:
+            with torch.no_grad(), opt.common():  # the model that all ranks have in common
                 loss = float(cross_entropy(model, held_out, tested))
             moved = (opt.ledger.up_bytes + opt.ledger.down_bytes) / comm.size
             rows.append({"steps": step, "bytes": moved, "seconds": seconds, "nats a character": loss})
@@ -98,6 +104,7 @@ def train(contestant, text, held_out, steps, batch=16, every=40):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--figure", help="a file to draw the loss into")
     asked = parser.parse_args()
     files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
@@ -105,7 +112,7 @@ if __name__ == "__main__":
     text = source(files[comm.rank :: comm.size])
     histories = {}
     for label, contestant in CONTESTANTS.items():
-        histories[label] = train(contestant, text, held_out, asked.steps)
+        histories[label] = train(contestant, text, held_out, asked.steps, asked.seed)
         if comm.rank == 0:
             last = histories[label][-1]
             print(

@@ -6,7 +6,7 @@ They share the model, the batches, the learning rate, and momentum 0.9; only EF2
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,8 +18,8 @@ from torch.distributed.algorithms.model_averaging.averagers import PeriodicModel
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from mpicomp.compressors import Identity, Natural, TopK
-from mpicomp.methods import DCGD, EF14, EF21SGDM, DoubleSqueeze, Method, PowerSGD
+from mpicomp.compressors import Identity, Natural, QuantizedTopK, Sparse, TopK, TwoMeans
+from mpicomp.methods import DCGD, EF14, EF21SGDM, EFSGD, DoubleSqueeze, Method, PowerSGD
 from mpicomp.torch import Compressed
 
 MOMENTUM = 0.9
@@ -41,6 +41,9 @@ class Trainer(Protocol):
 
     def seconds(self) -> dict[str, float]:
         """This rank's seconds by phase so far; empty where they are not known."""
+
+    def common(self) -> AbstractContextManager[None]:
+        """In the ``with`` block the model has the parameters that all ranks have in common."""
 
     def payload(self) -> tuple[int, int]:
         """Bytes of messages so far, up and down, of all ranks, on rank 0; collective.  Zeros if not known."""
@@ -76,6 +79,9 @@ class TorchDDP:
     def seconds(self) -> dict[str, float]:
         return {}
 
+    def common(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def payload(self) -> tuple[int, int]:
         return 0, 0
 
@@ -101,6 +107,9 @@ class TorchLocal:
     def seconds(self) -> dict[str, float]:
         return {}
 
+    def common(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def payload(self) -> tuple[int, int]:
         return 0, 0
 
@@ -109,6 +118,7 @@ class Ours:
     """torch's SGD in ``Compressed``, with the mean gradient as ``method`` estimates it.
 
     every    steps of a rank's own from one exchange to the next, ``sync_every``
+    outer    the settings of the outer SGD; None: a rate of 1
     options  others of ``Compressed``
     """
 
@@ -119,10 +129,13 @@ class Ours:
         method: Method,
         momentum: float,
         every: int = 1,
+        outer: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
         self.model, self.every = model, every
         sgd = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
+        if outer is not None:
+            options["outer"] = torch.optim.SGD(model.parameters(), **outer)
         self._optimizer = Compressed(sgd, method, module=model, sync_every=every, **options)
 
     def step(self, x: Tensor, y: Tensor) -> None:
@@ -131,10 +144,14 @@ class Ours:
         self._optimizer.step()
 
     def seconds(self) -> dict[str, float]:
-        return self._optimizer.aggregator.seconds
+        return self._optimizer.seconds
+
+    def common(self) -> AbstractContextManager[None]:
+        return self._optimizer.common()
 
     def payload(self) -> tuple[int, int]:
-        self._optimizer.aggregator.settle()
+        for one in self._optimizer.aggregators:
+            one.settle()
         ledger = self._optimizer.ledger
         return int(np.sum(ledger.up)), int(np.sum(ledger.down))
 
@@ -154,18 +171,24 @@ class Contestant:
 
 
 def _ours(
-    method: Method, every: int = 1, server: str = "sharded", overlap: bool = False
+    method: Method, every: int = 1, server: str = "sharded", **others: Any
 ) -> Callable[[nn.Module, float], Trainer]:
-    options: dict[str, Any] = {"every": every, "server": server, "overlap": overlap}
+    options: dict[str, Any] = {"every": every, "server": server, **others}
     # EF21-SGDM has the momentum; with lr/η, steps as long as the others', it diverges.
     if isinstance(method, EF21SGDM):
         return lambda model, lr: Ours(model, 2 * lr, method, 0.0, **options)
     return lambda model, lr: Ours(model, lr, method, MOMENTUM, **options)
 
 
+_DENSE = DCGD(Identity(), gamma=1.0)
 _TOP = TopK(k=0.01)
 _MOMENTUM = EF21SGDM(_TOP, gamma=1.0, eta=1 - MOMENTUM, start="compressed")
 _SQUEEZED = DoubleSqueeze(_TOP, down=_TOP, gamma=1.0)
+_NESTEROV = {"lr": 0.7, "momentum": 0.9, "nesterov": True}  # DiLoCo's outer step
+_FEW_BITS = QuantizedTopK(k=0.03, Q=TwoMeans())
+_SPARSE_LOCO = EFSGD(_FEW_BITS, 1.0, down=Sparse(forward=True), decay=0.95, average="senders")
+_BOTH_WAYS = DoubleSqueeze(_FEW_BITS, _FEW_BITS, 1.0, decay=0.95, average="senders")
+_DELAYED: dict[str, Any] = {"delay": 2, "keep": 0.5}
 
 CONTESTANTS = [
     Contestant("no communication", "floor", lambda model, lr: TorchDDP(model, lr, sync=False)),
@@ -173,7 +196,7 @@ CONTESTANTS = [
     Contestant("DDP, fp16 hook", "torch", lambda model, lr: TorchDDP(model, lr, "fp16")),
     Contestant("DDP, PowerSGD hook, rank 2", "torch", lambda model, lr: TorchDDP(model, lr, "powersgd")),
     Contestant(f"local SGD, every {EVERY} steps", "torch", lambda model, lr: TorchLocal(model, lr, EVERY)),
-    Contestant("dense", "ours", _ours(DCGD(Identity(), gamma=1.0))),
+    Contestant("dense", "ours", _ours(_DENSE)),
     Contestant("Natural", "ours", _ours(DCGD(Natural(), gamma=1.0))),
     Contestant("EF14, TopK 1 %", "ours", _ours(EF14(_TOP, gamma=1.0))),
     Contestant("EF21-SGDM, TopK 1 %", "ours", _ours(_MOMENTUM)),
@@ -185,6 +208,19 @@ CONTESTANTS = [
     Contestant(
         "PowerSGD, rank 2, by Allreduce", "ours", _ours(PowerSGD(r=2, gamma=1.0), server="allreduce"), True
     ),
-    Contestant(f"dense, every {EVERY} steps", "ours", _ours(DCGD(Identity(), gamma=1.0), EVERY)),
+    Contestant(f"dense, every {EVERY} steps", "ours", _ours(_DENSE, EVERY)),
     Contestant(f"DoubleSqueeze, every {EVERY} steps", "ours", _ours(_SQUEEZED, EVERY)),
+    Contestant(f"DiLoCo, every {EVERY} steps", "ours", _ours(_DENSE, EVERY, outer=_NESTEROV)),
+    Contestant(f"SparseLoCo, every {EVERY} steps", "ours", _ours(_SPARSE_LOCO, EVERY)),
+    Contestant(
+        f"SparseLoCo, every {EVERY} steps, delayed by 2",
+        "ours",
+        _ours(_SPARSE_LOCO, EVERY, **_DELAYED),
+    ),
+    Contestant(
+        f"SparseLoCo, every {EVERY} steps, delayed by 2, in 2 fragments",
+        "ours",
+        _ours(_SPARSE_LOCO, EVERY, fragments=2, **_DELAYED),
+    ),
+    Contestant(f"SparseLoCo both ways, every {EVERY} steps", "ours", _ours(_BOTH_WAYS, EVERY)),
 ]

@@ -57,7 +57,8 @@ def traffic(interface: str) -> np.ndarray:
 
 def digest(trainer: Trainer) -> str:
     """A hash of the model's parameters."""
-    parts = [p.detach().numpy().tobytes() for p in trainer.model.parameters()]
+    with trainer.common():
+        parts = [p.detach().numpy().tobytes() for p in trainer.model.parameters()]
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
@@ -149,7 +150,8 @@ def train(c: Contestant, job: Task, lr: float, target: float, limit: float, most
             break
         comm.Barrier()
         spent += perf_counter() - started
-        score = sum(comm.allgather(job.score(stint.trainer.model, comm.rank, comm.size)))
+        with stint.trainer.common():
+            score = sum(comm.allgather(job.score(stint.trainer.model, comm.rank, comm.size)))
         spent = comm.bcast(spent)
         sent = stint.trainer.payload()
         diverged = not isfinite(score)
