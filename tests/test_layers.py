@@ -46,6 +46,7 @@ TORCH = (
     "optimiser",
     "overlap",
     "saving",
+    "state",
     "tensors",
     "unused",
 )

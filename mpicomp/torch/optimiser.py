@@ -9,7 +9,6 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, NoReturn
 
-import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -30,10 +29,10 @@ from mpicomp.torch.clipping import ClippingWatch
 from mpicomp.torch.content import Content
 from mpicomp.torch.local_steps import Fragment, LocalSteps, Schedule, cut, warn_of_momentum
 from mpicomp.torch.overlap import Overlap
+from mpicomp.torch.state import aggregators_in, as_tensor, check_kind, check_local, load_into
 from mpicomp.torch.tensors import Tensors
 
 Closure = Callable[..., Any]
-_STATE = {"inner", "outer", "aggregators", "local_steps", "start"}  # of ``Compressed.state_dict``
 
 
 class Compressed(Optimizer):
@@ -431,7 +430,7 @@ class Compressed(Optimizer):
             "inner": self.inner.state_dict(),
             "outer": None if self.outer is None else self.outer.state_dict(),
             "aggregators": [
-                {name: _tensor(value) for name, value in one.state().items()} for one in self.aggregators
+                {name: as_tensor(value) for name, value in one.state().items()} for one in self.aggregators
             ],
             "local_steps": 0 if self.local is None else self.local.steps,
             "start": None if self.local is None else self.local.start,
@@ -443,18 +442,18 @@ class Compressed(Optimizer):
         Raises ``ConfigError`` for the state of another optimiser, such as the inner one's own: on all ranks,
         and nothing changes.
         """
-        own = _states(state_dict, len(self.aggregators))
+        own = aggregators_in(state_dict, len(self.aggregators))
         optimisers = {"inner": self.inner} | ({} if self.outer is None else {"outer": self.outer})
         before = {name: one.state_dict() for name, one in optimisers.items()}
 
         def take() -> None:
-            _check_state(state_dict, self.inner)
+            check_kind(state_dict, self.inner)
             first = own[0]
             if not isinstance(first, dict) or first.get("config.sync_every") != str(self.sync_every):
                 return  # which ``restore`` refuses by name
-            self._check_local(state_dict["local_steps"], state_dict["start"])
+            check_local(state_dict["local_steps"], state_dict["start"], self._tensors, self.sync_every > 1)
             for name, one in optimisers.items():
-                _load(name, one, state_dict[name])
+                load_into(name, one, state_dict[name])
 
         try:
             others = [*zip(self.aggregators[1:], own[1:], strict=True)]
@@ -467,74 +466,8 @@ class Compressed(Optimizer):
             self.local.resume(state_dict["local_steps"], state_dict["start"])
         self.buffers.restart()
 
-    def _check_local(self, steps: Any, start: Any) -> None:
-        """Raise ``ConfigError`` unless ``steps`` and ``start`` are valid values of a saved state."""
-        local = self.sync_every > 1
-        if type(steps) is not int or steps < 0 or (steps and not local):
-            allowed = "0 and above" if local else "0, with sync_every=1"
-            raise ConfigError(f"the state has local_steps = {one_line(steps)}; allowed: {allowed}.")
-        if not local and start is None:
-            return
-        shape, here = (tuple(start.shape) if isinstance(start, torch.Tensor) else None), self._tensors
-        if not local or shape != (here.parts.size,) or start.dtype != here.empty().dtype:
-            allowed = f"{here.dtype} of shape ({here.parts.size},)" if local else "None, with sync_every=1"
-            raise ConfigError(f"the state has start = {one_line(start)}; allowed: {allowed}.")
-        if not start.isfinite().all():
-            raise ConfigError("the state has a start that is not finite.")
-
     def __repr__(self) -> str:
         return f"Compressed({self.inner!r}, {self.aggregator.method!r})"
-
-
-def _tensor(value: Any) -> Any:
-    """Convert an array to a tensor, which torch.load reads without pickled code; keep anything else."""
-    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-
-
-def _states(state: Any, fragments: int) -> list[Any]:
-    """The aggregators' states in ``state``, with arrays in the place of tensors; None for what is missing."""
-    given = state.get("aggregators") if isinstance(state, dict) else None
-    states = [*given] if isinstance(given, list) else []
-    states = (states + [None] * fragments)[:fragments]
-    return [
-        {name: _array(value) for name, value in one.items()} if isinstance(one, dict) else one
-        for one in states
-    ]
-
-
-def _array(value: Any) -> Any:
-    """The inverse of ``_tensor``."""
-    return value.numpy().copy() if isinstance(value, torch.Tensor) else value
-
-
-def _check_state(state: Any, inner: Optimizer) -> None:
-    """Raise ``ConfigError`` unless ``state`` is of a Compressed with the parameter groups of ``inner``."""
-    if not isinstance(state, dict) or state.keys() != _STATE:
-        shown = f"the keys {shortened(state)}" if isinstance(state, dict) else type(state).__name__
-        raise ConfigError(
-            f"a state with {shown} is none of Compressed, whose opt.state_dict() has "
-            f"{shortened(sorted(_STATE))}. For that of a plain optimiser: opt.inner.load_state_dict(state)."
-        )
-    try:
-        there = [len(group["params"]) for group in state["inner"]["param_groups"]]
-    except (TypeError, KeyError):
-        raise ConfigError(f"inner of the state, {one_line(state['inner'])}, is of no optimiser.") from None
-    here = [len(group["params"]) for group in inner.param_groups]
-    if there != here:
-        raise ConfigError(
-            f"the state has parameter groups of {there} parameters, and the optimiser of {here}."
-        )
-
-
-def _load(name: str, optimiser: Optimizer, state: Any) -> None:
-    """Load ``state`` into ``optimiser``; raises ``ConfigError``, naming it ``name``, if torch cannot."""
-    try:
-        optimiser.load_state_dict(state)
-    except Exception as error:  # torch raises many types
-        reason = one_line(str(error) or type(error).__name__, 200)
-        raise ConfigError(
-            f"{name} of the state, {one_line(state)}, is not of this {type(optimiser).__name__}: {reason}."
-        ) from None
 
 
 def _trained(optimiser: Optimizer, module: nn.Module | None) -> dict[str, nn.Parameter]:
