@@ -210,7 +210,7 @@ def test_local_steps_with_an_outer_optimiser():
                     p.copy_(q)
     assert two.aggregator.steps == 2
     nesterov = torch.optim.SGD(ours.parameters(), lr=0.7, momentum=0.9, nesterov=True)
-    assert Compressed(inner, TOPK, module=ours, sync_every=4, outer=nesterov).outer is nesterov
+    assert Compressed(inner, PLAIN, module=ours, sync_every=4, outer=nesterov).outer is nesterov
 
 
 def test_halves_are_aggregated_in_single_precision():
