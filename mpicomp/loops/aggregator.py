@@ -94,9 +94,10 @@ class Aggregator(Resumable):
 
         Raises the step's own errors, on all ranks; ``ConfigError`` if no step is under way.
         """
-        pending, self.pending = self.pending, NONE
-        if pending == NONE:
+        if self.pending == NONE:
             raise ConfigError("finish ends the step that begin has begun, and none is under way.")
+        self._background.wait()  # if this is interrupted, the step is still under way
+        pending, self.pending = self.pending, NONE
         self._background.finish()
         return self._packing.unpack(self._play.replica.g) if pending == SENT else None
 

@@ -100,24 +100,27 @@ class LocalSteps:
             raise ConfigError(f"keep is {one_line(keep)}; allowed: a number from 0 to 1.")
         self.fragments, self.schedule, self.outer, self.keep = fragments, schedule, outer, keep
         self.steps = 0
+        self.exchanged = 0  # the step whose exchanges are done; below ``steps`` if an interrupt came between
 
-    def count(self) -> bool:
-        """Count a local step, and begin and end the exchanges that are due; collective if there are any.
+    def exchange(self) -> bool:
+        """Begin and end the exchanges that are due, unless they are done; collective if there are any.
 
-        Returns whether fragment 0, and with it a period of H steps, has ended.
+        Returns whether fragment 0, and with it a period of H steps, has ended.  If it is interrupted, call it
+        again: what was done is not done twice.
         """
-        self.steps += 1
-        ending = self.schedule.end(self.steps)
-        estimates = {}
-        if not self.schedule.delay:
-            estimates = {p: f.aggregator(f.change()) for p, f in self._of(ending)}
-        else:
-            for _, f in self._of(self.schedule.begin(self.steps)):
+        if self.exchanged == self.steps:
+            return False
+        ending = [self.fragments[p] for p in self.schedule.end(self.steps)]
+        for f in (self.fragments[p] for p in self.schedule.begin(self.steps)):
+            if not self.schedule.delay:
+                self._outer_step(f, f.aggregator(f.change()))
+            elif not f.aggregator.pending:
                 f.aggregator.begin(f.change())
-            estimates = {p: f.aggregator.finish() for p, f in self._of(ending)}
-        for p, f in self._of(ending):
-            self._outer_step(f, estimates[p])
-        return 0 in ending
+        if self.schedule.delay:
+            for f in ending:
+                self._outer_step(f, f.aggregator.finish())
+        self.exchanged = self.steps
+        return self.fragments[0] in ending
 
     def restart(self) -> None:
         """Take the present values as those after the last exchange; they are the same on all ranks."""
@@ -135,9 +138,6 @@ class LocalSteps:
         finally:
             for f, values in zip(self.fragments, own, strict=True):
                 f.tensors.set_values(values)
-
-    def _of(self, numbers: Sequence[int]) -> Iterator[tuple[int, Fragment]]:
-        return ((p, self.fragments[p]) for p in numbers)
 
     def _outer_step(self, fragment: Fragment, estimate: Any) -> None:
         """Let ``outer`` step from the fragment's start along ``estimate``, the mean of the ranks' changes."""
@@ -160,12 +160,15 @@ class LocalSteps:
         return torch.cat([f.tensors.tensor(f.start) for f in self.fragments])
 
     def state(self) -> dict[str, Any]:
-        """The number of local steps so far, and ``start``, by name."""
+        """The number of local steps so far, and ``start``, by name.
+
+        Call it after ``exchange``.
+        """
         return {"local_steps": self.steps, "start": self.start}
 
     def resume(self, local_steps: int, start: torch.Tensor) -> None:
         """Go on after ``local_steps`` steps, with the fragments' starts in ``start``, shape (d,)."""
-        self.steps = local_steps
+        self.steps = self.exchanged = local_steps
         sizes = [f.tensors.parts.size for f in self.fragments]
         for f, part in zip(self.fragments, start.split(sizes), strict=True):
             f.start = f.tensors.vector(f.tensors.empty().copy_(part))

@@ -377,6 +377,7 @@ class Compressed(Optimizer):
         return self._ready
 
     def _local_step(self, closure: Closure | None) -> Any:
+        self.exchange()  # of the step before, if it was interrupted
         if hasattr(self, "grad_scale"):
             raise ConfigError("GradScaler and sync_every do not go together: give sync_every=1.")
         if closure is None:
@@ -385,11 +386,19 @@ class Compressed(Optimizer):
         else:
             loss = self.inner.step(lambda: self._checked(closure))
         assert self.local is not None
-        if self.local.count():
+        self.local.steps += 1
+        self.exchange()
+        return loss
+
+    def exchange(self) -> None:
+        """With ``sync_every``: begin and end the exchanges that are due after the last step; collective.
+
+        ``step`` does it.  After an interrupt in ``step``, ``mpicomp.torch.save`` does what is left.
+        """
+        if self.local is not None and self.local.exchange():
             if self.hosted:
                 self.buffers.collect(self.hosted.start)
             self.buffers.step()
-        return loss
 
     def _checked(self, closure: Closure) -> Any:
         loss = closure()
@@ -425,7 +434,10 @@ class Compressed(Optimizer):
         aggregators  the state of the ``Aggregator`` of each fragment, the workers' residuals among it
         local_steps  the number of local steps so far
         start        the parameters after each fragment's last exchange; None if ``sync_every`` is 1
+
+        It is not collective, unless an interrupt has left an exchange to be done.
         """
+        self.exchange()
         return {
             "inner": self.inner.state_dict(),
             "outer": None if self.outer is None else self.outer.state_dict(),

@@ -47,6 +47,7 @@ def save(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
 
     The two newest states are kept.  Not saved: random number generators, schedulers, data loaders.
     """
+    opt.exchange()
     blobs: dict[str, Blob] = {}
     if opt.aggregator.transport.is_server:
         outer = None if opt.outer is None else opt.outer.state_dict()

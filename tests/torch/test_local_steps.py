@@ -147,6 +147,37 @@ def test_saved_at_any_step_it_goes_on(how, at, tmp_path):
     assert opts[2].ledger.down_bytes == opts[0].ledger.down_bytes > 0
 
 
+@pytest.mark.parametrize("what", ["begin", "finish", "call"])
+def test_after_an_interrupt_the_exchange_is_done_once(what, tmp_path):
+    """Ctrl-C reaches all ranks as they begin an exchange, after the local step: the handler saves."""
+    settings = {"delay": 0, "keep": 0.0} if what == "call" else {}
+    models = [network(True, seed=s) for s in (1, 1, 9)]
+    opts = [streamed(m, **settings) for m in models]
+    for k in range(20):
+        step(opts[0], models[0], k)
+    own = opts[1].aggregators[0]
+    name = {"call": "_take", "begin": "_take", "finish": "finish"}[what]
+    for k in range(20):
+        if own.steps == 1 and not hasattr(own, "broken"):
+            own.broken, kept = True, getattr(own, name)
+
+            def interrupted(*args, kept=kept):
+                setattr(own, name, kept)
+                raise KeyboardInterrupt
+
+            setattr(own, name, interrupted)
+        try:
+            step(opts[1], models[1], k)
+        except KeyboardInterrupt:
+            break
+    save(tmp_path, opts[1], models[1])
+    load(tmp_path, opts[2], models[2])
+    for later in range(k + 1, 20):
+        step(opts[2], models[2], later)
+    assert 0 < k < 19 and values(models[2]) == values(models[0])
+    assert opts[2].aggregators[0].steps == opts[0].aggregators[0].steps
+
+
 def test_other_settings_are_refused_by_a_saved_state(tmp_path):
     model = network()
     opt = streamed(model)
