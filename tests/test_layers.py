@@ -45,6 +45,7 @@ TORCH = (
     "local_steps",
     "optimiser",
     "overlap",
+    "recipe",
     "saving",
     "state",
     "tensors",

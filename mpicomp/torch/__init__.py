@@ -12,6 +12,7 @@ except ImportError as error:
 
 from mpicomp.torch.hook import Hook, hook
 from mpicomp.torch.optimiser import Compressed
+from mpicomp.torch.recipe import Recipe, recipe
 from mpicomp.torch.saving import load, save
 
-__all__ = ["Compressed", "Hook", "hook", "load", "save"]
+__all__ = ["Compressed", "Hook", "Recipe", "hook", "load", "recipe", "save"]

@@ -1,0 +1,100 @@
+"""Choose how to train over a given link: whole gradients, local steps, or local steps with SparseLoCo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil, inf
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from mpicomp.base.checks import as_integer
+from mpicomp.base.errors import ConfigError
+from mpicomp.base.units import human_bytes, human_time, one_line, parse_rate
+from mpicomp.compressors import Identity, QuantizedTopK, Sparse, TwoMeans
+from mpicomp.methods import DCGD, EFSGD
+from mpicomp.methods.base import Method
+from mpicomp.torch.optimiser import Compressed
+
+EVERY = 8  # local steps
+K = 0.03  # the share of the entries that SparseLoCo sends
+BYTES = (
+    0.02  # of a SparseLoCo message, per parameter, at most: 3 % of the entries, each 1.72 bits and an index
+)
+NEGLIGIBLE = 0.05  # of the time: an exchange that takes less is not worth compressing
+NESTEROV = {"lr": 0.7, "momentum": 0.9, "nesterov": True}  # DiLoCo's outer step
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A way to train, and why.
+
+    method   of the exchange
+    local    options of ``Compressed`` for local steps
+    outer    the settings of the outer SGD; None without local steps
+    reasons  one sentence each
+    """
+
+    method: Method
+    local: dict[str, Any] = field(default_factory=dict)
+    outer: dict[str, Any] | None = None
+    reasons: tuple[str, ...] = ()
+
+    def compressed(self, optimiser: Optimizer, module: nn.Module, **options: Any) -> Compressed:
+        """Put ``optimiser`` in a ``Compressed`` by this recipe; ``options`` are further ones of it."""
+        outer = None
+        if self.outer is not None:
+            outer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], **self.outer)
+        return Compressed(optimiser, self.method, module=module, outer=outer, **self.local | options)
+
+    def __str__(self) -> str:
+        local = "".join(f", {name}={value!r}" for name, value in self.local.items())
+        outer = "" if self.outer is None else f"\nouter: SGD, {self.outer}"
+        reasons = "".join(f"\n* {reason}" for reason in self.reasons)
+        return f"Compressed(optimiser, {self.method!r}, module=model{local}){outer}{reasons}"
+
+
+def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) -> Recipe:
+    """The recipe for ``model`` on ``ranks`` hosts, each with a link of rate ``link`` in both directions.
+
+    link          such as "100mbit" or "10gbit"
+    step_seconds  the time of a training step without communication
+
+    The time of an exchange is computed as the bytes through a link, where every rank serves its share of the
+    coordinates, over the rate.  If it is below 5 % of the time of the steps from one exchange to the next, it
+    is not worth shortening: first whole gradients in each step, then whole changes every 8 steps, then
+    SparseLoCo every 8 steps, whose loss was no higher in docs/training.md.  If even its messages take longer
+    than 5 %, the exchange is delayed by as many steps as it takes, at most 4.
+    Raises ``ConfigError`` for a number that is not positive.
+    """
+    given = isinstance(step_seconds, int | float) and not isinstance(step_seconds, bool)
+    if not given or not 0 < step_seconds < inf:
+        raise ConfigError(f"step_seconds is {one_line(step_seconds)}; allowed: a positive number.")
+    ranks = as_integer("ranks", ranks)
+    d = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    if not d:
+        raise ConfigError("the model has no parameter that needs a gradient.")
+    bits, others = parse_rate(link), (ranks - 1) / ranks
+    dense = 8 * 2 * 4 * d * others / bits
+    told = (
+        f"{d} parameters in float32 take {human_time(dense)} on a link of {link}, up and down, and a step "
+        f"takes {human_time(step_seconds)}."
+    )
+    if dense <= NEGLIGIBLE * step_seconds:
+        return Recipe(DCGD(Identity()), reasons=(told, "That is below 5 % of a step: nothing to gain."))
+    if dense <= NEGLIGIBLE * EVERY * step_seconds:
+        why = f"That is below 5 % of {EVERY} steps: whole changes every {EVERY} steps, as in DiLoCo."
+        return Recipe(DCGD(Identity()), {"sync_every": EVERY}, NESTEROV, (told, why))
+    method = EFSGD(QuantizedTopK(k=K, Q=TwoMeans()), decay=0.95, average="senders", down=Sparse(forward=True))
+    message = BYTES * d
+    sparse = 8 * message * ranks * others / bits  # the other ranks' messages come down
+    reasons = [told, f"SparseLoCo's messages of about {human_bytes(message)} take {human_time(sparse)}."]
+    local: dict[str, Any] = {"sync_every": EVERY}
+    if sparse > NEGLIGIBLE * EVERY * step_seconds:
+        local |= {"delay": min(ceil(sparse / step_seconds), EVERY // 2), "keep": 0.5}
+        reasons.append(
+            f"That is above 5 % of {EVERY} steps: they travel during {local['delay']} of the steps."
+        )
+    return Recipe(method, local, {"lr": 1.0}, tuple(reasons))

@@ -1,0 +1,65 @@
+"""The recipe for a model and a link: which of three it is, what it says, and that it trains."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+
+from mpicomp import DCGD, EFSGD, ConfigError  # noqa: E402
+from mpicomp.torch import recipe  # noqa: E402
+from tests.torch.loops import step  # noqa: E402
+from tests.torch.models import network, values  # noqa: E402
+
+D = 1_000_000
+
+
+def linear():
+    return torch.nn.Linear(D, 1, bias=False)
+
+
+@pytest.mark.parametrize(
+    ("link", "step_seconds", "method", "local"),
+    [
+        ("100gbit", 0.1, DCGD, {}),  # 8 * 8e6 * 3/4 / 1e11 = 0.48 ms
+        ("1gbit", 0.97, DCGD, {}),  # 48 ms, and 5 % of a step is 48.5
+        ("1gbit", 0.95, DCGD, {"sync_every": 8}),
+        ("1gbit", 0.121, DCGD, {"sync_every": 8}),  # 5 % of 8 steps is 48.4
+        ("1gbit", 0.119, EFSGD, {"sync_every": 8}),
+        # Messages of 20 KB, from three other ranks: 4.8 ms at 100 Mbit/s.
+        ("100mbit", 0.0121, EFSGD, {"sync_every": 8}),
+        ("100mbit", 0.0119, EFSGD, {"sync_every": 8, "delay": 1, "keep": 0.5}),
+        ("10mbit", 0.02, EFSGD, {"sync_every": 8, "delay": 3, "keep": 0.5}),
+        ("1mbit", 0.02, EFSGD, {"sync_every": 8, "delay": 4, "keep": 0.5}),
+    ],
+)
+def test_the_exchange_that_is_worth_it(link, step_seconds, method, local):
+    found = recipe(linear(), link=link, step_seconds=step_seconds, ranks=4)
+    assert type(found.method) is method and found.local == local
+    assert len(found.reasons) == 2 + (method is EFSGD and "delay" in local)
+    text = str(found)
+    assert text.startswith(f"Compressed(optimiser, {found.method!r}, module=model")
+    assert "1000000 parameters in float32" in text and all(reason in text for reason in found.reasons)
+
+
+@pytest.mark.parametrize("link", ["100gbit", "10mbit", "100kbit"])
+def test_it_trains(link):
+    model = network(True)
+    before = values(model)
+    adam = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    opt = recipe(model, link=link, step_seconds=1e-4).compressed(adam, model, seed=3)
+    for k in range(16):
+        step(opt, model, k)
+    assert opt.aggregator.seed == 3 and opt.aggregator.steps and values(model) != before
+
+
+def test_what_is_wrong_is_said():
+    for wrong in (0, -1.0, float("nan"), float("inf"), "1", True):
+        with pytest.raises(ConfigError, match=r"step_seconds is .*; allowed: a positive number"):
+            recipe(linear(), link="1gbit", step_seconds=wrong)
+        with pytest.raises(ConfigError, match="ranks="):
+            recipe(linear(), link="1gbit", step_seconds=1.0, ranks=wrong)
+    with pytest.raises(ConfigError, match="rate"):
+        recipe(linear(), link="fast", step_seconds=1.0)
+    with pytest.raises(ConfigError, match="no parameter"):
+        recipe(linear().requires_grad_(False), link="1gbit", step_seconds=1.0)
