@@ -245,9 +245,9 @@ def test_malformed_broadcasts_are_refused(method):
 
 def test_forwarded_messages_that_are_not_finite_are_refused():
     bad = np.full(8, 0xFF, np.uint8)  # two NaN
-    method = forwarding(DCGD(RandK(2), gamma=0.1))
-    with pytest.raises(MessageError, match="forwarded messages"):
-        opened(method, joined([bad] * N))
+    for method in (DCGD(RandK(2), gamma=0.1), EFSGD(Shrunk(RandK(2)), gamma=0.1, clip_norm=True)):
+        with pytest.raises(MessageError, match="forwarded messages"):
+            opened(forwarding(method), joined([bad] * N))
 
 
 # --- what is refused, and text ---

@@ -26,7 +26,9 @@ from mpicomp.compressors import Dithering, Natural, RandK, Shrunk, Sign, TwoMean
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.problems import Quadratics
+from mpicomp.text.config import parse_method, to_text
 from tests.reference.efsgd import clipped, sparseloco, top
+from tests.support.running import interrupted, outcome, run
 from tests.support.trajectories import (
     EIGHTH,
     PLACES,
@@ -259,6 +261,19 @@ def test_in_blocks_transcribed():
         x = x - 0.1 * np.sum(clipped([*messages], blocks), axis=0) / np.maximum(counts, 1)
     np.testing.assert_allclose(run.x, x, rtol=0, atol=1e-12 * np.abs(x).max())
     assert counts.max() > 1 and np.abs(x - problem.x0()).max() > 0.1
+
+
+OPTIONS = {"decay": 0.9, "average": "senders", "clip_norm": True, "gamma": 0.05}
+
+
+@pytest.mark.parametrize(
+    "method", [EFSGD(TopK(2), **OPTIONS), DoubleSqueeze(TopK(2), TopK(3), **OPTIONS)], ids=repr
+)
+def test_resumed_runs_are_the_uninterrupted_one(method, tmp_path):
+    whole = run(method, rounds=40)
+    interrupted(17, method, out=tmp_path / "run", checkpoint_every=3)
+    assert outcome(run(method, out=tmp_path / "run", resume=True, checkpoint_every=3)) == outcome(whole)
+    assert parse_method(to_text(method)) == method
 
 
 # --- what is refused ---

@@ -87,9 +87,9 @@ class AveragingMethod(Method):
         if not is_forwarded(m):
             return m
         total, senders = self.total(np.zeros_like(like), key), self.senders(key)
-        for i, message in zip(senders, split(m, len(senders)), strict=True):
-            total.take(i, message)
         try:
+            for i, message in zip(senders, split(m, len(senders)), strict=True):
+                total.take(i, message)
             return self.down.compress(total.close(), key)
         except DivergedError as error:  # the server has sent no such messages
             raise MessageError(f"forwarded messages: {error}") from None

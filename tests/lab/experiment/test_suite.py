@@ -89,6 +89,17 @@ def test_what_may_be_left_out_has_defaults():
     assert suite.entries == (Entry(GD(), "gd"),)
 
 
+def test_exact_means_travel_in_the_format_of_the_suite_forwarded_or_not():
+    head = 'problem = "quadratics"\nworkers = 2\nrounds = 9\n'
+    for given, wanted in (
+        ("sparse(forward=True)", Sparse("f4", forward=True)),
+        ("sparse", Sparse("f4")),
+        ("sparse(values=f2)", Sparse("f2")),
+    ):
+        (entry,) = parse_suite(f'{head}method = [{{method = "diana(Q=natural, down={given})"}}]').entries
+        assert entry.method.down == wanted
+
+
 WRONG = [
     ("workers = 3", "worker = 3", "unknown key of a suite 'worker'. Did you mean 'workers'?"),
     ("workers = 3", "", "a suite needs workers"),
