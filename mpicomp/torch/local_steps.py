@@ -27,6 +27,8 @@ from mpicomp.loops.aggregator import Aggregator
 from mpicomp.methods.base import Method
 from mpicomp.torch.tensors import Tensors
 
+DELAY = "delay"  # a value of ``keep``
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -71,15 +73,21 @@ class Schedule:
 
 
 class Fragment:
-    """Some of the parameters, their values after the last exchange, and the Aggregator of their change."""
+    """Some of the parameters, and the Aggregator of their change.
+
+    start  θ^p, the values after the last exchange, the same on all ranks
+    begun  this rank's values when the exchange under way began; before the first one, at the start
+    """
 
     def __init__(self, tensors: Tensors, aggregator: Aggregator) -> None:
         self.tensors, self.aggregator = tensors, aggregator
-        self.start = tensors.values()  # θ^p, the same on all ranks
+        self.start = tensors.values()
+        self.begun = self.start
 
     def change(self) -> Array:
-        """What the local steps have changed, start - values."""
-        return self.start - self.tensors.values()
+        """What the local steps have changed as an exchange begins, start - values."""
+        self.begun = self.tensors.values()
+        return self.start - self.begun
 
 
 class LocalSteps:
@@ -90,14 +98,18 @@ class LocalSteps:
 
     Source: Streaming DiLoCo, arXiv 2501.18512, for delay, keep (its α) and fragments.
 
-    keep  what is kept of a rank's own values at the end of an exchange, from 0 to 1
+    keep  what is kept of a rank's own values at the end of an exchange, from 0 to 1.  With error feedback a
+          change that was not sent is in the memory already, and what is kept of it is sent twice.  "delay"
+          keeps what the steps since the exchange began have changed, and nothing else: if these are the
+          values θ_i' there, θ_i^p = θ^p + θ_i^p - θ_i'
     """
 
     def __init__(
-        self, fragments: Sequence[Fragment], schedule: Schedule, outer: Optimizer, keep: float = 0.0
+        self, fragments: Sequence[Fragment], schedule: Schedule, outer: Optimizer, keep: float | str = 0.0
     ) -> None:
-        if isinstance(keep, bool) or not isinstance(keep, int | float) or not 0 <= keep <= 1:
-            raise ConfigError(f"keep is {one_line(keep)}; allowed: a number from 0 to 1.")
+        number = isinstance(keep, int | float) and not isinstance(keep, bool) and 0 <= keep <= 1
+        if not number and not (isinstance(keep, str) and keep == DELAY):
+            raise ConfigError(f'keep is {one_line(keep)}; allowed: a number from 0 to 1, or "delay".')
         self.fragments, self.schedule, self.outer, self.keep = fragments, schedule, outer, keep
         self.steps = 0
         self.exchanged = 0  # the step whose exchanges are done; below ``steps`` if an interrupt came between
@@ -142,13 +154,15 @@ class LocalSteps:
     def _outer_step(self, fragment: Fragment, estimate: Any) -> None:
         """Let ``outer`` step from the fragment's start along ``estimate``, the mean of the ranks' changes."""
         tensors = fragment.tensors
-        own = tensors.values() if self.keep else None
+        own = tensors.values()
         tensors.set_values(fragment.start)
         with _without_gradients(self._others(fragment)):
             tensors.set_gradients(estimate)
             self.outer.step()
         fragment.start = tensors.values()
-        if own is not None:
+        if self.keep == DELAY:
+            tensors.set_values(fragment.start + (own - fragment.begun))
+        elif self.keep:
             tensors.set_values(fragment.start + self.keep * (own - fragment.start))
 
     def _others(self, fragment: Fragment) -> list[nn.Parameter]:
@@ -157,21 +171,24 @@ class LocalSteps:
     @property
     def start(self) -> torch.Tensor:
         """The parameters after each fragment's last exchange, the same on all ranks; shape (d,)."""
-        return torch.cat([f.tensors.tensor(f.start) for f in self.fragments])
+        return self._joined("start")
 
     def state(self) -> dict[str, Any]:
-        """The number of local steps so far, and ``start``, by name.
+        """The number of local steps so far, and the fragments' ``start`` and ``begun``, by name.
 
         Call it after ``exchange``.
         """
-        return {"local_steps": self.steps, "start": self.start}
+        return {"local_steps": self.steps, "start": self.start, "begun": self._joined("begun")}
 
-    def resume(self, local_steps: int, start: torch.Tensor) -> None:
-        """Go on after ``local_steps`` steps, with the fragments' starts in ``start``, shape (d,)."""
+    def resume(self, local_steps: int, start: torch.Tensor, begun: torch.Tensor) -> None:
+        """Go on from what ``state`` returned."""
         self.steps = self.exchanged = local_steps
         sizes = [f.tensors.parts.size for f in self.fragments]
-        for f, part in zip(self.fragments, start.split(sizes), strict=True):
-            f.start = f.tensors.vector(f.tensors.empty().copy_(part))
+        for f, *saved in zip(self.fragments, start.split(sizes), begun.split(sizes), strict=True):
+            f.start, f.begun = (f.tensors.vector(f.tensors.empty().copy_(part)) for part in saved)
+
+    def _joined(self, name: str) -> torch.Tensor:
+        return torch.cat([f.tensors.tensor(getattr(f, name)) for f in self.fragments])
 
 
 @contextmanager

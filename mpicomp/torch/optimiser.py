@@ -29,7 +29,7 @@ from mpicomp.torch.clipping import ClippingWatch
 from mpicomp.torch.content import Content
 from mpicomp.torch.local_steps import Fragment, LocalSteps, Schedule, cut, warn_of_momentum
 from mpicomp.torch.overlap import Overlap
-from mpicomp.torch.state import aggregators_in, as_tensor, check_kind, check_local, load_into
+from mpicomp.torch.state import NO_LOCAL_STEPS, aggregators_in, as_tensor, check_kind, check_local, load_into
 from mpicomp.torch.tensors import Tensors
 
 Closure = Callable[..., Any]
@@ -57,7 +57,8 @@ class Compressed(Optimizer):
     outer       a torch optimiser that has the same parameters; None: SGD with lr=1
     delay       with ``sync_every``: the local steps from the begin of an exchange to its end.  Its messages
                 travel while these steps are computed; see ``local_steps``
-    keep        with ``sync_every``: how much of a rank's own values is kept at the end of an exchange: 0 to 1
+    keep        with ``sync_every``: how much of a rank's own values is kept at the end of an exchange: from 0
+                to 1, or "delay", what the steps during the exchange have changed; see ``local_steps``
     fragments   with ``sync_every``: cut the parameters into so many fragments, which are exchanged in turn,
                 each every H steps.  Each has an Aggregator of its own
     start_after the first steps, so many, average whole gradients, as DDP does; then ``method`` begins
@@ -85,7 +86,7 @@ class Compressed(Optimizer):
         sync_every: int = 1,
         outer: Optimizer | None = None,
         delay: int = 0,
-        keep: float = 0.0,
+        keep: float | str = 0.0,
         fragments: int = 1,
         start_after: int = 0,
         overlap: bool = False,
@@ -434,6 +435,7 @@ class Compressed(Optimizer):
         aggregators  the state of the ``Aggregator`` of each fragment, the workers' residuals among it
         local_steps  the number of local steps so far
         start        the parameters after each fragment's last exchange; None if ``sync_every`` is 1
+        begun        the parameters as each fragment's last exchange began; None if ``sync_every`` is 1
 
         It is not collective, unless an interrupt has left an exchange to be done.
         """
@@ -444,8 +446,7 @@ class Compressed(Optimizer):
             "aggregators": [
                 {name: as_tensor(value) for name, value in one.state().items()} for one in self.aggregators
             ],
-            "local_steps": 0 if self.local is None else self.local.steps,
-            "start": None if self.local is None else self.local.start,
+            **(NO_LOCAL_STEPS if self.local is None else self.local.state()),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -463,7 +464,7 @@ class Compressed(Optimizer):
             first = own[0]
             if not isinstance(first, dict) or first.get("config.sync_every") != str(self.sync_every):
                 return  # which ``restore`` refuses by name
-            check_local(state_dict["local_steps"], state_dict["start"], self._tensors, self.sync_every > 1)
+            check_local(state_dict, self._tensors, self.sync_every > 1)
             for name, one in optimisers.items():
                 load_into(name, one, state_dict[name])
 
@@ -475,7 +476,7 @@ class Compressed(Optimizer):
                 one.load_state_dict(before[name])
             raise
         if self.local is not None:
-            self.local.resume(state_dict["local_steps"], state_dict["start"])
+            self.local.resume(*(state_dict[name] for name in NO_LOCAL_STEPS))
         self.buffers.restart()
 
     def __repr__(self) -> str:

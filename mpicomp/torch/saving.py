@@ -15,6 +15,7 @@ from torch import nn
 
 from mpicomp.base.errors import RecordError
 from mpicomp.torch.optimiser import Compressed
+from mpicomp.torch.state import NO_LOCAL_STEPS
 
 
 @dataclass
@@ -80,7 +81,7 @@ def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
             if opt.local is not None:
                 saved = own.read()
                 opt.inner.load_state_dict(saved["inner"])
-                opt.local.resume(saved["local_steps"], saved["start"])
+                opt.local.resume(*(saved[name] for name in NO_LOCAL_STEPS))
             model.load_state_dict(saved["model"])
         except Exception as error:  # torch raises many types
             raise RecordError(

@@ -12,7 +12,9 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line, shortened
 from mpicomp.torch.tensors import Tensors
 
-_KEYS = {"inner", "outer", "aggregators", "local_steps", "start"}  # of ``Compressed.state_dict``
+# What a state says of local steps if there are none.
+NO_LOCAL_STEPS: dict[str, Any] = {"local_steps": 0, "start": None, "begun": None}
+_KEYS = {"inner", "outer", "aggregators", *NO_LOCAL_STEPS}  # of ``Compressed.state_dict``
 
 
 def as_tensor(value: Any) -> Any:
@@ -55,23 +57,26 @@ def check_kind(state: Any, inner: Optimizer) -> None:
         )
 
 
-def check_local(steps: Any, start: Any, here: Tensors, local: bool) -> None:
-    """Raise ``ConfigError`` unless ``steps`` and ``start`` are valid values of a saved state.
+def check_local(state: dict[str, Any], here: Tensors, local: bool) -> None:
+    """Raise ``ConfigError`` unless ``state`` says of local steps what a saved state can say.
 
     here   the parameters
-    local  whether the state is of local steps
+    local  whether there are local steps
     """
+    steps = state["local_steps"]
     if type(steps) is not int or steps < 0 or (steps and not local):
         allowed = "0 and above" if local else "0, with sync_every=1"
         raise ConfigError(f"the state has local_steps = {one_line(steps)}; allowed: {allowed}.")
-    if not local and start is None:
-        return
-    shape = tuple(start.shape) if isinstance(start, torch.Tensor) else None
-    if not local or shape != (here.parts.size,) or start.dtype != here.empty().dtype:
-        allowed = f"{here.dtype} of shape ({here.parts.size},)" if local else "None, with sync_every=1"
-        raise ConfigError(f"the state has start = {one_line(start)}; allowed: {allowed}.")
-    if not start.isfinite().all():
-        raise ConfigError("the state has a start that is not finite.")
+    for name in ("start", "begun"):
+        values = state[name]
+        if not local and values is None:
+            continue
+        shape = tuple(values.shape) if isinstance(values, torch.Tensor) else None
+        if not local or shape != (here.parts.size,) or values.dtype != here.empty().dtype:
+            allowed = f"{here.dtype} of shape ({here.parts.size},)" if local else "None, with sync_every=1"
+            raise ConfigError(f"the state has {name} = {one_line(values)}; allowed: {allowed}.")
+        if not values.isfinite().all():
+            raise ConfigError(f"the state has a {name} that is not finite.")
 
 
 def load_into(name: str, optimiser: Optimizer, state: Any) -> None:

@@ -18,6 +18,7 @@ from tests.torch.models import loss, network, values  # noqa: E402
 
 EXACT = DCGD(Identity("f8"))
 SETTINGS = [(4, 0, 0.0, 1), (4, 2, 0.5, 1), (4, 3, 1.0, 1), (6, 0, 0.0, 3), (7, 1, 0.25, 3), (8, 1, 0.5, 4)]
+SETTINGS += [(4, 2, "delay", 1), (6, 1, "delay", 2)]
 
 
 @pytest.mark.parametrize(("every", "delay", "keep", "fragments"), SETTINGS)
@@ -45,7 +46,7 @@ def streaming(model, every, delay, keep, fragments, steps, method_steps):
     theta = [p.detach().clone() for p in parameters]
     velocity = [torch.zeros_like(p) for p in parameters]
     first = [True] * fragments
-    sent = {}
+    sent, before = {}, {}
     for t in range(1, steps + 1):
         inner.zero_grad()
         loss64(model, t - 1).backward()
@@ -54,13 +55,15 @@ def streaming(model, every, delay, keep, fragments, steps, method_steps):
             for p, members in enumerate(groups):
                 if (t + delay - p * every // fragments) % every == 0:
                     sent[p] = [theta[j] - parameters[j] for j in members]
+                    before[p] = [parameters[j].clone() for j in members]
             for p, members in enumerate(groups):
                 if (t - p * every // fragments) % every == 0:
-                    for j, change in zip(members, sent.pop(p), strict=True):
+                    for j, change, then in zip(members, sent.pop(p), before.pop(p), strict=True):
                         # torch's SGD with Nesterov momentum: its first velocity is the gradient.
                         velocity[j] = change.clone() if first[p] else 0.9 * velocity[j] + change
                         theta[j] = theta[j] - 0.7 * (change + 0.9 * velocity[j])
-                        parameters[j].copy_(theta[j] + keep * (parameters[j] - theta[j]))
+                        own = parameters[j] - (then if keep == "delay" else theta[j])
+                        parameters[j].copy_(theta[j] + (1 if keep == "delay" else keep) * own)
                     first[p] = False
         method_steps[:] = [list(theta)]
     return model
@@ -121,12 +124,12 @@ def streamed(model, method=EFSGD(TopK(k=0.1)), **changed):  # noqa: B008 (frozen
     return Compressed(adam, method, module=model, **settings)
 
 
-@pytest.mark.parametrize("how", ["together", "rank by rank"])
+@pytest.mark.parametrize(("how", "keep"), [("together", 0.5), ("rank by rank", "delay")])
 @pytest.mark.parametrize("at", range(7, 13))
-def test_saved_at_any_step_it_goes_on(how, at, tmp_path):
+def test_saved_at_any_step_it_goes_on(how, keep, at, tmp_path):
     """In a period each of the six steps is tried: both exchanges under way, none, and at their ends."""
     models = [network(True, seed=s) for s in (1, 1, 9)]
-    opts = [streamed(m) for m in models]
+    opts = [streamed(m, keep=keep) for m in models]
     for k in range(20):
         step(opts[0], models[0], k)
         if k < at:
@@ -201,7 +204,7 @@ def test_other_settings_are_refused_by_a_saved_state(tmp_path):
         ({"fragments": 0}, "fragments=0"),
         ({"fragments": 5, "delay": 0}, "at most the number of parameters that are trained, 4"),
         ({"fragments": 7, "delay": 0}, "at most sync_every = 6"),
-        ({"keep": 1.5}, "keep is 1.5; allowed: a number from 0 to 1"),
+        ({"keep": 1.5}, 'keep is 1.5; allowed: a number from 0 to 1, or "delay"'),
         ({"keep": float("nan")}, "keep is nan"),
         ({"keep": "half"}, "keep is 'half'"),
         ({"sync_every": 1, "delay": 0, "fragments": 1}, "outer and keep are for local steps"),
