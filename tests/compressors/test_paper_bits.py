@@ -30,6 +30,8 @@ from mpicomp import (
 from mpicomp.base.units import human_bytes
 from mpicomp.compressors import (
     Bernoulli,
+    BlockDithering,
+    BlockFloat,
     BlockSteps,
     Coded,
     CodedGaps,
@@ -81,6 +83,8 @@ X = np.arange(1.0, D + 1)
         (CodedGaps(TopK(6, "f8")), 32 * 6),
         (Shrunk(Quantized(RandK(6), Natural())), 9 * 6),
         (Coded(Dithering(3)), 32 + 3 * 40),
+        (BlockFloat(), 2 * 8 + 8 * 40),  # two blocks
+        (BlockDithering(4, 16), 3 * 8 + 4 * 40),
         (NaturalDithering(4), 32 + (1 + 3) * 40),  # 1 + ceil(log2(s + 1))
         (NaturalDithering(7), 32 + (1 + 3) * 40),
         (VaryingSteps(3 * sqrt(D)), 32 + 3 * 40),  # s = 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -76,6 +77,27 @@ def test_dithering(x, s, step, data):
     buf = compiled.dither_pack(x, scale, s, width, STREAM)
     assert_same(buf, definition.dither_pack(x, scale, s, width, STREAM))
     add = lambda on, buf, out: on.dither_add(buf, out, s, width, step)  # noqa: E731
+    assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
+
+
+@fuzz
+@given(
+    vectors(most=3000),
+    st.sampled_from([4, 8]),
+    st.sampled_from([16, 32, 64, 128]),
+    st.sampled_from([None, STREAM]),
+    SCALES,
+    st.data(),
+)
+def test_block_floats(x, bits, block, stream, scale, data):
+    try:
+        buf = definition.block_float_pack(x, bits, block, stream)
+    except DivergedError as error:  # beyond the range of single precision
+        with pytest.raises(DivergedError, match=re.escape(str(error))):
+            compiled.block_float_pack(x, bits, block, stream)
+        return
+    assert_same(compiled.block_float_pack(x, bits, block, stream), buf)
+    add = lambda on, buf, out: on.block_float_add(buf, out, bits, block, scale)  # noqa: E731
     assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
 
 
@@ -160,6 +182,7 @@ DECODERS = {
     "natural, double": lambda on, buf, out: on.natural_add(buf, out, 1023, 11, 1.0),
     "dithering": lambda on, buf, out: on.dither_add(buf, out, 7, 4, 1.0),
     "wide dithering": lambda on, buf, out: on.dither_add(buf, out, 300, 10, 1.0),
+    "block floats": lambda on, buf, out: on.block_float_add(buf, out, 4, 32, 1.0),
     "ternary": lambda on, buf, out: on.ternary_add(buf, out, 1.0),
     "natural dithering": lambda on, buf, out: on.natural_dither_add(buf, out, 9, 5, 1.0),
     "raw": lambda on, buf, out: on.decode_raw(buf, out.size, 7, 12),
@@ -170,7 +193,7 @@ DECODERS = {
 LENGTHS = dict(
     zip(
         DECODERS,
-        [282, 282 + 2250, 282 + 3094, 1125, 2813, 450, 1407, 11, 282, 50 + 30, 294],
+        [282, 282 + 2250, 282 + 3094, 1125, 2813, 71 + 1125, 450, 1407, 11, 282, 50 + 30, 294],
         strict=True,
     )
 )
