@@ -197,6 +197,14 @@ def test_parts_sent_whole_have_the_mean_gradient():
             assert same == (part.name != "a")
 
 
+def test_a_part_is_a_matrix_where_that_saves_values():
+    """2 (4 + 4) = 16 values are as many as the part has; 2 (4 + 5) are fewer than 20."""
+    method = Dion(2, gamma=0.05).bound(Parts((Part("W", (4, 4)), Part("V", (4, 5)))))
+    (m,) = method.layers(36).matrices
+    assert (m.x, m.r, m.turned) == (slice(16, 36), 2, True)
+    assert method.layers(36).whole == (slice(0, 16),)
+
+
 def test_the_bytes_are_those_of_the_factors_and_of_what_is_whole():
     """P of the longer sides in even rounds; R and the other parts in odd ones; 4 bytes a value, 4 workers."""
     loop = start(Dion(1, gamma=0.05), PROBLEM, N)
