@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicomp.base.bits import packed_nbytes
+from mpicomp.base.bits import pack, packed_nbytes
 from mpicomp.base.errors import DivergedError, MessageError
 from mpicomp.kernels import definition
 from mpicomp.kernels.definition.steps import block_ends
@@ -99,6 +99,25 @@ def test_block_floats(x, bits, block, stream, scale, data):
     assert_same(compiled.block_float_pack(x, bits, block, stream), buf)
     add = lambda on, buf, out: on.block_float_add(buf, out, bits, block, scale)  # noqa: E731
     assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("d", [1, 15, 16, 33, 1025])
+def test_block_floats_at_the_ends(bits, d):
+    """Largest entries of T 2^k, and next to that; the refused integer in each of the last two places."""
+    top, draw = 2.0 ** (bits - 1) - 1, np.random.default_rng(d)
+    for largest in (top, np.nextafter(top, 0), np.nextafter(top, 9999), top / 2):
+        for stream in (None, STREAM):
+            x = np.ldexp(draw.choice([-1.0, 1.0, 0.5, 0.1], d) * largest, draw.integers(-140, 110))
+            buf = definition.block_float_pack(x, bits, 16, stream)
+            assert_same(compiled.block_float_pack(x, bits, 16, stream), buf)
+    for j in range(max(0, d - 2), d):
+        symbols = np.zeros(d, np.uint64)
+        symbols[j] = 2 ** (bits - 1)
+        buf = np.concatenate([np.zeros(-(-d // 16), np.uint8), pack(symbols, bits)])
+        for on in (definition, compiled):
+            with pytest.raises(MessageError, match="the integer -"):
+                on.block_float_add(buf, np.zeros(d), bits, 16, 1.0)
 
 
 @fuzz
