@@ -111,7 +111,7 @@ def check_sums(method: Method) -> None:
         raise ConfigError(
             "server='allreduce' sums vectors that are sent whole, as f4 or f8; this "
             f"{type(method).__name__} sends something else. Allowed: GD, AGD, methods such as "
-            "DCGD(Identity()), PowerSGD and ARCTopK. For the others: server='sharded'."
+            "DCGD(Identity()), PowerSGD, Dion and ARCTopK. For the others: server='sharded'."
         )
 
 

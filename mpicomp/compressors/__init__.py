@@ -11,6 +11,8 @@ from mpicomp.compressors.base import Unbiased as Unbiased
 if TYPE_CHECKING:
     from mpicomp.compressors.bernoulli import Bernoulli as Bernoulli
     from mpicomp.compressors.bernoulli import Lazy as Lazy
+    from mpicomp.compressors.block_float import BlockDithering as BlockDithering
+    from mpicomp.compressors.block_float import BlockFloat as BlockFloat
     from mpicomp.compressors.coded import Coded as Coded
     from mpicomp.compressors.coded_gaps import CodedGaps as CodedGaps
     from mpicomp.compressors.dithering import Dithering as Dithering
@@ -48,6 +50,7 @@ COMPRESSORS: Table[Compressor] = Table(
         "ternary": "dithering:Ternary",
         "natural": "natural:Natural",
         "natural_dithering": "natural:NaturalDithering",
+        "block_dithering": "block_float:BlockDithering",
         "coded": "coded:Coded",
         "coded_gaps": "coded_gaps:CodedGaps",
         "quantized": "quantized:Quantized",
@@ -55,6 +58,7 @@ COMPRESSORS: Table[Compressor] = Table(
         "rankr": "rankr:RankR",
         "sign": "sign:Sign",
         "two_means": "two_means:TwoMeans",
+        "block_float": "block_float:BlockFloat",
         "quantized_topk": "quantized:QuantizedTopK",
         "tiled_topk": "tiled:TiledTopK",
         "shrunk": "quantized:Shrunk",

@@ -166,6 +166,12 @@ class Host(Kernels):
         norm, trits = _split(message, values)
         self.pieces.ternary_add(trits, out, norm * scale)
 
+    def block_floats(self, x: Float, bits: int, block: int, stream: StreamName | None) -> Bytes:
+        return self.pieces.block_float_pack(x, bits, block, stream)
+
+    def add_block_floats(self, message: Bytes, out: Float, bits: int, block: int, scale: float) -> None:
+        self.pieces.block_float_add(message, out, bits, block, scale)
+
     def step_symbols(self, x: Float, norms: Reals, r: Reals, stream: StreamName) -> Symbols:
         return self.pieces.step_symbols(x, norms, r, stream)
 

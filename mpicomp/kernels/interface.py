@@ -157,6 +157,14 @@ class Kernels(ABC):
         """out += scale times the vector in a message of ``ternary``."""
 
     @abstractmethod
+    def block_floats(self, x: Float, bits: int, block: int, stream: StreamName | None) -> Bytes:
+        """The message of ``BlockFloat``; with a stream, of ``BlockDithering``."""
+
+    @abstractmethod
+    def add_block_floats(self, message: Bytes, out: Float, bits: int, block: int, scale: float) -> None:
+        """out += scale times the vector in a message of ``block_floats``."""
+
+    @abstractmethod
     def step_symbols(self, x: Float, norms: Reals, r: Reals, stream: StreamName) -> Symbols:
         """The symbols of r x / N, rounded without bias; N >= |x_j| in each block, r below 2^15."""
 

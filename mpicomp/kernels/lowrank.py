@@ -58,6 +58,13 @@ def orthonormal(Y: Matrix) -> Matrix:
     return P
 
 
+def unit_columns(R: Matrix, epsilon: float) -> Matrix:
+    """Each column of R, shape (c, r), divided by its norm plus ``epsilon``."""
+    exponent = np.frexp(np.max(np.abs(R)))[1]
+    S = np.ldexp(R, -exponent)  # so that squares do not overflow
+    return S / (np.sqrt(np.sum(S * S, axis=0)) + np.ldexp(epsilon, -exponent))
+
+
 def _pieces(A: Matrix) -> ModuleType:
     """The functions for A; for arrays on a device (numpy calls its library) and strided ones, numpy's."""
     if on_device(A) or not (A.flags.c_contiguous or A.flags.f_contiguous):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mpicomp.methods.dcgd_plus import DCGDPlus as DCGDPlus
     from mpicomp.methods.diana import DIANA as DIANA
     from mpicomp.methods.diana_plus import DIANAPlus as DIANAPlus
+    from mpicomp.methods.dion import Dion as Dion
     from mpicomp.methods.dore import Dore as Dore
     from mpicomp.methods.doublesqueeze import DoubleSqueeze as DoubleSqueeze
     from mpicomp.methods.ef14 import EF14 as EF14
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from mpicomp.methods.lbfgs import LBFGS as LBFGS
     from mpicomp.methods.marina import MARINA as MARINA
     from mpicomp.methods.mcm import MCM as MCM
+    from mpicomp.methods.onebitadam import OneBitAdam as OneBitAdam
     from mpicomp.methods.perturbed_sgd import PerturbedSGD as PerturbedSGD
     from mpicomp.methods.powersgd import PowerSGD as PowerSGD
     from mpicomp.methods.ppmarina import PPMARINA as PPMARINA
@@ -65,6 +67,7 @@ METHODS: Table[Method] = Table(
         "dashamvr": "dashamvr:DASHAMVR",
         "adiana": "adiana:ADIANA",
         "doublesqueeze": "doublesqueeze:DoubleSqueeze",
+        "onebitadam": "onebitadam:OneBitAdam",
         "artemis": "artemis:Artemis",
         "dore": "dore:Dore",
         "mcm": "mcm:MCM",
@@ -72,6 +75,7 @@ METHODS: Table[Method] = Table(
         "twodirection": "twodirection:TwoDirection",
         "perturbed_sgd": "perturbed_sgd:PerturbedSGD",
         "powersgd": "powersgd:PowerSGD",
+        "dion": "dion:Dion",
         "arctopk": "arctopk:ARCTopK",
         "dcgd_plus": "dcgd_plus:DCGDPlus",
         "diana_plus": "diana_plus:DIANAPlus",

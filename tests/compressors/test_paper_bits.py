@@ -19,15 +19,19 @@ from mpicomp import (
     MCM,
     ARCTopK,
     Artemis,
+    Dion,
     Dore,
     DoubleSqueeze,
     EF21Plus,
+    OneBitAdam,
     PerturbedSGD,
     PowerSGD,
 )
 from mpicomp.base.units import human_bytes
 from mpicomp.compressors import (
     Bernoulli,
+    BlockDithering,
+    BlockFloat,
     BlockSteps,
     Coded,
     CodedGaps,
@@ -81,6 +85,8 @@ X = np.arange(1.0, D + 1)
         (CodedGaps(TopK(6, "f8")), 32 * 6),
         (Shrunk(Quantized(RandK(6), Natural())), 9 * 6),
         (Coded(Dithering(3)), 32 + 3 * 40),
+        (BlockFloat(), 2 * 8 + 8 * 40),  # two blocks
+        (BlockDithering(4, 16), 3 * 8 + 4 * 40),
         (NaturalDithering(4), 32 + (1 + 3) * 40),  # 1 + ceil(log2(s + 1))
         (NaturalDithering(7), 32 + (1 + 3) * 40),
         (VaryingSteps(3 * sqrt(D)), 32 + 3 * 40),  # s = 3
@@ -158,6 +164,7 @@ def charged_down(method, rounds: int) -> list[int]:
         (Dore(Natural(), RandK(4)), 32 * 4),
         (DoubleSqueeze(TopK(3), Sign()), 32 + 12),
         (DoubleSqueeze(Sign(), QuantizedTopK(4, Natural())), 9 * 4),
+        (OneBitAdam(1, TopK(3), Sign(), gamma=0.01), 32 + 12),
         (Artemis(RandK(3), Quantized(RandK(4), Natural())), 9 * 4),
         (EF21Plus(Sign(), gamma=0.1), 32 * 12),
         (PerturbedSGD(TopK(12), eta=0.1, r=0.2, I_reset=7), 32 * 12),  # resets too
@@ -174,6 +181,11 @@ def test_what_the_paper_charges_for_a_broadcast(method, bits):
 def test_what_the_paper_charges_for_powersgd_s_broadcasts():
     """Of a matrix of 3 by 4 and r = 2, mean P of 3 by 2 and mean Q of 4 by 2 in turn."""
     assert charged_down(PowerSGD(2, rows=3, gamma=0.01), 12) == [4 * 32 * 2 * 3, 4 * 32 * 2 * 4] * 6
+
+
+def test_what_the_paper_charges_for_dion_s_broadcasts():
+    """Of a matrix of 3 by 4 and r = 2, mean P of the longer side, 4 by 2, and R of 3 by 2 in turn."""
+    assert charged_down(Dion(2, rows=3, gamma=0.01), 12) == [4 * 32 * 2 * 4, 4 * 32 * 2 * 3] * 6
 
 
 def test_what_the_paper_charges_for_the_broadcasts_of_arc_top_k():

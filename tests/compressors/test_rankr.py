@@ -99,6 +99,8 @@ def test_bases_of_nearly_dependent_columns(gap):
         "kernels/compiled/lowrank.py",
         "compressors/rankr.py",
         "methods/powersgd.py",
+        "methods/dion.py",
+        "methods/support/factored.py",
         "methods/arctopk.py",
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicomp.base.bits import packed_nbytes
+from mpicomp.base.bits import pack, packed_nbytes
 from mpicomp.base.errors import DivergedError, MessageError
 from mpicomp.kernels import definition
 from mpicomp.kernels.definition.steps import block_ends
@@ -77,6 +78,46 @@ def test_dithering(x, s, step, data):
     assert_same(buf, definition.dither_pack(x, scale, s, width, STREAM))
     add = lambda on, buf, out: on.dither_add(buf, out, s, width, step)  # noqa: E731
     assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
+
+
+@fuzz
+@given(
+    vectors(most=3000),
+    st.sampled_from([4, 8]),
+    st.sampled_from([16, 32, 64, 128]),
+    st.sampled_from([None, STREAM]),
+    SCALES,
+    st.data(),
+)
+def test_block_floats(x, bits, block, stream, scale, data):
+    try:
+        buf = definition.block_float_pack(x, bits, block, stream)
+    except DivergedError as error:  # beyond the range of single precision
+        with pytest.raises(DivergedError, match=re.escape(str(error))):
+            compiled.block_float_pack(x, bits, block, stream)
+        return
+    assert_same(compiled.block_float_pack(x, bits, block, stream), buf)
+    add = lambda on, buf, out: on.block_float_add(buf, out, bits, block, scale)  # noqa: E731
+    assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("d", [1, 15, 16, 33, 1025])
+def test_block_floats_at_the_ends(bits, d):
+    """Largest entries of T 2^k, and next to that; the refused integer in each of the last two places."""
+    top, draw = 2.0 ** (bits - 1) - 1, np.random.default_rng(d)
+    for largest in (top, np.nextafter(top, 0), np.nextafter(top, 9999), top / 2):
+        for stream in (None, STREAM):
+            x = np.ldexp(draw.choice([-1.0, 1.0, 0.5, 0.1], d) * largest, draw.integers(-140, 110))
+            buf = definition.block_float_pack(x, bits, 16, stream)
+            assert_same(compiled.block_float_pack(x, bits, 16, stream), buf)
+    for j in range(max(0, d - 2), d):
+        symbols = np.zeros(d, np.uint64)
+        symbols[j] = 2 ** (bits - 1)
+        buf = np.concatenate([np.zeros(-(-d // 16), np.uint8), pack(symbols, bits)])
+        for on in (definition, compiled):
+            with pytest.raises(MessageError, match="the integer -"):
+                on.block_float_add(buf, np.zeros(d), bits, 16, 1.0)
 
 
 @fuzz
@@ -160,6 +201,7 @@ DECODERS = {
     "natural, double": lambda on, buf, out: on.natural_add(buf, out, 1023, 11, 1.0),
     "dithering": lambda on, buf, out: on.dither_add(buf, out, 7, 4, 1.0),
     "wide dithering": lambda on, buf, out: on.dither_add(buf, out, 300, 10, 1.0),
+    "block floats": lambda on, buf, out: on.block_float_add(buf, out, 4, 32, 1.0),
     "ternary": lambda on, buf, out: on.ternary_add(buf, out, 1.0),
     "natural dithering": lambda on, buf, out: on.natural_dither_add(buf, out, 9, 5, 1.0),
     "raw": lambda on, buf, out: on.decode_raw(buf, out.size, 7, 12),
@@ -170,7 +212,7 @@ DECODERS = {
 LENGTHS = dict(
     zip(
         DECODERS,
-        [282, 282 + 2250, 282 + 3094, 1125, 2813, 450, 1407, 11, 282, 50 + 30, 294],
+        [282, 282 + 2250, 282 + 3094, 1125, 2813, 71 + 1125, 450, 1407, 11, 282, 50 + 30, 294],
         strict=True,
     )
 )

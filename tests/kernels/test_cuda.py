@@ -237,6 +237,33 @@ def test_natural(kernels, x, values, offset):
     added_alike(kernels, c, c.compress(x, KEY), x.size, offset)
 
 
+@few
+@given(
+    x=vectors(),
+    bits=st.sampled_from([4, 8]),
+    block=st.sampled_from([16, 32, 64, 128]),
+    offset=st.integers(0, 3),
+    seed=st.integers(0, 2**32),
+)
+@example(x=np.array([1.0, 1e300, np.inf]), bits=8, block=16, offset=0, seed=0)
+@example(x=np.array([1.0, -np.nan]), bits=4, block=16, offset=0, seed=0)
+def test_block_floats(kernels, x, bits, block, offset, seed):
+    """And integers of any kind, among which is one that is refused."""
+    for c in (compressors.BlockFloat(bits, block), compressors.BlockDithering(bits, block)):
+        alike(kernels, c, x, offset)
+    draw = np.random.default_rng(seed)
+    message = draw.integers(0, 256, c.nbytes(x.size)).astype(np.uint8)
+    if bits == 8:  # mostly none is refused
+        message[message == 128] = 7
+    else:
+        message &= 0x77
+    added_alike(kernels, c, message, x.size, offset)
+    codes = -(-x.size // block)
+    message[codes + draw.integers(0, -(-x.size * bits // 8))] = 128 if bits == 8 else 0x08
+    with pytest.raises(MessageError, match="the integer -"), using(kernels):
+        c.decompress_add(shifted(kernels, message, offset), up(kernels, np.ones(x.size)), KEY)
+
+
 levels = st.sampled_from([1, 2, 3, 4, 7, 8, 15, 60, 127, 128, 5000, 2**15 - 1])
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from mpicomp import kernels
 from mpicomp.compressors import (
+    BlockDithering,
+    BlockFloat,
     Dithering,
     HardThreshold,
     Identity,
@@ -58,6 +60,8 @@ THREADED = [
         Natural("f8"),
         Ternary(),
         NaturalDithering(7),
+        BlockDithering(),
+        BlockFloat(4, 128),
         NaturalDithering(60),
         HardThreshold(1.0),
     ),

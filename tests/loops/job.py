@@ -23,6 +23,7 @@ from mpicomp import (
     Aggregator,
     ARCTopK,
     Descent,
+    Dion,
     Identity,
     PowerSGD,
     RandK,
@@ -111,7 +112,12 @@ def sharded():
 def summed():
     """What MPI_Allreduce can sum is estimated as by the root, and the ledger is the root's."""
     told = []
-    for method in (DCGD(Identity("f8")), PowerSGD(2, values="f8"), ARCTopK(0.3, r=1, values="f8")):
+    for method in (
+        DCGD(Identity("f8")),
+        PowerSGD(2, values="f8"),
+        Dion(2, values="f8"),
+        ARCTopK(0.3, r=1, values="f8"),
+    ):
         found = []
         for server in ("shared", "allreduce"):
             agg = Aggregator(method, tree(TO_CUT.x0(), TO_CUT), workers=WORKERS, server=server)

@@ -39,6 +39,7 @@ METHODS = [
     "efsgd(sign)",
     "ef14(topk(k=0.1), gamma=0.1)",
     "doublesqueeze(topk(k=0.1), topk(k=0.1))",
+    "onebitadam(warmup=2, C=topk(k=0.1), gamma=0.1)",
     "ef21(topk(k=0.1), gamma=0.1)",
     "ef21sgdm(topk(k=0.1), eta=0.3)",
     "diana(natural, gamma=0.1)",
@@ -51,7 +52,7 @@ METHODS = [
 def test_what_is_held_stays_bit_for_bit(shards):
     """And the other coordinates move."""
     odd, options = [], {} if shards is None else {"server": "sharded", "shards": shards}
-    texts = METHODS + (["powersgd(r=1, gamma=0.1)"] if shards is None else [])
+    texts = METHODS + (["powersgd(r=1, gamma=0.1)", "dion(r=1, gamma=0.1)"] if shards is None else [])
     for method in map(parse_method, texts):
         agg = Aggregator(method, LIKE, workers=3, **options)
         draw = np.random.default_rng(0)

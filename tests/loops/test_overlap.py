@@ -45,7 +45,7 @@ def trained(method, overlap, shards, steps=6):
 
 def test_these_methods_wait_for_the_whole_gradient():
     assert {m.__name__ for m in OTHERS} == {
-        *("EF21Plus", "PowerSGD", "ARCTopK"),  # norms, factors and supports are of whole vectors
+        *("EF21Plus", "PowerSGD", "Dion", "ARCTopK"),  # norms, factors and supports are of whole vectors
         *("MARINA", "PPMARINA"),  # gradients at two points
     }
 

@@ -19,6 +19,7 @@ from mpicomp import (
     PPMARINA,
     ARCTopK,
     DIANAPlus,
+    Dion,
     HardThreshold,
     Identity,
     PowerSGD,
@@ -115,9 +116,10 @@ def test_allreduce_sums_the_messages_of_some_workers():
     [
         (PowerSGD(r=1, rows=5, gamma=0.05, values="f8"), [5, 6] * 10),
         (PowerSGD(r=2, rows=6, gamma=0.05, momentum=0.3), [12, 10] * 10),
+        (Dion(r=1, rows=5, gamma=0.05, values="f8"), [6, 5] * 10),
         (ARCTopK(k=2, r=2, width=5, gamma=0.05), [30, *[12, 10] * 10][:20]),
     ],
-    ids=["PowerSGD, f8", "PowerSGD, momentum", "ARCTopK"],
+    ids=["PowerSGD, f8", "PowerSGD, momentum", "Dion", "ARCTopK"],
 )
 def test_allreduce_sums_factors_too(method, entries):
     """The root's iterates up to rounding; the ledger has the factors, sketches and rows of 20 rounds."""

@@ -16,6 +16,8 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors import (
     Bernoulli,
+    BlockDithering,
+    BlockFloat,
     BlockSteps,
     Coded,
     CodedGaps,
@@ -160,6 +162,12 @@ CASES = [
     Case(NaturalDithering(3), d=13),
     Case(NaturalDithering(8, p="inf")),
     Case(NaturalDithering(127, values="f8")),
+    Case(BlockDithering(), draws="nothing"),  # multiples of 1/4 up to 4 are exact
+    Case(BlockDithering(4, 16)),
+    Case(BlockDithering(4, 64), d=13),
+    Case(Quantized(RandK(19), BlockDithering(4, 16))),
+    Case(QuantizedTopK(6, BlockDithering(4, 64))),
+    Case(Shrunk(BlockDithering(4, 16)), d=31),
     Case(Coded(Dithering(4))),
     Case(Coded(Dithering(7, p="inf", values="f8"), model=(4370, *(4369,) * 14)), d=31),
     Case(Coded(Ternary()), d=31),
@@ -193,6 +201,10 @@ CASES = [
     Case(RankR(3, rows=6), draws="nothing", keeps=()),  # no shorter than x, which is sent
     Case(Sign(), draws="nothing", keeps=("signs",)),
     Case(Sign("f8"), d=13, draws="nothing", keeps=("signs",)),
+    Case(BlockFloat(), draws="nothing"),
+    Case(BlockFloat(4, 16), draws="nothing"),
+    Case(BlockFloat(4, 64), d=13, draws="nothing"),
+    Case(BlockFloat(8, 16), d=300, n=1, draws="nothing"),
     Case(QuantizedTopK(6, Dithering(4))),
     Case(QuantizedTopK(0.5, Natural())),
     Case(QuantizedTopK(24, Ternary())),

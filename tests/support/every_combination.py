@@ -53,6 +53,7 @@ from mpicomp import (
     Contractive,
     DCGDPlus,
     DIANAPlus,
+    Dion,
     Dore,
     DoubleSqueeze,
     EF21Plus,
@@ -128,6 +129,7 @@ def every_pair() -> list[Method]:
     """Step sizes are small numbers: what matters here is that every path is walked, not how fast."""
     chosen: list[Method] = [GD(gamma=0.1), AGD(gamma=0.1, mu=0.1), PowerSGD(2, rows=4, gamma=1e-3)]
     chosen += [PowerSGD(2, rows=4, gamma=1e-3, momentum=0.5), PowerSGD(1, gamma=1e-3)]
+    chosen += [Dion(1, gamma=1e-3), Dion(0.25, gamma=1e-3, columns="orthonormal", batch=2)]
     chosen += [ARCTopK(0.3, r=1, gamma=1e-3), ARCTopK(2, r=2, width=4, gamma=1e-3, batch=2)]
     for C in dict.fromkeys(case.c for case in FIT):
         if isinstance(C, Unbiased):

@@ -37,6 +37,7 @@ from mpicomp import (
     BlockSteps,
     DCGDPlus,
     DIANAPlus,
+    Dion,
     Dithering,
     Dore,
     DoubleSqueeze,
@@ -46,6 +47,7 @@ from mpicomp import (
     Importance,
     Method,
     Natural,
+    OneBitAdam,
     PermK,
     PerturbedSGD,
     PowerSGD,
@@ -234,6 +236,12 @@ METHOD_CASES = [
         ),
     ),
     MethodCase(
+        OneBitAdam(2, TopK(3), HardThreshold(0.05), gamma=0.01),
+        "onebitadam(warmup=3, gamma=0.001)",
+        "x g m v",
+        second=OneBitAdam(1, QuantizedTopK(3, Natural()), TopK(3), gamma=0.01),
+    ),
+    MethodCase(
         Artemis(RandK(0.3), Natural(), alpha_down=None),
         "artemis(Q=randk(k=5), down=randk(k=5), gamma=0.001, p=0.5)",
         "x g H",
@@ -278,6 +286,12 @@ METHOD_CASES = [
         "powersgd(r=2, rows=4, gamma=0.001)",
         "x g P Q m",
         second=PowerSGD(2, rows=3, gamma=0.1),
+    ),
+    MethodCase(
+        Dion(1, rows=1, gamma=0.01),
+        "dion(r=2, rows=4, gamma=0.001)",
+        "x g P Q product",
+        second=Dion(2, rows=3, gamma=0.01),
     ),
     MethodCase(
         ARCTopK(3, r=1, width=1),

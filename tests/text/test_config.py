@@ -93,6 +93,8 @@ METHOD_TEXTS = [
     "perturbed_sgd(C=topk(k=2), eta=0.125, r=0.5)",
     "perturbed_sgd(C=shrunk(U=randk(k=2, mask=shared)), eta=0.125, r=0, I_reset=20, R=0.5, batch=0.1)",
     "powersgd(r=2, rows=10, gamma=0.125, batch=32)",
+    "onebitadam(warmup=20, C=topk(k=2), gamma=0.125, beta2=0.99, sync=identity(values=f8))",
+    "dion(r=0.5, rows=10, gamma=0.125, momentum=0.5, columns=orthonormal)",
     "ef21(C=layered(rules={'*.bias': identity, 'conv*': topk(k=0.05)}, default=rankr(r=4)))",
     "marina(Q=layered(rules={'ndim<2': sparse}, default=quantized(S=randk(k=0.1), Q=natural)))",
 ]

@@ -18,12 +18,15 @@ from mpicomp import (  # noqa: E402
     MARINA,
     VRMARINA,
     ConfigError,
+    Dion,
     DivergedError,
     Identity,
+    Key,
     MpicompError,
     RandK,
 )
 from mpicomp.torch import Compressed, Hook, hook  # noqa: E402
+from tests.reference.dion import dion  # noqa: E402
 from tests.torch.loops import TOPK, compressed, step  # noqa: E402
 from tests.torch.models import batch, loss, network, values  # noqa: E402
 
@@ -68,6 +71,39 @@ def test_parameter_groups_and_what_needs_no_gradient():
     assert values(theirs) == values(ours)
     with pytest.raises(ConfigError, match="before Compressed is made"):
         opt.add_param_group({"params": []})
+
+
+def test_dion_takes_the_step_of_its_paper():
+    """Matrices: x = (1 - η λ) x - η √(rows/columns) P Q'; biases: SGD with a learning rate of their own."""
+    model, seed = network().double(), 3
+    parameters = list(model.parameters())
+    matrices, biases = parameters[::2], parameters[1::2]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": biases, "lr": 0.2}]
+    opt = Compressed(torch.optim.SGD(groups, lr=0.05), Dion(2, values="f8"), module=model, seed=seed)
+    iterates, gradients = [], []
+    for k in range(10):
+        opt.zero_grad()
+        X, labels = batch(0, k)
+        torch.nn.functional.cross_entropy(model(X.double()), labels).backward()
+        gradients.append(np.concatenate([p.grad.numpy().ravel() for p in parameters]))
+        iterates.append([p.detach().numpy().copy() for p in parameters])
+        opt.step()
+    shapes = [p.shape for p in parameters]
+    drawn = Key(seed, 0, None, 1).shared("dion").normals(2 * (6 + 3)).reshape(-1, 2)
+    along, _, _ = dion(
+        [lambda t, x: gradients[t]],
+        np.zeros(gradients[0].size),
+        1.0,
+        shapes,
+        {0: drawn[:6], 2: drawn[6:]},
+        10,
+    )
+    ends = np.cumsum([p.numel() for p in parameters])[:-1]
+    for k in range(9):
+        steps = np.split(along[k] - along[k + 1], ends)
+        for i, (x, after, g) in enumerate(zip(iterates[k], iterates[k + 1], steps, strict=True)):
+            wanted = x - 0.2 * g.reshape(x.shape) if i % 2 else 0.995 * x - 0.05 * g.reshape(x.shape)
+            np.testing.assert_allclose(after, wanted, rtol=0, atol=1e-10)
 
 
 def test_clipping_is_of_the_aggregated_gradient():

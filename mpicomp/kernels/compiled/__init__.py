@@ -1,6 +1,7 @@
 """The kernels compiled by numba, under the names that ``definition`` has.  Import by ``loading`` alone."""
 
 from mpicomp.kernels.compiled.ans import ans_decode, ans_encode
+from mpicomp.kernels.compiled.block_floats import block_float_add, block_float_pack
 from mpicomp.kernels.compiled.dithering import (
     dither_add,
     dither_pack,

@@ -7,6 +7,7 @@ when it is first used and kept on disk by CuPy.  ``gpu.Gpu`` alone imports CuPy.
 
 from __future__ import annotations
 
+from mpicomp.kernels.cuda import block_floats as blocks
 from mpicomp.kernels.cuda import draws, levels, norms, numbers, packing, positions, selection, steps
 from mpicomp.kernels.cuda import natural as naturals
 from mpicomp.kernels.cuda import sign as signs
@@ -39,6 +40,7 @@ class Cuda(Launching, Kernels):
     dither, add_dither = levels.dither, levels.add_dither
     natural_dither, add_natural_dither = levels.natural_dither, levels.add_natural_dither
     ternary, add_ternary = levels.ternary, levels.add_ternary
+    block_floats, add_block_floats = blocks.block_floats, blocks.add_block_floats
     step_symbols, add_steps = steps.step_symbols, steps.add_steps
 
     def add_elias_fano(self, buf: Array, out: Array, values: Array, low: int, scale: float) -> None:

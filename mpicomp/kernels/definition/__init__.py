@@ -1,6 +1,7 @@
 """The numpy kernels: short, plain, and what every other backend must agree with byte for byte."""
 
 from mpicomp.kernels.definition.ans import ans_decode, ans_encode
+from mpicomp.kernels.definition.block_floats import block_float_add, block_float_pack
 from mpicomp.kernels.definition.dithering import (
     dither_add,
     dither_pack,
