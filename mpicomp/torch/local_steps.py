@@ -160,7 +160,7 @@ class LocalSteps:
             tensors.set_gradients(estimate)
             self.outer.step()
         fragment.start = tensors.values()
-        if self.keep == DELAY:
+        if isinstance(self.keep, str):  # DELAY
             tensors.set_values(fragment.start + (own - fragment.begun))
         elif self.keep:
             tensors.set_values(fragment.start + self.keep * (own - fragment.start))
