@@ -1,6 +1,7 @@
 """Ways to train on several ranks: torch's DistributedDataParallel, its hooks, its local SGD, and our methods.
 
-They share the model, the batches, the learning rate, and momentum 0.9; only EF21-SGDM has its own.
+They share the model, the batches, the learning rate, and momentum 0.9.  EF21-SGDM, Dion and 1-bit Adam have
+momentum of their own, and a multiple of the learning rate.
 """
 
 from __future__ import annotations
@@ -19,7 +20,17 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from mpicomp.compressors import Identity, Natural, QuantizedTopK, Sparse, TopK, TwoMeans
-from mpicomp.methods import DCGD, EF14, EF21SGDM, EFSGD, DoubleSqueeze, Method, PowerSGD
+from mpicomp.methods import (
+    DCGD,
+    EF14,
+    EF21SGDM,
+    EFSGD,
+    Dion,
+    DoubleSqueeze,
+    Method,
+    OneBitAdam,
+    PowerSGD,
+)
 from mpicomp.torch import Compressed
 
 MOMENTUM = 0.9
@@ -171,24 +182,32 @@ class Contestant:
 
 
 def _ours(
-    method: Method, every: int = 1, server: str = "sharded", **others: Any
+    method: Method,
+    every: int = 1,
+    server: str = "sharded",
+    momentum: float = MOMENTUM,
+    times: float = 1.0,
+    **others: Any,
 ) -> Callable[[nn.Module, float], Trainer]:
+    """Ours with ``times`` the learning rate; ``momentum`` is 0 for a method that has its own."""
     options: dict[str, Any] = {"every": every, "server": server, **others}
-    # EF21-SGDM has the momentum; with lr/η, steps as long as the others', it diverges.
-    if isinstance(method, EF21SGDM):
-        return lambda model, lr: Ours(model, 2 * lr, method, 0.0, **options)
-    return lambda model, lr: Ours(model, lr, method, MOMENTUM, **options)
+    return lambda model, lr: Ours(model, times * lr, method, momentum, **options)
 
 
 _DENSE = DCGD(Identity(), gamma=1.0)
 _TOP = TopK(k=0.01)
-_MOMENTUM = EF21SGDM(_TOP, gamma=1.0, eta=1 - MOMENTUM, start="compressed")
+_EF21 = EF21SGDM(_TOP, gamma=1.0, eta=1 - MOMENTUM, start="compressed")
+_OWN: dict[str, Any] = {
+    "momentum": 0.0,
+    "times": 2.0,
+}  # with 1/η times, steps as long as the others', it diverges
+_ADAM: dict[str, Any] = {"momentum": 0.0, "times": 0.02}  # Adam's steps are as long whatever the gradient
 _SQUEEZED = DoubleSqueeze(_TOP, down=_TOP, gamma=1.0)
 _NESTEROV = {"lr": 0.7, "momentum": 0.9, "nesterov": True}  # DiLoCo's outer step
 _FEW_BITS = QuantizedTopK(k=0.03, Q=TwoMeans())
 _SPARSE_LOCO = EFSGD(_FEW_BITS, 1.0, down=Sparse(forward=True), decay=0.95, average="senders")
 _BOTH_WAYS = DoubleSqueeze(_FEW_BITS, _FEW_BITS, 1.0, decay=0.95, average="senders")
-_DELAYED: dict[str, Any] = {"delay": 2, "keep": 0.5}
+_DELAYED: dict[str, Any] = {"delay": 2, "keep": "delay"}
 
 CONTESTANTS = [
     Contestant("no communication", "floor", lambda model, lr: TorchDDP(model, lr, sync=False)),
@@ -199,9 +218,9 @@ CONTESTANTS = [
     Contestant("dense", "ours", _ours(_DENSE)),
     Contestant("Natural", "ours", _ours(DCGD(Natural(), gamma=1.0))),
     Contestant("EF14, TopK 1 %", "ours", _ours(EF14(_TOP, gamma=1.0))),
-    Contestant("EF21-SGDM, TopK 1 %", "ours", _ours(_MOMENTUM)),
-    Contestant("EF21-SGDM, TopK 1 %, overlapped", "ours", _ours(_MOMENTUM, overlap=True), True),
-    Contestant("EF21-SGDM, TopK 1 %, by the root", "ours", _ours(_MOMENTUM, server="shared"), True),
+    Contestant("EF21-SGDM, TopK 1 %", "ours", _ours(_EF21, **_OWN)),
+    Contestant("EF21-SGDM, TopK 1 %, overlapped", "ours", _ours(_EF21, overlap=True, **_OWN), True),
+    Contestant("EF21-SGDM, TopK 1 %, by the root", "ours", _ours(_EF21, server="shared", **_OWN), True),
     Contestant("DoubleSqueeze, TopK 1 %", "ours", _ours(_SQUEEZED)),
     Contestant("DoubleSqueeze, TopK 1 %, overlapped", "ours", _ours(_SQUEEZED, overlap=True), True),
     Contestant("PowerSGD, rank 2", "ours", _ours(PowerSGD(r=2, gamma=1.0))),
@@ -223,4 +242,6 @@ CONTESTANTS = [
         _ours(_SPARSE_LOCO, EVERY, fragments=2, **_DELAYED),
     ),
     Contestant(f"SparseLoCo both ways, every {EVERY} steps", "ours", _ours(_BOTH_WAYS, EVERY)),
+    Contestant("Dion, rank 1/4", "ours", _ours(Dion(r=0.25, gamma=1.0), momentum=0.0, times=0.2)),
+    Contestant("1-bit Adam", "ours", _ours(OneBitAdam(warmup=80, gamma=1.0), **_ADAM)),
 ]
