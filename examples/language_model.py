@@ -31,13 +31,14 @@ TWO_BITS = QuantizedTopK(k=0.03, Q=TwoMeans())  # signs with two magnitudes, 1.7
 SPARSE_LOCO = EFSGD(TWO_BITS, decay=0.95, average="senders", down=Sparse(forward=True))
 BOTH_WAYS = DoubleSqueeze(TWO_BITS, TWO_BITS, decay=0.95, average="senders")
 EIGHT = {"sync_every": 8}
+DELAYED = {"delay": 2, "keep": "delay"}  # an exchange travels during two steps, and what these change is kept
 CONTESTANTS = {
     "dense": (DCGD(Identity()), {}, None),
     "EF-SGD, TopK 1 %": (EFSGD(TopK(k=0.01)), {}, None),
     "8 local steps, dense": (DCGD(Identity()), EIGHT, NESTEROV),
     "8 local steps, EF-SGD of 2 bits, outer momentum": (EFSGD(TWO_BITS), EIGHT, NESTEROV),
     "8 local steps, SparseLoCo": (SPARSE_LOCO, EIGHT, PLAIN),
-    "8 local steps, SparseLoCo, delayed by 2 steps": (SPARSE_LOCO, EIGHT | {"delay": 2, "keep": 0.5}, PLAIN),
+    "8 local steps, SparseLoCo, delayed by 2 steps": (SPARSE_LOCO, EIGHT | DELAYED, PLAIN),
     "8 local steps, SparseLoCo both ways": (BOTH_WAYS, EIGHT, PLAIN),
 }
 

@@ -93,7 +93,7 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
     reasons = [told, f"SparseLoCo's messages of about {human_bytes(message)} take {human_time(sparse)}."]
     local: dict[str, Any] = {"sync_every": EVERY}
     if sparse > NEGLIGIBLE * EVERY * step_seconds:
-        local |= {"delay": min(ceil(sparse / step_seconds), EVERY // 2), "keep": 0.5}
+        local |= {"delay": min(ceil(sparse / step_seconds), EVERY // 2), "keep": "delay"}
         reasons.append(
             f"That is above 5 % of {EVERY} steps: they travel during {local['delay']} of the steps."
         )

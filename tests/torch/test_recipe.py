@@ -28,9 +28,9 @@ def linear():
         ("1gbit", 0.119, EFSGD, {"sync_every": 8}),
         # Messages of 20 KB, from three other ranks: 4.8 ms at 100 Mbit/s.
         ("100mbit", 0.0121, EFSGD, {"sync_every": 8}),
-        ("100mbit", 0.0119, EFSGD, {"sync_every": 8, "delay": 1, "keep": 0.5}),
-        ("10mbit", 0.02, EFSGD, {"sync_every": 8, "delay": 3, "keep": 0.5}),
-        ("1mbit", 0.02, EFSGD, {"sync_every": 8, "delay": 4, "keep": 0.5}),
+        ("100mbit", 0.0119, EFSGD, {"sync_every": 8, "delay": 1, "keep": "delay"}),
+        ("10mbit", 0.02, EFSGD, {"sync_every": 8, "delay": 3, "keep": "delay"}),
+        ("1mbit", 0.02, EFSGD, {"sync_every": 8, "delay": 4, "keep": "delay"}),
     ],
 )
 def test_the_exchange_that_is_worth_it(link, step_seconds, method, local):
