@@ -1,0 +1,308 @@
+"""One rank of a job that torchrun, mpirun or nobody has started; the first argument names what it does.
+
+Under torchrun, and where the processes meet by the file MEET, mpi4py is blocked: nothing here may need it.
+"""
+
+# ruff: noqa: E402
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+WITHOUT_MPI = "TORCHELASTIC_RUN_ID" in os.environ or "MEET" in os.environ
+if WITHOUT_MPI:
+    sys.modules["mpi4py"] = None
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import mpicomp
+from mpicomp import (
+    DCGD,
+    EF21SGDM,
+    EFSGD,
+    MARINA,
+    Aggregator,
+    Descent,
+    DoubleSqueeze,
+    Identity,
+    MpicompError,
+    PermK,
+    PowerSGD,
+    Quadratics,
+    RandK,
+    TopK,
+)
+from mpicomp.torch import Compressed, Hook, hook, load, save
+from mpicomp.transports.launcher import launched_rank, launched_ranks
+from tests.torch.models import loss, network, values
+
+torch.set_num_threads(1)
+WORKERS, D = 4, 30
+RANKS = int(os.environ["WORLD_SIZE"]) if WITHOUT_MPI else launched_ranks() or 1
+RANK = int(os.environ["RANK"]) if WITHOUT_MPI else launched_rank()
+METHODS = {
+    "EFSGD": EFSGD(TopK(k=3)),
+    "EF21SGDM": EF21SGDM(TopK(k=3), eta=0.3),
+    "MARINA": MARINA(PermK(), p=0.3),
+    "PowerSGD": PowerSGD(2, rows=5),
+    "DoubleSqueeze": DoubleSqueeze(TopK(k=3), TopK(k=5)),
+}
+PLACES = {
+    "shared": {},
+    "dedicated": {"server": "dedicated"},
+    "sharded": {"server": "sharded", "shards": 3},
+    "one shard": {"server": "sharded", "shards": 1},
+}
+
+
+def gradient(i):
+    """The gradient of worker i's quadratic, a function."""
+    draw = np.random.default_rng(i)
+    b, scale = draw.normal(size=D), draw.uniform(0.5, 2, size=D)
+    return lambda x: scale * (x - b)
+
+
+def trajectory(method, workers=WORKERS, **options):
+    """The hash of five iterates, the ledger of rank 0, and what each rank has sent."""
+    if RANKS == 1 and options.get("server") == "dedicated":
+        options = {}  # the same iterates and bytes, with nobody else to serve
+    x, digest = np.zeros(D), sha256()
+    agg = Aggregator(method, like=x, workers=workers, seed=3, **options)
+    functions = {i: gradient(i) for i in agg.hosted}
+    for _ in range(5):
+        x = x - 0.05 * agg(functions, at=x)
+        digest.update(x.tobytes())
+    agg.settle()
+    ledger, told = agg.ledger, agg.transport.collect((digest.hexdigest(), agg.transport.sent))
+    agg.close()
+    if told is not None:
+        (one,) = {theirs for theirs, _ in told}
+        own = [one, ledger.up.tolist(), ledger.down.tolist(), ledger.paper_bits_up]
+        return {"of all": own, "sent": [sent for _, sent in told]}
+
+
+def summed():
+    """Allreduce of dyadic numbers, whose sums are exact in any order."""
+    agg = Aggregator(DCGD(Identity()), like=np.zeros(D), workers=WORKERS, server="allreduce")
+    for k in range(3):
+        found = agg({i: np.arange(D) / 8 + i + k for i in agg.hosted})
+        assert found.tolist() == (np.arange(D) / 8 + 1.5 + k).tolist()
+    up = agg.ledger.up.tolist()
+    agg.close()
+    return {"of all": up, "sent": None}
+
+
+def bits():
+    """What is the same, bit for bit, on any number of ranks that anybody has started."""
+    told = {
+        f"{name}, {place}": trajectory(method, **options)
+        for name, method in METHODS.items()
+        for place, options in PLACES.items()
+        if "shard" not in place or name != "PowerSGD"
+    }
+    # Ranks without a worker, which may serve a block or not.
+    told |= {f"two, {place}": trajectory(METHODS["EFSGD"], 2, **o) for place, o in PLACES.items()}
+    told["allreduce"] = summed()
+    run = mpicomp.run(MARINA(RandK(k=3), gamma=0.01), Quadratics(d=D), workers=WORKERS, rounds=5)
+    told["run"] = {"of all": [run.iterates_sha256, run.ledger.up.tolist()], "sent": None}
+    told["Compressed"] = {"of all": fixed_workers(), "sent": None}
+    return told
+
+
+def digest_of(model):
+    return sha256(values(model)).hexdigest()
+
+
+def fixed_workers():
+    """A network with buffers, four workers; rank 0's start counts."""
+    model = network(normed=True, seed=1 + RANK)
+    opt = Compressed(
+        torch.optim.AdamW(model.parameters(), lr=1e-2), METHODS["EFSGD"], module=model, workers=4
+    )
+    train(opt, model, range(4))
+    opt.check()
+    up = opt.ledger.up.tolist()
+    opt.aggregator.close()
+    return [digest_of(model), up]
+
+
+def train(opt, model, steps):
+    for k in steps:
+        for i in opt.hosted:
+            opt.zero_grad()
+            loss(model, i, k).backward()
+            opt.collect(i)
+        opt.step()
+
+
+def local_steps(folder=None):
+    """Four local steps, from what is in ``folder`` where it is given."""
+    model = network(normed=True, seed=1 + RANK)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    opt = Compressed(sgd, METHODS["EF21SGDM"], module=model, sync_every=2)
+    if folder is not None:
+        load(folder, opt, model)
+    for k in range(4):
+        opt.zero_grad()
+        loss(model, RANK, k).backward()
+        opt.step()
+    return opt, model
+
+
+def hooked():
+    """The hook of DDP over gloo, and the hash of the parameters."""
+    model = network(seed=5)
+    ddp, state = DistributedDataParallel(model, bucket_cap_mb=0.0002), Hook(METHODS["EF21SGDM"])
+    ddp.register_comm_hook(state, hook)
+    sgd = torch.optim.SGD(ddp.parameters(), lr=0.1)
+    for k in range(4):
+        sgd.zero_grad()
+        loss(ddp, RANK, k).backward()
+        sgd.step()
+    return [digest_of(model), state.aggregator.ledger.up.tolist(), type(state.aggregator.transport).__name__]
+
+
+def of_each_rank(folder, here, other):
+    """What depends on the number of ranks.  It saves a state, and goes on from the other launcher's."""
+    if not dist.is_initialized():  # for DDP alone
+        meet = f"file://{folder}/meet-{here}"
+        dist.init_process_group("gloo", init_method=meet, rank=RANK, world_size=RANKS)
+    opt, model = local_steps()
+    told = {"local steps": [digest_of(model), opt.ledger.up.tolist()]}
+    save(f"{folder}/{here}", opt, model)
+    told["hook"] = hooked()
+    if Path(f"{folder}/{other}").exists():
+        told["resumed"] = digest_of(local_steps(f"{folder}/{other}")[1])
+    return told
+
+
+def said(call):
+    """The error that ``call`` raises on this rank."""
+    try:
+        call()
+    except MpicompError as error:
+        return f"{type(error).__name__}: {error}"
+    raise AssertionError("nothing is raised")
+
+
+def refusals():
+    """Errors of one rank, calls that differ, and options that need MPI: what each rank is told."""
+    x = np.zeros(D)
+    told = {}
+    for name, options in {
+        "verify_bytes": {"verify_bytes": True},
+        "cuda_aware": {"cuda_aware": "yes"},
+        "seeds": {"seed": RANK},
+        "shape": {"like": np.zeros(D + RANK)},
+    }.items():
+        told[name] = said(lambda o=options: Aggregator(METHODS["EFSGD"], **({"like": x} | o)))
+    one, two = (Aggregator(METHODS["EFSGD"], like=x, server=s) for s in ("shared", "sharded"))
+    bad = np.full(D, np.nan if RANK == 1 else 1.0)
+    for agg in (one, two):
+        told[f"not finite {agg is one}"] = said(lambda agg=agg: agg(bad))
+        told[f"no array {agg is one}"] = said(lambda agg=agg: agg("x" if RANK == 1 else x))
+        agg(x)
+    told["other order"] = said(lambda: (one, two)[RANK % 2](x))
+    told["other calls"] = said(lambda: one.settle() if RANK else one(x))
+    told["begins"] = said(lambda: Descent(DCGD(Identity(), gamma=1.0), x) if RANK else one(x))
+    one(x), two(x)  # all go on
+    everybody = [None] * RANKS
+    dist.all_gather_object(everybody, told)
+    one.close()
+    dist.destroy_process_group()  # before ``two`` is closed, at the end
+    return everybody
+
+
+def groups():
+    """Groups of some of the ranks, of which the ranks have different numbers; and DDP's own group."""
+    if RANK in (0, 1):
+        dist.new_group([0, 1], use_local_synchronization=True)
+    pairs = [dist.new_group(pair) for pair in ([0, 3], [1, 2])]
+    own = pairs[RANK in (1, 2)]
+    number = [0, 3].index(RANK) if RANK in (0, 3) else [1, 2].index(RANK)
+    agg = Aggregator(DCGD(Identity("f8")), like=np.zeros(2), comm=own)
+    assert (agg.transport.rank, agg.transport.ranks) == (number, 2)
+    (found, _) = agg(np.array([float(RANK), 0.0]))
+    assert found == 1.5
+    agg.close()
+    other = said(lambda: Aggregator(METHODS["EFSGD"], like=np.zeros(2), comm=pairs[RANK not in (1, 2)]))
+    models = [network(seed=7) for _ in range(2)]
+    ddps = [DistributedDataParallel(model, process_group=own) for model in models]
+    ddps[0].register_comm_hook(Hook(DCGD(Identity("f8"))), hook)
+    for ddp in ddps:
+        loss(ddp, RANK, 0).backward()
+    for p, q in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.allclose(p.grad, q.grad, atol=1e-6)
+    alone = dist.new_group([RANK], use_local_synchronization=True)
+    single = Compressed(torch.optim.SGD(models[0].parameters(), lr=0.1), METHODS["EFSGD"], group=alone)
+    assert single.aggregator.transport.ranks == 1
+    hooked_by_all = DistributedDataParallel(network(), process_group=own)
+    hooked_by_all.register_comm_hook(Hook(DCGD(Identity()), group=dist.group.WORLD), hook)
+    return [other, said(lambda: loss(hooked_by_all, RANK, 0).backward())]
+
+
+def ending(how):
+    """Rank 1 ends in its third step, or before it; the others go on."""
+    x = np.zeros(D)
+    server = how.partition(" ")[2] or "shared"
+    options = {"stall_timeout": 3.0} if how.startswith("stop") else {}
+    agg = Aggregator(METHODS["EFSGD"], like=x, server=server, **options)
+
+    def ended(x):
+        if RANK == 1 and agg.steps == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x
+
+    for k in range(4):
+        if how == "raise" and RANK == 1 and k == 2:
+            raise ZeroDivisionError("the user's own")
+        if how == "leave" and RANK == 1 and k == 2:
+            break
+        if how == "stop" and RANK == 1 and k == 2:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if how.startswith("kill"):
+            agg(ended, at=x)
+        else:
+            agg(x)
+
+
+class KilledInside(mpicomp.Objective):
+    """Rank 1 dies in the midst of the method's step, when the others have all agreed to make it."""
+
+    def __init__(self, agg):
+        self.agg = agg
+
+    def value(self, x):
+        return 0.0
+
+    def grad(self, x):
+        if RANK == 1 and self.agg.steps == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x + 1
+
+
+def killed_inside(server):
+    x = np.zeros(D)
+    method = DCGD(Identity()) if server == "allreduce" else METHODS["EFSGD"]
+    agg = Aggregator(method, like=x, server=server)
+    for _ in range(4):
+        agg(KilledInside(agg), at=x)
+
+
+if __name__ == "__main__":
+    if "MEET" in os.environ:
+        dist.init_process_group("gloo", init_method=os.environ["MEET"], rank=RANK, world_size=RANKS)
+    elif WITHOUT_MPI:
+        dist.init_process_group("gloo")
+    found = globals()[sys.argv[1]](*sys.argv[2:])
+    assert not WITHOUT_MPI or not any(name.startswith("mpi4py.") for name in sys.modules)
+    if RANK == 0:
+        print(json.dumps(found))
