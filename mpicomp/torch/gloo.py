@@ -9,7 +9,7 @@ gloo sends a message once the receiver has posted its receive.  So a message wai
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count
@@ -27,18 +27,24 @@ from mpicomp.base.units import one_line
 
 _CHUNK = 2**30  # bytes: the longest piece handed to gloo
 _GRACE = 1.0  # seconds that the other ranks wait longer than twice as long as the server
-_ANY = -1
 _MADE: dict[tuple[int, ...], count[int]] = {}  # the ranks of a group -> numbers of the gloo groups they make
 
 
 class Gone(Exception):
-    """A rank has ended, is not reachable, or has been silent for too long; the text says which one."""
+    """A rank has ended, is not reachable, or has been silent for too long; the text says which one, if known.
+
+    rank  its number, or None
+    """
+
+    def __init__(self, text: str, rank: int | None = None) -> None:
+        super().__init__(text)
+        self.rank = rank
 
 
-class Sent(NamedTuple):
-    """A send under way to the rank ``dest``: gloo's work, or the error that kept it from being started."""
+class UnderWay(NamedTuple):
+    """A piece on its way to or from ``rank``: gloo's work, or the error that kept it from being started."""
 
-    dest: int
+    rank: int
     work: Any
     failed: RuntimeError | None = None
 
@@ -62,25 +68,24 @@ class Gloo:
         self._limit = timeout if self.rank == 0 else 2 * timeout + timedelta(seconds=_GRACE)
         number = next(_MADE.setdefault(ranks, count()))
         store = dist.PrefixStore(f"mpicomp/{number}", group.get_group_store())
-        with self._naming(_ANY):
+        with self._naming(None):
             self._gloo: Any = dist.ProcessGroupGloo(store, self.rank, self.ranks, timeout)
 
-    def send(self, message: Bytes, dest: int, tag: int) -> list[Sent]:
+    def send(self, message: Bytes, dest: int, tag: int) -> list[UnderWay]:
         """Start to send a message; ``wait`` ends it, or raises what has kept it from being started."""
-        sent = []
-        for piece in _pieces(message):
-            try:
-                sent.append(Sent(dest, self._gloo.send([tensor(piece)], dest, tag)))
-            except RuntimeError as error:
-                sent.append(Sent(dest, None, error))
-        return sent
+        return [self._started(self._gloo.send, piece, dest, tag) for piece in _pieces(message)]
 
-    def receive(self, into: Bytes, source: int, tag: int) -> list[Sent]:
-        """Start to receive as many bytes as ``into`` has from the rank ``source``; ``wait`` ends it."""
-        with self._naming(source):
-            return [Sent(source, self._gloo.recv([tensor(piece)], source, tag)) for piece in _pieces(into)]
+    def receive(self, into: Bytes, source: int, tag: int) -> list[UnderWay]:
+        """Start to receive as many bytes as ``into`` has from the rank ``source``; see ``send``."""
+        return [self._started(self._gloo.recv, piece, source, tag) for piece in _pieces(into)]
 
-    def wait(self, under_way: list[Sent]) -> None:
+    def _started(self, start: Callable[..., Any], piece: Bytes, rank: int, tag: int) -> UnderWay:
+        try:
+            return UnderWay(rank, start([tensor(piece)], rank, tag))
+        except RuntimeError as error:
+            return UnderWay(rank, None, error)
+
+    def wait(self, under_way: list[UnderWay]) -> None:
         """Wait until all of ``under_way`` is done.  Raises ``Gone``, naming the other rank."""
         for rank, work, failed in under_way:
             with self._naming(rank):
@@ -91,12 +96,12 @@ class Gloo:
     def broadcast(self, message: Bytes) -> None:
         """Send rank 0's bytes to all ranks, which receive them in ``message``; collective."""
         for piece in _pieces(message):
-            with self._naming(_ANY):
+            with self._naming(None):
                 self._gloo.broadcast(tensor(piece), 0).wait()
 
     def sum(self, vector: NDArray[np.floating]) -> None:
         """Replace ``vector`` by the sum over the ranks; collective."""
-        with self._naming(_ANY):
+        with self._naming(None):
             self._gloo.allreduce([tensor(vector)]).wait()
 
     def close(self) -> None:
@@ -105,17 +110,18 @@ class Gloo:
         self.lost = self.lost or "the transport is closed."
 
     @contextmanager
-    def _naming(self, rank: int) -> Iterator[None]:
+    def _naming(self, rank: int | None) -> Iterator[None]:
         """Turn an error of gloo's into ``Gone``, which names ``rank``."""
         try:
             yield
         except RuntimeError as error:
             reason = one_line(str(error), 200)
-            whom = "a rank" if rank == _ANY else f"rank {rank}"
+            whom = "a rank" if rank is None else f"rank {rank}"
             late = "timed out" in reason.lower() or "timeout" in reason.lower()
             what = "has been silent for too long" if late else "has ended, or its connection is lost"
-            self.lost = self.lost or f"{whom} {what} (gloo: {reason.rstrip('.')})."
-            raise Gone(self.lost) from None
+            text = f"{whom} {what} (gloo: {reason.rstrip('.')})."
+            self.lost = self.lost or text
+            raise Gone(text, rank) from None
 
 
 def tensor(array: NDArray[Any]) -> Tensor:

@@ -8,14 +8,14 @@ it asks for the bytes.  It does so for a few messages ahead of their turn.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from mpicomp.base.bits import Bytes
-from mpicomp.torch.gloo import Gloo, Sent
+from mpicomp.torch.gloo import Gloo, Gone, UnderWay
 from mpicomp.transports.base import AHEAD
 from mpicomp.transports.coming import MOST, Coming
 from mpicomp.transports.inbox import Inbox
@@ -30,7 +30,7 @@ class Channel:
     gloo: Gloo
     tag: int
 
-    def send(self, message: Bytes, status: int, dest: int) -> list[Sent]:
+    def send(self, message: Bytes, status: int, dest: int) -> list[UnderWay]:
         """Start to send a message to the rank ``dest``."""
         head = self.gloo.send(header(len(message), status), dest, self.tag)
         return head + self.gloo.send(message, dest, self.tag + 1)
@@ -55,7 +55,7 @@ class _Arrival:
 
     rank: int
     head: Bytes
-    under_way: list[Sent]
+    under_way: list[UnderWay]
     buffer: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
     device: Any = None
     length: int = 0
@@ -84,8 +84,11 @@ class GroupArrivals(Coming):
         try:
             self._ask()
             self._gloo.wait(self._under_way[0].under_way)
+        except Gone as gone:  # the others' messages are still to be taken, so that they do not wait
+            self._abandon({gone.rank})
+            raise
         except BaseException:
-            self._abandon()
+            self._abandon(range(self._gloo.ranks))
             raise
         message = self._taken = self._under_way.popleft()
         self._bytes -= message.length
@@ -111,11 +114,13 @@ class GroupArrivals(Coming):
             asked = self._gloo.receive(head := header(0, 0), rank, self._channel.tag)
             self._announced.append(_Arrival(rank, head, asked))
 
-    def _abandon(self) -> None:
-        """Expect no more messages.  Keep the memory of those under way: gloo may still write there."""
+    def _abandon(self, ranks: Container[int | None]) -> None:
+        """Expect no more from ``ranks``.  Keep the memory of what is under way: gloo may still write there."""
         for message in [*self._announced, *self._under_way]:
-            self._inbox.abandon(message.head)
-            self._inbox.abandon(message.buffer)
-        self._awaited.clear()
-        self._announced.clear()
-        self._under_way.clear()
+            if message.rank in ranks:
+                self._inbox.abandon(message.head)
+                self._inbox.abandon(message.buffer)
+        self._awaited = deque(rank for rank in self._awaited if rank not in ranks)
+        self._announced = deque(m for m in self._announced if m.rank not in ranks)
+        self._under_way = deque(m for m in self._under_way if m.rank not in ranks)
+        self._bytes = sum(m.length for m in self._under_way)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -47,7 +48,9 @@ class GroupMeeting(Meeting):
             for rank in range(1, self.gloo.ranks):
                 told.append(self._numbers.receive(rank)[0].view(np.uint64))
         except Gone as gone:
-            self._answer(np.frombuffer(str(gone).encode(), np.uint8), _LOST)
+            for sent in self._answer(np.frombuffer(str(gone).encode(), np.uint8), _LOST):
+                with suppress(Gone):
+                    self.gloo.wait(sent)
             raise
         for sent in self._answer(np.concatenate(told).view(np.uint8), _TOLD):
             self.gloo.wait(sent)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
-from mpicomp.torch.gloo import Gloo, Gone, Sent
+from mpicomp.torch.gloo import Gloo, Gone, UnderWay
 from mpicomp.torch.group_arrivals import Channel, GroupArrivals, header
 from mpicomp.torch.group_exchange import GroupExchange
 from mpicomp.torch.group_meeting import meeting_of
@@ -55,7 +55,7 @@ class ProcessGroup(Ranks):
         super().__init__()
         timeout = None if stall_timeout is None else timedelta(seconds=stall_timeout)
         self._inbox = Inbox()
-        self._under_way: list[Sent] = []  # sends; each keeps its message's memory alive
+        self._under_way: list[UnderWay] = []  # sends; each keeps its message's memory alive
         with self._named():
             self._meeting = meeting_of(group, timeout)
             self._gloo = Gloo(group, timeout)
@@ -111,7 +111,7 @@ class ProcessGroup(Ranks):
             self._gloo.broadcast(message)
         return message, status
 
-    def _send_header(self, length: int, status: int) -> list[list[Sent]]:
+    def _send_header(self, length: int, status: int) -> list[list[UnderWay]]:
         return [self._gloo.send(header(length, status), rank, _HEADERS) for rank in range(1, self.ranks)]
 
     def _send_to_all(self, message: Bytes, status: int) -> None:
