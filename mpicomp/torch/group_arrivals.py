@@ -115,7 +115,7 @@ class GroupArrivals(Coming):
             self._announced.append(_Arrival(rank, head, asked))
 
     def _abandon(self, ranks: Container[int | None]) -> None:
-        """Expect no more from ``ranks``.  Keep the memory of what is under way: gloo may still write there."""
+        """Expect no more from ``ranks``.  Keep the memory of what is under way: gloo may write there."""
         for message in [*self._announced, *self._under_way]:
             if message.rank in ranks:
                 self._inbox.abandon(message.head)

@@ -253,7 +253,7 @@ def ending(how):
     """Rank 1 ends in its third step, or before it; the others go on."""
     x = np.zeros(D)
     server = how.partition(" ")[2] or "shared"
-    options = {"stall_timeout": 3.0} if how.startswith("stop") else {}
+    options = {"stall_timeout": 5.0} if how.startswith("stop") else {}
     agg = Aggregator(METHODS["EFSGD"], like=x, server=server, **options)
 
     def ended(x):
