@@ -81,31 +81,15 @@ def mpirun(ranks: int, *command: str, **environment: str) -> subprocess.Complete
 def torchrun(ranks: int, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ``python COMMAND`` in ``ranks`` processes that torchrun starts, to its end."""
     options = ["--standalone", f"--nproc-per-node={ranks}"]
-    return finish(_group([sys.executable, *TORCHRUN, *options, *command], environment))
-
-
-def start_processes(ranks: int, folder: Path, *command: str) -> list[subprocess.Popen[str]]:
-    """Start ``python COMMAND`` in ``ranks`` processes without a launcher, in srun's environment.
-
-    They find RANK and WORLD_SIZE there as well, and in MEET a file to meet by.
-    """
-    step = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": str(ranks), "PMI_SIZE": str(ranks)}
-    shared = step | {"WORLD_SIZE": str(ranks), "MEET": f"file://{folder}/meet"}
-    return [
-        _group([sys.executable, *command], shared | {"RANK": str(rank), "SLURM_PROCID": str(rank)})
-        for rank in range(ranks)
-    ]
-
-
-def _group(command: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command,
+    job = subprocess.Popen(
+        [sys.executable, *TORCHRUN, *options, *command],
         env=os.environ | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
+    return finish(job)
 
 
 @cache

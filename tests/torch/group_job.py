@@ -1,6 +1,7 @@
-"""One rank of a job that torchrun, mpirun or nobody has started; the first argument names what it does.
+"""One rank of a job that torchrun, mpirun or nobody has started; the arguments say what it does.
 
-Under torchrun, and where the processes meet by the file MEET, mpi4py is blocked: nothing here may need it.
+An argument is a function's name, or "name=argument,argument".  Rank 0 prints what they return, as JSON.
+Under torchrun, and in ``endings``, mpi4py is blocked: nothing here may need it.
 """
 
 # ruff: noqa: E402
@@ -14,7 +15,7 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
-WITHOUT_MPI = "TORCHELASTIC_RUN_ID" in os.environ or "MEET" in os.environ
+WITHOUT_MPI = "TORCHELASTIC_RUN_ID" in os.environ or "endings" in sys.argv[-1]
 if WITHOUT_MPI:
     sys.modules["mpi4py"] = None
 
@@ -46,8 +47,8 @@ from tests.torch.models import loss, network, values
 
 torch.set_num_threads(1)
 WORKERS, D = 4, 30
-RANKS = int(os.environ["WORLD_SIZE"]) if WITHOUT_MPI else launched_ranks() or 1
-RANK = int(os.environ["RANK"]) if WITHOUT_MPI else launched_rank()
+RANKS = int(os.environ.get("WORLD_SIZE", 1)) if WITHOUT_MPI else launched_ranks() or 1
+RANK = launched_rank()
 METHODS = {
     "EFSGD": EFSGD(TopK(k=3)),
     "EF21SGDM": EF21SGDM(TopK(k=3), eta=0.3),
@@ -205,6 +206,7 @@ def refusals():
     }.items():
         told[name] = said(lambda o=options: Aggregator(METHODS["EFSGD"], **({"like": x} | o)))
     one, two = (Aggregator(METHODS["EFSGD"], like=x, server=s) for s in ("shared", "sharded"))
+    told["numbers"] = [agg._agreement._number for agg in (one, two)]
     bad = np.full(D, np.nan if RANK == 1 else 1.0)
     for agg in (one, two):
         told[f"not finite {agg is one}"] = said(lambda agg=agg: agg(bad))
@@ -222,7 +224,7 @@ def refusals():
 
 
 def groups():
-    """Groups of some of the ranks, of which the ranks have different numbers; and DDP's own group."""
+    """On four ranks: groups of two, of which some ranks have more than others; and DDP's own group."""
     if RANK in (0, 1):
         dist.new_group([0, 1], use_local_synchronization=True)
     pairs = [dist.new_group(pair) for pair in ([0, 3], [1, 2])]
@@ -250,59 +252,80 @@ def groups():
 
 
 def ending(how):
-    """Rank 1 ends in its third step, or before it; the others go on."""
-    x = np.zeros(D)
-    server = how.partition(" ")[2] or "shared"
-    options = {"stall_timeout": 5.0} if how.startswith("stop") else {}
-    agg = Aggregator(METHODS["EFSGD"], like=x, server=server, **options)
+    """Rank 1 ends in or before its third step, or stops; the others go on.  ``how`` may name a server."""
+    how, _, server = how.partition(" ")
+    x, server = np.zeros(D), server or "shared"
+    method = DCGD(Identity()) if server == "allreduce" else METHODS["EFSGD"]
+    agg = Aggregator(method, like=x, server=server, stall_timeout=5.0 if how == "stop" else None)
 
-    def ended(x):
-        if RANK == 1 and agg.steps == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return x
+    class KilledInside(mpicomp.Objective):
+        """Rank 1 dies in the midst of the method's step, when all have agreed to make it."""
+
+        def value(self, x):
+            return 0.0
+
+        def grad(self, x):
+            if RANK == 1 and agg.steps == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return x + 1
 
     for k in range(4):
-        if how == "raise" and RANK == 1 and k == 2:
-            raise ZeroDivisionError("the user's own")
-        if how == "leave" and RANK == 1 and k == 2:
-            break
-        if how == "stop" and RANK == 1 and k == 2:
-            os.kill(os.getpid(), signal.SIGSTOP)
-        if how.startswith("kill"):
-            agg(ended, at=x)
+        if RANK == 1 and k == 2:
+            match how:
+                case "raise":
+                    raise ZeroDivisionError("the user's own")
+                case "leave":
+                    return
+                case "stop":
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                case "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+        if how == "inside":
+            agg(KilledInside(), at=x)
         else:
             agg(x)
 
 
-class KilledInside(mpicomp.Objective):
-    """Rank 1 dies in the midst of the method's step, when the others have all agreed to make it."""
-
-    def __init__(self, agg):
-        self.agg = agg
-
-    def value(self, x):
-        return 0.0
-
-    def grad(self, x):
-        if RANK == 1 and self.agg.steps == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return x + 1
+ENDINGS = ("kill", "inside shared", "inside sharded", "inside allreduce", "raise", "leave", "stop")
 
 
-def killed_inside(server):
-    x = np.zeros(D)
-    method = DCGD(Identity()) if server == "allreduce" else METHODS["EFSGD"]
-    agg = Aggregator(method, like=x, server=server)
-    for _ in range(4):
-        agg(KilledInside(agg), at=x)
+def endings(folder):
+    """For each of ``ENDINGS`` the exit statuses of three processes, and what they say.
+
+    They are forked here, so that what they import is imported once, and have the environment that srun gives.
+    """
+    global RANK, RANKS
+    Aggregator(METHODS["EFSGD"], like=np.zeros(D))(np.zeros(D))  # loads what it needs
+    children = {}
+    for number, how in enumerate(ENDINGS):
+        for rank in range(3):
+            if (child := os.fork()) == 0:
+                RANK, RANKS = rank, 3
+                os.environ |= {"SLURM_STEP_ID": "0", "SLURM_PROCID": str(rank)}
+                os.environ |= {"SLURM_STEP_NUM_TASKS": "3", "PMI_SIZE": "3"}
+                for stream, name in ((1, "out"), (2, "err")):
+                    os.dup2(os.open(f"{folder}/{how}-{rank}.{name}", os.O_CREAT | os.O_WRONLY), stream)
+                dist.init_process_group(
+                    "gloo", init_method=f"file://{folder}/meet-{number}", rank=rank, world_size=3
+                )
+                return ending(how)
+            children[how, rank] = child
+    found = {how: [None] * 3 for how in ENDINGS}
+    for (how, rank), child in sorted(children.items(), key=lambda one: one[0] == ("stop", 1)):
+        if (how, rank) == ("stop", 1):
+            os.kill(child, signal.SIGKILL)  # the others have ended
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        found[how][rank] = status, Path(f"{folder}/{how}-{rank}.err").read_text()
+    return found
 
 
 if __name__ == "__main__":
-    if "MEET" in os.environ:
-        dist.init_process_group("gloo", init_method=os.environ["MEET"], rank=RANK, world_size=RANKS)
-    elif WITHOUT_MPI:
+    if "TORCHELASTIC_RUN_ID" in os.environ:
         dist.init_process_group("gloo")
-    found = globals()[sys.argv[1]](*sys.argv[2:])
+    found = {}
+    for argument in sys.argv[1:]:
+        name, _, rest = argument.partition("=")
+        found[name] = globals()[name](*(rest.split(",") if rest else []))
     assert not WITHOUT_MPI or not any(name.startswith("mpi4py.") for name in sys.modules)
     if RANK == 0:
         print(json.dumps(found))
