@@ -8,6 +8,7 @@ Under torchrun, and in ``endings``, mpi4py is blocked: nothing here may need it.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -296,6 +297,7 @@ def endings(folder):
     """
     global RANK, RANKS
     Aggregator(METHODS["EFSGD"], like=np.zeros(D))(np.zeros(D))  # loads what it needs
+    gc.freeze()  # else each child's end would copy all of this process's memory
     children = {}
     for number, how in enumerate(ENDINGS):
         for rank in range(3):
