@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import warnings
 from hashlib import sha256
 from pathlib import Path
 
@@ -21,6 +22,7 @@ if WITHOUT_MPI:
     sys.modules["mpi4py"] = None
 
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -42,11 +44,12 @@ from mpicomp import (
     RandK,
     TopK,
 )
-from mpicomp.torch import Compressed, Hook, hook, load, save
+from mpicomp.torch import Compressed, Hook, gloo, hook, load, save
 from mpicomp.transports.launcher import launched_rank, launched_ranks
 from tests.torch.models import loss, network, values
 
 torch.set_num_threads(1)
+warnings.filterwarnings("error", message="The given NumPy array is not writable")
 WORKERS, D = 4, 30
 RANKS = int(os.environ.get("WORLD_SIZE", 1)) if WITHOUT_MPI else launched_ranks() or 1
 RANK = launched_rank()
@@ -117,6 +120,16 @@ def bits():
     told["run"] = {"of all": [run.iterates_sha256, run.ledger.up.tolist()], "sent": None}
     told["Compressed"] = {"of all": fixed_workers(), "sent": None}
     return told
+
+
+def in_pieces():
+    """Messages in pieces of at most 7 bytes, in both directions; what ``bits`` tells of two places."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gloo, "_CHUNK", 7)
+        names = ["EFSGD, shared", "DoubleSqueeze, sharded"]
+        pairs = (name.split(", ") for name in names)
+        found = [trajectory(METHODS[method], **PLACES[place]) for method, place in pairs]
+    return dict(zip(names, found, strict=True))
 
 
 def digest_of(model):

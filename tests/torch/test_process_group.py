@@ -48,7 +48,7 @@ def by_mpirun(folder):
 
 @pytest.fixture(scope="module")
 def by_torchrun(folder, by_mpirun):
-    return told(torchrun(2, *JOB, "bits", f"of_each_rank={folder},torchrun,mpirun", "refusals"))
+    return told(torchrun(2, *JOB, "bits", f"of_each_rank={folder},torchrun,mpirun", "in_pieces", "refusals"))
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +68,11 @@ def test_bits_and_bytes_are_those_of_one_process_on_any_number_of_ranks(alone, b
 def test_each_rank_sends_what_it_sends_over_mpi(by_torchrun, by_mpirun):
     assert by_torchrun["bits"] == by_mpirun["bits"]
     assert by_mpirun["bits"]["EFSGD, sharded"]["sent"][0][0] > 0
+
+
+def test_long_messages_are_sent_in_pieces(by_torchrun):
+    for name, found in by_torchrun["in_pieces"].items():
+        assert found == by_torchrun["bits"][name]
 
 
 def test_the_hook_and_local_steps_are_those_of_mpi(by_torchrun, by_mpirun):
