@@ -1,8 +1,8 @@
 """A gloo group of mpicomp's own beside a process group of torch: bytes between its ranks, and who is gone.
 
 Nothing of the program's or of DDP's own traffic can mix with what travels here.  The group is made directly
-on the process group's store.  ``torch.distributed.new_group`` would name it by the number of groups that a
-process has, in which the ranks may differ, and ``destroy_process_group`` would end it before mpicomp does.
+on the process group's store.  torch's ``new_group`` would name it by the number of groups that a process
+has, in which the ranks may differ, and ``destroy_process_group`` would end it before mpicomp does.
 
 gloo sends a message once the receiver has posted its receive.  So a message waits in its sender's memory.
 """

@@ -86,5 +86,5 @@ def with_group(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_of_others(comm: Any) -> bool:
-    """Whether ``comm`` is what ``torch.distributed.new_group`` returns to processes that are not in it."""
+    """Whether ``comm`` is what torch's ``new_group`` returns to processes that are not in it."""
     return type(comm) is type(dist.GroupMember.NON_GROUP_MEMBER) and comm == dist.GroupMember.NON_GROUP_MEMBER
