@@ -45,6 +45,7 @@ from mpicomp import (
     TopK,
 )
 from mpicomp.torch import Compressed, Hook, gloo, hook, load, save
+from mpicomp.transports import connect
 from mpicomp.transports.launcher import launched_rank, launched_ranks
 from tests.torch.models import loss, network, values
 
@@ -263,6 +264,33 @@ def groups():
     hooked_by_all = DistributedDataParallel(network(), process_group=own)
     hooked_by_all.register_comm_hook(Hook(DCGD(Identity()), group=dist.group.WORLD), hook)
     return [other, said(lambda: loss(hooked_by_all, RANK, 0).backward())]
+
+
+def stops():
+    """Two workers on four ranks: all are told when a rank is asked to stop, with a worker or without."""
+    told = []
+    for asked in (None, *range(RANKS)):
+        for exchanges in (False, True):
+            t, message = connect(2), np.zeros(3, np.uint8)
+            t.stop = asked == RANK
+            if exchanges:
+                exchange = t.exchange(1)
+                exchange.send({i: [message] for i in t.hosted})
+                for b in exchange.served:
+                    with exchange.receive(b, range(2)) as received:
+                        assert [i for i, _ in received] == [0, 1]
+                    exchange.publish(b, message)
+                found = exchange.collect()[1]
+            else:
+                with t.gather(range(2), lambda i, message: None) as send:
+                    for i in t.hosted:
+                        send(i, message)
+                found = t.broadcast(message if t.is_server else None)[1]
+            everybody = [None] * RANKS
+            dist.all_gather_object(everybody, found)
+            told.append(everybody)
+            t.close()
+    return told
 
 
 def ending(how):

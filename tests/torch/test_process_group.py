@@ -20,7 +20,7 @@ import torch
 
 from mpicomp import Aggregator, ConfigError
 from mpicomp.torch import Compressed, Hook
-from tests.support.launching import mpirun, torchrun
+from tests.support.launching import LIMIT, mpirun, torchrun
 from tests.torch.models import network
 
 JOB = ("-m", "tests.torch.group_job")
@@ -31,9 +31,13 @@ def told(done):
     return json.loads(done.stdout)
 
 
+def in_one_process(what):
+    return subprocess.run([sys.executable, *JOB, what], capture_output=True, text=True, timeout=LIMIT)
+
+
 @pytest.fixture(scope="module")
 def alone():
-    return told(subprocess.run([sys.executable, *JOB, "bits"], capture_output=True, text=True))
+    return told(in_one_process("bits"))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +57,7 @@ def by_torchrun(folder, by_mpirun):
 
 @pytest.fixture(scope="module")
 def on_four():
-    return told(torchrun(4, *JOB, "bits", "groups"))
+    return told(torchrun(4, *JOB, "bits", "groups", "stops"))
 
 
 def of_all(found):
@@ -108,11 +112,13 @@ def test_groups_of_some_of_the_ranks(on_four):
     assert "DDP's process group has 2 processes, and the hook 4 ranks: give the Hook group=" in few
 
 
+def test_all_are_told_when_one_is_asked_to_stop(on_four):
+    assert on_four["stops"] == [[False] * 4] * 2 + [[True] * 4] * 8
+
+
 def test_where_one_process_ends_the_others_end_and_name_it(tmp_path, subtests):
     """No launcher kills them: each has its own end."""
-    found = told(
-        subprocess.run([sys.executable, *JOB, f"endings={tmp_path}"], capture_output=True, text=True)
-    )
+    found = told(in_one_process(f"endings={tmp_path}"))
     for how, ((first, first_said), (second, second_said), (third, third_said)) in found["endings"].items():
         with subtests.test(how):
             assert first == third == 1
