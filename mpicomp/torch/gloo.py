@@ -55,21 +55,25 @@ class Gloo:
     rank, ranks  this rank's number in ``group``, and their number
     lost         what has failed, once anything has: from then on nothing can be sent or received
 
-    timeout is that of ``group`` if it is None.  Rank 0 waits so long for another rank.  The others wait more
-    than twice as long for a message, so that rank 0 names the silent one.
-    Raises ``Gone`` if the other ranks do not come.
+    Raises ``Gone`` if the other ranks do not come within ``timeout``.
     """
 
-    def __init__(self, group: dist.ProcessGroup, timeout: timedelta | None = None) -> None:
+    def __init__(self, group: dist.ProcessGroup, timeout: timedelta) -> None:
         ranks = tuple(dist.get_process_group_ranks(group))
         self.rank, self.ranks = group.rank(), group.size()
         self.lost: str | None = None
-        timeout = _timeout(group) if timeout is None else timeout
-        self._limit = timeout if self.rank == 0 else 2 * timeout + timedelta(seconds=_GRACE)
+        self.limit(timeout)
         number = next(_MADE.setdefault(ranks, count()))
         store = dist.PrefixStore(f"mpicomp/{number}", group.get_group_store())
         with self._naming(None):
             self._gloo: Any = dist.ProcessGroupGloo(store, self.rank, self.ranks, timeout)
+
+    def limit(self, timeout: timedelta) -> None:
+        """Let rank 0 wait for another rank for ``timeout`` at most.
+
+        The other ranks wait more than twice as long for a message, so that rank 0 names the silent one.
+        """
+        self._limit = timeout if self.rank == 0 else 2 * timeout + timedelta(seconds=_GRACE)
 
     def send(self, message: Bytes, dest: int, tag: int) -> list[UnderWay]:
         """Start to send a message; ``wait`` ends it, or raises what has kept it from being started."""
@@ -144,7 +148,7 @@ def _pieces(message: Bytes) -> Iterator[Bytes]:
         yield message[i : i + _CHUNK]
 
 
-def _timeout(group: dist.ProcessGroup) -> timedelta:
+def timeout_of(group: dist.ProcessGroup) -> timedelta:
     """The timeout of ``group``.  Raises ``ConfigError`` for a group whose backend has none."""
     try:
         return group._get_backend(group._device_types[0]).options._timeout

@@ -22,7 +22,7 @@ class GroupMeeting(Meeting):
     Each rank sends its number to rank 0, which answers all.  So a rank that is gone is named to all ranks.
     """
 
-    def __init__(self, group: dist.ProcessGroup, timeout: timedelta | None) -> None:
+    def __init__(self, group: dist.ProcessGroup, timeout: timedelta) -> None:
         super().__init__()
         self.gloo = Gloo(group, timeout)
         self.world = dist.group.WORLD
@@ -63,7 +63,7 @@ class GroupMeeting(Meeting):
 _MEETINGS: dict[tuple[int, ...], GroupMeeting] = {}  # by the ranks of the program, in their order
 
 
-def meeting_of(group: dist.ProcessGroup, timeout: timedelta | None) -> GroupMeeting:
+def meeting_of(group: dist.ProcessGroup, timeout: timedelta) -> GroupMeeting:
     """The meeting of the ranks of ``group``, made once and kept as long as the program; collective.
 
     Raises ``MpicompError`` on all ranks if they share one already and a rank makes another call meanwhile.
@@ -71,6 +71,7 @@ def meeting_of(group: dist.ProcessGroup, timeout: timedelta | None) -> GroupMeet
     ranks = tuple(dist.get_process_group_ranks(group))
     found = _MEETINGS.get(ranks)
     if found is not None and found.world is dist.group.WORLD:  # else torch.distributed was initialised anew
+        found.gloo.limit(timeout)
         found.begin()
         return found
     _MEETINGS[ranks] = GroupMeeting(group, timeout)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
-from mpicomp.torch.gloo import Gloo, Gone, UnderWay
+from mpicomp.torch.gloo import Gloo, Gone, UnderWay, timeout_of
 from mpicomp.torch.group_arrivals import Channel, GroupArrivals, header
 from mpicomp.torch.group_exchange import GroupExchange
 from mpicomp.torch.group_meeting import meeting_of
@@ -53,12 +53,12 @@ class ProcessGroup(Ranks):
         self, n: int, group: dist.ProcessGroup, dedicated: bool = False, stall_timeout: float | None = None
     ) -> None:
         super().__init__()
-        timeout = None if stall_timeout is None else timedelta(seconds=stall_timeout)
+        self._timeout = timeout_of(group) if stall_timeout is None else timedelta(seconds=stall_timeout)
         self._inbox = Inbox()
         self._under_way: list[UnderWay] = []  # sends; each keeps its message's memory alive
         with self._named():
-            self._meeting = meeting_of(group, timeout)
-            self._gloo = Gloo(group, timeout)
+            self._meeting = meeting_of(group, self._timeout)
+            self._gloo = Gloo(group, self._timeout)
         self.names = self._meeting.names
         self.messages = Channel(self._gloo, _MESSAGES)
         self._measurements = Channel(self._gloo, _MEASUREMENTS)
@@ -132,6 +132,7 @@ class ProcessGroup(Ranks):
             self._gloo.sum(vector)
 
     def tell_all(self, number: int) -> list[int]:
+        self._meeting.gloo.limit(self._timeout)
         with self._waiting(self._measurements):
             return self._meeting.tell_all(number)
 

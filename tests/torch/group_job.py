@@ -173,6 +173,20 @@ def local_steps(folder=None):
     return opt, model
 
 
+def delayed():
+    """Local steps whose messages travel in a thread, in two fragments."""
+    model = network(seed=5)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    options = {"sync_every": 4, "delay": 1, "fragments": 2}
+    opt = Compressed(sgd, METHODS["EFSGD"], module=model, **options)
+    for k in range(8):
+        opt.zero_grad()
+        loss(model, RANK, k).backward()
+        opt.step()
+    with opt.common():
+        return digest_of(model)
+
+
 def hooked():
     """The hook of DDP over gloo, and the hash of the parameters."""
     model = network(seed=5)
@@ -194,6 +208,7 @@ def of_each_rank(folder, here, other):
     opt, model = local_steps()
     told = {"local steps": [digest_of(model), opt.ledger.up.tolist()]}
     save(f"{folder}/{here}", opt, model)
+    told["delayed"] = delayed()
     told["hook"] = hooked()
     if Path(f"{folder}/{other}").exists():
         told["resumed"] = digest_of(local_steps(f"{folder}/{other}")[1])
@@ -298,6 +313,7 @@ def ending(how):
     how, _, server = how.partition(" ")
     x, server = np.zeros(D), server or "shared"
     method = DCGD(Identity()) if server == "allreduce" else METHODS["EFSGD"]
+    Aggregator(method, like=x)  # each one has a timeout of its own
     agg = Aggregator(method, like=x, server=server, stall_timeout=5.0 if how == "stop" else None)
 
     class KilledInside(mpicomp.Objective):

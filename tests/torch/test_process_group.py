@@ -82,6 +82,7 @@ def test_long_messages_are_sent_in_pieces(by_torchrun):
 def test_the_hook_and_local_steps_are_those_of_mpi(by_torchrun, by_mpirun):
     ours, theirs = (found["of_each_rank"] for found in (by_torchrun, by_mpirun))
     assert ours["local steps"] == theirs["local steps"]
+    assert ours["delayed"] == theirs["delayed"]
     assert ours["hook"] == [*theirs["hook"][:2], "ProcessGroup"] and theirs["hook"][2] == "Mpi"
 
 
@@ -125,7 +126,7 @@ def test_where_one_process_ends_the_others_end_and_name_it(tmp_path, subtests):
             assert second == {"raise": 1, "leave": 0}.get(how, -signal.SIGKILL)
             assert first_said.count("MpicompError:") == third_said.count("MpicompError:") == 1
             if how == "leave":
-                said = "rank 1 has ended its work with Aggregator 1 (EFSGD, d = 30)"
+                said = "rank 1 has ended its work with Aggregator 2 (EFSGD, d = 30)"
                 assert all(said in text for text in (first_said, second_said, third_said))
             elif how == "stop":
                 assert "MpicompError: step 2: rank 1 has been silent for too long" in first_said
