@@ -14,6 +14,7 @@ from mpicomp.compressors import COMPRESSORS as COMPRESSORS
 from mpicomp.methods import METHODS as METHODS
 from mpicomp.problems import PROBLEMS as PROBLEMS
 from mpicomp.runtime import plotting
+from mpicomp.transports import openers
 
 if TYPE_CHECKING:
     from mpicomp.base.errors import ConfigError as ConfigError
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 # The annex registers its problems here, where nothing below it names it.
 PROBLEMS.add("local_images", "mpicomp.images.local_images:LocalImages")
 PROBLEMS.add("full_images", "mpicomp.images.full_images:FullImages")
+
+# torch is above the transports, and the opener of its process groups is loaded where torch is.
+openers.register("torch.distributed", "mpicomp.torch.opening:OPENER")
 
 _PLACES = METHODS.places | COMPRESSORS.places | PROBLEMS.places
 for _module, _names in {

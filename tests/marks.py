@@ -57,6 +57,8 @@ JOBS = (
     "torch/test_buffers.py::test_buffers_of_every_kind_are_rank_0s",
     "torch/test_buffers.py::test_models_with_other_buffers_on_another_rank_are_refused",
     "torch/test_hook_ranks.py",
+    "torch/test_pages.py::test_the_program_under_torchrun_prints_what_is_shown",
+    "torch/test_process_group.py",
     "torch/test_ranks.py",
     "transports/test_counters.py",
     "transports/test_device_buffers.py::test_iterates_and_bytes_are_those_of_the_host",

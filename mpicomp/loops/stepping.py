@@ -32,8 +32,8 @@ from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.preparation import load_kernels
 from mpicomp.runtime.rounds import Rounds
+from mpicomp.transports import ranks_of
 from mpicomp.transports.calls import Operation
-from mpicomp.transports.launcher import launched_ranks
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,7 +64,9 @@ class Stepping:
                    arrays (see ``packing.Packing``)
     workers        the number of workers n, on any number of ranks; None: each rank is one worker
     seed           the seed of all random draws
-    comm           mpi4py's communicator of the ranks; None: all ranks of the job, or this process alone
+    comm           mpi4py's communicator of the ranks, or a process group of torch.distributed; None: all
+                   ranks of the job, or this process alone.  Where torch.distributed is initialised and no MPI
+                   launcher started the processes, all ranks are those of its default group
     server         who averages; ``server`` and ``shards`` mean the same as in ``run``
     device         "cpu"; or "cuda": vectors and compression are on a GPU.  With several GPUs, the ranks of a
                    host are assigned to them in turn.  Arrays on that GPU are not copied to the host
@@ -98,7 +100,7 @@ class Stepping:
     ) -> None:
         check_choice("on_nonfinite", on_nonfinite, ON_NONFINITE)
         seed = as_seed(seed)
-        comm, ranks = _ranks(comm)
+        comm, ranks = ranks_of(comm)
         own = workers is None
         placement = Placement(server, shards, device, cuda_aware, stall_timeout, verify_bytes)
         n = max(1, ranks - placement.dedicated) if own else as_integer("workers", workers)
@@ -347,7 +349,7 @@ class Stepping:
             self.close()
 
     def _close_at_exit(self) -> None:
-        if sys.modules["mpi4py.MPI"].Is_finalized():  # by the program itself, and by all ranks together
+        if self.transport.is_over:  # such as finalized by the program itself, by all ranks together
             return
         try:
             self.close()
@@ -355,19 +357,6 @@ class Stepping:
             pass
         except MpicompError:  # other ranks wait for this one: the job ends as with any error
             sys.excepthook(*sys.exc_info())
-
-
-def _ranks(comm: Any) -> tuple[Any, int]:
-    """The communicator to use and its number of ranks; None stands for all ranks of the launched job.
-
-    If no known launcher started this process but MPI is loaded, MPI_COMM_WORLD is used.
-    """
-    if comm is None:
-        launched, loaded = launched_ranks(), sys.modules.get("mpi4py.MPI")
-        if launched is not None or loaded is None:
-            return None, launched or 1
-        comm = loaded.COMM_WORLD
-    return comm, comm.size
 
 
 def _no_constants(method: Method) -> NoReturn:

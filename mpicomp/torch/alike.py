@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.torch.content import Content
+from mpicomp.torch.opening import OPENER
 from mpicomp.transports import Transport
 
 
@@ -38,13 +39,16 @@ def compare(facts: list[Fact], transport: Transport) -> None:
     transport.ask_server(refuse)
 
 
-def refuse_alone(transport: Transport) -> None:
-    """Raise ``ConfigError`` if torch.distributed has several processes, and MPI only this one."""
+def refuse_alone(transport: Transport, comm: Any) -> None:
+    """Raise ``ConfigError`` if torch.distributed has several processes, and MPI only this one.
+
+    Where ``comm`` is a process group, its processes are those that were asked for.
+    """
     processes = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-    if transport.ranks == 1 < processes:
+    if transport.ranks == 1 < processes and not OPENER.takes(comm):
         raise ConfigError(
             f"torch.distributed has {processes} processes, and MPI knows of this one alone, so each would "
-            f"train alone: start the program with `mpirun -n {processes} python ..`."
+            f"train alone: give group=torch.distributed.group.WORLD, or start with `mpirun -n {processes}`."
         )
 
 

@@ -21,8 +21,10 @@ from mpicomp.loops.aggregator import Aggregator
 from mpicomp.methods.base import Method
 from mpicomp.text.config import as_method
 from mpicomp.torch.alike import refuse_alone
+from mpicomp.torch.opening import with_group
 from mpicomp.torch.tensors import Tensors
 from mpicomp.torch.unused import in_backward, reached, unused_by_all
+from mpicomp.transports.openers import default_communicator
 
 _ALL_USED, _SOME_UNUSED, _OTHER = 0, 1, 2  # sent to the other ranks: all parameters used; some not; others
 
@@ -43,6 +45,8 @@ class Hook:
         ddp.register_comm_hook(mpicomp.torch.Hook(method), mpicomp.torch.hook)
 
     method   a method for ``Aggregator``, or its text
+    group    the process group whose ranks take part, in place of ``comm``; None: all ranks that mpirun has
+             started, or those of DDP's group where no MPI launcher has
     options  the options of ``Aggregator``, except three that only ``Compressed`` takes.  workers: here each
              rank is a worker.  server="dedicated": here rank 0 has a gradient too.  on_nonfinite="skip":
              torch's optimiser steps whatever the hook returns, and with zero gradients its momentum would
@@ -58,7 +62,8 @@ class Hook:
     on all ranks at the end of ``backward``.  The gradients are then zeros, and training may go on.
     """
 
-    def __init__(self, method: Method | str, **options: Any) -> None:
+    def __init__(self, method: Method | str, *, group: Any = None, **options: Any) -> None:
+        options = with_group(options | {"group": group})
         if options.get("workers") is not None:
             raise ConfigError(
                 f"workers={options['workers']!r} in a hook of DDP, where each rank is a worker. Leave "
@@ -79,7 +84,7 @@ class Hook:
         self._aggregator: Aggregator | None = None
         self._tensors: Tensors | None = None
         self._to_load: str | Path | None = None
-        self._processes: int | None = None
+        self._group: dist.ProcessGroup | None = None  # DDP's
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Raise ``ConfigError``: a copy of a DDP has no hook, but torch's own dense mean."""
@@ -116,8 +121,8 @@ class Hook:
 
     def take(self, bucket: dist.GradBucket) -> Future[Tensor]:
         """Take one bucket of this step; its future is completed once the last bucket has come."""
-        if self._processes is None:
-            self._processes = self._count_processes()
+        if self._group is None:
+            self._group = self._find_group()
         if bucket.index() != len(self._buckets):
             raise ConfigError(
                 f"the hook is given bucket {bucket.index()} of a backward, and bucket {len(self._buckets)} "
@@ -150,12 +155,16 @@ class Hook:
         gradients: dict[Any, Tensor] = dict(pairs)
         if self._aggregator is None:
             tensors = Tensors({str(i): p for i, p in enumerate(gradients)})
-            aggregator = Aggregator(self._method, tensors, **self._options)
-            refuse_alone(aggregator.transport)
-            if self._processes != (ranks := aggregator.transport.ranks):
+            assert self._group is not None
+            options = self._options
+            if options.get("comm") is None and default_communicator() is not None:  # torch's
+                options = options | {"comm": self._group}
+            aggregator = Aggregator(self._method, tensors, **options)
+            refuse_alone(aggregator.transport, options.get("comm"))
+            if (processes := self._group.size()) != (ranks := aggregator.transport.ranks):
                 raise ConfigError(
-                    f"DDP's process group has {self._processes} processes, and the hook {ranks} ranks: give "
-                    "the Hook comm=, mpi4py's communicator of the ranks in that group."
+                    f"DDP's process group has {processes} processes, and the hook {ranks} ranks: give the "
+                    "Hook group=, that process group, or comm=, mpi4py's communicator of its ranks."
                 )
             self._tensors, self._aggregator = tensors, aggregator
         assert self._tensors is not None
@@ -175,8 +184,8 @@ class Hook:
             if (left := parameters[j].grad) is not None:  # by an earlier backward; DDP may not replace it
                 left.copy_(estimate[j])
 
-    def _count_processes(self) -> int:
-        """The number of processes of the DDP object that has this hook.
+    def _find_group(self) -> Any:
+        """The process group of the DDP object that has this hook.
 
         The object is searched for in memory, because DDP gives a hook only buckets.  Raises ``ConfigError``
         if DDP has the option skip_all_reduce_unused_params.
@@ -188,7 +197,8 @@ class Hook:
                 "DDP with skip_all_reduce_unused_params=True leaves buckets out, and the hook waits for the "
                 "last: leave this option out. The hook sends nothing of parameters that no rank uses."
             )
-        return max((dist.get_world_size(ddp.process_group) for ddp in ddps), default=dist.get_world_size())
+        groups = [ddp.process_group for ddp in ddps]
+        return max(groups, key=dist.get_world_size, default=dist.group.WORLD)
 
     def _waiting(self, gradients: Mapping[Tensor, Tensor], unreached: Sequence[int]) -> list[int]:
         """The numbers of the parameters that no rank has used in this step; collective.

@@ -28,6 +28,7 @@ from mpicomp.torch.buffers import Buffers, share, warn_of_buffers
 from mpicomp.torch.clipping import ClippingWatch
 from mpicomp.torch.content import Content
 from mpicomp.torch.local_steps import Fragment, LocalSteps, Schedule, cut, warn_of_momentum
+from mpicomp.torch.opening import with_group
 from mpicomp.torch.overlap import Overlap
 from mpicomp.torch.state import NO_LOCAL_STEPS, aggregators_in, as_tensor, check_kind, check_local, load_into
 from mpicomp.torch.tensors import Tensors
@@ -65,6 +66,8 @@ class Compressed(Optimizer):
     overlap     compress and send each block of the gradient as soon as backward has it.  It needs
                 server="sharded", one worker on each rank, and one backward for each step.  Results are the
                 same as without.  Do not change gradients between backward and ``aggregate``
+    group       the process group of torch.distributed whose ranks take part, in place of ``comm``; None: all
+                ranks that mpirun has started, or those of the default group where no MPI launcher has
     options     the other options of ``Aggregator``: seed, comm, server, shards, device, cuda_aware,
                 stall_timeout, verify_bytes and on_nonfinite
 
@@ -90,6 +93,7 @@ class Compressed(Optimizer):
         fragments: int = 1,
         start_after: int = 0,
         overlap: bool = False,
+        group: Any = None,
         **options: Any,
     ) -> None:
         kinds = (
@@ -100,7 +104,7 @@ class Compressed(Optimizer):
         for name, given, kind in kinds:
             if not isinstance(given, kind) and (given is not None or name == "optimiser"):
                 raise ConfigError(f"{name} is {one_line(given)}; allowed: a torch {kind.__name__}.")
-        method = as_method(method)
+        method, options = as_method(method), with_group(options | {"group": group})
         self.sync_every = sync_every = as_integer("sync_every", sync_every)
         schedule = Schedule(sync_every, delay, fragments)
         if sync_every > 1:
@@ -135,7 +139,7 @@ class Compressed(Optimizer):
             self._whole = Aggregator(DCGD(Identity()), self._tensors, workers=workers, **options)
             self.aggregators.append(self._whole)
         t = self.aggregator.transport
-        refuse_alone(t)
+        refuse_alone(t, options.get("comm"))
         if module is None:
             warn_of_buffers(self._tensors.parameters, t)
         else:

@@ -1,8 +1,9 @@
-"""Choose the transport of a run: all workers in this process, or spread over the ranks of the MPI job."""
+"""Choose the transport of a run: all workers in this process, or spread over the ranks of a job."""
 
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from mpicomp.base.errors import ConfigError
@@ -10,6 +11,7 @@ from mpicomp.transports.base import Transport
 from mpicomp.transports.counters import prepare
 from mpicomp.transports.launcher import SURVIVING, launched_ranks, remedy, torchrun_processes
 from mpicomp.transports.local import Local
+from mpicomp.transports.openers import default_communicator, opener_of
 
 
 def connect(
@@ -21,32 +23,46 @@ def connect(
     cuda_aware: bool | None = None,
     comm: Any = None,
 ) -> Transport:
-    """The transport for n workers: MPI inside a job of several ranks, else Local.
+    """The transport for n workers on the ranks of ``comm``; Local if there is one rank only.
 
     dedicated      whether rank 0 hosts no worker and only serves the others
     stall_timeout  seconds of waiting after which the job names the silent rank and ends; None: never
     observed       let a byte ``counter`` count as well; this works only if asked for before MPI is loaded
     survive        let the other ranks go on when a rank dies
     cuda_aware     whether the MPI library takes buffers on a GPU; None: ask the library
-    comm           mpi4py's communicator of the ranks that take part; None: all ranks of the job
+    comm           mpi4py's communicator of the ranks that take part, or one of another library that an
+                   ``Opener`` takes; None: all ranks of the job
 
     Raises ``ConfigError`` if MPI knows of another number of ranks than the launcher started, or if torchrun
-    started the processes: every rank would then run the whole job alone.  Raises it also if MPI cannot be
-    loaded, or if there is no second rank for a dedicated server to serve.
+    started processes that torch.distributed has not joined: every rank would then run the whole job alone.
+    Raises it also if MPI cannot be loaded, or if there is no second rank for a dedicated server to serve.
     """
+    comm = default_communicator() if comm is None else comm
+    opener = None if comm is None else opener_of(comm)
+    if opener is not None:
+        if opener.size(comm) == 1:
+            return _alone(n, dedicated)
+        return opener.open(
+            n,
+            comm,
+            dedicated=dedicated,
+            stall_timeout=stall_timeout,
+            observed=observed,
+            survive=survive,
+            cuda_aware=cuda_aware,
+        )
     launched = launched_ranks()
     if launched is None and comm is not None and comm.size > 1:
         launched = comm.size  # by a launcher that is not known here
     alone = launched in (None, 1) and (comm is None or comm.size == 1)  # also in torchrun that srun starts
     if alone and (started := torchrun_processes()) > 1:
         raise ConfigError(
-            f"torchrun started {started} processes, and MPI knows of none of the others, so each would train "
-            f"alone: start the program with `mpirun -n {started} python ..` in its place."
+            f"torchrun started {started} processes, and each would train alone: first call "
+            'torch.distributed.init_process_group("gloo"), or start the program with '
+            f"`mpirun -n {started} python ..`."
         )
     if launched is None or (comm is not None and comm.size == 1 < launched):
-        if dedicated:
-            raise ConfigError("a dedicated server needs MPI ranks: use --ranks 2 or more, or mpirun.")
-        return Local(n)
+        return _alone(n, dedicated)
     if observed:
         prepare()
     if survive:
@@ -75,3 +91,25 @@ def connect(
         survive=survive,
         cuda_aware=cuda_aware,
     )
+
+
+def _alone(n: int, dedicated: bool) -> Local:
+    """The transport of one process.  Raises ``ConfigError`` for a dedicated server, which needs another."""
+    if dedicated:
+        raise ConfigError("a dedicated server needs MPI ranks: use --ranks 2 or more, or mpirun.")
+    return Local(n)
+
+
+def ranks_of(comm: Any) -> tuple[Any, int]:
+    """The communicator to use for ``comm`` and its number of ranks; None: all ranks of the launched job.
+
+    If ``comm`` is None and no launcher of MPI has joined the processes, it is the communicator of the library
+    that has (see ``openers``); or MPI_COMM_WORLD, if no known launcher started them but MPI is loaded.
+    """
+    if comm is None and (comm := default_communicator()) is None:
+        launched, loaded = launched_ranks(), sys.modules.get("mpi4py.MPI")
+        if launched is not None or loaded is None:
+            return None, launched or 1
+        comm = loaded.COMM_WORLD
+    opener = opener_of(comm)
+    return comm, comm.size if opener is None else opener.size(comm)

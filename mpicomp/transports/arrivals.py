@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from mpi4py import MPI
@@ -19,10 +18,10 @@ from mpi4py import MPI
 from mpicomp.base.bits import Bytes
 from mpicomp.transports import pieces
 from mpicomp.transports.base import AHEAD
-from mpicomp.transports.inbox import Inbox, mpi_buffer
+from mpicomp.transports.coming import MOST, Coming
+from mpicomp.transports.inbox import Inbox
+from mpicomp.transports.mpi_buffers import mpi_buffer
 from mpicomp.transports.waiting import Patience
-
-MOST = 64  # messages under way: short messages reach this limit before their bytes reach AHEAD
 
 
 @dataclass
@@ -61,7 +60,7 @@ class _Arrival:
         return True
 
 
-class Arrivals:
+class Arrivals(Coming):
     """The messages that ``ranks`` send over ``comm``, received in the order of ``ranks``.
 
     device  a message's tag -> the device to receive it on, or None for the host's memory
@@ -77,22 +76,17 @@ class Arrivals:
         patience: Patience,
         most: int = MOST,
     ) -> None:
+        super().__init__(inbox)
         self._comm, self._device = comm, device
-        self._inbox, self._patience, self._most = inbox, patience, most
+        self._patience, self._most = patience, most
         self._awaited = deque(ranks)
         self._under_way: deque[_Arrival] = deque()
         self._bytes = 0  # under way
-        self._taken: _Arrival | None = None
 
     def __len__(self) -> int:
-        """The number of messages not yet taken."""
         return len(self._awaited) + len(self._under_way)
 
     def take(self) -> tuple[Bytes, int]:
-        """Wait for the next message; return it and its tag.  Its bytes are valid until the next ``take``.
-
-        After an error here, do not call ``take`` again.
-        """
         self.let_go()
         try:
             self._patience.until(self._first_is_here)
@@ -102,18 +96,6 @@ class Arrivals:
         message = self._taken = self._under_way.popleft()
         self._bytes -= message.count * message.piece
         return message.buffer[: message.length], message.tag
-
-    def let_go(self) -> None:
-        """Give back the memory of the message that was taken last."""
-        if self._taken is not None:
-            self._inbox.give_back(self._taken.buffer, self._taken.device)
-            self._taken = None
-
-    def keep(self) -> Callable[[], None]:
-        """Keep the bytes of the last message valid.  Call the returned function to release them."""
-        message, self._taken = self._taken, None
-        assert message is not None
-        return partial(self._inbox.give_back, message.buffer, message.device)
 
     def _abandon(self) -> None:
         """Expect no more messages.  Keep the memory of those under way: MPI may still write there."""

@@ -145,6 +145,14 @@ class Transport(ABC):
     def abort(self) -> None:
         """After an unexpected exception: print its traceback and end every rank of a job at once."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the ranks cannot work together any more, so that a ``close`` has nobody to meet.
+
+        MPI is finalized, a rank has been lost, or an uncaught exception ends this process.
+        """
+        return False
+
     @abstractmethod
     def collect(self, value: object) -> list[object] | None:
         """Gather each rank's ``value``, in rank order, on the server; None on other ranks.  Not counted."""

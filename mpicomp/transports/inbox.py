@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
-from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 
 _KEPT = 8  # buffers kept on the host, and on each device
@@ -16,13 +14,6 @@ _KEPT = 8  # buffers kept on the host, and on each device
 def empty(size: int, device: Any) -> Bytes:
     """An uninitialised buffer of ``size`` bytes on ``device`` (its kernels), or on the host if it is None."""
     return np.empty(size, np.uint8) if device is None else device.xp.empty(size, dtype=np.uint8)
-
-
-def mpi_buffer(buffer: Bytes) -> list[Any]:
-    """``buffer`` as mpi4py takes it.  For a buffer on a device, first wait for all kernels launched there."""
-    if (device := kernels.device_of(buffer)) is not None:
-        device.wait()
-    return [buffer, MPI.BYTE]
 
 
 class Inbox:
@@ -48,5 +39,5 @@ class Inbox:
             free.pop(min(range(len(free)), key=lambda i: free[i].size))
 
     def abandon(self, buffer: Bytes) -> None:
-        """Neither use ``buffer`` again nor free it: MPI may still write to it."""
+        """Neither use ``buffer`` again nor free it: it may still be written to."""
         self._abandoned.append(buffer)

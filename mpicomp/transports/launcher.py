@@ -14,7 +14,7 @@ SURVIVING = {"OMPI_MCA_mpi_ft_propagator_with_rbcast": "1", "OMPI_MCA_async_mpi_
 
 # Variables by which a launcher tells a process how many ranks it has started.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-_LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+_LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
@@ -31,6 +31,17 @@ def launched_ranks() -> int | None:
     return None
 
 
+def launched_by_mpi() -> bool:
+    """Whether a launcher of MPI started this process, and no torchrun between the two.
+
+    srun starts programs with MPI and programs without it, and then sets PMI_SIZE for either.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return False
+    own = "OMPI_COMM_WORLD_SIZE" in os.environ
+    return own or ("PMI_SIZE" in os.environ and "SLURM_STEP_ID" not in os.environ)
+
+
 def torchrun_processes() -> int:
     """How many processes torchrun says it started, as ``accelerate launch`` does too; 1 outside them.
 
@@ -41,12 +52,14 @@ def torchrun_processes() -> int:
 
 def launched_rank() -> int:
     """This process's rank as its launcher says, 0 outside one; known before MPI is imported."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return int(os.environ.get("RANK", "0"))
     found = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
     return int(found) if launched_ranks() is not None else 0
 
 
 def local_rank() -> int:
-    """This process's number among the ranks on its host, 0 outside a launcher."""
+    """This process's number among the ranks on its host, 0 outside a launcher; torchrun's comes first."""
     return int(next((os.environ[name] for name in _LOCAL_RANKS if name in os.environ), "0"))
 
 

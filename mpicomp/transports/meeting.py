@@ -1,29 +1,25 @@
 """Check at the start of each collective call that all ranks make the same one, to prevent deadlocks.
 
-Each transport has communicators of its own.  If two ranks called two transports in different orders, each
-would wait for the other in another communicator, for ever.  So a call begins with one allgather in a
-communicator that all transports on the same ranks share.  There the ranks see that their calls differ.
+Each transport has a channel of its own.  If two ranks called two transports in different orders, each would
+wait for the other on another channel, for ever.  So a call begins with one allgather on a channel that all
+transports on the same ranks share.  There the ranks see that their calls differ.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from mpi4py import MPI
+from abc import ABC, abstractmethod
 
 from mpicomp.base.errors import MpicompError
 from mpicomp.transports.calls import Call, Operation, refuse_different
-from mpicomp.transports.waiting import Patience
 
 
-class Meeting:
-    """The communicator that all transports on the ranks of ``comm`` share; collective.
+class Meeting(ABC):
+    """The channel that all transports on the same ranks share.
 
-    names     the names of the runs, Aggregators and Descents of these ranks; the same list on all ranks
-    patience  how these ranks wait for MPI
+    names  the names of the runs, Aggregators and Descents of these ranks; the same list on all ranks
     """
 
-    def __init__(self, comm: MPI.Comm) -> None:
-        self._comm, self.patience = comm.Dup(), Patience(comm)
+    def __init__(self) -> None:
         self.names = ["a run"]
         self._under_way = False
 
@@ -37,29 +33,16 @@ class Meeting:
                 "an exception has ended a call on this rank while it waited for the others, which go on with "
                 "that call: the ranks cannot work together any more. End the program."
             )
-        # Kept, for MPI may still write there if this is interrupted.
-        own, told = self._told = np.array([number], np.uint64), np.empty(self._comm.size, np.uint64)
         self._under_way = True
-        self.patience.until(self._comm.Iallgather(own, told).Test)
+        told = self._allgather(number)
         self._under_way = False
-        return told.tolist()
+        return told
 
+    @abstractmethod
+    def _allgather(self, number: int) -> list[int]:
+        """Allgather one ``number`` per rank; if it raises, ``tell_all`` refuses every later call."""
 
-_MEETINGS: dict[tuple[int, ...], Meeting] = {}  # by the ranks of the job, in their order
-
-
-def meeting_of(comm: MPI.Comm) -> Meeting:
-    """The ``Meeting`` of the ranks of ``comm``, made once and kept as long as the program; collective.
-
-    Raises ``MpicompError`` on all ranks if they share one already and a rank makes another call meanwhile.
-    """
-    group = comm.Get_group()
-    ranks = tuple(group.Translate_ranks(list(range(comm.size)), MPI.COMM_WORLD.Get_group()))
-    if MPI.UNDEFINED in ranks:  # processes that the job has started itself
-        return Meeting(comm)
-    if ranks in _MEETINGS:
-        found = _MEETINGS[ranks]
-        calls = [Call.of(number) for number in found.tell_all(Call(Operation.BEGIN).number)]
-        refuse_different(calls, found.names)
-        return found
-    return _MEETINGS.setdefault(ranks, Meeting(comm))
+    def begin(self) -> None:
+        """Raise ``MpicompError`` on all ranks if a rank makes another call than to begin a transport."""
+        calls = [Call.of(number) for number in self.tell_all(Call(Operation.BEGIN).number)]
+        refuse_different(calls, self.names)

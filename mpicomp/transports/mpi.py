@@ -1,9 +1,8 @@
 """MPI: every rank is a process, rank 0 is the server.
 
-Theory of operation.  Uplink: worker i's message is one non-blocking send with tag i's role below; the
-server takes them in worker order and asks for a few ahead of their turn (see ``arrivals``), so its
-memory does not grow with the workers.  Downlink: a broadcast of 16 bytes (see ``header``), then of the
-message.
+Theory of operation (see also ``ranks``).  Uplink: the server takes messages in worker order and asks for a
+few ahead of their turn (see ``arrivals``), so its memory does not grow with the workers.  Downlink: a
+broadcast of 16 bytes (see ``header``), then of the message.
 Headers, measurements and all else that is no part of a method have a communicator of their own, so that
 a ``counter`` can count exactly the messages.  Where ranks share cores, waiting ranks sleep (see
 ``waiting``).
@@ -12,9 +11,7 @@ Device buffers.  Where every rank's MPI library is known to take them, messages 
 in the memory of the device in use; all else is in the host's.  MPI knows nothing of streams: before it is
 given a buffer on the device, to read or to write, everything launched there has to be done.
 
-Failure.  A rank whose worker fails sends the error in the message's place.  The server hears of it in
-its turn, drains what else is under way, and broadcasts the error, which then is raised on all ranks.
-What is not an ``MpicompError`` is a defect: its traceback is printed and the job aborted at once.
+Failure.  What is not an ``MpicompError`` is a defect: its traceback is printed and the job aborted at once.
 ``ending`` is how.  A rank that says nothing any more is the ``watchdog``'s business; one that has died
 ends the job, unless asked to ``survive`` (see ``ulfm``).
 """
@@ -22,12 +19,10 @@ ends the job, unless asked to ``survive`` (see ``ulfm``).
 from __future__ import annotations
 
 import ctypes
-import pickle
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import suppress
 from itertools import accumulate, pairwise
 from typing import NoReturn
 
@@ -38,16 +33,18 @@ from numpy.typing import NDArray
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.transports import header, ulfm
-from mpicomp.transports.base import Lost, T, Take
+from mpicomp.transports.base import Lost
 from mpicomp.transports.counters.base import ByteCounter, Library
 from mpicomp.transports.counters.monitoring import Monitoring
 from mpicomp.transports.counters.shim import Shim
 from mpicomp.transports.ending import end_now
-from mpicomp.transports.exchange import Exchange, as_error, as_text
-from mpicomp.transports.inbox import empty, mpi_buffer
-from mpicomp.transports.meeting import meeting_of
+from mpicomp.transports.exchange import Exchange
+from mpicomp.transports.inbox import empty
+from mpicomp.transports.mpi_buffers import mpi_buffer
 from mpicomp.transports.mpi_exchange import MpiExchange
-from mpicomp.transports.point_to_point import DATA, ERROR, STOP, PointToPoint
+from mpicomp.transports.mpi_meeting import meeting_of
+from mpicomp.transports.point_to_point import PointToPoint
+from mpicomp.transports.ranks import STOP
 from mpicomp.transports.watchdog import Watchdog
 
 CHUNK = 2**30
@@ -134,65 +131,6 @@ class Mpi(PointToPoint):
         hosts = comm.allgather(MPI.Get_processor_name())
         return Watchdog(comm, timeout, hosts, lambda: self.activity, end_now)
 
-    def gather(self, senders: Sequence[int], take: Take) -> AbstractContextManager[Take]:
-        own = [i for i in senders if i in self.hosted]
-        if not self.is_server:
-            return self._sending(self.messages, len(own), 0)
-        return self._receiving(self.messages, senders, take)
-
-    @contextmanager
-    def observe(self, take: Take) -> Iterator[Take]:
-        comm = self._measurements
-        with self._unobserved():
-            if not self.is_server:
-                with self._sending(comm, len(self.hosted), 1) as send:
-                    yield send
-            else:
-                with self._receiving(comm, range(self.n), take) as send:
-                    yield send
-
-    def _unobserved(self) -> AbstractContextManager[None]:
-        return self.counter.paused() if self.counter else nullcontext()
-
-    @contextmanager
-    def _sending(self, comm: MPI.Comm, left: int, account: int) -> Iterator[Take]:
-        """Send the messages of the hosted workers, of which there are ``left``, to the server."""
-
-        def send(i: int, message: Bytes) -> None:
-            nonlocal left
-            self._send(comm, message, STOP if self.stop else DATA, account)
-            left -= 1
-
-        try:
-            yield send
-        except MpicompError as error:
-            text = as_text(error)
-            for _ in range(left):  # the server counts on a message from every sender
-                self._send(comm, text, ERROR, account)
-        self.wait_for_sends(comm)
-
-    @contextmanager
-    def _receiving(self, comm: MPI.Comm, senders: Sequence[int], take: Take) -> Iterator[Take]:
-        """Take all messages in worker order.  After a failure, still receive the other ranks' messages."""
-        others = [i for i in senders if i not in self.hosted]
-        arrivals = self.arrivals(comm, [self.rank_of[i] for i in others])
-        try:
-            yield take
-            for i in others:
-                message, tag = self.take(comm, arrivals)
-                if tag == ERROR:
-                    raise as_error(message)
-                self.stop |= tag == STOP
-                take(i, message)
-        finally:
-            while arrivals:
-                self.take(comm, arrivals)
-            arrivals.let_go()
-
-    def _send(self, comm: MPI.Comm, message: Bytes, tag: int, account: int) -> None:
-        self.sent[account] += len(message)
-        self.post(comm, message, tag)
-
     def exchange(self, blocks: int) -> Exchange:
         return MpiExchange(self, blocks)
 
@@ -201,17 +139,7 @@ class Mpi(PointToPoint):
         with self._waiting(self.messages):  # the library's non-blocking sums are up to three times slower
             self.messages.Allreduce(MPI.IN_PLACE, vector, MPI.SUM)
 
-    def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:
-        self._stop_of_silent_ranks()
-        status = STOP if self.stop else DATA
-        message, status = self._broadcast(self.messages, message, status)
-        if self.is_server:
-            self.sent[0] += len(message) * (self.ranks - 1)
-        if status == ERROR:
-            raise as_error(message)
-        return message, status == STOP
-
-    def _stop_of_silent_ranks(self) -> None:
+    def _hear_stops(self) -> None:
         """Send or receive the stop of a rank without workers, an empty message, as no other message says it.
 
         All messages of this round have been received by now.
@@ -237,43 +165,13 @@ class Mpi(PointToPoint):
         header.check(head, message)
         return message, status
 
-    def fail(self, error: MpicompError) -> None:
-        """On the server, while the others wait in ``broadcast``: raise ``error`` on them too."""
-        self._broadcast(self.messages, as_text(error), ERROR)
-
-    def broadcast_control(self, message: bytes | None) -> bytes:
-        buf = None if message is None else np.frombuffer(message, dtype=np.uint8).copy()
-        return self._broadcast(self._measurements, buf, DATA)[0].tobytes()
-
-    def raise_on_all(self, action: Callable[[], T]) -> T:
-        try:
-            result, error = action(), None
-        except MpicompError as raised:
-            result, error = None, raised
-        errors = self.collect(error)
-        first = None if errors is None else next((e for e in errors if e is not None), None)
-        first = pickle.loads(self.broadcast_control(pickle.dumps(first) if self.is_server else None))
-        if first is not None:
-            raise first
-        return result  # type: ignore[return-value]
-
-    def collect(self, value: object) -> list[object] | None:
-        with self._unobserved():
-            if not self.is_server:
-                self.post(self._measurements, np.frombuffer(pickle.dumps(value), dtype=np.uint8), DATA)
-                self.wait_for_sends(self._measurements)
-                return None
-            arrivals = self.arrivals(self._measurements, range(1, self.ranks))
-            others = [
-                pickle.loads(self.take(self._measurements, arrivals)[0].tobytes())
-                for _ in range(len(arrivals))
-            ]
-            arrivals.let_go()
-            return [value, *others]
-
     def tell_all(self, number: int) -> list[int]:
         with self._unobserved(), self._waiting(self._measurements):
             return self._meeting.tell_all(number)
+
+    @property
+    def is_over(self) -> bool:
+        return MPI.Is_finalized()
 
     def outlives(self, error: BaseException) -> bool:
         return self._survive and ulfm.death(error, self.messages)

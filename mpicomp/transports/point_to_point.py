@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -16,20 +16,22 @@ from mpi4py import MPI
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
-from mpicomp.base.clock import Clock
 from mpicomp.transports import pieces
-from mpicomp.transports.arrivals import MOST, Arrivals
-from mpicomp.transports.base import Transport, placement
+from mpicomp.transports.arrivals import Arrivals
+from mpicomp.transports.base import placement
+from mpicomp.transports.coming import MOST
 from mpicomp.transports.counters.base import MESSAGES
-from mpicomp.transports.inbox import Inbox, mpi_buffer
+from mpicomp.transports.inbox import Inbox
+from mpicomp.transports.mpi_buffers import mpi_buffer
+from mpicomp.transports.ranks import ERROR, Ranks
 from mpicomp.transports.waiting import Patience
 from mpicomp.transports.watchdog import Watchdog
 
-DATA, STOP, ERROR = 1, 2, 3  # tags of a message, and statuses of a broadcast
 
-
-class PointToPoint(Transport):
+class PointToPoint(Ranks):
     """n workers in contiguous shares over the ranks of ``comm``, and messages between these ranks.
+
+    A message's tag has its status, and the number of its pieces.
 
     chunk  the longest piece handed to MPI, in bytes; longer if a message would have too many pieces
     """
@@ -37,8 +39,7 @@ class PointToPoint(Transport):
     _watchdog: Watchdog | None = None
 
     def __init__(self, n: int, comm: MPI.Comm, patience: Patience, dedicated: bool, chunk: int) -> None:
-        self.clock = Clock()
-        self.sent = [0, 0]
+        super().__init__()
         self._chunk = chunk
         self._inbox = Inbox()
         self._patience = patience
@@ -48,10 +49,7 @@ class PointToPoint(Transport):
 
     def _host(self, shares: Sequence[range]) -> None:
         """Set this rank's fields from the communicators and ``shares``, the workers of each rank."""
-        self.n, self.rank, self.ranks = shares[-1].stop, self.messages.rank, len(shares)
-        self.hosted, self.is_server = shares[self.rank], self.rank == 0
-        self.shares = shares
-        self.rank_of = [rank for rank, share in enumerate(shares) for _ in share]
+        self._place(self.messages.rank, shares)
         self.messages.Set_name(MESSAGES)
         self._silent = not self.is_server and not self.hosted  # no message can say that it was asked to stop
         # The sends under way; each request keeps its message's memory alive.
@@ -60,13 +58,12 @@ class PointToPoint(Transport):
     def post(
         self, comm: MPI.Comm, message: Bytes, tag: int, dest: int = 0, longest: int | None = None
     ) -> None:
-        """Start to send ``message``, in pieces of at most ``longest`` bytes; ``wait_for_sends`` ends it."""
+        """Start to send ``message``, in pieces of at most ``longest`` bytes."""
         message, kind = mpi_buffer(message)
         for piece, its_tag in pieces.cut(message, tag, min(longest or self._chunk, self._chunk)):
             self._requests.append(comm.Isend([piece, kind], dest=dest, tag=its_tag))
 
     def wait_for_sends(self, comm: MPI.Comm) -> None:
-        """Wait until all posted messages are sent, so that their memory may be used again."""
         with self._waiting(comm):
             self._patience.until(self._all_sent)
 
@@ -78,14 +75,8 @@ class PointToPoint(Transport):
         return True
 
     def arrivals(self, comm: MPI.Comm, ranks: Iterable[int], most: int = MOST) -> Arrivals:
-        """Receive the messages of ``ranks``, in that order, at most ``most`` of them under way at a time."""
         device = partial(self._device, comm)
         return Arrivals(comm, ranks, device, self._inbox, self._patience, most)
-
-    def take(self, comm: MPI.Comm, arrivals: Arrivals) -> tuple[Bytes, int]:
-        """Wait for the next message of ``arrivals``; return it and its tag."""
-        with self._waiting(comm):
-            return arrivals.take()
 
     def _device(self, comm: MPI.Comm, status: int) -> Any:
         """Where to receive a message: on the device in use if a method sent it, else on the host (None)."""
@@ -93,6 +84,5 @@ class PointToPoint(Transport):
         return kernels.device() if taken else None
 
     def _waiting(self, comm: MPI.Comm) -> AbstractContextManager[None]:
-        """Time the wait if ``comm`` carries messages; waiting for measurements is not part of a run."""
-        wait = self.clock.phase("wait") if comm is self.messages else nullcontext()
+        wait = super()._waiting(comm)
         return wait if self._watchdog is None else self._watchdog.during(wait)

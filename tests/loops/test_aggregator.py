@@ -300,14 +300,14 @@ def test_a_block_is_brought_after_overlap():
 
 
 def test_torchrun_is_refused(monkeypatch):
-    """Its processes are no ranks: each would be alone."""
+    """Nothing has joined its processes: each would be alone."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
     monkeypatch.setenv("WORLD_SIZE", "4")
-    with pytest.raises(ConfigError, match=r"torchrun started 4 processes.*mpirun -n 4"):
+    with pytest.raises(ConfigError, match=r"torchrun started 4 processes.*init_process_group.*mpirun -n 4"):
         Aggregator(GD(), np.zeros(8))
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")  # srun -n 1 torchrun ..
     monkeypatch.setenv("SLURM_PROCID", "0")
-    with pytest.raises(ConfigError, match=r"torchrun started 4 processes.*mpirun -n 4"):
+    with pytest.raises(ConfigError, match=r"torchrun started 4 processes.*init_process_group.*mpirun -n 4"):
         Aggregator(GD(), np.zeros(8))
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.delenv("SLURM_PROCID")

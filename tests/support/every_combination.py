@@ -196,13 +196,14 @@ def main(how: str) -> None:
     if "crowded" in how:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     if "trees" in how or "apart" in how:
-        from mpicomp.transports import mpi_exchange  # starts MPI, which an observer has to come before
+        from mpicomp.transports import mpi_exchange, rank_exchange  # start MPI; an observer has to come first
 
         if "trees" in how:
             mpi_exchange.pays = lambda roots, ranks: True
         if "apart" in how:
             mpi_exchange.sent_whole = lambda comm: {comm.rank}
-            mpi_exchange.UNASKED, mpi_exchange.AHEAD = 11, 100
+            mpi_exchange.UNASKED = 11
+            mpi_exchange.AHEAD = rank_exchange.AHEAD = 100
     found, ranks = {}, transport(how)
     sharded = re.search(r"sharded-(\d+)", how)
     serving = {"server": "sharded", "shards": int(sharded.group(1))} if sharded else {}

@@ -19,6 +19,7 @@ from mpicomp.transports.counters.shim import compiled
 
 TESTS = Path(__file__).parents[1]
 LIMIT = 300  # seconds of silence: far above any of these jobs, so that only a hang meets it
+TORCHRUN = ("-m", "torch.distributed.run")
 may_start_ranks = True  # whether the test under way is marked as a job; tests/conftest.py says so
 _FOLDER = TemporaryDirectory()  # for what mpirun keeps by process number, and leaves when it is killed
 
@@ -26,7 +27,7 @@ _FOLDER = TemporaryDirectory()  # for what mpirun keeps by process number, and l
 def _starts_ranks(command: Sequence[str] | str) -> bool:
     """Whether a command is mpirun, torchrun or `mpicomp .. --ranks`, with something to start."""
     words = shlex.split(command) if isinstance(command, str) else [os.fsdecode(word) for word in command]
-    launchers = {Path(word).name for word in words} & {"mpirun", "mpiexec", "torchrun"}
+    launchers = {Path(word).name for word in words} & {"mpirun", "mpiexec", "torchrun", TORCHRUN[-1]}
     return (bool(launchers) and "--version" not in words) or ("--ranks" in words and "submit" not in words)
 
 
@@ -75,6 +76,20 @@ def finish(job: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
 def mpirun(ranks: int, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ``python COMMAND`` on ``ranks`` ranks to its end."""
     return finish(start(ranks, *command, **environment))
+
+
+def torchrun(ranks: int, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ``python COMMAND`` in ``ranks`` processes that torchrun starts, to its end."""
+    options = ["--standalone", f"--nproc-per-node={ranks}"]
+    job = subprocess.Popen(
+        [sys.executable, *TORCHRUN, *options, *command],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    return finish(job)
 
 
 @cache

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launching import LIMIT
+from tests.support.launching import LIMIT, torchrun
 
 torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
@@ -52,8 +52,8 @@ def done(code: str, folder: Path | None = None) -> str:
     return ended.stdout
 
 
-def test_there_are_three_blocks():
-    assert len(BLOCKS) == PAGE.read_text().count("```python") == 3
+def test_there_are_four_blocks():
+    assert len(BLOCKS) == PAGE.read_text().count("```python") == 4
 
 
 def test_the_training_loop_trains_and_counts():
@@ -68,4 +68,13 @@ def test_each_rank_has_batches_of_its_own():
 
 
 def test_the_hook_of_ddp_trains(tmp_path):
-    done(AROUND + NAMES + BLOCKS[2] + STEPS + LOWER, tmp_path)
+    done(AROUND + NAMES + BLOCKS[3] + STEPS + LOWER, tmp_path)
+
+
+def test_the_program_under_torchrun_prints_what_is_shown(tmp_path):
+    (tmp_path / "train.py").write_text(BLOCKS[2])
+    ((options, shown),) = re.findall(r"\$ torchrun (.*) train.py\n    (.*)\n", PAGE.read_text())
+    assert options == "--standalone --nproc-per-node=2"
+    ended = torchrun(2, str(tmp_path / "train.py"))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == f"{shown}\n"

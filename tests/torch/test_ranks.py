@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'
 from mpicomp import Aggregator, DoubleSqueeze, TopK  # noqa: E402
 from mpicomp.torch.local_steps import cut  # noqa: E402
 from mpicomp.torch.tensors import Tensors  # noqa: E402
-from tests.support.launching import LIMIT, mpirun  # noqa: E402
+from tests.support.launching import LIMIT, mpirun, torchrun  # noqa: E402
 from tests.torch.models import loss, network, values  # noqa: E402
 
 
@@ -162,22 +162,21 @@ def test_buffers_that_do_not_change_are_not_sent():
 ALONE = "from tests.torch.job import compressed, network; compressed(network())"
 
 
-def test_torchrun_is_refused():
-    """Its processes are no ranks: each would train alone."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*torchrun, "--no-python", sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=LIMIT
-    )
+def test_torchrun_is_refused_where_torch_has_not_joined_its_processes():
+    """Each would train alone."""
+    done = torchrun(2, "--no-python", sys.executable, "-c", ALONE)
     assert done.returncode != 0
-    assert "torchrun started 2 processes" in done.stderr and "mpirun -n 2" in done.stderr
+    assert "torchrun started 2 processes, and each would train alone: first call" in done.stderr
+    assert 'torch.distributed.init_process_group("gloo"), or start the program with `mpirun' in done.stderr
 
 
-def test_processes_that_only_torch_knows_are_refused(tmp_path):
+def test_processes_are_refused_a_communicator_of_each_alone(tmp_path):
     script = f"""
 import sys, torch
 meet = "file://{tmp_path}/group"
 torch.distributed.init_process_group("gloo", init_method=meet, rank=int(sys.argv[1]), world_size=2)
-{ALONE}
+from tests.torch.job import MPI, compressed, network
+compressed(network(), comm=MPI.COMM_SELF)
 """
     both = [
         subprocess.Popen([sys.executable, "-c", script, str(rank)], stderr=subprocess.PIPE, text=True)

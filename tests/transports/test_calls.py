@@ -32,9 +32,9 @@ def test_what_a_rank_has_met_makes_no_other_call():
 def test_a_call_that_an_exception_has_ended_is_not_taken_for_the_next():
     """A handler of signals, for example, raises while the rank waits; the others go on with the call."""
     mpi = pytest.importorskip("mpi4py.MPI", exc_type=(ImportError, RuntimeError))
-    from mpicomp.transports.meeting import Meeting
+    from mpicomp.transports.mpi_meeting import MpiMeeting
 
-    meeting = Meeting(mpi.COMM_SELF)
+    meeting = MpiMeeting(mpi.COMM_SELF)
     assert meeting.tell_all(2**64 - 1) == [2**64 - 1]
     patience = meeting.patience.until
 

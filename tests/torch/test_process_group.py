@@ -1,0 +1,149 @@
+"""Process groups of torch in the place of MPI: the same bits and bytes, and an end where a process ends.
+
+The jobs under torchrun block mpi4py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+
+import torch
+
+from mpicomp import Aggregator, ConfigError
+from mpicomp.torch import Compressed, Hook
+from tests.support.launching import LIMIT, mpirun, torchrun
+from tests.torch.models import network
+
+JOB = ("-m", "tests.torch.group_job")
+
+
+def told(done):
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def in_one_process(what):
+    return subprocess.run([sys.executable, *JOB, what], capture_output=True, text=True, timeout=LIMIT)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return told(in_one_process("bits"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("states")
+
+
+@pytest.fixture(scope="module")
+def by_mpirun(folder):
+    return told(mpirun(2, *JOB, "bits", f"of_each_rank={folder},mpirun,none"))
+
+
+@pytest.fixture(scope="module")
+def by_torchrun(folder, by_mpirun):
+    return told(torchrun(2, *JOB, "bits", f"of_each_rank={folder},torchrun,mpirun", "in_pieces", "refusals"))
+
+
+@pytest.fixture(scope="module")
+def on_four():
+    return told(torchrun(4, *JOB, "bits", "groups", "stops"))
+
+
+def of_all(found):
+    return {name: one["of all"] for name, one in found["bits"].items()}
+
+
+def test_bits_and_bytes_are_those_of_one_process_on_any_number_of_ranks(alone, by_torchrun, on_four):
+    """Each method, each server; more workers than ranks, and fewer."""
+    assert of_all(by_torchrun) == of_all(on_four) == of_all(alone)
+
+
+def test_each_rank_sends_what_it_sends_over_mpi(by_torchrun, by_mpirun):
+    assert by_torchrun["bits"] == by_mpirun["bits"]
+    assert by_mpirun["bits"]["EFSGD, sharded"]["sent"][0][0] > 0
+
+
+def test_long_messages_are_sent_in_pieces(by_torchrun):
+    for name, found in by_torchrun["in_pieces"].items():
+        assert found == by_torchrun["bits"][name]
+
+
+def test_the_hook_and_local_steps_are_those_of_mpi(by_torchrun, by_mpirun):
+    ours, theirs = (found["of_each_rank"] for found in (by_torchrun, by_mpirun))
+    assert ours["local steps"] == theirs["local steps"]
+    assert ours["delayed"] == theirs["delayed"]
+    assert ours["hook"] == [*theirs["hook"][:2], "ProcessGroup"] and theirs["hook"][2] == "Mpi"
+
+
+def test_a_state_saved_under_one_launcher_is_loaded_under_the_other(folder, by_torchrun):
+    again = told(mpirun(2, *JOB, f"of_each_rank={folder},mpirun-2,torchrun"))
+    assert again["of_each_rank"]["resumed"] == by_torchrun["of_each_rank"]["resumed"]
+
+
+def test_what_one_rank_meets_all_are_told(by_torchrun):
+    first, second = by_torchrun["refusals"]
+    assert first == second
+    for option, name in (("verify_bytes", "verify_bytes"), ("cuda_aware", "cuda_aware='yes'")):
+        assert first[option].startswith(f"ConfigError: {name} needs MPI, and these ranks are of a process")
+    assert first["seeds"] == "ConfigError: rank 1 has seed = 1, and rank 0 has 0: all ranks give the same."
+    assert "ConfigError: rank 1 has like = " in first["shape"]
+    for name in ("True", "False"):
+        assert first[f"not finite {name}"] == "DivergedError: worker 1: the gradient is not finite."
+        assert first[f"no array {name}"].startswith("ConfigError: ")
+    one, two = (rf"Aggregator {i} \(EFSGD, d = 30\)" for i in first["numbers"])
+    assert re.search(f"MpicompError: rank 0 calls {one}, and rank 1 calls {two}", first["other order"])
+    assert re.search(f"rank 0 calls {one}, and rank 1 settles the ledger of {one}", first["other calls"])
+    assert "rank 1 begins another run, Aggregator or Descent" in first["begins"]
+
+
+def test_groups_of_some_of_the_ranks(on_four):
+    other, few = on_four["groups"]
+    assert other.startswith("ConfigError: this process is none of the process group's")
+    assert "DDP's process group has 2 processes, and the hook 4 ranks: give the Hook group=" in few
+
+
+def test_all_are_told_when_one_is_asked_to_stop(on_four):
+    assert on_four["stops"] == [[False] * 4] * 2 + [[True] * 4] * 8
+
+
+def test_where_one_process_ends_the_others_end_and_name_it(tmp_path, subtests):
+    """No launcher kills them: each has its own end."""
+    found = told(in_one_process(f"endings={tmp_path}"))
+    for how, ((first, first_said), (second, second_said), (third, third_said)) in found["endings"].items():
+        with subtests.test(how):
+            assert first == third == 1
+            assert second == {"raise": 1, "leave": 0}.get(how, -signal.SIGKILL)
+            assert first_said.count("MpicompError:") == third_said.count("MpicompError:") == 1
+            if how == "leave":
+                said = "rank 1 has ended its work with Aggregator 2 (EFSGD, d = 30)"
+                assert all(said in text for text in (first_said, second_said, third_said))
+            elif how == "stop":
+                assert "MpicompError: step 2: rank 1 has been silent for too long" in first_said
+                assert "MpicompError: step 2: rank 0 has ended" in third_said
+            else:
+                whom = "a rank" if how == "inside allreduce" else "rank 1"
+                for text in (first_said, third_said):
+                    assert f"MpicompError: step 2: {whom} has ended, or its connection is lost" in text
+
+
+def test_what_is_no_group_is_refused():
+    parameters = list(network().parameters())
+    for make in (
+        lambda **options: Compressed(torch.optim.SGD(parameters, lr=0.1), "dcgd(identity())", **options),
+        lambda **options: Hook("dcgd(identity())", **options),
+    ):
+        with pytest.raises(ConfigError, match=r"group is 3; allowed: a process group of torch.distributed"):
+            make(group=3)
+    with pytest.raises(ConfigError, match=r"comm is 'x'; allowed: a communicator of mpi4py, or a process"):
+        Aggregator("dcgd(identity())", np.zeros(3), comm="x")
