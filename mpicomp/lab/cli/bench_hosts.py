@@ -140,7 +140,7 @@ def bench_serving(
     cls=SectionedCommand,
     sections={
         "Hosts and links": ["--links", "--one-host"],
-        "What to train": ["--d", "--transformer", "--steps"],
+        "What to train": ["--d", "--transformer", "--steps", "--only"],
         "To a target": [
             "--to-target",
             "--images",
@@ -156,6 +156,7 @@ def bench_serving(
     },
     examples=[
         'mpicomp bench train --links "" --d 1e5 --no-transformer',
+        'mpicomp bench train --links 20mbit --only "every 8 steps"',
         "mpicomp bench train --links 100mbit --to-target --max-seconds 300 --out runs/train",
     ],
 )
@@ -174,6 +175,12 @@ def bench_serving(
 )
 @click.option(
     "--steps", type=click.IntRange(30), default=40, show_default=True, help="Timed steps of each contestant."
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="TEXT",
+    help="Contestants with this in their name; may be repeated.  [default: all]",
 )
 @click.option("--to-target", is_flag=True, help="Train to the targets instead of timing steps.")
 @click.option(
@@ -226,6 +233,7 @@ def bench_train(
     dimensions: list[int],
     transformer: bool,
     steps: int,
+    only: tuple[str, ...],
     to_target: bool,
     images: str,
     until_accuracy: float,
@@ -246,7 +254,7 @@ def bench_train(
     the same loss on text.  The steps to the target are counted on one host and multiplied by the time of a
     step on each link.
     """
-    from mpicomp.lab.bench.train.compare import Ask, compare
+    from mpicomp.lab.bench.train.compare import Ask, compare, named
     from mpicomp.lab.bench.train.report import checked, publish, tables
     from mpicomp.lab.bench.train.target import check
     from mpicomp.lab.bench.train.target import to_target as steps_to_target
@@ -260,6 +268,7 @@ def bench_train(
         images=images,
         limit=max_seconds,
         most=max_steps,
+        labels=named(only),
         grid=learning_rates if to_target else (),
         seeds=range(1, seeds + 1),
         tuning=[0, *range(seeds + 1, seeds + tuning_seeds)],

@@ -8,7 +8,7 @@ import pytest
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.lab.bench import hosts
-from mpicomp.lab.bench.train.compare import Ask, compare
+from mpicomp.lab.bench.train.compare import Ask, compare, named
 from mpicomp.lab.bench.train.report import _range, checked, publish, tables
 from mpicomp.lab.bench.train.target import check, chosen_rates, middle, to_target
 from tests.support.launching import mpicomp
@@ -276,6 +276,14 @@ def test_a_learning_rate_is_a_positive_number(torch):
 def test_values_with_commas_between_them_are_refused_one_by_one(arguments, said):
     done = mpicomp("bench", *arguments)
     assert done.returncode == 1 and said in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_contestants_are_chosen_by_their_names(torch):
+    assert named(()) is None
+    assert named(["Dion", "fp16"]) == ["DDP, fp16 hook", "Dion, rank 1/4"]
+    assert len(named(["every 8 steps"])) == 7
+    with pytest.raises(ConfigError, match=r"no contestant has 'dion' in its name: no communication; DDP"):
+        named(["Dion", "dion"])
 
 
 def test_without_torch_it_says_so(monkeypatch):

@@ -19,6 +19,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from mpicomp.base.errors import ConfigError, MpicompError
+from mpicomp.base.units import one_line
 from mpicomp.lab.bench.hosts import CONTROL, Hosts
 from mpicomp.lab.jobs.launch import find_launcher
 
@@ -63,14 +64,30 @@ class Ask:
         return {"cnn": self.accuracy, "transformer": self.loss}
 
 
+def named(texts: Sequence[str]) -> list[str] | None:
+    """The labels of the contestants that have one of ``texts`` in their names; None, for all, without texts.
+
+    Raises ``ConfigError`` for a text that is in no name, and without torch.
+    """
+    if not texts:
+        return None
+    _need_torch()
+    from mpicomp.lab.bench.train.contestants import CONTESTANTS
+
+    labels = [c.label for c in CONTESTANTS]
+    for text in texts:
+        if not any(text in label for label in labels):
+            raise ConfigError(f"no contestant has {one_line(text)} in its name: {'; '.join(labels)}.")
+    return [label for label in labels if any(text in label for text in texts)]
+
+
 def compare(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
     """Yield the figures of each contestant, model and link.
 
     Raises ``ConfigError`` without torch, or if links are asked for where hosts cannot be made, and
     ``MpicompError`` if the ranks fail.
     """
-    if importlib.util.find_spec("torch") is None:
-        raise ConfigError("this compares with torch, which is not installed: pip install torch.")
+    _need_torch()
     for rate in ask.rates:
         with ExitStack() as stack:
             hosts = None if rate is None else stack.enter_context(Hosts(ranks, rate))
@@ -81,6 +98,11 @@ def compare(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
                 asked |= {"model": model, "d": d, "target": ask.targets()[model]}
                 for row in _job(asked, hosts, ranks):
                     yield {"rate": rate, "ranks": ranks, **row}
+
+
+def _need_torch() -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise ConfigError("this compares with torch, which is not installed: pip install torch.")
 
 
 def _job(asked: dict[str, Any], hosts: Hosts | None, ranks: int) -> Iterator[dict[str, Any]]:
