@@ -57,7 +57,7 @@ def test_there_are_four_blocks():
 
 
 def test_the_training_loop_trains_and_counts():
-    """20 steps of one worker; up goes 1 % of 105 coordinates, one."""
+    """20 steps of one worker, with two exchanges."""
     assert "1 worker: " in done(AROUND + BLOCKS[0] + LOWER)
 
 
