@@ -52,7 +52,8 @@ class Sparse(Unbiased, Contractive):
 
     def compress(self, x: Array, key: Key) -> Bytes:
         values = self.values if self.values != "exact" else _narrowest(x)
-        dense = x.size * WIDTH[values] <= sparse_nbytes(x.size, int(np.count_nonzero(x)), values)
+        count = kernels.backend_for(x).count_nonzero(x)
+        dense = x.size * WIDTH[values] <= sparse_nbytes(x.size, count, values)
         if dense:
             body = encode_values(x, values)
         else:

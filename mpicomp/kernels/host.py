@@ -42,6 +42,9 @@ class Host(Kernels):
     def nonzero(self, x: Float) -> Indices:
         return self.pieces.nonzero(x)
 
+    def count_nonzero(self, x: Float) -> int:
+        return int(np.count_nonzero(x))
+
     def gather(self, x: Float, indices: Indices) -> Float:
         return self.pieces.gather(x, indices)
 

@@ -53,6 +53,10 @@ class Kernels(ABC):
         """The indices where x_j is not 0, increasing."""
 
     @abstractmethod
+    def count_nonzero(self, x: Float) -> int:
+        """The number of indices where x_j is not 0."""
+
+    @abstractmethod
     def gather(self, x: Float, indices: Indices) -> Float:
         """x[indices]."""
 

@@ -385,6 +385,7 @@ def test_threshold_and_nonzeros(kernels, x, lam, values):
     ours = up(kernels, x)
     assert same(kernels.at_least(ours, lam), definition.at_least(x, lam))
     assert same(kernels.nonzero(ours), definition.nonzero(x))
+    assert kernels.count_nonzero(ours) == np.count_nonzero(x)
     alike(kernels, compressors.HardThreshold(lam, values), x)
     alike(kernels, compressors.Sparse(values), x)
 

@@ -236,7 +236,7 @@ METHOD_CASES = [
         ),
     ),
     MethodCase(
-        OneBitAdam(2, TopK(3), HardThreshold(0.05), gamma=0.01),
+        OneBitAdam(2, TopK(3), HardThreshold(0.05), gamma=0.001),
         "onebitadam(warmup=3, gamma=0.001)",
         "x g m v",
         second=OneBitAdam(1, QuantizedTopK(3, Natural()), TopK(3), gamma=0.01),

@@ -25,6 +25,7 @@ class Cuda(Launching, Kernels):
 
     words, permute = draws.words, draws.permute
     heads, top_k, at_least, nonzero = selection.heads, selection.top_k, selection.at_least, selection.nonzero
+    count_nonzero = selection.count_nonzero
     gather, scatter_add, add_scaled = numbers.gather, numbers.scatter_add, numbers.add_scaled
     are_singles, promoted = numbers.are_singles, numbers.promoted
     encode_values, decode_values, add_values = (

@@ -47,6 +47,11 @@ def nonzero(on: Launching, x: Array) -> Array:
     return _marked(on, x, 1)
 
 
+def count_nonzero(on: Launching, x: Array) -> int:
+    """The number of indices where x_j is not 0; a comparison by the device may take a subnormal x_j for 0."""
+    return int(nonzero(on, x).size)
+
+
 def heads(on: Launching, stream: StreamName, d: int, p: float | Array) -> Array:
     """The indices whose words are below p 2^32, increasing; p is a number or a float64 array, shape (d,)."""
     marks = on.empty(words_of(d), np.uint32)
