@@ -117,7 +117,7 @@ class Aggregator(Resumable):
         """
         if self._early is not None:
             raise ConfigError("holding leaves coordinates out of whole steps: it does not go with overlap().")
-        return held(self._play, slices)
+        return held(self._play, slices, self._background.wait)
 
     @operation
     def tell_all(self, number: int) -> list[int]:

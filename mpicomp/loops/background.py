@@ -33,6 +33,10 @@ class Background:
             self._thread.join()
             self._thread = None
 
+    def forget(self) -> None:
+        """Drop the error of the action before, whose state is replaced by a saved one."""
+        self._error = None
+
     def finish(self) -> None:
         """Wait until the action has ended, and raise its error, if there is one."""
         self.wait()

@@ -120,6 +120,7 @@ class Resumable(Stepping):
             ledger.up[[i for i in range(t.n) if i not in t.hosted]] = 0
             play.books.ledger = ledger
         play.books.fail(None)
+        self._background.forget()
         self._begin_audit()
 
     def _own_records(self) -> dict[str, Any]:
@@ -161,6 +162,8 @@ class Resumable(Stepping):
         """
         together: list[tuple[Resumable, dict[str, Any]]] = [(self, state), *others]
         found: list[tuple[dict[str, Any], list[tuple[Any, str, Any]]]] = []
+        for one, _ in others:
+            one._background.wait()  # else its thread would go on changing what is restored
 
         def checked() -> None:
             check()
@@ -180,6 +183,7 @@ class Resumable(Stepping):
             setattr(self, name, facts[name])
         self._replaces |= {facts["training"]}
         self._play.books.fail(None)
+        self._background.forget()
         self._begin_audit()
 
     def _read(self, state: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[Any, str, Any]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
@@ -12,13 +12,16 @@ from mpicomp.runtime.rounds import Rounds
 
 
 @contextmanager
-def held(rounds: Rounds, slices: Sequence[slice]) -> Iterator[None]:
+def held(rounds: Rounds, slices: Sequence[slice], wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """In the ``with`` block, play rounds on all coordinates except ``slices``; the same on all ranks.
 
     Inside the block the vectors of all records, such as residuals, are 0 in ``slices``.  Afterwards they have
     their old values there.  If the gradients are 0 there too, this is the method in the subspace of the other
     coordinates.
+
+    wait  waits for rounds that a thread plays; called before the records are changed, at both ends
     """
+    wait()
     places = [place for record, block in _records(rounds) for place in _places(record, block, slices)]
     before = [getattr(record, name)[where].copy() for record, name, where in places]
     for record, name, where in places:
@@ -26,6 +29,7 @@ def held(rounds: Rounds, slices: Sequence[slice]) -> Iterator[None]:
     try:
         yield
     finally:
+        wait()
         for (record, name, where), old in zip(places, before, strict=True):
             getattr(record, name)[where] = old
 

@@ -25,6 +25,7 @@ from mpicomp.base.units import one_line
 from mpicomp.compressors.base import Array
 from mpicomp.loops.aggregator import Aggregator
 from mpicomp.methods.base import Method
+from mpicomp.torch.alike import numbered
 from mpicomp.torch.tensors import Tensors
 
 DELAY = "delay"  # a value of ``keep``
@@ -72,6 +73,15 @@ class Schedule:
         return [p for p in range(P) if (step - p * every // P) % every == 0] if step else []
 
 
+def as_keep(keep: Any) -> float | str:
+    """``keep`` as a float, or "delay".  Raises ``ConfigError`` for anything else."""
+    if isinstance(keep, str) and keep == DELAY:
+        return keep
+    if isinstance(keep, int | float) and not isinstance(keep, bool) and 0 <= keep <= 1:
+        return float(keep)
+    raise ConfigError(f'keep is {one_line(keep)}; allowed: a number from 0 to 1, or "delay".')
+
+
 class Fragment:
     """Some of the parameters, and the Aggregator of their change.
 
@@ -107,9 +117,6 @@ class LocalSteps:
     def __init__(
         self, fragments: Sequence[Fragment], schedule: Schedule, outer: Optimizer, keep: float | str = 0.0
     ) -> None:
-        number = isinstance(keep, int | float) and not isinstance(keep, bool) and 0 <= keep <= 1
-        if not number and not (isinstance(keep, str) and keep == DELAY):
-            raise ConfigError(f'keep is {one_line(keep)}; allowed: a number from 0 to 1, or "delay".')
         self.fragments, self.schedule, self.outer, self.keep = fragments, schedule, outer, keep
         self.steps = 0
         self.exchanged = 0  # the step whose exchanges are done; below ``steps`` if an interrupt came between
@@ -166,7 +173,9 @@ class LocalSteps:
             tensors.set_values(fragment.start + self.keep * (own - fragment.start))
 
     def _others(self, fragment: Fragment) -> list[nn.Parameter]:
-        return [p for f in self.fragments if f is not fragment for p in f.tensors.parameters]
+        """All other parameters of ``outer``, which may have more than the optimiser has."""
+        own = {id(p) for p in fragment.tensors.parameters}
+        return [p for _, _, p in numbered(self.outer) if id(p) not in own]
 
     @property
     def start(self) -> torch.Tensor:

@@ -20,6 +20,7 @@ from mpicomp.base.units import one_line, shortened
 from mpicomp.compressors import Identity
 from mpicomp.compressors.base import Array
 from mpicomp.loops.aggregator import Aggregator
+from mpicomp.loops.agreement import check_alike
 from mpicomp.methods import DCGD
 from mpicomp.methods.base import Method
 from mpicomp.text.config import as_method
@@ -27,7 +28,7 @@ from mpicomp.torch.alike import Fact, compare, memory, numbered, refuse_alone, s
 from mpicomp.torch.buffers import Buffers, share, warn_of_buffers
 from mpicomp.torch.clipping import ClippingWatch
 from mpicomp.torch.content import Content
-from mpicomp.torch.local_steps import Fragment, LocalSteps, Schedule, cut, warn_of_momentum
+from mpicomp.torch.local_steps import Fragment, LocalSteps, Schedule, as_keep, cut, warn_of_momentum
 from mpicomp.torch.opening import with_group
 from mpicomp.torch.overlap import Overlap
 from mpicomp.torch.state import NO_LOCAL_STEPS, aggregators_in, as_tensor, check_kind, check_local, load_into
@@ -106,7 +107,7 @@ class Compressed(Optimizer):
                 raise ConfigError(f"{name} is {one_line(given)}; allowed: a torch {kind.__name__}.")
         method, options = as_method(method), with_group(options | {"group": group})
         self.sync_every = sync_every = as_integer("sync_every", sync_every)
-        schedule = Schedule(sync_every, delay, fragments)
+        schedule, keep = Schedule(sync_every, delay, fragments), as_keep(keep)
         if sync_every > 1:
             _check_local_steps(method, workers, overlap, options)
         elif outer is not None or keep != 0:
@@ -127,13 +128,16 @@ class Compressed(Optimizer):
             pieces = [
                 Tensors(one, self._tensors.parts) for one in cut(_trained(optimiser, module), fragments)
             ]
-        self.aggregators = [
-            Aggregator(method, tensors, workers=workers, **options | _seed_of(p, options))
-            for p, tensors in enumerate(pieces)
-        ]
-        self.aggregator = self.aggregators[0]
-        local = {"sync_every": sync_every, "delay": delay, "keep": keep, "fragments": fragments}
-        self.aggregator.add_to_config(**local, start_after=start_after)
+        self.aggregator = Aggregator(method, pieces[0], workers=workers, **options)
+        local: dict[str, object] = {"sync_every": sync_every, "delay": delay, "keep": keep}
+        local |= {"fragments": fragments, "start_after": self.start_after}
+        check_alike(self.aggregator.transport, local, 0)  # ranks with others make other calls
+        self.aggregator.add_to_config(**local)
+        self.aggregators = [self.aggregator]
+        for p, tensors in enumerate(pieces[1:], 1):
+            self.aggregators.append(
+                Aggregator(method, tensors, workers=workers, **options | _seed_of(p, options))
+            )
         self._whole: Aggregator | None = None  # of the first steps
         if start_after:
             self._whole = Aggregator(DCGD(Identity()), self._tensors, workers=workers, **options)
@@ -200,6 +204,7 @@ class Compressed(Optimizer):
         They differ if the program changed them on some ranks only.  With ``sync_every`` the parameters after
         the last exchange are compared.  The check takes the time of a hash of parameters and momenta.
         """
+        self.aggregator.tell_all(0)  # all ranks check, and no exchange is under way on this transport
         changed = "they were changed on some ranks alone, and not by opt.step()."
         self._compare(changed, [self.inner if self.outer is None else self.outer])
 
@@ -303,6 +308,8 @@ class Compressed(Optimizer):
 
         Returns the closure's loss, or with ``workers`` the list of losses; None without a closure.
         """
+        if self.local is not None and hasattr(self, "grad_scale"):
+            raise ConfigError("GradScaler and sync_every do not go together: give sync_every=1.")
         loss = None
         if self.local is not None and self._begun and self._ready is None:
             loss = self._local_step(closure)
@@ -383,8 +390,6 @@ class Compressed(Optimizer):
 
     def _local_step(self, closure: Closure | None) -> Any:
         self.exchange()  # of the step before, if it was interrupted
-        if hasattr(self, "grad_scale"):
-            raise ConfigError("GradScaler and sync_every do not go together: give sync_every=1.")
         if closure is None:
             self._refuse_others()
             loss = self.inner.step()
@@ -509,7 +514,7 @@ def _named(optimiser: Optimizer, module: nn.Module | None) -> dict[str, nn.Param
 
 def _seed_of(fragment: int, options: dict[str, Any]) -> dict[str, int]:
     """The seed of a fragment's random draws, as an option: each fragment draws independently."""
-    return {"seed": (as_seed(options.get("seed", 0)) + fragment) % 2**64} if fragment else {}
+    return {"seed": (as_seed(options.get("seed", 0)) + fragment) % 2**64}
 
 
 def _check_local_steps(method: Method, workers: int | None, overlap: bool, options: dict[str, Any]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import ceil, inf
+from math import ceil
+from sys import float_info
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from mpicomp.base.units import human_bytes, human_time, one_line, parse_rate
 from mpicomp.compressors import Identity, QuantizedTopK, Sparse, TwoMeans
 from mpicomp.methods import DCGD, EFSGD
 from mpicomp.methods.base import Method
+from mpicomp.torch.alike import numbered
 from mpicomp.torch.optimiser import Compressed
 
 EVERY = 8  # local steps
@@ -45,16 +47,18 @@ class Recipe:
 
     def compressed(self, optimiser: Optimizer, module: nn.Module, **options: Any) -> Compressed:
         """Put ``optimiser`` in a ``Compressed`` by this recipe; ``options`` are further ones of it."""
-        outer = None
+        local = dict(self.local)
         if self.outer is not None:
-            outer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], **self.outer)
-        return Compressed(optimiser, self.method, module=module, outer=outer, **self.local | options)
+            trained = [p for _, _, p in numbered(optimiser) if p.requires_grad]
+            local["outer"] = torch.optim.SGD(trained, **self.outer)
+        return Compressed(optimiser, self.method, module=module, **local | options)
 
     def __str__(self) -> str:
         local = "".join(f", {name}={value!r}" for name, value in self.local.items())
-        outer = "" if self.outer is None else f"\nouter: SGD, {self.outer}"
+        settings = "".join(f", {name}={value!r}" for name, value in (self.outer or {}).items())
+        outer = f", outer=torch.optim.SGD(model.parameters(){settings})" if settings else ""
         reasons = "".join(f"\n* {reason}" for reason in self.reasons)
-        return f"Compressed(optimiser, {self.method!r}, module=model{local}){outer}{reasons}"
+        return f"Compressed(optimiser, {self.method!r}, module=model{local}{outer}){reasons}"
 
 
 def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) -> Recipe:
@@ -70,10 +74,14 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
     longer than 5 %, the exchange is delayed by as many steps as it takes, at most 4.
     Raises ``ConfigError`` for a number that is not positive.
     """
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"model is {one_line(model)}; allowed: a torch Module.")
+    if not isinstance(link, str):
+        raise ConfigError(f'link is {one_line(link)}; allowed: a text such as "100mbit".')
     given = isinstance(step_seconds, int | float) and not isinstance(step_seconds, bool)
-    if not given or not 0 < step_seconds < inf:
+    if not given or not 0 < step_seconds <= float_info.max:
         raise ConfigError(f"step_seconds is {one_line(step_seconds)}; allowed: a positive number.")
-    ranks = as_integer("ranks", ranks)
+    ranks, step_seconds = as_integer("ranks", ranks), float(step_seconds)
     d = sum(p.numel() for p in model.parameters() if p.requires_grad)
     if not d:
         raise ConfigError("the model has no parameter that needs a gradient.")
@@ -94,7 +102,7 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
     reasons = [told, f"SparseLoCo's messages of about {human_bytes(message)} take {human_time(sparse)}."]
     local: dict[str, Any] = {"sync_every": EVERY}
     if sparse > NEGLIGIBLE * EVERY * step_seconds:
-        local |= {"delay": min(ceil(sparse / step_seconds), EVERY // 2), "keep": "delay"}
+        local |= {"delay": ceil(min(sparse / step_seconds, EVERY // 2)), "keep": "delay"}
         reasons.append(
             f"That is above 5 % of {EVERY} steps: they travel during {local['delay']} of the steps."
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 import numpy as np
 import pytest
 
@@ -121,6 +123,67 @@ def test_an_error_of_the_thread_is_raised_by_finish():
     assert not agg.sound
     with pytest.raises(MpicompError, match="half-way"):
         agg.begin(gradient(0))
+
+
+def held_back(agg):
+    """``agg``, whose thread does its work when somebody waits for it, and not before."""
+    go, play, background = Event(), agg._play_step, agg._background
+    wait = background.wait
+
+    def when_waited_for():
+        if background._thread is not None:  # else this is a call, without a thread
+            go.wait()
+        play()
+
+    def let_go_and_wait():
+        if background._thread is not None:
+            go.set()
+        wait()
+        go.clear()
+
+    agg._play_step, background.wait = when_waited_for, let_go_and_wait
+    return agg
+
+
+def test_a_state_is_restored_after_the_steps_under_way_have_ended():
+    """The thread of each of several Aggregators would go on with the state that was restored."""
+    pair, fresh = [made(), made(METHODS[1])], made(METHODS[1])
+    states = [one.state() for one in pair]
+    held_back(pair[1]).begin(gradient(0))
+    pair[0].restore(states[0], others=[(pair[1], states[1])])
+    assert pair[1].steps == 0
+    with pytest.raises(ConfigError, match="none is under way"):
+        pair[1].finish()
+    assert np.array_equal(pair[1](gradient(3)), fresh(gradient(3)))
+
+
+@pytest.mark.parametrize("how", ["save", "state"])
+def test_an_error_of_the_thread_is_gone_with_its_state(how, tmp_path):
+    method = EFSGD(TopK(k=0.1, values="f2"))
+    agg, other = made(method), made(method)
+    other.begin(gradient(0))
+    other.save(tmp_path)
+    agg.begin(np.full(SHAPE, 1e9))
+    if how == "save":
+        agg.load(tmp_path)
+    else:
+        agg.restore(other.state())
+    assert np.array_equal(agg.finish(), other.finish())
+
+
+def test_a_step_that_holds_coordinates_ends_before_these_are_back():
+    slices = [slice(0, 7)]
+    called, begun = made(), held_back(made())
+    for k in range(3):
+        g = gradient(k)
+        called(g), begun(g)
+        g[0] = 0.0
+        with called.holding(slices):
+            expected = called(g)
+        with begun.holding(slices):
+            begun.begin(g)
+        assert np.array_equal(begun.finish()[1:], expected[1:])
+    assert np.array_equal(begun(gradient(9)), called(gradient(9)))
 
 
 def test_what_is_wrong_is_said():

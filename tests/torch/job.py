@@ -371,6 +371,11 @@ def other_rate():
     Compressed(torch.optim.SGD(model.parameters(), lr=0.1 + WORLD.rank), TOPK, module=model)
 
 
+def other_start_after():
+    """One rank has an Aggregator for its first steps, and the other has none."""
+    compressed(network(), sync_every=4, start_after=3 * WORLD.rank)
+
+
 def alike():
     """A rate as a tensor, and a function in a group, of which each rank has its own."""
     model = network()

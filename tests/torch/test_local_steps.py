@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from itertools import pairwise
+from threading import Event
 
 import pytest
 
@@ -253,6 +254,41 @@ def test_a_model_that_is_not_in_one_fragment_is_compared_whole():
     opt.check()
     assert opt.local.start.shape == (sum(p.numel() for p in model.parameters()),)
     assert loss(model, 0, 0).isfinite()
+
+
+def test_a_check_waits_for_the_exchange_under_way():
+    """Both use one transport: the check of one rank would meet the messages of another's exchange."""
+    model = network()
+    opt = streamed(model, fragments=1)
+    go, play, background = Event(), opt.aggregator._play_step, opt.aggregator._background
+    opt.aggregator._play_step = lambda: (go.wait(), play())
+    for k in range(4):
+        step(opt, model, k)
+    wait = background.wait
+    background.wait = lambda: (go.set(), wait())
+    assert background._thread is not None
+    opt.check()
+    assert background._thread is None
+
+
+@pytest.mark.parametrize("fragments", [1, 2])
+def test_outer_leaves_alone_what_the_optimiser_does_not_have(fragments):
+    """A head is trained; backward gives the body gradients too, and outer has both."""
+    model = network()
+    *body, weight, bias = model.parameters()
+    before = [p.detach().clone() for p in body]
+    sgd = torch.optim.SGD([weight, bias], lr=0.1)
+    outer = torch.optim.SGD(model.parameters(), lr=1.0, weight_decay=0.1)
+    opt = Compressed(sgd, EXACT, module=model, sync_every=4, fragments=fragments, outer=outer)
+    for k in range(8):
+        step(opt, model, k)
+    assert all(torch.equal(p, q) for p, q in zip(body, before, strict=True))
+    assert opt.aggregator.steps
+
+
+def test_a_share_is_the_same_as_an_integer_and_as_a_float():
+    one, two = streamed(network(), keep=1), streamed(network(), keep=1.0)
+    two.load_state_dict(one.state_dict())
 
 
 @pytest.mark.parametrize("every", [1, 6])

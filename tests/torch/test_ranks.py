@@ -135,6 +135,7 @@ def test_one_bad_gradient_is_said_by_all():
     [
         ("a_little_other_rate", "the optimiser's settings on rank 1 differ from rank 0's"),
         ("other_rate", "the optimiser's settings on rank 1 differ from rank 0's"),
+        ("other_start_after", "rank 1 has start_after = 3, and rank 0 has 0: all ranks give the same"),
         ("other_momenta", "the optimiser's momenta on rank 1 differ from rank 0's"),
         ("changed_alone", "the parameters on rank 1 differ from rank 0's: they were changed on some ranks"),
         ("another_ranks_state", "rank 1 was given the state of another rank"),

@@ -6,8 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
+import mpicomp  # noqa: E402
 from mpicomp import DCGD, EFSGD, ConfigError  # noqa: E402
-from mpicomp.torch import recipe  # noqa: E402
+from mpicomp.torch import Compressed, recipe  # noqa: E402, F401 (Compressed is in what is pasted)
 from tests.torch.loops import step  # noqa: E402
 from tests.torch.models import network, values  # noqa: E402
 
@@ -53,7 +54,51 @@ def test_it_trains(link):
     assert opt.aggregator.seed == 3 and opt.aggregator.steps and values(model) != before
 
 
+def test_what_it_prints_is_what_it_makes():
+    """The line, pasted into a program: outer has the rate and the momentum that ``compressed`` gives it."""
+    names = {name: getattr(mpicomp, name) for name in mpicomp.__all__} | globals()
+    for link in ("1gbit", "1mbit"):
+        found, model = recipe(linear(), link=link, step_seconds=0.121), network()
+        optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        opt = eval(str(found).splitlines()[0], names, {"optimiser": optimiser, "model": model})
+        made = found.compressed(optimiser, model)
+        groups = [{**group, "params": None} for one in (opt, made) for group in one.outer.param_groups]
+        assert groups[0] == groups[1] and groups[0]["lr"] == found.outer["lr"]
+        assert opt.aggregator.method == made.aggregator.method and opt.local.schedule == made.local.schedule
+
+
+def test_a_model_of_which_only_the_head_is_trained():
+    model = network()
+    *body, weight, bias = model.parameters()
+    before = [p.detach().clone() for p in body]
+    sgd = torch.optim.SGD([weight, bias], lr=0.1)
+    opt = recipe(model, link="10mbit", step_seconds=1e-6).compressed(sgd, model)
+    for k in range(16):
+        step(opt, model, k)
+    assert opt.aggregator.steps == 2
+    assert all(torch.equal(p, q) for p, q in zip(body, before, strict=True))
+
+
+def test_an_outer_optimiser_of_ones_own():
+    model = network()
+    own = torch.optim.SGD(model.parameters(), lr=0.5)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    opt = recipe(linear(), link="10mbit", step_seconds=0.02).compressed(sgd, model, outer=own)
+    assert opt.outer is own
+
+
+def test_a_step_of_no_time_is_delayed_by_half_a_period():
+    assert recipe(linear(), link="10mbit", step_seconds=5e-324).local["delay"] == 4
+
+
 def test_what_is_wrong_is_said():
+    for wrong in (None, [1], linear().parameters()):
+        with pytest.raises(ConfigError, match=r"model is .*; allowed: a torch Module"):
+            recipe(wrong, link="1gbit", step_seconds=1.0)
+    with pytest.raises(ConfigError, match=r"link is 100; allowed: a text such as"):
+        recipe(linear(), link=100, step_seconds=1.0)
+    with pytest.raises(ConfigError, match="step_seconds is 1000"):
+        recipe(linear(), link="1gbit", step_seconds=10**400)
     for wrong in (0, -1.0, float("nan"), float("inf"), "1", True):
         with pytest.raises(ConfigError, match=r"step_seconds is .*; allowed: a positive number"):
             recipe(linear(), link="1gbit", step_seconds=wrong)

@@ -70,6 +70,16 @@ def test_a_mean_that_is_clipped_in_the_last_whole_step_is_stepped_with():
         opt.aggregate()
 
 
+def test_grad_scaler_with_local_steps_is_refused_in_the_first_step():
+    """And not when the local steps begin, a thousand steps later."""
+    model, _, opt = made(start_after=3, sync_every=2)
+    scaler = torch.amp.GradScaler("cpu")
+    opt.zero_grad()
+    scaler.scale(model(torch.ones(4, 6)).sum()).backward()
+    with pytest.raises(ConfigError, match="GradScaler and sync_every do not go together"):
+        scaler.step(opt)
+
+
 def test_what_is_wrong_is_said():
     for wrong in (-1, 1.5, True, "x"):
         with pytest.raises(ConfigError, match="start_after="):
