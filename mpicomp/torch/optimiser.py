@@ -56,7 +56,7 @@ class Compressed(Optimizer):
                 ``hosted``: ``zero_grad``, backward of the loss of worker i, ``collect(i)``.  Then ``step``
     sync_every  H: the optimiser takes H local steps, and then the change of the parameters is averaged.  The
                 parameters go back to where they were, and ``outer`` steps along the change (as in DiLoCo)
-    outer       a torch optimiser that has the same parameters; None: SGD with lr=1
+    outer       a torch optimiser that has the same parameters; any others stay as they are.  None: SGD, lr=1
     delay       with ``sync_every``: the local steps from the begin of an exchange to its end.  Its messages
                 travel while these steps are computed; see ``local_steps``
     keep        with ``sync_every``: how much of a rank's own values is kept at the end of an exchange: from 0
@@ -112,9 +112,10 @@ class Compressed(Optimizer):
             _check_local_steps(method, workers, overlap, options)
         elif outer is not None or keep != 0:
             raise ConfigError("outer and keep are for local steps: give sync_every too.")
-        if isinstance(optimiser if sync_every == 1 else outer, torch.optim.LBFGS):
-            raise ConfigError("LBFGS calls a closure in its step; allowed: optimisers such as SGD and AdamW.")
         self.start_after = as_integer("start_after", start_after, least=0)
+        without_closure = [outer, optimiser if sync_every == 1 or start_after else None]
+        if any(isinstance(one, torch.optim.LBFGS) for one in without_closure):
+            raise ConfigError("LBFGS calls a closure in its step; allowed: optimisers such as SGD and AdamW.")
         if start_after and (overlap or method.needs_function):
             why = "overlap" if overlap else f"{type(method).__name__}, which compares gradients at two points"
             raise ConfigError(f"start_after does not go with {why}: leave it out.")
@@ -195,6 +196,8 @@ class Compressed(Optimizer):
                 torch.save(model.state_dict(), "model.pt")
 
         With ``sync_every`` these are the values after each fragment's last exchange; else the present ones.
+        Buffers stay this rank's own.  At the end of the block the parameters are set back to what they were,
+        so do not step in it.
         """
         return nullcontext() if self.local is None else self.local.common()
 
@@ -238,7 +241,11 @@ class Compressed(Optimizer):
 
     @property
     def ledger(self) -> Ledger:
-        """The bytes of the gradients so far; bytes of buffers are in ``buffers.nbytes``."""
+        """The bytes of the gradients so far; bytes of buffers are in ``buffers.nbytes``.
+
+        With server="sharded" rank 0's has those of all ranks only after ``settle()`` of each of
+        ``aggregators``, or after ``mpicomp.torch.save``.
+        """
         return Ledger.sum([one.ledger for one in self.aggregators])
 
     @property

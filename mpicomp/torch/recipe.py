@@ -46,7 +46,11 @@ class Recipe:
     reasons: tuple[str, ...] = ()
 
     def compressed(self, optimiser: Optimizer, module: nn.Module, **options: Any) -> Compressed:
-        """Put ``optimiser`` in a ``Compressed`` by this recipe; ``options`` are further ones of it."""
+        """Put ``optimiser`` in a ``Compressed`` by this recipe.
+
+        The outer optimiser has the parameters of ``optimiser`` that need gradients.  ``options`` are further
+        ones of ``Compressed``, or others in the place of the recipe's.
+        """
         local = dict(self.local)
         if self.outer is not None:
             trained = [p for _, _, p in numbered(optimiser) if p.requires_grad]

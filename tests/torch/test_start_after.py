@@ -88,5 +88,8 @@ def test_what_is_wrong_is_said():
         made(start_after=2, overlap=True, server="sharded", shards=2)
     model = network()
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigError, match="LBFGS calls a closure"):
+        lbfgs = torch.optim.LBFGS(model.parameters())
+        Compressed(lbfgs, EFSGD(TopK(k=0.1)), module=model, start_after=2, sync_every=2)
     with pytest.raises(ConfigError, match="start_after does not go with MARINA"):
         Compressed(sgd, MARINA(RandK(k=2), p=0.1), module=model, start_after=2)
