@@ -73,9 +73,10 @@ ALONE = """
 import time
 from mpi4py import MPI
 
-if MPI.COMM_WORLD.rank == 0:
-    print("ready", flush=True)
 try:
+    MPI.COMM_WORLD.Barrier()  # from here on both would catch it
+    if MPI.COMM_WORLD.rank == 0:
+        print("ready", flush=True)
     time.sleep(1000)
 except KeyboardInterrupt:
     print(f"rank {MPI.COMM_WORLD.rank} ends", flush=True)
@@ -95,10 +96,14 @@ STUCK = """
 import time
 from mpi4py import MPI
 
-if MPI.COMM_WORLD.rank == 0:
-    print("ready", flush=True)
+ready = False
 while True:
     try:
+        if not ready:
+            ready = True
+            MPI.COMM_WORLD.Barrier()  # from here on both would catch it
+            if MPI.COMM_WORLD.rank == 0:
+                print("ready", flush=True)
         time.sleep(1000)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
