@@ -25,7 +25,7 @@ LENGTH, WIDTH, CHARACTERS = 64, 64, 128  # ASCII; what is not is read as 0
 
 # Contestants: a method, the settings of local steps, and those of the outer SGD after them.
 # The outer rates are the best of those in docs/training.md.
-NESTEROV = {"lr": 0.5, "momentum": 0.9, "nesterov": True}
+NESTEROV = {"lr": 0.3, "momentum": 0.9, "nesterov": True}
 PLAIN = {"lr": 0.7}
 TWO_BITS = QuantizedTopK(k=0.03, Q=TwoMeans())  # signs with two magnitudes, 1.72 bits a value
 # Error feedback in the place of outer momentum: the memory decays, and means are over the senders.

@@ -26,8 +26,8 @@ BYTES = (
     0.02  # of a SparseLoCo message, per parameter, at most: 3 % of the entries, each 1.72 bits and an index
 )
 NEGLIGIBLE = 0.05  # of the time: an exchange that takes less is not worth compressing
-# DiLoCo's outer steps; of the rates 0.5, 0.7 and 1 the best in docs/training.md.
-NESTEROV = {"lr": 0.5, "momentum": 0.9, "nesterov": True}
+# DiLoCo's outer steps; of the rates 0.3, 0.5, 0.7 and 1 the best in docs/training.md.
+NESTEROV = {"lr": 0.3, "momentum": 0.9, "nesterov": True}
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
     The time of an exchange is computed as the bytes through a link, where every rank serves its share of the
     coordinates, over the rate.  If it is below 5 % of the time of the steps from one exchange to the next, it
     is not worth shortening: first whole gradients in each step, then whole changes every 8 steps, then
-    SparseLoCo every 8 steps, whose loss was 0.04 nats higher in docs/training.md.  If even its messages take
+    SparseLoCo every 8 steps, whose loss was 0.07 nats higher in docs/training.md.  If even its messages take
     longer than 5 %, the exchange is delayed by as many steps as it takes, at most 4.
     Raises ``ConfigError`` for a number that is not positive.
     """
