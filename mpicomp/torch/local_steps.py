@@ -234,6 +234,19 @@ def cut(parameters: Mapping[str, nn.Parameter], fragments: int) -> list[dict[str
     return [{name: parameters[name] for name in names[a:b]} for a, b in pairwise(bounds)]
 
 
+@contextmanager
+def in_fragment(p: int, fragments: int) -> Iterator[None]:
+    """In the ``with`` block, name fragment p in a ``ConfigError``, if there are several."""
+    try:
+        yield
+    except ConfigError as error:
+        if fragments == 1:
+            raise
+        raise ConfigError(
+            f"fragment {p} of {fragments}: {error} Fewer fragments have more parameters each."
+        ) from None
+
+
 def warn_of_momentum(method: Method, outer: Optimizer) -> None:
     """Warn if ``outer`` has momentum and ``method`` has error feedback: both repeat earlier changes."""
     remembers = type(method).residual is not Method.residual

@@ -28,7 +28,15 @@ from mpicomp.torch.alike import Fact, compare, memory, numbered, refuse_alone, s
 from mpicomp.torch.buffers import Buffers, share, warn_of_buffers
 from mpicomp.torch.clipping import ClippingWatch
 from mpicomp.torch.content import Content
-from mpicomp.torch.local_steps import Fragment, LocalSteps, Schedule, as_keep, cut, warn_of_momentum
+from mpicomp.torch.local_steps import (
+    Fragment,
+    LocalSteps,
+    Schedule,
+    as_keep,
+    cut,
+    in_fragment,
+    warn_of_momentum,
+)
 from mpicomp.torch.opening import with_group
 from mpicomp.torch.overlap import Overlap
 from mpicomp.torch.state import NO_LOCAL_STEPS, aggregators_in, as_tensor, check_kind, check_local, load_into
@@ -129,16 +137,17 @@ class Compressed(Optimizer):
             pieces = [
                 Tensors(one, self._tensors.parts) for one in cut(_trained(optimiser, module), fragments)
             ]
-        self.aggregator = Aggregator(method, pieces[0], workers=workers, **options)
+        with in_fragment(0, fragments):
+            self.aggregator = Aggregator(method, pieces[0], workers=workers, **options)
         local: dict[str, object] = {"sync_every": sync_every, "delay": delay, "keep": keep}
         local |= {"fragments": fragments, "start_after": self.start_after}
         check_alike(self.aggregator.transport, local, 0)  # ranks with others make other calls
         self.aggregator.add_to_config(**local)
         self.aggregators = [self.aggregator]
         for p, tensors in enumerate(pieces[1:], 1):
-            self.aggregators.append(
-                Aggregator(method, tensors, workers=workers, **options | _seed_of(p, options))
-            )
+            own = options | _seed_of(p, options)
+            with in_fragment(p, fragments):
+                self.aggregators.append(Aggregator(method, tensors, workers=workers, **own))
         self._whole: Aggregator | None = None  # of the first steps
         if start_after:
             self._whole = Aggregator(DCGD(Identity()), self._tensors, workers=workers, **options)

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from mpicomp import DCGD, EFSGD, ConfigError, Identity, Layered, TopK  # noqa: E402
+from mpicomp import DCGD, EFSGD, ConfigError, Identity, Layered, PowerSGD, TopK  # noqa: E402
 from mpicomp.base.errors import RecordError  # noqa: E402
 from mpicomp.torch import Compressed, load, save  # noqa: E402
 from mpicomp.torch.local_steps import Schedule, cut  # noqa: E402
@@ -235,6 +235,15 @@ def test_a_rule_for_some_fragments_is_no_mistake(options):
     assert [one.steps for one in opt.aggregators] == [1, 1]
     with pytest.raises(ConfigError, match=r"'2\.wait' matches no part"):
         streamed(network(), method=EFSGD(Layered({"2.wait": Identity()}, default=TopK(k=0.5))))
+
+
+def test_an_error_says_which_fragment_it_is_about():
+    """PowerSGD needs a matrix, and the second fragment is a bias."""
+    with pytest.raises(ConfigError, match=r"fragment 1 of 4: .* Fewer fragments have more parameters each\."):
+        streamed(network(), method=PowerSGD(1), fragments=4, delay=0)
+    with pytest.raises(ConfigError, match=r"^PowerSGD") as error:
+        streamed(torch.nn.Sequential(torch.nn.Linear(1, 1, bias=False)), method=PowerSGD(3), fragments=1)
+    assert "fragment" not in str(error.value)
 
 
 def test_fragments_are_cut_where_they_are_about_equal():
