@@ -64,7 +64,9 @@ class Gloo:
         self.lost: str | None = None
         self.limit(timeout)
         number = next(_MADE.setdefault(ranks, count()))
-        store = dist.PrefixStore(f"mpicomp/{number}", group.get_group_store())
+        # Named by the ranks too: groups of other ranks may have the same store.
+        name = f"mpicomp/{','.join(map(str, ranks))}/{number}"
+        store = dist.PrefixStore(name, group.get_group_store())
         with self._naming(None):
             self._gloo: Any = dist.ProcessGroupGloo(store, self.rank, self.ranks, timeout)
 

@@ -263,7 +263,7 @@ def groups():
     agg = Aggregator(DCGD(Identity("f8")), like=np.zeros(2), comm=own)
     assert (agg.transport.rank, agg.transport.ranks) == (number, 2)
     (found, _) = agg(np.array([float(RANK), 0.0]))
-    assert found == 1.5
+    assert found == 1.5, f"rank {RANK} of the group {dist.get_process_group_ranks(own)}: {found}"
     agg.close()
     other = said(lambda: Aggregator(METHODS["EFSGD"], like=np.zeros(2), comm=pairs[RANK not in (1, 2)]))
     models = [network(seed=7) for _ in range(2)]
