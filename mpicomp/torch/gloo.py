@@ -64,11 +64,28 @@ class Gloo:
         self.lost: str | None = None
         self.limit(timeout)
         number = next(_MADE.setdefault(ranks, count()))
-        # Named by the ranks too: groups of other ranks may have the same store.
-        name = f"mpicomp/{','.join(map(str, ranks))}/{number}"
-        store = dist.PrefixStore(name, group.get_group_store())
+        store = dist.PrefixStore(f"mpicomp/{number}", group.get_group_store())
         with self._naming(None):
             self._gloo: Any = dist.ProcessGroupGloo(store, self.rank, self.ranks, timeout)
+        self._refuse_crossed(ranks)
+
+    def _refuse_crossed(self, ranks: tuple[int, ...]) -> None:
+        """Raise ``ConfigError`` unless all ranks here mean the group of ``ranks``; collective.
+
+        torch names a group by the number of groups that a process has made.  Where these numbers differ, two
+        groups may have one name, and torch joins ranks of both.
+        """
+        own = torch.tensor(ranks)
+        told = [torch.empty_like(own) for _ in ranks]
+        with self._naming(None):
+            self._gloo.allgather([told], [own]).wait()
+        for theirs in told:
+            if not torch.equal(theirs, own):
+                raise ConfigError(
+                    f"torch has joined this process's group of the ranks {ranks} with a rank of the group "
+                    f"{tuple(theirs.tolist())}: some processes have made more groups than others, as by "
+                    "new_group(.., use_local_synchronization=True). Make these last, or all groups so."
+                )
 
     def limit(self, timeout: timedelta) -> None:
         """Let rank 0 wait for another rank for ``timeout`` at most.

@@ -25,6 +25,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 
 import mpicomp
@@ -255,9 +256,9 @@ def refusals():
 
 def groups():
     """On four ranks: groups of two, of which some ranks have more than others; and DDP's own group."""
+    pairs = [dist.new_group(pair) for pair in ([0, 3], [1, 2])]
     if RANK in (0, 1):
         dist.new_group([0, 1], use_local_synchronization=True)
-    pairs = [dist.new_group(pair) for pair in ([0, 3], [1, 2])]
     own = pairs[RANK in (1, 2)]
     number = [0, 3].index(RANK) if RANK in (0, 3) else [1, 2].index(RANK)
     agg = Aggregator(DCGD(Identity("f8")), like=np.zeros(2), comm=own)
@@ -279,6 +280,14 @@ def groups():
     hooked_by_all = DistributedDataParallel(network(), process_group=own)
     hooked_by_all.register_comm_hook(Hook(DCGD(Identity()), group=dist.group.WORLD), hook)
     return [other, said(lambda: loss(hooked_by_all, RANK, 0).backward())]
+
+
+def crossed():
+    """Ranks 0 and 1 have made a group more, so the pair of rank 0 and that of rank 2 have one name."""
+    if RANK in (0, 1):
+        distributed_c10d._world.group_count += 1
+    pairs = [dist.new_group(pair) for pair in ([0, 3], [1, 2])]
+    Aggregator(DCGD(Identity()), like=np.zeros(2), comm=pairs[RANK in (1, 2)])
 
 
 def stops():

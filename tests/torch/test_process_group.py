@@ -113,6 +113,14 @@ def test_groups_of_some_of_the_ranks(on_four):
     assert "DDP's process group has 2 processes, and the hook 4 ranks: give the Hook group=" in few
 
 
+def test_groups_that_torch_has_crossed_are_refused():
+    """Rank 0 would average with rank 2, and rank 3 wait."""
+    done = torchrun(4, *JOB, "crossed")
+    assert done.returncode == 1
+    assert "group of the ranks (0, 3) with a rank of the group (1, 2)" in done.stderr
+    assert "use_local_synchronization=True). Make these last" in done.stderr
+
+
 def test_all_are_told_when_one_is_asked_to_stop(on_four):
     assert on_four["stops"] == [[False] * 4] * 2 + [[True] * 4] * 8
 
