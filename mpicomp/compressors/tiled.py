@@ -47,7 +47,7 @@ class TiledTopK(Contractive):
     k     the entries of a tile that are sent: a count, or a fraction of the tile below 1
     Q     the quantiser of the values: Identity(), or "f8" and others in its ``values``; Natural(),
           Dithering(s=7); Sign(), one bit for each, or TwoMeans(), 1.72 bits
-    tile  the side of a tile, 64 in that program, which cuts a vector into pieces of ``tile`` entries
+    tile  the side of a tile; the authors' program has 64, and cuts a vector into pieces of ``tile`` entries
     rows  None: the shape of the part of x, its first axis by all others.  A part with fewer than 2 axes is a
           single row
     """

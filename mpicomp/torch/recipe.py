@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
 from sys import float_info
 from typing import Any
@@ -21,10 +21,8 @@ from mpicomp.torch.alike import numbered
 from mpicomp.torch.optimiser import Compressed
 
 EVERY = 8  # local steps
-K = 0.03  # the share of the entries that SparseLoCo sends
-BYTES = (
-    0.02  # of a SparseLoCo message, per parameter, at most: 3 % of the entries, each 1.72 bits and an index
-)
+SERVER: dict[str, Any] = {"server": "sharded"}  # every rank averages its share, so all links are equally busy
+FEW_BITS = QuantizedTopK(k=0.03, Q=TwoMeans())  # 3 % of the change, with signs and two magnitudes
 NEGLIGIBLE = 0.05  # of the time: an exchange that takes less is not worth compressing
 # DiLoCo's outer steps; of the rates 0.3, 0.5, 0.7 and 1 the best in docs/training.md.
 NESTEROV = {"lr": 0.3, "momentum": 0.9, "nesterov": True}
@@ -35,15 +33,15 @@ class Recipe:
     """A way to train, and why.
 
     method   of the exchange
-    local    options of ``Compressed`` for local steps
+    options  options of ``Compressed``: who averages, and those of local steps
     outer    the settings of the outer SGD; None without local steps
     reasons  one sentence each
     """
 
     method: Method
-    local: dict[str, Any] = field(default_factory=dict)
-    outer: dict[str, Any] | None = None
-    reasons: tuple[str, ...] = ()
+    options: dict[str, Any]
+    outer: dict[str, Any] | None
+    reasons: tuple[str, ...]
 
     def compressed(self, optimiser: Optimizer, module: nn.Module, **options: Any) -> Compressed:
         """Put ``optimiser`` in a ``Compressed`` by this recipe.
@@ -51,14 +49,14 @@ class Recipe:
         The outer optimiser has the parameters of ``optimiser`` that need gradients.  ``options`` are further
         ones of ``Compressed``, or others in the place of the recipe's.
         """
-        local = dict(self.local)
+        local = dict(self.options)
         if self.outer is not None:
             trained = [p for _, _, p in numbered(optimiser) if p.requires_grad]
             local["outer"] = torch.optim.SGD(trained, **self.outer)
         return Compressed(optimiser, self.method, module=module, **local | options)
 
     def __str__(self) -> str:
-        local = "".join(f", {name}={value!r}" for name, value in self.local.items())
+        local = "".join(f", {name}={value!r}" for name, value in self.options.items())
         settings = "".join(f", {name}={value!r}" for name, value in (self.outer or {}).items())
         outer = f", outer=torch.optim.SGD(model.parameters(){settings})" if settings else ""
         reasons = "".join(f"\n* {reason}" for reason in self.reasons)
@@ -96,15 +94,15 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
         f"takes {human_time(step_seconds)}."
     )
     if dense <= NEGLIGIBLE * step_seconds:
-        return Recipe(DCGD(Identity()), reasons=(told, "That is below 5 % of a step: nothing to gain."))
+        return Recipe(DCGD(Identity()), SERVER, None, (told, "That is below 5 % of a step: nothing to gain."))
     if dense <= NEGLIGIBLE * EVERY * step_seconds:
         why = f"That is below 5 % of {EVERY} steps: whole changes every {EVERY} steps, as in DiLoCo."
-        return Recipe(DCGD(Identity()), {"sync_every": EVERY}, NESTEROV, (told, why))
-    method = EFSGD(QuantizedTopK(k=K, Q=TwoMeans()), decay=0.95, average="senders", down=Sparse(forward=True))
-    message = BYTES * d
-    sparse = 8 * message * ranks * others / bits  # the other ranks' messages come down
+        return Recipe(DCGD(Identity()), SERVER | {"sync_every": EVERY}, NESTEROV, (told, why))
+    method = EFSGD(FEW_BITS, decay=0.95, average="senders", down=Sparse(forward=True))
+    message = FEW_BITS.mean_nbytes(d, ranks)
+    sparse = 8 * message * (1 + ranks) * others / bits  # one's own goes up, and those of all ranks come down
     reasons = [told, f"SparseLoCo's messages of about {human_bytes(message)} take {human_time(sparse)}."]
-    local: dict[str, Any] = {"sync_every": EVERY}
+    local = SERVER | {"sync_every": EVERY}
     if sparse > NEGLIGIBLE * EVERY * step_seconds:
         local |= {"delay": ceil(min(sparse / step_seconds, EVERY // 2)), "keep": "delay"}
         reasons.append(

@@ -34,7 +34,7 @@ def aggregators_in(state: Any, fragments: int) -> list[Any]:
 
 
 def _array(value: Any) -> Any:
-    """The inverse of ``_tensor``."""
+    """The inverse of ``as_tensor``."""
     return value.numpy().copy() if isinstance(value, torch.Tensor) else value
 
 

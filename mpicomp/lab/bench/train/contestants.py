@@ -197,10 +197,8 @@ def _ours(
 _DENSE = DCGD(Identity(), gamma=1.0)
 _TOP = TopK(k=0.01)
 _EF21 = EF21SGDM(_TOP, gamma=1.0, eta=1 - MOMENTUM, start="compressed")
-_OWN: dict[str, Any] = {
-    "momentum": 0.0,
-    "times": 2.0,
-}  # with 1/η times, steps as long as the others', it diverges
+# With 1/η times the rate, steps as long as the others', EF21-SGDM diverges.
+_OWN: dict[str, Any] = {"momentum": 0.0, "times": 2.0}
 _ADAM: dict[str, Any] = {"momentum": 0.0, "times": 0.02}  # Adam's steps are as long whatever the gradient
 _SQUEEZED = DoubleSqueeze(_TOP, down=_TOP, gamma=1.0)
 _NESTEROV = {"lr": 0.7, "momentum": 0.9, "nesterov": True}  # DiLoCo's outer step
