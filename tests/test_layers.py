@@ -41,6 +41,7 @@ TORCH = (
     "buffers",
     "clipping",
     "content",
+    "fragments",
     "gloo",
     "group_meeting",
     "hook",

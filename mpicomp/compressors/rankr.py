@@ -15,6 +15,7 @@ from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.base.parts import Parts
 from mpicomp.codecs.values import decode_values, encode_values
 from mpicomp.compressors.base import Array, Contractive
+from mpicomp.compressors.support.matrices import columns_of, rows_in
 from mpicomp.kernels.lowrank import add_outer, orthonormal, scaled, times
 from mpicomp.keys import Key
 
@@ -57,13 +58,7 @@ class RankR(Contractive):
     def bound(self, parts: Parts) -> Self:
         if self.rows is not None:
             return self
-        if len(parts) > 1:
-            raise ConfigError(
-                f"{self} reads the vector as one matrix, and it has the parts {parts}. Give rows, or take "
-                f"Layered({{}}, default=RankR({self.r})), which has a matrix for each part."
-            )
-        shape = parts.parts[0].shape
-        return replace(self, rows=shape[0] if len(shape) >= 2 else 1)
+        return replace(self, rows=rows_in(parts, self, f"RankR({self.r})"))
 
     def compress(self, x: Array, key: Key) -> Bytes:
         long, short = self._sides(x.size)
@@ -119,13 +114,3 @@ class RankR(Contractive):
     def _whole(self, d: int) -> bool:
         """Whether x itself is sent, in place of the factors."""
         return self.r * sum(self._sides(d)) >= d
-
-
-def columns_of(d: int, rows: int) -> int:
-    """The number of columns, d / rows.  Raises ``ConfigError`` if ``rows`` does not divide d."""
-    if d % rows:
-        below = next(m for m in range(min(rows, d), 0, -1) if d % m == 0)
-        above = next((m for m in range(rows, d) if d % m == 0), d)
-        near = " or ".join(str(m) for m in sorted({below, above}))
-        raise ConfigError(f"rows={rows} does not divide the dimension d={d}; nearest: rows={near}.")
-    return d // rows

@@ -17,8 +17,8 @@ from mpicomp.codecs.indices import decode_indices, encode_indices
 from mpicomp.compressors.base import Array, Contractive, Support, Unbiased
 from mpicomp.compressors.identity import Identity
 from mpicomp.compressors.quantized import check_quantizer, inflation
-from mpicomp.compressors.rankr import columns_of
 from mpicomp.compressors.sign import Sign
+from mpicomp.compressors.support.matrices import columns_of, rows_in
 from mpicomp.compressors.support.sparsifier import gather, scatter_add
 from mpicomp.compressors.support.tiles import Tiles, largest, tiles_of
 from mpicomp.compressors.two_means import TwoMeans
@@ -72,13 +72,7 @@ class TiledTopK(Contractive):
     def bound(self, parts: Parts) -> Self:
         if self.rows is not None:
             return self
-        if len(parts) > 1:
-            raise ConfigError(
-                f"{self} reads the vector as one matrix, and it has the parts {parts}. Give rows, or take "
-                f"Layered({{}}, default={self}), which has a matrix for each part."
-            )
-        shape = parts.parts[0].shape
-        return replace(self, rows=shape[0] if len(shape) >= 2 else 1)
+        return replace(self, rows=rows_in(parts, self, str(self)))
 
     def compress(self, x: Array, key: Key) -> Bytes:
         on_host, groups = kernels.to_host(x), self._groups(x.size)

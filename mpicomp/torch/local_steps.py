@@ -9,68 +9,21 @@ at the same step on every rank, whatever the network did, so results do not depe
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
-from mpicomp.compressors.base import Array
-from mpicomp.loops.aggregator import Aggregator
 from mpicomp.methods.base import Method
 from mpicomp.torch.alike import numbered
-from mpicomp.torch.tensors import Tensors
+from mpicomp.torch.fragments import Fragment, Schedule
 
 DELAY = "delay"  # a value of ``keep``
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """The local steps at which exchanges begin and end.
-
-    every      H: the steps from one exchange of a fragment to its next
-    delay      the steps from the begin of an exchange to its end
-    fragments  P: fragment p is due at the steps t with t = p H // P modulo H
-
-    Raises ``ConfigError`` unless at most one exchange is under way at a time.
-    """
-
-    every: int
-    delay: int = 0
-    fragments: int = 1
-
-    def __post_init__(self) -> None:
-        as_integer("fragments", self.fragments)
-        as_integer("delay", self.delay, least=0)
-        if self.fragments > self.every:
-            raise ConfigError(
-                f"fragments is {self.fragments}; allowed: at most sync_every = {self.every}, as each "
-                "fragment has an exchange at a step of its own."
-            )
-        if self.delay and self.delay >= self.every // self.fragments:
-            raise ConfigError(
-                f"delay is {self.delay}; allowed: below sync_every // fragments = "
-                f"{self.every // self.fragments}, so that an exchange ends before the next one begins."
-            )
-
-    def begin(self, step: int) -> list[int]:
-        """The fragments whose exchange begins after local step ``step``."""
-        return self._due(step + self.delay)
-
-    def end(self, step: int) -> list[int]:
-        """The fragments whose exchange ends after local step ``step``."""
-        return self._due(step)
-
-    def _due(self, step: int) -> list[int]:
-        every, P = self.every, self.fragments
-        return [p for p in range(P) if (step - p * every // P) % every == 0] if step else []
 
 
 def as_keep(keep: Any) -> float | str:
@@ -80,24 +33,6 @@ def as_keep(keep: Any) -> float | str:
     if isinstance(keep, int | float) and not isinstance(keep, bool) and 0 <= keep <= 1:
         return float(keep)
     raise ConfigError(f'keep is {one_line(keep)}; allowed: a number from 0 to 1, or "delay".')
-
-
-class Fragment:
-    """Some of the parameters, and the Aggregator of their change.
-
-    start  θ^p, the values after the last exchange, the same on all ranks
-    begun  this rank's values when the exchange under way began; before the first one, at the start
-    """
-
-    def __init__(self, tensors: Tensors, aggregator: Aggregator) -> None:
-        self.tensors, self.aggregator = tensors, aggregator
-        self.start = tensors.values()
-        self.begun = self.start
-
-    def change(self) -> Array:
-        """What the local steps have changed as an exchange begins, start - values."""
-        self.begun = self.tensors.values()
-        return self.start - self.begun
 
 
 class LocalSteps:
@@ -213,40 +148,6 @@ def _without_gradients(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
             p.grad = gradient
 
 
-def cut(parameters: Mapping[str, nn.Parameter], fragments: int) -> list[dict[str, nn.Parameter]]:
-    """Cut named parameters into consecutive fragments of about equal numbers of entries.
-
-    Raises ``ConfigError`` if there are fewer parameters than fragments.
-    """
-    if fragments > len(parameters):
-        raise ConfigError(
-            f"fragments is {fragments}; allowed: at most the number of parameters that are trained, "
-            f"{len(parameters)}."
-        )
-    names = list(parameters)
-    ends = list(accumulate(parameters[name].numel() for name in names))
-    bounds = [0]
-    for p in range(1, fragments):
-        aim = p * ends[-1] / fragments
-        first, last = bounds[-1] + 1, len(names) - (fragments - p)
-        bounds.append(min(range(first, last + 1), key=lambda k: abs(ends[k - 1] - aim)))
-    bounds.append(len(names))
-    return [{name: parameters[name] for name in names[a:b]} for a, b in pairwise(bounds)]
-
-
-@contextmanager
-def in_fragment(p: int, fragments: int) -> Iterator[None]:
-    """In the ``with`` block, name fragment p in a ``ConfigError``, if there are several."""
-    try:
-        yield
-    except ConfigError as error:
-        if fragments == 1:
-            raise
-        raise ConfigError(
-            f"fragment {p} of {fragments}: {error} Fewer fragments have more parameters each."
-        ) from None
-
-
 def warn_of_momentum(method: Method, outer: Optimizer) -> None:
     """Warn if ``outer`` has momentum and ``method`` has error feedback: both repeat earlier changes."""
     remembers = type(method).residual is not Method.residual
@@ -255,4 +156,19 @@ def warn_of_momentum(method: Method, outer: Optimizer) -> None:
             f"outer has momentum, and {type(method).__name__} sends later what it leaves out now: together "
             "they overshoot. Take torch.optim.SGD without momentum for outer; docs/torch.md has the losses.",
             stacklevel=4,
+        )
+
+
+def check_local_steps(method: Method, workers: int | None, overlap: bool, options: dict[str, Any]) -> None:
+    """Raise ``ConfigError`` for settings that cannot be combined with ``sync_every``."""
+    if workers is not None:
+        raise ConfigError("sync_every takes local steps, which need a rank each: leave workers out.")
+    if method.needs_function:
+        raise ConfigError(f"sync_every: {type(method).__name__} compares gradients at two points.")
+    if overlap:
+        raise ConfigError("overlap sends gradients, and sync_every sends none: give one of the two.")
+    if options.get("on_nonfinite") == "skip":
+        raise ConfigError(
+            "on_nonfinite='skip' with sync_every: the ranks decide after the local steps, when momenta are "
+            "not finite either. Leave it out; opt.zero_grad() before opt.step() leaves a bad local step out."
         )

@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from mpicomp.averaging.ledger import Ledger
-from mpicomp.base.checks import as_integer, as_seed
+from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.units import one_line, shortened
 from mpicomp.compressors import Identity
@@ -28,15 +28,8 @@ from mpicomp.torch.alike import Fact, compare, memory, numbered, refuse_alone, s
 from mpicomp.torch.buffers import Buffers, share, warn_of_buffers
 from mpicomp.torch.clipping import ClippingWatch
 from mpicomp.torch.content import Content
-from mpicomp.torch.local_steps import (
-    Fragment,
-    LocalSteps,
-    Schedule,
-    as_keep,
-    cut,
-    in_fragment,
-    warn_of_momentum,
-)
+from mpicomp.torch.fragments import Fragment, Schedule, cut, in_fragment, seed_of
+from mpicomp.torch.local_steps import LocalSteps, as_keep, check_local_steps, warn_of_momentum
 from mpicomp.torch.opening import with_group
 from mpicomp.torch.overlap import Overlap
 from mpicomp.torch.state import NO_LOCAL_STEPS, aggregators_in, as_tensor, check_kind, check_local, load_into
@@ -117,7 +110,7 @@ class Compressed(Optimizer):
         self.sync_every = sync_every = as_integer("sync_every", sync_every)
         schedule, keep = Schedule(sync_every, delay, fragments), as_keep(keep)
         if sync_every > 1:
-            _check_local_steps(method, workers, overlap, options)
+            check_local_steps(method, workers, overlap, options)
         elif outer is not None or keep != 0:
             raise ConfigError("outer and keep are for local steps: give sync_every too.")
         self.start_after = as_integer("start_after", start_after, least=0)
@@ -145,7 +138,7 @@ class Compressed(Optimizer):
         self.aggregator.add_to_config(**local)
         self.aggregators = [self.aggregator]
         for p, tensors in enumerate(pieces[1:], 1):
-            own = options | _seed_of(p, options)
+            own = options | seed_of(p, options)
             with in_fragment(p, fragments):
                 self.aggregators.append(Aggregator(method, tensors, workers=workers, **own))
         self._whole: Aggregator | None = None  # of the first steps
@@ -526,23 +519,3 @@ def _named(optimiser: Optimizer, module: nn.Module | None) -> dict[str, nn.Param
     named = {} if module is None else dict(module.named_parameters())
     known = set(named.values())
     return named | {f"group{i}.{j}": p for i, j, p in numbered(optimiser) if p not in known}
-
-
-def _seed_of(fragment: int, options: dict[str, Any]) -> dict[str, int]:
-    """The seed of a fragment's random draws, as an option: each fragment draws independently."""
-    return {"seed": (as_seed(options.get("seed", 0)) + fragment) % 2**64}
-
-
-def _check_local_steps(method: Method, workers: int | None, overlap: bool, options: dict[str, Any]) -> None:
-    """Raise ``ConfigError`` for settings that cannot be combined with ``sync_every``."""
-    if workers is not None:
-        raise ConfigError("sync_every takes local steps, which need a rank each: leave workers out.")
-    if method.needs_function:
-        raise ConfigError(f"sync_every: {type(method).__name__} compares gradients at two points.")
-    if overlap:
-        raise ConfigError("overlap sends gradients, and sync_every sends none: give one of the two.")
-    if options.get("on_nonfinite") == "skip":
-        raise ConfigError(
-            "on_nonfinite='skip' with sync_every: the ranks decide after the local steps, when momenta are "
-            "not finite either. Leave it out; opt.zero_grad() before opt.step() leaves a bad local step out."
-        )

@@ -13,7 +13,7 @@ import pytest
 
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.compressors import RankR
-from mpicomp.compressors.rankr import columns_of
+from mpicomp.compressors.support.matrices import columns_of
 from mpicomp.kernels.lowrank import add_outer, orthonormal, times
 from mpicomp.keys import Key
 from tests.support.sampling import KEY, apply, assert_mean, square

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'
 from mpicomp import DCGD, EFSGD, ConfigError, Identity, Layered, PowerSGD, TopK  # noqa: E402
 from mpicomp.base.errors import RecordError  # noqa: E402
 from mpicomp.torch import Compressed, load, save  # noqa: E402
-from mpicomp.torch.local_steps import Schedule, cut  # noqa: E402
+from mpicomp.torch.fragments import Schedule, cut  # noqa: E402
 from tests.torch.loops import step  # noqa: E402
 from tests.torch.models import loss, network, values  # noqa: E402
 

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
 from mpicomp import Aggregator, DoubleSqueeze, TopK  # noqa: E402
-from mpicomp.torch.local_steps import cut  # noqa: E402
+from mpicomp.torch.fragments import cut  # noqa: E402
 from mpicomp.torch.tensors import Tensors  # noqa: E402
 from tests.support.launching import LIMIT, mpirun, torchrun  # noqa: E402
 from tests.torch.models import loss, network, values  # noqa: E402

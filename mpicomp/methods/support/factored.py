@@ -15,7 +15,7 @@ from mpicomp.base.checks import check_positive_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.compressors.base import Array
-from mpicomp.compressors.rankr import columns_of
+from mpicomp.compressors.support.matrices import columns_of
 from mpicomp.kernels.lowrank import add_outer, orthonormal, times
 from mpicomp.keys import Key, Stream
 from mpicomp.methods.parameters import PartsOfX, Value
