@@ -154,7 +154,7 @@ def warn_of_momentum(method: Method, outer: Optimizer) -> None:
     if remembers and any(group.get("momentum") for group in outer.param_groups):
         warnings.warn(
             f"outer has momentum, and {type(method).__name__} sends later what it leaves out now: together "
-            "they overshoot. Take torch.optim.SGD without momentum for outer; docs/torch.md has the losses.",
+            "they overshoot. Take torch.optim.SGD without momentum for outer; docs/training.md has losses.",
             stacklevel=4,
         )
 
