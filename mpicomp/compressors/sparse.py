@@ -51,14 +51,14 @@ class Sparse(Unbiased, Contractive):
         return f"Sparse(values={self.values!r}{', forward=True' if self.forward else ''})"
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        values = self.values if self.values != "exact" else _narrowest(x)
-        count = kernels.backend_for(x).count_nonzero(x)
-        dense = x.size * WIDTH[values] <= sparse_nbytes(x.size, count, values)
-        if dense:
-            body = encode_values(x, values)
-        else:
-            kept = kernels.backend_for(x).nonzero(x)
-            body = encode_sparse(kept, gather(x, (kept,)), x.size, values)
+        on = kernels.backend_for(x)
+        count, kept, entries = on.count_nonzero(x), None, x
+        if not _dense_is_shorter(x.size, count, "f8"):  # where it is, it is in narrower formats too
+            kept = on.nonzero(x)
+            entries = gather(x, (kept,))
+        values = self.values if self.values != "exact" else _narrowest(entries)
+        dense = kept is None or _dense_is_shorter(x.size, count, values)
+        body = encode_values(x, values) if dense else encode_sparse(kept, entries, x.size, values)
         return join(np.array([2 * _WIRE.index(values) + dense], dtype=np.uint8), body)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
@@ -104,6 +104,10 @@ def _layout(buf: Bytes) -> tuple[str, bool]:
     if (layout := int(buf[0])) >= 2 * len(_WIRE):
         raise MessageError(f"a message of the layout {layout}; Sparse has 0 to {2 * len(_WIRE) - 1}.")
     return _WIRE[layout // 2], bool(layout % 2)
+
+
+def _dense_is_shorter(d: int, count: int, values: str) -> bool:
+    return d * WIDTH[values] <= sparse_nbytes(d, count, values)
 
 
 def _narrowest(x: Array) -> str:

@@ -104,7 +104,7 @@ class ProcessGroup(Ranks):
     def _receive_broadcast(self) -> tuple[Bytes, int]:
         self._gloo.wait(self._gloo.receive(head := header(0, 0), 0, _HEADERS))
         length, status = head.view(np.int64).tolist()
-        message = np.empty(length, np.uint8)
+        message = self._inbox.renew(length, None)
         if status == ERROR:
             self._gloo.wait(self._gloo.receive(message, 0, _ERRORS))
         else:

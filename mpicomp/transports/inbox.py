@@ -21,6 +21,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._free: dict[Any, list[Bytes]] = {}
+        self._last: tuple[Bytes, Any] | None = None  # of ``renew``
         self._abandoned: list[Bytes] = []
 
     def take(self, size: int, device: Any) -> Bytes:
@@ -37,6 +38,13 @@ class Inbox:
         free.append(buffer)
         if len(free) > _KEPT:
             free.pop(min(range(len(free)), key=lambda i: free[i].size))
+
+    def renew(self, size: int, device: Any) -> Bytes:
+        """Take ``size`` bytes on ``device`` in place of those of the last ``renew``, whose use has ended."""
+        if self._last is not None:
+            self.give_back(*self._last)
+        self._last = self.take(size, device), device
+        return self._last[0][:size]
 
     def abandon(self, buffer: Bytes) -> None:
         """Neither use ``buffer`` again nor free it: it may still be written to."""

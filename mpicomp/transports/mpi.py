@@ -39,7 +39,6 @@ from mpicomp.transports.counters.monitoring import Monitoring
 from mpicomp.transports.counters.shim import Shim
 from mpicomp.transports.ending import end_now
 from mpicomp.transports.exchange import Exchange
-from mpicomp.transports.inbox import empty
 from mpicomp.transports.mpi_buffers import mpi_buffer
 from mpicomp.transports.mpi_exchange import MpiExchange
 from mpicomp.transports.mpi_meeting import meeting_of
@@ -159,7 +158,7 @@ class Mpi(PointToPoint):
             self._patience.until(request.Test)
             length, status = header.read(head)
             if message is None:
-                message = empty(length, self._device(comm, status))
+                message = self._inbox.renew(length, self._device(comm, status))
             for i in range(0, length, self._chunk):
                 comm.Bcast(mpi_buffer(message[i : i + self._chunk]), root=0)
         header.check(head, message)

@@ -227,6 +227,7 @@ def test_top_k(x, share):
 def test_at_least_and_nonzero(x, lam):
     assert_same(compiled.at_least(x, lam), definition.at_least(x, lam))
     assert_same(compiled.nonzero(x), definition.nonzero(x))
+    assert compiled.count_nonzero(x) == definition.count_nonzero(x) == np.count_nonzero(x)
     with np.errstate(all="ignore"):
         wide = np.abs(x.astype(np.float64))
         expected = np.flatnonzero(~(wide < lam) & (x != 0))

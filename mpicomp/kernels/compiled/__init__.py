@@ -27,7 +27,7 @@ from mpicomp.kernels.compiled.positions import (
     encode_raw,
 )
 from mpicomp.kernels.compiled.reductions import norm
-from mpicomp.kernels.compiled.selection import at_least, nonzero, top_k
+from mpicomp.kernels.compiled.selection import at_least, count_nonzero, nonzero, top_k
 from mpicomp.kernels.compiled.sign import sign_add, sign_pack
 from mpicomp.kernels.compiled.steps import step_add, step_symbols
 from mpicomp.kernels.compiled.values import from_wire, to_wire, wire_add

@@ -35,6 +35,12 @@ def nonzero(x: Float) -> Indices:
     return at_least(x, 0.0)
 
 
+def count_nonzero(x: Float) -> int:
+    """The number of entries that are not 0."""
+    bits = bits_of(x)
+    return sum(sliced(lambda a, b: _count(bits[a:b], 1, mask_of(bits)), bits.size))
+
+
 def at_least(x: Float, lam: float) -> Indices:
     """The indices of the entries with |x_j| >= lam and x_j != 0, increasing."""
     bits, least = bits_of(x), least_bits(lam, x.dtype)

@@ -19,6 +19,11 @@ def nonzero(x: Float) -> Indices:
     return np.flatnonzero(x)
 
 
+def count_nonzero(x: Float) -> int:
+    """The number of entries that are not 0."""
+    return int(np.count_nonzero(x))
+
+
 def at_least(x: Float, lam: float) -> Indices:
     """The indices of the entries with |x_j| >= lam and x_j != 0, increasing."""
     return np.flatnonzero(_magnitude_bits(x) >= least_bits(lam, x.dtype))
