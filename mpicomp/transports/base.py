@@ -85,8 +85,9 @@ class Transport(ABC):
 
         message  the bytes to send on the server; None on the other ranks
 
-        Returns the message and whether some rank has asked to stop, the same on every rank.  If the server
-        has called ``fail`` instead, its error is raised on the other ranks.
+        Returns the message, whose bytes are valid until the next call, and whether some rank has asked to
+        stop, the same on every rank.  If the server has called ``fail`` instead, its error is raised on the
+        other ranks.
         """
 
     @abstractmethod

@@ -115,6 +115,16 @@ def test_values(x, values):
     assert compiled.to_wire(x, values)[1] <= np.isfinite(x).all()
 
 
+@fuzz
+@given(vectors(finite=False))
+def test_are_singles(x):
+    with np.errstate(over="ignore"):
+        rounded = x.astype(np.float32).astype(x.dtype)
+    for y in (x, rounded):
+        expected = x.dtype == np.float32 or np.array_equal(y.astype(np.float64), rounded)
+        assert compiled.are_singles(y) == definition.are_singles(y) == expected
+
+
 def assert_rounds_alike(x, values) -> None:
     (got, finite), (expected, also) = compiled.to_wire(x, values), definition.to_wire(x, values)
     assert finite == also

@@ -30,6 +30,6 @@ from mpicomp.kernels.compiled.reductions import norm
 from mpicomp.kernels.compiled.selection import at_least, count_nonzero, nonzero, top_k
 from mpicomp.kernels.compiled.sign import sign_add, sign_pack
 from mpicomp.kernels.compiled.steps import step_add, step_symbols
-from mpicomp.kernels.compiled.values import from_wire, to_wire, wire_add
+from mpicomp.kernels.compiled.values import are_singles, from_wire, to_wire, wire_add
 from mpicomp.kernels.compiled.vectors import add_scaled, gather, scatter_add
 from mpicomp.kernels.compiled.widths import pack_widths, unpack_widths

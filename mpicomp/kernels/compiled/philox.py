@@ -16,7 +16,8 @@ Key = tuple[np.uint64, np.uint64, np.uint64, np.uint64, np.uint64]  # the name o
 
 def name(stream: StreamName) -> Key:
     """The stream's key and counter lanes as kernels take them."""
-    return tuple(np.uint64(part) for part in (*stream[0], *stream[1]))  # type: ignore[return-value]
+    (k0, k1), (l1, l2, l3) = stream
+    return np.uint64(k0), np.uint64(k1), np.uint64(l1), np.uint64(l2), np.uint64(l3)
 
 
 def words(stream: StreamName, start: int, count: int) -> Words:

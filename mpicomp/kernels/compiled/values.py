@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from mpicomp.base.arrays import Float
 from mpicomp.base.bits import Bytes
 from mpicomp.kernels.compiled import shortfloats
-from mpicomp.kernels.compiled.jit import FLOATS, boolean, kernel, read, write
+from mpicomp.kernels.compiled.jit import FLOATS, boolean, float64, kernel, read, write
 from mpicomp.kernels.compiled.vectors import add_scaled
 from mpicomp.kernels.definition import values as definition
 from mpicomp.kernels.threads import sliced
@@ -31,6 +31,11 @@ def to_wire(x: Float, values: str) -> tuple[NDArray[np.uint8], bool]:
     return wire.view(np.uint8), all(finite)
 
 
+def are_singles(x: Float) -> bool:
+    """Whether float32 has all entries of x exactly."""
+    return x.dtype == np.float32 or all(sliced(lambda a, b: _are_singles(x[a:b]), x.size))
+
+
 def from_wire(buf: Bytes, values: str) -> Float:
     """The numbers that ``buf`` holds in the format ``values``: float64 from f8, else float32."""
     if values not in _WIDEN:
@@ -49,6 +54,14 @@ def wire_add(buf: Bytes, out: Float, values: str, scale: float) -> None:
     if codes.size != out.size:
         raise ValueError(f"{codes.size} values for {out.size} coordinates")
     sliced(lambda a, b: add(codes[a:b], out[a:b], scale), codes.size)
+
+
+@kernel(boolean(read(float64)))
+def _are_singles(x):
+    exact = 0
+    for j in range(x.size):
+        exact += np.float64(np.float32(x[j])) == x[j]
+    return exact == x.size
 
 
 @kernel(*(boolean(read(x), write(o)) for x in FLOATS for o in FLOATS))

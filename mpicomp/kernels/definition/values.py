@@ -26,6 +26,12 @@ def to_wire(x: Float, values: str) -> tuple[NDArray[np.uint8], bool]:
         return wire.view(np.uint8), bool(np.isfinite(wide).all())
 
 
+def are_singles(x: Float) -> bool:
+    """Whether float32 has all entries of x exactly."""
+    with np.errstate(over="ignore"):
+        return x.dtype == np.float32 or np.array_equal(x.astype(np.float32), x)
+
+
 def from_wire(buf: NDArray[np.uint8], values: str) -> Float:
     """The numbers that ``buf`` holds in the format ``values``: float64 from f8, else float32.
 
@@ -34,8 +40,10 @@ def from_wire(buf: NDArray[np.uint8], values: str) -> Float:
     if values == "bf16":
         return (np.frombuffer(buf, dtype="<u2").astype("<u4") << 16).view("<f4")
     numbers = np.frombuffer(buf, dtype=f"<{values}")
+    if values != "f2":
+        return numbers
     with np.errstate(invalid="ignore"):  # a signalling NaN
-        return numbers.astype("<f4") if values == "f2" else numbers
+        return numbers.astype("<f4")
 
 
 def wire_add(buf: NDArray[np.uint8], out: Float, values: str, scale: float) -> None:

@@ -116,7 +116,7 @@ class _Recording(Mpi):
 
     def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:
         message, stop = super().broadcast(message)
-        self.received.append(message)
+        self.received.append(message.copy())
         return message, stop
 
 
