@@ -14,7 +14,8 @@ from mpicomp.compressors import COMPRESSORS as COMPRESSORS
 from mpicomp.methods import METHODS as METHODS
 from mpicomp.problems import PROBLEMS as PROBLEMS
 from mpicomp.runtime import plotting
-from mpicomp.transports import openers
+from mpicomp.transports import ending, openers
+from mpicomp.transports.launcher import launched_ranks
 
 if TYPE_CHECKING:
     from mpicomp.base.errors import ConfigError as ConfigError
@@ -66,6 +67,9 @@ for _module, _names in {
 if not TYPE_CHECKING:
     __all__ = [*_PLACES, "callbacks"]
     __getattr__, __dir__ = importing(__name__, _PLACES | {"callbacks": "mpicomp.runtime.callbacks"})
+
+if (launched_ranks() or 1) > 1:  # an error may come before the first collective call
+    ending.watch()
 
 # Figures are a layer above runs, loaded when one is asked for.
 plotting.register(lambda run, **words: found(_PLACES["plot"])(run, **words))

@@ -1,6 +1,7 @@
 """End the whole job when one rank meets an error.
 
-If only that rank ended, the others would wait for its messages for ever.
+If only that rank ended, it would wait in MPI_Finalize for the others, and these for its messages, for ever.
+This file does not load MPI: it asks at the time of the error whether the program has.
 """
 
 from __future__ import annotations
@@ -10,13 +11,10 @@ import sys
 import threading
 import time
 from types import TracebackType
-from typing import NoReturn
-
-from mpi4py import MPI
+from typing import Any, NoReturn
 
 from mpicomp.base.errors import MpicompError
 from mpicomp.transports.launcher import note_status
-from mpicomp.transports.orphan import end_with_parent
 
 _FIRST, _TURN = 5.0, 2.0  # seconds in which the server may print the error; then each rank in turn
 _ABORT = 3.0  # seconds for Abort to end this process
@@ -27,9 +25,21 @@ def end_now() -> NoReturn:
     """Wait 0.3 s for the launcher to pass on printed text, then abort every rank; callable in any thread."""
     note_status(1)
     time.sleep(_GRACE)
-    threading.Thread(target=MPI.COMM_WORLD.Abort, args=(1,), daemon=True).start()
+    abort = sys.modules["mpi4py.MPI"].COMM_WORLD.Abort
+    threading.Thread(target=abort, args=(1,), daemon=True).start()
     time.sleep(_ABORT)
     os._exit(1)  # MPICH's Abort may return, and one that cannot reach the launcher may not
+
+
+def watch() -> None:
+    """From now on an uncaught exception ends the job, if MPI has joined this process to others by then."""
+    global _printing
+    if sys.excepthook is not _end_the_job:
+        _printing, sys.excepthook = sys.excepthook, _end_the_job
+
+
+_printing = sys.excepthook  # Python's own, or the program's
+_ending = False
 
 
 def _end_the_job(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -38,16 +48,23 @@ def _end_the_job(kind: type[BaseException], error: BaseException, trace: Traceba
     Most ``MpicompError`` are raised on several ranks alike.  So rank 0 prints at once and higher ranks wait:
     the lowest one has then ended the job before the others print the same text.
     """
-    rank = MPI.COMM_WORLD.rank
-    if issubclass(kind, MpicompError) and rank > 0:
-        time.sleep(_FIRST + _TURN * min(rank - 1, 10))
+    global _ending
+    if _ending:  # the program's hook calls the one before it, which is this one
+        return sys.__excepthook__(kind, error, trace)
+    _ending = True
+    if (joined := _joined()) is None:
+        return _printing(kind, error, trace)
+    if issubclass(kind, MpicompError) and joined.rank > 0:
+        time.sleep(_FIRST + _TURN * min(joined.rank - 1, 10))
     try:
         _printing(kind, error, trace)
     finally:
         end_now()
 
 
-_printing = sys.excepthook  # Python's own, or the program's
-if MPI.COMM_WORLD.size > 1:
-    sys.excepthook = _end_the_job
-    end_with_parent()
+def _joined() -> Any:
+    """MPI_COMM_WORLD if MPI has joined this process to others, and is not finalized; else None."""
+    MPI = sys.modules.get("mpi4py.MPI")
+    if MPI is None or not MPI.Is_initialized() or MPI.Is_finalized() or MPI.COMM_WORLD.size == 1:
+        return None
+    return MPI.COMM_WORLD

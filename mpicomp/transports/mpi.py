@@ -37,16 +37,21 @@ from mpicomp.transports.base import Lost
 from mpicomp.transports.counters.base import ByteCounter, Library
 from mpicomp.transports.counters.monitoring import Monitoring
 from mpicomp.transports.counters.shim import Shim
-from mpicomp.transports.ending import end_now
+from mpicomp.transports.ending import end_now, watch
 from mpicomp.transports.exchange import Exchange
 from mpicomp.transports.mpi_buffers import mpi_buffer
 from mpicomp.transports.mpi_exchange import MpiExchange
 from mpicomp.transports.mpi_meeting import meeting_of
+from mpicomp.transports.orphan import end_with_parent
 from mpicomp.transports.point_to_point import PointToPoint
 from mpicomp.transports.ranks import STOP
 from mpicomp.transports.watchdog import Watchdog
 
 CHUNK = 2**30
+
+if MPI.COMM_WORLD.size > 1:
+    watch()  # here too, for launchers that ``launched_ranks`` does not know
+    end_with_parent()
 
 
 class Mpi(PointToPoint):

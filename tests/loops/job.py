@@ -556,6 +556,31 @@ def half_way(server, folder):
     return everywhere
 
 
+def before_all():
+    """An error before the first collective call, where MPI is loaded."""
+    MPI.COMM_WORLD.Barrier()
+    if RANK == 1:
+        raise RuntimeError("the user's own error")
+    MPI.COMM_WORLD.Barrier()
+
+
+def bad_option():
+    """An option that one rank alone gives, and that is refused before the ranks are joined."""
+    Aggregator(METHOD, like=np.zeros(8), on_nonfinite="stop" if RANK == 1 else "raise")
+
+
+def wrapped_hook():
+    """The program's own ``sys.excepthook`` calls the one before it, which is that of mpicomp."""
+    before = sys.excepthook
+
+    def logger(kind, error, trace):
+        print(f"own logger: {error}", file=sys.stderr, flush=True)
+        before(kind, error, trace)
+
+    sys.excepthook = logger
+    raises()
+
+
 def own_hook():
     """The program's own ``sys.excepthook``, from before, still has its turn."""
 

@@ -114,6 +114,10 @@ def test_one_decision_about_a_gradient_that_is_not_finite():
         ("raises", "RuntimeError: the user's own error"),
         ("function_raises", "RuntimeError: the user's own error"),
         ("own_hook", "own logger: the user's own error"),
+        ("wrapped_hook", "own logger: the user's own error"),
+        ("wrapped_hook", "RuntimeError: the user's own error"),
+        ("before_all", "RuntimeError: the user's own error"),
+        ("bad_option", "on_nonfinite='stop'; allowed: 'raise', 'skip'."),
     ],
 )
 def test_an_error_of_one_rank_ends_all_and_is_said_once(what, said):
