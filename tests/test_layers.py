@@ -41,6 +41,7 @@ TORCH = (
     "buffers",
     "clipping",
     "content",
+    "ddp",
     "fragments",
     "gloo",
     "group_meeting",

@@ -51,15 +51,15 @@ class Sparse(Unbiased, Contractive):
         return f"Sparse(values={self.values!r}{', forward=True' if self.forward else ''})"
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        on = kernels.backend_for(x)
-        count, kept, entries = on.count_nonzero(x), None, x
+        on, kept, entries = kernels.backend_for(x), None, x
+        count = on.count_nonzero(x)
         if not _dense_is_shorter(x.size, count, "f8"):  # where it is, it is in narrower formats too
             kept = on.nonzero(x)
             entries = gather(x, (kept,))
         values = self.values if self.values != "exact" else _narrowest(entries)
-        dense = kept is None or _dense_is_shorter(x.size, count, values)
-        body = encode_values(x, values) if dense else encode_sparse(kept, entries, x.size, values)
-        return join(np.array([2 * _WIRE.index(values) + dense], dtype=np.uint8), body)
+        if kept is None or _dense_is_shorter(x.size, count, values):
+            return _message(values, True, encode_values(x, values))
+        return _message(values, False, encode_sparse(kept, entries, x.size, values))
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         values, dense = _layout(buf)
@@ -104,6 +104,11 @@ def _layout(buf: Bytes) -> tuple[str, bool]:
     if (layout := int(buf[0])) >= 2 * len(_WIRE):
         raise MessageError(f"a message of the layout {layout}; Sparse has 0 to {2 * len(_WIRE) - 1}.")
     return _WIRE[layout // 2], bool(layout % 2)
+
+
+def _message(values: str, dense: bool, body: Bytes) -> Bytes:
+    """A message: its layout, and ``body``."""
+    return join(np.array([2 * _WIRE.index(values) + dense], dtype=np.uint8), body)
 
 
 def _dense_is_shorter(d: int, count: int, values: str) -> bool:

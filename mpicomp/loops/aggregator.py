@@ -167,6 +167,14 @@ class Aggregator(Resumable):
             self._early.begin(self._key())
         self._early.bring(block, gradient)
 
+    @operation
+    def drop(self) -> None:
+        """Give up the blocks that some ranks have brought for the next step; states stay as they were.
+
+        Their bytes are counted.  Collective.
+        """
+        self._drop_early()
+
     def _take(self, gradient: Any, at: Any) -> int:
         if self.pending != NONE:
             raise ConfigError("a step that begin has begun is under way: finish() ends it.")

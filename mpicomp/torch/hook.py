@@ -3,7 +3,6 @@
 DDP reads the annotations of ``hook`` as classes.  So this file does not import ``annotations``.
 """
 
-import gc
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
-from torch.nn.parallel import DistributedDataParallel
 
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.base.units import one_line
@@ -21,7 +19,9 @@ from mpicomp.loops.aggregator import Aggregator
 from mpicomp.methods.base import Method
 from mpicomp.text.config import as_method
 from mpicomp.torch.alike import refuse_alone
+from mpicomp.torch.ddp import group_of
 from mpicomp.torch.opening import with_group
+from mpicomp.torch.overlap import Leaving
 from mpicomp.torch.tensors import Tensors
 from mpicomp.torch.unused import in_backward, reached, unused_by_all
 from mpicomp.transports.openers import default_communicator
@@ -45,6 +45,9 @@ class Hook:
         ddp.register_comm_hook(mpicomp.torch.Hook(method), mpicomp.torch.hook)
 
     method   a method for ``Aggregator``, or its text
+    overlap  compress and send each block of the gradient as soon as it is in the buckets that DDP has given.
+             It needs server="sharded".  Results are the same as without.  It does not go with DDP's
+             find_unused_parameters and static_graph, which leave parameters out
     group    the process group whose ranks take part, in place of ``comm``; None: all ranks that mpirun has
              started, or those of DDP's group where no MPI launcher has
     options  the options of ``Aggregator``, except three that only ``Compressed`` takes.  workers: here each
@@ -54,15 +57,19 @@ class Hook:
 
     DDP gives the hook its gradients in buckets, and makes new buckets after the first step.  The method's
     state belongs to parameters, not to buckets, so nothing is lost.  Messages are sent when the last bucket
-    has come.  With find_unused_parameters=True, nothing is sent for a parameter that no rank uses in a step,
-    and the method's state for it is kept until its next gradient.
+    has come; with ``overlap``, from the second step on, before.
+
+    With find_unused_parameters=True, nothing is sent for a parameter that no rank uses in a step, and the
+    method's state for it is kept until its next gradient.
 
     A hook belongs to the parameters of its first backward.  It raises ``ConfigError`` for other parameters,
     for sparse gradients and for the three options.  An error of a step, such as ``DivergedError``, is raised
     on all ranks at the end of ``backward``.  The gradients are then zeros, and training may go on.
     """
 
-    def __init__(self, method: Method | str, *, group: Any = None, **options: Any) -> None:
+    def __init__(
+        self, method: Method | str, *, overlap: bool = False, group: Any = None, **options: Any
+    ) -> None:
         options = with_group(options | {"group": group})
         if options.get("workers") is not None:
             raise ConfigError(
@@ -79,7 +86,8 @@ class Hook:
                 "on_nonfinite='skip' in a hook of DDP; allowed: 'raise', as a hook cannot keep the optimiser "
                 "from its step. mpicomp.torch.Compressed in place of DDP leaves the step out on all ranks."
             )
-        self._method, self._options = as_method(method), options
+        self._method, self._options, self._overlap = as_method(method), options, overlap
+        self._leaving: Leaving | None = None
         self._buckets: list[_Bucket] = []
         self._aggregator: Aggregator | None = None
         self._tensors: Tensors | None = None
@@ -102,7 +110,10 @@ class Hook:
 
     @property
     def parameters(self) -> list[Any]:
-        """The parameters, in the order of DDP's buckets in the first backward; [] before it."""
+        """The parameters, in the order of DDP's buckets in the first backward, the last first; [] before it.
+
+        This is the order of the model, as DDP begins with its last layers.
+        """
         return [] if self._tensors is None else self._tensors.parameters
 
     def save(self, folder: str | Path) -> None:
@@ -120,9 +131,9 @@ class Hook:
         self._to_load = folder
 
     def take(self, bucket: dist.GradBucket) -> Future[Tensor]:
-        """Take one bucket of this step; its future is completed once the last bucket has come."""
+        """Take one bucket of this step; its future is completed once the mean is there."""
         if self._group is None:
-            self._group = self._find_group()
+            self._group = group_of(self, self._overlap)
         if bucket.index() != len(self._buckets):
             raise ConfigError(
                 f"the hook is given bucket {bucket.index()} of a backward, and bucket {len(self._buckets)} "
@@ -130,6 +141,8 @@ class Hook:
             )
         done: Future[Tensor] = Future()
         self._buckets.append(_Bucket(bucket.parameters(), bucket.gradients(), bucket.buffer(), done))
+        if self._leaving is not None and self._to_load is None:  # a state is loaded at the last bucket
+            self._let_leave(self._buckets[-1], self._leaving)
         if bucket.is_last():
             buckets, self._buckets = self._buckets, []
             try:
@@ -151,7 +164,8 @@ class Hook:
                     f"the gradient of the parameter of shape {shape} is sparse; allowed: dense ones, as of "
                     "an nn.Embedding with sparse=False."
                 )
-        pairs = (pair for one in buckets for pair in zip(one.parameters, one.gradients, strict=True))
+        in_order = reversed(buckets)
+        pairs = (pair for one in in_order for pair in zip(one.parameters, one.gradients, strict=True))
         gradients: dict[Any, Tensor] = dict(pairs)
         if self._aggregator is None:
             tensors = Tensors({str(i): p for i, p in enumerate(gradients)})
@@ -169,14 +183,24 @@ class Hook:
             self._tensors, self._aggregator = tensors, aggregator
         assert self._tensors is not None
         aggregator, parameters = self._aggregator, self._tensors.parameters
+        if self._leaving is not None:
+            self._waiting(gradients, [])
+            self._load()
+            for j, p in enumerate(parameters):
+                if j not in self._leaving.here:
+                    self._leaving.take(j, gradients[p])
+            estimate = self._tensors.views(aggregator(self._leaving.whole()))
+            for p, g in zip(parameters, estimate, strict=True):
+                gradients[p].copy_(g)
+            return
         unreached = [j for j, p in enumerate(parameters) if not reached(p)]
         waiting = self._waiting(gradients, unreached)
-        if self._to_load is not None:
-            aggregator.load(self._to_load)
-            self._to_load = None
+        self._load()
         own = self._tensors.gradient([gradients[p] for p in parameters])
         with aggregator.holding([self._tensors.slices[j] for j in waiting]):
             estimate = self._tensors.views(aggregator(own))
+        if self._overlap:  # from the next step on
+            self._leaving = Leaving(self._tensors, aggregator)
         for j, (p, g) in enumerate(zip(parameters, estimate, strict=True)):
             if j not in waiting:
                 gradients[p].copy_(g)
@@ -184,21 +208,21 @@ class Hook:
             if (left := parameters[j].grad) is not None:  # by an earlier backward; DDP may not replace it
                 left.copy_(estimate[j])
 
-    def _find_group(self) -> Any:
-        """The process group of the DDP object that has this hook.
+    def _let_leave(self, one: _Bucket, leaving: Leaving) -> None:
+        """Take the gradients of a bucket, and send the blocks that are complete by them.
 
-        The object is searched for in memory, because DDP gives a hook only buckets.  Raises ``ConfigError``
-        if DDP has the option skip_all_reduce_unused_params.
+        Other parameters than those of the first backward are left out; they are refused at the last bucket.
         """
-        modules = [m for m in gc.get_objects() if issubclass(type(m), DistributedDataParallel)]
-        ddps = [m for m in modules if any(state is self for _, state in getattr(m, "_comm_hooks", ()))]
-        if any(getattr(ddp, "skip_all_reduce_unused_params", False) for ddp in ddps):
-            raise ConfigError(
-                "DDP with skip_all_reduce_unused_params=True leaves buckets out, and the hook waits for the "
-                "last: leave this option out. The hook sends nothing of parameters that no rank uses."
-            )
-        groups = [ddp.process_group for ddp in ddps]
-        return max(groups, key=dist.get_world_size, default=dist.group.WORLD)
+        numbers = {p: j for j, p in enumerate(self.parameters)}
+        for p, g in zip(one.parameters, one.gradients, strict=True):
+            if p in numbers:
+                leaving.take(numbers[p], g)
+
+    def _load(self) -> None:
+        """Load the state that ``load`` has named, if any; collective."""
+        if self._to_load is not None:
+            folder, self._to_load = self._to_load, None
+            self.aggregator.load(folder)
 
     def _waiting(self, gradients: Mapping[Tensor, Tensor], unreached: Sequence[int]) -> list[int]:
         """The numbers of the parameters that no rank has used in this step; collective.
@@ -211,6 +235,9 @@ class Hook:
         unused = [j for j in unreached if not gradients[parameters[j]].any()] if same else []
         told = aggregator.tell_all((_SOME_UNUSED if unused else _ALL_USED) if same else _OTHER)
         if _OTHER in told:
+            if self._leaving is not None:
+                self._leaving.restart()
+                aggregator.drop()
             raise ConfigError(
                 f"the hook has the {len(parameters)} parameters of its first backward, and on rank "
                 f"{told.index(_OTHER)} DDP gives it others: take one Hook for each DDP, and a new one "

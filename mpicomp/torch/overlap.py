@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
@@ -10,8 +10,8 @@ from mpicomp.loops.aggregator import Aggregator
 from mpicomp.torch.tensors import Tensors
 
 
-class Overlap:
-    """Give blocks of the gradient to ``aggregator`` as soon as backward has accumulated them.
+class Leaving:
+    """The gradient of one step after the other, of which each block leaves as soon as it is complete.
 
     Blocks are sent from the last to the first, which is about the order in which backward computes them.
     Raises ``ConfigError`` if the Aggregator cannot take single blocks (see ``Aggregator.overlap``).
@@ -25,17 +25,47 @@ class Overlap:
             {j for j, p in enumerate(tensors.slices) if p.start < b.stop and b.start < p.stop}
             for b in self._blocks
         ]
-        self._restart()
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a new step, of which no gradient is here yet."""
+        self._flat = self._tensors.empty()
+        self.here: set[int] = set()  # the parameters whose gradients are here, by number
+        self._left = len(self._blocks)  # blocks that have not been brought
+
+    def take(self, j: int, gradient: Tensor) -> None:
+        """Take the gradient of parameter j, and send the blocks that are complete by it."""
+        self._tensors.set_part(self._flat, j, gradient)
+        self.here.add(j)
+        while self._left and self._parameters[self._left - 1] <= self.here:
+            self._left -= 1
+            block = self._flat[self._blocks[self._left]]
+            self._aggregator.bring(self._left, self._tensors.vector(block))
+
+    def whole(self) -> Array:
+        """The gradient, shape (d,), with zeros for parameters that are not here; the next step begins."""
+        for j, p in enumerate(self._tensors.parameters):
+            if j not in self.here:
+                self.take(j, p.new_zeros(p.shape))
+        flat = self._flat
+        self.restart()
+        return self._tensors.vector(flat)
+
+
+class Overlap:
+    """Take each gradient as soon as backward has accumulated it, and let its blocks leave.
+
+    Raises ``ConfigError`` as ``Leaving`` does.
+    """
+
+    def __init__(self, tensors: Tensors, aggregator: Aggregator) -> None:
+        self._tensors, self._leaving = tensors, Leaving(tensors, aggregator)
+        self._versions: dict[int, int] = {}  # number of a parameter -> version of the gradient taken from it
         for j, parameter in enumerate(tensors.parameters):
             parameter.register_post_accumulate_grad_hook(lambda p, j=j: self._take(j, p))
 
-    def _restart(self) -> None:
-        self._flat = self._tensors.empty()
-        self._versions: dict[int, int] = {}  # number of a parameter -> version of the gradient taken from it
-        self._left = len(self._blocks)  # blocks that have not been brought
-
     def _take(self, j: int, parameter: nn.Parameter) -> None:
-        """Take the gradient of parameter j, and send the blocks that are complete by it."""
+        """Take the gradient of parameter j."""
         if j in self._versions:
             raise ConfigError(
                 f"overlap: {self._name(j)!r} has got a second gradient before opt.step(); allowed: one "
@@ -43,15 +73,8 @@ class Overlap:
             )
         gradient = parameter.grad
         assert gradient is not None
-        self._tensors.set_part(self._flat, j, gradient)
         self._versions[j] = gradient._version
-        while self._left and self._parameters[self._left - 1] <= self._versions.keys():
-            self._bring_next()
-
-    def _bring_next(self) -> None:
-        self._left -= 1
-        block = self._flat[self._blocks[self._left]]
-        self._aggregator.bring(self._left, self._tensors.vector(block))
+        self._leaving.take(j, gradient)
 
     def whole(self) -> Array:
         """Send the blocks that are left, and return the whole gradient of this step, shape (d,).
@@ -59,27 +82,22 @@ class Overlap:
         A parameter that backward has not reached contributes its ``grad``, or zeros if that is None.
         Raises ``ConfigError`` if a gradient has been changed since backward.
         """
-        flat = self._flat
         changed = None
         for j, parameter in enumerate(self._tensors.parameters):
             gradient = parameter.grad
             if j not in self._versions:
                 if gradient is not None:
                     self._take(j, parameter)
-                else:
-                    flat[self._tensors.slices[j]] = 0
-                    self._versions[j] = 0
             elif gradient is None or gradient._version != self._versions[j]:
                 changed = j
-        while self._left:
-            self._bring_next()
-        self._restart()
+        self._versions = {}
+        whole = self._leaving.whole()
         if changed is not None:
             raise ConfigError(
                 f"overlap: the gradient of {self._name(changed)!r} was changed after backward, when it had "
                 "left already: change gradients between opt.aggregate() and opt.step(), or leave overlap out."
             )
-        return self._tensors.vector(flat)
+        return whole
 
     def _name(self, j: int) -> str:
         return self._tensors.parts.parts[j].name

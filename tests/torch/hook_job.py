@@ -81,6 +81,60 @@ def a_bad_gradient_of_one_rank():
         assert len(set(WORLD.allgather(values(model)))) == 1
 
 
+class Recorded(Hook):
+    """A hook that notes how many buckets have come when a block leaves, in the present step."""
+
+    def _aggregate(self, buckets):
+        super()._aggregate(buckets)
+        if not hasattr(self, "came"):
+            self.came, bring = [], self.aggregator.bring
+            self.aggregator.bring = lambda *one: (self.came.append(len(self._buckets)), bring(*one))
+
+
+def blocks_leave_before_the_last_bucket(folder):
+    """The same parameters and bytes as without overlap; saved and loaded; an error is told to all."""
+    options = {"server": "sharded", "shards": 4}
+    small = {"bucket_cap_mb": 0.0001}
+
+    def trained(hooks, steps, model, begin=0):
+        ddp = hooked(model, hooks, **small)
+        sgd = torch.optim.SGD(ddp.parameters(), lr=0.1)
+        for k in range(begin, steps):
+            sgd.zero_grad()
+            (loss(ddp, WORLD.rank, k) * (float("nan") if k == 9 and WORLD.rank == 1 else 1.0)).backward()
+            sgd.step()
+        return values(model)
+
+    for number, method in enumerate(METHODS):
+        plain, state = Hook(method, **options), Recorded(method, overlap=True, **options)
+        expected = trained(plain, 6, network())
+        assert trained(state, 6, network()) == expected
+        plain.aggregator.settle(), state.aggregator.settle()
+        assert plain.aggregator.ledger.up_bytes == state.aggregator.ledger.up_bytes
+        last = max(state.came, default=0)  # buckets in a step
+        assert last > 1 and min(state.came) < last and len(state.came) == 4 * 5
+        model = network()
+        half = Hook(method, overlap=True, **options)
+        trained(half, 3, model)
+        half.save(f"{folder}-{number}")
+        went_on = Hook(method, overlap=True, **options)
+        went_on.load(f"{folder}-{number}")
+        assert trained(went_on, 6, model, 3) == expected
+        try:
+            trained(went_on, 12, model, 9)
+        except DivergedError:
+            assert not any(p.grad.any() for p in model.parameters())
+        else:
+            raise AssertionError("a bad gradient is taken")
+        assert len(set(WORLD.allgather(values(model)))) == 1
+        try:
+            trained(went_on, 11, network(), 10)
+        except ConfigError as error:
+            assert "DDP gives it others" in str(error)
+        else:
+            raise AssertionError("other parameters are taken")
+
+
 def a_part_of_the_ranks():
     """A group of two of the three: the hook has all ranks, unless it is given the group's communicator."""
     group = torch.distributed.new_group([0, 1])
@@ -116,6 +170,7 @@ if __name__ == "__main__":
         nothing_is_lost(method)
         nothing_is_lost(method, server="sharded", shards=4)
     a_bad_gradient_of_one_rank()
+    blocks_leave_before_the_last_bucket(f"{sys.argv[1]}/state")
     a_part_of_the_ranks()
     alone_in_a_group()
     torch.distributed.destroy_process_group()

@@ -288,6 +288,19 @@ def test_mixed_precision_of_ddp_which_is_a_hook_itself_is_refused():
         hooked(network(), Hook(TOPK), mixed_precision=_MixedPrecision(param_dtype=torch.bfloat16))
 
 
+@pytest.mark.parametrize("option", ["find_unused_parameters", "static_graph"])
+def test_blocks_do_not_leave_early_where_parameters_may_be_left_out(option):
+    ddp = hooked(network(), Hook(TOPK, server="sharded", overlap=True), **{option: True})
+    with pytest.raises(ConfigError, match=f"{option}=True, by which parameters may be left out"):
+        loss(ddp, 0, 0).backward()
+
+
+def test_blocks_leave_early_only_where_every_rank_serves():
+    ddp = hooked(network(), Hook(TOPK, overlap=True))
+    with pytest.raises(ConfigError, match="server='sharded'"):
+        loss(ddp, 0, 0).backward()
+
+
 def test_what_ddp_cannot_do_with_a_hook_is_refused():
     ddp = hooked(network(), Hook(TOPK), find_unused_parameters=True, skip_all_reduce_unused_params=True)
     with pytest.raises(ConfigError, match="skip_all_reduce_unused_params=True leaves buckets out"):

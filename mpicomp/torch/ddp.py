@@ -1,0 +1,34 @@
+"""Find the DDP object that has a hook, because DDP gives a hook only buckets."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from mpicomp.base.errors import ConfigError
+
+
+def group_of(state: Any, overlap: bool) -> Any:
+    """The process group of the DDP object whose hook has this ``state``; it is searched for in memory.
+
+    Raises ``ConfigError`` if DDP has the option skip_all_reduce_unused_params, or with ``overlap`` another
+    one by which parameters may be left out.
+    """
+    modules = [m for m in gc.get_objects() if issubclass(type(m), DistributedDataParallel)]
+    ddps = [m for m in modules if any(its is state for _, its in getattr(m, "_comm_hooks", ()))]
+    if any(getattr(ddp, "skip_all_reduce_unused_params", False) for ddp in ddps):
+        raise ConfigError(
+            "DDP with skip_all_reduce_unused_params=True leaves buckets out, and the hook waits for the "
+            "last: leave this option out. The hook sends nothing of parameters that no rank uses."
+        )
+    for option in ("find_unused_parameters", "static_graph"):
+        if overlap and any(getattr(ddp, option, False) for ddp in ddps):
+            raise ConfigError(
+                f"overlap in the hook of a DDP with {option}=True, by which parameters may be left out, and "
+                "blocks leave with all their entries: leave one of the two out."
+            )
+    groups = [ddp.process_group for ddp in ddps]
+    return max(groups, key=dist.get_world_size, default=dist.group.WORLD)
