@@ -12,7 +12,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import RateOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
 from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.starts import Start, uplink_from
 from mpicomp.problems.base import Constants, Objective
@@ -50,11 +50,6 @@ class DASHA(AveragingMethod, EstimatingMethod):
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1"
 
     @dataclass
-    class Replica:
-        x: Array
-        g: Array
-
-    @dataclass
     class Worker:
         g: Array
         h: Array  # ∇f_i at the previous iterate
@@ -62,7 +57,7 @@ class DASHA(AveragingMethod, EstimatingMethod):
     def uplink(self, key: Key) -> Compressor:
         return uplink_from(self.start, self.Q, key)
 
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+    def worker_step(self, w: Worker, r: Estimate, f: Objective, key: Key) -> Message:
         h = f.grad(r.x)  # ∇f_i(x^{k+1})
         if key.round == 0 and self.start == "zero":
             w.h = h  # as if x^1 = x^0
@@ -72,7 +67,7 @@ class DASHA(AveragingMethod, EstimatingMethod):
         C.decompress_add(m, w.g, key)  # g_i += m_i
         return Message(m)
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Estimate, broadcast: Message, key: Key) -> None:
         self.down.decompress_add(broadcast.m, r.g, key)  # g += mean m_i
 
     def defaults(self, d: int, n: int) -> dict[str, float]:

@@ -13,7 +13,7 @@ from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Rate, RateOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.batch_theory import require_bounded_variance
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.estimating import EstimatingMethod, TwoPoints
 from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.starts import Start, uplink_from
 from mpicomp.methods.support.stochastic import gradient
@@ -58,12 +58,7 @@ class DASHAMVR(AveragingMethod, EstimatingMethod):
     recalled: ClassVar[str] = "the constants of gamma, and the order of b"
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-MVR"
     needs_function: ClassVar[bool] = True  # at two points
-
-    @dataclass
-    class Replica:
-        x: Array
-        g: Array
-        previous: Array  # the iterate before x
+    Replica: ClassVar[type] = TwoPoints
 
     @dataclass
     class Worker:
@@ -73,7 +68,7 @@ class DASHAMVR(AveragingMethod, EstimatingMethod):
     def uplink(self, key: Key) -> Compressor:
         return uplink_from(self.start, self.Q, key)
 
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+    def worker_step(self, w: Worker, r: TwoPoints, f: Objective, key: Key) -> Message:
         h = gradient(f, r.x, self.batch, key)  # s_i(x^{k+1})
         if key.round > 0:
             h += (1 - self.b) * (w.h - gradient(f, r.previous, self.batch, key))  # h_i^+, on the same samples
@@ -85,7 +80,7 @@ class DASHAMVR(AveragingMethod, EstimatingMethod):
         C.decompress_add(m, w.g, key)  # g_i += m_i
         return Message(m)
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: TwoPoints, broadcast: Message, key: Key) -> None:
         self.down.decompress_add(broadcast.m, r.g, key)  # g += mean m_i
         r.previous[:] = r.x
 

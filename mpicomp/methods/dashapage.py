@@ -12,7 +12,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, RateOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.estimating import EstimatingMethod, TwoPoints
 from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.starts import Start, uplink_from
 from mpicomp.methods.support.stochastic import gradient
@@ -56,12 +56,7 @@ class DASHAPAGE(AveragingMethod, EstimatingMethod):
     recalled: ClassVar[str] = "the constants of theory"
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-PAGE"
     needs_function: ClassVar[bool] = True  # at two points
-
-    @dataclass
-    class Replica:
-        x: Array
-        g: Array
-        previous: Array  # the iterate before x
+    Replica: ClassVar[type] = TwoPoints
 
     @dataclass
     class Worker:
@@ -71,7 +66,7 @@ class DASHAPAGE(AveragingMethod, EstimatingMethod):
     def uplink(self, key: Key) -> Compressor:
         return uplink_from(self.start, self.Q, key)
 
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+    def worker_step(self, w: Worker, r: TwoPoints, f: Objective, key: Key) -> Message:
         if key.round == 0 or key.shared("dasha/coin").coin(self.p):
             h = f.grad(r.x)  # h_i^+, c = 1
         else:
@@ -85,7 +80,7 @@ class DASHAPAGE(AveragingMethod, EstimatingMethod):
         C.decompress_add(m, w.g, key)  # g_i += m_i
         return Message(m)
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: TwoPoints, broadcast: Message, key: Key) -> None:
         self.down.decompress_add(broadcast.m, r.g, key)  # g += mean m_i
         r.previous[:] = r.x
 

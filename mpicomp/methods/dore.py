@@ -16,7 +16,7 @@ from mpicomp.methods.support import shifts
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.batch_theory import batch_smoothness
 from mpicomp.methods.support.convexity import require_convex
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
 from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.starts import Start, rate_from, uplink_from
 from mpicomp.methods.support.stochastic import gradient
@@ -61,11 +61,6 @@ class Dore(AveragingMethod, EstimatingMethod):
     paper: ClassVar[str] = "Liu, Li, Tang, Yan, Double residual compression (AISTATS 2020)"
 
     @dataclass
-    class Replica:
-        x: Array
-        g: Array
-
-    @dataclass
     class Server:
         h: Array
         e: Array
@@ -80,20 +75,20 @@ class Dore(AveragingMethod, EstimatingMethod):
     def _rate(self, key: Key) -> float:
         return rate_from(self.start, self.alpha, key)
 
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+    def worker_step(self, w: Worker, r: Estimate, f: Objective, key: Key) -> Message:
         C = self.uplink(key)
         m = C.compress_difference(gradient(f, r.x, self.batch, key), w.h, key)  # m_i = Q_i(g_i(x^k) - h_i)
         C.decompress_add(m, w.h, key, self._rate(key))  # h_i += α m_i
         return Message(m)
 
-    def answer(self, s: Server, r: Replica, m: Array, key: Key) -> Bytes:
+    def answer(self, s: Server, r: Estimate, m: Array, key: Key) -> Bytes:
         s.e = self.eta * s.e - self.gamma * (s.h + m)  # q = -γ g + η e, g = h + mean m_i
         s.h += self._rate(key) * m  # h += α mean m_i
         q = self.down.compress(s.e, key)  # C(q)
         self.down.decompress_add(q, s.e, key, -1.0)  # e = q - C(q)
         return q
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Estimate, broadcast: Message, key: Key) -> None:
         r.g[:] = 0
         self.down.decompress_add(broadcast.m, r.g, key, -self.beta / self.gamma)  # g^k = -β C(q)/γ
 

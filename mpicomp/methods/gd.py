@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mpicomp.compressors import Compressor, Identity
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Nothing
 from mpicomp.methods.parameters import StepSize, ValueFormat
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -30,11 +29,6 @@ class GD(AveragingMethod, EstimatingMethod):
 
     paper: ClassVar[str] = "Cauchy (1847); step size as in Nesterov, Lectures on convex optimization, 1.2.3"
 
-    @dataclass
-    class Replica:
-        x: Array
-        g: Array
-
     def uplink(self, key: Key) -> Compressor:
         return self.in_these_blocks(Identity(self.values))
 
@@ -42,10 +36,10 @@ class GD(AveragingMethod, EstimatingMethod):
     def down(self) -> Compressor:  # type: ignore[override]
         return self.in_these_blocks(Identity(self.values))
 
-    def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
+    def worker_step(self, w: Nothing, r: Estimate, f: Objective, key: Key) -> Message:
         return Message(self.uplink(key).compress(f.grad(r.x), key))
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Estimate, broadcast: Message, key: Key) -> None:
         r.g[:] = 0
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = mean ∇f_i(x^k)
 
