@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -19,7 +18,7 @@ from mpicomp.transports.launcher import launched_rank
 @cli.group(
     cls=SectionedGroup,
     sections={
-        "On this machine": ["round", "aggregate", "kernels", "wire", "models", "images", "traffic"],
+        "On this machine": ["round", "aggregate", "kernels", "models", "images", "traffic"],
         "On hosts with links, as root": ["link", "serving", "train"],
     },
     examples=[
@@ -64,19 +63,6 @@ def bench_round(ranks: int, as_json: bool) -> int:
     return 0
 
 
-def _dimensions(*default: int) -> Any:
-    kind = click.IntRange(100)
-    return click.option(
-        "-d",
-        "dimensions",
-        type=kind,
-        multiple=True,
-        default=default,
-        show_default=bool(default),
-        help="Dimension of the vectors; may be given several times.",
-    )
-
-
 @bench.command("aggregate")
 @click.option("--ranks", type=click.IntRange(2), default=4, show_default=True)
 @click.option(
@@ -108,7 +94,13 @@ def bench_aggregate(ranks: int, dimensions: tuple[int, ...], as_json: bool) -> i
 
 
 @bench.command("kernels")
-@_dimensions()
+@click.option(
+    "-d",
+    "dimensions",
+    type=click.IntRange(100),
+    multiple=True,
+    help="Dimension of the vectors; may be given several times.",
+)
 @click.option("--dtype", type=click.Choice(["f4", "f8"]), default="f4", show_default=True)
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
@@ -138,26 +130,6 @@ def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json:
     for case in figures:
         plain = "; plain numpy compresses in {plain_copies:.3g} copies" if case.get("plain_copies") else ""
         click.echo(json.dumps(case) if as_json else (line + plain).format(**case))
-    return 0
-
-
-@bench.command("wire")
-@_dimensions(10**6)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
-def bench_wire(dimensions: tuple[int, ...], as_json: bool) -> int:
-    """Count the bits that k of d positions take.
-
-    Beside them: log2 C(d, k), the least possible, and the coordinates coded per second.
-    """
-    from mpicomp.lab.bench.wire import wire_costs
-
-    line = (
-        "d = {d}, k = {k}: {bits} bits, {of_optimum:.3f} of log2 C(d, k); "
-        "{encoded_per_second:.3g} coordinates/s coded, {decoded_per_second:.3g} decoded"
-    )
-    for d in dimensions:
-        for case in wire_costs(d):
-            click.echo(json.dumps(case) if as_json else line.format(**case))
     return 0
 
 

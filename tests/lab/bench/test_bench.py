@@ -13,12 +13,10 @@ from click.testing import CliRunner
 
 from mpicomp import kernels
 from mpicomp.compressors import Coded, Dithering, HardThreshold, Identity, Natural, PermK, RandK, Sign, TopK
-from mpicomp.kernels.index_layouts import index_nbytes
 from mpicomp.keys import Key
 from mpicomp.lab.bench.entropy_models import Message, model_costs
 from mpicomp.lab.bench.kernels import CASES, WORKERS, Case, _cost, kernel_costs
 from mpicomp.lab.bench.plain import plain
-from mpicomp.lab.bench.wire import SHARES, wire_costs
 from mpicomp.lab.cli import cli
 from tests.support.launching import mpicomp
 
@@ -139,15 +137,6 @@ def test_torch_s_messages(d, peers):
             assert np.all(np.abs(value - x) <= step)
 
 
-def test_the_wire_s_figures():
-    d = 20_000
-    rows = list(wire_costs(d, repeats=1))
-    assert [row["k"] for row in rows] == [max(1, round(share * d)) for share in SHARES]
-    for row in rows:
-        assert row["bits"] == 8 * index_nbytes(d, int(row["k"]))
-        assert row["of_optimum"] >= 1
-
-
 def test_a_model_s_figures_are_what_is_sent():
     """Per symbol; head and form apart, a few words of the coder more."""
     Q, d, key = Dithering(7, "inf"), 20_000, Key(0, 0, 0, 1)
@@ -171,10 +160,7 @@ def test_the_models_figures():
         assert row["entropy"] <= min(row["fitted"], *row["by_model_of"].values())
 
 
-def test_the_command_prints_an_object_a_line():
-    done = mpicomp("bench", "wire", "-d", "2000", "--json")
-    assert done.returncode == 0, done.stderr
-    assert [json.loads(line)["d"] for line in done.stdout.splitlines()] == [2000] * len(SHARES)
+def test_the_command_prints_a_compressor_a_line():
     done = mpicomp("bench", "kernels", "-d", "2000")
     assert done.returncode == 0, done.stderr
     theirs = [line for line in done.stdout.splitlines() if line.startswith("torch")]
