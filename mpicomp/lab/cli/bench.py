@@ -18,7 +18,7 @@ from mpicomp.transports.launcher import launched_rank
 @cli.group(
     cls=SectionedGroup,
     sections={
-        "On this machine": ["round", "aggregate", "kernels", "models", "images", "traffic"],
+        "On this machine": ["round", "aggregate", "kernels", "images", "traffic"],
         "On hosts with links, as root": ["link", "serving", "train"],
     },
     examples=[
@@ -158,23 +158,6 @@ def bench_images(source: str, model: Path, as_json: bool) -> int:
                 "entropy {entropy:.4f}; {compressed_per_second:.3g} bytes/s in, "
                 "{decompressed_per_second:.3g} out".format(**case)
             )
-    return 0
-
-
-@bench.command("models")
-@click.option("--data", default="digits", show_default=True, help="Images, as in mlp(data=..).")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
-def bench_models(data: str, as_json: bool) -> int:
-    """Count bits per symbol by several entropy models.
-
-    A message's symbols are coded with its own model, with that of another round or layer, and packed.
-    """
-    from mpicomp.lab.bench.entropy_models import model_costs
-
-    for case in model_costs(data):
-        by = ", ".join(f"{bits:.3f} by {name}" for name, bits in case["by_model_of"].items())
-        line = "{method}, {message}: {packed:.3f} packed, {fitted:.3f} fitted; {by}; entropy {entropy:.3f}"
-        click.echo(json.dumps(case) if as_json else line.format(**case, by=by))
     return 0
 
 
