@@ -179,7 +179,8 @@ def bench_traffic(dimension: int, workers: list[int], out: Path | None) -> None:
     They are counted in one process, for each number of workers.
     """
     from mpicomp.base.units import human_bytes
-    from mpicomp.lab.bench.serving.traffic import draw_traffic, traffic
+    from mpicomp.lab.bench.figures import draw_traffic
+    from mpicomp.lab.bench.serving.traffic import traffic
     from mpicomp.lab.experiment.canvas import save
 
     rows = []
