@@ -79,10 +79,10 @@ format: $(TESTS)  ## bring the code into form
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## what rounds, compressing and index codes cost on this machine, into docs/benchmarks.md
+bench: $(READY)  ## what rounds and compressing cost on this machine, into docs/benchmarks.md
 	printf '# Benchmarks\n\n%s, %s, %s cores\n' "$$(date +%F)" \
 	    "$$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)" "$$(nproc)" > docs/benchmarks.md
-	for b in 'round --ranks 4' 'round --ranks 4' 'round --ranks 4' kernels wire; do \
+	for b in 'round --ranks 4' 'round --ranks 4' 'round --ranks 4' kernels; do \
 	    printf '\n    $$ mpicomp bench %s\n' "$$b" && $(BIN)/mpicomp bench $$b | sed 's/^/    /' || exit 1; \
 	done >> docs/benchmarks.md
 

@@ -103,7 +103,7 @@ SLOW = (
     "images/test_files.py::test_the_commands_train_compress_decompress_and_score",
     "kernels/test_cuda_sources.py::test_the_sources_compile",
     "kernels/test_store.py",
-    "lab/bench/test_bench.py::test_the_command_prints_an_object_a_line",
+    "lab/bench/test_bench.py::test_the_command_prints_a_compressor_a_line",
     "lab/bench/test_images.py::test_the_command",
     "lab/bench/test_images.py::test_the_rows_are_the_sizes",
     "lab/bench/test_train.py",

@@ -81,11 +81,10 @@ HOMES = {
     "matplotlib": {
         "lab/experiment/canvas.py",
         "lab/experiment/figure.py",
-        "lab/bench/linkfigure.py",
-        "lab/bench/train/figure.py",
+        "lab/bench/figures.py",
         "lab/bench/serving/traffic.py",
         # These four for its types.
-        *(f"lab/experiment/{name}.py" for name in ("endlabels", "layout", "results", "scripting")),
+        *(f"lab/experiment/{name}.py" for name in ("layout", "results", "scripting")),
     },
     "sklearn": {"data/libsvm.py", "data/bundled.py"},
     "PIL": {"images/png.py"},

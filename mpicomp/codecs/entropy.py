@@ -78,12 +78,6 @@ def bits(counts: NDArray[np.int64], model: Sequence[int]) -> float:
     return float(np.sum(counts[used] * (np.log2(TOTAL) - np.log2(frequencies))))
 
 
-def entropy(counts: NDArray[np.int64]) -> float:
-    """The least number of bits for symbols with these ``counts`` under any model: count times entropy."""
-    p = counts[counts > 0] / counts.sum()
-    return float(-np.sum(p * np.log2(p)) * counts.sum())
-
-
 def encode_model(model: Model) -> Bytes:
     """The bytes of a fitted model, the header of its message."""
     used = np.flatnonzero(model).tolist()

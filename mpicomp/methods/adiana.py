@@ -15,8 +15,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.parameters import Choice, CurvatureOrZero, ProbabilityOrDefault, RateOrDefault, StepSize
 from mpicomp.methods.support.adiana_convex import Convex
-from mpicomp.methods.support.adiana_parameters import Original, Refined
-from mpicomp.methods.support.adiana_weights import Weights
+from mpicomp.methods.support.adiana_parameters import Original, Refined, Weights
 from mpicomp.methods.support.averaging import Means, means
 from mpicomp.methods.support.convexity import curvature, require_convex
 from mpicomp.methods.support.rates import require_rate

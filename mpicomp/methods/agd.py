@@ -6,18 +6,17 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Compressor, Identity
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Nothing
+from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import CurvatureOrZero, StepSize, ValueFormat
-from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.convexity import require_convex
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.methods.support.dense import DenseMethod
+from mpicomp.problems.base import Constants
 
 
 @dataclass(frozen=True)
-class AGD(AveragingMethod):
+class AGD(DenseMethod):
     """Accelerated gradient descent; the vectors are dense in both directions, in the format ``values``::
 
         worker i   sends ∇f_i(y^k)
@@ -42,16 +41,6 @@ class AGD(AveragingMethod):
         x: Array
         y: Array
         t: float = 1.0
-
-    def uplink(self, key: Key) -> Compressor:
-        return self.in_these_blocks(Identity(self.values))
-
-    @property
-    def down(self) -> Compressor:  # type: ignore[override]
-        return self.in_these_blocks(Identity(self.values))
-
-    def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
-        return Message(self.uplink(key).compress(f.grad(r.y), key))
 
     def point(self, r: Replica, key: Key) -> Array:
         return r.y

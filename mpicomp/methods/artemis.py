@@ -9,24 +9,23 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp.base.bits import Bytes
-from mpicomp.compressors import Compressor, Unbiased
+from mpicomp.compressors import Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Probability, RateOrZero, StepSize
 from mpicomp.methods.support import shifts
-from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.batch_theory import batch_smoothness
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.rates import require_rate
-from mpicomp.methods.support.starts import Start, begins, rate_from, uplink_from
-from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.methods.support.shifted import ShiftedMethod
+from mpicomp.methods.support.starts import Start, begins
+from mpicomp.problems.base import Constants
 
 
 @dataclass(frozen=True)
-class Artemis(AveragingMethod, EstimatingMethod):
+class Artemis(ShiftedMethod, EstimatingMethod):
     """Each worker is in S^k with probability p, independently; absent workers compute and send nothing::
 
         i in S     m_i = Q_i(g_i(x^k) - h_i);   h_i += α m_i
@@ -78,13 +77,6 @@ class Artemis(AveragingMethod, EstimatingMethod):
     class Server:
         h: Array
 
-    @dataclass
-    class Worker:
-        h: Array
-
-    def uplink(self, key: Key) -> Compressor:
-        return uplink_from(self._start, self.Q, key)
-
     @property
     def _start(self) -> str:
         return "zero" if self.alpha == 0 else self.start
@@ -95,15 +87,9 @@ class Artemis(AveragingMethod, EstimatingMethod):
         drawn: list[int] = np.flatnonzero(key.shared("artemis/devices").uniform(key.n) < self.p).tolist()
         return drawn
 
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        C = self.uplink(key)
-        m = C.compress_difference(gradient(f, r.x, self.batch, key), w.h, key)  # m_i = Q_i(g_i(x^k) - h_i)
-        C.decompress_add(m, w.h, key, rate_from(self._start, self.alpha, key))  # h_i += α m_i
-        return Message(m)
-
     def answer(self, s: Server, r: Replica, m: Array, key: Key) -> Bytes:
         g = s.h + (m if begins(self._start, key) else m / self.p)  # g = h + (1/(p n)) Σ_S m_i
-        s.h += rate_from(self._start, self.alpha, key) * m  # h += (α/n) Σ_S m_i
+        s.h += self.rate(key) * m  # h += (α/n) Σ_S m_i
         return self.down.compress_difference(g, r.H, key)  # Ω = C(g - H)
 
     def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:

@@ -8,18 +8,17 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Compressor, Identity
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import StepSize, ValueFormat
-from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.convexity import require_quadratic
+from mpicomp.methods.support.dense import DenseMethod
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class CG(AveragingMethod):
+class CG(DenseMethod):
     """f_i has the Hessian A_i, and A is their mean.  Round 0 sends ∇f_i(x⁰): g is the mean, p = -g.  Then::
 
         worker i   sends A_i p = ∇f_i(x⁰ + p) - ∇f_i(x⁰)
@@ -50,13 +49,6 @@ class CG(AveragingMethod):
     @dataclass
     class Worker:
         gradient: Array  # ∇f_i(x⁰)
-
-    def uplink(self, key: Key) -> Compressor:
-        return self.in_these_blocks(Identity(self.values))
-
-    @property
-    def down(self) -> Compressor:  # type: ignore[override]
-        return self.in_these_blocks(Identity(self.values))
 
     def point(self, r: Replica, key: Key) -> Array:
         return r.start + r.p

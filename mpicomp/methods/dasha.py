@@ -6,20 +6,18 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Compressor, Sparse, Unbiased
+from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import RateOrDefault, StepSize
-from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.estimating import EstimatingMethod
-from mpicomp.methods.support.rates import require_rate
-from mpicomp.methods.support.starts import Start, uplink_from
+from mpicomp.methods.support.differences import DifferenceMethod
+from mpicomp.methods.support.estimating import Estimate
+from mpicomp.methods.support.starts import Start
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class DASHA(AveragingMethod, EstimatingMethod):
+class DASHA(DifferenceMethod):
     """Algorithm 1 of the paper, with full gradients::
 
         worker i   m_i = C_i(∇f_i(x^{k+1}) - ∇f_i(x^k) - a (g_i - ∇f_i(x^k)));   g_i += m_i
@@ -49,36 +47,8 @@ class DASHA(AveragingMethod, EstimatingMethod):
     recalled: ClassVar[str] = "the constant 16 of gamma"
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1"
 
-    @dataclass
-    class Replica:
-        x: Array
-        g: Array
-
-    @dataclass
-    class Worker:
-        g: Array
-        h: Array  # ∇f_i at the previous iterate
-
-    def uplink(self, key: Key) -> Compressor:
-        return uplink_from(self.start, self.Q, key)
-
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        h = f.grad(r.x)  # ∇f_i(x^{k+1})
-        if key.round == 0 and self.start == "zero":
-            w.h = h  # as if x^1 = x^0
-        C = self.uplink(key)
-        m = C.compress(h - w.h - self.a * (w.g - w.h), key)  # m_i
-        w.h = h
-        C.decompress_add(m, w.g, key)  # g_i += m_i
-        return Message(m)
-
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
-        self.down.decompress_add(broadcast.m, r.g, key)  # g += mean m_i
-
-    def defaults(self, d: int, n: int) -> dict[str, float]:
-        return {"a": 1 / (2 * self.Q.omega(d, n) + 1)}
+    def local(self, w: DifferenceMethod.Worker, r: Estimate, f: Objective, key: Key) -> Array:
+        return f.grad(r.x)  # ∇f_i(x^{k+1})
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
-        require_rate(self, "a", 1 / (2 * self.Q.omega(d, n) + 1), "1/(2ω + 1)", exact=True)
-        a, _ = self.Q.ab(d, n)
-        return {"gamma": 1 / (c.L + c.L_tilde * sqrt(16 * a * (2 * self.Q.omega(d, n) + 1)))}
+        return {"gamma": 1 / (c.L + c.L_tilde * sqrt(self.spread(16, d, n)))}

@@ -6,23 +6,22 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Compressor, Sparse, Unbiased
+from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Rate, RateOrDefault, StepSize
-from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.batch_theory import require_bounded_variance
-from mpicomp.methods.support.estimating import EstimatingMethod
-from mpicomp.methods.support.rates import require_rate
-from mpicomp.methods.support.starts import Start, uplink_from
+from mpicomp.methods.support.differences import DifferenceMethod
+from mpicomp.methods.support.estimating import TwoPoints
+from mpicomp.methods.support.starts import Start
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.methods.support.variance_theory import variance
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class DASHAMVR(AveragingMethod, EstimatingMethod):
+class DASHAMVR(DifferenceMethod):
     """Algorithm 1 with the MVR estimator; s_i(x) is the gradient of f_i at x on a batch::
 
         worker i   h_i^+ = s_i(x^{k+1}) + (1 - b) (h_i - s_i(x^k))                 (h_i^0 = s_i(x^0))
@@ -58,44 +57,20 @@ class DASHAMVR(AveragingMethod, EstimatingMethod):
     recalled: ClassVar[str] = "the constants of gamma, and the order of b"
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-MVR"
     needs_function: ClassVar[bool] = True  # at two points
+    Replica: ClassVar[type] = TwoPoints
 
-    @dataclass
-    class Replica:
-        x: Array
-        g: Array
-        previous: Array  # the iterate before x
-
-    @dataclass
-    class Worker:
-        g: Array
-        h: Array
-
-    def uplink(self, key: Key) -> Compressor:
-        return uplink_from(self.start, self.Q, key)
-
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+    def local(self, w: DifferenceMethod.Worker, r: TwoPoints, f: Objective, key: Key) -> Array:
         h = gradient(f, r.x, self.batch, key)  # s_i(x^{k+1})
         if key.round > 0:
             h += (1 - self.b) * (w.h - gradient(f, r.previous, self.batch, key))  # h_i^+, on the same samples
-        if key.round == 0 and self.start == "zero":
-            w.h = h  # as if x^1 = x^0
-        C = self.uplink(key)
-        m = C.compress(h - w.h - self.a * (w.g - w.h), key)  # m_i
-        w.h = h
-        C.decompress_add(m, w.g, key)  # g_i += m_i
-        return Message(m)
+        return h
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
-        self.down.decompress_add(broadcast.m, r.g, key)  # g += mean m_i
+    def estimate(self, r: TwoPoints, broadcast: Message, key: Key) -> None:
+        super().estimate(r, broadcast, key)
         r.previous[:] = r.x
-
-    def defaults(self, d: int, n: int) -> dict[str, float]:
-        return {"a": 1 / (2 * self.Q.omega(d, n) + 1)}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         require_bounded_variance(self, c, self.batch)
         noise = (1 - self.b) ** 2 * variance(self, c, self.batch)
-        require_rate(self, "a", 1 / (2 * self.Q.omega(d, n) + 1), "1/(2ω + 1)", exact=True)
-        a, _ = self.Q.ab(d, n)
-        spread = 96 * a * (2 * self.Q.omega(d, n) + 1) * (c.L_tilde**2 + noise)
+        spread = self.spread(96, d, n) * (c.L_tilde**2 + noise)
         return {"gamma": 1 / (c.L + sqrt(spread + 4 * noise / (self.b * n)))}

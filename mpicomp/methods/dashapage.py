@@ -6,22 +6,21 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Compressor, Sparse, Unbiased
+from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, RateOrDefault, StepSize
-from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.estimating import EstimatingMethod
-from mpicomp.methods.support.rates import require_rate
-from mpicomp.methods.support.starts import Start, uplink_from
+from mpicomp.methods.support.differences import DifferenceMethod
+from mpicomp.methods.support.estimating import TwoPoints
+from mpicomp.methods.support.starts import Start
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.methods.support.variance_theory import balanced_probability, probability, variance
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class DASHAPAGE(AveragingMethod, EstimatingMethod):
+class DASHAPAGE(DifferenceMethod):
     """Algorithm 1 with the PAGE estimator.  The coin c ~ Bern(p) is the same on all ranks, and c^0 = 1::
 
         worker i   h_i^+ = ∇f_i(x^{k+1})                                                   if c = 1
@@ -56,51 +55,25 @@ class DASHAPAGE(AveragingMethod, EstimatingMethod):
     recalled: ClassVar[str] = "the constants of theory"
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-PAGE"
     needs_function: ClassVar[bool] = True  # at two points
+    Replica: ClassVar[type] = TwoPoints
 
-    @dataclass
-    class Replica:
-        x: Array
-        g: Array
-        previous: Array  # the iterate before x
-
-    @dataclass
-    class Worker:
-        g: Array
-        h: Array
-
-    def uplink(self, key: Key) -> Compressor:
-        return uplink_from(self.start, self.Q, key)
-
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+    def local(self, w: DifferenceMethod.Worker, r: TwoPoints, f: Objective, key: Key) -> Array:
         if key.round == 0 or key.shared("dasha/coin").coin(self.p):
-            h = f.grad(r.x)  # h_i^+, c = 1
-        else:
-            after, before = (gradient(f, x, self.batch, key) for x in (r.x, r.previous))  # on the same J_i
-            h = w.h + (after - before)  # h_i^+, c = 0
-        if key.round == 0 and self.start == "zero":
-            w.h = h  # as if x^1 = x^0
-        C = self.uplink(key)
-        m = C.compress(h - w.h - self.a * (w.g - w.h), key)  # m_i
-        w.h = h
-        C.decompress_add(m, w.g, key)  # g_i += m_i
-        return Message(m)
+            return f.grad(r.x)  # h_i^+, c = 1
+        after, before = (gradient(f, x, self.batch, key) for x in (r.x, r.previous))  # on the same J_i
+        return w.h + (after - before)  # h_i^+, c = 0
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
-        self.down.decompress_add(broadcast.m, r.g, key)  # g += mean m_i
+    def estimate(self, r: TwoPoints, broadcast: Message, key: Key) -> None:
+        super().estimate(r, broadcast, key)
         r.previous[:] = r.x
-
-    def defaults(self, d: int, n: int) -> dict[str, float]:
-        return {"a": 1 / (2 * self.Q.omega(d, n) + 1)}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         found = {}
         if isinstance(self.p, str):
             found["p"] = balanced_probability(self, c, self.batch)
         if isinstance(self.gamma, str):
-            require_rate(self, "a", 1 / (2 * self.Q.omega(d, n) + 1), "1/(2ω + 1)", exact=True)
+            spread = self.spread(48, d, n)
             p = probability("p", self.p, found)
             noise = (1 - p) * variance(self, c, self.batch)
-            a, _ = self.Q.ab(d, n)
-            spread = 48 * a * (2 * self.Q.omega(d, n) + 1) * (c.L_tilde**2 + noise)
-            found["gamma"] = 1 / (c.L + sqrt(spread + 2 * noise / (p * n)))
+            found["gamma"] = 1 / (c.L + sqrt(spread * (c.L_tilde**2 + noise) + 2 * noise / (p * n)))
         return found

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mpicomp.compressors import Sparse, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Nothing
 from mpicomp.methods.parameters import BatchSize, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.batch_theory import batch_smoothness
 from mpicomp.methods.support.convexity import require_convex
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -46,18 +45,13 @@ class DCGD(AveragingMethod, EstimatingMethod):
 
     paper: ClassVar[str] = "Alistarh et al., QSGD (2017); Khirirat et al. (2018)"
 
-    @dataclass
-    class Replica:
-        x: Array
-        g: Array
-
     def uplink(self, key: Key) -> Unbiased:
         return self.Q
 
-    def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
+    def worker_step(self, w: Nothing, r: Estimate, f: Objective, key: Key) -> Message:
         return Message(self.Q.compress(gradient(f, r.x, self.batch, key), key))  # m_i
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Estimate, broadcast: Message, key: Key) -> None:
         r.g[:] = 0
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = mean m_i
 

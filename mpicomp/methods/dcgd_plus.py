@@ -40,7 +40,6 @@ class DCGDPlus(WhitenedEstimate):
     paper: ClassVar[str] = (
         "Safaryan, Hanzely, Richtárik (NeurIPS 2021); Wang, Safaryan, Richtárik (NeurIPS 2022)"
     )
-    Replica: ClassVar[type] = DCGD.Replica
 
     @dataclass
     class Worker:

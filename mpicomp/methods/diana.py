@@ -5,23 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpicomp.compressors import Compressor, Sparse, Unbiased
+from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, RateOrDefault, StepSize
 from mpicomp.methods.support import shifts
-from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.batch_theory import batch_smoothness
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.rates import require_rate
-from mpicomp.methods.support.starts import Start, rate_from, uplink_from
-from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.methods.support.shifted import ShiftedMethod
+from mpicomp.methods.support.starts import Start
+from mpicomp.problems.base import Constants
 
 
 @dataclass(frozen=True)
-class DIANA(AveragingMethod, EstimatingMethod):
+class DIANA(ShiftedMethod, EstimatingMethod):
     """Algorithm 1.  The shifts h_i tend to ∇f_i(x*), so the compressed vectors tend to 0::
 
         worker i   m_i = C_i(∇f_i(x^k) - h_i^k);   h_i^{k+1} = h_i^k + α m_i
@@ -61,29 +60,10 @@ class DIANA(AveragingMethod, EstimatingMethod):
         g: Array
         h: Array
 
-    @dataclass
-    class Worker:
-        h: Array
-
-    def uplink(self, key: Key) -> Compressor:
-        return uplink_from(self.start, self.Q, key)
-
-    def _rate(self, key: Key) -> float:
-        return rate_from(self.start, self.alpha, key)
-
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        C = self.uplink(key)
-        m = C.compress_difference(gradient(f, r.x, self.batch, key), w.h, key)  # m_i = C_i(∇f_i - h_i^k)
-        C.decompress_add(m, w.h, key, self._rate(key))  # h_i^{k+1} = h_i^k + α m_i
-        return Message(m)
-
     def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         r.g[:] = r.h
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = h^k + m
-        self.down.decompress_add(broadcast.m, r.h, key, self._rate(key))  # h^{k+1} = h^k + α m
-
-    def defaults(self, d: int, n: int) -> dict[str, float]:
-        return {"alpha": 1 / (1 + self.Q.omega(d, n))}
+        self.down.decompress_add(broadcast.m, r.h, key, self.rate(key))  # h^{k+1} = h^k + α m
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         a, _ = self.Q.ab(d, n)

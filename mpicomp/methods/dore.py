@@ -7,24 +7,23 @@ from typing import ClassVar
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Compressor, Unbiased
+from mpicomp.compressors import Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, RateOrDefault, RateOrZero, StepSize
 from mpicomp.methods.support import shifts
-from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.batch_theory import batch_smoothness
 from mpicomp.methods.support.convexity import require_convex
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
 from mpicomp.methods.support.rates import require_rate
-from mpicomp.methods.support.starts import Start, rate_from, uplink_from
-from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.methods.support.shifted import ShiftedMethod
+from mpicomp.methods.support.starts import Start
+from mpicomp.problems.base import Constants
 
 
 @dataclass(frozen=True)
-class Dore(AveragingMethod, EstimatingMethod):
+class Dore(ShiftedMethod, EstimatingMethod):
     """Algorithm 1 without a prox::
 
         worker i   m_i = Q_i(g_i(x^k) - h_i);   h_i += α m_i
@@ -61,39 +60,18 @@ class Dore(AveragingMethod, EstimatingMethod):
     paper: ClassVar[str] = "Liu, Li, Tang, Yan, Double residual compression (AISTATS 2020)"
 
     @dataclass
-    class Replica:
-        x: Array
-        g: Array
-
-    @dataclass
     class Server:
         h: Array
         e: Array
 
-    @dataclass
-    class Worker:
-        h: Array
-
-    def uplink(self, key: Key) -> Compressor:
-        return uplink_from(self.start, self.Q, key)
-
-    def _rate(self, key: Key) -> float:
-        return rate_from(self.start, self.alpha, key)
-
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        C = self.uplink(key)
-        m = C.compress_difference(gradient(f, r.x, self.batch, key), w.h, key)  # m_i = Q_i(g_i(x^k) - h_i)
-        C.decompress_add(m, w.h, key, self._rate(key))  # h_i += α m_i
-        return Message(m)
-
-    def answer(self, s: Server, r: Replica, m: Array, key: Key) -> Bytes:
+    def answer(self, s: Server, r: Estimate, m: Array, key: Key) -> Bytes:
         s.e = self.eta * s.e - self.gamma * (s.h + m)  # q = -γ g + η e, g = h + mean m_i
-        s.h += self._rate(key) * m  # h += α mean m_i
+        s.h += self.rate(key) * m  # h += α mean m_i
         q = self.down.compress(s.e, key)  # C(q)
         self.down.decompress_add(q, s.e, key, -1.0)  # e = q - C(q)
         return q
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Estimate, broadcast: Message, key: Key) -> None:
         r.g[:] = 0
         self.down.decompress_add(broadcast.m, r.g, key, -self.beta / self.gamma)  # g^k = -β C(q)/γ
 

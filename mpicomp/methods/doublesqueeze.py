@@ -12,7 +12,7 @@ from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Choice, Decay, PartsOfX, StepSize, Switch
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
 from mpicomp.methods.support.feedback import feedback_step
 from mpicomp.methods.support.memory import AVERAGES, MemoryMethod
 from mpicomp.methods.support.stochastic import gradient
@@ -58,11 +58,6 @@ class DoubleSqueeze(MemoryMethod, EstimatingMethod):
     paper: ClassVar[str] = "Tang, Yu, Lian, Zhang, Liu, DoubleSqueeze (ICML 2019)"
 
     @dataclass
-    class Replica:
-        x: Array
-        g: Array
-
-    @dataclass
     class Server:
         e: Array  # δ
 
@@ -70,16 +65,16 @@ class DoubleSqueeze(MemoryMethod, EstimatingMethod):
     class Worker:
         e: Array  # δ_i
 
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+    def worker_step(self, w: Worker, r: Estimate, f: Objective, key: Key) -> Message:
         return self.push(w, gradient(f, r.x, self.batch, key), key)  # C(v_i), v_i = g_i(x^k) + β δ_i
 
-    def answer(self, s: Server, r: Replica, m: Array, key: Key) -> Bytes:
+    def answer(self, s: Server, r: Estimate, m: Array, key: Key) -> Bytes:
         s.e += m  # v = mean C(v_i) + δ
         answer = self.down.compress(s.e, key)  # C'(v)
         self.down.decompress_add(answer, s.e, key, -1.0)  # δ = v - C'(v)
         return answer
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Estimate, broadcast: Message, key: Key) -> None:
         r.g[:] = 0
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = C'(v)
 

@@ -12,7 +12,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
 from mpicomp.methods.support.feedback import feedback_step
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
@@ -41,18 +41,13 @@ class EF14(AveragingMethod, EstimatingMethod):
     paper: ClassVar[str] = "Seide et al. (2014); Stich, Cordonnier, Jaggi (2018); Karimireddy et al. (2019)"
 
     @dataclass
-    class Replica:
-        x: Array
-        g: Array
-
-    @dataclass
     class Worker:
         e: Array
 
     def uplink(self, key: Key) -> Contractive | Absolute:
         return self.C
 
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+    def worker_step(self, w: Worker, r: Estimate, f: Objective, key: Key) -> Message:
         w.e += self.gamma * gradient(f, r.x, self.batch, key)  # p_i = e_i + γ s_i
         m = self.C.compress(w.e, key)  # Δ_i = C(p_i)
         self.C.decompress_add(m, w.e, key, -1.0)  # e_i = p_i - Δ_i
@@ -61,7 +56,7 @@ class EF14(AveragingMethod, EstimatingMethod):
     def residual(self, w: Worker) -> Array:
         return w.e / self.gamma  # in units of the gradient
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Estimate, broadcast: Message, key: Key) -> None:
         r.g[:] = 0
         self.down.decompress_add(broadcast.m, r.g, key, 1 / self.gamma)  # g^k = mean Δ_i/γ
 

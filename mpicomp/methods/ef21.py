@@ -14,7 +14,7 @@ from mpicomp.methods.parameters import BatchSize, CurvatureOrZero, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.batch_theory import require_bounded_variance
 from mpicomp.methods.support.convexity import curvature
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
 from mpicomp.methods.support.starts import EstimateStart, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
@@ -53,11 +53,6 @@ class EF21(AveragingMethod, EstimatingMethod):
     paper: ClassVar[str] = "Richtárik, Sokolov, Fatkhullin, EF21 (NeurIPS 2021), Algorithm 2"
 
     @dataclass
-    class Replica:
-        x: Array
-        g: Array
-
-    @dataclass
     class Worker:
         g: Array
         e: Array  # ∇f_i(x^k) - g_i^k
@@ -65,7 +60,7 @@ class EF21(AveragingMethod, EstimatingMethod):
     def uplink(self, key: Key) -> Compressor:
         return uplink_from(self.start, self.C, key)
 
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+    def worker_step(self, w: Worker, r: Estimate, f: Objective, key: Key) -> Message:
         w.e = gradient(f, r.x, self.batch, key) - w.g
         C = self.uplink(key)
         c = C.compress(w.e, key)  # c_i = C(∇f_i(x^k) - g_i^{k-1})
@@ -76,7 +71,7 @@ class EF21(AveragingMethod, EstimatingMethod):
     def residual(self, w: Worker) -> Array:
         return w.e
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Estimate, broadcast: Message, key: Key) -> None:
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = g^{k-1} + mean c_i
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:

@@ -12,15 +12,15 @@ from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import RateOrDefault, StepSize
-from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.rates import require_rate
-from mpicomp.methods.support.starts import Start, rate_from, uplink_from
+from mpicomp.methods.support.shifted import ShiftedMethod
+from mpicomp.methods.support.starts import Start, rate_from
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class EF21P(AveragingMethod):
+class EF21P(ShiftedMethod):
     """The server keeps the model x, every rank keeps a model w, and only the compressed P goes down::
 
         worker i   m_i = Q_i(∇f_i(w^k) - h_i);   h_i += β m_i
@@ -59,29 +59,19 @@ class EF21P(AveragingMethod):
         x: Array
         h: Array
 
-    @dataclass
-    class Worker:
-        h: Array
-
-    def uplink(self, key: Key) -> Compressor:
-        return uplink_from(self.start, self.Q, key)
-
     @property
     def down(self) -> Compressor:  # type: ignore[override]
         return self.C
 
-    def _rate(self, key: Key) -> float:
+    def rate(self, key: Key) -> float:
         return rate_from(self.start, self.beta, key)
 
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        C = self.uplink(key)
-        m = C.compress_difference(f.grad(r.w), w.h, key)  # m_i = Q_i(∇f_i(w^k) - h_i)
-        C.decompress_add(m, w.h, key, self._rate(key))  # h_i += β m_i
-        return Message(m)
+    def worker_step(self, w: ShiftedMethod.Worker, r: Replica, f: Objective, key: Key) -> Message:
+        return self.push(w, f.grad(r.w), key)  # m_i; h_i += β m_i
 
     def answer(self, s: Server, r: Replica, m: Array, key: Key) -> Bytes:
         s.x -= self.gamma * (s.h + m)  # x^{k+1} = x^k - γ g, g = h + mean m_i
-        s.h += self._rate(key) * m  # h += β mean m_i
+        s.h += self.rate(key) * m  # h += β mean m_i
         return self.C.compress(s.x - r.w, key)  # P = C(x^{k+1} - w^k)
 
     def replica_step(self, r: Replica, broadcast: Message, key: Key) -> None:

@@ -15,7 +15,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import StepSize
 from mpicomp.methods.support.averaging import Each
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
 from mpicomp.methods.support.starts import EstimateStart, uplink_from
 from mpicomp.problems.base import Constants, Objective
 
@@ -51,11 +51,6 @@ class EF21Plus(EstimatingMethod):
     paper: ClassVar[str] = "Richtárik, Sokolov, Fatkhullin, EF21 (NeurIPS 2021), Algorithm 3"
 
     @dataclass
-    class Replica:
-        x: Array
-        g: Array
-
-    @dataclass
     class Worker:
         g: Array
         e: Array  # ∇f_i(x^k) - g_i^k
@@ -72,7 +67,7 @@ class EF21Plus(EstimatingMethod):
     def _uplink(self, key: Key) -> Compressor:
         return uplink_from(self.start, self.C, key)
 
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Up:
+    def worker_step(self, w: Worker, r: Estimate, f: Objective, key: Key) -> Up:
         C, fresh = self._uplink(key), key.named("fresh")
         b_error = f.grad(r.x)
         c_error = b_error - w.g
@@ -88,7 +83,7 @@ class EF21Plus(EstimatingMethod):
         C.decompress_add(b, w.g, fresh)  # g_i^k = b_i
         return self.Up(old, b)
 
-    def server_step(self, s: object, r: Replica, key: Key) -> Each:
+    def server_step(self, s: object, r: Estimate, key: Key) -> Each:
         C, mean = self._uplink(key), np.zeros_like(r.x)  # mean of g_i^k - g_i^{k-1}
 
         def add(k: Key, up: EF21Plus.Up) -> None:
@@ -102,7 +97,7 @@ class EF21Plus(EstimatingMethod):
     def residual(self, w: Worker) -> Array:
         return w.e
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Estimate, broadcast: Message, key: Key) -> None:
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = g^{k-1} + the mean increment
 
     def paper_bits(self, up: Up, d: int, key: Key) -> int:

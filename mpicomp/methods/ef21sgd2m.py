@@ -12,7 +12,7 @@ from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Rate, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.batch_theory import require_bounded_variance
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
 from mpicomp.methods.support.starts import EstimateStart, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
@@ -50,11 +50,6 @@ class EF21SGD2M(AveragingMethod, EstimatingMethod):
     paper: ClassVar[str] = "Fatkhullin, Tyurin, Richtárik, Momentum provably improves EF (NeurIPS 2023)"
 
     @dataclass
-    class Replica:
-        x: Array
-        g: Array
-
-    @dataclass
     class Worker:
         v: Array
         u: Array
@@ -63,7 +58,7 @@ class EF21SGD2M(AveragingMethod, EstimatingMethod):
     def uplink(self, key: Key) -> Compressor:
         return uplink_from(self.start, self.C, key)
 
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+    def worker_step(self, w: Worker, r: Estimate, f: Objective, key: Key) -> Message:
         s = gradient(f, r.x, self.batch, key)
         if key.round == 0:
             w.v, w.u = s, s.copy()
@@ -78,7 +73,7 @@ class EF21SGD2M(AveragingMethod, EstimatingMethod):
     def residual(self, w: Worker) -> Array:
         return w.u - w.g
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Estimate, broadcast: Message, key: Key) -> None:
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = g^{k-1} + mean c_i
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:

@@ -12,7 +12,7 @@ from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Rate, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.batch_theory import require_bounded_variance
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
 from mpicomp.methods.support.starts import EstimateStart, uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
@@ -67,11 +67,6 @@ class EF21SGDM(AveragingMethod, EstimatingMethod):
     paper: ClassVar[str] = "Fatkhullin, Tyurin, Richtárik, Momentum provably improves EF (NeurIPS 2023)"
 
     @dataclass
-    class Replica:
-        x: Array
-        g: Array
-
-    @dataclass
     class Worker:
         v: Array
         g: Array
@@ -79,7 +74,7 @@ class EF21SGDM(AveragingMethod, EstimatingMethod):
     def uplink(self, key: Key) -> Compressor:
         return uplink_from(self.start, self.C, key)
 
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+    def worker_step(self, w: Worker, r: Estimate, f: Objective, key: Key) -> Message:
         s = gradient(f, r.x, self.batch, key)
         w.v = s if key.round == 0 else (1 - self.eta) * w.v + self.eta * s  # v_i^k
         C = self.uplink(key)
@@ -90,7 +85,7 @@ class EF21SGDM(AveragingMethod, EstimatingMethod):
     def residual(self, w: Worker) -> Array:
         return w.v - w.g
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Estimate, broadcast: Message, key: Key) -> None:
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = g^{k-1} + mean c_i
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:

@@ -11,7 +11,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Choice, Decay, PartsOfX, StepSize, Switch
 from mpicomp.methods.support.batch_theory import batch_smoothness
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
 from mpicomp.methods.support.feedback import feedback_step
 from mpicomp.methods.support.memory import AVERAGES, MemoryMethod
 from mpicomp.methods.support.stochastic import gradient
@@ -66,18 +66,13 @@ class EFSGD(MemoryMethod, EstimatingMethod):
     )
 
     @dataclass
-    class Replica:
-        x: Array
-        g: Array
-
-    @dataclass
     class Worker:
         e: Array
 
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+    def worker_step(self, w: Worker, r: Estimate, f: Objective, key: Key) -> Message:
         return self.push(w, gradient(f, r.x, self.batch, key), key)
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Estimate, broadcast: Message, key: Key) -> None:
         r.g[:] = 0
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k, the average of the Δ_i
 

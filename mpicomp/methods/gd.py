@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpicomp.compressors import Compressor, Identity
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Nothing
+from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import StepSize, ValueFormat
-from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.estimating import EstimatingMethod
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.methods.support.dense import DenseMethod
+from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
+from mpicomp.problems.base import Constants
 
 
 @dataclass(frozen=True)
-class GD(AveragingMethod, EstimatingMethod):
+class GD(DenseMethod, EstimatingMethod):
     """Gradient descent; the vectors are dense in both directions, in the format ``values``::
 
         worker i   sends ∇f_i(x^k)
@@ -30,22 +28,7 @@ class GD(AveragingMethod, EstimatingMethod):
 
     paper: ClassVar[str] = "Cauchy (1847); step size as in Nesterov, Lectures on convex optimization, 1.2.3"
 
-    @dataclass
-    class Replica:
-        x: Array
-        g: Array
-
-    def uplink(self, key: Key) -> Compressor:
-        return self.in_these_blocks(Identity(self.values))
-
-    @property
-    def down(self) -> Compressor:  # type: ignore[override]
-        return self.in_these_blocks(Identity(self.values))
-
-    def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
-        return Message(self.uplink(key).compress(f.grad(r.x), key))
-
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Estimate, broadcast: Message, key: Key) -> None:
         r.g[:] = 0
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = mean ∇f_i(x^k)
 

@@ -6,18 +6,17 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Compressor, Identity
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Nothing
+from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import Curvature, StepSize, ValueFormat
-from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.convexity import curvature, require_quadratic
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.methods.support.dense import DenseMethod
+from mpicomp.problems.base import Constants
 
 
 @dataclass(frozen=True)
-class HeavyBall(AveragingMethod):
+class HeavyBall(DenseMethod):
     """The vectors are dense in both directions, in the format ``values``::
 
         worker i   sends ∇f_i(x^k)
@@ -39,16 +38,6 @@ class HeavyBall(AveragingMethod):
     class Replica:
         x: Array
         v: Array
-
-    def uplink(self, key: Key) -> Compressor:
-        return self.in_these_blocks(Identity(self.values))
-
-    @property
-    def down(self) -> Compressor:  # type: ignore[override]
-        return self.in_these_blocks(Identity(self.values))
-
-    def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
-        return Message(self.uplink(key).compress(f.grad(r.x), key))
 
     def replica_step(self, r: Replica, broadcast: Message, key: Key) -> None:
         r.v *= (1 - sqrt(self.gamma * self.mu)) ** 2  # β v^k

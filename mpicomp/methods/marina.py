@@ -13,7 +13,7 @@ from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import CurvatureOrZero, ProbabilityOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.convexity import curvature
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -54,21 +54,16 @@ class MARINA(AveragingMethod, EstimatingMethod):
     needs_function: ClassVar[bool] = True  # one f_i in all rounds
 
     @dataclass
-    class Replica:
-        x: Array
-        g: Array
-
-    @dataclass
     class Worker:
         gradient: Array  # ∇f_i at the previous iterate: one gradient a round
 
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+    def worker_step(self, w: Worker, r: Estimate, f: Objective, key: Key) -> Message:
         before, w.gradient = w.gradient, f.grad(r.x)
         if self._dense(key):
             return Message(self.sync.compress(w.gradient, key))  # 5-6, c^k = 1
         return Message(self.Q.compress_difference(w.gradient, before, key))  # 5-6, c^k = 0
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: Estimate, broadcast: Message, key: Key) -> None:
         if self._dense(key):
             r.g[:] = 0  # 7, c^k = 1: the mean replaces g
         self.down.decompress_add(broadcast.m, r.g, key)  # 7

@@ -7,23 +7,22 @@ from math import sqrt
 from typing import ClassVar
 
 from mpicomp.base.bits import Bytes
-from mpicomp.compressors import Compressor, Unbiased
+from mpicomp.compressors import Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, RateOrDefault, StepSize
 from mpicomp.methods.support import shifts
-from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.batch_theory import batch_smoothness
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.rates import require_rate
-from mpicomp.methods.support.starts import Start, rate_from, uplink_from
-from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.methods.support.shifted import ShiftedMethod
+from mpicomp.methods.support.starts import Start
+from mpicomp.problems.base import Constants
 
 
 @dataclass(frozen=True)
-class MCM(AveragingMethod):
+class MCM(ShiftedMethod):
     """The workers compute gradients at a model w, an unbiased compression of the server's model x::
 
         worker i   m_i = Q_i(g_i(w^k) - h_i);   h_i += α m_i
@@ -70,25 +69,9 @@ class MCM(AveragingMethod):
         x: Array
         h: Array
 
-    @dataclass
-    class Worker:
-        h: Array
-
-    def uplink(self, key: Key) -> Compressor:
-        return uplink_from(self.start, self.Q, key)
-
-    def _rate(self, key: Key) -> float:
-        return rate_from(self.start, self.alpha, key)
-
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        C = self.uplink(key)
-        m = C.compress_difference(gradient(f, r.w, self.batch, key), w.h, key)  # m_i = Q_i(g_i(w^k) - h_i)
-        C.decompress_add(m, w.h, key, self._rate(key))  # h_i += α m_i
-        return Message(m)
-
     def answer(self, s: Server, r: Replica, m: Array, key: Key) -> Bytes:
         s.x -= self.gamma * (s.h + m)  # x^{k+1} = x^k - γ g, g = h + mean m_i
-        s.h += self._rate(key) * m  # h += α mean m_i
+        s.h += self.rate(key) * m  # h += α mean m_i
         return self.down.compress_difference(s.x, r.H, key)  # Ω = C(x^{k+1} - H)
 
     def replica_step(self, r: Replica, broadcast: Message, key: Key) -> None:

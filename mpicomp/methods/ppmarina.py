@@ -14,7 +14,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import Count, ProbabilityOrDefault, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.estimating import EstimatingMethod, TwoPoints
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -58,12 +58,7 @@ class PPMARINA(AveragingMethod, EstimatingMethod):
     recalled: ClassVar[str] = "Theorem 4.1"
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithm 4"
     needs_function: ClassVar[bool] = True  # at two points
-
-    @dataclass
-    class Replica:
-        x: Array
-        g: Array
-        previous: Array  # the iterate before x
+    Replica: ClassVar[type] = TwoPoints
 
     @dataclass
     class Worker:
@@ -75,7 +70,7 @@ class PPMARINA(AveragingMethod, EstimatingMethod):
             return range(key.n)
         return sorted(key.shared("ppmarina/clients").permutation(key.n, 0, r).tolist())
 
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
+    def worker_step(self, w: Worker, r: TwoPoints, f: Objective, key: Key) -> Message:
         if self._dense(key):
             w.gradient = f.grad(r.x)
             return Message(self.sync.compress(w.gradient, key))  # c^k = 1
@@ -84,7 +79,7 @@ class PPMARINA(AveragingMethod, EstimatingMethod):
         w.gradient = f.grad(r.x)
         return Message(self.Q.compress_difference(w.gradient, before, key))  # c^k = 0
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: TwoPoints, broadcast: Message, key: Key) -> None:
         if self._dense(key):
             r.g[:] = 0  # c^k = 1: the mean replaces g
         self.down.decompress_add(broadcast.m, r.g, key)  # g^{k+1}

@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpicomp.compressors import Compressor, Sparse, Unbiased
+from mpicomp.compressors import Sparse, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, RateOrDefault, StepSize
 from mpicomp.methods.support import shifts
-from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.rates import require_rate
-from mpicomp.methods.support.starts import Start, rate_from, uplink_from
+from mpicomp.methods.support.shifted import ShiftedMethod
+from mpicomp.methods.support.starts import Start
 from mpicomp.methods.support.stochastic import batch_size, gradient
 from mpicomp.methods.support.variance_theory import probability, require_constant, variance
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class VRDIANA(AveragingMethod, EstimatingMethod):
+class VRDIANA(ShiftedMethod, EstimatingMethod):
     """DIANA with the loopless estimator L-SVRG.  The coin u^k ~ Bern(p) is the same on all ranks::
 
         worker i   s_i = 1/b' Σ_{j ∈ J_i} (∇f_ij(x^k) - ∇f_ij(w^k)) + ∇f_i(w^k)
@@ -72,33 +72,21 @@ class VRDIANA(AveragingMethod, EstimatingMethod):
         h: Array
         gradient: Array  # ∇f_i(w), which changes only when w does
 
-    def uplink(self, key: Key) -> Compressor:
-        return uplink_from(self.start, self.Q, key)
-
-    def _rate(self, key: Key) -> float:
-        return rate_from(self.start, self.alpha, key)
-
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         if key.round == 0 or self._moves(key.before()):
             w.gradient = f.grad(r.w)  # ∇f_i(w^k), where w has moved
         at_x, at_w = (gradient(f, x, self.batch, key) for x in (r.x, r.w))  # on the same J_i
-        C = self.uplink(key)
-        m = C.compress_difference(at_x - at_w + w.gradient, w.h, key)  # m_i = C_i(s_i - h_i^k)
-        C.decompress_add(m, w.h, key, self._rate(key))  # h_i^{k+1} = h_i^k + α m_i
-        return Message(m)
+        return self.push(w, at_x - at_w + w.gradient, key)  # s_i
 
     def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         if self._moves(key):
             r.w[:] = r.x  # w^{k+1} = x^k
         r.g[:] = r.h
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = h^k + m
-        self.down.decompress_add(broadcast.m, r.h, key, self._rate(key))  # h^{k+1} = h^k + α m
+        self.down.decompress_add(broadcast.m, r.h, key, self.rate(key))  # h^{k+1} = h^k + α m
 
     def _moves(self, key: Key) -> bool:
         return key.shared("vrdiana/coin").coin(self.p)
-
-    def defaults(self, d: int, n: int) -> dict[str, float]:
-        return {"alpha": 1 / (1 + self.Q.omega(d, n))}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         found = {}

@@ -7,13 +7,12 @@ from math import sqrt
 from typing import ClassVar
 
 from mpicomp.compressors import Identity, Sparse, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Nothing
 from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.batch_theory import require_bounded_variance
-from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.estimating import EstimatingMethod, TwoPoints
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.methods.support.variance_theory import balanced_probability, probability, variance
 from mpicomp.problems.base import Constants, Objective
@@ -58,20 +57,15 @@ class VRMARINA(AveragingMethod, EstimatingMethod):
     recalled: ClassVar[str] = "p and gamma of theory"
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithms 2 and 3"
     needs_function: ClassVar[bool] = True  # at two points
+    Replica: ClassVar[type] = TwoPoints
 
-    @dataclass
-    class Replica:
-        x: Array
-        g: Array
-        previous: Array  # the iterate before x
-
-    def worker_step(self, w: Nothing, r: Replica, f: Objective, key: Key) -> Message:
+    def worker_step(self, w: Nothing, r: TwoPoints, f: Objective, key: Key) -> Message:
         if self._dense(key):
             return Message(self.sync.compress(gradient(f, r.x, self.sync_batch, key), key))  # c^k = 1
         after, before = (gradient(f, x, self.batch, key) for x in (r.x, r.previous))  # on the same J_i
         return Message(self.Q.compress_difference(after, before, key))  # c^k = 0
 
-    def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
+    def estimate(self, r: TwoPoints, broadcast: Message, key: Key) -> None:
         if self._dense(key):
             r.g[:] = 0  # c^k = 1: the mean replaces g
         self.down.decompress_add(broadcast.m, r.g, key)  # g^{k+1}

@@ -258,7 +258,7 @@ def test_a_request_ends_a_download_that_is_stalled(number, tmp_path):
 
 
 def test_a_request_ends_a_benchmark():
-    job = started("bench", "wire")
+    job = started("bench", "kernels")
     wait_for(job, lambda: catches(job.pid, signal.SIGUSR1))
     job.terminate()
     assert finish(job).returncode == -signal.SIGTERM

@@ -124,7 +124,7 @@ def _rate(rate: float) -> str:
 
 def _figure(results: Results) -> Any:
     """The suite's methods: measured times as points, modelled times as lines between them."""
-    from mpicomp.lab.bench.linkfigure import Times, draw_times
+    from mpicomp.lab.bench.figures import Times, draw_times
 
     suite = results.suite
     dense = [entry.label + BY_ALLREDUCE for entry in suite.entries]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -19,7 +18,7 @@ from mpicomp.transports.launcher import launched_rank
 @cli.group(
     cls=SectionedGroup,
     sections={
-        "On this machine": ["round", "aggregate", "kernels", "wire", "models", "images", "traffic"],
+        "On this machine": ["round", "aggregate", "kernels", "images", "traffic"],
         "On hosts with links, as root": ["link", "serving", "train"],
     },
     examples=[
@@ -64,19 +63,6 @@ def bench_round(ranks: int, as_json: bool) -> int:
     return 0
 
 
-def _dimensions(*default: int) -> Any:
-    kind = click.IntRange(100)
-    return click.option(
-        "-d",
-        "dimensions",
-        type=kind,
-        multiple=True,
-        default=default,
-        show_default=bool(default),
-        help="Dimension of the vectors; may be given several times.",
-    )
-
-
 @bench.command("aggregate")
 @click.option("--ranks", type=click.IntRange(2), default=4, show_default=True)
 @click.option(
@@ -108,7 +94,13 @@ def bench_aggregate(ranks: int, dimensions: tuple[int, ...], as_json: bool) -> i
 
 
 @bench.command("kernels")
-@_dimensions()
+@click.option(
+    "-d",
+    "dimensions",
+    type=click.IntRange(100),
+    multiple=True,
+    help="Dimension of the vectors; may be given several times.",
+)
 @click.option("--dtype", type=click.Choice(["f4", "f8"]), default="f4", show_default=True)
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
@@ -141,26 +133,6 @@ def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json:
     return 0
 
 
-@bench.command("wire")
-@_dimensions(10**6)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
-def bench_wire(dimensions: tuple[int, ...], as_json: bool) -> int:
-    """Count the bits that k of d positions take.
-
-    Beside them: log2 C(d, k), the least possible, and the coordinates coded per second.
-    """
-    from mpicomp.lab.bench.wire import wire_costs
-
-    line = (
-        "d = {d}, k = {k}: {bits} bits, {of_optimum:.3f} of log2 C(d, k); "
-        "{encoded_per_second:.3g} coordinates/s coded, {decoded_per_second:.3g} decoded"
-    )
-    for d in dimensions:
-        for case in wire_costs(d):
-            click.echo(json.dumps(case) if as_json else line.format(**case))
-    return 0
-
-
 @bench.command("images")
 @click.argument("source", metavar="IMAGES")
 @click.option("--model", type=Place(), required=True, help="A local model, or the folder of its training.")
@@ -189,23 +161,6 @@ def bench_images(source: str, model: Path, as_json: bool) -> int:
     return 0
 
 
-@bench.command("models")
-@click.option("--data", default="digits", show_default=True, help="Images, as in mlp(data=..).")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
-def bench_models(data: str, as_json: bool) -> int:
-    """Count bits per symbol by several entropy models.
-
-    A message's symbols are coded with its own model, with that of another round or layer, and packed.
-    """
-    from mpicomp.lab.bench.entropy_models import model_costs
-
-    for case in model_costs(data):
-        by = ", ".join(f"{bits:.3f} by {name}" for name, bits in case["by_model_of"].items())
-        line = "{method}, {message}: {packed:.3f} packed, {fitted:.3f} fitted; {by}; entropy {entropy:.3f}"
-        click.echo(json.dumps(case) if as_json else line.format(**case, by=by))
-    return 0
-
-
 @bench.command("traffic")
 @click.option(
     "--d", "dimension", type=Count(), default="1e5", show_default=True, help="Dimension of the gradients."
@@ -224,7 +179,8 @@ def bench_traffic(dimension: int, workers: list[int], out: Path | None) -> None:
     They are counted in one process, for each number of workers.
     """
     from mpicomp.base.units import human_bytes
-    from mpicomp.lab.bench.serving.traffic import draw_traffic, traffic
+    from mpicomp.lab.bench.figures import draw_traffic
+    from mpicomp.lab.bench.serving.traffic import traffic
     from mpicomp.lab.experiment.canvas import save
 
     rows = []

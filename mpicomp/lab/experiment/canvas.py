@@ -83,6 +83,13 @@ def blank_figure(
     return figure, list(figure.subplots(rows, columns, sharey=sharey, squeeze=False).flat)
 
 
+def plain_axes(axes: Axes) -> None:
+    """Give the panel a light grid below its curves, and no frame at the top and on the right."""
+    axes.grid(True, which="major", color="#e2e2e2", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def legend_entries(panels: Sequence[Axes]) -> dict[str, Any]:
     """Map each label in the panels to the first curve that has it."""
     shown: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.units import human_bytes
-from mpicomp.lab.experiment.canvas import curve_style, plain_label
+from mpicomp.lab.experiment.canvas import curve_style, plain_axes, plain_label
 from mpicomp.lab.experiment.layout import complete, letters, panels_of
 from mpicomp.lab.experiment.styling import PLAIN, STYLES, Look, Style
 from mpicomp.problems import Problem
@@ -275,9 +275,7 @@ def _draw_panel(
         axes.set_yscale("log", nonpositive="clip")
         if zero:
             axes.set_ylim(bottom=min(positive) / 10)  # where a value is exactly 0 the curve leaves below
-    axes.grid(True, which="major", color="#e2e2e2", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain_axes(axes)
     return spans
 
 

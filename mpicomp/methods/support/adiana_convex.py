@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import sqrt
 
-from mpicomp.methods.support.adiana_weights import Weights
+from mpicomp.methods.support.adiana_parameters import Weights
 from mpicomp.problems.base import Constants
 
 

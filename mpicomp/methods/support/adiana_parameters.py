@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
+from typing import NamedTuple
 
-from mpicomp.methods.support.adiana_weights import Weights
 from mpicomp.problems.base import Constants
+
+
+class Weights(NamedTuple):
+    """The weights with which ADIANA mixes its sequences x, y, z and w in a round."""
+
+    theta1: float
+    theta2: float
+    gamma: float
+    beta: float
 
 
 @dataclass(frozen=True)

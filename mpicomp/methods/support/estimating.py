@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from mpicomp.compressors.base import Array
 from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
+
+
+@dataclass
+class Estimate:
+    """The replica of a method that keeps nothing but the iterate and the estimate on every rank."""
+
+    x: Array
+    g: Array
+
+
+@dataclass
+class TwoPoints(Estimate):
+    """The replica of a method whose workers ask for gradients at the iterate before x, too."""
+
+    previous: Array
 
 
 class EstimatingMethod(Method):
@@ -16,6 +33,8 @@ class EstimatingMethod(Method):
     ``Replica`` has the fields x and g.  The estimate does not depend on the rule of the step: an
     ``Aggregator`` returns g, and the user's own optimiser takes the step.
     """
+
+    Replica: ClassVar[type] = Estimate
 
     @abstractmethod
     def estimate(self, r: Any, broadcast: Any, key: Key) -> None:

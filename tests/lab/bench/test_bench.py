@@ -12,13 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from mpicomp import kernels
-from mpicomp.compressors import Coded, Dithering, HardThreshold, Identity, Natural, PermK, RandK, Sign, TopK
-from mpicomp.kernels.index_layouts import index_nbytes
+from mpicomp.compressors import HardThreshold, Identity, Natural, PermK, RandK, Sign, TopK
 from mpicomp.keys import Key
-from mpicomp.lab.bench.entropy_models import Message, model_costs
 from mpicomp.lab.bench.kernels import CASES, WORKERS, Case, _cost, kernel_costs
 from mpicomp.lab.bench.plain import plain
-from mpicomp.lab.bench.wire import SHARES, wire_costs
 from mpicomp.lab.cli import cli
 from tests.support.launching import mpicomp
 
@@ -139,42 +136,7 @@ def test_torch_s_messages(d, peers):
             assert np.all(np.abs(value - x) <= step)
 
 
-def test_the_wire_s_figures():
-    d = 20_000
-    rows = list(wire_costs(d, repeats=1))
-    assert [row["k"] for row in rows] == [max(1, round(share * d)) for share in SHARES]
-    for row in rows:
-        assert row["bits"] == 8 * index_nbytes(d, int(row["k"]))
-        assert row["of_optimum"] >= 1
-
-
-def test_a_model_s_figures_are_what_is_sent():
-    """Per symbol; head and form apart, a few words of the coder more."""
-    Q, d, key = Dithering(7, "inf"), 20_000, Key(0, 0, 0, 1)
-    x = np.random.default_rng(1).normal(size=d)
-    y = x[::-1].copy()
-    first, second = Q.compress(x, key), Q.compress(y, key)
-    a, b = (Message(np.bincount(Q.symbols(m, d), minlength=Q.alphabet), 4.0 * d) for m in (first, second))
-    fitted, known = Coded(Q).compress(y, key), Coded(Q).learned(Coded(Q).compress(x, key), d)
-    assert known.compress(y, key)[0] == 2
-    for figure, sent in ((b.figures()["fitted"], fitted), (b.bits_by(a), known.compress(y, key))):
-        assert 0 <= 8 * (sent.size - 1 - Q.head) - d * figure <= 64
-    assert b.figures()["entropy"] <= b.bits_by(b) < b.bits_by(a) < 4 == b.figures()["packed"]
-
-
-def test_the_models_figures():
-    rows = list(model_costs("digits", rounds=(1, 3)))
-    assert len({row["method"] for row in rows}) == 5
-    assert len(rows) == 4 * (2 + 2 * 2) + 2  # rounds, and layers in each, of quantisers; rounds of TopK
-    for row in rows:
-        assert row["message"] in row["by_model_of"]
-        assert row["entropy"] <= min(row["fitted"], *row["by_model_of"].values())
-
-
-def test_the_command_prints_an_object_a_line():
-    done = mpicomp("bench", "wire", "-d", "2000", "--json")
-    assert done.returncode == 0, done.stderr
-    assert [json.loads(line)["d"] for line in done.stdout.splitlines()] == [2000] * len(SHARES)
+def test_the_command_prints_a_compressor_a_line():
     done = mpicomp("bench", "kernels", "-d", "2000")
     assert done.returncode == 0, done.stderr
     theirs = [line for line in done.stdout.splitlines() if line.startswith("torch")]

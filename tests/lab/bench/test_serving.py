@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from mpicomp.lab.bench.figures import draw_traffic
 from mpicomp.lab.bench.serving.compare import table
-from mpicomp.lab.bench.serving.traffic import draw_traffic, traffic
+from mpicomp.lab.bench.serving.traffic import traffic
 from tests.support.launching import mpicomp
 
 

@@ -187,7 +187,7 @@ def test_a_training_that_diverges_has_no_number_of_steps(torch):
 
 def test_a_panel_for_each_model_and_place_and_a_number_at_each_curve(torch):
     """A contestant that diverged at once has no curve; of the others six are shown, plain DDP among them."""
-    from mpicomp.lab.bench.train.figure import draw_training
+    from mpicomp.lab.bench.figures import draw_training
 
     def row(label, model, rate, seconds):
         curve = [(seconds / 2, 40, 0.7), (seconds, 80, 0.9)] if seconds else []
@@ -218,8 +218,8 @@ def test_a_panel_for_each_model_and_place_and_a_number_at_each_curve(torch):
 
 def test_where_every_first_seed_diverged_there_is_no_figure(torch, tmp_path, monkeypatch):
     """And where one model has scores, the other one has no panel."""
+    from mpicomp.lab.bench.figures import draw_training
     from mpicomp.lab.bench.train import report
-    from mpicomp.lab.bench.train.figure import draw_training
 
     monkeypatch.setattr(report, "tables", lambda rows: "")
     row = {"label": "DDP", "model": "cnn", "d": 9, "rate": None, "ranks": 4, "target": 0.85}

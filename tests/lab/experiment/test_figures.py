@@ -17,8 +17,8 @@ from mpicomp import GD, MARINA, RandK
 from mpicomp.base.errors import ConfigError
 from mpicomp.lab.cli import cli
 from mpicomp.lab.experiment.canvas import COLOURS, DASHES, MOST_STYLES, curve_style
-from mpicomp.lab.experiment.endlabels import MOST_CURVES
 from mpicomp.lab.experiment.figure import MOST_PANELS, Picture, crushed, draw, draw_all, pages
+from mpicomp.lab.experiment.layout import MOST_CURVES
 from mpicomp.lab.experiment.report import picture_of, plot_files
 from mpicomp.lab.experiment.styling import STYLES, X, Y, as_look
 from mpicomp.problems import MLP, Logistic, Quadratics

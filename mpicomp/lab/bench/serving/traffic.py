@@ -6,7 +6,7 @@ They are counted in one process: the bytes of messages do not depend on where wo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,16 +15,12 @@ from mpicomp.base.blocks import Blocks
 from mpicomp.base.parts import Parts
 from mpicomp.compressors import Sparse, TopK
 from mpicomp.keys import Key
-from mpicomp.lab.experiment.canvas import COLOURS, DASHES, blank_figure
 from mpicomp.loops.given import Given
 from mpicomp.loops.packing import Packing
 from mpicomp.methods import EF21SGDM, GD, DoubleSqueeze
 from mpicomp.methods.base import Method
 from mpicomp.runtime.rounds import Rounds
 from mpicomp.transports.local import Local
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 METHODS: dict[str, Method] = {
     "dense": GD(gamma=1.0),
@@ -73,35 +69,3 @@ def _busiest(serving: Any) -> int:
     sent = up.sum(axis=1) - own + (n - 1) * down
     received = up.sum(axis=0) - own + down.sum() - down
     return int((sent + received).max())
-
-
-def draw_traffic(rows: Sequence[dict[str, Any]]) -> Figure:
-    """Bytes through the busiest rank against the number of workers, labelled at the ends of the curves."""
-    figure, (axes,) = blank_figure(1, 1, sharey=False)
-    figure.set_size_inches(6.4, 3.8)
-    for colour, label in zip(COLOURS[2:], METHODS, strict=False):
-        for server, dashes in (("shared", DASHES[1]), ("sharded", DASHES[0])):
-            found = [row for row in rows if (row["method"], row["server"]) == (label, server)]
-            n, crossed = [row["workers"] for row in found], [row["bytes"] for row in found]
-            axes.loglog(n, crossed, linestyle=dashes, marker="o", markersize=4, color=colour)
-            served = "root" if server == "shared" else "every rank"
-            axes.annotate(
-                f"{label}: {served}",
-                (n[-1], crossed[-1]),
-                xytext=(6, -3),
-                textcoords="offset points",
-                fontsize=8,
-                color=colour,
-            )
-    ticks = sorted({row["workers"] for row in rows})
-    axes.set_xticks(ticks, [str(n) for n in ticks])
-    axes.minorticks_off()
-    axes.set_xlim(ticks[0] / 1.2, ticks[-1] * 8)
-    axes.set_xlabel("workers, one a rank")
-    axes.set_ylabel("bytes a round through the busiest rank")
-    axes.set_title(
-        f"d = {rows[0]['d']}; served by the root, or by every rank its share", loc="left", fontsize=9.5
-    )
-    axes.grid(True, which="major", color="#e2e2e2", linewidth=0.7)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure

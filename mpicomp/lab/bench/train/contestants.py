@@ -60,7 +60,20 @@ class Trainer(Protocol):
         """Bytes of messages so far, up and down, of all ranks, on rank 0; collective.  Zeros if not known."""
 
 
-class TorchDDP:
+class _Torch:
+    """torch says nothing of the phases of a step and the bytes of messages, and keeps no second model."""
+
+    def seconds(self) -> dict[str, float]:
+        return {}
+
+    def common(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def payload(self) -> tuple[int, int]:
+        return 0, 0
+
+
+class TorchDDP(_Torch):
     """torch's DDP over gloo, with the given hook.
 
     one_bucket  all gradients in one bucket.  By default the first bucket is of 1 MiB, and where there is a
@@ -87,17 +100,8 @@ class TorchDDP:
             F.cross_entropy(self._ddp(x), y).backward()
         self._optimizer.step()
 
-    def seconds(self) -> dict[str, float]:
-        return {}
 
-    def common(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def payload(self) -> tuple[int, int]:
-        return 0, 0
-
-
-class TorchLocal:
+class TorchLocal(_Torch):
     """torch's local SGD: each rank steps for itself, ``PeriodicModelAverager`` averages the models over gloo.
 
     every  steps from one averaging to the next
@@ -114,15 +118,6 @@ class TorchLocal:
         F.cross_entropy(self.model(x), y).backward()
         self._optimizer.step()
         self._averager.average_parameters(self.model.parameters())
-
-    def seconds(self) -> dict[str, float]:
-        return {}
-
-    def common(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def payload(self) -> tuple[int, int]:
-        return 0, 0
 
 
 class Ours:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mpicomp.base.files import write_text
 from mpicomp.base.units import human_bytes
-from mpicomp.lab.bench.train.figure import place
+from mpicomp.lab.bench.figures import place
 from mpicomp.lab.experiment.tables import markdown_table
 
 
@@ -22,7 +22,7 @@ def publish(rows: Sequence[dict[str, Any]], folder: Path, said: str = "") -> Non
     write_text(folder / "train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     write_text(folder / "train.md", tables(rows) + said)
     if trained := [row for row in rows if row.get("curve")]:
-        from mpicomp.lab.bench.train.figure import draw_training
+        from mpicomp.lab.bench.figures import draw_training
         from mpicomp.lab.experiment.canvas import save
 
         save(draw_training(trained), folder / "train.png")

@@ -1,15 +1,25 @@
-"""The figure of a model's test score against seconds of training."""
+"""The figures of ``bench link``, ``bench traffic`` and ``bench train``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from mpicomp.base.units import human_rate
-from mpicomp.lab.experiment.canvas import blank_figure, curve_style, finish, plain_label
-from mpicomp.lab.experiment.endlabels import number_ends
+from mpicomp.lab.experiment.canvas import (
+    COLOURS,
+    DASHES,
+    MARKERS,
+    blank_figure,
+    curve_style,
+    finish,
+    plain_axes,
+    plain_label,
+)
 from mpicomp.lab.experiment.figure import crushed, scale
+from mpicomp.lab.experiment.layout import number_ends
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +27,72 @@ if TYPE_CHECKING:
 
 MOST = 6  # curves of a panel
 TITLE: dict[str, Any] = {"loc": "left", "fontsize": 9.5, "color": "#444444"}
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one method on links of several rates, measured and modelled; rates in bits a second."""
+
+    label: str
+    rates: Sequence[float]
+    seconds: Sequence[float]
+    model_rates: Sequence[float]
+    model_seconds: Sequence[float]
+
+
+def draw_times(title: str, subtitle: str, ylabel: str, curves: Sequence[Times]) -> Figure:
+    """A figure of time against link rate: measured seconds as points, modelled seconds as lines."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    figure, (axes,) = blank_figure(1, 1, sharey=False)
+    for i, curve in enumerate(curves):
+        style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "label": plain_label(curve.label)}
+        axes.plot(curve.model_rates, curve.model_seconds, linewidth=1.2, alpha=0.6, color=style["color"])
+        axes.plot(curve.rates, curve.seconds, linestyle="none", marker=MARKERS[i % len(MARKERS)], **style)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.xaxis.set_major_locator(LogLocator())
+    axes.xaxis.set_major_formatter(lambda rate, _: human_rate(rate))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(lambda seconds, _: f"{seconds:g}")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("link, each way")
+    axes.set_ylabel(ylabel)
+    axes.set_title(f"{subtitle}; points measured, lines modelled", **TITLE)
+    plain_axes(axes)
+    return finish(figure, [axes], title)
+
+
+def draw_traffic(rows: Sequence[dict[str, Any]]) -> Figure:
+    """Bytes through the busiest rank against the number of workers, labelled at the ends of the curves."""
+    figure, (axes,) = blank_figure(1, 1, sharey=False)
+    figure.set_size_inches(6.4, 3.8)
+    for colour, label in zip(COLOURS[2:], dict.fromkeys(row["method"] for row in rows), strict=False):
+        for server, dashes in (("shared", DASHES[1]), ("sharded", DASHES[0])):
+            found = [row for row in rows if (row["method"], row["server"]) == (label, server)]
+            n, crossed = [row["workers"] for row in found], [row["bytes"] for row in found]
+            axes.loglog(n, crossed, linestyle=dashes, marker="o", markersize=4, color=colour)
+            served = "root" if server == "shared" else "every rank"
+            axes.annotate(
+                f"{label}: {served}",
+                (n[-1], crossed[-1]),
+                xytext=(6, -3),
+                textcoords="offset points",
+                fontsize=8,
+                color=colour,
+            )
+    ticks = sorted({row["workers"] for row in rows})
+    axes.set_xticks(ticks, [str(n) for n in ticks])
+    axes.minorticks_off()
+    axes.set_xlim(ticks[0] / 1.2, ticks[-1] * 8)
+    axes.set_xlabel("workers, one a rank")
+    axes.set_ylabel("bytes a round through the busiest rank")
+    axes.set_title(
+        f"d = {rows[0]['d']}; served by the root, or by every rank its share", loc="left", fontsize=9.5
+    )
+    plain_axes(axes)
+    return figure
 
 
 def draw_training(rows: Sequence[dict[str, Any]]) -> Figure:
@@ -60,9 +136,7 @@ def _draw(axes: Axes, group: Sequence[dict[str, Any]], shown: Sequence[str]) -> 
     axes.axhline(group[0]["target"], color="#999999", linewidth=0.8, linestyle="--")
     axes.set_xlabel("seconds of training")
     axes.set_ylabel("test accuracy" if group[0]["model"] == "cnn" else "test loss, nats a character")
-    axes.grid(True, which="major", color="#e2e2e2", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain_axes(axes)
 
 
 def _numbered(shown: Sequence[str], label: str) -> str:
