@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from mpicomp.lab.bench.hosts import Hosts, why_not
+from tests.cluster.conftest import ROOT
 from tests.support.launching import LIMIT
 
 with_hosts = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
@@ -33,6 +34,12 @@ RUN = (
     "artemis(natural, natural, gamma=0.01)",
 )
 HEADER = 16  # bytes broadcast before each broadcast: length and status
+
+
+GLOO_STEPS = 200
+CONTROL = (
+    1200  # bytes a step and rank besides messages: gloo's 48 for each of its operations, lengths, agreement
+)
 
 
 def most(payload: int, messages: int, received: int, messages_received: int) -> float:
@@ -83,6 +90,45 @@ def test_the_command_says_what_the_wire_carried():
         done = subprocess.run(command, env=hosts.environment(), capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     assert "all that 2 hosts sent meanwhile, headers included" in done.stdout
+
+
+def crossing_by_gloo(hosts: Hosts, steps: int, server: str) -> np.ndarray:
+    """A program that torchrun starts on two hosts.  Gives two rows, with a column for each host:
+
+    what the ledger says it sent; bytes of the streams that left it, which are those of its frames less 66
+    of headers for each.  The processes meet by the other network.
+    """
+    before = hosts.traffic()
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
+    torchrun += ["--master-addr=10.78.0.1", "--master-port=29511"]
+    started = [
+        subprocess.Popen(
+            hosts.command(
+                i, *torchrun, f"--node-rank={i}", "-m", "tests.cluster.gloo_job", str(steps), server
+            ),
+            env=hosts.environment() | {"GLOO_SOCKET_IFNAME": "eth0", "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    said, _ = [one.communicate(timeout=LIMIT)[0] for one in started]
+    assert not any(one.returncode for one in started)
+    crossed = [now - then for now, then in zip(hosts.traffic(), before, strict=True)]
+    assert not any(host.dropped for host in crossed)
+    return np.array([json.loads(said), [host.sent - 66 * host.frames_sent for host in crossed]])
+
+
+@with_hosts
+@pytest.mark.parametrize("server", ["shared", "sharded"])
+def test_gloo_carries_the_payload_of_the_ledger(server):
+    """Without MPI nobody else counts messages but the links."""
+    pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+    with Hosts(2) as hosts:
+        long, short = (crossing_by_gloo(hosts, steps, server) for steps in (GLOO_STEPS + 10, 10))
+    payload, streams = long - short
+    assert min(payload) > 4 * 10**6
+    assert all(payload <= streams) and all(streams <= payload + CONTROL * GLOO_STEPS), streams - payload
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="the shim needs a C compiler")
