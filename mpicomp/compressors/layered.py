@@ -207,7 +207,7 @@ class _Contractive(Layered, Contractive):
 
 
 class _UnbiasedAndContractive(_Unbiased, _Contractive):
-    """As Identity and Sparse are."""
+    """As Identity and Lossless are."""
 
 
 class _Absolute(Layered, Absolute):

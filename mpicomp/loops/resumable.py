@@ -14,6 +14,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.former import present_repr
 from mpicomp.base.units import one_line, shortened
 from mpicomp.loops.stepping import NONE, SENT, SKIPPED, Stepping, operation
 from mpicomp.methods.base import Method
@@ -195,7 +196,7 @@ class Resumable(Stepping):
         theirs = {name.removeprefix("config."): v for name, v in facts.items() if name.startswith("config.")}
         for name in {**theirs, **self._config}:
             there, here = theirs.get(name), self._config.get(name)
-            if not isinstance(there, str | None) or there != here:
+            if not isinstance(there, str | None) or (there and present_repr(there)) != here:
                 raise ConfigError(
                     f"the state is of another run: {name} is {there} there and {here} here."
                     f"{checkpoint.remedy(name, there)}"

@@ -32,7 +32,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.compressors.base import Array, Compressor
 from mpicomp.compressors.blockwise import Blockwise
-from mpicomp.compressors.sparse import forwards
+from mpicomp.compressors.lossless import forwards
 from mpicomp.keys import Key
 from mpicomp.methods.parameters import checks_of, step_size_of
 from mpicomp.problems.base import Constants, Known, Objective
@@ -85,7 +85,7 @@ class Method(ABC):
     Q       the workers' compressor
     C       the workers' compressor
     batch   the samples that a worker draws for each gradient, as a count or a fraction; None for all samples
-    down    how the broadcast is sent: lossless, or rounded as by sparse(values=f4)
+    down    how the broadcast is sent: lossless, or rounded as by lossless(values=f4)
     values  the format of the numbers that are sent
     alpha   the rate α at which the shifts h_i move
     start   the shifts h_i or estimates g_i before the first round: 0, the gradient, or the compressed

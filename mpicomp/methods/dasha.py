@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Compressor, Sparse, Unbiased
+from mpicomp.compressors import Compressor, Lossless, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
@@ -43,7 +43,7 @@ class DASHA(AveragingMethod, EstimatingMethod):
     Q: Unbiased
     gamma: StepSize = "theory"
     a: RateOrDefault = None
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
     start: Start = "gradient"
 
     recalled: ClassVar[str] = "the constant 16 of gamma"

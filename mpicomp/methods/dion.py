@@ -10,7 +10,7 @@ import numpy as np
 
 from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Sparse
+from mpicomp.compressors import Lossless
 from mpicomp.compressors.base import Array
 from mpicomp.kernels.lowrank import orthonormal, unit_columns
 from mpicomp.keys import Key
@@ -83,7 +83,7 @@ class Dion(FactoredMethod):
     columns: Columns = "normalised"
     batch: BatchSize = None
     values: ValueFormat = "f4"
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
     parts: PartsOfX = field(default=None, repr=False)  # those of x, where ``rows`` is None; ``bound`` sets it
 
     turns: ClassVar[bool] = True

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Absolute, Contractive, Sparse
+from mpicomp.compressors import Absolute, Contractive, Lossless
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
@@ -36,7 +36,7 @@ class EF14(AveragingMethod, EstimatingMethod):
     C: Contractive | Absolute
     gamma: StepSize = "theory"
     batch: BatchSize = None
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
 
     paper: ClassVar[str] = "Seide et al. (2014); Stich, Cordonnier, Jaggi (2018); Karimireddy et al. (2019)"
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Sparse
+from mpicomp.compressors import Lossless
 from mpicomp.compressors.base import Array
 from mpicomp.kernels.lowrank import orthonormal
 from mpicomp.keys import Key
@@ -60,7 +60,7 @@ class PowerSGD(FactoredMethod):
     gamma: StepSize = "theory"  # which is refused: there is none
     batch: BatchSize = None
     values: ValueFormat = "f4"
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
     momentum: Momentum = 0.0
     parts: PartsOfX = field(default=None, repr=False)  # those of x, where ``rows`` is None; ``bound`` sets it
 

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import human_bytes, human_time, one_line, parse_rate
-from mpicomp.compressors import Identity, QuantizedTopK, Sparse, TwoMeans
+from mpicomp.compressors import Identity, Lossless, QuantizedTopK, TwoMeans
 from mpicomp.methods import DCGD, EFSGD
 from mpicomp.methods.base import Method
 from mpicomp.torch.alike import numbered
@@ -99,7 +99,7 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
     if dense <= NEGLIGIBLE * EVERY * step_seconds:
         why = f"That is below 5 % of {EVERY} steps: whole changes every {EVERY} steps, as in DiLoCo."
         return Recipe(DCGD(Identity()), SERVER | {"sync_every": EVERY}, NESTEROV, (told, why))
-    method = EFSGD(FEW_BITS, decay=0.95, average="senders", down=Sparse(forward=True))
+    method = EFSGD(FEW_BITS, decay=0.95, average="senders", down=Lossless(forward=True))
     message = FEW_BITS.mean_nbytes(d, ranks)
     sparse = 8 * message * (1 + ranks) * others / bits  # one's own goes up, and those of all ranks come down
     reasons = [told, f"SparseLoCo's messages of about {human_bytes(message)} take {human_time(sparse)}."]

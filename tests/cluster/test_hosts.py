@@ -127,7 +127,7 @@ every = 5
 target_grad_norm_sq = 10.0
 [[method]]
 label = "dense"
-method = "ef21(identity, gamma=0.5, down=sparse(values=f4))"
+method = "ef21(identity, gamma=0.5, down=lossless(values=f4))"
 [[method]]
 label = "TopK"
 method = "ef21(topk(k=0.1), gamma=0.5)"

@@ -15,8 +15,8 @@ from mpicomp import (
     HardThreshold,
     Identity,
     Layered,
+    Lossless,
     QuantizedTopK,
-    Sparse,
     TopK,
 )
 from mpicomp.base.blocks import Blocks
@@ -40,7 +40,7 @@ from tests.support.trajectories import (
     trajectory,
 )
 
-WHOLE = Sparse("f8")
+WHOLE = Lossless("f8")
 PROBLEM, N = PLACES[0]
 PARTS = Parts((Part("a", (5,)), Part("b", (7,))))
 
@@ -291,7 +291,7 @@ def test_what_is_refused(cls):
     for switch in (1, "yes", None):
         with pytest.raises(ConfigError, match=r"clip_norm=.*True or False"):
             cls(TopK(3), clip_norm=switch, **rest)
-    for C in (Sign(), Shrunk(Dithering(3)), Layered({"*": Sign()}), Sparse()):
+    for C in (Sign(), Shrunk(Dithering(3)), Layered({"*": Sign()}), Lossless()):
         with pytest.raises(ConfigError, match=r"average='senders' with C=.*TopK\(k=0\.01\)"):
             cls(C, average="senders", **rest)
     for option in ({"decay": 0.9}, {"average": "senders"}, {"clip_norm": True}):

@@ -24,7 +24,7 @@ from typing import Any
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import human_bytes, human_rate, human_time
-from mpicomp.compressors import Sparse
+from mpicomp.compressors import Lossless
 from mpicomp.lab.bench.cost_model import (
     HEADERS,
     MESSAGE,
@@ -131,7 +131,7 @@ def forecast(
     }
     options = there.get(server, {})
     lossless = getattr(method, "down", None)
-    forwards = isinstance(lossless, Sparse) and lossless.forward and server != "allreduce"
+    forwards = isinstance(lossless, Lossless) and lossless.forward and server != "allreduce"
     text = to_text(method)
     if forwards:  # bytes of the means, which the messages may take the place of; the iterates are the same
         method = replace(method, down=replace(lossless, forward=False))  # type: ignore[call-arg, type-var]

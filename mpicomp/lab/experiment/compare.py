@@ -22,6 +22,7 @@ from mpicomp.base.errors import (
     keeping,
 )
 from mpicomp.base.files import write_json
+from mpicomp.base.former import present_repr
 from mpicomp.lab.experiment.outcome import Outcome
 from mpicomp.lab.experiment.results import (
     Comparison,
@@ -270,6 +271,7 @@ def _cleared(folder: Path, method: Method, suite: Suite) -> bool:
         held = read_facts(folder).get("asked", {})
         wanted = {"method": repr(method)} | suite.limits()
         for name, value in held.items():
+            value = present_repr(value) if name == "method" else value
             if name in wanted and value != wanted[name]:
                 raise RecordError(
                     f"{folder} holds a run with {name} = {value}, and the comparison now has {wanted[name]}. "

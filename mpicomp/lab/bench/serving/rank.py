@@ -15,7 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicomp.averaging.allreduce import sums
-from mpicomp.compressors import Natural, Sparse, TopK
+from mpicomp.compressors import Lossless, Natural, TopK
 from mpicomp.lab.bench.together import seconds_a_call
 from mpicomp.loops.aggregator import Aggregator
 from mpicomp.methods import DCGD, EF21SGDM, GD, ARCTopK, DoubleSqueeze, PowerSGD
@@ -23,11 +23,11 @@ from mpicomp.methods.base import Method
 
 METHODS: dict[str, Method] = {
     "dense": GD(gamma=1.0),
-    "natural up": DCGD(Natural(), gamma=1.0, down=Sparse("f4")),
-    "TopK 1 % up": EF21SGDM(TopK(k=0.01), eta=0.1, start="compressed", down=Sparse("f4")),
+    "natural up": DCGD(Natural(), gamma=1.0, down=Lossless("f4")),
+    "TopK 1 % up": EF21SGDM(TopK(k=0.01), eta=0.1, start="compressed", down=Lossless("f4")),
     "TopK 1 % both ways": DoubleSqueeze(TopK(k=0.01), TopK(k=0.01), gamma=1.0),
-    "ARC-Top-K 1 %": ARCTopK(k=0.01, r=4, width=250, gamma=1.0, down=Sparse("f4")),
-    "PowerSGD, rank 2": PowerSGD(r=2, rows=1000, gamma=1.0, down=Sparse("f4")),
+    "ARC-Top-K 1 %": ARCTopK(k=0.01, r=4, width=250, gamma=1.0, down=Lossless("f4")),
+    "PowerSGD, rank 2": PowerSGD(r=2, rows=1000, gamma=1.0, down=Lossless("f4")),
 }
 _SECONDS = 1.0  # of calls in a row, about
 _MOST = 30  # calls in a row
