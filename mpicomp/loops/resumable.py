@@ -14,7 +14,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.base.former import present_repr
+from mpicomp.base.former import present_config
 from mpicomp.base.units import one_line, shortened
 from mpicomp.loops.stepping import NONE, SENT, SKIPPED, Stepping, operation
 from mpicomp.methods.base import Method
@@ -43,7 +43,7 @@ class Resumable(Stepping):
         self._replaces: set[str | None] = {self._training}
         self._config = {"method": type(self.method).__name__, "seed": str(self.seed)}
         self._config |= {"workers": str(self.workers), "parts": self._packing.description}
-        self._config |= {} if self._blocks is None else {"shards": str(len(self._blocks))}
+        self._config |= {} if self._blocks is None else {"blocks": str(len(self._blocks))}
         self._config |= {f"method.{f.name}": repr(getattr(self.method, f.name)) for f in fields(self.method)}
 
     def add_to_config(self, **facts: object) -> None:
@@ -194,9 +194,10 @@ class Resumable(Stepping):
         own = {f"{name}.{f.name}": (r, f.name) for name, r in self._own_records().items() for f in fields(r)}
         facts = {name: _plain(value) for name, value in state.items() if name not in own}
         theirs = {name.removeprefix("config."): v for name, v in facts.items() if name.startswith("config.")}
+        theirs = present_config(theirs)
         for name in {**theirs, **self._config}:
             there, here = theirs.get(name), self._config.get(name)
-            if not isinstance(there, str | None) or (there and present_repr(there)) != here:
+            if not isinstance(there, str | None) or there != here:
                 raise ConfigError(
                     f"the state is of another run: {name} is {there} there and {here} here."
                     f"{checkpoint.remedy(name, there)}"

@@ -15,8 +15,8 @@ from mpicomp.transports import Transport, connect
 # The user's word on whether the MPI library takes buffers on a GPU; None: ask the library.
 CUDA_AWARE = {"ask": None, "yes": True, "no": False}
 SERVERS = ("shared", "dedicated", "sharded", "allreduce")
-MOST_SHARDS = 64  # the most blocks, if the user gives no number
-OF_COMPARISONS = ("server", "shards", "device", "cuda_aware")  # the settings that comparisons have, too
+MOST_BLOCKS = 64  # the most blocks, if the user gives no number
+OF_COMPARISONS = ("server", "blocks", "device", "cuda_aware")  # the settings that comparisons have, too
 ON_FAILURE = {"end": False, "shrink": True}  # whether the other ranks survive a rank's death
 
 
@@ -28,7 +28,7 @@ class Placement:
                    "dedicated": rank 0, which hosts no worker (needs MPI).  "sharded": every rank, its blocks
                    of the coordinates.  "allreduce": MPI_Allreduce, for methods whose workers send
                    uncompressed vectors or low-rank factors
-    shards         with "sharded", the number of blocks of the coordinates; None: one for each worker, at
+    blocks         with "sharded", the number of blocks of the coordinates; None: one for each worker, at
                    most 64.  Compressors act on each block alone, so iterates depend on this number
     device         one of ``DEVICES``: where vectors are kept and gradients and messages are computed
     cuda_aware     one of ``CUDA_AWARE``: pass GPU buffers to MPI: "yes", "no", or "ask" the library
@@ -46,7 +46,7 @@ class Placement:
         "rank, a share of the coordinates.  allreduce: MPI_Allreduce.",
         SERVERS,
     )
-    shards: int | None = setting(
+    blocks: int | None = setting(
         None,
         "With --server sharded, cut the coordinates into this many blocks.  "
         "[default: one a worker, at most 64]",
@@ -74,11 +74,11 @@ class Placement:
     def __post_init__(self) -> None:
         if self.server not in SERVERS:
             raise unknown("server", str(self.server), SERVERS)
-        if self.shards is not None:
-            as_integer("shards", self.shards)
+        if self.blocks is not None:
+            as_integer("blocks", self.blocks)
             if self.server != "sharded":
                 raise ConfigError(
-                    f"shards={self.shards} with server={self.server!r}; blocks are served by all ranks only "
+                    f"blocks={self.blocks} with server={self.server!r}; blocks are served by all ranks only "
                     "with server='sharded'."
                 )
         if self.device not in DEVICES:
@@ -111,11 +111,11 @@ class Placement:
         """Whether rank 0 hosts no worker."""
         return self.server == "dedicated"
 
-    def blocks(self, workers: int) -> int:
+    def block_count(self, workers: int) -> int:
         """The number of blocks of the coordinates for this many workers; 1 unless server="sharded"."""
         if self.server != "sharded":
             return 1
-        return min(workers, MOST_SHARDS) if self.shards is None else self.shards
+        return min(workers, MOST_BLOCKS) if self.blocks is None else self.blocks
 
     def connect(self, workers: int, comm: Any = None) -> Transport:
         """Make the transport for this many workers on the ranks of ``comm``; None: all ranks.  Collective."""

@@ -51,7 +51,7 @@ class Run:
     ranks: int
     seed: int
     server: str  # who averaged, one of ``placement.SERVERS``
-    shards: int  # the number of blocks of the coordinates; 1 if they were not cut
+    blocks: int  # the number of blocks of the coordinates; 1 if they were not cut
     observe: int | str  # the samples on which f and ∇f of the rows were evaluated; see ``Observation``
     status: str  # why it ended: "rounds", "target", "max_bytes", "max_seconds", "callback" or "interrupted"
     rows: list[Row]
@@ -94,7 +94,7 @@ class Run:
             "ranks": self.ranks,
             "seed": self.seed,
             "server": self.server,
-            "shards": self.shards,
+            "blocks": self.blocks,
             "status": self.status,
             "rounds": last.round,
             "observe": self.observe,
@@ -140,7 +140,7 @@ def run(
     resume: bool | None = False,
     checkpoint_every: int | None = None,
     server: str = Placement.server,
-    shards: int | None = Placement.shards,
+    blocks: int | None = Placement.blocks,
     device: str = Placement.device,
     cuda_aware: str = Placement.cuda_aware,
     stall_timeout: float | None = Placement.stall_timeout,
@@ -180,7 +180,7 @@ def run(
                       hosts no worker (needs MPI).  "sharded": every rank, its blocks of the coordinates.
                       "allreduce": MPI_Allreduce, for methods whose workers send uncompressed vectors or
                       low-rank factors; iterates then depend on the number of ranks
-    shards            with "sharded", the number of blocks of the coordinates; None: one for each worker, at
+    blocks            with "sharded", the number of blocks of the coordinates; None: one for each worker, at
                       most 64.  Compressors act on each block alone, so iterates depend on this number, and
                       not on the number of ranks
     device            "cpu"; or "cuda": vectors, gradients and compression are on a GPU.  With several GPUs,
@@ -224,7 +224,7 @@ def run(
         checkpoint_every = as_integer("checkpoint_every", checkpoint_every)
         if out is None:
             raise ConfigError("checkpoint_every needs a folder to write to: give out.")
-    placement = Placement(server, shards, device, cuda_aware, stall_timeout, verify_bytes, on_failure)
+    placement = Placement(server, blocks, device, cuda_aware, stall_timeout, verify_bytes, on_failure)
     if isinstance(out, str) and not out:
         raise ConfigError("out='' names no folder; allowed: a path, '.' for the current folder, or None.")
     if transport is not None and transport.n != workers:
@@ -238,7 +238,7 @@ def run(
     try:
         t.raise_on_all(threads)  # refused now, whether or not kernels are compiled later
         with stop_on_signals(t) as asked, kernels.using(t.raise_on_all(lambda: open_device(device))):
-            loop = Loop(method, problem, t, seed, x0, server, placement.blocks(workers))
+            loop = Loop(method, problem, t, seed, x0, server, placement.block_count(workers))
             load_kernels(t, limits.rounds * workers, loop.x.size)
             digest = t.ask_server(
                 lambda: None if x0 is None else sha256(as_array("x0", x0).tobytes()).hexdigest()
@@ -292,7 +292,7 @@ def _result(session: Session, problem: Problem, status: str, verified: Verified 
         ranks=t.ranks,
         seed=loop.seed,
         server=loop.server_name,
-        shards=loop.shards,
+        blocks=loop.blocks,
         observe=session.observation.observe,
         status=status,
         rows=rows,

@@ -70,7 +70,7 @@ class Compressed(Optimizer):
                 same as without.  Do not change gradients between backward and ``aggregate``
     group       the process group of torch.distributed whose ranks take part, in place of ``comm``; None: all
                 ranks that mpirun has started, or those of the default group where no MPI launcher has
-    options     the other options of ``Aggregator``: seed, comm, server, shards, device, cuda_aware,
+    options     the other options of ``Aggregator``: seed, comm, server, blocks, device, cuda_aware,
                 stall_timeout, verify_bytes and on_nonfinite
 
     With device="cuda" parameters on a GPU stay there; without it, their gradients are copied to the host and

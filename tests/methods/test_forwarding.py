@@ -77,7 +77,7 @@ SPARSE = [
 SUPPORTING = [case.other for case in METHOD_CASES if may(case.other)]
 
 
-@pytest.mark.parametrize("how", [{}, {"server": "sharded", "shards": 3}], ids=["root", "sharded"])
+@pytest.mark.parametrize("how", [{}, {"server": "sharded", "blocks": 3}], ids=["root", "sharded"])
 @pytest.mark.parametrize("method", [*SUPPORTING, *SPARSE], ids=repr)
 def test_iterates_are_the_same_and_bytes_are_no_more(method, how):
     problem = APART if method in SPARSE else PROBLEM

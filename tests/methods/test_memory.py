@@ -248,7 +248,7 @@ def test_in_blocks_transcribed():
     problem, n, beta = Quadratics(d=30, noise=0.3, lam=0.1), 5, 0.9
     blocks = [slice(0, 10), slice(10, 20), slice(20, 30)]
     method = EFSGD(TopK(1, "f8"), gamma=0.1, decay=beta, average="senders", clip_norm=True, down=WHOLE)
-    run = mpicomp.run(method, problem, workers=n, rounds=15, server="sharded", shards=3)
+    run = mpicomp.run(method, problem, workers=n, rounds=15, server="sharded", blocks=3)
     x, errors = problem.x0(), np.zeros((n, 30))
     for _ in range(15):
         messages, counts = np.zeros((n, 30)), np.zeros(30)

@@ -206,7 +206,7 @@ def main(how: str) -> None:
             mpi_exchange.AHEAD = rank_exchange.AHEAD = 100
     found, ranks = {}, transport(how)
     sharded = re.search(r"sharded-(\d+)", how)
-    serving = {"server": "sharded", "shards": int(sharded.group(1))} if sharded else {}
+    serving = {"server": "sharded", "blocks": int(sharded.group(1))} if sharded else {}
     every = "every" in how
     for method in methods_in_blocks(every) if sharded else every_pair() if every else methods():
         run = mpicomp.run(

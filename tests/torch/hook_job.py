@@ -114,7 +114,7 @@ if __name__ == "__main__":
     )
     for method in METHODS:
         nothing_is_lost(method)
-        nothing_is_lost(method, server="sharded", shards=4)
+        nothing_is_lost(method, server="sharded", blocks=4)
     a_bad_gradient_of_one_rank()
     a_part_of_the_ranks()
     alone_in_a_group()

@@ -208,7 +208,7 @@ run_options = (
 )
 
 # The headings of the help, with the options under each.
-PLACE = ["--ranks", "--server", "--shards", "--device", "--cuda-aware"]
+PLACE = ["--ranks", "--server", "--blocks", "--device", "--cuda-aware"]
 RUN_SECTIONS = {
     "What to run": ["--problem", "--method", "--workers", "--seed", "--x0"],
     "Rounds and time": ["--rounds", "--target-grad-norm-sq", "--hold", "--max-bytes", "--max-seconds"],

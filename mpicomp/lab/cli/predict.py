@@ -25,7 +25,7 @@ from mpicomp.runtime.placement import SERVERS, Placement
 @click.option("--latency", type=Time(), default="50us", show_default=True, help="One-way latency of a link.")
 @click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True, help="Rounds of the run.")
 @click.option("--server", type=click.Choice(SERVERS), default="shared", show_default=True)
-@OPTIONS["shards"]
+@OPTIONS["blocks"]
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a method.")
 def predict(
     problem: str | None,
@@ -37,7 +37,7 @@ def predict(
     latency: float,
     rounds: int,
     server: str,
-    shards: int | None,
+    blocks: int | None,
     as_json: bool,
 ) -> None:
     """Predict the time with more workers than fit here.
@@ -49,9 +49,9 @@ def predict(
     from mpicomp.lab.bench.predict import forecast, given, report
     from mpicomp.text.config import parse_method, parse_problem
 
-    placement = Placement(server, shards)
+    placement = Placement(server, blocks)
     network: Any = {"workers": workers, "link": Link(rate, latency), "server": server}
-    network["shards"] = min(placement.blocks(workers), workers)
+    network["blocks"] = min(placement.block_count(workers), workers)
     if problem is not None and methods and up is None and down is None:
         chosen = parse_problem(problem)
         found = [forecast(parse_method(text), chosen, **network) for text in methods]

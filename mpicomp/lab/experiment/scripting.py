@@ -64,7 +64,7 @@ def compare(
     out       a folder for the record, the table and the figure; ``resume`` continues the comparison in it, as
               of ``experiment.compare.compare``.  Without one, the comparison is in memory only
 
-    ``server``, ``shards``, ``device`` and ``cuda_aware`` are settings too, as of ``run``.  ``progress`` is
+    ``server``, ``blocks``, ``device`` and ``cuda_aware`` are settings too, as of ``run``.  ``progress`` is
     True for a bar, False for none, None for one in a notebook, or a function that is called with the run
     under way, its round and the row, if any.  A method that diverges is part of the result.  Under mpirun
     every rank calls this and gets the same comparison.

@@ -49,7 +49,7 @@ def measure(d: int, repeats: int) -> list[dict[str, Any]]:
     for label, method in METHODS.items():
         ways = ["shared", "sharded", *(["allreduce"] if sums(method) else [])]
         aggregators = {
-            way: Aggregator(method, like=np.zeros(d, np.float32), server=way, shards=_shards(way, comm.size))
+            way: Aggregator(method, like=np.zeros(d, np.float32), server=way, blocks=_blocks(way, comm.size))
             for way in ways
         }
         contestants: dict[str, Callable[[Any], object]] = dict(aggregators)
@@ -70,7 +70,7 @@ def measure(d: int, repeats: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _shards(way: str, ranks: int) -> int | None:
+def _blocks(way: str, ranks: int) -> int | None:
     return ranks if way == "sharded" else None
 
 
