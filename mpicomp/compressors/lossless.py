@@ -57,8 +57,10 @@ class Lossless(Unbiased, Contractive):
             kept = on.nonzero(x)
             entries = gather(x, (kept,))
         values = self.values if self.values != "exact" else _narrowest(entries)
-        dense = kept is None or _dense_is_shorter(x.size, count, values)
-        body = encode_values(x, values) if dense else encode_sparse(kept, entries, x.size, values)
+        if kept is None or _dense_is_shorter(x.size, count, values):
+            dense, body = True, encode_values(x, values)
+        else:
+            dense, body = False, encode_sparse(kept, entries, x.size, values)
         return join(np.array([2 * _WIRE.index(values) + dense], dtype=np.uint8), body)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:

@@ -223,7 +223,7 @@ class Resumable(Stepping):
         """Raise ``ConfigError`` on all ranks unless they restore states of the same step."""
         told: Any = self.transport.collect([facts[name] for name in _COUNTS])
 
-        def compare() -> None:
+        def refuse_different() -> None:
             for rank, theirs in enumerate(told):
                 for name, a, b in zip(_COUNTS, told[0], theirs, strict=True):
                     if a != b:
@@ -232,7 +232,7 @@ class Resumable(Stepping):
                             "ranks restore the state of one step, as load does from what save has saved."
                         )
 
-        self.transport.ask_server(compare)
+        self.transport.ask_server(refuse_different)
 
 
 def _numbered(states: list[dict[str, Any]]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from mpicomp.loops.agreement import check_alike
 from mpicomp.methods import DCGD
 from mpicomp.methods.base import Method
 from mpicomp.text.config import as_method
-from mpicomp.torch.alike import Fact, compare, memory, numbered, refuse_alone, settings
+from mpicomp.torch.alike import Fact, check_same, memory, numbered, refuse_alone, settings
 from mpicomp.torch.buffers import Buffers, share, warn_of_buffers
 from mpicomp.torch.clipping import ClippingWatch
 from mpicomp.torch.content import Content
@@ -221,7 +221,7 @@ class Compressed(Optimizer):
         for p in parameters:
             digest.update(Content.of(p).data)
         momenta = "".join(memory(one) for one in alike)
-        compare(
+        check_same(
             [
                 Fact("the parameters", digest.hexdigest(), remedy),
                 Fact("the optimiser's settings", settings(self.inner), "give all ranks the same."),

@@ -33,7 +33,7 @@ from mpicomp.problems import Quadratics
 from mpicomp.runtime.loop import Loop
 from mpicomp.transports.local import Local
 from tests.support.launching import mpicomp as command
-from tests.support.launching import mpirun, no_observer
+from tests.support.launching import mpirun, no_counter
 from tests.support.method_cases import METHOD_CASES
 
 PROBLEM = Quadratics(d=30, noise=0.3, lam=0.1)
@@ -207,7 +207,7 @@ def test_ranks_beyond_the_blocks_serve_none_and_follow():
     assert a["iterates_sha256"] == b["iterates_sha256"] and a["up_bytes"] == b["up_bytes"]
 
 
-@pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
+@pytest.mark.skipif(no_counter() is not None, reason=str(no_counter()))
 def test_the_busiest_rank_does_not_carry_all():
     """As MPI counts it: with a block and a worker on each rank, all ranks send nearly the same."""
     dense = ("run", "--problem", "quadratics(d=4000)", "--method", "gd(gamma=0.1)", "--rounds", "5", "--json")
@@ -218,7 +218,7 @@ def test_the_busiest_rank_does_not_carry_all():
     assert shared_out == [3 * 5 * 4000 + 5 * 12000] * 4
 
 
-@pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
+@pytest.mark.skipif(no_counter() is not None, reason=str(no_counter()))
 def test_what_allreduce_is_handed_is_what_mpi_counts():
     """The vector and two numbers more, in float32, from each rank and in each of 20 rounds."""
     told = json.loads(
@@ -231,7 +231,7 @@ def test_what_allreduce_is_handed_is_what_mpi_counts():
 @pytest.mark.parametrize(
     "method", ["powersgd(r=1, rows=6, gamma=0.05)", "arctopk(k=2, r=2, width=6, gamma=0.05)"]
 )
-@pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
+@pytest.mark.skipif(no_counter() is not None, reason=str(no_counter()))
 def test_what_allreduce_is_handed_of_factors_is_what_mpi_counts(method):
     """The factors of a round and two numbers more from each rank, and no other message."""
     where = ("--method", method, "--server", "allreduce", "--ranks", "3", "--verify-bytes")

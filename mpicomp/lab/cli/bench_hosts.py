@@ -124,10 +124,10 @@ def bench_serving(
 
     The ways are: rank 0, every rank for its share of the coordinates, and MPI_Allreduce.
     """
-    from mpicomp.lab.bench.serving.compare import compare, table
+    from mpicomp.lab.bench.serving.compare import table, time_averaging
 
     rows = []
-    for row in compare(dimensions, ranks, [*[None] * one_host, *links]):
+    for row in time_averaging(dimensions, ranks, [*[None] * one_host, *links]):
         rows.append(row)
         if as_json:
             click.echo(json.dumps(row))
@@ -254,7 +254,7 @@ def bench_train(
     the same loss on text.  The steps to the target are counted on one host and multiplied by the time of a
     step on each link.
     """
-    from mpicomp.lab.bench.train.compare import Ask, compare, named
+    from mpicomp.lab.bench.train.compare import Ask, contest, named
     from mpicomp.lab.bench.train.report import checked, publish, tables
     from mpicomp.lab.bench.train.target import check
     from mpicomp.lab.bench.train.target import to_target as steps_to_target
@@ -275,7 +275,7 @@ def bench_train(
     )
     rows = []
     say = partial(click.echo, err=True)
-    for row in steps_to_target(ask, say=say) if to_target else compare(ask):
+    for row in steps_to_target(ask, say=say) if to_target else contest(ask):
         rows.append(row)
         if as_json:
             click.echo(json.dumps(row))

@@ -62,7 +62,7 @@ def run(ranks: int | None, resume: str | None, as_json: bool, **options: Any) ->
 
     method, problem = parse_method(options.pop("method")), parse_problem(options.pop("problem"))
     options["x0"] = _read_x0(options["x0"])
-    options["callback"] = _follow(options.pop("follow"), options.pop("tensorboard"))
+    options["callback"] = _callback(options.pop("follow"), options.pop("tensorboard"))
     if elsewhere(ranks):
         return relaunch(ranks, survive=ON_FAILURE[options["on_failure"]])
     with rounds(options["rounds"], watched()) as progress:
@@ -77,7 +77,7 @@ def run(ranks: int | None, resume: str | None, as_json: bool, **options: Any) ->
     return INTERRUPTED if outcome.status == "interrupted" else 0
 
 
-def _follow(file: Path | None, folder: Path | None) -> Callback | None:
+def _callback(file: Path | None, folder: Path | None) -> Callback | None:
     """The callback of --follow and --tensorboard.  Raises ``ConfigError`` if tensorboard is not installed."""
     rows = [] if file is None else [JSONLines(file)]
     curves = [] if folder is None else [TensorBoard(folder)]
@@ -213,11 +213,11 @@ def compare(
     from mpicomp.lab.experiment.compare import WHOLE, compare_all
     from mpicomp.lab.experiment.compare import compare as compare_methods
     from mpicomp.lab.experiment.results import unfinished
-    from mpicomp.lab.experiment.study import Study, load
+    from mpicomp.lab.experiment.study import Study, load_file
     from mpicomp.lab.experiment.suite import parse_part
     from mpicomp.runtime.placement import Placement
 
-    loaded, share = load(suite), WHOLE if part is None else parse_part(part)
+    loaded, share = load_file(suite), WHOLE if part is None else parse_part(part)
     if elsewhere(ranks):
         return relaunch(ranks)
     folder = out or Path("runs") / suite.stem

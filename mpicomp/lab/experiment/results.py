@@ -34,7 +34,7 @@ from mpicomp.base.html import html_table
 from mpicomp.lab.experiment.lines import Line, lines_of
 from mpicomp.lab.experiment.outcome import Outcome
 from mpicomp.lab.experiment.start import fingerprint, starting_point
-from mpicomp.lab.experiment.study import Study, load
+from mpicomp.lab.experiment.study import Study, load_file
 from mpicomp.lab.experiment.suite import Entry, Suite
 from mpicomp.lab.experiment.suite_file import load_suite
 from mpicomp.lab.experiment.tables import cells, header, markdown, notes
@@ -255,7 +255,7 @@ def _study_of(out: Path) -> Suite | Study:
     """What study.toml says, in the classes that this process has imported."""
     check_own(out / "study.toml")
     with without_imports():
-        return load(out / "study.toml")
+        return load_file(out / "study.toml")
 
 
 def _suite_of(out: Path) -> Suite:

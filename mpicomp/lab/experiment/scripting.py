@@ -19,8 +19,7 @@ from mpicomp.lab.experiment.figure import draw_panel
 from mpicomp.lab.experiment.report import picture_of, picture_of_runs, publish
 from mpicomp.lab.experiment.results import Comparison, Record, read_comparison, read_run
 from mpicomp.lab.experiment.shipped import located
-from mpicomp.lab.experiment.study import Study
-from mpicomp.lab.experiment.study import load as load_file
+from mpicomp.lab.experiment.study import Study, load_file
 from mpicomp.lab.experiment.styling import as_look
 from mpicomp.lab.experiment.suite import Suite
 from mpicomp.lab.experiment.suite_file import parse_suite, suite_of

@@ -17,7 +17,7 @@ from mpicomp.lab.experiment.tables import markdown_table
 from mpicomp.lab.jobs.launch import find_launcher
 
 
-def compare(
+def time_averaging(
     dimensions: Sequence[int], ranks: int, rates: Sequence[float | None], repeats: int = 3
 ) -> Iterator[dict[str, Any]]:
     """Yield what ``rank.measure`` finds, with each of the ``rates`` of links; None: all ranks on this host.
