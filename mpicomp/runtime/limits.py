@@ -1,4 +1,4 @@
-"""When a run ends."""
+"""The conditions that end a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpicomp.runtime.settings import setting
 
 @dataclass(frozen=True)
 class Limits:
-    """When a run ends.  Every limit but ``rounds`` is checked whenever a row is recorded.
+    """The conditions that end a run.  All but ``rounds`` are checked whenever a row is recorded.
 
     rounds               the number of rounds after which a run ends in any case
     target_grad_norm_sq  end once |∇f(x)|² is at most this
@@ -31,7 +31,11 @@ class Limits:
 
     rounds: int = setting(1000, "Stop after this many rounds.")
     target_grad_norm_sq: float | None = setting(None, "Stop when |∇f|² is at most this.")
-    hold: float = setting(0.0, "If the target is met from round k on, stop at round (1 + hold) k.")
+    hold: float = setting(
+        0.0,
+        "If the target is first met in round k, stop at round (1 + hold) k, provided every row in between "
+        "meets it.",
+    )
     max_bytes: int | None = setting(None, "Stop after this many bytes, both directions together.")
     max_seconds: float | None = setting(None, "Stop after this many seconds.")
 

@@ -32,13 +32,16 @@ class Observation:
     """
 
     every: int | str = setting(
-        EVERY, "Rounds between rows; 1%: at most 1 % of the rounds so far, and a row each round up to 256."
+        EVERY,
+        "Record a row after every so many rounds; with 1%, after each of the first 256 rounds, and then at "
+        "gaps of at most 1 % of the rounds so far.",
     )
     at: Sequence[int] | None = setting(
-        None, "Record rows after these rounds, such as 1,2,10,100, instead of --every."
+        None, "Record rows after these rounds, such as 1,2,10,100, in place of --every."
     )
     observe: int | str = setting(
-        FULL, "Evaluate f and ∇f for rows on all samples (full), on this many of each worker, or never."
+        FULL,
+        "Samples on which f and ∇f are evaluated for each row: full, this many of each worker, or never.",
     )
 
     def __post_init__(self) -> None:

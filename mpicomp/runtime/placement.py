@@ -24,7 +24,7 @@ ON_FAILURE = {"end": False, "shrink": True}  # whether the other ranks survive a
 class Placement:
     """Where and how a run takes place.
 
-    server         who averages, one of ``SERVERS``.  "shared": rank 0, which also hosts workers.
+    server         how messages are averaged, one of ``SERVERS``.  "shared": rank 0, which also hosts workers.
                    "dedicated": rank 0, which hosts no worker (needs MPI).  "sharded": every rank, its blocks
                    of the coordinates.  "allreduce": MPI_Allreduce, for methods whose workers send
                    uncompressed vectors or low-rank factors
@@ -42,17 +42,17 @@ class Placement:
 
     server: str = setting(
         "shared",
-        "Who averages.  shared: rank 0, which also hosts workers.  dedicated: rank 0 alone.  sharded: every "
-        "rank, a share of the coordinates.  allreduce: MPI_Allreduce.",
+        "Average the messages on rank 0, which also hosts workers (shared); on rank 0, which hosts none "
+        "(dedicated); on every rank, each for its blocks of the coordinates (sharded); or by MPI_Allreduce.",
         SERVERS,
     )
     blocks: int | None = setting(
         None,
         "With --server sharded, cut the coordinates into this many blocks.  "
-        "[default: one a worker, at most 64]",
+        "[default: one for each worker, at most 64]",
     )
     device: str = setting(
-        "cpu", "Where vectors, gradients and messages are computed; ranks on a host share its GPUs.", DEVICES
+        "cpu", "Processor for vectors, gradients and messages; ranks on one host share its GPUs.", DEVICES
     )
     cuda_aware: str = setting(
         "ask",
@@ -61,13 +61,15 @@ class Placement:
     )
     stall_timeout: float | None = setting(
         None,
-        "After waiting this long, name the rank that is silent and end the job [off].",
+        "End the job if a rank is silent for this long while others wait for it, and name it [off].",
         metavar="SECONDS",
     )
-    verify_bytes: bool = setting(False, "Also count the bytes in MPI; fail unless the ledger agrees.")
+    verify_bytes: bool = setting(
+        False, "Count the bytes that MPI is handed, too, and fail if the count of the run differs."
+    )
     on_failure: str = setting(
         "end",
-        "If a rank dies, end the job, or shrink: go on with the other ranks (needs Open MPI's ULFM).",
+        "If a rank dies, end the job (end), or go on with the other ranks (shrink; needs Open MPI's ULFM).",
         ON_FAILURE,
     )
 
