@@ -81,7 +81,7 @@ class Compressor(ABC):
 
     @property
     def selects(self) -> bool:
-        """Whether ``coordinates`` tells at which coordinates a message has values."""
+        """Whether ``coordinates`` can give the coordinates at which a message has values."""
         return type(self).coordinates is not Compressor.coordinates
 
     def coordinates(self, buf: Bytes, d: int, key: Key) -> Support:

@@ -49,7 +49,7 @@ class Resumable(Stepping):
     def add_to_config(self, **facts: object) -> None:
         """Add ``facts`` to the configuration; ``load`` refuses a state saved with another configuration.
 
-        They are compared first, because what the others have may follow from them.
+        ``load`` compares these facts first, because other entries may follow from them.
         """
         self._config = {name: str(value) for name, value in facts.items()} | self._config
 
@@ -57,14 +57,14 @@ class Resumable(Stepping):
     def save(self, folder: str | Path, others: Sequence[Resumable] = (), **records: Any) -> None:
         """Save the state of all workers and of the server in ``folder``; collective.
 
-        ``load`` reads it on any number of ranks: a state of one worker on each of 4 ranks needs ``workers=4``
-        on other numbers.
+        ``load`` reads the state on any number of ranks.  If each of 4 ranks was one worker, give
+        ``workers=4`` on another number of ranks.
 
-        others   further Aggregators and Descents of these ranks, whose states are saved and loaded with it
+        others   further Aggregators and Descents of these ranks, to save and load with this one
         records  your own dataclasses of arrays, numbers and texts to save with it, by keyword; each name may
                  be used on one rank only
 
-        If it is killed at any time, the folder holds the previous state or this one.
+        If the program is killed at any time, the folder holds the previous state or this one.
         Raises ``RecordError`` if the folder holds the state of another training, which would be lost, or if
         it cannot be written; the previous state is still there.  Raises ``ConfigError`` for a name in use.
         """

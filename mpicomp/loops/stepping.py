@@ -67,12 +67,12 @@ class Stepping:
     comm           mpi4py's communicator of the ranks, or a process group of torch.distributed; None: all
                    ranks of the job, or this process alone.  Where torch.distributed is initialised and no MPI
                    launcher started the processes, all ranks are those of its default group
-    server         who averages; ``server`` and ``blocks`` mean the same as in ``run``
+    server         how messages are averaged; ``server`` and ``blocks`` mean the same as in ``run``
     device         "cpu"; or "cuda": vectors and compression are on a GPU.  With several GPUs, the ranks of a
                    host are assigned to them in turn.  Arrays on that GPU are not copied to the host
     cuda_aware     with "cuda", whether to pass GPU buffers to MPI; as in ``run``
     stall_timeout  seconds of waiting after which the job names the silent rank and ends; None: never
-    verify_bytes   also count the bytes in MPI, for ``verify``
+    verify_bytes   also count the bytes that MPI is handed, for ``verify``
     on_nonfinite   if a gradient is not finite: "raise" raises ``DivergedError`` on all ranks; "skip" leaves
                    the step out on all ranks and keeps the method's state
 

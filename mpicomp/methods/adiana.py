@@ -31,7 +31,7 @@ PARAMETERS: dict[str, type[Original] | type[Refined] | type[Convex]] = {
 
 @dataclass(frozen=True)
 class ADIANA(Method):
-    """C_i and C'_i are drawn independently; the coin with probability p is the same on all ranks::
+    """Accelerated DIANA.  C_i, C'_i are drawn independently, the coin with probability p by all ranks alike::
 
         all        x^k = θ1 z^k + θ2 w^k + (1 - θ1 - θ2) y^k
         worker i   m_i = C_i(∇f_i(x^k) - h_i);  c_i = C'_i(∇f_i(w^k) - h_i);  h_i += α c_i

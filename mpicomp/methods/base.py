@@ -75,7 +75,7 @@ class Accumulator(ABC):
 class Method(ABC):
     """A frozen dataclass of hyper-parameters, with nested classes for its records of state and of messages.
 
-    The types of the fields say what is allowed, see ``methods.parameters``; one field is the step size.
+    The type of a field gives the values it may have, see ``methods.parameters``; one field is the step size.
     ``Replica``, ``Server`` and ``Worker`` are the records of state, ``Up`` and ``Down`` the messages.  All
     arrays of the state start at 0, except the iterate and the fields in ``starts_at_x0``, which start at x0.
 
@@ -205,9 +205,9 @@ class Method(ABC):
         """
 
     def received(self, broadcast: Any, r: Any, key: Key) -> Any:
-        """The broadcast as ``replica_step`` takes it; every rank calls this, and ``r`` stays.
+        """Return the broadcast in the form that ``replica_step`` takes; every rank calls this, ``r`` stays.
 
-        Raises ``MessageError`` if it is none.
+        Raises ``MessageError`` if the bytes cannot be a broadcast.
         """
         return broadcast
 

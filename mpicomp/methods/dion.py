@@ -36,7 +36,9 @@ EPSILON = 1e-8  # added to the norms of columns, as in the authors' program
 
 @dataclass(frozen=True)
 class Dion(FactoredMethod):
-    """A part of x with two axes or more is a matrix X, its first axis by all others, if that saves values:
+    """Steps along orthonormalised momentum of rank r.
+
+    A part of x with two axes or more is a matrix X, its first axis by all others, if that saves values:
     r (rows + columns) < size.  M_i, P and Q are of X, or of its transpose if X has more columns than rows.
     A step takes two rounds::
 

@@ -41,7 +41,7 @@ class DoubleSqueeze(MemoryMethod, EstimatingMethod):
     down       the server's compressor
     decay      β, from 0 to 1: the share of its memory δ_i that a worker adds to its next message.  The
                server's memory δ does not decay: what a broadcast drops is sent later
-    average    "mean", or "senders" as in EFSGD: what takes the place of mean C(v_i)
+    average    the average of the C(v_i): "mean", or "senders" as in EFSGD
     clip_norm  whether the server clips the norms of the messages, as in EFSGD
     """
 

@@ -21,9 +21,11 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class PowerSGD(FactoredMethod):
-    """Algorithms 1 and 2.  A part of x with two axes or more is a matrix, its first axis by all others, if
-    that saves values: r (rows + columns) < size.  Each matrix has a P and a Q of r columns.  A step takes two
-    rounds, in which each matrix is treated alike::
+    """Gradients of rank r, by Algorithms 1 and 2.
+
+    A part of x with two axes or more is a matrix, its first axis by all others, if that saves values:
+    r (rows + columns) < size.  Each matrix has a P and a Q of r columns.  A step takes two rounds, in which
+    each matrix is treated alike::
 
         even   worker i   M_i = e_i + s_i;   P_i = M_i Q       (s_i a stochastic gradient at x)
                all        P = the columns of mean P_i, made orthonormal

@@ -20,10 +20,10 @@ class Limits:
 
     rounds               the number of rounds after which a run ends in any case
     target_grad_norm_sq  end once |∇f(x)|² is at most this
-    hold                 if all rows from round k on meet the target, the run ends at the first row at or
+    hold                 if every row from round k on meets the target, the run ends at the first row at or
                          after round (1 + hold) k; 0: at the first row that meets the target
     max_bytes            end once this many bytes were sent, both directions and all workers together
-    max_seconds          end after this many seconds of the run, without the time spent on observing
+    max_seconds          end after this many seconds of the run, without the time of evaluating f for rows
 
     A field is also a keyword of ``run`` and an option of ``mpicomp run``, with the default given here.
     Raises ``ConfigError`` for a value that is not allowed.

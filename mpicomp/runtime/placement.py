@@ -22,7 +22,7 @@ ON_FAILURE = {"end": False, "shrink": True}  # whether the other ranks survive a
 
 @dataclass(frozen=True)
 class Placement:
-    """Where and how a run takes place.
+    """The ranks, the server and the device of a run, and its behaviour on failures.
 
     server         how messages are averaged, one of ``SERVERS``.  "shared": rank 0, which also hosts workers.
                    "dedicated": rank 0, which hosts no worker (needs MPI).  "sharded": every rank, its blocks

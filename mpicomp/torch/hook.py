@@ -46,7 +46,7 @@ class Hook:
 
     method   a method for ``Aggregator``, or its text
     group    the process group whose ranks take part, in place of ``comm``; None: all ranks that mpirun has
-             started, or those of DDP's group where no MPI launcher has
+             started, or, without an MPI launcher, those of DDP's group
     options  the options of ``Aggregator``, except three that only ``Compressed`` takes.  workers: here each
              rank is a worker.  server="dedicated": here rank 0 has a gradient too.  on_nonfinite="skip":
              torch's optimiser steps whatever the hook returns, and with zero gradients its momentum would
@@ -120,7 +120,7 @@ class Hook:
         self._to_load = folder
 
     def take(self, bucket: dist.GradBucket) -> Future[Tensor]:
-        """Take one bucket of this step; its future is completed once the last bucket has come."""
+        """Take one bucket of this step; return a future of its mean, set once the last bucket has come."""
         if self._group is None:
             self._group = self._find_group()
         if bucket.index() != len(self._buckets):
