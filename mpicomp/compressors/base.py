@@ -133,7 +133,7 @@ class Sum:
         """Add the messages that were taken but not yet added.  Raises ``MessageError`` as ``take``."""
 
     def close(self) -> Array:
-        """Add what was held back, and return ``out``; called once.  Raises ``MessageError`` as ``take``."""
+        """Add the messages held back so far; return ``out``; called once.  Raises ``MessageError`` as ``take``."""
         self.flush()
         return self.out
 

@@ -159,7 +159,7 @@ class Method(ABC):
         )
 
     def _recoded(self, recode: Callable[[Compressor], Compressor]) -> Self:
-        """A copy whose compressors, in fields or not, are ``recode`` of those here."""
+        """A copy in which each compressor C, in a field or not, is ``recode(C)``."""
         method = copy(self)
         for f in fields(self):
             if isinstance(C := getattr(self, f.name), Compressor):

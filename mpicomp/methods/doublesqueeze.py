@@ -21,7 +21,7 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class DoubleSqueeze(MemoryMethod, EstimatingMethod):
-    """Workers and server each add what they dropped to their next message::
+    """Workers and server each add the part that their compressor dropped to their next message::
 
         worker i   v_i = g_i(x^k) + β δ_i;      δ_i = v_i - C(v_i)
         server     v = mean C(v_i) + δ;         δ = v - C'(v)

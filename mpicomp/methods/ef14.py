@@ -20,7 +20,7 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class EF14(AveragingMethod, EstimatingMethod):
-    """Each worker remembers what compression dropped, and adds it to its next message::
+    """Each worker remembers the part that compression dropped, and adds it to its next message::
 
         worker i   p_i = e_i + γ s_i;   Δ_i = C(p_i);   e_i = p_i - Δ_i
         all        x^{k+1} = x^k - mean Δ_i

@@ -1,4 +1,4 @@
-"""The settings of where a run takes place: who averages, which device, and how it ends if a rank fails."""
+"""The settings of a run's ranks: how messages are averaged, the device, and the end if a rank fails."""
 
 from __future__ import annotations
 

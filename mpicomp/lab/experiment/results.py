@@ -120,7 +120,7 @@ class Comparison:
         return lines_of(self.suite, self.tunings, self.outcomes)
 
     def table(self) -> str:
-        """The results in Markdown, a line for each method, with notes on what the numbers mean."""
+        """The results in Markdown, a line for each method, with notes on the meaning of the numbers."""
         return markdown(self.lines(), self.suite)
 
     def plot(self, x: str = "both", y: str = "gradient", axes: Axes | None = None, **words: Any) -> Axes:
@@ -291,7 +291,7 @@ def read_comparison(out: Path) -> Comparison:
 
 
 def _summary_of(run: Path, rows: list[Row]) -> dict[str, Any]:
-    """The summary of the run in a comparison, to which ``rows`` belong; both have what a table needs."""
+    """The summary of the run in a comparison, to which ``rows`` belong; both suffice for a table."""
     summary = read_summary(run)
     if summary.get("status", "diverged") != "diverged" and not (rows and "method" in summary):
         raise RecordError(f"{run} is damaged: it is finished, and rows or a method are missing. Delete it.")

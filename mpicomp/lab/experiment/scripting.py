@@ -207,7 +207,7 @@ def _labelled(methods: Methods) -> dict[str, Method]:
 
 
 def _check_reads_back(suite: Suite) -> None:
-    """Raise ``ConfigError`` unless the suite is what its text says, which is what a folder keeps of it."""
+    """Raise ``ConfigError`` unless the suite is that of its text, which a folder keeps."""
     try:
         if parse_suite(suite.source) == suite:
             return
