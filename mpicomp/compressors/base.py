@@ -133,7 +133,7 @@ class Sum:
         """Add the messages that were taken but not yet added.  Raises ``MessageError`` as ``take``."""
 
     def close(self) -> Array:
-        """Add the messages held back so far; return ``out``; called once.  Raises ``MessageError`` as ``take``."""
+        """Add the messages held back so far; return ``out``.  Called once; raises as ``take`` does."""
         self.flush()
         return self.out
 
