@@ -20,9 +20,7 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class CG(AveragingMethod):
-    """Conjugate gradients.  f_i has the Hessian A_i, and A is their mean.
-
-    Round 0 sends ∇f_i(x⁰): g is the mean, p = -g.  Then::
+    """f_i has the Hessian A_i, and A is their mean.  Round 0 sends ∇f_i(x⁰): g is the mean, p = -g.  Then::
 
         worker i   sends A_i p = ∇f_i(x⁰ + p) - ∇f_i(x⁰)
         all        α = g'g/p'Ap;   x = x + γ α p;   g⁺ = g + γ α A p

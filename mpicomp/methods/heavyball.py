@@ -18,7 +18,7 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class HeavyBall(AveragingMethod):
-    """Gradient descent with momentum; the vectors are dense in both directions, in the format ``values``::
+    """The vectors are dense in both directions, in the format ``values``::
 
         worker i   sends ∇f_i(x^k)
         all        v^{k+1} = β v^k - γ mean ∇f_i(x^k)

@@ -198,13 +198,12 @@ def bench_images(source: str, model: Path, as_json: bool) -> int:
 
 
 @bench.command("models")
-@click.option("--data", default="digits", show_default=True, help="Data set of images, as in mlp(data=..).")
+@click.option("--data", default="digits", show_default=True, help="Images, as in mlp(data=..).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_models(data: str, as_json: bool) -> int:
     """Count bits per symbol by several entropy models.
 
-    The symbols of a message are coded by its own model, by the model of another round or layer, and packed
-    without a model.
+    A message's symbols are coded with its own model, with that of another round or layer, and packed.
     """
     from mpicomp.lab.bench.entropy_models import model_costs
 
