@@ -79,7 +79,7 @@ format: $(TESTS)  ## bring the code into form
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## time rounds, compressors and index codes on this machine, into docs/benchmarks.md
+bench: $(READY)  ## what rounds, compressing and index codes cost on this machine, into docs/benchmarks.md
 	printf '# Benchmarks\n\n%s, %s, %s cores\n' "$$(date +%F)" \
 	    "$$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)" "$$(nproc)" > docs/benchmarks.md
 	for b in 'round --ranks 4' 'round --ranks 4' 'round --ranks 4' kernels wire; do \

@@ -109,16 +109,8 @@ def bench_aggregate(ranks: int, dimensions: tuple[int, ...], as_json: bool) -> i
 
 @bench.command("kernels")
 @_dimensions()
-@click.option(
-    "--dtype", type=click.Choice(["f4", "f8"]), default="f4", show_default=True, help="Type of the entries."
-)
-@click.option(
-    "--device",
-    type=click.Choice(["cpu", "cuda"]),
-    default="cpu",
-    show_default=True,
-    help="Processor to time.",
-)
+@click.option("--dtype", type=click.Choice(["f4", "f8"]), default="f4", show_default=True)
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json: bool) -> int:
     """Time each compressor, relative to a memory copy.
@@ -153,9 +145,9 @@ def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json:
 @_dimensions(10**6)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_wire(dimensions: tuple[int, ...], as_json: bool) -> int:
-    """Count the bits that code k of d positions.
+    """Count the bits that k of d positions take.
 
-    Prints beside them the least possible number, log2 C(d, k), and the coordinates coded per second.
+    Beside them: log2 C(d, k), the least possible, and the coordinates coded per second.
     """
     from mpicomp.lab.bench.wire import wire_costs
 
