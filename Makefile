@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest --ignore=tests/mpi --numprocesses auto --maxpr
 .PHONY: help demo docs notebook test test-jobs test-slow test-all test-torch test-cluster fuzz check format lint bench lab clean
 .DEFAULT_GOAL := help
 
-help:  ## what there is to make
+help:  ## list the targets
 	@grep -hE '^[a-z%0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 $(READY): setup.cfg pyproject.toml
@@ -32,7 +32,7 @@ demo: $(READY)  ## compare methods on real data with 4 MPI ranks; table and figu
 	rm -rf runs/demo
 	$(BIN)/mpicomp compare jobs/demo.toml --ranks 4 --out runs/demo
 
-test: $(TESTS)  ## each part once, and a few jobs on 2 to 4 ranks; tests/marks.py says what is left out
+test: $(TESTS)  ## each part once, and a few jobs on 2 to 4 ranks; tests/marks.py lists the tests left out
 	$(PYTEST) -m 'smoke or not (jobs or slow)'
 
 test-jobs: $(TESTS)  ## ranks, signals and losses; then the tests that run on 4 ranks at once
@@ -46,7 +46,7 @@ test-all: $(TESTS)  ## all tests, then those that run on 4 ranks at once
 	$(PYTEST)
 	$(MAKE) --no-print-directory test-4
 
-test-torch: $(TESTS)  ## what needs torch, which is large: the optimiser, the hook, the examples
+test-torch: $(TESTS)  ## tests of the optimiser, the hook and the examples; they need torch, which is large
 	$(PIP) -e '.[$(EXTRAS),torch,peers]'
 	$(BIN)/python -m pytest tests/torch tests/examples tests/lab/bench --numprocesses auto --maxprocesses 4
 
@@ -64,7 +64,7 @@ notebook: $(TESTS)  ## execute docs/notebook.ipynb anew; the site shows the outp
 	$(BIN)/python docs/_ext/notebooks.py docs/notebook.ipynb
 
 MINUTES ?= 5
-fuzz: $(TESTS)  ## any bytes whatever to every decoder, for MINUTES=5; needs a wheel of atheris for this Python
+fuzz: $(TESTS)  ## give any bytes to every decoder, for MINUTES=5; needs a wheel of atheris for this Python
 	$(PIP) -e '.[fuzz]'
 	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m tests.fuzz.decoders -max_total_time=$$((60 * $(MINUTES))) -artifact_prefix=runs/ runs/fuzz
 
@@ -73,7 +73,7 @@ lint: $(TESTS)  ## format, lint and types, as they should be
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-check: lint test  ## lint and test: what a change has to pass (the layers are a test)
+check: lint test  ## lint and test; a change has to pass both (the layers are a test)
 
 format: $(TESTS)  ## bring the code into form
 	$(BIN)/ruff format .
@@ -89,5 +89,5 @@ bench: $(READY)  ## what rounds and compressing cost on this machine, into docs/
 lab: $(READY)  ## time to accuracy on 4 hosts with links of 100 Mbit/s to 10 Gbit/s (root, Linux), into runs/link
 	$(BIN)/mpicomp bench link jobs/link_digits.toml --out runs/link
 
-clean:  ## remove the virtual environments and what runs left
+clean:  ## remove the virtual environments and the files that runs left
 	rm -rf .venv-* runs docs/_build docs/catalogue .pytest_cache .mypy_cache .ruff_cache

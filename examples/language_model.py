@@ -16,7 +16,7 @@ from mpi4py import MPI
 from torch import nn
 
 import mpicomp.torch
-from mpicomp import DCGD, EFSGD, DoubleSqueeze, Identity, QuantizedTopK, Sparse, TopK, TwoMeans
+from mpicomp import DCGD, EFSGD, DoubleSqueeze, Identity, Lossless, QuantizedTopK, TopK, TwoMeans
 
 comm = MPI.COMM_WORLD
 torch.set_num_threads(1)
@@ -29,7 +29,7 @@ NESTEROV = {"lr": 0.3, "momentum": 0.9, "nesterov": True}
 PLAIN = {"lr": 0.7}
 TWO_BITS = QuantizedTopK(k=0.03, Q=TwoMeans())  # signs with two magnitudes, 1.72 bits a value
 # Error feedback in the place of outer momentum: the memory decays, and means are over the senders.
-SPARSE_LOCO = EFSGD(TWO_BITS, decay=0.95, average="senders", down=Sparse(forward=True))
+SPARSE_LOCO = EFSGD(TWO_BITS, decay=0.95, average="senders", down=Lossless(forward=True))
 BOTH_WAYS = DoubleSqueeze(TWO_BITS, TWO_BITS, decay=0.95)
 EIGHT = {"sync_every": 8}
 DELAYED = {"delay": 2, "keep": "delay"}  # an exchange travels during two steps, and what these change is kept

@@ -136,7 +136,7 @@ def _whole_permutation(stream: Stream, d: int) -> Indices:
 
 @dataclass(frozen=True)
 class Key:
-    """The name of one message of one round; with a tag it names a stream.
+    """The name of one message of one round; with a tag it names a stream of random numbers.
 
     n        number of workers
     worker   the sender; None for the server's broadcast

@@ -19,7 +19,7 @@ from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.codecs import messages
 from mpicomp.compressors import Identity
 from mpicomp.compressors.base import Array, Compressor
-from mpicomp.compressors.sparse import forwards
+from mpicomp.compressors.lossless import forwards
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method, Nothing
 from mpicomp.methods.support.averaging import AveragingMethod

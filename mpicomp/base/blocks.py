@@ -22,13 +22,13 @@ class Blocks:
     parts: tuple[Parts, ...]
 
     @classmethod
-    def cut(cls, whole: Parts, shards: int) -> Blocks:
-        """Cut the vector of the parts ``whole`` into ``shards`` blocks, or fewer if some would be empty.
+    def cut(cls, whole: Parts, count: int) -> Blocks:
+        """Cut the vector of the parts ``whole`` into ``count`` blocks, or fewer if some would be empty.
 
-        Block b begins near entry b d / shards, at the nearest row of the part there.  The first axis of a
+        Block b begins near entry b d / count, at the nearest row of the part there.  The first axis of a
         part counts its rows, so a part with one axis is cut anywhere.
         """
-        bounds = sorted({_nearest_row(whole, b * whole.size // shards) for b in range(shards + 1)})
+        bounds = sorted({_nearest_row(whole, b * whole.size // count) for b in range(count + 1)})
         longest = whole.whole or whole
         return cls(tuple(Parts(tuple(_parts_between(whole, *ends)), longest) for ends in pairwise(bounds)))
 

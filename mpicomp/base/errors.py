@@ -37,7 +37,7 @@ class MessageError(MpicompError):
 
 
 class DivergedError(MpicompError):
-    """A run whose iterates stopped being finite or grew without bound."""
+    """The iterates of a run, or the numbers to be sent, are not finite or grow without bound."""
 
 
 class CountError(MpicompError):

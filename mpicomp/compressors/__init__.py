@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mpicomp.compressors.identity import Identity as Identity
     from mpicomp.compressors.importance import Importance as Importance
     from mpicomp.compressors.layered import Layered as Layered
+    from mpicomp.compressors.lossless import Lossless as Lossless
     from mpicomp.compressors.natural import Natural as Natural
     from mpicomp.compressors.natural import NaturalDithering as NaturalDithering
     from mpicomp.compressors.permk import PermK as PermK
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from mpicomp.compressors.randk import RandK as RandK
     from mpicomp.compressors.rankr import RankR as RankR
     from mpicomp.compressors.sign import Sign as Sign
-    from mpicomp.compressors.sparse import Sparse as Sparse
     from mpicomp.compressors.steps import BlockSteps as BlockSteps
     from mpicomp.compressors.steps import VaryingSteps as VaryingSteps
     from mpicomp.compressors.threshold import HardThreshold as HardThreshold
@@ -41,7 +41,7 @@ COMPRESSORS: Table[Compressor] = Table(
     __name__,
     {
         "identity": "identity:Identity",
-        "sparse": "sparse:Sparse",
+        "lossless": "lossless:Lossless",
         "randk": "randk:RandK",
         "permk": "permk:PermK",
         "bernoulli": "bernoulli:Bernoulli",

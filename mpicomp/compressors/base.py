@@ -81,7 +81,7 @@ class Compressor(ABC):
 
     @property
     def selects(self) -> bool:
-        """Whether ``coordinates`` tells at which coordinates a message has values."""
+        """Whether ``coordinates`` can give the coordinates at which a message has values."""
         return type(self).coordinates is not Compressor.coordinates
 
     def coordinates(self, buf: Bytes, d: int, key: Key) -> Support:
@@ -133,7 +133,7 @@ class Sum:
         """Add the messages that were taken but not yet added.  Raises ``MessageError`` as ``take``."""
 
     def close(self) -> Array:
-        """Add what was held back, and return ``out``; called once.  Raises ``MessageError`` as ``take``."""
+        """Add the messages held back so far; return ``out``.  Called once; raises as ``take`` does."""
         self.flush()
         return self.out
 

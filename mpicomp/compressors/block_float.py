@@ -69,7 +69,7 @@ class BlockFloat(Contractive):
 
 @dataclass(frozen=True)
 class BlockDithering(Unbiased):
-    """``BlockFloat`` whose integers are rounded up or down at random, without bias.
+    """C(x)_j = m_j 2^e as in ``BlockFloat``, with m_j rounded up or down at random, without bias.
 
     omega = (√((T^2 - 1)^2 + 4 T^2 b) - (T^2 - 1)) / (2 T^2), b the entries of a block, or d if that is less:
     0.00198 for 8 bits and 0.456 for 4 bits and blocks of 32.  Proof, for a block and in units of 2^e: an

@@ -154,7 +154,7 @@ class _Contractive(Blockwise, Contractive):
 
 
 class _UnbiasedAndContractive(_Unbiased, _Contractive):
-    """As Identity and Sparse are."""
+    """As Identity and Lossless are."""
 
 
 class _Absolute(Blockwise, Absolute):

@@ -27,7 +27,7 @@ from mpicomp.keys import Key
 
 @dataclass(frozen=True)
 class Coded(Unbiased):
-    """Q's message, entropy-coded without loss: C(x) = Q(x), bit for bit, with Q's omega.
+    """C(x) = Q(x), bit for bit, with Q's omega: the message of Q, entropy-coded without loss.
 
     model  the frequencies of Q's symbols, summing to 2^16, which sender and receiver know beforehand;
            ``learned`` computes them.  Without them, each message carries the model of its own symbols.

@@ -35,7 +35,7 @@ from mpicomp.keys import Key
 
 @dataclass(frozen=True)
 class CodedGaps(Contractive):
-    """C's message with the gaps between its positions entropy-coded; C(x) and alpha do not change.
+    """The message of C with the gaps between its positions entropy-coded; C(x) and alpha do not change.
 
     C's index code takes about log2 binom(d, k) bits, the least possible for uniformly distributed supports.
     Supports of real gradients seldom are: whole rows of a weight matrix are small, or large.

@@ -21,9 +21,9 @@ from mpicomp.keys import Key
 
 @dataclass(frozen=True)
 class Dithering(Leveled):
-    """C(x)_j = N sign(x_j) rho(s |x_j| / N) / s, N = |x|_p; QSGD (Alistarh et al., 2017) for p = 2.
+    """C(x)_j = N sign(x_j) rho(s |x_j| / N) / s, N = |x|_p; rho rounds to an integer, without bias.
 
-    rho rounds to one of the two nearest integers, without bias.
+    rho(t) is one of the two integers around t.  For p = 2 this is QSGD (Alistarh et al., 2017).
     p = "2": omega = sqrt(d)/s - 1 for s <= sqrt(d)/2, attained at equal |x_j|.  For larger s omega is
     (d/4 - off^2)/s^2, at most d/(4 s^2).  off is the distance of s to the nearest length |h| of a vector h
     whose d entries are in Z + 1/2.
@@ -63,7 +63,7 @@ class Dithering(Leveled):
 
 @dataclass(frozen=True)
 class Ternary(Quantizer):
-    """TernGrad (Wen et al., 2017) without clipping: N sign(x_j) Bern(|x_j| / N), N = max |x_j|.
+    """C(x)_j = N sign(x_j) with probability |x_j| / N, else 0; N = max |x_j|: TernGrad without clipping.
 
     omega = (sqrt(d) - 1)/2, as for Dithering(1, "inf"), attained at x = (1, t, .., t), t = 1/(sqrt(d) + 1).
     Wire: N, rounded up in the format ``values``, then five values of -1, 0, 1 to a byte, 1.6 bits each.

@@ -47,7 +47,7 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Layered(Compressor):
-    """C(x) has the parts C_p(x_p), where the rules give part p of the vector the compressor C_p.
+    """Each array p in the vector has a compressor C_p of its own, by rules: C(x) has the parts C_p(x_p).
 
     rules    pairs of a pattern and a compressor, as a dict or a tuple; the first pattern that matches a part
              decides.  A pattern is a name in which ``*``, ``?`` and ``[..]`` stand for other characters, as
@@ -207,7 +207,7 @@ class _Contractive(Layered, Contractive):
 
 
 class _UnbiasedAndContractive(_Unbiased, _Contractive):
-    """As Identity and Sparse are."""
+    """As Identity and Lossless are."""
 
 
 class _Absolute(Layered, Absolute):

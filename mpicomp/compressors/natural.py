@@ -22,9 +22,9 @@ from mpicomp.keys import Key
 
 @dataclass(frozen=True)
 class Natural(Quantizer):
-    """Horváth et al., "Natural compression for distributed deep learning": omega = 1/8.
+    """Each |x_j| is rounded to one of the two powers of two around it, without bias; omega = 1/8.
 
-    Each |x_j| is rounded, without bias, to one of the two powers of two around it; a power of two and 0 stay.
+    A power of two and 0 stay.  Source: Horváth et al., "Natural compression for distributed deep learning".
     omega is attained if all |x_j| are 4/3 of a power of two: m in [1, 2] has the variance (m - 1)(2 - m).
     Exponents have the range of normal numbers in ``values``, and omega holds for magnitudes in that range.
     Smaller magnitudes become the least power of two in it or 0, without bias; larger ones become the largest.

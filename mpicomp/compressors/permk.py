@@ -14,7 +14,7 @@ from mpicomp.keys import Key
 
 @dataclass(frozen=True)
 class PermK(Sparsifier):
-    """The workers' supports are blocks of one random permutation of the coordinates, for any d and n.
+    """Each worker sends its own block of one random permutation of the coordinates, scaled; for any d and n.
 
     d >= n: worker i sends n x_j for the coordinates j in its block of a shared random permutation.  Blocks
     have floor(d/n) or ceil(d/n) coordinates.  A second shared permutation assigns the blocks to the workers,

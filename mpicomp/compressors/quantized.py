@@ -27,7 +27,9 @@ from mpicomp.keys import Key
 
 @dataclass(frozen=True)
 class Quantized(Unbiased):
-    """C = Q after S: 1 + omega = (1 + omega_S)(1 + omega_Q), omega_Q in the dimension of the largest support.
+    """C(x) = Q on the values that S keeps; 1 + omega = (1 + omega_S)(1 + omega_Q).
+
+    omega_Q is taken in the dimension of the largest support.
 
     omega is attained if all supports are equally large and x attains omega_Q on each: for RandK with Natural
     at |x_j| = 4/3, or with coarse Dithering at equal |x_j|.  Otherwise, as for Bernoulli, it is a bound.

@@ -5,7 +5,7 @@ from mpicomp.data.cache import cache_dir
 from mpicomp.data.dataset import Dataset
 from mpicomp.data.files import has_real_targets
 from mpicomp.data.images import Images
-from mpicomp.data.loading import load, load_images
+from mpicomp.data.loading import load_dataset, load_images
 from mpicomp.data.own import ClassRows, own_dataset
 from mpicomp.data.sets import KNOWN, KNOWN_IMAGES, KnownImages, KnownSet, fetch
 from mpicomp.data.shards import SPLITS, Split, checked_split, rows_of, shard_sizes
@@ -26,7 +26,7 @@ __all__ = [
     "checked_split",
     "fetch",
     "has_real_targets",
-    "load",
+    "load_dataset",
     "load_images",
     "own_dataset",
     "rows_of",

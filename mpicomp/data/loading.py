@@ -32,7 +32,7 @@ Made = TypeVar("Made")
 Stamp = tuple[Path, int, int]  # a file, its size, and the time of its last change
 
 
-def load(name: str | Dataset, real_targets: bool = False) -> Dataset:
+def load_dataset(name: str | Dataset, real_targets: bool = False) -> Dataset:
     """Load the data set ``name``: a bundled set, a known set that was fetched, or a file (see ``DataFile``).
 
     A ``Dataset`` is returned itself.  Bundled sets and files are parsed on first use.  With ``real_targets``

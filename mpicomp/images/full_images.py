@@ -11,7 +11,7 @@ from mpicomp.images.pixels import PixelModel
 
 @dataclass(frozen=True)
 class FullImages(PixelModel):
-    """``LocalImages`` with a wider view and the pixel's position.
+    """``LocalImages`` whose network has a wider view and the position of the pixel as inputs.
 
     The network's inputs are the p neighbours' values divided by 255, then ``height`` entries that are 0 but
     for a 1 at the pixel's row, then ``width`` entries that are 0 but for a 1 at its column.  All else is as

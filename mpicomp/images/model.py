@@ -30,7 +30,7 @@ class ImageModel:
 
     @staticmethod
     def of(problem: LocalImages | FullImages, x: Any) -> ImageModel:
-        """The model that was trained on ``problem``; x is what a run returns."""
+        """The model that was trained on ``problem``; x is the ``x`` of the run."""
         kind = next(name for name, cls in KINDS.items() if type(problem) is cls)
         settings = {name: getattr(problem, name) for name in SETTINGS}
         return ImageModel(kind, settings, np.asarray(x, dtype=np.float32))

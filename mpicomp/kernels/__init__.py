@@ -21,7 +21,7 @@ from mpicomp.base.bits import Bytes
 from mpicomp.kernels import definition
 from mpicomp.kernels.host import Host
 from mpicomp.kernels.interface import Kernels
-from mpicomp.kernels.loading import load, refusal
+from mpicomp.kernels.loading import load_compiled, refusal
 
 if TYPE_CHECKING:
     from mpicomp.kernels.cuda import Cuda
@@ -189,7 +189,7 @@ def _host(length: int) -> Host:
 def _compiled() -> Host:
     """Load the compiled kernels, for short vectors too from now on; numpy's if they cannot be loaded."""
     global _short
-    pieces = load()
+    pieces = load_compiled()
     if pieces is not definition:
         _short = Host(pieces)
     return _short

@@ -45,7 +45,7 @@ def telling(tell: Callable[[], None]) -> Iterator[None]:
 
 
 @cache
-def load() -> ModuleType:
+def load_compiled() -> ModuleType:
     """Load the compiled kernels; numpy's if no folder can keep compiled ones (``refusal`` says why)."""
     name = f"kernels-{_source()}-{_machine()}-{os.geteuid()}"
     for place in dict.fromkeys((_BESIDE, cache_dir(), user_cache())):

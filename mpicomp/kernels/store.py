@@ -81,7 +81,7 @@ def filling(folder: Path) -> Iterator[None]:
 
 
 def state(folder: Path) -> str:
-    """ "whole", "unfinished", or "damaged": an entry is not what it was when it was sealed."""
+    """ "whole", "unfinished", or "damaged": an entry has changed since it was sealed."""
     try:
         sealed = json.loads((folder / SEAL).read_text())
         return "whole" if sealed == _digests(folder) else "damaged"

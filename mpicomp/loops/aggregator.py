@@ -149,7 +149,7 @@ class Aggregator(Resumable):
         if not (self.one_each and isinstance(self._play.averaging, Sharded)):
             raise ConfigError(
                 "gradients leave block by block where each rank serves blocks and has one worker: "
-                "server='sharded', shards=2 or more, and no workers."
+                "server='sharded', blocks=2 or more, and no workers."
             )
         self._early = Early(self._play, self._play.averaging)
         return self._early.slices

@@ -18,7 +18,7 @@ def check_alike(transport: Transport, facts: dict[str, object], values: int) -> 
     """
     said: Any = transport.collect((facts, values))
 
-    def compare() -> bool:
+    def are_equal() -> bool:
         for rank, (theirs, _) in enumerate(said):
             for name, fact in facts.items():
                 if theirs[name] != fact:
@@ -28,7 +28,7 @@ def check_alike(transport: Transport, facts: dict[str, object], values: int) -> 
                     )
         return all(theirs == values for _, theirs in said)
 
-    return transport.ask_server(compare)
+    return transport.ask_server(are_equal)
 
 
 class Agreement:

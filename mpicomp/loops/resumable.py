@@ -14,6 +14,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.former import present_config
 from mpicomp.base.units import one_line, shortened
 from mpicomp.loops.stepping import NONE, SENT, SKIPPED, Stepping, operation
 from mpicomp.methods.base import Method
@@ -42,13 +43,13 @@ class Resumable(Stepping):
         self._replaces: set[str | None] = {self._training}
         self._config = {"method": type(self.method).__name__, "seed": str(self.seed)}
         self._config |= {"workers": str(self.workers), "parts": self._packing.description}
-        self._config |= {} if self._blocks is None else {"shards": str(len(self._blocks))}
+        self._config |= {} if self._blocks is None else {"blocks": str(len(self._blocks))}
         self._config |= {f"method.{f.name}": repr(getattr(self.method, f.name)) for f in fields(self.method)}
 
     def add_to_config(self, **facts: object) -> None:
         """Add ``facts`` to the configuration; ``load`` refuses a state saved with another configuration.
 
-        They are compared first, because what the others have may follow from them.
+        ``load`` compares these facts first, because other entries may follow from them.
         """
         self._config = {name: str(value) for name, value in facts.items()} | self._config
 
@@ -56,14 +57,14 @@ class Resumable(Stepping):
     def save(self, folder: str | Path, others: Sequence[Resumable] = (), **records: Any) -> None:
         """Save the state of all workers and of the server in ``folder``; collective.
 
-        ``load`` reads it on any number of ranks: a state of one worker on each of 4 ranks needs ``workers=4``
-        on other numbers.
+        ``load`` reads the state on any number of ranks.  If each of 4 ranks was one worker, give
+        ``workers=4`` on another number of ranks.
 
-        others   further Aggregators and Descents of these ranks, whose states are saved and loaded with it
+        others   further Aggregators and Descents of these ranks, to save and load with this one
         records  your own dataclasses of arrays, numbers and texts to save with it, by keyword; each name may
                  be used on one rank only
 
-        If it is killed at any time, the folder holds the previous state or this one.
+        If the program is killed at any time, the folder holds the previous state or this one.
         Raises ``RecordError`` if the folder holds the state of another training, which would be lost, or if
         it cannot be written; the previous state is still there.  Raises ``ConfigError`` for a name in use.
         """
@@ -193,6 +194,7 @@ class Resumable(Stepping):
         own = {f"{name}.{f.name}": (r, f.name) for name, r in self._own_records().items() for f in fields(r)}
         facts = {name: _plain(value) for name, value in state.items() if name not in own}
         theirs = {name.removeprefix("config."): v for name, v in facts.items() if name.startswith("config.")}
+        theirs = present_config(theirs)
         for name in {**theirs, **self._config}:
             there, here = theirs.get(name), self._config.get(name)
             if not isinstance(there, str | None) or there != here:
@@ -221,7 +223,7 @@ class Resumable(Stepping):
         """Raise ``ConfigError`` on all ranks unless they restore states of the same step."""
         told: Any = self.transport.collect([facts[name] for name in _COUNTS])
 
-        def compare() -> None:
+        def refuse_different() -> None:
             for rank, theirs in enumerate(told):
                 for name, a, b in zip(_COUNTS, told[0], theirs, strict=True):
                     if a != b:
@@ -230,7 +232,7 @@ class Resumable(Stepping):
                             "ranks restore the state of one step, as load does from what save has saved."
                         )
 
-        self.transport.ask_server(compare)
+        self.transport.ask_server(refuse_different)
 
 
 def _numbered(states: list[dict[str, Any]]) -> dict[str, Any]:

@@ -67,12 +67,12 @@ class Stepping:
     comm           mpi4py's communicator of the ranks, or a process group of torch.distributed; None: all
                    ranks of the job, or this process alone.  Where torch.distributed is initialised and no MPI
                    launcher started the processes, all ranks are those of its default group
-    server         who averages; ``server`` and ``shards`` mean the same as in ``run``
+    server         how messages are averaged; ``server`` and ``blocks`` mean the same as in ``run``
     device         "cpu"; or "cuda": vectors and compression are on a GPU.  With several GPUs, the ranks of a
                    host are assigned to them in turn.  Arrays on that GPU are not copied to the host
     cuda_aware     with "cuda", whether to pass GPU buffers to MPI; as in ``run``
     stall_timeout  seconds of waiting after which the job names the silent rank and ends; None: never
-    verify_bytes   also count the bytes in MPI, for ``verify``
+    verify_bytes   also count the bytes that MPI is handed, for ``verify``
     on_nonfinite   if a gradient is not finite: "raise" raises ``DivergedError`` on all ranks; "skip" leaves
                    the step out on all ranks and keeps the method's state
 
@@ -91,7 +91,7 @@ class Stepping:
         seed: int = 0,
         comm: Any = None,
         server: str = Placement.server,
-        shards: int | None = Placement.shards,
+        blocks: int | None = Placement.blocks,
         device: str = Placement.device,
         cuda_aware: str = Placement.cuda_aware,
         stall_timeout: float | None = None,
@@ -102,7 +102,7 @@ class Stepping:
         seed = as_seed(seed)
         comm, ranks = ranks_of(comm)
         own = workers is None
-        placement = Placement(server, shards, device, cuda_aware, stall_timeout, verify_bytes)
+        placement = Placement(server, blocks, device, cuda_aware, stall_timeout, verify_bytes)
         n = max(1, ranks - placement.dedicated) if own else as_integer("workers", workers)
         self.transport = t = placement.connect(n, comm)
         self._open = ExitStack()
@@ -111,10 +111,10 @@ class Stepping:
             self._packing = packing = t.raise_on_all(lambda: Packing.of(like, self.device, self._like))
             facts: dict[str, object] = {"class": type(self).__name__, "method": repr(method)}
             facts |= {self._like: packing.description, "workers": "one each" if own else n, "seed": seed}
-            facts |= {"on_nonfinite": on_nonfinite, "server": server, "shards": shards, "device": device}
+            facts |= {"on_nonfinite": on_nonfinite, "server": server, "blocks": blocks, "device": device}
             alike = check_alike(t, facts, self._values(like))
             self._watch = Start(None if alike else like, packing, t.is_server)
-            cut = placement.blocks(n)
+            cut = placement.block_count(n)
             self._blocks = None if cut == 1 else Blocks.cut(packing.parts, cut)
             with kernels.using(self.device):
                 resolved = t.raise_on_all(lambda: self._resolve(method, packing, n))

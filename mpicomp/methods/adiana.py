@@ -9,7 +9,7 @@ import numpy as np
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors import Lossless, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
@@ -30,7 +30,7 @@ PARAMETERS: dict[str, type[Original] | type[Refined] | type[Convex]] = {
 
 @dataclass(frozen=True)
 class ADIANA(Method):
-    """C_i and C'_i are drawn independently; the coin with probability p is the same on all ranks::
+    """Accelerated DIANA.  C_i, C'_i are drawn independently, the coin with probability p by all ranks alike::
 
         all        x^k = θ1 z^k + θ2 w^k + (1 - θ1 - θ2) y^k
         worker i   m_i = C_i(∇f_i(x^k) - h_i);  c_i = C'_i(∇f_i(w^k) - h_i);  h_i += α c_i
@@ -48,7 +48,7 @@ class ADIANA(Method):
                 θ2, γ and β; see ``support.adiana_parameters`` and, with a proof, ``support.adiana_convex``.
     sends       "means": mean m_i and mean c_i go down, and every rank keeps h and forms g.  "gradient":
                 g goes down and the server keeps h.  g is dense.  It is the smaller message if the means
-                are nearly dense: for RandK from about n K = 0.6 d on.  With ``down=Sparse("f4")`` the
+                are nearly dense: for RandK from about n K = 0.6 d on.  With ``down=Lossless("f4")`` the
                 rounding of g vanishes with g, while the rounding of mean c_i would stay in h.
 
     Differences from the papers: they broadcast y^{k+1}; here it follows from g.  The set "convex" is ours.
@@ -64,7 +64,7 @@ class ADIANA(Method):
     alpha: RateOrDefault = None
     parameters: Annotated[str, Choice(tuple(PARAMETERS))] = "original"
     sends: Annotated[str, Choice(("means", "gradient"))] = "means"
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
 
     recalled: ClassVar[str] = "the constants of the sets original and refined"
     paper: ClassVar[str] = "Li, Kovalev, Qian, Richtárik (ICML 2020); He, Huang, Yuan, arXiv 2305.16297"

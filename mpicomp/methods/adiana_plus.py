@@ -7,7 +7,7 @@ from math import inf, sqrt
 from typing import ClassVar
 
 from mpicomp.base.checks import theory_factor
-from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors import Lossless, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.methods.adiana import ADIANA
 from mpicomp.methods.parameters import Curvature, ProbabilityOrTheory, RateOrTheory, StepSize
@@ -49,7 +49,7 @@ class ADIANAPlus(WhitenedMethod):
     mu: Curvature = "theory"
     p: ProbabilityOrTheory = "theory"
     alpha: RateOrTheory = "theory"
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
 
     recalled: ClassVar[str] = "the algorithm and the constants of theory"
     paper: ClassVar[str] = (

@@ -14,7 +14,7 @@ from mpicomp.base.arrays import Indices
 from mpicomp.base.checks import check_count, check_positive_integer, resolve_count
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
-from mpicomp.compressors import Sparse
+from mpicomp.compressors import Lossless
 from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.sparsifier import Support, gather, scatter_add
 from mpicomp.kernels.lowrank import orthonormal, scaled, times
@@ -166,7 +166,7 @@ class ARCTopK(LinearMethod, EstimatingMethod):
     eta: Rate = 0.1
     batch: BatchSize = None
     values: ValueFormat = "f4"
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
     parts: PartsOfX = field(default=None, repr=False)  # those of x without ``width``; ``bound`` sets it
 
     recalled: ClassVar[str] = "the algorithm, and the constants of gamma"

@@ -32,7 +32,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.compressors.base import Array, Compressor
 from mpicomp.compressors.blockwise import Blockwise
-from mpicomp.compressors.sparse import forwards
+from mpicomp.compressors.lossless import forwards
 from mpicomp.keys import Key
 from mpicomp.methods.parameters import checks_of, step_size_of
 from mpicomp.problems.base import Constants, Known, Objective
@@ -75,7 +75,7 @@ class Accumulator(ABC):
 class Method(ABC):
     """A frozen dataclass of hyper-parameters, with nested classes for its records of state and of messages.
 
-    The types of the fields say what is allowed, see ``methods.parameters``; one field is the step size.
+    The type of a field gives the values it may have, see ``methods.parameters``; one field is the step size.
     ``Replica``, ``Server`` and ``Worker`` are the records of state, ``Up`` and ``Down`` the messages.  All
     arrays of the state start at 0, except the iterate and the fields in ``starts_at_x0``, which start at x0.
 
@@ -85,7 +85,7 @@ class Method(ABC):
     Q       the workers' compressor
     C       the workers' compressor
     batch   the samples that a worker draws for each gradient, as a count or a fraction; None for all samples
-    down    how the broadcast is sent: lossless, or rounded as by sparse(values=f4)
+    down    how the broadcast is sent: lossless, or rounded as by lossless(values=f4)
     values  the format of the numbers that are sent
     alpha   the rate α at which the shifts h_i move
     start   the shifts h_i or estimates g_i before the first round: 0, the gradient, or the compressed
@@ -159,7 +159,7 @@ class Method(ABC):
         )
 
     def _recoded(self, recode: Callable[[Compressor], Compressor]) -> Self:
-        """A copy whose compressors, in fields or not, are ``recode`` of those here."""
+        """A copy in which each compressor C, in a field or not, is ``recode(C)``."""
         method = copy(self)
         for f in fields(self):
             if isinstance(C := getattr(self, f.name), Compressor):
@@ -205,9 +205,9 @@ class Method(ABC):
         """
 
     def received(self, broadcast: Any, r: Any, key: Key) -> Any:
-        """The broadcast as ``replica_step`` takes it; every rank calls this, and ``r`` stays.
+        """Return the broadcast in the form that ``replica_step`` takes; every rank calls this, ``r`` stays.
 
-        Raises ``MessageError`` if it is none.
+        Raises ``MessageError`` if the bytes cannot be a broadcast.
         """
         return broadcast
 

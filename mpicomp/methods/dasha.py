@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors import Lossless, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.parameters import RateOrDefault, StepSize
@@ -41,7 +41,7 @@ class DASHA(DifferenceMethod):
     Q: Unbiased
     gamma: StepSize = "theory"
     a: RateOrDefault = None
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
     start: Start = "gradient"
 
     recalled: ClassVar[str] = "the constant 16 of gamma"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors import Lossless, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
@@ -51,7 +51,7 @@ class DASHAMVR(DifferenceMethod):
     b: Rate
     gamma: StepSize = "theory"
     a: RateOrDefault = None
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
     start: Start = "gradient"
 
     recalled: ClassVar[str] = "the constants of gamma, and the order of b"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors import Lossless, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
@@ -49,7 +49,7 @@ class DASHAPAGE(DifferenceMethod):
     gamma: StepSize = "theory"
     p: ProbabilityOrTheory = "theory"
     a: RateOrDefault = None
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
     start: Start = "gradient"
 
     recalled: ClassVar[str] = "the constants of theory"

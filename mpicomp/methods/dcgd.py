@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors import Lossless, Unbiased
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Nothing
 from mpicomp.methods.parameters import BatchSize, StepSize
@@ -41,7 +41,7 @@ class DCGD(AveragingMethod, EstimatingMethod):
     Q: Unbiased
     gamma: StepSize = "theory"
     batch: BatchSize = None
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
 
     paper: ClassVar[str] = "Alistarh et al., QSGD (2017); Khirirat et al. (2018)"
 

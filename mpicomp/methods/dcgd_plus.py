@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors import Lossless, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.methods.dcgd import DCGD
 from mpicomp.methods.parameters import StepSize
@@ -34,7 +34,7 @@ class DCGDPlus(WhitenedEstimate):
 
     Q: Unbiased
     gamma: StepSize = "theory"
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
 
     recalled: ClassVar[str] = "the algorithm and the constants of theory"
     paper: ClassVar[str] = (

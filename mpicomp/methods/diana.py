@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors import Lossless, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
@@ -48,7 +48,7 @@ class DIANA(ShiftedMethod, EstimatingMethod):
     gamma: StepSize = "theory"
     alpha: RateOrDefault = None
     batch: BatchSize = None
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
     start: Start = "zero"
 
     recalled: ClassVar[str] = "the constant 6 of gamma for convex f_i; the rate of arXiv 2006.07013"

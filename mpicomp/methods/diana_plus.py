@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors import Lossless, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.methods.diana import DIANA
 from mpicomp.methods.parameters import RateOrTheory, StepSize
@@ -35,7 +35,7 @@ class DIANAPlus(WhitenedEstimate):
     Q: Unbiased
     gamma: StepSize = "theory"
     alpha: RateOrTheory = "theory"
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
 
     recalled: ClassVar[str] = "the algorithm and the constants of theory"
     paper: ClassVar[str] = (

@@ -10,7 +10,7 @@ import numpy as np
 
 from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Sparse
+from mpicomp.compressors import Lossless
 from mpicomp.compressors.base import Array
 from mpicomp.kernels.lowrank import orthonormal, unit_columns
 from mpicomp.keys import Key
@@ -36,7 +36,9 @@ EPSILON = 1e-8  # added to the norms of columns, as in the authors' program
 
 @dataclass(frozen=True)
 class Dion(FactoredMethod):
-    """A part of x with two axes or more is a matrix X, its first axis by all others, if that saves values:
+    """Steps along orthonormalised momentum of rank r.
+
+    A part of x with two axes or more is a matrix X, its first axis by all others, if that saves values:
     r (rows + columns) < size.  M_i, P and Q are of X, or of its transpose if X has more columns than rows.
     A step takes two rounds::
 
@@ -83,7 +85,7 @@ class Dion(FactoredMethod):
     columns: Columns = "normalised"
     batch: BatchSize = None
     values: ValueFormat = "f4"
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
     parts: PartsOfX = field(default=None, repr=False)  # those of x, where ``rows`` is None; ``bound`` sets it
 
     turns: ClassVar[bool] = True

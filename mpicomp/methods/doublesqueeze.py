@@ -21,7 +21,7 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class DoubleSqueeze(MemoryMethod, EstimatingMethod):
-    """Workers and server each add what they dropped to their next message::
+    """Workers and server each add the part that their compressor dropped to their next message::
 
         worker i   v_i = g_i(x^k) + β δ_i;      δ_i = v_i - C(v_i)
         server     v = mean C(v_i) + δ;         δ = v - C'(v)
@@ -41,7 +41,7 @@ class DoubleSqueeze(MemoryMethod, EstimatingMethod):
     down       the server's compressor
     decay      β, from 0 to 1: the share of its memory δ_i that a worker adds to its next message.  The
                server's memory δ does not decay: what a broadcast drops is sent later
-    average    "mean", or "senders" as in EFSGD: what takes the place of mean C(v_i)
+    average    the average of the C(v_i): "mean", or "senders" as in EFSGD
     clip_norm  whether the server clips the norms of the messages, as in EFSGD
     """
 

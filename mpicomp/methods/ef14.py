@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Absolute, Contractive, Sparse
+from mpicomp.compressors import Absolute, Contractive, Lossless
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
@@ -20,7 +20,7 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class EF14(AveragingMethod, EstimatingMethod):
-    """Each worker remembers what compression dropped, and adds it to its next message::
+    """Each worker remembers the part that compression dropped, and adds it to its next message::
 
         worker i   p_i = e_i + γ s_i;   Δ_i = C(p_i);   e_i = p_i - Δ_i
         all        x^{k+1} = x^k - mean Δ_i
@@ -36,7 +36,7 @@ class EF14(AveragingMethod, EstimatingMethod):
     C: Contractive | Absolute
     gamma: StepSize = "theory"
     batch: BatchSize = None
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
 
     paper: ClassVar[str] = "Seide et al. (2014); Stich, Cordonnier, Jaggi (2018); Karimireddy et al. (2019)"
 

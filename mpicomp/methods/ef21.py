@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Compressor, Contractive, Sparse
+from mpicomp.compressors import Compressor, Contractive, Lossless
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
@@ -45,7 +45,7 @@ class EF21(AveragingMethod, EstimatingMethod):
     C: Contractive
     gamma: StepSize = "theory"
     batch: BatchSize = None
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
     start: EstimateStart = "compressed"
     mu: CurvatureOrZero = 0.0
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp.base.bits import Bytes
-from mpicomp.compressors import Compressor, Contractive, Sparse
+from mpicomp.compressors import Compressor, Contractive, Lossless
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
@@ -44,7 +44,7 @@ class EF21Plus(EstimatingMethod):
 
     C: Contractive
     gamma: StepSize = "theory"
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
     start: EstimateStart = "compressed"
 
     worker_separable: ClassVar[bool] = False
@@ -62,7 +62,7 @@ class EF21Plus(EstimatingMethod):
 
     @property
     def _lossless(self) -> Compressor:
-        return self.in_these_blocks(Sparse())
+        return self.in_these_blocks(Lossless())
 
     def _uplink(self, key: Key) -> Compressor:
         return uplink_from(self.start, self.C, key)

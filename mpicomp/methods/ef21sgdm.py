@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpicomp.compressors import Compressor, Contractive, Sparse
+from mpicomp.compressors import Compressor, Contractive, Lossless
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
@@ -60,7 +60,7 @@ class EF21SGDM(AveragingMethod, EstimatingMethod):
     gamma: StepSize = "theory"
     eta: Rate = 0.1
     batch: BatchSize = None
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
     start: EstimateStart = "gradient"
 
     recalled: ClassVar[str] = "the constants of gamma, and the bound that gives the best eta"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
-from mpicomp.compressors import Absolute, Contractive, Sparse
+from mpicomp.compressors import Absolute, Contractive, Lossless
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
@@ -54,7 +54,7 @@ class EFSGD(MemoryMethod, EstimatingMethod):
     C: Contractive | Absolute
     gamma: StepSize = "theory"
     batch: BatchSize = None
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
     decay: Decay = 1.0
     average: Annotated[str, Choice(AVERAGES)] = "mean"
     clip_norm: Switch = False

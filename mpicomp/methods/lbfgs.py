@@ -24,7 +24,7 @@ TRIALS = 20  # of one line search
 
 @dataclass(frozen=True)
 class LBFGS(LinearMethod):
-    """A round is one trial of a line search, with dense messages in both directions::
+    """Quasi-Newton steps; a round is one trial of a line search, with dense messages in both directions::
 
         worker i   sends ∇f_i(y) and f_i(y) - f_i(x)
         all        if t fits:  s = y - x;   z = mean ∇f_i(y) - g;   keep the pair (s, z)

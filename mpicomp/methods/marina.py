@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Identity, Sparse, Unbiased
+from mpicomp.compressors import Identity, Lossless, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
@@ -46,7 +46,7 @@ class MARINA(AveragingMethod, EstimatingMethod):
     gamma: StepSize = "theory"
     p: ProbabilityOrDefault = None
     sync: Identity = Identity()
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
     mu: CurvatureOrZero = 0.0
 
     recalled: ClassVar[str] = "gamma under the Polyak-Łojasiewicz condition"

@@ -12,7 +12,7 @@ from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.base.checks import check_positive_integer
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Contractive, Identity, Sparse
+from mpicomp.compressors import Contractive, Identity, Lossless
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key, Stream, cached_draw
 from mpicomp.methods.base import Message, Method, Nothing
@@ -64,7 +64,7 @@ class PerturbedSGD(Method):
     R: Annotated[float | None, Value(_check_distance, also=(None,))] = None
     batch: BatchSize = None
     dense: Identity = Identity()
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
 
     recalled: ClassVar[str] = "the algorithm"
     paper: ClassVar[str] = (

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Sparse
+from mpicomp.compressors import Lossless
 from mpicomp.compressors.base import Array
 from mpicomp.kernels.lowrank import orthonormal
 from mpicomp.keys import Key
@@ -21,9 +21,11 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class PowerSGD(FactoredMethod):
-    """Algorithms 1 and 2.  A part of x with two axes or more is a matrix, its first axis by all others, if
-    that saves values: r (rows + columns) < size.  Each matrix has a P and a Q of r columns.  A step takes two
-    rounds, in which each matrix is treated alike::
+    """Gradients of rank r, by Algorithms 1 and 2.
+
+    A part of x with two axes or more is a matrix, its first axis by all others, if that saves values:
+    r (rows + columns) < size.  Each matrix has a P and a Q of r columns.  A step takes two rounds, in which
+    each matrix is treated alike::
 
         even   worker i   M_i = e_i + s_i;   P_i = M_i Q       (s_i a stochastic gradient at x)
                all        P = the columns of mean P_i, made orthonormal
@@ -60,7 +62,7 @@ class PowerSGD(FactoredMethod):
     gamma: StepSize = "theory"  # which is refused: there is none
     batch: BatchSize = None
     values: ValueFormat = "f4"
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
     momentum: Momentum = 0.0
     parts: PartsOfX = field(default=None, repr=False)  # those of x, where ``rows`` is None; ``bound`` sets it
 

@@ -8,7 +8,7 @@ from math import sqrt
 from typing import ClassVar
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Identity, Sparse, Unbiased
+from mpicomp.compressors import Identity, Lossless, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
@@ -53,7 +53,7 @@ class PPMARINA(AveragingMethod, EstimatingMethod):
     gamma: StepSize = "theory"
     p: ProbabilityOrDefault = None
     sync: Identity = Identity()
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
 
     recalled: ClassVar[str] = "Theorem 4.1"
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithm 4"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpicomp.compressors import Sparse, Unbiased
+from mpicomp.compressors import Lossless, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
@@ -52,7 +52,7 @@ class VRDIANA(ShiftedMethod, EstimatingMethod):
     gamma: StepSize = "theory"
     p: ProbabilityOrTheory = "theory"
     alpha: RateOrDefault = None
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
     start: Start = "zero"
 
     recalled: ClassVar[str] = "the constant 36 of gamma for convex f_ij; Theorem 4"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors import Identity, Sparse, Unbiased
+from mpicomp.compressors import Identity, Lossless, Unbiased
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, Nothing
 from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, StepSize
@@ -52,7 +52,7 @@ class VRMARINA(AveragingMethod, EstimatingMethod):
     p: ProbabilityOrTheory = "theory"
     sync_batch: BatchSize = None
     sync: Identity = Identity()
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
 
     recalled: ClassVar[str] = "p and gamma of theory"
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithms 2 and 3"

@@ -80,10 +80,12 @@ class Constants:
 
     @property
     def L_max(self) -> float:
+        """The largest L_i; None if they are not known."""
         return None if self.L_i is None else max(self.L_i)
 
     @property
     def L_tilde(self) -> float:
+        """The root mean square of the L_i; None if they are not known."""
         if self.L_i is None:
             return None
         return float(np.sqrt(np.mean(np.square(self.L_i))))
@@ -236,7 +238,7 @@ class Problem(ABC):
            array with each row's worker
     lam    the weight of the penalty, 0 or above
     d      the dimension, 2 or above
-    seed   the seed of what the problem draws, from 0 to 2^64 - 1
+    seed   the seed of the random draws of the problem, from 0 to 2^64 - 1
     """
 
     @abstractmethod

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from mpicomp.base.checks import check_nonnegative
 from mpicomp.base.errors import ConfigError
-from mpicomp.data import Dataset, Split, checked_split, load, own_dataset, rows_of, shard_sizes
+from mpicomp.data import Dataset, Split, checked_split, load_dataset, own_dataset, rows_of, shard_sizes
 from mpicomp.problems.base import Constants, Problem
 from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import BOUNDED, LOGISTIC, SIGMOID_SQUARED, SQUARE, Scalar
@@ -46,7 +46,7 @@ class LinearProblem(Problem):
             object.__setattr__(self, "data", own_dataset(self.data, self.real_targets))
 
     def dataset(self) -> Dataset:
-        return load(self.data, self.real_targets)
+        return load_dataset(self.data, self.real_targets)
 
     @abstractmethod
     def weight(self, n: int) -> float:

@@ -16,7 +16,7 @@ from mpicomp.problems.base import Array, Constants, Objective, Problem
 
 @dataclass(frozen=True)
 class Noisy(Problem):
-    """Another problem with stochastic gradients: b samples give grad f_i(x) + sigma/sqrt(b d) N(0, I).
+    """A problem with noise added to its gradients: b samples give grad f_i(x) + sigma/sqrt(b d) N(0, I).
 
     The noise has mean square norm sigma^2 for one sample and sigma^2/b for b samples.  It is a function of
     the stream alone.  So at two points with one stream, as in VR-MARINA, it cancels from the gradients'

@@ -84,7 +84,7 @@ class Audit:
             booked = [a - b for a, b in zip(to_each, to_each_then, strict=True)], summed - summed_then
         seen = t.collect((t.hosted, now.since(self._counted), socket.gethostname(), crossed, booked))
 
-        def compare() -> Verified:
+        def verified() -> Verified:
             assert seen is not None
             hosted, counted, hosts, wires, booked = zip(*seen, strict=True)
             expected = self._of_root(hosted) if None in booked else [(one, 0, sums) for one, sums in booked]
@@ -98,7 +98,7 @@ class Audit:
             by_host = {host: n for host, n in zip(hosts, wires, strict=True) if n is not None}
             return Verified(counter.name, list(counted), by_host if len(by_host) > 1 else {})
 
-        return t.ask_server(compare)
+        return t.ask_server(verified)
 
     def _of_root(self, hosted: list[range]) -> list[tuple[list[int], int, int]]:
         """For each rank (bytes to each rank, broadcast, summed) by the ledger, if rank 0 averages."""

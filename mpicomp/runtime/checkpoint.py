@@ -20,6 +20,7 @@ import numpy as np
 
 from mpicomp.base.errors import ConfigError, MpicompError, RecordError
 from mpicomp.base.files import flush_folder, write_atomically
+from mpicomp.base.former import present_config
 from mpicomp.runtime import generations, saved
 from mpicomp.runtime.generations import FORMAT, MANIFEST, Checks, DamageError, read_manifest
 from mpicomp.transports import Transport
@@ -147,6 +148,7 @@ def load(
 
 
 def _refuse_other(place: Path, theirs: dict[str, str], config: dict[str, str]) -> None:
+    theirs = present_config(theirs)
     for field in {**theirs, **config}:
         there, here = theirs.get(field), config.get(field)
         if there != here:

@@ -1,4 +1,4 @@
-"""When a run ends."""
+"""The conditions that end a run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from mpicomp.runtime.settings import setting
 
 @dataclass(frozen=True)
 class Limits:
-    """When a run ends.  Every limit but ``rounds`` is checked whenever a row is recorded.
+    """The conditions that end a run.  All but ``rounds`` are checked whenever a row is recorded.
 
     rounds               the number of rounds after which a run ends in any case
     target_grad_norm_sq  end once |∇f(x)|² is at most this
-    hold                 if all rows from round k on meet the target, the run ends at the first row at or
+    hold                 if every row from round k on meets the target, the run ends at the first row at or
                          after round (1 + hold) k; 0: at the first row that meets the target
     max_bytes            end once this many bytes were sent, both directions and all workers together
-    max_seconds          end after this many seconds of the run, without the time spent on observing
+    max_seconds          end after this many seconds of the run, without the time of evaluating f for rows
 
     A field is also a keyword of ``run`` and an option of ``mpicomp run``, with the default given here.
     Raises ``ConfigError`` for a value that is not allowed.
@@ -31,7 +31,11 @@ class Limits:
 
     rounds: int = setting(1000, "Stop after this many rounds.")
     target_grad_norm_sq: float | None = setting(None, "Stop when |∇f|² is at most this.")
-    hold: float = setting(0.0, "If the target is met from round k on, stop at round (1 + hold) k.")
+    hold: float = setting(
+        0.0,
+        "If the target is first met in round k, stop at round (1 + hold) k, provided every row in between "
+        "meets it.",
+    )
     max_bytes: int | None = setting(None, "Stop after this many bytes, both directions together.")
     max_seconds: float | None = setting(None, "Stop after this many seconds.")
 

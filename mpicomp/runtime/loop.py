@@ -42,13 +42,13 @@ class Loop:
         seed: int,
         x0: Array | None = None,
         server: str = "shared",
-        shards: int = 1,
+        blocks: int = 1,
     ) -> None:
         """Start the method; collective.
 
         x0      the starting point, shape (d,); None: the problem's own
         server  how messages are averaged, one of ``placement.SERVERS``
-        shards  the number of blocks that x is cut into, each averaged by one rank
+        blocks  the number of blocks that x is cut into, each averaged by one rank
         """
         t, n = transport, transport.n
         self.transport, self.seed = t, seed
@@ -57,13 +57,13 @@ class Loop:
         # Broadcast by the server: ranks that started at different points would stay apart.
         start = kernels.to_device(t.ask_server(lambda: _start(problem, x0)))
         parts = problem.parts()
-        blocks = Blocks.cut(parts, shards) if shards > 1 else None
+        cut = Blocks.cut(parts, blocks) if blocks > 1 else None
         resolved = t.ask_server(
-            lambda: method.bound(parts).resolve(lambda: constants_of(problem, n), start.size, n, blocks)
+            lambda: method.bound(parts).resolve(lambda: constants_of(problem, n), start.size, n, cut)
         )
-        rounds = partial(Rounds, resolved, start, self.objectives, t, self._follow, server, blocks)
+        rounds = partial(Rounds, resolved, start, self.objectives, t, self._follow, server, cut)
         self.rounds = t.raise_on_all(rounds)
-        self.server_name, self.shards = server, 1 if blocks is None else len(blocks)
+        self.server_name, self.blocks = server, 1 if cut is None else len(cut)
         self.digest = Digest(kernels.to_host(start))
         self._begin(0)
 

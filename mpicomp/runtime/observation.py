@@ -19,8 +19,8 @@ EVERY = 10  # rounds between rows by default
 class Observation:
     """The rounds after which a row is recorded, and its samples.  Every run has a row at its start and end.
 
-    every    rounds between rows; or "1%": a row after each round up to 256, then at most 1 % of the rounds
-             so far apart
+    every    a row is recorded after every so many rounds; "1%": after each of the first 256 rounds, then
+             at gaps of at most 1 % of the rounds so far
     at       a list of the rounds after which a row is recorded, in place of ``every``; rounds beyond the end
              are ignored
     observe  "full": each row has f and ∇f on all samples.  "never": rows have neither.  A number m: f and ∇f
@@ -32,13 +32,16 @@ class Observation:
     """
 
     every: int | str = setting(
-        EVERY, "Rounds between rows; 1%: at most 1 % of the rounds so far, and a row each round up to 256."
+        EVERY,
+        "Record a row after every so many rounds; with 1%, after each of the first 256 rounds, and then at "
+        "gaps of at most 1 % of the rounds so far.",
     )
     at: Sequence[int] | None = setting(
-        None, "Record rows after these rounds, such as 1,2,10,100, instead of --every."
+        None, "Record rows after these rounds, such as 1,2,10,100, in place of --every."
     )
     observe: int | str = setting(
-        FULL, "Evaluate f and ∇f for rows on all samples (full), on this many of each worker, or never."
+        FULL,
+        "Samples on which f and ∇f are evaluated for each row: full, this many of each worker, or never.",
     )
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The settings of where a run takes place: who averages, which device, and how it ends if a rank fails."""
+"""The settings of a run's ranks: how messages are averaged, the device, and the end if a rank fails."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from mpicomp.transports import Transport, connect
 # The user's word on whether the MPI library takes buffers on a GPU; None: ask the library.
 CUDA_AWARE = {"ask": None, "yes": True, "no": False}
 SERVERS = ("shared", "dedicated", "sharded", "allreduce")
-MOST_SHARDS = 64  # the most blocks, if the user gives no number
-OF_COMPARISONS = ("server", "shards", "device", "cuda_aware")  # the settings that comparisons have, too
+MOST_BLOCKS = 64  # the most blocks, if the user gives no number
+OF_COMPARISONS = ("server", "blocks", "device", "cuda_aware")  # the settings that comparisons have, too
 ON_FAILURE = {"end": False, "shrink": True}  # whether the other ranks survive a rank's death
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where and how a run takes place.
+    """The ranks, the server and the device of a run, and its behaviour on failures.
 
-    server         who averages, one of ``SERVERS``.  "shared": rank 0, which also hosts workers.
+    server         how messages are averaged, one of ``SERVERS``.  "shared": rank 0, which also hosts workers.
                    "dedicated": rank 0, which hosts no worker (needs MPI).  "sharded": every rank, its blocks
                    of the coordinates.  "allreduce": MPI_Allreduce, for methods whose workers send
                    uncompressed vectors or low-rank factors
-    shards         with "sharded", the number of blocks of the coordinates; None: one for each worker, at
+    blocks         with "sharded", the number of blocks of the coordinates; None: one for each worker, at
                    most 64.  Compressors act on each block alone, so iterates depend on this number
     device         one of ``DEVICES``: where vectors are kept and gradients and messages are computed
     cuda_aware     one of ``CUDA_AWARE``: pass GPU buffers to MPI: "yes", "no", or "ask" the library
@@ -42,17 +42,17 @@ class Placement:
 
     server: str = setting(
         "shared",
-        "Who averages.  shared: rank 0, which also hosts workers.  dedicated: rank 0 alone.  sharded: every "
-        "rank, a share of the coordinates.  allreduce: MPI_Allreduce.",
+        "Average the messages on rank 0, which also hosts workers (shared); on rank 0, which hosts none "
+        "(dedicated); on every rank, each for its blocks of the coordinates (sharded); or by MPI_Allreduce.",
         SERVERS,
     )
-    shards: int | None = setting(
+    blocks: int | None = setting(
         None,
         "With --server sharded, cut the coordinates into this many blocks.  "
-        "[default: one a worker, at most 64]",
+        "[default: one for each worker, at most 64]",
     )
     device: str = setting(
-        "cpu", "Where vectors, gradients and messages are computed; ranks on a host share its GPUs.", DEVICES
+        "cpu", "Processor for vectors, gradients and messages; ranks on one host share its GPUs.", DEVICES
     )
     cuda_aware: str = setting(
         "ask",
@@ -61,24 +61,26 @@ class Placement:
     )
     stall_timeout: float | None = setting(
         None,
-        "After waiting this long, name the rank that is silent and end the job [off].",
+        "End the job if a rank is silent for this long while others wait for it, and name it [off].",
         metavar="SECONDS",
     )
-    verify_bytes: bool = setting(False, "Also count the bytes in MPI; fail unless the ledger agrees.")
+    verify_bytes: bool = setting(
+        False, "Count the bytes that MPI is handed, too, and fail if the count of the run differs."
+    )
     on_failure: str = setting(
         "end",
-        "If a rank dies, end the job, or shrink: go on with the other ranks (needs Open MPI's ULFM).",
+        "If a rank dies, end the job (end), or go on with the other ranks (shrink; needs Open MPI's ULFM).",
         ON_FAILURE,
     )
 
     def __post_init__(self) -> None:
         if self.server not in SERVERS:
             raise unknown("server", str(self.server), SERVERS)
-        if self.shards is not None:
-            as_integer("shards", self.shards)
+        if self.blocks is not None:
+            as_integer("blocks", self.blocks)
             if self.server != "sharded":
                 raise ConfigError(
-                    f"shards={self.shards} with server={self.server!r}; blocks are served by all ranks only "
+                    f"blocks={self.blocks} with server={self.server!r}; blocks are served by all ranks only "
                     "with server='sharded'."
                 )
         if self.device not in DEVICES:
@@ -111,11 +113,11 @@ class Placement:
         """Whether rank 0 hosts no worker."""
         return self.server == "dedicated"
 
-    def blocks(self, workers: int) -> int:
+    def block_count(self, workers: int) -> int:
         """The number of blocks of the coordinates for this many workers; 1 unless server="sharded"."""
         if self.server != "sharded":
             return 1
-        return min(workers, MOST_SHARDS) if self.shards is None else self.shards
+        return min(workers, MOST_BLOCKS) if self.blocks is None else self.blocks
 
     def connect(self, workers: int, comm: Any = None) -> Transport:
         """Make the transport for this many workers on the ranks of ``comm``; None: all ranks.  Collective."""

@@ -51,7 +51,7 @@ class Run:
     ranks: int
     seed: int
     server: str  # who averaged, one of ``placement.SERVERS``
-    shards: int  # the number of blocks of the coordinates; 1 if they were not cut
+    blocks: int  # the number of blocks of the coordinates; 1 if they were not cut
     observe: int | str  # the samples on which f and ∇f of the rows were evaluated; see ``Observation``
     status: str  # why it ended: "rounds", "target", "max_bytes", "max_seconds", "callback" or "interrupted"
     rows: list[Row]
@@ -94,7 +94,7 @@ class Run:
             "ranks": self.ranks,
             "seed": self.seed,
             "server": self.server,
-            "shards": self.shards,
+            "blocks": self.blocks,
             "status": self.status,
             "rounds": last.round,
             "observe": self.observe,
@@ -140,7 +140,7 @@ def run(
     resume: bool | None = False,
     checkpoint_every: int | None = None,
     server: str = Placement.server,
-    shards: int | None = Placement.shards,
+    blocks: int | None = Placement.blocks,
     device: str = Placement.device,
     cuda_aware: str = Placement.cuda_aware,
     stall_timeout: float | None = Placement.stall_timeout,
@@ -158,8 +158,9 @@ def run(
     seed              the seed of all random draws
     x0                the starting point, shape (d,), in place of the problem's own; rank 0's is used.  A run
                       must be resumed with the same one
-    every             rounds between rows, 10 by default; or "1%": a row after each round up to 256, then at
-                      most 1 % of the rounds apart.  A row is recorded outside the run's seconds
+    every             a row is recorded after every so many rounds, 10 by default; "1%": after each of the
+                      first 256 rounds, then at gaps of at most 1 % of the rounds so far.  A row has f, |∇f|²,
+                      bytes and seconds, which leave out the time of recording rows
     at                the rounds after which a row is recorded, such as [1, 2, 10, 100], in place of
                       ``every``.  Either way there is a row at the start and one at the end
     observe           the samples on which f and its gradient are evaluated for each row.  "full": all.  A
@@ -169,18 +170,21 @@ def run(
     target_grad_norm_sq  the run ends at a row that meets the target: its |∇f|² is at most this, and its f at
                       most f(x⁰)
     max_bytes         the run ends at a row with at least so many bytes, both directions and all workers
-    max_seconds       the run ends at a row after at least so many seconds, without the time of observing
-    hold              if all rows from round k on meet the target, the run ends at the first row at or after
-                      round (1 + hold) k.  0: at the first row that meets the target
+    max_seconds       the run ends at a row after at least so many seconds, without the time of evaluating
+                      f and its gradient for rows
+    hold              if every row from round k on meets the target, the run ends at the first row at or
+                      after round (1 + hold) k; a row that misses the target starts the count anew.  0: the
+                      run ends at the first row that meets the target
     out               a folder for the record
     resume            False: start; a folder that holds a run is refused.  True: continue the run in ``out``.
                       None: continue it if it has a checkpoint, else start
     checkpoint_every  rounds between checkpoints in ``out``; one is always written at the end
-    server            who averages.  "shared": rank 0, which also hosts workers.  "dedicated": rank 0, which
-                      hosts no worker (needs MPI).  "sharded": every rank, its blocks of the coordinates.
-                      "allreduce": MPI_Allreduce, for methods whose workers send uncompressed vectors or
-                      low-rank factors; iterates then depend on the number of ranks
-    shards            with "sharded", the number of blocks of the coordinates; None: one for each worker, at
+    server            how messages are averaged.  "shared": by rank 0, which also hosts workers.
+                      "dedicated": by rank 0, which hosts no worker (needs MPI).  "sharded": by every rank,
+                      for its blocks of the coordinates.  "allreduce": by MPI_Allreduce,
+                      for methods whose workers send uncompressed vectors or low-rank factors; iterates then
+                      depend on the number of ranks
+    blocks            with "sharded", the number of blocks of the coordinates; None: one for each worker, at
                       most 64.  Compressors act on each block alone, so iterates depend on this number, and
                       not on the number of ranks
     device            "cpu"; or "cuda": vectors, gradients and compression are on a GPU.  With several GPUs,
@@ -189,15 +193,17 @@ def run(
                       host's memory first; "ask", ask the MPI library.  "no" on one rank is "no" on all
     stall_timeout     with MPI, seconds: a rank that waits for longer prints which rank is silent and ends the
                       job.  It has to exceed the longest time that a rank computes between two messages: to
-                      read its data, compute its workers' gradients of one round, observe, or write a
+                      read its data, compute its workers' gradients of one round, evaluate f, or write a
                       checkpoint; and, once on a machine, to compile the kernels
-    verify_bytes      also count the bytes in MPI; raises ``CountError`` unless the ledger has the same counts
+    verify_bytes      also count the bytes that MPI is handed; raises ``CountError`` if the run's own count,
+                      its ledger, differs
     on_failure        "end": the job ends if a rank dies.  "shrink" (needs MPI with ULFM): the others go on
                       with the remaining workers; the method restarts at the iterate reached, with the same
                       step sizes
     callback          called on the server as callback(round, row, x) for each row, including round 0.  x is
-                      the observed model, shape (d,), read-only; copy it to keep it.  If it returns True, the
-                      run ends with status "callback"; an exception in it ends the run on all ranks
+                      the model at which f is evaluated, shape (d,), read-only; copy it to keep it.  If it
+                      returns True, the run ends with status "callback"; an exception in it ends the run on
+                      all ranks
     progress          True shows a bar, False none; None, the default, shows one in a notebook.  A function is
                       called on the server after each round with its number and its row, or None without one
     transport         the transport to use, for ``workers`` workers; it is not closed.  None: make one
@@ -224,7 +230,7 @@ def run(
         checkpoint_every = as_integer("checkpoint_every", checkpoint_every)
         if out is None:
             raise ConfigError("checkpoint_every needs a folder to write to: give out.")
-    placement = Placement(server, shards, device, cuda_aware, stall_timeout, verify_bytes, on_failure)
+    placement = Placement(server, blocks, device, cuda_aware, stall_timeout, verify_bytes, on_failure)
     if isinstance(out, str) and not out:
         raise ConfigError("out='' names no folder; allowed: a path, '.' for the current folder, or None.")
     if transport is not None and transport.n != workers:
@@ -238,7 +244,7 @@ def run(
     try:
         t.raise_on_all(threads)  # refused now, whether or not kernels are compiled later
         with stop_on_signals(t) as asked, kernels.using(t.raise_on_all(lambda: open_device(device))):
-            loop = Loop(method, problem, t, seed, x0, server, placement.blocks(workers))
+            loop = Loop(method, problem, t, seed, x0, server, placement.block_count(workers))
             load_kernels(t, limits.rounds * workers, loop.x.size)
             digest = t.ask_server(
                 lambda: None if x0 is None else sha256(as_array("x0", x0).tobytes()).hexdigest()
@@ -292,7 +298,7 @@ def _result(session: Session, problem: Problem, status: str, verified: Verified 
         ranks=t.ranks,
         seed=loop.seed,
         server=loop.server_name,
-        shards=loop.shards,
+        blocks=loop.blocks,
         observe=session.observation.observe,
         status=status,
         rows=rows,

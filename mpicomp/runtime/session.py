@@ -88,7 +88,7 @@ class Session:
         self.config |= {"device": "cpu" if kernels.device() is None else "cuda"}
         self.config |= {f"method.{f.name}": repr(getattr(loop.method, f.name)) for f in fields(loop.method)}
         # In runs of older versions these are missing; a run without them has the defaults.
-        self.config |= {} if loop.shards == 1 else {"shards": str(loop.shards)}
+        self.config |= {} if loop.blocks == 1 else {"blocks": str(loop.blocks)}
         self.config |= {"server": "allreduce"} if loop.server_name == "allreduce" else {}
         self.config |= {} if x0_sha256 is None else {"x0": f"sha256 {x0_sha256}"}
         self.config |= {} if observation.observe == FULL else {"observe": str(observation.observe)}

@@ -21,6 +21,7 @@ from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, get_args, get_type_hints
 
 from mpicomp.base.errors import ConfigError, unknown
+from mpicomp.base.former import present_name
 from mpicomp.base.lazy import Table
 from mpicomp.compressors import COMPRESSORS, Compressor, Layered
 from mpicomp.methods import METHODS, Method
@@ -182,6 +183,7 @@ def _lookup(kind: str, name: str) -> type:
     """
     if is_reference(name):
         return import_class(name, kind)
+    name = present_name(name)
     for other in (kind, *TABLES):
         for known in TABLES[other]:
             if _plain(known) == _plain(name):

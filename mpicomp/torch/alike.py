@@ -26,7 +26,7 @@ class Fact:
     remedy: str
 
 
-def compare(facts: list[Fact], transport: Transport) -> None:
+def check_same(facts: list[Fact], transport: Transport) -> None:
     """Raise ``ConfigError`` on all ranks if one of a rank's ``facts`` differs from rank 0's; collective."""
     told: Any = transport.collect(facts)
 

@@ -1,4 +1,4 @@
-"""A gloo group of mpicomp's own beside a process group of torch: bytes between its ranks, and who is gone.
+"""A gloo group of mpicomp's own beside a process group of torch: messages, and the ranks that are gone.
 
 Nothing of the program's or of DDP's own traffic can mix with what travels here.  The group is made directly
 on the process group's store.  torch's ``new_group`` would name it by the number of groups that a process
@@ -95,7 +95,7 @@ class Gloo:
         self._limit = timeout if self.rank == 0 else 2 * timeout + timedelta(seconds=_GRACE)
 
     def send(self, message: Bytes, dest: int, tag: int) -> list[UnderWay]:
-        """Start to send a message; ``wait`` ends it, or raises what has kept it from being started."""
+        """Start to send a message; ``wait`` ends it, or raises the error that kept it from being started."""
         return [self._started(self._gloo.send, piece, dest, tag) for piece in _pieces(message)]
 
     def receive(self, into: Bytes, source: int, tag: int) -> list[UnderWay]:
@@ -128,7 +128,7 @@ class Gloo:
             self._gloo.allreduce([tensor(vector)]).wait()
 
     def close(self) -> None:
-        """Close the connections; every rank has received what it was sent."""
+        """Close the connections; call it once every rank has received its messages."""
         self._gloo = None
         self.lost = self.lost or "the transport is closed."
 

@@ -49,7 +49,7 @@ class Hook:
              It needs server="sharded".  Results are the same as without.  It does not go with DDP's
              find_unused_parameters and static_graph, which leave parameters out
     group    the process group whose ranks take part, in place of ``comm``; None: all ranks that mpirun has
-             started, or those of DDP's group where no MPI launcher has
+             started, or, without an MPI launcher, those of DDP's group
     options  the options of ``Aggregator``, except three that only ``Compressed`` takes.  workers: here each
              rank is a worker.  server="dedicated": here rank 0 has a gradient too.  on_nonfinite="skip":
              torch's optimiser steps whatever the hook returns, and with zero gradients its momentum would
@@ -131,7 +131,7 @@ class Hook:
         self._to_load = folder
 
     def take(self, bucket: dist.GradBucket) -> Future[Tensor]:
-        """Take one bucket of this step; its future is completed once the mean is there."""
+        """Take one bucket of this step; return a future of its mean."""
         if self._group is None:
             self._group = group_of(self, self._overlap)
         if bucket.index() != len(self._buckets):

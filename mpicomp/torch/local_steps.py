@@ -125,7 +125,7 @@ class LocalSteps:
         return {"local_steps": self.steps, "start": self.start, "begun": self._joined("begun")}
 
     def resume(self, local_steps: int, start: torch.Tensor, begun: torch.Tensor) -> None:
-        """Go on from what ``state`` returned."""
+        """Go on from the values that ``state`` returned."""
         self.steps = self.exchanged = local_steps
         sizes = [f.tensors.parts.size for f in self.fragments]
         for f, *saved in zip(self.fragments, start.split(sizes), begun.split(sizes), strict=True):

@@ -24,7 +24,7 @@ from mpicomp.loops.agreement import check_alike
 from mpicomp.methods import DCGD
 from mpicomp.methods.base import Method
 from mpicomp.text.config import as_method
-from mpicomp.torch.alike import Fact, compare, memory, numbered, refuse_alone, settings
+from mpicomp.torch.alike import Fact, check_same, memory, numbered, refuse_alone, settings
 from mpicomp.torch.buffers import Buffers, share, warn_of_buffers
 from mpicomp.torch.clipping import ClippingWatch
 from mpicomp.torch.content import Content
@@ -58,19 +58,19 @@ class Compressed(Optimizer):
     sync_every  H: the optimiser takes H local steps, and then the change of the parameters is averaged.  The
                 parameters go back to where they were, and ``outer`` steps along the change (as in DiLoCo)
     outer       a torch optimiser that has the same parameters; any others stay as they are.  None: SGD, lr=1
-    delay       with ``sync_every``: the local steps from the begin of an exchange to its end.  Its messages
-                travel while these steps are computed; see ``local_steps``
+    delay       with ``sync_every``: the number of local steps from the begin of an exchange to its end.  Its
+                messages travel while these steps are computed; see ``local_steps``
     keep        with ``sync_every``: how much of a rank's own values is kept at the end of an exchange: from 0
                 to 1, or "delay", what the steps during the exchange have changed; see ``local_steps``
     fragments   with ``sync_every``: cut the parameters into so many fragments, which are exchanged in turn,
                 each every H steps.  Each has an Aggregator of its own
-    start_after the first steps, so many, average whole gradients, as DDP does; then ``method`` begins
+    start_after the number of first steps that average whole gradients, as DDP does; then ``method`` begins
     overlap     compress and send each block of the gradient as soon as backward has it.  It needs
                 server="sharded", one worker on each rank, and one backward for each step.  Results are the
                 same as without.  Do not change gradients between backward and ``aggregate``
     group       the process group of torch.distributed whose ranks take part, in place of ``comm``; None: all
-                ranks that mpirun has started, or those of the default group where no MPI launcher has
-    options     the other options of ``Aggregator``: seed, comm, server, shards, device, cuda_aware,
+                ranks that mpirun has started, or, without an MPI launcher, those of the default group
+    options     the other options of ``Aggregator``: seed, comm, server, blocks, device, cuda_aware,
                 stall_timeout, verify_bytes and on_nonfinite
 
     With device="cuda" parameters on a GPU stay there; without it, their gradients are copied to the host and
@@ -170,17 +170,17 @@ class Compressed(Optimizer):
     # Unused: without torch a type checker does not know the base class.
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override, unused-ignore]
-        """The inner optimiser's."""
+        """The parameter groups of the inner optimiser."""
         return self.inner.param_groups
 
     @property
     def state(self) -> Any:  # type: ignore[override, unused-ignore]
-        """The inner optimiser's."""
+        """The state of the inner optimiser."""
         return self.inner.state
 
     @property
     def defaults(self) -> dict[str, Any]:  # type: ignore[override, unused-ignore]
-        """The inner optimiser's."""
+        """The default settings of the inner optimiser."""
         return self.inner.defaults
 
     def register_step_pre_hook(self, hook: Any) -> Any:
@@ -221,7 +221,7 @@ class Compressed(Optimizer):
         for p in parameters:
             digest.update(Content.of(p).data)
         momenta = "".join(memory(one) for one in alike)
-        compare(
+        check_same(
             [
                 Fact("the parameters", digest.hexdigest(), remedy),
                 Fact("the optimiser's settings", settings(self.inner), "give all ranks the same."),
@@ -412,7 +412,7 @@ class Compressed(Optimizer):
     def exchange(self) -> None:
         """With ``sync_every``: begin and end the exchanges that are due after the last step; collective.
 
-        ``step`` does it.  After an interrupt in ``step``, ``mpicomp.torch.save`` does what is left.
+        ``step`` calls it.  After an interrupt in ``step``, ``mpicomp.torch.save`` ends these exchanges.
         """
         if self.local is not None and self.local.exchange():
             if self.hosted:

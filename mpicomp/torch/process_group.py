@@ -1,4 +1,4 @@
-"""A transport over a process group of torch.distributed: what torchrun, accelerate or srun has started.
+"""A transport over a process group of torch.distributed, which torchrun, accelerate or srun has started.
 
 Theory of operation (see also ``ranks``).  Bytes travel over gloo groups of mpicomp's own, made beside the
 given one: one for each transport, and one on which all transports of the same ranks meet (see ``meeting``).
@@ -67,7 +67,7 @@ class ProcessGroup(Ranks):
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Raise ``MpicompError``, which says what the run was about, for a rank that is gone."""
+        """For a rank that is gone, raise ``MpicompError``, which names the activity of the ranks."""
         try:
             yield
         except Gone as gone:

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import human_bytes, human_time, one_line, parse_rate
-from mpicomp.compressors import Identity, QuantizedTopK, Sparse, TwoMeans
+from mpicomp.compressors import Identity, Lossless, QuantizedTopK, TwoMeans
 from mpicomp.methods import DCGD, EFSGD
 from mpicomp.methods.base import Method
 from mpicomp.torch.alike import numbered
@@ -31,10 +31,10 @@ PLAIN = {"lr": 0.7}  # SparseLoCo's outer steps; of the rates 0.4, 0.7, 1 and 1.
 
 @dataclass(frozen=True)
 class Recipe:
-    """A way to train, and why.
+    """A method and options for training, with the reasons for their choice.
 
-    method   of the exchange
-    options  options of ``Compressed``: who averages, and those of local steps
+    method   the method that averages gradients or changes
+    options  options of ``Compressed``: the server, and the settings of local steps
     outer    the settings of the outer SGD; None without local steps
     reasons  one sentence each
     """
@@ -65,16 +65,17 @@ class Recipe:
 
 
 def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) -> Recipe:
-    """The recipe for ``model`` on ``ranks`` hosts, each with a link of rate ``link`` in both directions.
+    """Recommend how to train ``model`` on ``ranks`` hosts, each with a link of rate ``link`` both ways.
 
-    link          such as "100mbit" or "10gbit"
+    link          the rate, such as "100mbit" or "10gbit"
     step_seconds  the time of a training step without communication
 
-    The time of an exchange is computed as the bytes through a link, where every rank serves its share of the
-    coordinates, over the rate.  If it is below 5 % of the time of the steps from one exchange to the next, it
-    is not worth shortening: first whole gradients in each step, then whole changes every 8 steps, then
-    SparseLoCo every 8 steps, whose loss was 0.05 to 0.07 nats higher in docs/training.md.  If even its
-    messages take longer than 5 %, the exchange is delayed by as many steps as it takes, at most 4.
+    The time of an exchange is computed as the bytes through a link, where every rank averages its blocks of
+    the coordinates, over the rate.  The recipe is the first of these whose exchange takes at most 5 % of the
+    time of the steps from one exchange to the next: whole gradients in each step; whole changes of the
+    parameters every 8 steps; SparseLoCo every 8 steps, whose loss was 0.05 to 0.07 nats higher in
+    docs/training.md.  If even SparseLoCo's exchange takes longer, its messages travel during as many of the
+    next steps as it takes, at most 4.
     Raises ``ConfigError`` for a number that is not positive.
     """
     if not isinstance(model, nn.Module):
@@ -99,7 +100,7 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
     if dense <= NEGLIGIBLE * EVERY * step_seconds:
         why = f"That is below 5 % of {EVERY} steps: whole changes every {EVERY} steps, as in DiLoCo."
         return Recipe(DCGD(Identity()), SERVER | {"sync_every": EVERY}, NESTEROV, (told, why))
-    method = EFSGD(FEW_BITS, decay=0.95, average="senders", down=Sparse(forward=True))
+    method = EFSGD(FEW_BITS, decay=0.95, average="senders", down=Lossless(forward=True))
     message = FEW_BITS.mean_nbytes(d, ranks)
     sparse = 8 * message * (1 + ranks) * others / bits  # one's own goes up, and those of all ranks come down
     reasons = [told, f"SparseLoCo's messages of about {human_bytes(message)} take {human_time(sparse)}."]

@@ -23,7 +23,7 @@ def as_tensor(value: Any) -> Any:
 
 
 def aggregators_in(state: Any, fragments: int) -> list[Any]:
-    """The aggregators' states in ``state``, with arrays in the place of tensors; None for what is missing."""
+    """The aggregators' states in ``state``, with arrays in the place of tensors; None for a missing state."""
     given = state.get("aggregators") if isinstance(state, dict) else None
     states = [*given] if isinstance(given, list) else []
     states = (states + [None] * fragments)[:fragments]
@@ -58,7 +58,7 @@ def check_kind(state: Any, inner: Optimizer) -> None:
 
 
 def check_local(state: dict[str, Any], here: Tensors, local: bool) -> None:
-    """Raise ``ConfigError`` unless ``state`` says of local steps what a saved state can say.
+    """Raise ``ConfigError`` unless the entries of ``state`` on local steps can be those of a saved state.
 
     here   the parameters
     local  whether there are local steps

@@ -1,4 +1,4 @@
-"""Messages that are coming in a given order of ranks: the interface, and who owns their memory."""
+"""Messages that are coming in a given order of ranks: the interface, and the owner of their memory."""
 
 from __future__ import annotations
 

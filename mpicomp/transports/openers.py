@@ -1,4 +1,4 @@
-"""Communicators of other libraries than MPI: who opens a transport over them.
+"""Openers, which make a transport over the communicators of other libraries than MPI.
 
 A package above registers an opener and the library whose communicators it takes.  It is imported only in a
 program that has loaded this library.

@@ -11,18 +11,18 @@ from mpicomp.base.parts import Part, Parts
 NET = Parts((Part("w", (10, 7)), Part("b", (10,)), Part("v", (3, 40)), Part("s", ())))
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3, 7, 30, 500])
-def test_blocks_are_the_vector_cut_at_rows(shards):
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 30, 500])
+def test_blocks_are_the_vector_cut_at_rows(count):
     """In order and without a gap, none empty; a cut is at a row, and as near to b d / S as rows allow."""
-    blocks = Blocks.cut(NET, shards)
+    blocks = Blocks.cut(NET, count)
     slices = blocks.slices(NET.size)
     assert np.concatenate([np.arange(NET.size)[s] for s in slices]).tolist() == list(range(NET.size))
     assert all(parts.size == s.stop - s.start > 0 for parts, s in zip(blocks.parts, slices, strict=True))
     rows = {0, *range(0, 71, 7), *range(70, 81), *range(80, 201, 40), NET.size}
     ends = {s.stop for s in slices}
     assert ends <= rows
-    for b in range(1, shards):
-        wanted = b * NET.size // shards
+    for b in range(1, count):
+        wanted = b * NET.size // count
         assert min(abs(wanted - end) for end in ends | {0}) == min(abs(wanted - row) for row in rows)
 
 

@@ -75,7 +75,7 @@ def test_where_every_rank_serves_a_run_across_hosts_is_the_run_in_one_process():
     """Blocks of 80 KB: they travel whole to the other rank on a host, and in two pieces to other hosts."""
     problem, method = "quadratics(d=80000, lam=0.1)", "gd(gamma=0.05)"
     alone = run(
-        parse_method(method), parse_problem(problem), workers=4, rounds=2, every=2, server="sharded", shards=4
+        parse_method(method), parse_problem(problem), workers=4, rounds=2, every=2, server="sharded", blocks=4
     )
     arguments = ("--problem", problem, "--method", method, "--workers", "4", "--rounds", "2", "--every", "2")
     with Hosts(2, rate=RATE) as hosts:
@@ -127,7 +127,7 @@ every = 5
 target_grad_norm_sq = 10.0
 [[method]]
 label = "dense"
-method = "ef21(identity, gamma=0.5, down=sparse(values=f4))"
+method = "ef21(identity, gamma=0.5, down=lossless(values=f4))"
 [[method]]
 label = "TopK"
 method = "ef21(topk(k=0.1), gamma=0.5)"

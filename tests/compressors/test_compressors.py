@@ -26,6 +26,7 @@ from mpicomp.compressors import (
     Importance,
     Layered,
     Lazy,
+    Lossless,
     Natural,
     NaturalDithering,
     PermK,
@@ -34,7 +35,6 @@ from mpicomp.compressors import (
     RandK,
     Shrunk,
     Sign,
-    Sparse,
     Ternary,
     TopK,
     TwoMeans,
@@ -258,7 +258,7 @@ def test_sparsifiers_refuse_exactly_what_they_would_send(case):
 @pytest.mark.parametrize(
     "c",
     [
-        Sparse(),
+        Lossless(),
         Identity(),
         Dithering(7),
         Dithering(7, "inf"),
@@ -398,7 +398,7 @@ MISUSES = [
     (lambda: PermK(layout="cyclic"), r"layout='cyclic'; allowed: 'uniform', 'block'"),
     (lambda: PermK(values="f16"), r"'f16'.*f8, f4, f2, bf16"),
     (lambda: Identity("double"), r"'double'.*f8, f4, f2, bf16"),
-    (lambda: Sparse("half"), r"'half'.*'exact', 'f8', 'f4', 'f2', 'bf16'"),
+    (lambda: Lossless("half"), r"'half'.*'exact', 'f8', 'f4', 'f2', 'bf16'"),
     (lambda: Bernoulli(0.0), r"q=0\.0; allowed"),
     (lambda: Bernoulli(1.1), r"q=1\.1; allowed"),
     (lambda: Lazy(-0.1), r"q=-0\.1; allowed"),
@@ -458,7 +458,7 @@ def test_permk_cannot_serve_the_server(c):
         c.compress(np.ones(5), Key(1, 0, None, 3))
 
 
-@pytest.mark.parametrize("c", [RandK(2), Bernoulli(0.5), Ternary(), Natural(), TopK(2), Sparse()], ids=str)
+@pytest.mark.parametrize("c", [RandK(2), Bernoulli(0.5), Ternary(), Natural(), TopK(2), Lossless()], ids=str)
 def test_the_others_can(c):
     key = Key(1, 0, None, 3)
     assert c.decompress(c.compress(np.ones(5), key), 5, key).shape == (5,)

@@ -18,6 +18,7 @@ from mpicomp.compressors import (
     Identity,
     Importance,
     Lazy,
+    Lossless,
     Natural,
     NaturalDithering,
     PermK,
@@ -25,7 +26,6 @@ from mpicomp.compressors import (
     RankR,
     Shrunk,
     Sign,
-    Sparse,
     Ternary,
     TopK,
 )
@@ -151,29 +151,29 @@ def test_the_empty_message_of_the_hard_threshold_is_legal():
 
 @fuzz
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=30))
-def test_sparse_is_lossless(x):
+def test_lossless_gives_every_number_back(x):
     """Every number comes back as it was; only the sign of a zero is not sent."""
     x = np.array(x) + 0.0  # -0.0 + 0.0 is 0.0
-    assert apply(Sparse(), x).tobytes() == x.tobytes()
+    assert apply(Lossless(), x).tobytes() == x.tobytes()
     single = np.where(np.abs(x) < 1e38, x, 1.0).astype(np.float32) + np.float32(0)
-    assert apply(Sparse(), single).astype(np.float32).tobytes() == single.tobytes()
+    assert apply(Lossless(), single).astype(np.float32).tobytes() == single.tobytes()
 
 
 @pytest.mark.parametrize(("values", "width"), [("f8", 8), ("f4", 4), ("f2", 2), ("bf16", 2)])
-def test_sparse_takes_the_smallest_layout(values, width):
+def test_lossless_takes_the_smallest_layout(values, width):
     """One byte, then d values or count, index code and values, never more than the smaller of both."""
     d = 300
     for k in (0, 1, 10, 200, 270, 290, 299, 300):
         x = np.where(np.arange(d) < k, 1.5, 0.0)
-        length = len(Sparse(values).compress(x, KEY))
+        length = len(Lossless(values).compress(x, KEY))
         assert length == 1 + min(d * width, 2 + index_nbytes(d, k) + k * width)
 
 
 def test_sparse_is_narrow_where_that_is_exact():
-    assert len(Sparse().compress(np.full(9, 0.5), KEY)) == 1 + 4 * 9
-    assert len(Sparse().compress(np.full(9, 0.1), KEY)) == 1 + 8 * 9
-    assert len(Sparse().compress(np.full(9, 1e300), KEY)) == 1 + 8 * 9
-    assert len(Sparse().compress(np.full(9, 0.1, dtype=np.float32), KEY)) == 1 + 4 * 9
+    assert len(Lossless().compress(np.full(9, 0.5), KEY)) == 1 + 4 * 9
+    assert len(Lossless().compress(np.full(9, 0.1), KEY)) == 1 + 8 * 9
+    assert len(Lossless().compress(np.full(9, 1e300), KEY)) == 1 + 8 * 9
+    assert len(Lossless().compress(np.full(9, 0.1, dtype=np.float32), KEY)) == 1 + 4 * 9
 
 
 @pytest.mark.parametrize("values", ["f4", "f8"])
@@ -284,7 +284,7 @@ def test_the_papers_count():
         (Natural(), 9 * 40),
         (Sign(), 32 + 40),
         (HardThreshold(31.0), 32 * 10),
-        (Sparse(), 32 * 40),
+        (Lossless(), 32 * 40),
         (Shrunk(RandK(7)), 32 * 7),
     ]:
         assert c.paper_bits(c.compress(x, KEY), 40, KEY) == bits

@@ -24,6 +24,7 @@ from mpicomp.compressors import (
     Importance,
     Layered,
     Lazy,
+    Lossless,
     Natural,
     PermK,
     Quantized,
@@ -31,7 +32,6 @@ from mpicomp.compressors import (
     RandK,
     RankR,
     Shrunk,
-    Sparse,
     TopK,
     Unbiased,
 )
@@ -215,7 +215,7 @@ def test_pairs_and_dicts_are_the_same_rules():
     [
         (Layered({"ndim<2": Identity()}, RandK(2)), [Unbiased]),
         (Layered({"ndim<2": Identity()}, TopK(0.1)), [Contractive]),
-        (Layered({"ndim<2": Identity()}, Sparse()), [Unbiased, Contractive]),
+        (Layered({"ndim<2": Identity()}, Lossless()), [Unbiased, Contractive]),
         (Layered({"ndim<2": HardThreshold(0.1)}, HardThreshold(1.0)), [Absolute]),
         (Layered({"ndim<2": Layered({}, Identity())}, Layered({}, Shrunk(RandK(0.5)))), [Contractive]),
     ],
@@ -265,10 +265,10 @@ def test_the_difference_is_left_to_the_parts():
     assert np.array_equal(c.compress_difference(X, Y, KEY), c.compress(X - Y, KEY))
 
 
-@pytest.mark.parametrize("last", [Identity(), Sparse()], ids=str)
+@pytest.mark.parametrize("last", [Identity(), Lossless()], ids=str)
 def test_only_messages_of_unknown_size_have_a_length_but_not_the_last(last):
     parts = Parts((Part("s", (300,)), Part("k", (5,)), Part("t", (4,)), Part("z", (3,))))
-    c = Layered({"s": Sparse(), "k": TopK(2), "t": Sparse()}, last).bound(parts)
+    c = Layered({"s": Lossless(), "k": TopK(2), "t": Lossless()}, last).bound(parts)
     x = np.random.default_rng(1).normal(size=parts.size)
     pieces = [m.C.compress(x[m.where], KEY.named(m.name)) for m in c.members(x.size)]
     s, k, t, z = (piece.tobytes() for piece in pieces)
@@ -283,7 +283,7 @@ def test_only_messages_of_unknown_size_have_a_length_but_not_the_last(last):
 
 
 def test_one_part_alone_has_its_own_message():
-    for C in (TopK(0.1), Sparse(), RandK(0.1)):
+    for C in (TopK(0.1), Lossless(), RandK(0.1)):
         single = Layered({}, C).bound(Parts.single(100))
         assert np.array_equal(single.compress(X[:100], KEY), C.compress(X[:100], KEY.named("x")))
 
@@ -296,7 +296,7 @@ def test_the_mean_size_counts_lengths():
 
 def test_a_length_beyond_the_message_is_refused():
     parts = Parts((Part("a", (4,)), Part("b", (4,))))
-    c = Layered({}, Sparse()).bound(parts)
+    c = Layered({}, Lossless()).bound(parts)
     message = c.compress(np.arange(1.0, 9.0), KEY)
     for length in (len(message), 127):
         with pytest.raises(MessageError, match="truncated in part 'a'"):

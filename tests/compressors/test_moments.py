@@ -17,6 +17,7 @@ from mpicomp.compressors import (
     Dithering,
     HardThreshold,
     Layered,
+    Lossless,
     Natural,
     PermK,
     Quantized,
@@ -24,7 +25,6 @@ from mpicomp.compressors import (
     RandK,
     Shrunk,
     Sign,
-    Sparse,
     Ternary,
     TopK,
     TwoMeans,
@@ -39,7 +39,7 @@ from tests.support.sampling import SIGMAS, apply, assert_mean, each, mean_error,
 @each
 def test_mean_nbytes_is_the_mean_length(case):
     """Within six standard deviations, plus the byte of rounding that ``Quantized`` allows itself."""
-    unknown = Sparse | HardThreshold | Coded | CodedGaps | VaryingSteps | BlockSteps
+    unknown = Lossless | HardThreshold | Coded | CodedGaps | VaryingSteps | BlockSteps
     if case.c.nbytes(case.d) is None and any(isinstance(c, unknown) for c in made_of(case.c)):
         with pytest.raises(ConfigError, match="no expected size"):
             case.c.mean_nbytes(case.d, case.n)

@@ -236,7 +236,7 @@ class OneBad(Local):
         return Spoilt(blocks, self.hosted, lambda: self.stop)
 
 
-@pytest.mark.parametrize("server", [{}, {"server": "sharded", "shards": 3}], ids=["root", "sharded"])
+@pytest.mark.parametrize("server", [{}, {"server": "sharded", "blocks": 3}], ids=["root", "sharded"])
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [

@@ -12,11 +12,11 @@ from mpicomp.compressors import (
     HardThreshold,
     Identity,
     Layered,
+    Lossless,
     QuantizedTopK,
     RandK,
     Shrunk,
     Sign,
-    Sparse,
     TopK,
 )
 from tests.support.conformance import CASES
@@ -48,7 +48,7 @@ def test_values_are_at_the_coordinates_and_nowhere_else(case):
 def test_which_compressors_choose_coordinates():
     classes = {type(case.c).__name__ for case in CASES if case.c.selects}
     assert classes >= {"TopK", "QuantizedTopK", "CodedGaps", "HardThreshold", "RandK", "Bernoulli", "Shrunk"}
-    for c in (Sign(), Dithering(3), Sparse(), Shrunk(Dithering(3)), Layered({"*": Sign()})):
+    for c in (Sign(), Dithering(3), Lossless(), Shrunk(Dithering(3)), Layered({"*": Sign()})):
         assert not c.selects
         with pytest.raises(ConfigError, match=r"does not choose coordinates"):
             (c.U if isinstance(c, Shrunk) else Sign() if isinstance(c, Layered) else c).coordinates(

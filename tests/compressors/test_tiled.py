@@ -226,7 +226,7 @@ def test_a_part_has_the_tiles_of_its_shape():
 def test_it_runs_layer_by_layer_and_in_blocks():
     C = Layered({"ndim<2": Identity()}, TiledTopK(4, TwoMeans(), tile=8))
     hashes = set()
-    for how in ({}, {"server": "sharded", "shards": 3}):
+    for how in ({}, {"server": "sharded", "blocks": 3}):
         for method in (EF21(C, gamma=0.05), EFSGD(C, gamma=0.05, decay=0.9, average="senders")):
             run = mpicomp.run(method, TO_CUT, workers=4, rounds=6, every=6, **how)
             assert run.rows[-1].f < run.rows[0].f

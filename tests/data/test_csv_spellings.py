@@ -8,7 +8,7 @@ import pytest
 
 from mpicomp.base.errors import DataError
 from mpicomp.data.files import DataFile
-from mpicomp.data.loading import load, load_images
+from mpicomp.data.loading import load_dataset, load_images
 
 ROWS = [[1, 2], [3, 4]]
 
@@ -236,7 +236,7 @@ def test_a_file_that_has_no_columns_by_its_name_is_named():
     for name in ("f.txt", "f", "f.csv.zip"):
         with open(name, "wb") as file:
             file.write(CSV)
-        for read_data in (load, load_images):
+        for read_data in (load_dataset, load_images):
             with pytest.raises(
                 DataError, match=rf"'{name}:label' names a column of {name}, and only.*Rename"
             ):

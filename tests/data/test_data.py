@@ -17,7 +17,7 @@ import pytest
 
 import mpicomp
 from mpicomp.base.errors import ConfigError, DataError
-from mpicomp.data import BUNDLED, KNOWN, SPLITS, KnownSet, cache_dir, fetch, load, rows_of
+from mpicomp.data import BUNDLED, KNOWN, SPLITS, KnownSet, cache_dir, fetch, load_dataset, rows_of
 from mpicomp.data.cache import remember, set_folder, write_set
 from mpicomp.data.libsvm import read_libsvm
 from tests.support.launching import LIMIT
@@ -100,14 +100,14 @@ def test_a_file_without_values_is_refused(tmp_path, content):
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"no such file: .*nowhere"):
-        load(str(tmp_path / "nowhere"))
+        load_dataset(str(tmp_path / "nowhere"))
 
 
 # Labels and names
 
 
 def test_two_classes_become_minus_and_plus_one_by_order(tmp_path):
-    data = load(str(write(tmp_path / "two", TEXT)))
+    data = load_dataset(str(write(tmp_path / "two", TEXT)))
     assert data.y.tolist() == [1, -1, 1]
 
 
@@ -115,19 +115,19 @@ def test_two_classes_become_minus_and_plus_one_by_order(tmp_path):
 def test_other_than_two_classes_are_listed(tmp_path, labels, shown):
     content = "".join(f"{label} 1:1\n" for label in labels.split())
     with pytest.raises(DataError) as error:
-        load(str(write(tmp_path / "classes", content.encode())))
+        load_dataset(str(write(tmp_path / "classes", content.encode())))
     assert shown in str(error.value)
 
 
 def test_many_classes_are_listed_up_to_ten(tmp_path):
     content = "".join(f"{label} 1:1\n" for label in range(30))
     with pytest.raises(DataError, match=r"30 label classes \(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, \.\.\.\)"):
-        load(str(write(tmp_path / "classes", content.encode())))
+        load_dataset(str(write(tmp_path / "classes", content.encode())))
 
 
 def test_an_unknown_name_gets_the_nearest_spelling_and_the_list():
     with pytest.raises(ConfigError, match="Did you mean 'mushrooms'") as error:
-        load("mushroms")
+        load_dataset("mushroms")
     assert all(name in str(error.value) for name in (*BUNDLED, *KNOWN))
     assert "mpicomp data fetch NAME" in str(error.value)
     with pytest.raises(ConfigError, match="Did you mean 'a9a'"):
@@ -136,7 +136,7 @@ def test_an_unknown_name_gets_the_nearest_spelling_and_the_list():
 
 def test_a_known_set_that_is_absent_names_its_remedy():
     with pytest.raises(DataError, match="`mpicomp data fetch w8a`"):
-        load("w8a")
+        load_dataset("w8a")
 
 
 # Fetching
@@ -148,7 +148,7 @@ def test_a_known_set_that_is_absent_names_its_remedy():
 def test_fetch_from_a_folder(tmp_path, tiny, suffix, compress):
     write(tmp_path / f"tiny{suffix}", compress(TEXT))
     fetch("tiny", tmp_path)
-    data = load("tiny")
+    data = load_dataset("tiny")
     assert data.X.shape == (3, 5)
     assert np.array_equal(data.X.toarray()[:, :4], DENSE)
     assert fetch("tiny", tmp_path / "gone").sha256 == data.sha256  # already there: the source is not asked
@@ -216,9 +216,9 @@ def test_cache_dir_follows_the_environment(monkeypatch):
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_a_cached_set_equals_the_parsed_one_bit_for_bit(name, tmp_path, monkeypatch):
-    mapped = load(name)
+    mapped = load_dataset(name)
     monkeypatch.setenv("MPICOMP_CACHE", str(write(tmp_path / "a file", b"")))  # cannot be written
-    parsed = load(name)
+    parsed = load_dataset(name)
     assert mapped.sha256 == parsed.sha256
     for a, b in [
         (mapped.X.data, parsed.X.data),
@@ -234,7 +234,7 @@ def test_a_cached_set_equals_the_parsed_one_bit_for_bit(name, tmp_path, monkeypa
 
 
 def test_the_bundled_sets_are_as_described():
-    cancer, digits = load("breast_cancer"), load("digits")
+    cancer, digits = load_dataset("breast_cancer"), load_dataset("digits")
     X = cancer.X.toarray()
     assert X.shape == (569, 30)
     assert np.abs(X.mean(axis=0)).max() < 1e-13
@@ -247,31 +247,31 @@ def test_the_bundled_sets_are_as_described():
 
 def test_a_file_is_parsed_again_when_its_content_changes(tmp_path):
     path = write(tmp_path / "mine", TEXT)
-    before = load(str(path))
-    assert load(str(path)) is before
+    before = load_dataset(str(path))
+    assert load_dataset(str(path)) is before
     write(path, TEXT.replace(b"4:1.25", b"6:1.25"))
     os.utime(path, (1, 1))  # as long as before: only the time tells
-    assert load(str(path)).X.shape == (3, 6)
+    assert load_dataset(str(path)).X.shape == (3, 6)
 
 
 def test_the_same_content_under_another_name_is_one_cache_entry(tmp_path):
-    a, b = (load(str(write(tmp_path / name, TEXT))) for name in ("a", "b"))
+    a, b = (load_dataset(str(write(tmp_path / name, TEXT))) for name in ("a", "b"))
     assert a.sha256 == b.sha256
     assert len(list(set_folder("x").parent.iterdir())) == 1
 
 
 def test_writing_an_entry_that_another_process_wrote_is_no_error():
-    data = load("digits")
+    data = load_dataset("digits")
     write_set("digits", data)
     assert [path.name for path in set_folder("x").parent.iterdir()] == ["digits"]
 
 
 def test_a_damaged_entry_says_which_folder_to_delete(tmp_path):
-    load(str(write(tmp_path / "mine", TEXT)))
+    load_dataset(str(write(tmp_path / "mine", TEXT)))
     (entry,) = set_folder("x").parent.iterdir()
     (entry / "data.npy").write_bytes(b"")
     with pytest.raises(DataError, match=f"{entry}.*Delete that folder"):
-        load(str(write(tmp_path / "copy", TEXT)))
+        load_dataset(str(write(tmp_path / "copy", TEXT)))
 
 
 def test_remember_gives_the_same_bits_and_computes_once():
@@ -292,13 +292,15 @@ def test_remember_survives_a_torn_entry_and_an_unwritable_folder(tmp_path, monke
 
 
 def test_processes_that_meet_an_empty_cache_at_once_agree():
-    script = "from mpicomp.data import load; print(load('digits').sha256, load('digits').X.data.sum())"
+    script = (
+        "from mpicomp.data import load_dataset; d = load_dataset('digits'); print(d.sha256, d.X.data.sum())"
+    )
     root = Path(mpicomp.__file__).parents[1]
     command = [sys.executable, "-c", script]
     ranks = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) for _ in range(4)]
     outputs = {rank.communicate(timeout=LIMIT)[0] for rank in ranks}
     assert [rank.returncode for rank in ranks] == [0] * 4
-    assert outputs == {f"{load('digits').sha256} {load('digits').X.data.sum()}\n"}
+    assert outputs == {f"{load_dataset('digits').sha256} {load_dataset('digits').X.data.sum()}\n"}
     assert [path.name for path in set_folder("x").parent.iterdir()] == ["digits"]  # nothing left aside
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mpicomp.base.errors import ConfigError, DataError
-from mpicomp.data import KNOWN_IMAGES, KnownImages, fetch, load, load_images
+from mpicomp.data import KNOWN_IMAGES, KnownImages, fetch, load_dataset, load_images
 from mpicomp.data import idx as idx_module
 from mpicomp.data.cache import set_folder
 from mpicomp.data.idx import read_idx
@@ -166,7 +166,7 @@ def test_labels_and_images_belong_together(tiny, monkeypatch):
 
 
 def test_the_digits_are_bundled_with_ten_classes():
-    images, binary = load_images("digits"), load("digits")
+    images, binary = load_images("digits"), load_dataset("digits")
     assert images.shape == (1797, 64)
     assert (images.classes, images.white, images.pixels.max()) == (10, 16, 16)
     assert images.labels[:5].tolist() == [0, 1, 2, 3, 4]
@@ -196,7 +196,7 @@ def test_names_that_are_no_images_say_what_there_is():
     with pytest.raises(ConfigError, match=r"Did you mean 'fashion_mnist'.*digits, mnist"):
         load_images("fashion-mnist")
     with pytest.raises(ConfigError, match=r"mnist is a set of images in ten classes"):
-        load("mnist")
+        load_dataset("mnist")
     with pytest.raises(ConfigError, match="Did you mean 'mnist'"):
         fetch("mnits")
     listed = "\n".join(catalogue("data"))

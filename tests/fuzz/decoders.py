@@ -30,7 +30,7 @@ with atheris.instrument_imports(include=["mpicomp"]):
     from mpicomp.kernels import definition
     from mpicomp.kernels.host import Host
     from mpicomp.kernels.index_layouts import index_nbytes
-    from mpicomp.kernels.loading import load
+    from mpicomp.kernels.loading import load_compiled
     from mpicomp.methods import METHODS
     from mpicomp.methods.support import forwarding
 from tests.support.conformance import CASES, Case
@@ -158,7 +158,7 @@ def outcome(target: Target, buf: Bytes, backend: ModuleType) -> list[bytes] | No
 
 
 TARGETS = targets()
-COMPILED = load()
+COMPILED = load_compiled()
 
 
 def one_input(data: bytes) -> None:

@@ -387,7 +387,7 @@ def test_threshold_and_nonzeros(kernels, x, lam, values):
     assert same(kernels.nonzero(ours), definition.nonzero(x))
     assert kernels.count_nonzero(ours) == np.count_nonzero(x)
     alike(kernels, compressors.HardThreshold(lam, values), x)
-    alike(kernels, compressors.Sparse(values), x)
+    alike(kernels, compressors.Lossless(values), x)
 
 
 @few

@@ -23,7 +23,7 @@ from mpicomp.compressors import (
     TopK,
 )
 from mpicomp.kernels import LONG_BITMAP, MANY, threads
-from mpicomp.kernels.loading import load
+from mpicomp.kernels.loading import load_compiled
 from tests.support.backends import FLOATS
 from tests.support.conformance import CASES
 
@@ -205,10 +205,10 @@ print(seen)
 
 def test_nothing_is_compiled_a_second_time():
     """This process loads the kernels, so another one finds all of them on disk."""
-    load()
+    load_compiled()
     code = """
-from mpicomp.kernels.loading import load
-on = load()
+from mpicomp.kernels.loading import load_compiled
+on = load_compiled()
 from mpicomp.kernels import compiled
 from numba.core.dispatcher import Dispatcher
 import sys
@@ -229,7 +229,7 @@ def test_where_no_folder_can_be_written_numpy_serves(tmp_path):
 from pathlib import Path
 from mpicomp.kernels import definition, loading
 loading._BESIDE = Path({str(tmp_path / "package")!r})
-print(loading.load() is definition)
+print(loading.load_compiled() is definition)
 """
     caches = {"MPICOMP_CACHE": str(tmp_path / "cache"), "XDG_CACHE_HOME": str(tmp_path / "own")}
     assert run_python(code, **caches) == "True"

@@ -8,10 +8,10 @@ import pytest
 from mpicomp.images.tables import tables
 from mpicomp.kernels import definition
 from mpicomp.kernels.definition.mixtures import SLOTS, START, Tables, open_runs
-from mpicomp.kernels.loading import load
+from mpicomp.kernels.loading import load_compiled
 
 P, K = 10, 79
-BACKENDS = [definition, load()]
+BACKENDS = [definition, load_compiled()]
 
 
 def a_front(pixels: int, spread: int, seed: int = 0):

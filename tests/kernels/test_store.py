@@ -29,7 +29,7 @@ from mpicomp.kernels import loading
 
 sys.path.insert(0, {package!r})
 loading._PACKAGE, loading._BESIDE = "one_kernel", Path({beside!r})
-kernels = loading.load()
+kernels = loading.load_compiled()
 print("numpy's" if kernels is loading.definition else kernels.doubled(21), loading.refusal())
 """
 

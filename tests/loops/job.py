@@ -93,7 +93,7 @@ def sharded():
     """Each method's iterate after 5 steps of ranks that all serve, with the bytes that MPI has counted."""
     told = {}
     for name, method in IN_BLOCKS.items():
-        options = {"workers": WORKERS, "seed": 3, "server": "sharded", "shards": 5, "verify_bytes": True}
+        options = {"workers": WORKERS, "seed": 3, "server": "sharded", "blocks": 5, "verify_bytes": True}
         descent = Descent(
             mpicomp.run(method, TO_CUT, workers=WORKERS, rounds=1).method,
             tree(TO_CUT.x0(), TO_CUT),
@@ -151,7 +151,7 @@ def overlapped():
 
 def _estimates(method, early, bad):
     """The estimates of some steps, and the ledger; in step ``bad`` one gradient is not finite."""
-    options = {"server": "sharded", "shards": 7, "verify_bytes": True, "on_nonfinite": "skip"}
+    options = {"server": "sharded", "blocks": 7, "verify_bytes": True, "on_nonfinite": "skip"}
     agg = Aggregator(method.with_step(0.01), tree(TO_CUT.x0(), TO_CUT), **options)
     blocks = agg.overlap() if early else []
     rng = np.random.default_rng(RANK)

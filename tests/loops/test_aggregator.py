@@ -96,7 +96,7 @@ def check_estimates(method):
 @pytest.mark.parametrize("method", IN_BLOCKS.values(), ids=str)
 def test_a_descent_of_ranks_that_all_serve_is_the_run(method):
     """An aggregator too, where the method has its form; the ledger once it is settled."""
-    options = {"workers": WORKERS, "seed": 5, "server": "sharded", "shards": 3}
+    options = {"workers": WORKERS, "seed": 5, "server": "sharded", "blocks": 3}
     method = mpicomp.run(method, TO_CUT, rounds=1, **options).method  # step sizes are numbers
     x, fs = TO_CUT.x0(), {i: TO_CUT.objective(i, WORKERS) for i in range(WORKERS)}
     descent = Descent(method, tree(x, TO_CUT), **options)
@@ -277,8 +277,8 @@ def test_a_state_of_another_run_is_refused():
 
 
 def test_a_state_in_blocks_is_refused_without_them():
-    state = Aggregator(EF14(TopK(k=2)), np.zeros(8), server="sharded", shards=2).state()
-    with pytest.raises(ConfigError, match="shards is 2 there and None here"):
+    state = Aggregator(EF14(TopK(k=2)), np.zeros(8), server="sharded", blocks=2).state()
+    with pytest.raises(ConfigError, match="blocks is 2 there and None here"):
         Aggregator(EF14(TopK(k=2)), np.zeros(8)).restore(state)
 
 
@@ -294,7 +294,7 @@ def test_a_record_that_was_not_saved_is_missed(tmp_path):
 
 
 def test_a_block_is_brought_after_overlap():
-    agg = Aggregator(EF14(TopK(k=2)), np.zeros(8), server="sharded", shards=2)
+    agg = Aggregator(EF14(TopK(k=2)), np.zeros(8), server="sharded", blocks=2)
     with pytest.raises(ConfigError, match=r"call overlap\(\) first"):
         agg.bring(1, np.ones(4))
 

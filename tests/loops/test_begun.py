@@ -38,7 +38,7 @@ def made(method=METHODS[0], **options):
     return Aggregator(method, np.zeros(SHAPE), **options)
 
 
-@pytest.mark.parametrize("options", [{}, {"server": "sharded", "shards": 3}], ids=["root", "sharded"])
+@pytest.mark.parametrize("options", [{}, {"server": "sharded", "blocks": 3}], ids=["root", "sharded"])
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
 def test_begin_and_finish_are_a_call(method, options):
     workers = range(3)
@@ -201,7 +201,7 @@ def test_what_is_wrong_is_said():
         agg.begin(lambda x: x)
     with pytest.raises(ConfigError, match="two points"):
         made(MARINA(RandK(k=2), p=0.5)).begin(gradient(0))
-    early = made(server="sharded", shards=2)
+    early = made(server="sharded", blocks=2)
     early.overlap()
     with pytest.raises(ConfigError, match="during backward"):
         early.begin(gradient(0))

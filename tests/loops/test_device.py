@@ -112,7 +112,7 @@ def test_blocks_that_leave_early_are_the_same(device):
 
 def check_blocks(device, method):
     rng, d = np.random.default_rng(5), TO_CUT.dimension()
-    options = {"server": "sharded", "shards": 7, "device": "cuda"}
+    options = {"server": "sharded", "blocks": 7, "device": "cuda"}
     whole, early = (
         Aggregator(method.with_step(0.01), tree(np.zeros(d), device, TO_CUT), **options) for _ in range(2)
     )

@@ -48,11 +48,11 @@ METHODS = [
 ]
 
 
-@pytest.mark.parametrize("shards", [None, 3])
-def test_what_is_held_stays_bit_for_bit(shards):
+@pytest.mark.parametrize("blocks", [None, 3])
+def test_what_is_held_stays_bit_for_bit(blocks):
     """And the other coordinates move."""
-    odd, options = [], {} if shards is None else {"server": "sharded", "shards": shards}
-    texts = METHODS + (["powersgd(r=1, gamma=0.1)", "dion(r=1, gamma=0.1)"] if shards is None else [])
+    odd, options = [], {} if blocks is None else {"server": "sharded", "blocks": blocks}
+    texts = METHODS + (["powersgd(r=1, gamma=0.1)", "dion(r=1, gamma=0.1)"] if blocks is None else [])
     for method in map(parse_method, texts):
         agg = Aggregator(method, LIKE, workers=3, **options)
         draw = np.random.default_rng(0)

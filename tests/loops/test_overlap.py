@@ -19,17 +19,17 @@ OF_THE_FORM = [
 ALONE = [m for m in OF_THE_FORM if m.worker_separable and not m.needs_function]
 OTHERS = {type(m): m for m in OF_THE_FORM if m not in ALONE}
 METHOD = EF21SGDM(TopK(k=3), eta=0.3)
-SHARDED = {"server": "sharded", "shards": 5}
+SHARDED = {"server": "sharded", "blocks": 5}
 
 
 def arrays(x):
     return {part.name: x[where].reshape(part.shape) for part, where in PARTS}
 
 
-def trained(method, overlap, shards, steps=6):
+def trained(method, overlap, blocks, steps=6):
     """The estimates, the ledger and the state after some steps of one worker."""
     rng = np.random.default_rng(5)
-    agg = Aggregator(method.with_step(0.01), arrays(TO_CUT.x0()), server="sharded", shards=shards)
+    agg = Aggregator(method.with_step(0.01), arrays(TO_CUT.x0()), server="sharded", blocks=blocks)
     blocks = agg.overlap() if overlap else []
     found = []
     for _ in range(steps):
@@ -77,9 +77,9 @@ def test_methods_that_need_more_are_refused(method):
         agg.overlap()
 
 
-@pytest.mark.parametrize("options", [{}, SHARDED | {"workers": 3}, SHARDED | {"shards": 1}])
+@pytest.mark.parametrize("options", [{}, SHARDED | {"workers": 3}, SHARDED | {"blocks": 1}])
 def test_only_where_a_rank_serves_blocks_and_has_one_worker(options):
-    with pytest.raises(ConfigError, match="server='sharded', shards=2 or more, and no workers"):
+    with pytest.raises(ConfigError, match="server='sharded', blocks=2 or more, and no workers"):
         Aggregator(METHOD, np.zeros(20), **options).overlap()
 
 

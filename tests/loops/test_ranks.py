@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from tests.support.launching import mpirun, no_observer
+from tests.support.launching import mpirun, no_counter
 
 JOB = ("-m", "tests.loops.job")
 ONE, TWO = (f"Aggregator {number} (EF21SGDM, d = 8)" for number in (1, 2))
@@ -27,14 +27,14 @@ def test_any_number_of_ranks_gives_the_same_bits(what, ranks):
     assert len(one) >= 21 and told(ranks, what) == one
 
 
-@pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
+@pytest.mark.skipif(no_counter() is not None, reason=str(no_counter()))
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_ranks_that_all_serve_give_the_same_bits_and_bytes(ranks):
     one = told(1, "sharded")
     assert len(one) >= 25 and told(ranks, "sharded") == one
 
 
-@pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
+@pytest.mark.skipif(no_counter() is not None, reason=str(no_counter()))
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_blocks_that_leave_early_give_the_same_bits_and_bytes(ranks):
     assert len(told(ranks, "overlapped")) >= 11
@@ -44,7 +44,7 @@ def test_what_is_sent_whole_may_be_summed_by_mpi():
     assert len(told(3, "summed")) == 4
 
 
-@pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
+@pytest.mark.skipif(no_counter() is not None, reason=str(no_counter()))
 def test_the_ledger_is_what_mpi_counts():
     assert told(3, "verified").items() <= told(1, "all_methods").items()
 
@@ -78,7 +78,7 @@ def test_saved_with_a_worker_on_each_rank_it_goes_on_on_fewer_ranks_with_workers
     assert goes_on is True
 
 
-@pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
+@pytest.mark.skipif(no_counter() is not None, reason=str(no_counter()))
 def test_bytes_are_verified_from_what_was_loaded_on(tmp_path):
     assert told(3, "verified_after_loading", str(tmp_path)) == [True] * 4
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Identity, Natural, PermK, RandK, Sparse
+from mpicomp.compressors import Identity, Lossless, Natural, PermK, RandK
 from mpicomp.keys import Key
 from mpicomp.methods import ADIANA
 from mpicomp.methods.adiana import PARAMETERS
@@ -244,7 +244,7 @@ def test_adiana_downlink_bytes():
 
     for Q in (RandK(1), Identity()):
         assert 8 * d + 1 <= down(Q, sends="gradient") <= 8 * d + 3
-        assert 4 * d + 1 <= down(Q, sends="gradient", down=Sparse("f4")) <= 4 * d + 3
+        assert 4 * d + 1 <= down(Q, sends="gradient", down=Lossless("f4")) <= 4 * d + 3
     assert down(RandK(1)) < 4 * d < 16 * d < down(Identity())
 
 
@@ -253,7 +253,7 @@ def test_adiana_rounds_its_gradient_without_harm():
     problem = squares(4, 8, seed=31)
 
     def error(sends):
-        method = ADIANA(RandK(4), eta="theory*8", sends=sends, down=Sparse("f4"))
+        method = ADIANA(RandK(4), eta="theory*8", sends=sends, down=Lossless("f4"))
         return np.abs(trajectory(start(method, problem, 4, seed=1), 650)[-1] - problem.x_star).max()
 
     assert error("gradient") < 1e-12 < 1e-8 < error("means")

@@ -15,7 +15,7 @@ import pytest
 import mpicomp
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
-from mpicomp.compressors import Identity, RandK, Sparse, TopK
+from mpicomp.compressors import Identity, Lossless, RandK, TopK
 from mpicomp.keys import Key
 from mpicomp.methods import EF14, EF21SGDM, ARCTopK
 from mpicomp.methods.arctopk import contraction
@@ -343,7 +343,7 @@ def test_it_converges_linearly_on_heterogeneous_quadratics_with_theory_s_step():
 def test_the_bytes_are_those_of_the_sketch_and_of_the_rows():
     """Exact, up and down, and the same for 4 and for 40 workers."""
     for n in (4, 40):
-        loop = start(ARCTopK(2, r=2, width=3, gamma=0.01, down=Sparse("f4")), Entropy(), n)
+        loop = start(ARCTopK(2, r=2, width=3, gamma=0.01, down=Lossless("f4")), Entropy(), n)
         up, down = [], []
         for k in range(7):
             before = loop.ledger.up_bytes, loop.ledger.down_bytes
@@ -352,7 +352,7 @@ def test_the_bytes_are_those_of_the_sketch_and_of_the_rows():
             down.append((loop.ledger.down_bytes - before[1]) / n)
         sketch, rows = 4 * (12 // 3) * 2, 4 * 2 * 3
         assert up == [4 * 12, sketch, rows, sketch, rows, sketch, rows]
-        assert down == [1 + count for count in up]  # Sparse has a byte for the layout
+        assert down == [1 + count for count in up]  # Lossless has a byte for the layout
         assert loop.ledger.paper_bits_up == 8 * loop.ledger.up_bytes
         assert loop.ledger.paper_bits_down == 8 * (loop.ledger.down_bytes - 7 * n)
 

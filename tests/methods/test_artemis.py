@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp.compressors import Natural, PermK, RandK, Sparse
+from mpicomp.compressors import Lossless, Natural, PermK, RandK
 from mpicomp.keys import Key
 from mpicomp.methods import DCGD, DIANA, MCM, Artemis
 from tests.reference.artemis import artemis
@@ -96,7 +96,7 @@ def test_mcm_is_its_transcription(problem, n, Q, D, alpha_down):
 # --- Artemis ---
 
 
-@pytest.mark.parametrize("D", [WHOLE, Sparse(), RandK(8, values="f8")], ids=repr)
+@pytest.mark.parametrize("D", [WHOLE, Lossless(), RandK(8, values="f8")], ids=repr)
 @pytest.mark.parametrize("alpha_down", [0.0, 0.5])
 @pytest.mark.parametrize("Q", [RandK(4, values="f8"), PermK(values="f8")], ids=repr)
 def test_artemis_with_a_lossless_downlink_is_diana(Q, D, alpha_down):
@@ -127,7 +127,7 @@ def test_the_defaults_stand_for_none():
 def test_artemis_keeps_h_the_mean_of_h_i_whoever_takes_part():
     """Exact: absent workers keep their h_i."""
     problem = integers(4, 8)
-    loop = start(Artemis(RandK(4, values="f8"), Sparse(), EIGHTH, alpha=0.5, p=0.5), problem, 4, seed=1)
+    loop = start(Artemis(RandK(4, values="f8"), Lossless(), EIGHTH, alpha=0.5, p=0.5), problem, 4, seed=1)
     for k in range(7):
         before = {i: w.h.copy() for i, w in loop.workers.items()}
         loop.step(k)
@@ -172,7 +172,7 @@ def test_artemis_lets_those_who_are_absent_send_and_compute_nothing():
 def test_artemis_draws_each_worker_with_probability_p(p):
     """Over 2000 rounds each of 9 workers, and each of 36 pairs, as often as independent coins say to 5
     standard deviations: the chance of a failure, were they so, is below 1e-4.  Alike on every rank."""
-    n, N, method = 9, 2000, Artemis(RandK(2), Sparse(), p=p)
+    n, N, method = 9, 2000, Artemis(RandK(2), Lossless(), p=p)
     drawn = np.zeros((N, n))
     for k in range(N):
         key = Key(5, k, None, n)
@@ -187,7 +187,7 @@ def test_artemis_draws_each_worker_with_probability_p(p):
 
 def test_everyone_takes_part_for_p_1():
     for k in range(50):
-        assert list(Artemis(RandK(2), Sparse()).senders(Key(0, k, None, 7))) == list(range(7))
+        assert list(Artemis(RandK(2), Lossless()).senders(Key(0, k, None, 7))) == list(range(7))
 
 
 def test_a_round_without_anyone_is_a_step_along_h():
@@ -215,8 +215,8 @@ def test_partial_participation_resumes_bit_for_bit(tmp_path):
 
 def test_independent_absence_is_a_compression():
     """For independent compressors the step for p is that of omega_p = (1 + omega)/p - 1 and p = 1."""
-    absent = resolved(Artemis(RandK(6), Sparse(), p=0.5), 12, 4)
-    assert absent.gamma == pytest.approx(resolved(Artemis(RandK(3), Sparse()), 12, 4).gamma)
+    absent = resolved(Artemis(RandK(6), Lossless(), p=0.5), 12, 4)
+    assert absent.gamma == pytest.approx(resolved(Artemis(RandK(3), Lossless()), 12, 4).gamma)
 
 
 # --- MCM ---

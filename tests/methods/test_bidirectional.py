@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import HardThreshold, Natural, PermK, RandK, Shrunk, Sign, Sparse, TopK
+from mpicomp.compressors import HardThreshold, Lossless, Natural, PermK, RandK, Shrunk, Sign, TopK
 from mpicomp.keys import Key
 from mpicomp.methods import ADIANA, GD, MCM, Artemis, Dore, DoubleSqueeze
 from mpicomp.problems import Logistic
@@ -219,7 +219,7 @@ def test_without_memory_or_shifts_they_do_not():
 
 # up: omega and A by hand, and down: omega', for d = 12, n = 4
 UPS = [(RandK(3), 3, 3 / 4), (RandK(3, mask="shared"), 3, 3), (PermK(), 3, 1), (Natural(), 1 / 8, 1 / 32)]
-DOWNS = [(RandK(4), 2), (Natural(), 1 / 8), (Sparse(), 0)]
+DOWNS = [(RandK(4), 2), (Natural(), 1 / 8), (Lossless(), 0)]
 
 
 @pytest.mark.parametrize(("Q", "omega", "A"), UPS, ids=lambda v: repr(v) if hasattr(v, "omega") else "")

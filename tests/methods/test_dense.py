@@ -319,7 +319,7 @@ def test_bytes_and_the_ranks_that_average(method, values):
     sent = [20 * entries * (4 if values == "f4" else 8)] * 6
     root, sharded, summed = (
         mpicomp.run(method, PROBLEM, workers=6, rounds=20, **how)
-        for how in ({}, {"server": "sharded", "shards": 7}, {"server": "allreduce"})
+        for how in ({}, {"server": "sharded", "blocks": 7}, {"server": "allreduce"})
     )
     assert root.iterates_sha256 == sharded.iterates_sha256
     assert np.allclose(root.x, summed.x, rtol=1e-3, atol=1e-4) and not np.allclose(

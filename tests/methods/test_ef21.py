@@ -10,7 +10,7 @@ import pytest
 
 import mpicomp
 from mpicomp.codecs import messages
-from mpicomp.compressors import Identity, RandK, Shrunk, Sign, Sparse, TopK
+from mpicomp.compressors import Identity, Lossless, RandK, Shrunk, Sign, TopK
 from mpicomp.keys import Key
 from mpicomp.methods import EF21, EF21SGD2M, EF21SGDM, EF21Plus
 from mpicomp.problems import Constants, Noisy, Objective, Problem
@@ -102,7 +102,11 @@ def test_ef21plus_is_its_transcription(problem, n, C, gamma):
         gradients(problem, n), problem.x0(), gamma, codec(C, 36, n), fresh_codec(C, 36, n), ROUNDS
     )
     assert_close(trajectory(loop, ROUNDS), wanted, rounding(loop.method))
-    if gamma * problem.constants(n).L_max > 1 and problem is not PLACES[0][0] and C not in (WHOLE, Sparse()):
+    if (
+        gamma * problem.constants(n).L_max > 1
+        and problem is not PLACES[0][0]
+        and C not in (WHOLE, Lossless())
+    ):
         assert 4 < sum(taken) < n * ROUNDS - 4
 
 
@@ -327,7 +331,7 @@ def test_ef21plus_on_the_wire():
         for i, up in enumerate(loop.transport.ups):
             kinds.add(len(up.old) > 0)
             if len(up.old):
-                assert np.array_equal(Sparse().decompress(up.old, 13, None), before[i])
+                assert np.array_equal(Lossless().decompress(up.old, 13, None), before[i])
                 assert len(up.old) <= 1 + 13 * 8  # dense at the worst
             assert loop.ledger.up[i] - booked[i] == 1 + len(up.old) + (3 * 8 + 2)  # 286 supports
     assert kinds == {True, False}
@@ -348,4 +352,4 @@ def test_ef21plus_without_gain_is_ef21(C):
         wanted.step(k)
         fresh += sum(len(up.old) > 0 for up in loop.transport.ups)
         assert np.array_equal(loop.x, wanted.x) == (fresh == 0)
-    assert fresh == 0 or not isinstance(C, TopK | Sign | Identity | Sparse)
+    assert fresh == 0 or not isinstance(C, TopK | Sign | Identity | Lossless)

@@ -14,12 +14,12 @@ from mpicomp.compressors import (
     Bernoulli,
     HardThreshold,
     Identity,
+    Lossless,
     Natural,
     PermK,
     RandK,
     Shrunk,
     Sign,
-    Sparse,
     TopK,
 )
 from mpicomp.methods import ADIANA, DASHA, DIANA, EF21P, GD, TwoDirection
@@ -85,7 +85,7 @@ def test_ef21p_with_a_lossless_downlink_is_diana(Q):
     problem, n = PLACES[0]
     gamma = 0.1 / problem.constants(n).L_max
     loop = start(EF21P(WHOLE, Q, gamma=gamma), problem, n, seed=2)
-    wanted = trajectory(start(DIANA(Q, gamma=gamma, down=Sparse()), problem, n, seed=2), ROUNDS)
+    wanted = trajectory(start(DIANA(Q, gamma=gamma, down=Lossless()), problem, n, seed=2), ROUNDS)
     assert_close(trajectory(loop, ROUNDS), wanted, rounding(Q))
     assert np.abs(loop.server.x - loop.replica.w).max() <= 1e-15 * np.abs(wanted).max()
 
@@ -221,7 +221,7 @@ def test_a_joint_compressor_cannot_serve_the_server(make):
         (TwoDirection(TopK(2), RandK(2)), "p", [0.0, 1.5]),
         (TwoDirection(TopK(2), RandK(2)), "tau", [0.0, 1.5]),
         (TwoDirection(TopK(2), RandK(2)), "beta", [0.0, 1.5]),
-        (TwoDirection(TopK(2), RandK(2)), "dense", [RandK(2), TopK(2), Sparse()]),
+        (TwoDirection(TopK(2), RandK(2)), "dense", [RandK(2), TopK(2), Lossless()]),
     ],
     ids=lambda v: type(v).__name__ if hasattr(v, "paper") else str(v),
 )

@@ -25,13 +25,13 @@ from mpicomp import (
     HardThreshold,
     Identity,
     Layered,
+    Lossless,
     Natural,
     PermK,
     PerturbedSGD,
     QuantizedTopK,
     RandK,
     Shrunk,
-    Sparse,
     TopK,
 )
 from mpicomp.base.errors import ConfigError, MessageError
@@ -49,11 +49,11 @@ from tests.support.trajectories import Entropy, start
 
 PROBLEM, N = Quadratics(d=60, noise=0.5, lam=0.1), 5
 APART = Entropy(d=60)  # whose workers choose different coordinates
-FORWARD = Sparse(forward=True)
+FORWARD = Lossless(forward=True)
 
 
 def forwarding(method, forward: bool = True, values: str = "exact"):
-    return replace(method, down=Sparse(values, forward))
+    return replace(method, down=Lossless(values, forward))
 
 
 def may(method) -> bool:
@@ -77,7 +77,7 @@ SPARSE = [
 SUPPORTING = [case.other for case in METHOD_CASES if may(case.other)]
 
 
-@pytest.mark.parametrize("how", [{}, {"server": "sharded", "shards": 3}], ids=["root", "sharded"])
+@pytest.mark.parametrize("how", [{}, {"server": "sharded", "blocks": 3}], ids=["root", "sharded"])
 @pytest.mark.parametrize("method", [*SUPPORTING, *SPARSE], ids=repr)
 def test_iterates_are_the_same_and_bytes_are_no_more(method, how):
     problem = APART if method in SPARSE else PROBLEM
@@ -221,8 +221,10 @@ def test_malformed_broadcasts_are_refused(method):
     x = np.random.default_rng(1).normal(size=(N, 60))
     messages = [method.C.compress(x[i], key.of(i)) for i in range(N)]
     whole = joined(messages)
-    mean = Sparse().compress(np.mean([method.C.decompress(m, 60, key) for m in messages], axis=0), key)
-    assert np.allclose(*(Sparse().decompress(m, 60, key) for m in (mean, opened(method, whole).m)), atol=1e-7)
+    mean = Lossless().compress(np.mean([method.C.decompress(m, 60, key) for m in messages], axis=0), key)
+    assert np.allclose(
+        *(Lossless().decompress(m, 60, key) for m in (mean, opened(method, whole).m)), atol=1e-7
+    )
     head = bytes(whole[:1])
     bad = {
         "nothing but the layout": whole[:1],
@@ -274,11 +276,11 @@ def test_only_the_mean_of_the_messages_can_be_forwarded():
         )
     for value in (1, "true", None):
         with pytest.raises(ConfigError, match=r"forward=.*True or False"):
-            Sparse(forward=value)
+            Lossless(forward=value)
 
 
 def test_the_text_and_the_object_are_the_same():
     method = EF21(TopK(k=0.01), gamma=0.1, down=FORWARD)
-    assert to_text(method) == "ef21(C=topk(k=0.01), gamma=0.1, down=sparse(forward=True))"
+    assert to_text(method) == "ef21(C=topk(k=0.01), gamma=0.1, down=lossless(forward=True))"
     assert parse_method(to_text(method)) == method
-    assert repr(Sparse()) == "Sparse(values='exact')" and eval(repr(FORWARD)) == FORWARD
+    assert repr(Lossless()) == "Lossless(values='exact')" and eval(repr(FORWARD)) == FORWARD

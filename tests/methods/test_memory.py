@@ -15,8 +15,8 @@ from mpicomp import (
     HardThreshold,
     Identity,
     Layered,
+    Lossless,
     QuantizedTopK,
-    Sparse,
     TopK,
 )
 from mpicomp.base.blocks import Blocks
@@ -40,7 +40,7 @@ from tests.support.trajectories import (
     trajectory,
 )
 
-WHOLE = Sparse("f8")
+WHOLE = Lossless("f8")
 PROBLEM, N = PLACES[0]
 PARTS = Parts((Part("a", (5,)), Part("b", (7,))))
 
@@ -248,7 +248,7 @@ def test_in_blocks_transcribed():
     problem, n, beta = Quadratics(d=30, noise=0.3, lam=0.1), 5, 0.9
     blocks = [slice(0, 10), slice(10, 20), slice(20, 30)]
     method = EFSGD(TopK(1, "f8"), gamma=0.1, decay=beta, average="senders", clip_norm=True, down=WHOLE)
-    run = mpicomp.run(method, problem, workers=n, rounds=15, server="sharded", shards=3)
+    run = mpicomp.run(method, problem, workers=n, rounds=15, server="sharded", blocks=3)
     x, errors = problem.x0(), np.zeros((n, 30))
     for _ in range(15):
         messages, counts = np.zeros((n, 30)), np.zeros(30)
@@ -291,7 +291,7 @@ def test_what_is_refused(cls):
     for switch in (1, "yes", None):
         with pytest.raises(ConfigError, match=r"clip_norm=.*True or False"):
             cls(TopK(3), clip_norm=switch, **rest)
-    for C in (Sign(), Shrunk(Dithering(3)), Layered({"*": Sign()}), Sparse()):
+    for C in (Sign(), Shrunk(Dithering(3)), Layered({"*": Sign()}), Lossless()):
         with pytest.raises(ConfigError, match=r"average='senders' with C=.*TopK\(k=0\.01\)"):
             cls(C, average="senders", **rest)
     for option in ({"decay": 0.9}, {"average": "senders"}, {"clip_norm": True}):

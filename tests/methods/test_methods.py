@@ -22,13 +22,13 @@ from mpicomp.compressors import (
     HardThreshold,
     Identity,
     Lazy,
+    Lossless,
     Natural,
     PermK,
     Quantized,
     RandK,
     Shrunk,
     Sign,
-    Sparse,
     Ternary,
     TopK,
 )
@@ -178,8 +178,8 @@ def test_ef21_is_its_transcription(problem, n, C):
 @pytest.mark.parametrize(
     ("method", "reference"),
     [
-        (DCGD(RandK(2), gamma=0.1, down=Sparse("bf16")), dcgd),
-        (EF14(TopK(2), gamma=0.1, down=Sparse("bf16")), ef14),
+        (DCGD(RandK(2), gamma=0.1, down=Lossless("bf16")), dcgd),
+        (EF14(TopK(2), gamma=0.1, down=Lossless("bf16")), ef14),
     ],
 )
 def test_a_rounded_broadcast_is_what_every_rank_goes_on_with(method, reference):
@@ -194,7 +194,7 @@ def test_a_rounded_broadcast_is_what_every_rank_goes_on_with(method, reference):
         # 8 significant bits, found again to the rounding of the subtraction.
         nearest = ((sent.view(np.uint32) + 0x8000) & 0xFFFF0000).astype(np.uint32).view(np.float32)
         assert np.allclose(sent, nearest, rtol=1e-6, atol=1e-12)
-    exact = replace(method, down=Sparse())
+    exact = replace(method, down=Lossless())
     assert not np.array_equal(trajectory(start(exact, problem, 4, seed=3), 20)[-1], loop.replica.x)
 
 
@@ -207,7 +207,7 @@ def lossless() -> list:
         GD(gamma=EIGHTH, values="f8"),
         AGD(gamma=EIGHTH, mu=8.0, values="f8"),
         DCGD(whole, gamma=EIGHTH),
-        DCGD(Sparse(), gamma=EIGHTH),
+        DCGD(Lossless(), gamma=EIGHTH),
         DCGD(RandK(8, values="f8"), gamma=EIGHTH),  # k = d: gain 1
         DIANA(whole, gamma=EIGHTH),
         DIANA(whole, gamma=EIGHTH, alpha=0.5),

@@ -195,10 +195,10 @@ def test_blocks_have_the_same_adam():
     method = OneBitAdam(6, TopK(3), TopK(2), gamma=0.01)
     hashes = [
         mpicomp.run(
-            method, problem, workers=4, rounds=rounds, server="sharded", shards=shards
+            method, problem, workers=4, rounds=rounds, server="sharded", blocks=blocks
         ).iterates_sha256
         for rounds in (6, 12)
-        for shards in (1, 3)
+        for blocks in (1, 3)
     ]
     assert hashes[0] == hashes[1] and hashes[2] != hashes[3]
 

@@ -13,7 +13,7 @@ import pytest
 import mpicomp
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
-from mpicomp.compressors import Sparse
+from mpicomp.compressors import Lossless
 from mpicomp.keys import Key
 from mpicomp.methods import PowerSGD
 from mpicomp.problems import MLP, Problem, Quadratics
@@ -118,7 +118,7 @@ def test_what_is_sent_whole_has_no_error():
 
 def test_the_bytes_are_those_of_the_factors_and_of_what_is_whole():
     """P in even rounds, Q and the other parts in odd ones; 4 bytes a value, on 4 workers."""
-    loop = start(PowerSGD(1, gamma=0.1, down=Sparse("f4")), PROBLEM, N)
+    loop = start(PowerSGD(1, gamma=0.1, down=Lossless("f4")), PROBLEM, N)
     lengths, charged = [], []
     for k in range(6):
         before = loop.ledger.up_bytes, loop.ledger.paper_bits_up, loop.ledger.paper_bits_down

@@ -18,12 +18,12 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import (
     HardThreshold,
     Identity,
+    Lossless,
     Natural,
     RandK,
     RankR,
     Shrunk,
     Sign,
-    Sparse,
     TopK,
 )
 from mpicomp.keys import Key
@@ -126,7 +126,7 @@ def assert_transcribed(method: PerturbedSGD, problem: Problem, n: int, grads: li
 
 
 @pytest.mark.parametrize(
-    "C", [WHOLE, Sparse(), TopK(8, values="f8"), Shrunk(RandK(8, values="f8"))], ids=repr
+    "C", [WHOLE, Lossless(), TopK(8, values="f8"), Shrunk(RandK(8, values="f8"))], ids=repr
 )
 @pytest.mark.parametrize("I_reset", [None, 3])
 def test_without_compression_and_noise_it_is_gd(C, I_reset):

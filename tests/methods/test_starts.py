@@ -9,7 +9,7 @@ import pytest
 
 import mpicomp
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Compressor, Identity, Natural, RandK, Shrunk, Sparse, TopK
+from mpicomp.compressors import Compressor, Identity, Lossless, Natural, RandK, Shrunk, TopK
 from mpicomp.methods import (
     DASHA,
     DASHAMVR,
@@ -80,7 +80,7 @@ COMPRESSORS = {"Q": RandK(3), "C": TopK(3), "down": DOWN}
 
 def compressed_alike(method: Method) -> Method:
     """The method with ``COMPRESSORS`` in place of its own; a broadcast without loss stays one."""
-    own = {name for name, C in vars(method).items() if isinstance(C, Compressor) and C != Sparse()}
+    own = {name for name, C in vars(method).items() if isinstance(C, Compressor) and C != Lossless()}
     return replace(method, **{name: C for name, C in COMPRESSORS.items() if name in own})
 
 
@@ -351,7 +351,7 @@ def test_without_compression_every_start_is_gd(method):
     """Exact: float32 holds the first gradients.  DASHA from 0 sends all of it too, as a = 1."""
     ways = {"Q": WHOLE, "C": WHOLE, "down": WHOLE}
     given = {f.name: ways[f.name] for f in fields(method) if f.name in ways}
-    if vars(method).get("down") == Sparse():  # which is without loss, and stays
+    if vars(method).get("down") == Lossless():  # which is without loss, and stays
         del given["down"]
     given |= {name: 1.0 for name in ("eta", "alpha") if hasattr(method, name) and is_rate(method, name)}
     if isinstance(method, EF21P):

@@ -15,6 +15,7 @@ from mpicomp.compressors import (
     HardThreshold,
     Identity,
     Lazy,
+    Lossless,
     Natural,
     NaturalDithering,
     PermK,
@@ -23,7 +24,6 @@ from mpicomp.compressors import (
     RandK,
     Shrunk,
     Sign,
-    Sparse,
     Ternary,
     TopK,
 )
@@ -66,7 +66,7 @@ def test_steps_of_the_uncompressed():
 # Q, d, n, omega, A, B: docs/methods.md#correlated-compressors and each compressor there, by hand.
 JOINT = [
     (Identity(), 12, 4, 0, 0, 0),
-    (Sparse(), 12, 4, 0, 0, 0),
+    (Lossless(), 12, 4, 0, 0, 0),
     (RandK(3), 12, 4, 3, 3 / 4, 0),
     (RandK(0.25, layout="block"), 12, 4, 3, 3 / 4, 0),
     (RandK(3, mask="shared"), 12, 4, 3, 3, 0),  # the same mask everywhere: averaging gains nothing

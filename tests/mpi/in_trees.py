@@ -56,7 +56,7 @@ def passes_on(exchange) -> list[int]:
 
 def run(fault: str):
     method = EF21(TopK(k=2), gamma=0.1)
-    options = {"workers": comm.size, "rounds": 30, "every": 30, "server": "sharded", "shards": BLOCKS}
+    options = {"workers": comm.size, "rounds": 30, "every": 30, "server": "sharded", "blocks": BLOCKS}
     return mpicomp.run(method, Problem(fault), transport=transport, **options)
 
 

@@ -29,7 +29,7 @@ if WHAT != "late":
 if WHAT == "both":
     from mpicomp.transports.counters import shim
 
-    shim.load(counters.find_library())
+    shim.load_shim(counters.find_library())
 
 from mpi4py import MPI  # noqa: E402  (what is above comes before MPI is loaded)
 

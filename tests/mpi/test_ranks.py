@@ -24,6 +24,7 @@ from mpicomp import (
     EF21Plus,
     Identity,
     Layered,
+    Lossless,
     Natural,
     OneBitAdam,
     PermK,
@@ -32,7 +33,6 @@ from mpicomp import (
     RandK,
     RankR,
     Sign,
-    Sparse,
     TopK,
 )
 from mpicomp.base.errors import DataError
@@ -96,7 +96,9 @@ def test_replicas_are_bit_identical_on_all_ranks(transport, method, names):
         EF21P(TopK(k=3), RandK(k=3), start="gradient"),
         Artemis(RandK(k=3), RandK(k=9), p=0.4),
         DASHA(RandK(k=3), start="zero"),
-        EFSGD(TopK(k=2), gamma=0.1, decay=0.9, average="senders", clip_norm=True, down=Sparse(forward=True)),
+        EFSGD(
+            TopK(k=2), gamma=0.1, decay=0.9, average="senders", clip_norm=True, down=Lossless(forward=True)
+        ),
         OneBitAdam(7, gamma=0.01),
         PowerSGD(2, rows=5, gamma=0.1, momentum=0.5),
         Dion(2, rows=5, gamma=0.01),
@@ -116,7 +118,7 @@ def test_a_run_is_the_same_here_and_in_one_process(transport, method):
 @pytest.mark.parametrize(
     "method",
     [
-        EF21(Layered({"b_*": Sparse(), "W_1": TopK(0.1)}, default=RankR(2)), gamma=0.1),
+        EF21(Layered({"b_*": Lossless(), "W_1": TopK(0.1)}, default=RankR(2)), gamma=0.1),
         DIANA(Layered({"ndim<2": Identity()}, default=Quantized(PermK(), Natural())), gamma=0.1),
         PowerSGD(2, gamma=0.1),
         Dion(0.25, gamma=0.01, columns="orthonormal"),

@@ -9,7 +9,7 @@ import pytest
 from scipy.linalg import eigvalsh
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.data import load, rows_of
+from mpicomp.data import load_dataset, rows_of
 from mpicomp.keys import Key, Stream
 from mpicomp.problems import (
     LeastSquares,
@@ -137,7 +137,7 @@ def test_a_problem_without_samples_says_which_have_them():
 @pytest.mark.parametrize("make", PROBLEMS)
 @pytest.mark.parametrize("n", [1, 4, 23])
 def test_l_sample_equals_the_dense_formula(small, make, n):
-    problem, data = make(small), load(small)
+    problem, data = make(small), load_dataset(small)
     c, r = problem.phi.curvature, problem.lam * problem.rho.curvature
     shards = [data.X.toarray()[rows_of(i, n, data.y, problem.split)] for i in range(n)]
     squares = [np.mean([a @ a * np.outer(a, a) for a in A], axis=0) for A in shards]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mpicomp.data import load, rows_of
+from mpicomp.data import load_dataset, rows_of
 from mpicomp.problems import LeastSquares, least_squares
 from tests.problems.test_problems import assert_gradient, rng
 
@@ -27,7 +27,7 @@ def data_file(tmp_path, m: int, d: int) -> str:
 
 
 def shards(problem: LeastSquares, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    data = load(problem.data)
+    data = load_dataset(problem.data)
     X, rows = data.X.toarray(), [rows_of(i, n, data.y, problem.split) for i in range(n)]
     return [(X[r], data.y[r]) for r in rows]
 

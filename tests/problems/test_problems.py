@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from mpicomp import MARINA
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import PermK, RandK
-from mpicomp.data import SPLITS, load, rows_of
+from mpicomp.data import SPLITS, load_dataset, rows_of
 from mpicomp.problems import (
     PROBLEMS,
     LeastSquares,
@@ -114,7 +114,7 @@ def test_linear_gradients(small, which, scale):
 
 
 def test_logistic_value_and_gradient_by_hand(small):
-    data, x, lam = load(small), rng(5).normal(size=6), 0.3
+    data, x, lam = load_dataset(small), rng(5).normal(size=6), 0.3
     f = Logistic(small, lam=lam, split="contiguous").objective(1, 2)
     A, y = data.X.toarray()[19:], data.y[19:]
     assert f.value(x) == pytest.approx(np.mean(np.log1p(np.exp(-y * (A @ x)))) + lam / 2 * x @ x, rel=1e-14)
@@ -124,7 +124,7 @@ def test_logistic_value_and_gradient_by_hand(small):
 
 @pytest.mark.parametrize("split", ["contiguous", "shuffled", "sorted"])
 def test_a_worker_holds_its_rows_of_the_full_matrix(small, split):
-    data, problem = load(small), Logistic(small, lam=0.1, split=split)
+    data, problem = load_dataset(small), Logistic(small, lam=0.1, split=split)
     for i in range(5):
         rows, f = rows_of(i, 5, data.y, split), problem.objective(i, 5)
         assert np.array_equal(f.X.toarray(), data.X.toarray()[rows])
@@ -145,7 +145,7 @@ def test_a_gradient_is_fresh_and_reproducible():
 
 def hessian_bounds(problem, n: int) -> list[np.ndarray]:
     """B_i = c X_i'X_i / m_i, dense."""
-    data = load(problem.data)
+    data = load_dataset(problem.data)
     shards = [data.X.toarray()[rows_of(i, n, data.y, problem.split)] for i in range(n)]
     return [problem.phi.curvature * A.T @ A / len(A) for A in shards]
 

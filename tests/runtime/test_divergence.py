@@ -165,7 +165,7 @@ def test_divergence_between_rows_is_found_too(values):
 def test_a_mean_that_does_not_fit_the_wire_comes_with_the_same_advice():
     """Met by the server when it rounds the broadcast, and by no worker."""
     with pytest.raises(DivergedError, match=r"'f4'.*gamma=1e-40"):
-        run(DCGD(Lazy(0.5), gamma=1e-40, down=mpicomp.Sparse("f4")), Far(), rounds=20, every=1)
+        run(DCGD(Lazy(0.5), gamma=1e-40, down=mpicomp.Lossless("f4")), Far(), rounds=20, every=1)
 
 
 def test_an_unexpected_error_is_not_dressed_up():

@@ -54,7 +54,7 @@ def said(action) -> str:
 
 
 def job() -> None:
-    for server in ({}, {"server": "sharded", "shards": 2}):
+    for server in ({}, {"server": "sharded", "blocks": 2}):
         options = {"workers": 2, "rounds": 3, **server}
         assert said(lambda o=options: mpicomp.run(FailsToBegin(0.1), Flat(), **o)) == "no server step"
         assert "returned a NoneType; expected an Accumulator" in said(
@@ -66,7 +66,7 @@ def job() -> None:
         given = {"at": x} if agg.hosted == range(1) else {}
         assert "at is given on rank 0 and not on rank 1" in said(lambda: agg(np.ones(6), **given))
         assert agg.tell_all(agg.hosted.start) == [0, 1]
-    with Aggregator(EF21(Identity()), like=x, server="sharded", shards=2) as agg:
+    with Aggregator(EF21(Identity()), like=x, server="sharded", blocks=2) as agg:
         assert len(agg.overlap()) == 2
         if agg.hosted == range(1):
             agg.bring(1, np.ones(3))

@@ -33,12 +33,12 @@ from mpicomp.problems import Quadratics
 from mpicomp.runtime.loop import Loop
 from mpicomp.transports.local import Local
 from tests.support.launching import mpicomp as command
-from tests.support.launching import mpirun, no_observer
+from tests.support.launching import mpirun, no_counter
 from tests.support.method_cases import METHOD_CASES
 
 PROBLEM = Quadratics(d=30, noise=0.3, lam=0.1)
 RUN = ("run", "--problem", "quadratics(d=60, lam=0.1)", "--workers", "8", "--rounds", "20", "--json")
-SHARDED = ("--server", "sharded", "--shards", "5")
+SHARDED = ("--server", "sharded", "--blocks", "5")
 EF = ("--method", "ef21(topk(k=3), gamma=0.05)")
 
 
@@ -46,10 +46,10 @@ EF = ("--method", "ef21(topk(k=3), gamma=0.05)")
 def test_one_block_is_the_root(case):
     a, b = (
         mpicomp.run(case.other, PROBLEM, workers=5, rounds=8, **how)
-        for how in ({}, {"server": "sharded", "shards": 1})
+        for how in ({}, {"server": "sharded", "blocks": 1})
     )
     assert a.iterates_sha256 == b.iterates_sha256 and (a.ledger.up == b.ledger.up).all()
-    assert a.ledger.down_bytes == b.ledger.down_bytes and b.shards == 1
+    assert a.ledger.down_bytes == b.ledger.down_bytes and b.blocks == 1
 
 
 @pytest.mark.parametrize("method", [GD(), AGD(), EF14(HardThreshold(0.1), gamma=0.1), DCGD(Identity("f8"))])
@@ -57,7 +57,7 @@ def test_what_treats_each_coordinate_alone_does_not_depend_on_blocks(method):
     """Then iterates are the root's bit for bit, whatever the number of blocks."""
     runs = [
         mpicomp.run(method, PROBLEM, workers=5, rounds=20, **how)
-        for how in ({}, {"server": "sharded", "shards": 4}, {"server": "sharded", "shards": 7})
+        for how in ({}, {"server": "sharded", "blocks": 4}, {"server": "sharded", "blocks": 7})
     ]
     assert len({run.iterates_sha256 for run in runs}) == 1
 
@@ -70,7 +70,7 @@ def test_without_compression_blocks_do_not_show(method):
     """Every server step treats each coordinate alone, with the constants of the whole vector."""
     hashes = {
         mpicomp.run(method, PROBLEM, workers=5, rounds=12, **how).iterates_sha256
-        for how in ({}, {"server": "sharded", "shards": 3}, {"server": "sharded", "shards": 7})
+        for how in ({}, {"server": "sharded", "blocks": 3}, {"server": "sharded", "blocks": 7})
     }
     assert len(UNCOMPRESSED) >= 25 and len(hashes) == 1
 
@@ -78,7 +78,7 @@ def test_without_compression_blocks_do_not_show(method):
 def test_ef21_in_blocks_transcribed():
     """EF21 with TopK of one coordinate in each of three blocks of ten."""
     run = mpicomp.run(
-        EF21(TopK(1, "f8"), gamma=0.1), PROBLEM, workers=4, rounds=15, server="sharded", shards=3
+        EF21(TopK(1, "f8"), gamma=0.1), PROBLEM, workers=4, rounds=15, server="sharded", blocks=3
     )
     f = [PROBLEM.objective(i, 4) for i in range(4)]
     x, g = PROBLEM.x0(), np.zeros((4, 30))
@@ -135,8 +135,8 @@ def test_allreduce_sums_factors_too(method, entries):
     ("options", "said"),
     [
         ({"server": "root"}, "Allowed: shared, dedicated, sharded, allreduce"),
-        ({"shards": 3}, "shards=3 with server='shared'"),
-        ({"server": "sharded", "shards": 0}, "shards=0"),
+        ({"blocks": 3}, "blocks=3 with server='shared'"),
+        ({"server": "sharded", "blocks": 0}, "blocks=0"),
         ({"server": "sharded", "on_failure": "shrink"}, "on_failure='shrink' cannot be combined with"),
         ({"server": "allreduce", "method": EF21(TopK(3), gamma=0.1)}, "For the others: server='sharded'"),
         ({"server": "allreduce", "method": GD(gamma=0.1, values="f2")}, "as f4 or f8"),
@@ -153,7 +153,7 @@ def test_what_is_refused(options, said):
 
 def test_a_server_s_block_of_state_is_a_block_long():
     """O(d / blocks) of state for a block, also where the server keeps an iterate of its own."""
-    loop = Loop(EF21P(TopK(3), RandK(3), gamma=0.01), PROBLEM, Local(5), 0, server="sharded", shards=3)
+    loop = Loop(EF21P(TopK(3), RandK(3), gamma=0.01), PROBLEM, Local(5), 0, server="sharded", blocks=3)
     loop.step(0)
     servers = loop.rounds.averaging.states()
     assert sorted(servers) == ["server-0", "server-1", "server-2"]
@@ -163,11 +163,11 @@ def test_a_server_s_block_of_state_is_a_block_long():
 
 def test_a_resume_needs_the_same_number_of_blocks(tmp_path):
     options = {"workers": 5, "out": tmp_path / "run", "server": "sharded"}
-    mpicomp.run(EF21(TopK(2), gamma=0.1), PROBLEM, rounds=5, shards=3, **options)
-    with pytest.raises(mpicomp.MpicompError, match="shards is 3 there and 4 here"):
-        mpicomp.run(EF21(TopK(2), gamma=0.1), PROBLEM, rounds=9, shards=4, resume=True, **options)
-    resumed = mpicomp.run(EF21(TopK(2), gamma=0.1), PROBLEM, rounds=9, shards=3, resume=True, **options)
-    whole = mpicomp.run(EF21(TopK(2), gamma=0.1), PROBLEM, workers=5, rounds=9, server="sharded", shards=3)
+    mpicomp.run(EF21(TopK(2), gamma=0.1), PROBLEM, rounds=5, blocks=3, **options)
+    with pytest.raises(mpicomp.MpicompError, match="blocks is 3 there and 4 here"):
+        mpicomp.run(EF21(TopK(2), gamma=0.1), PROBLEM, rounds=9, blocks=4, resume=True, **options)
+    resumed = mpicomp.run(EF21(TopK(2), gamma=0.1), PROBLEM, rounds=9, blocks=3, resume=True, **options)
+    whole = mpicomp.run(EF21(TopK(2), gamma=0.1), PROBLEM, workers=5, rounds=9, server="sharded", blocks=3)
     assert resumed.iterates_sha256 == whole.iterates_sha256
     assert (resumed.ledger.up == whole.ledger.up).all() and resumed.rows[-1].up_bytes == whole.rows[
         -1
@@ -200,14 +200,14 @@ def test_a_gradient_that_is_not_finite_ends_the_run_once():
 def test_ranks_beyond_the_blocks_serve_none_and_follow():
     """Five ranks, two blocks, three workers: two ranks have neither."""
     few = ("run", "--problem", "quadratics(d=60, lam=0.1)", "--workers", "3", "--rounds", "20", "--json", *EF)
-    few += ("--server", "sharded", "--shards", "2")
+    few += ("--server", "sharded", "--blocks", "2")
     a, b = (
         json.loads(done.stdout.splitlines()[-1]) for done in (command(*few), command(*few, "--ranks", "5"))
     )
     assert a["iterates_sha256"] == b["iterates_sha256"] and a["up_bytes"] == b["up_bytes"]
 
 
-@pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
+@pytest.mark.skipif(no_counter() is not None, reason=str(no_counter()))
 def test_the_busiest_rank_does_not_carry_all():
     """As MPI counts it: with a block and a worker on each rank, all ranks send nearly the same."""
     dense = ("run", "--problem", "quadratics(d=4000)", "--method", "gd(gamma=0.1)", "--rounds", "5", "--json")
@@ -218,7 +218,7 @@ def test_the_busiest_rank_does_not_carry_all():
     assert shared_out == [3 * 5 * 4000 + 5 * 12000] * 4
 
 
-@pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
+@pytest.mark.skipif(no_counter() is not None, reason=str(no_counter()))
 def test_what_allreduce_is_handed_is_what_mpi_counts():
     """The vector and two numbers more, in float32, from each rank and in each of 20 rounds."""
     told = json.loads(
@@ -231,7 +231,7 @@ def test_what_allreduce_is_handed_is_what_mpi_counts():
 @pytest.mark.parametrize(
     "method", ["powersgd(r=1, rows=6, gamma=0.05)", "arctopk(k=2, r=2, width=6, gamma=0.05)"]
 )
-@pytest.mark.skipif(no_observer() is not None, reason=str(no_observer()))
+@pytest.mark.skipif(no_counter() is not None, reason=str(no_counter()))
 def test_what_allreduce_is_handed_of_factors_is_what_mpi_counts(method):
     """The factors of a round and two numbers more from each rank, and no other message."""
     where = ("--method", method, "--server", "allreduce", "--ranks", "3", "--verify-bytes")
@@ -255,7 +255,7 @@ def test_allreduce_on_ranks_ends_alike_everywhere():
 
 def test_marina_s_coin_is_one_for_all_blocks():
     """A round is dense in all blocks or in none: the uplink has two sizes."""
-    loop = Loop(MARINA(RandK(2), gamma=0.1, p=0.5), PROBLEM, Local(3), 0, server="sharded", shards=3)
+    loop = Loop(MARINA(RandK(2), gamma=0.1, p=0.5), PROBLEM, Local(3), 0, server="sharded", blocks=3)
     sizes = []
     for k in range(20):
         before = loop.ledger.up_bytes

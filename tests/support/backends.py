@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from mpicomp import kernels
 from mpicomp.kernels.host import Host
-from mpicomp.kernels.loading import load
+from mpicomp.kernels.loading import load_compiled
 
-compiled = load()
+compiled = load_compiled()
 
 
 def only(patch: pytest.MonkeyPatch, backend: ModuleType) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from mpicomp.compressors import Natural, PermK, QuantizedTopK, RandK, Shrunk, Sign, Sparse, TopK
+from mpicomp.compressors import Lossless, Natural, PermK, QuantizedTopK, RandK, Shrunk, Sign, TopK
 from mpicomp.keys import Key
 from mpicomp.problems import Logistic, Noisy, Problem, Quadratics
 from tests.support.trajectories import PLACES, WHOLE, Square, Squares
@@ -20,7 +20,7 @@ SHRINK = [
     Shrunk(PermK(values="f8")),
     WHOLE,
     TopK(3),
-    Sparse(),
+    Lossless(),
 ]
 shrinking = pytest.mark.parametrize("C", SHRINK, ids=repr)
 NOISY = Noisy(Quadratics(d=13, noise=0.5, lam=0.01), sigma=0.5)

@@ -59,6 +59,7 @@ from mpicomp import (
     EF21Plus,
     Identity,
     Importance,
+    Lossless,
     Method,
     Natural,
     PermK,
@@ -66,7 +67,6 @@ from mpicomp import (
     PowerSGD,
     RandK,
     Sign,
-    Sparse,
     TopK,
     TwoDirection,
     Unbiased,
@@ -112,8 +112,8 @@ def methods() -> list[Method]:
     chosen += [Artemis(Natural(), RandK(5), gamma=1e-3, p=0.2, alpha_down=0.2)]
     chosen += [EFSGD(TopK(5), gamma=1e-3, decay=0.9, average="senders", clip_norm=True)]
     chosen += [DoubleSqueeze(TopK(5), TopK(5), gamma=1e-3, decay=0.5, average="senders")]
-    chosen += [EF21SGDM(TopK(2), gamma=1e-3, eta=0.5, down=Sparse(forward=True))]
-    chosen += [MARINA(PermK(), gamma=1e-3, p=0.3, down=Sparse("f4", forward=True))]
+    chosen += [EF21SGDM(TopK(2), gamma=1e-3, eta=0.5, down=Lossless(forward=True))]
+    chosen += [MARINA(PermK(), gamma=1e-3, p=0.3, down=Lossless("f4", forward=True))]
     chosen += of_compressors({type(case.c): case.c for case in reversed(FIT)}.values())
     chosen += [parse_method(case.text) for case in METHOD_CASES]
     return [*dict.fromkeys(chosen)]
@@ -206,7 +206,7 @@ def main(how: str) -> None:
             mpi_exchange.AHEAD = rank_exchange.AHEAD = 100
     found, ranks = {}, transport(how)
     sharded = re.search(r"sharded-(\d+)", how)
-    serving = {"server": "sharded", "shards": int(sharded.group(1))} if sharded else {}
+    serving = {"server": "sharded", "blocks": int(sharded.group(1))} if sharded else {}
     every = "every" in how
     for method in methods_in_blocks(every) if sharded else every_pair() if every else methods():
         run = mpicomp.run(

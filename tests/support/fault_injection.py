@@ -32,7 +32,7 @@ PROBLEM = "noisy(quadratics(d=24, noise=0.5, lam=0.1), sigma=0.5)"
 METHODS = {case.name: case.text for case in METHOD_CASES}
 OPTIONS: dict[str, Any] = {"workers": 8, "rounds": 30, "every": 4}
 SAVED: dict[str, Any] = {"checkpoint_every": 5}
-SHARDED: dict[str, Any] = {"server": "sharded", "shards": 4}
+SHARDED: dict[str, Any] = {"server": "sharded", "blocks": 4}
 
 
 @dataclass(frozen=True)

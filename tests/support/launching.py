@@ -93,7 +93,7 @@ def torchrun(ranks: int, *command: str, **environment: str) -> subprocess.Comple
 
 
 @cache
-def no_observer() -> str | None:
+def no_counter() -> str | None:
     """Why nobody can count what this MPI is given, or None."""
     library = find_library()
     if library is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpicomp import Constants, Objective, Problem
-from mpicomp.compressors import Contractive, Sparse
+from mpicomp.compressors import Contractive, Lossless
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
@@ -19,7 +19,7 @@ class Plain(AveragingMethod):
 
     C: Contractive
     gamma: StepSize = "theory"
-    down: Sparse = Sparse()
+    down: Lossless = Lossless()
 
     @dataclass
     class Replica:

@@ -23,6 +23,7 @@ from mpicomp.compressors import (
     HardThreshold,
     Identity,
     Lazy,
+    Lossless,
     Natural,
     NaturalDithering,
     PermK,
@@ -31,7 +32,6 @@ from mpicomp.compressors import (
     RandK,
     Shrunk,
     Sign,
-    Sparse,
     Ternary,
     TopK,
 )
@@ -332,8 +332,8 @@ def contractive(values: str) -> list:
     ]
 
 
-UNBIASED = [*unbiased("f4"), *unbiased("f8"), RandK(3, values="f2"), RandK(3, values="bf16"), Sparse()]
-CONTRACTIVE = [*contractive("f4"), *contractive("f8"), TopK(3, values="f2"), Sparse()]
+UNBIASED = [*unbiased("f4"), *unbiased("f8"), RandK(3, values="f2"), RandK(3, values="bf16"), Lossless()]
+CONTRACTIVE = [*contractive("f4"), *contractive("f8"), TopK(3, values="f2"), Lossless()]
 ABSOLUTE = [HardThreshold(0.02), HardThreshold(0.02, values="f8"), HardThreshold(0.0)]
 WHOLE = Identity("f8")
 UPLINKS = [

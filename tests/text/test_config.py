@@ -28,7 +28,7 @@ from tests.support.method_cases import METHOD_CASES
 COMPRESSOR_TEXTS = [
     "identity",
     "identity(values=f8)",
-    "sparse",
+    "lossless",
     "randk(k=0.01)",
     "randk(k=3, layout=block, values=f2, mask=shared)",
     "permk(layout=block)",
@@ -71,7 +71,7 @@ METHOD_TEXTS = [
     "dasha(Q=permk, gamma=theory*4)",
     "adiana(Q=natural)",
     "adiana(Q=randk(k=3), eta=0.5, mu=0.01, parameters=refined)",
-    "adiana(Q=permk, sends=gradient, down=sparse(values=f4))",
+    "adiana(Q=permk, sends=gradient, down=lossless(values=f4))",
     "artemis(Q=randk(k=0.1), down=natural, alpha=0, alpha_down=None, p=0.5, batch=8)",
     "mcm(Q=randk(k=0.1), down=randk(k=0.5), batch=0.25)",
     "dore(Q=natural, down=ternary, beta=1, eta=0)",
@@ -96,7 +96,7 @@ METHOD_TEXTS = [
     "onebitadam(warmup=20, C=topk(k=2), gamma=0.125, beta2=0.99, sync=identity(values=f8))",
     "dion(r=0.5, rows=10, gamma=0.125, momentum=0.5, columns=orthonormal)",
     "ef21(C=layered(rules={'*.bias': identity, 'conv*': topk(k=0.05)}, default=rankr(r=4)))",
-    "marina(Q=layered(rules={'ndim<2': sparse}, default=quantized(S=randk(k=0.1), Q=natural)))",
+    "marina(Q=layered(rules={'ndim<2': lossless}, default=quantized(S=randk(k=0.1), Q=natural)))",
 ]
 PROBLEM_TEXTS = [
     "quadratics",
@@ -245,7 +245,7 @@ def test_a_name_with_values_is_a_text():
 
 
 def test_a_parameter_is_read_without_its_class():
-    text = "Nobody(C=Nothing(k=3, gamma=2.0), gamma=0.25, down=Sparse(values='f4'))"
+    text = "Nobody(C=Nothing(k=3, gamma=2.0), gamma=0.25, down=Lossless(values='f4'))"
     assert read_parameter(text, "gamma") == 0.25
     with pytest.raises(ConfigError, match="does not say k"):
         read_parameter(text, "k")

@@ -97,7 +97,7 @@ def test_the_object_is_the_user_s(here):
 
 def test_what_list_says_of_it(here):
     about = describe(import_class("./mine.py:Plain"))
-    assert about.signature == "./mine.py:Plain(C, gamma=theory, down=sparse)"
+    assert about.signature == "./mine.py:Plain(C, gamma=theory, down=lossless)"
     assert about.summary == "Gradients compressed, without feedback."
 
 

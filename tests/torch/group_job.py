@@ -65,8 +65,8 @@ METHODS = {
 PLACES = {
     "shared": {},
     "dedicated": {"server": "dedicated"},
-    "sharded": {"server": "sharded", "shards": 3},
-    "one shard": {"server": "sharded", "shards": 1},
+    "sharded": {"server": "sharded", "blocks": 3},
+    "one block": {"server": "sharded", "blocks": 1},
 }
 
 

@@ -93,7 +93,7 @@ class Recorded(Hook):
 
 def blocks_leave_before_the_last_bucket(folder):
     """The same parameters and bytes as without overlap; saved and loaded; an error is told to all."""
-    options = {"server": "sharded", "shards": 4}
+    options = {"server": "sharded", "blocks": 4}
     small = {"bucket_cap_mb": 0.0001}
 
     def trained(hooks, steps, model, begin=0):
@@ -168,7 +168,7 @@ if __name__ == "__main__":
     )
     for method in METHODS:
         nothing_is_lost(method)
-        nothing_is_lost(method, server="sharded", shards=4)
+        nothing_is_lost(method, server="sharded", blocks=4)
     a_bad_gradient_of_one_rank()
     blocks_leave_before_the_last_bucket(f"{sys.argv[1]}/state")
     a_part_of_the_ranks()

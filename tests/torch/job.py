@@ -146,14 +146,14 @@ def overlapped():
     One parameter has no gradient in some steps, and gradients are clipped after ``aggregate``.
     """
     told = []
-    for shards in (2, 3, 7):
+    for blocks in (2, 3, 7):
         for method in (TOPK, DIANA(Natural(), gamma=1), DCGD(Identity())):
             pair = []
             for overlap in (False, True):
                 model = network(normed=True, seed=1 + WORLD.rank)
                 unused = torch.nn.Linear(4, 4)
                 whole = torch.nn.ModuleList([model, unused])
-                opt = compressed(whole, method, server="sharded", shards=shards, overlap=overlap)
+                opt = compressed(whole, method, server="sharded", blocks=blocks, overlap=overlap)
                 for k in range(6):
                     opt.zero_grad()
                     extra = unused(torch.ones(4)).sum() if k % 3 == WORLD.rank % 2 else 0.0
@@ -165,7 +165,7 @@ def overlapped():
                 ledger = opt.ledger
                 pair.append([digest(whole), ledger.up.tolist(), ledger.down.tolist(), ledger.paper_bits_up])
                 opt.aggregator.close()
-            assert pair[0] == pair[1], (shards, method)
+            assert pair[0] == pair[1], (blocks, method)
             told.append(pair[0][0])
     return len(set(told))
 
@@ -175,7 +175,7 @@ def overlap_not_finite():
     pair = []
     for overlap in (False, True):
         model = network(seed=1)
-        opt = compressed(model, server="sharded", shards=5, overlap=overlap, on_nonfinite="skip")
+        opt = compressed(model, server="sharded", blocks=5, overlap=overlap, on_nonfinite="skip")
         for k in range(5):
             opt.zero_grad()
             bad = k in (1, 2) and WORLD.rank == k

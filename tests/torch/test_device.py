@@ -71,7 +71,7 @@ def trained(model, steps, method=TOPK, **options):
 OPTIONS = [
     {},
     {"sync_every": 3},
-    {"server": "sharded", "shards": 3, "overlap": True},
+    {"server": "sharded", "blocks": 3, "overlap": True},
     {"method": MARINA(RandK(k=5), p=0.3)},
 ]
 

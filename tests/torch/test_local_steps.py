@@ -217,7 +217,7 @@ def test_what_is_wrong_is_said(change, said):
         streamed(network(), **change)
 
 
-@pytest.mark.parametrize("options", [{}, {"server": "sharded", "shards": 2}], ids=["root", "sharded"])
+@pytest.mark.parametrize("options", [{}, {"server": "sharded", "blocks": 2}], ids=["root", "sharded"])
 def test_a_rule_for_some_fragments_is_no_mistake(options):
     """The weights are in one fragment and a bias in the other; a rule that matches nowhere is refused."""
     model = network()

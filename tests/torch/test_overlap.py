@@ -11,7 +11,7 @@ from mpicomp.torch import Compressed  # noqa: E402
 from tests.torch.loops import TOPK, step  # noqa: E402
 from tests.torch.models import loss, network, values  # noqa: E402
 
-SERVED = {"server": "sharded", "shards": 4}
+SERVED = {"server": "sharded", "blocks": 4}
 
 
 def early(model, method=TOPK, **options):
@@ -41,7 +41,7 @@ def test_overlap_is_training_without_it():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"server": "shared", "shards": None}, "where each rank serves blocks and has one worker"),
+        ({"server": "shared", "blocks": None}, "where each rank serves blocks and has one worker"),
         ({"workers": 2}, "where each rank serves blocks and has one worker"),
         ({"sync_every": 2}, "sync_every sends none"),
         ({"method": MARINA(RandK(k=2), p=0.3)}, "MARINA needs more than one block"),

@@ -85,7 +85,7 @@ def test_what_is_wrong_is_said():
         with pytest.raises(ConfigError, match="start_after="):
             made(start_after=wrong)
     with pytest.raises(ConfigError, match="start_after does not go with overlap"):
-        made(start_after=2, overlap=True, server="sharded", shards=2)
+        made(start_after=2, overlap=True, server="sharded", blocks=2)
     model = network()
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(ConfigError, match="LBFGS calls a closure"):

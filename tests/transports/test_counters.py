@@ -13,7 +13,7 @@ import time
 import pytest
 
 from mpicomp.transports.counters import find_library
-from tests.support.launching import LIMIT, TESTS, finish, mpicomp, mpirun, no_observer, start
+from tests.support.launching import LIMIT, TESTS, finish, mpicomp, mpirun, no_counter, start
 
 RUN = ("run", "--problem", "quadratics(d=40, lam=0.1)", "--workers", "8", "--verify-bytes")
 EF21 = ("--method", "ef21(topk(k=4), gamma=0.05)")
@@ -21,7 +21,7 @@ EF21 = ("--method", "ef21(topk(k=4), gamma=0.05)")
 
 @pytest.fixture(autouse=True)
 def _observer_there():
-    if missing := no_observer():
+    if missing := no_counter():
         pytest.skip(missing)
 
 

@@ -14,7 +14,7 @@ from mpicomp.problems import Quadratics
 from mpicomp.transports.base import placement
 from tests.mpi.buffers import ROUNDS, WORKERS
 from tests.support.cuda_host import COMPILER, build
-from tests.support.launching import TESTS, mpirun, no_observer
+from tests.support.launching import TESTS, mpirun, no_counter
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 
@@ -39,7 +39,7 @@ def kernels(tmp_path_factory):
 def job(request, kernels, tmp_path_factory):
     """Ranks, how, the runs' folder, and method -> way -> outcome."""
     ranks, how = request.param
-    if "observed" in how and (missing := no_observer()):
+    if "observed" in how and (missing := no_counter()):
         pytest.skip(missing)
     folder = tmp_path_factory.mktemp("runs")
     script = str(TESTS / "mpi" / "buffers.py")

@@ -17,7 +17,7 @@ import pytest
 
 from mpicomp.runtime.record import read_rows
 from mpicomp.transports.base import AHEAD
-from tests.support.launching import LIMIT, TESTS, finish, mpicomp, mpirun, no_observer, start
+from tests.support.launching import LIMIT, TESTS, finish, mpicomp, mpirun, no_counter, start
 
 QUADRATIC = ("--problem", "quadratics(d=40, lam=0.1)", "--workers", "8")
 EF21 = ("--method", "ef21(topk(k=4), gamma=0.05)")
@@ -72,7 +72,7 @@ def test_every_pair_of_them_gives_the_same_bits_and_bytes(ranks, how):
 
 
 def check_the_same(ranks, how):
-    if "observed" in how and (missing := no_observer()):
+    if "observed" in how and (missing := no_counter()):
         pytest.skip(missing)
     done = mpirun(ranks, str(TESTS / "support" / "every_combination.py"), how, PYTHONPATH=str(TESTS.parent))
     assert done.returncode == 0, done.stderr

@@ -30,7 +30,7 @@ def block_floats(on: Launching, x: Array, bits: int, block: int, stream: StreamN
 
 
 def add_block_floats(on: Launching, message: Array, out: Array, bits: int, block: int, scale: float) -> None:
-    """out += scale * what ``block_floats`` coded."""
+    """out += scale * C(x), where ``message`` is from ``block_floats``."""
     d, bad = out.size, on.xp.zeros(1, dtype=np.uint32)
     args = (message, d, bits, block)
     on.dense(d, "block_floats", "block_float_check", *args, bad, on.device.pointer)

@@ -82,7 +82,7 @@ class Gpu:
         self.xp.cuda.get_current_stream().synchronize()
 
     def put(self, a: Any) -> Any:
-        """An array of the host's, sparse ones too, on the device; what lies there stays."""
+        """An array of the host's, sparse ones too, on the device; an array that lies there is returned."""
         if not scipy.sparse.issparse(a):
             return self.xp.asarray(a)
         from cupyx.scipy import sparse

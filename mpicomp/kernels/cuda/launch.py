@@ -1,4 +1,4 @@
-"""Launching kernels: what all families of them share.
+"""Launching kernels: the helpers that all families of kernels share.
 
 Arrays live on the device and what is returned stays there.  x: contiguous, one-dimensional, float32 or
 float64.  A ``stream`` is (key, upper counter lanes), as for ``definition.philox.words``.

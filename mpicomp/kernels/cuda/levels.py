@@ -38,17 +38,17 @@ def ternary(on: Launching, x: Array, values: str, stream: StreamName) -> Array:
 
 
 def add_dither(on: Launching, message: Array, out: Array, s: int, values: str, scale: float) -> None:
-    """out += scale * what ``dither`` coded."""
+    """out += scale * C(x), where ``message`` is from ``dither``."""
     _add_levels(on, "dither", message, out, s, values, (float(s), float(scale)))
 
 
 def add_natural_dither(on: Launching, message: Array, out: Array, s: int, values: str, scale: float) -> None:
-    """out += scale * what ``natural_dither`` coded."""
+    """out += scale * C(x), where ``message`` is from ``natural_dither``."""
     _add_levels(on, "natural_dither", message, out, s, values, (float(scale),))
 
 
 def add_ternary(on: Launching, message: Array, out: Array, values: str, scale: float) -> None:
-    """out += scale * what ``ternary`` coded."""
+    """out += scale * C(x), where ``message`` is from ``ternary``."""
     w = WIDTH[values]
     head, trits, d = message[:w], message[w:], out.size
     bad = on.check(trits, trits.size, 8, 242)

@@ -27,7 +27,7 @@ def natural(on: Launching, x: Array, values: str, stream: StreamName) -> Array:
 
 
 def add_natural(on: Launching, message: Array, out: Array, values: str, scale: float) -> None:
-    """out += scale * what ``natural`` coded."""
+    """out += scale * C(x), where ``message`` is from ``natural``."""
     d, width, bias = out.size, EXPONENT_BITS[values], exponent_bias(values)
     bad = on.check(message[packed_nbytes(d, 1) :], d, width, 2 * bias)
     on.dense(d, "natural", f"natural_add_{bias}_{suffix(out)}", message, out, d, float(scale), bad)

@@ -14,7 +14,7 @@ MEAN, ROOT, MAX = 1, 2, 3  # what sums.cu's `finish` makes of a sum
 
 
 def encode_norms(on: Launching, blocks: Sequence[Array], values: str) -> tuple[Array, Array]:
-    """The norms of these vectors, rounded up to the format ``values``, and what they stand for."""
+    """The norms of these vectors: their bytes, rounded up to the format ``values``, and their values."""
     w = WIDTH[values]
     heads = on.empty(w * len(blocks), np.uint8)
     places = (heads[w * b : w * (b + 1)] for b in range(len(blocks)))

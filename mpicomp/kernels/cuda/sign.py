@@ -23,7 +23,7 @@ def sign(on: Launching, x: Array, values: str) -> Array:
 
 
 def add_sign(on: Launching, message: Array, out: Array, values: str, scale: float) -> None:
-    """out += scale * what ``sign`` coded."""
+    """out += scale * C(x), where ``message`` is from ``sign``."""
     w = WIDTH[values]
     name, head, pointer = f"sign_add_{suffix(out)}", message[:w], on.device.pointer
     on.dense(out.size, "sign", name, message[w:], out, out.size, head, w, float(scale), pointer)

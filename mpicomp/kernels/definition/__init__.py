@@ -1,4 +1,4 @@
-"""The numpy kernels: short, plain, and what every other backend must agree with byte for byte."""
+"""The numpy kernels: short, plain, and the reference that every other backend equals byte for byte."""
 
 from mpicomp.kernels.definition.ans import ans_decode, ans_encode
 from mpicomp.kernels.definition.block_floats import block_float_add, block_float_pack

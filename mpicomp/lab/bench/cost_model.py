@@ -146,9 +146,9 @@ def round_time(
     )
 
 
-def sharded_time(costs: Costs, link: Link, workers: int, shards: int, sharing: float = 1.0) -> RoundTime:
+def sharded_time(costs: Costs, link: Link, workers: int, blocks: int, sharing: float = 1.0) -> RoundTime:
     """The five times of a round where every rank serves its share, in at most as many blocks as workers."""
-    beta, alpha, n, S = 8 * HEADERS / link.rate, link.latency, workers, shards
+    beta, alpha, n, S = 8 * HEADERS / link.rate, link.latency, workers, blocks
     b, t = broadcasting(n, S)
     step = costs.down / S * beta + MESSAGE  # of a block in its tree
     return RoundTime(
@@ -161,9 +161,9 @@ def sharded_time(costs: Costs, link: Link, workers: int, shards: int, sharing: f
 
 
 @lru_cache
-def broadcasting(ranks: int, shards: int) -> tuple[int, int]:
+def broadcasting(ranks: int, blocks: int) -> tuple[int, int]:
     """(b, t): the busiest rank sends b blocks of broadcasts a round; a block reaches all ranks in t steps."""
-    owners = [b * ranks // shards for b in range(shards)]
+    owners = [b * ranks // blocks for b in range(blocks)]
     if tree.pays(owners, ranks):
         return tree.sends(owners, ranks), tree.steps(ranks)
     return ranks - 1, 1
@@ -197,10 +197,10 @@ def latency_of(empty_round: float, ranks: int) -> float:
 TimeOf = Callable[[Costs, Link, int, float], RoundTime]  # costs, link, workers, sharing
 
 
-def time_of(server: str, shards: int | None = None) -> TimeOf:
-    """The model of a round where ``server`` averages; ``shards`` None: with "sharded", a block a worker."""
+def time_of(server: str, blocks: int | None = None) -> TimeOf:
+    """The model of a round where ``server`` averages; ``blocks`` None: with "sharded", a block a worker."""
     if server == "sharded":
-        return lambda costs, link, n, sharing: sharded_time(costs, link, n, min(shards or n, n), sharing)
+        return lambda costs, link, n, sharing: sharded_time(costs, link, n, min(blocks or n, n), sharing)
     if server == "allreduce":
         return allreduce_time
     return lambda costs, link, n, sharing: round_time(costs, link, n, server == "dedicated", sharing)

@@ -56,16 +56,16 @@ def _copied(real: list[tuple[int, Bytes]], count: int) -> Iterator[tuple[int, By
 
 
 def server_seconds(
-    method: Method, problem: Problem, n: int, real: int, rounds: int, server: str = "shared", shards: int = 1
+    method: Method, problem: Problem, n: int, real: int, rounds: int, server: str = "shared", blocks: int = 1
 ) -> float:
     """Mean seconds of the server's half of a round with n workers, ``real`` ones and copies.
 
     The problem is split among the real workers, and the step sizes are computed for that many workers.
     """
-    loop = Loop(method, problem, Local(real), seed=0, server=server, shards=shards)
+    loop = Loop(method, problem, Local(real), seed=0, server=server, blocks=blocks)
     crowd = Crowd(n, real)
-    blocks = Blocks.cut(problem.parts(), shards) if shards > 1 else None
-    many = Rounds(loop.method, loop.x, loop.objectives, crowd, server=server, blocks=blocks)
+    cut = Blocks.cut(problem.parts(), blocks) if blocks > 1 else None
+    many = Rounds(loop.method, loop.x, loop.objectives, crowd, server=server, blocks=cut)
     for k in range(rounds):
         many.play(Key(loop.seed, k, None, n), f"round {k}")
     return crowd.clock.seconds["server"] / rounds

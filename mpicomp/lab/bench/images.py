@@ -62,7 +62,7 @@ def image_costs(pixels: Pixels, model: ImageModel) -> Iterator[dict[str, Any]]:
 
 
 def mosaic_of(pixels: Pixels) -> Pixels:
-    """The images side by side, in about as many rows as columns; what is left of the last row is black."""
+    """The images side by side, in about as many rows as columns; the rest of the last row is black."""
     m, height, width = pixels.shape
     columns = isqrt(m - 1) + 1
     rows = -(-m // columns)

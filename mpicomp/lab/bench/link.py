@@ -24,7 +24,7 @@ from typing import Any
 from mpicomp.averaging.allreduce import sums
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.units import human_rate
-from mpicomp.compressors import Compressor, Identity, Sparse
+from mpicomp.compressors import Compressor, Identity, Lossless
 from mpicomp.lab.bench.cost_model import DUPLEX, Costs, Link, break_even, crossing, latency_of, time_of
 from mpicomp.lab.bench.hosts import IN_FRAGMENTS, Hosts, open_mpi
 from mpicomp.lab.bench.timed_run import costs, timed_run
@@ -116,7 +116,7 @@ def uncompressed(method: Method) -> Method | None:
     if not lossy:
         return None
     plain: dict[str, Any] = dict.fromkeys(lossy, Identity())
-    plain |= {name: Sparse("f4") for name, value in held.items() if isinstance(value, Sparse)}
+    plain |= {name: Lossless("f4") for name, value in held.items() if isinstance(value, Lossless)}
     return replace(method, **plain)
 
 
@@ -132,7 +132,7 @@ def fastest(timings: list[Timing], name: str) -> Timing | None:
 
 
 def _lossless(C: Compressor) -> bool:
-    return isinstance(C, Identity | Sparse)
+    return isinstance(C, Identity | Lossless)
 
 
 def contenders(suite: Suite, say: Say, server: str = "sharded") -> list[Contender]:

@@ -24,7 +24,7 @@ from typing import Any
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import human_bytes, human_rate, human_time
-from mpicomp.compressors import Sparse
+from mpicomp.compressors import Lossless
 from mpicomp.lab.bench.cost_model import (
     HEADERS,
     MESSAGE,
@@ -58,7 +58,7 @@ class Forecast:
     """The costs of a method with the given number of workers, and the times that follow from them.
 
     server  one of ``runtime.placement.SERVERS``
-    shards  with "sharded", the number of blocks; each is averaged by one rank
+    blocks  with "sharded", the number of blocks; each is averaged by one rank
     """
 
     method: str
@@ -66,11 +66,11 @@ class Forecast:
     server: str
     link: Link
     costs: Costs
-    shards: int = 1
+    blocks: int = 1
 
     @property
     def round(self) -> RoundTime:
-        return time_of(self.server, self.shards)(self.costs, self.link, self.workers, 1.0)
+        return time_of(self.server, self.blocks)(self.costs, self.link, self.workers, 1.0)
 
     @property
     def ranks(self) -> int:
@@ -81,8 +81,8 @@ class Forecast:
         """Payload bytes that the busiest rank receives in a round."""
         if self.server == "allreduce":
             return exchanges(self.ranks) * self.costs.up
-        of_others = (self.ranks - 1) * self.costs.up / self.shards
-        return of_others + self.costs.down * (1 - 1 / self.shards)
+        of_others = (self.ranks - 1) * self.costs.up / self.blocks
+        return of_others + self.costs.down * (1 - 1 / self.blocks)
 
     @property
     def sent(self) -> float:
@@ -91,8 +91,8 @@ class Forecast:
             return self.received
         if self.server != "sharded":
             return copies(self.ranks) * self.costs.down
-        broadcasts = broadcasting(self.ranks, self.shards)[0] * self.costs.down / self.shards
-        return self.costs.up * (1 - 1 / self.shards) + broadcasts
+        broadcasts = broadcasting(self.ranks, self.blocks)[0] * self.costs.down / self.blocks
+        return self.costs.up * (1 - 1 / self.blocks) + broadcasts
 
     @property
     def link_load(self) -> float:
@@ -118,7 +118,7 @@ class Forecast:
 
 
 def forecast(
-    method: Method, problem: Problem, workers: int, link: Link, server: str = "shared", shards: int = 1
+    method: Method, problem: Problem, workers: int, link: Link, server: str = "shared", blocks: int = 1
 ) -> Forecast:
     """The forecast for ``method`` on ``problem``, from costs measured in this process.
 
@@ -126,12 +126,12 @@ def forecast(
     """
     # The root's costs are those of one process, whether or not it hosts workers.
     there: dict[str, dict[str, Any]] = {
-        "sharded": {"server": server, "shards": shards},
+        "sharded": {"server": server, "blocks": blocks},
         "allreduce": {"server": server},
     }
     options = there.get(server, {})
     lossless = getattr(method, "down", None)
-    forwards = isinstance(lossless, Sparse) and lossless.forward and server != "allreduce"
+    forwards = isinstance(lossless, Lossless) and lossless.forward and server != "allreduce"
     text = to_text(method)
     if forwards:  # bytes of the means, which the messages may take the place of; the iterates are the same
         method = replace(method, down=replace(lossless, forward=False))  # type: ignore[call-arg, type-var]
@@ -149,11 +149,11 @@ def forecast(
         many = server_seconds(method, problem, MANY, MORE, ROUNDS, **options)
         seconds = _server(seconds, many, workers)
     spent = replace(more, up=up, down=down, server=seconds / workers)
-    return Forecast(text, workers, server, link, spent, shards)
+    return Forecast(text, workers, server, link, spent, blocks)
 
 
 def given(
-    up: float, down: float, workers: int, link: Link, server: str = "shared", shards: int = 1
+    up: float, down: float, workers: int, link: Link, server: str = "shared", blocks: int = 1
 ) -> Forecast:
     """The forecast for messages of ``up`` and ``down`` bytes; computing takes no time.
 
@@ -161,7 +161,7 @@ def given(
     """
     if not (isfinite(up) and isfinite(down)):
         raise ConfigError(f"messages of {up} and {down} bytes; allowed: finite numbers.")
-    return Forecast("messages as given", workers, server, link, Costs(up, down, 0.0, 0.0, 0.0), shards)
+    return Forecast("messages as given", workers, server, link, Costs(up, down, 0.0, 0.0, 0.0), blocks)
 
 
 def _settled(done: Run) -> Costs:
@@ -220,7 +220,7 @@ def report(found: list[Forecast], rounds: int) -> str:
 
 def _steps(one: Forecast) -> str:
     """In how many steps a broadcast spreads."""
-    steps = broadcasting(one.ranks, one.shards)[1]
+    steps = broadcasting(one.ranks, one.blocks)[1]
     return "one step" if steps == 1 else f"{steps} steps, in a tree"
 
 
@@ -234,7 +234,7 @@ def _served(one: Forecast) -> str:
         )
     if one.server == "sharded":
         return (
-            f"{one.shards} ranks serve a block each. A broadcast takes {_steps(one)}. "
+            f"{one.blocks} ranks serve a block each. A broadcast takes {_steps(one)}. "
             "A round is the sum of its parts on the busiest rank. "
             f"Its link is as busy as its bytes say, and each message takes {human_time(MESSAGE)} of the "
             "processor at each end."

@@ -15,7 +15,7 @@ from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
 from mpicomp.base.formats import WIDTH
-from mpicomp.compressors import RandK, Sparse
+from mpicomp.compressors import Lossless, RandK
 from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods import MARINA
@@ -133,7 +133,7 @@ class _Bare:
         self.down, self.changes = received, []
         for message in received:
             mean = np.zeros_like(self.g)
-            Sparse().decompress_add(message, mean, self.key)
+            Lossless().decompress_add(message, mean, self.key)
             indices = np.flatnonzero(mean)
             self.changes.append((indices, mean[indices]))
 

@@ -31,17 +31,17 @@ from mpicomp.transports.launcher import launched_rank
 def bench() -> None:
     """Run benchmarks of this machine and its links.
 
-    Each shows its result beside the machine's own limit.
+    Each benchmark prints its result beside the limit of the machine, such as the time of a memory copy.
     """
 
 
 @bench.command("round")
-@click.option("--ranks", type=click.IntRange(2), default=4, show_default=True)
+@click.option("--ranks", type=click.IntRange(2), default=4, show_default=True, help="Number of MPI ranks.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as one line of JSON.")
 def bench_round(ranks: int, as_json: bool) -> int:
     """Count rounds per second of MARINA with RandK.
 
-    Beside it: a bare mpi4py loop that moves the same bytes.
+    Prints beside them the rate of a plain mpi4py loop that moves the same bytes.
     """
     if elsewhere(ranks):
         return relaunch(ranks)
@@ -64,7 +64,7 @@ def bench_round(ranks: int, as_json: bool) -> int:
 
 
 @bench.command("aggregate")
-@click.option("--ranks", type=click.IntRange(2), default=4, show_default=True)
+@click.option("--ranks", type=click.IntRange(2), default=4, show_default=True, help="Number of MPI ranks.")
 @click.option(
     "-d",
     "dimensions",
@@ -76,7 +76,7 @@ def bench_round(ranks: int, as_json: bool) -> int:
 def bench_aggregate(ranks: int, dimensions: tuple[int, ...], as_json: bool) -> int:
     """Time one call of Aggregator.
 
-    Beside it: a dense Allreduce, and the compressor alone.
+    Prints beside it the times of a dense MPI_Allreduce and of the compressor alone.
     """
     if elsewhere(ranks):
         return relaunch(ranks)
@@ -105,11 +105,11 @@ def bench_aggregate(ranks: int, dimensions: tuple[int, ...], as_json: bool) -> i
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json: bool) -> int:
-    """Time the compression of vectors, in copies of them.
+    """Time each compressor, relative to a memory copy.
 
-    Times are those to compress a vector and to add a received message, relative to a copy of the vector.
-    On the CPU it uses MPICOMP_NUM_THREADS threads (default 1) and d = 100, 10^6 and 25*10^6, and times torch
-    too if it is installed.  On a GPU it uses f4 and d = 25*10^6, 10^8 and 10^9.
+    Prints the time to compress a vector and the time to add a received message, each divided by the time of
+    copying the vector.  On the CPU the command uses MPICOMP_NUM_THREADS threads (default 1) and d = 100, 10^6
+    and 25*10^6, and times torch too if it is installed.  On a GPU it uses f4 and d = 25*10^6, 10^8 and 10^9.
     """
     if device == "cuda":
         from mpicomp.lab.bench.cuda import SIZES, device_kernels
@@ -176,7 +176,7 @@ def bench_images(source: str, model: Path, as_json: bool) -> int:
 def bench_traffic(dimension: int, workers: list[int], out: Path | None) -> None:
     """Count bytes per round through the busiest rank.
 
-    They are counted in one process, for each number of workers.
+    The bytes are counted in one process, for each number of workers.
     """
     from mpicomp.base.units import human_bytes
     from mpicomp.lab.bench.figures import draw_traffic

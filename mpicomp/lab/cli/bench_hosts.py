@@ -22,7 +22,7 @@ _links = click.option(
     help='Rates of the links between hosts, one host for each rank; needs root.  "": no links.',
 )
 _one_host = click.option(
-    "--one-host/--no-one-host", default=True, show_default=True, help="Also with all ranks on this host."
+    "--one-host/--no-one-host", default=True, show_default=True, help="Also time all ranks on this host."
 )
 
 
@@ -45,18 +45,20 @@ _one_host = click.option(
     type=Listed(Rate()),
     default="100mbit,1gbit,10gbit",
     show_default=True,
-    help="Rates of the links.",
+    help="Rates of the links to time on.",
 )
 @click.option("--latency", type=Time(), default="0ms", show_default=True, help="Delay that the links add.")
 @click.option(
-    "--hosts", type=click.IntRange(2), help="Number of hosts, with a worker each.  [default: suite's workers]"
+    "--hosts",
+    type=click.IntRange(2),
+    help="Number of hosts, each with one worker.  [default: suite's workers]",
 )
 @click.option(
     "--server",
     type=click.Choice(["sharded", "shared"]),
     default="sharded",
     show_default=True,
-    help="Who averages: every rank its share, or rank 0.",
+    help="Average the messages on every rank, each for its blocks, or on rank 0.",
 )
 @click.option("--out", type=Place(), help="Folder for the results [runs/NAME OF SUITE].")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
@@ -69,13 +71,13 @@ def bench_link(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Time a SUITE to its accuracy on network links.
+    """Time the methods of a SUITE on network links.
 
-    The methods run on hosts joined by links of the given rates; this needs root.  Dense methods are also
-    timed with MPI_Allreduce.  Prints each time, the speed-up over the fastest dense GD or AGD and over the
-    same method uncompressed, and the link speed below which compressing wins: measured, and by the model of
-    `mpicomp predict`.  A method's step size is that of its text or, with `tune` in the suite, the best one
-    found in one process.
+    Each method runs until it meets the target of the suite, on hosts joined by links of the given rates; this
+    needs root.  Dense methods are also timed with MPI_Allreduce.  Prints each time, the speed-up over the
+    fastest dense GD or AGD and over the same method uncompressed, and the link speed below which compressing
+    wins: measured, and by the model of `mpicomp predict`.  A method's step size is that of its text or, with
+    `tune` in the suite, the best one found in one process.
     """
     from mpicomp.lab.bench.linkreport import publish, tables
     from mpicomp.lab.experiment.suite_file import load_suite
@@ -104,7 +106,7 @@ def bench_link(
     type=click.IntRange(2),
     default=8,
     show_default=True,
-    help="MPI ranks; with --links, a host each.",
+    help="Number of MPI ranks; with --links, each on a host of its own.",
 )
 @_links
 @_one_host
@@ -122,12 +124,12 @@ def bench_serving(
 ) -> None:
     """Time a round for each way of averaging.
 
-    The ways are: rank 0, every rank for its share of the coordinates, and MPI_Allreduce.
+    Messages are averaged by rank 0, by every rank for its blocks of the coordinates, and by MPI_Allreduce.
     """
-    from mpicomp.lab.bench.serving.compare import compare, table
+    from mpicomp.lab.bench.serving.compare import table, time_averaging
 
     rows = []
-    for row in compare(dimensions, ranks, [*[None] * one_host, *links]):
+    for row in time_averaging(dimensions, ranks, [*[None] * one_host, *links]):
         rows.append(row)
         if as_json:
             click.echo(json.dumps(row))
@@ -140,7 +142,7 @@ def bench_serving(
     cls=SectionedCommand,
     sections={
         "Hosts and links": ["--links", "--one-host"],
-        "What to train": ["--d", "--transformer", "--steps", "--only"],
+        "Models and methods": ["--d", "--transformer", "--steps", "--only"],
         "To a target": [
             "--to-target",
             "--images",
@@ -171,16 +173,20 @@ def bench_serving(
     help='Approximate numbers of parameters of the CNNs.  "": no CNN.',
 )
 @click.option(
-    "--transformer/--no-transformer", default=True, show_default=True, help="Also a transformer, d about 2e5."
+    "--transformer/--no-transformer", default=True, show_default=True, help="Also train a transformer."
 )
 @click.option(
-    "--steps", type=click.IntRange(30), default=40, show_default=True, help="Timed steps of each contestant."
+    "--steps",
+    type=click.IntRange(30),
+    default=40,
+    show_default=True,
+    help="Number of timed steps of each method.",
 )
 @click.option(
     "--only",
     multiple=True,
     metavar="TEXT",
-    help="Contestants with this in their name; may be repeated.  [default: all]",
+    help="Train only the methods with this text in their name; may be repeated.  [default: all]",
 )
 @click.option("--to-target", is_flag=True, help="Train to the targets instead of timing steps.")
 @click.option(
@@ -209,21 +215,31 @@ def bench_serving(
     type=Listed(Positive()),
     default="0.05,0.1,0.2,0.025",
     show_default=True,
-    help="Learning rates to try; each contestant uses its best.",
+    help="Learning rates to try; each method uses its best.",
 )
 @click.option(
-    "--tuning-seeds", type=click.IntRange(1), default=1, show_default=True, help="Trainings for each rate."
+    "--tuning-seeds",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of trainings for each learning rate.",
 )
-@click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Trainings to a target.")
 @click.option(
-    "--max-steps", type=click.IntRange(40), default=4000, show_default=True, help="Most steps of a training."
+    "--seeds", type=click.IntRange(1), default=3, show_default=True, help="Number of trainings to the target."
+)
+@click.option(
+    "--max-steps",
+    type=click.IntRange(40),
+    default=4000,
+    show_default=True,
+    help="Largest number of steps of a training.",
 )
 @click.option(
     "--max-seconds",
     type=click.FloatRange(1),
     default=600,
     show_default=True,
-    help="Most seconds to a target.",
+    help="Largest number of seconds of a training to the target.",
 )
 @click.option("--out", type=Place(), help="Folder for train.jsonl, train.md and, with --to-target, a figure.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
@@ -254,7 +270,7 @@ def bench_train(
     the same loss on text.  The steps to the target are counted on one host and multiplied by the time of a
     step on each link.
     """
-    from mpicomp.lab.bench.train.compare import Ask, compare, named
+    from mpicomp.lab.bench.train.compare import Ask, contest, named
     from mpicomp.lab.bench.train.report import checked, publish, tables
     from mpicomp.lab.bench.train.target import check
     from mpicomp.lab.bench.train.target import to_target as steps_to_target
@@ -275,7 +291,7 @@ def bench_train(
     )
     rows = []
     say = partial(click.echo, err=True)
-    for row in steps_to_target(ask, say=say) if to_target else compare(ask):
+    for row in steps_to_target(ask, say=say) if to_target else contest(ask):
         rows.append(row)
         if as_json:
             click.echo(json.dumps(row))

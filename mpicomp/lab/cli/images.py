@@ -35,7 +35,7 @@ class Stages(click.ParamType):
 
 @cli.group()
 def images() -> None:
-    """Train a model of grey images, compress, score.
+    """Train a model of grey images; compress and score.
 
     The model is trained over MPI ranks, and compresses images without loss.
     """
@@ -45,16 +45,20 @@ def images() -> None:
 @click.argument("data")
 @click.option("--out", type=Place(), required=True, help="Folder for the model and the records of the runs.")
 @click.option(
-    "--kind", type=click.Choice(list(KINDS)), default="local", show_default=True, help="Kind of the model."
+    "--kind",
+    type=click.Choice(list(KINDS)),
+    default="local",
+    show_default=True,
+    help="Kind of the model: of near pixels alone (local), or of a wider view and the position (full).",
 )
-@click.option("--hidden", type=click.IntRange(1), help="Hidden units.  [default: 32; 128 in a full model]")
+@click.option(
+    "--hidden", type=click.IntRange(1), help="Number of hidden units.  [default: 32; 128 in a full model]"
+)
 @click.option("--method", help="The method, such as 'ef21sgdm(C=topk(k=0.05), gamma=1, eta=0.1, batch=512)'.")
 @click.option("--stages", type=Stages(), help="Step sizes, each with its rounds, such as 1:5000,0.3:3000.")
+@click.option("--workers", type=click.IntRange(1), default=4, show_default=True, help="Number of workers.")
 @click.option(
-    "--workers", type=click.IntRange(1), default=4, show_default=True, help="The number of workers."
-)
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="The seed of x0 and of all draws."
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of x0 and of all random draws."
 )
 @ranks_option
 def train(
@@ -126,7 +130,7 @@ def compress(source: str, archive: Path, model: Path) -> None:
 @click.option(
     "--max-pixels",
     type=click.IntRange(1),
-    help="Refuse an archive that takes longer to decode than this many pixels of usual images.  "
+    help="Refuse an archive whose decoding takes longer than that of this many pixels of ordinary images.  "
     "[default: 64 for each byte, or 1024 up to 2^28 in all]",
 )
 def decompress(archive: Path, out: Path, max_pixels: int | None) -> None:

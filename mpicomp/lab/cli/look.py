@@ -18,16 +18,25 @@ from mpicomp.transports.launcher import launched_rank
     "folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
 @click.option(
-    "--x", help="x axis: rounds, up, bytes (both directions), seconds or epochs; several by commas."
+    "--x",
+    help="Quantity on the x axis: rounds, up, bytes (both directions), seconds or epochs; with commas "
+    "between several, a panel for each.",
 )
-@click.option("--y", help="y axis: gradient, f, f-f* or error.")
-@click.option("--xlim", metavar="A:B", help="Limits of the x axis, in its unit; A: or :B gives only one.")
-@click.option("--ylim", metavar="A:B", help="Limits of the y axis, likewise.")
-@click.option("--style", default="screen", show_default=True, help="Sizes and fonts: screen, paper or talk.")
+@click.option("--y", help="Quantity on the y axis: gradient, f, f-f* or error.")
+@click.option("--xlim", metavar="A:B", help="Ends of the x axis, in its unit; A: or :B sets only one.")
+@click.option("--ylim", metavar="A:B", help="Ends of the y axis, likewise.")
 @click.option(
-    "--bands", default="range", show_default=True, help="Spread over seeds: range, quantile or none."
+    "--style", default="screen", show_default=True, help="Sizes and fonts for a screen, paper or talk."
 )
-@click.option("--format", "format", help="png, pdf or svg.  [default: the ending of --out, or png]")
+@click.option(
+    "--bands",
+    default="range",
+    show_default=True,
+    help="Band that shows the spread over seeds: range, quantile or none.",
+)
+@click.option(
+    "--format", "format", help="Format of the file: png, pdf or svg.  [default: the ending of --out, or png]"
+)
 @click.option("--out", type=Place(), help="File of the figure [FOLDER/figure.png].")
 def plot(folders: tuple[Path, ...], out: Path | None, format: str | None, **words: Any) -> None:
     """Draw a figure from saved rows.

@@ -179,18 +179,18 @@ run_options = (
         type=click.IntRange(1),
         default=8,
         show_default=True,
-        help="The number of workers; each has an objective f_i of its own.",
+        help="Number of workers; worker i has the objective f_i.",
     ),
     OPTIONS["rounds"],
     click.option(
-        "--seed", type=click.IntRange(0), default=0, show_default=True, help="The seed of all random draws."
+        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of all random draws."
     ),
     *place_options,
     *(OPTIONS[name] for name in ("every", "at", "observe")),
     click.option(
         "--x0",
         type=click.Path(path_type=Path),  # on the server's host; other hosts need not have it
-        help="The starting point: a file written by numpy.save, of shape (d,).",
+        help="File of the starting point, an array of shape (d,) written by numpy.save.",
     ),
     *(OPTIONS[name] for name in ("target_grad_norm_sq", "hold", "max_bytes", "max_seconds")),
     click.option("--out", type=Place(), help="Folder for the record of the run."),
@@ -198,21 +198,21 @@ run_options = (
         "--follow",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE.jsonl",
-        help="Append each row to this file at once, as a line of JSON.",
+        help="Append each row to this file as soon as it is recorded, as a line of JSON.",
     ),
     click.option("--tensorboard", type=Place(), help="Write the rows as TensorBoard curves to this folder."),
     *resume_options,
     click.option("--checkpoint-every", type=click.IntRange(1), help="Rounds between checkpoints in --out."),
     *(OPTIONS[name] for name in ("stall_timeout", "on_failure", "verify_bytes")),
-    click.option("--json", "as_json", is_flag=True, help="Print the outcome as one line of JSON."),
+    click.option("--json", "as_json", is_flag=True, help="Print the result as one line of JSON."),
 )
 
 # The headings of the help, with the options under each.
-PLACE = ["--ranks", "--server", "--shards", "--device", "--cuda-aware"]
+PLACE = ["--ranks", "--server", "--blocks", "--device", "--cuda-aware"]
 RUN_SECTIONS = {
-    "What to run": ["--problem", "--method", "--workers", "--seed", "--x0"],
+    "Problem and method": ["--problem", "--method", "--workers", "--seed", "--x0"],
     "Rounds and time": ["--rounds", "--target-grad-norm-sq", "--hold", "--max-bytes", "--max-seconds"],
-    "What is observed": ["--every", "--at", "--observe"],
+    "Rows of the record": ["--every", "--at", "--observe"],
     "Ranks and communication": [*PLACE, "--verify-bytes"],
     "Output": ["--out", "--follow", "--tensorboard", "--json"],
     "Reliability": [

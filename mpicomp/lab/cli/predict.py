@@ -15,17 +15,29 @@ from mpicomp.runtime.placement import SERVERS, Placement
 
 @cli.command()
 @click.option(
-    "--problem", help="Such as \"logistic(data='digits', lam=1e-3)\"; measured here with few workers."
+    "--problem",
+    help="The problem, such as \"logistic(data='digits', lam=1e-3)\"; it is run here with few "
+    "workers, to measure the costs.",
 )
 @click.option("--method", "methods", multiple=True, help="A method to predict; may be given several times.")
 @click.option("--up", type=click.FloatRange(0), help="Bytes of a worker's message, without --problem.")
 @click.option("--down", type=click.FloatRange(0), help="Bytes of the broadcast, without --problem.")
-@click.option("--workers", type=click.IntRange(2), required=True, help="Workers, one on each rank and host.")
-@click.option("--rate", type=Rate(), required=True, help="Rate of every host's link: 100mbit, 10gbit.")
+@click.option(
+    "--workers", type=click.IntRange(2), required=True, help="Number of workers, one on each rank and host."
+)
+@click.option(
+    "--rate", type=Rate(), required=True, help="Rate of the link of each host, such as 100mbit or 10gbit."
+)
 @click.option("--latency", type=Time(), default="50us", show_default=True, help="One-way latency of a link.")
 @click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True, help="Rounds of the run.")
-@click.option("--server", type=click.Choice(SERVERS), default="shared", show_default=True)
-@OPTIONS["shards"]
+@click.option(
+    "--server",
+    type=click.Choice(SERVERS),
+    default="shared",
+    show_default=True,
+    help="How messages are averaged, as in `mpicomp run`.",
+)
+@OPTIONS["blocks"]
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a method.")
 def predict(
     problem: str | None,
@@ -37,10 +49,10 @@ def predict(
     latency: float,
     rounds: int,
     server: str,
-    shards: int | None,
+    blocks: int | None,
     as_json: bool,
 ) -> None:
-    """Predict the time with more workers than fit here.
+    """Predict the time of runs with many workers.
 
     Prints the time of a round, the load of the server and the time of all rounds.  The prediction uses the
     cost model that `mpicomp bench link` checks.  Its assumptions are printed too.
@@ -49,9 +61,9 @@ def predict(
     from mpicomp.lab.bench.predict import forecast, given, report
     from mpicomp.text.config import parse_method, parse_problem
 
-    placement = Placement(server, shards)
+    placement = Placement(server, blocks)
     network: Any = {"workers": workers, "link": Link(rate, latency), "server": server}
-    network["shards"] = min(placement.blocks(workers), workers)
+    network["blocks"] = min(placement.block_count(workers), workers)
     if problem is not None and methods and up is None and down is None:
         chosen = parse_problem(problem)
         found = [forecast(parse_method(text), chosen, **network) for text in methods]

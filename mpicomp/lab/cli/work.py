@@ -51,7 +51,7 @@ from mpicomp.transports.launcher import launched_rank
         'mpicomp run --problem "logistic(data=digits, lam=1e-3)" --method "marina(Q=randk(k=0.1))" --ranks 4',
         'mpicomp run --problem "quadratics(d=1000)" --method "ef21(topk(k=10), gamma=theory*4)" --out runs/a',
         'mpicomp run --problem "mlp(data=digits)" --method "efsgd(sign, gamma=0.1, batch=32)" --rounds 200',
-        "mpicomp list marina     # what each parameter of a method, compressor or problem is",
+        "mpicomp list marina     # the parameters of a method, compressor or problem",
     ],
 )
 @with_options(run_options)
@@ -62,7 +62,7 @@ def run(ranks: int | None, resume: str | None, as_json: bool, **options: Any) ->
 
     method, problem = parse_method(options.pop("method")), parse_problem(options.pop("problem"))
     options["x0"] = _read_x0(options["x0"])
-    options["callback"] = _follow(options.pop("follow"), options.pop("tensorboard"))
+    options["callback"] = _callback(options.pop("follow"), options.pop("tensorboard"))
     if elsewhere(ranks):
         return relaunch(ranks, survive=ON_FAILURE[options["on_failure"]])
     with rounds(options["rounds"], watched()) as progress:
@@ -77,7 +77,7 @@ def run(ranks: int | None, resume: str | None, as_json: bool, **options: Any) ->
     return INTERRUPTED if outcome.status == "interrupted" else 0
 
 
-def _follow(file: Path | None, folder: Path | None) -> Callback | None:
+def _callback(file: Path | None, folder: Path | None) -> Callback | None:
     """The callback of --follow and --tensorboard.  Raises ``ConfigError`` if tensorboard is not installed."""
     rows = [] if file is None else [JSONLines(file)]
     curves = [] if folder is None else [TensorBoard(folder)]
@@ -178,7 +178,7 @@ def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[s
 @cli.command(
     cls=SectionedCommand,
     sections={
-        "What to run": ["--part"],
+        "Share of the runs": ["--part"],
         "Ranks and communication": PLACE,
         "Output": ["--out"],
         "Reliability": ["--resume", "--resume-or-start"],
@@ -194,7 +194,9 @@ def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[s
 @click.option("--out", type=Place(), help="Folder for the results [runs/NAME OF SUITE].")
 @with_options(resume_options)
 @click.option(
-    "--part", metavar="I/N", help="Run only part I of N; the part that ends last writes table and figure."
+    "--part",
+    metavar="I/N",
+    help="Run only the I-th of N shares of the runs; the share that ends last writes table and figure.",
 )
 @with_options(place_options)
 def compare(
@@ -207,17 +209,17 @@ def compare(
 ) -> int:
     """Run all methods of a SUITE; write table and figure.
 
-    The methods run on the suite's problem, or on that of each [[case]].  SUITE is a TOML file, or a name
-    that `mpicomp suites list` shows.
+    Each method runs on the problem of the suite, or on that of each [[case]] in it.  SUITE is a TOML file, or
+    one of the names that `mpicomp suites list` shows.
     """
     from mpicomp.lab.experiment.compare import WHOLE, compare_all
     from mpicomp.lab.experiment.compare import compare as compare_methods
     from mpicomp.lab.experiment.results import unfinished
-    from mpicomp.lab.experiment.study import Study, load
+    from mpicomp.lab.experiment.study import Study, load_file
     from mpicomp.lab.experiment.suite import parse_part
     from mpicomp.runtime.placement import Placement
 
-    loaded, share = load(suite), WHOLE if part is None else parse_part(part)
+    loaded, share = load_file(suite), WHOLE if part is None else parse_part(part)
     if elsewhere(ranks):
         return relaunch(ranks)
     folder = out or Path("runs") / suite.stem

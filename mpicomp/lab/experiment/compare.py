@@ -22,6 +22,7 @@ from mpicomp.base.errors import (
     keeping,
 )
 from mpicomp.base.files import write_json
+from mpicomp.base.former import present_config
 from mpicomp.lab.experiment.outcome import Outcome
 from mpicomp.lab.experiment.results import (
     Comparison,
@@ -153,7 +154,7 @@ def _check(suite: Suite, work: list[Task], placement: Placement, of: str = "") -
     """Raise ``ConfigError`` if the problem or ``placement`` refuses a method; ``of`` precedes its label."""
     problem, n, parts = suite.problem, suite.workers, suite.problem.parts()
     d, constants = problem.dimension(), cache(lambda: constants_of(problem, n))
-    cut = placement.blocks(n)
+    cut = placement.block_count(n)
     blocks = Blocks.cut(parts, cut) if cut > 1 else None
     for entry, _ in work:
         try:
@@ -267,7 +268,7 @@ def _cleared(folder: Path, method: Method, suite: Suite) -> bool:
     Raises ``RecordError`` if the folder holds a finished run of another method, step size or limit.
     """
     if finished(folder):
-        held = read_facts(folder).get("asked", {})
+        held = present_config(read_facts(folder).get("asked", {}))
         wanted = {"method": repr(method)} | suite.limits()
         for name, value in held.items():
             if name in wanted and value != wanted[name]:

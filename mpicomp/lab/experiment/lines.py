@@ -78,7 +78,7 @@ class Line:
 
 
 def lines_of(suite: Suite, tunings: Mapping[str, Tuning], outcomes: Sequence[Outcome]) -> list[Line]:
-    """A line for each method of ``suite``, in its order; ``tunings`` are by the labels of those tuned."""
+    """A line for each method of ``suite``, in its order; ``tunings`` are by label."""
     by_label: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         by_label.setdefault(outcome.label, []).append(outcome)

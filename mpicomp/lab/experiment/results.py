@@ -34,7 +34,7 @@ from mpicomp.base.html import html_table
 from mpicomp.lab.experiment.lines import Line, lines_of
 from mpicomp.lab.experiment.outcome import Outcome
 from mpicomp.lab.experiment.start import fingerprint, starting_point
-from mpicomp.lab.experiment.study import Study, load
+from mpicomp.lab.experiment.study import Study, load_file
 from mpicomp.lab.experiment.suite import Entry, Suite
 from mpicomp.lab.experiment.suite_file import load_suite
 from mpicomp.lab.experiment.tables import cells, header, markdown, notes
@@ -120,7 +120,7 @@ class Comparison:
         return lines_of(self.suite, self.tunings, self.outcomes)
 
     def table(self) -> str:
-        """The results in Markdown, a line for each method, with notes on what the numbers mean."""
+        """The results in Markdown, a line for each method, with notes on the meaning of the numbers."""
         return markdown(self.lines(), self.suite)
 
     def plot(self, x: str = "both", y: str = "gradient", axes: Axes | None = None, **words: Any) -> Axes:
@@ -255,7 +255,7 @@ def _study_of(out: Path) -> Suite | Study:
     """What study.toml says, in the classes that this process has imported."""
     check_own(out / "study.toml")
     with without_imports():
-        return load(out / "study.toml")
+        return load_file(out / "study.toml")
 
 
 def _suite_of(out: Path) -> Suite:
@@ -291,7 +291,7 @@ def read_comparison(out: Path) -> Comparison:
 
 
 def _summary_of(run: Path, rows: list[Row]) -> dict[str, Any]:
-    """The summary of the run in a comparison, to which ``rows`` belong; both have what a table needs."""
+    """The summary of the run in a comparison, to which ``rows`` belong; both suffice for a table."""
     summary = read_summary(run)
     if summary.get("status", "diverged") != "diverged" and not (rows and "method" in summary):
         raise RecordError(f"{run} is damaged: it is finished, and rows or a method are missing. Delete it.")

@@ -52,7 +52,7 @@ def _observed(summary: dict[str, Any]) -> str:
 
 
 def _without(lost: list[dict[str, Any]]) -> str:
-    """Which workers' f_i are missing from f, from which round on, and until which."""
+    """The workers whose f_i are missing from f, and the first and last round without them."""
     parts = []
     for one in lost:
         workers = f"worker{'s' if len(one['workers']) > 1 else ''} {', '.join(map(str, one['workers']))}"

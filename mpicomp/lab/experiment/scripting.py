@@ -19,8 +19,7 @@ from mpicomp.lab.experiment.figure import draw_panel
 from mpicomp.lab.experiment.report import picture_of, picture_of_runs, publish
 from mpicomp.lab.experiment.results import Comparison, Record, read_comparison, read_run
 from mpicomp.lab.experiment.shipped import located
-from mpicomp.lab.experiment.study import Study
-from mpicomp.lab.experiment.study import load as load_file
+from mpicomp.lab.experiment.study import Study, load_file
 from mpicomp.lab.experiment.styling import as_look
 from mpicomp.lab.experiment.suite import Suite
 from mpicomp.lab.experiment.suite_file import parse_suite, suite_of
@@ -54,8 +53,8 @@ def compare(
     """Run several methods on one problem, with every seed.
 
     methods   the methods, or their texts, as a list or by their labels; or a suite: the path of its TOML
-              file, the name of one that comes with the package, or a ``Suite``.  It holds the problem, the
-              ranges to tune and the settings: none is given beside it
+              file, the name of one that comes with the package, or a ``Suite``.  A suite
+              holds the problem, the ranges to tune and the settings: give none of them beside it
     tune      (lo, hi): try the step sizes times 2^lo, .., 2^hi and keep the best of each method.  Or such a
               range for each label that is to be tuned
     settings  as in the TOML file: ``workers`` and ``rounds``, which are needed, and ``seeds``, ``every``,
@@ -64,12 +63,12 @@ def compare(
     out       a folder for the record, the table and the figure; ``resume`` continues the comparison in it, as
               of ``experiment.compare.compare``.  Without one, the comparison is in memory only
 
-    ``server``, ``shards``, ``device`` and ``cuda_aware`` are settings too, as of ``run``.  ``progress`` is
+    ``server``, ``blocks``, ``device`` and ``cuda_aware`` are settings too, as in ``run``.  ``progress`` is
     True for a bar, False for none, None for one in a notebook, or a function that is called with the run
     under way, its round and the row, if any.  A method that diverges is part of the result.  Under mpirun
     every rank calls this and gets the same comparison.
 
-    Raises ``ConfigError`` for what is not allowed.  An interrupt raises ``Interrupted``, a
+    Raises ``ConfigError`` for an argument that is not allowed.  An interrupt raises ``Interrupted``, a
     ``KeyboardInterrupt`` whose ``so_far`` is the comparison of the runs that ended in this call.
     """
     placement = _placement(settings)
@@ -91,7 +90,7 @@ def tune(
     progress: Progress | bool | None = None,
     **settings: Any,
 ) -> Tuning:
-    """Try the step size of ``method`` times 2^lo, .., 2^hi, and beyond while the best is at an end.
+    """Tune a step size: try that of ``method`` times 2^lo, .., 2^hi, and beyond while the best is at an end.
 
     ``exponents`` is (lo, hi); the other arguments are those of ``compare``.  The best step is chosen as in a
     comparison, see ``experiment.tuning``; ``method.with_step(tuning.best.gamma)`` is the tuned method.  Under
@@ -115,7 +114,7 @@ def _stage(stage: Stage, round: int, row: Row | None) -> tuple[int, int, str]:
 
 
 def load(folder: str | Path) -> Record | Comparison:
-    """The record of the run, or of the comparison, in ``folder``, finished or not.
+    """Read the record of the run, or of the comparison, in ``folder``, finished or not.
 
     Raises ``RecordError`` if the folder holds neither, or cannot be read.
     """
@@ -149,7 +148,7 @@ def plot(
     ylim   the ends of the y axis
 
     Runs of one method with different seeds give one curve: the median, and the range as a band.  Raises
-    ``ConfigError`` for another word, and if the runs differ in problem or number of workers.
+    ``ConfigError`` for other values, and if the runs differ in problem or number of workers.
     """
     look = as_look(x, y, style, bands, xlim, ylim)
     if look.x is None or len(look.x) > 1:
@@ -208,7 +207,7 @@ def _labelled(methods: Methods) -> dict[str, Method]:
 
 
 def _check_reads_back(suite: Suite) -> None:
-    """Raise ``ConfigError`` unless the suite is what its text says, which is what a folder keeps of it."""
+    """Raise ``ConfigError`` unless the suite is that of its text, which a folder keeps."""
     try:
         if parse_suite(suite.source) == suite:
             return

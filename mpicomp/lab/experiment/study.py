@@ -53,7 +53,7 @@ class Study:
     source: str = field(default="", compare=False, repr=False)
 
 
-def load(path: str | Path) -> Suite | Study:
+def load_file(path: str | Path) -> Suite | Study:
     """The suite or study in the file ``path``.  Raises ``ConfigError``, naming the file, if it is neither."""
     try:
         return parse(Path(path).read_text(encoding="utf-8"))

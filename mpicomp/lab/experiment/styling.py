@@ -14,7 +14,7 @@ Y = (*AXES["y"], "f-f*")
 BANDS = ("range", "quantile", "none")
 FORMATS = ("png", "pdf", "svg")
 
-Limits = tuple[float | None, float | None]
+Range = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Look:
     y: str | None = None
     style: str = "screen"
     bands: str = "range"
-    xlim: Limits | None = None
-    ylim: Limits | None = None
+    xlim: Range | None = None
+    ylim: Range | None = None
 
 
 PLAIN = Look()
@@ -103,7 +103,7 @@ def _one_of(kind: str, name: str, allowed: Collection[str]) -> str:
     return name
 
 
-def _limits(name: str, given: str | Sequence[float | None] | None) -> Limits | None:
+def _limits(name: str, given: str | Sequence[float | None] | None) -> Range | None:
     if given is None:
         return None
     shown = given if isinstance(given, str) else ":".join("" if end is None else str(end) for end in given)

@@ -46,7 +46,7 @@ from typing import Any
 
 from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import ConfigError, unknown
-from mpicomp.compressors import Sparse
+from mpicomp.compressors import Lossless
 from mpicomp.lab.experiment.suite import AXES, Entry, Suite
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
@@ -247,7 +247,7 @@ def _tuned(method: Method, label: str, tune: list[Any] | None) -> Entry:
 def with_downlink(method: Method, values: str) -> Method:
     """``method`` with its lossless broadcast rounded to ``values``; unchanged if it has none."""
     down = getattr(method, "down", None) if any(f.name == "down" for f in fields(method)) else None
-    if not isinstance(down, Sparse) or down.values != "exact":
+    if not isinstance(down, Lossless) or down.values != "exact":
         return method
     return replace(method, down=replace(down, values=values))  # type: ignore[call-arg]
 

@@ -88,7 +88,7 @@ def _multiple(line: Line) -> bool:
 
 
 def notes(lines: Sequence[Line], suite: Suite) -> list[str]:
-    """The sentences below the table: what its numbers mean, then the caveats."""
+    """The sentences below the table: the meaning of its numbers, then the caveats."""
     seeds = len(suite.seeds)
     said = [f"Medians over {seeds} seeds; in brackets the quartiles." if seeds > 1 else "One seed."]
     if suite.target_grad_norm_sq is not None:

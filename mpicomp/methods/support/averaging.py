@@ -14,7 +14,7 @@ from mpicomp.base.errors import DivergedError, MessageError
 from mpicomp.compressors import Compressor
 from mpicomp.compressors.base import Array, Sum
 from mpicomp.compressors.blockwise import Blockwise
-from mpicomp.compressors.sparse import Sparse
+from mpicomp.compressors.lossless import Lossless
 from mpicomp.keys import Key
 from mpicomp.methods.base import Accumulator, Message, Method
 from mpicomp.methods.support.forwarding import Forwarding, is_forwarded, split
@@ -67,10 +67,10 @@ class AveragingMethod(Method):
         return steps == (AveragingMethod.server_step, AveragingMethod.answer)
 
     @property
-    def _forwarding(self) -> Sparse | None:
+    def _forwarding(self) -> Lossless | None:
         """``down``, without its blocks, if it forwards messages."""
         down = self.down.C if isinstance(self.down, Blockwise) else self.down
-        return down if isinstance(down, Sparse) and down.forward else None
+        return down if isinstance(down, Lossless) and down.forward else None
 
     def received(self, broadcast: Message, r: Any, key: Key) -> Message:
         if not self._forwarding:

@@ -5,7 +5,7 @@ Every rank then adds them in worker order, as the server did, so it has the same
 ==========  =============================  ==========================================================
 bytes       field                          note
 ==========  =============================  ==========================================================
-1           8 or 9                         layouts that the messages of ``Sparse`` do not have
+1           8 or 9                         layouts that the messages of ``Lossless`` do not have
 ..          lengths, LEB128                layout 9 alone: of all messages but the last
 ..          messages                       of the round's senders, in their order; with 8 equally long
 ==========  =============================  ==========================================================

@@ -49,7 +49,7 @@ class MemoryMethod(AveragingMethod):
         return self.C
 
     def push(self, w: Any, s: Array, key: Key) -> Message:
-        """Send s with the memory ``w.e``, and keep there what C drops."""
+        """Send s with the memory ``w.e``, and keep there the part that C drops."""
         if self.decay != 1:
             w.e *= self.decay
         w.e += s  # p_i = β e_i + s_i

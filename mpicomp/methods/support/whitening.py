@@ -19,7 +19,7 @@ import numpy as np
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Bernoulli, Dithering, RandK, Sparse, Unbiased
+from mpicomp.compressors import Bernoulli, Dithering, Lossless, RandK, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.variances import of_blocks
 from mpicomp.compressors.support.weighted import Weighted
@@ -94,7 +94,7 @@ class WhitenedMethod(Method):
     setup_rounds: ClassVar[int] = 1
 
     Q: Unbiased
-    down: Sparse
+    down: Lossless
 
     @dataclass
     class Server:

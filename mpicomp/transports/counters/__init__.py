@@ -16,7 +16,7 @@ import sys
 
 from mpicomp.transports.counters.base import Library
 from mpicomp.transports.counters.monitoring import switch_on
-from mpicomp.transports.counters.shim import load
+from mpicomp.transports.counters.shim import load_shim
 
 # Says which MPI library mpi4py takes, and in which file it is, without starting it.
 _PROBE = """
@@ -51,4 +51,4 @@ def prepare() -> None:
     if library.has_monitoring:
         switch_on()
     else:
-        load(library)
+        load_shim(library)

@@ -19,7 +19,7 @@ from mpicomp.transports.counters.base import ByteCounter, Counted, Library
 _loaded: ctypes.CDLL | ConfigError | None = None
 
 
-def load(library: Library) -> None:
+def load_shim(library: Library) -> None:
     """Compile the shim, once in a process, and load it so that the linker finds its MPI functions first.
 
     An error is kept, and raised by ``Shim``.

@@ -38,6 +38,6 @@ def test_copies_leave_the_mean_as_it_is():
     ],
     ids=lambda method: type(method).__name__,
 )
-@pytest.mark.parametrize("server", [{}, {"server": "sharded", "shards": 3}], ids=["root", "sharded"])
+@pytest.mark.parametrize("server", [{}, {"server": "sharded", "blocks": 3}], ids=["root", "sharded"])
 def test_a_server_is_timed_with_any_method(method, server):
     assert server_seconds(method, PROBLEM, n=50, real=4, rounds=6, **server) > 0

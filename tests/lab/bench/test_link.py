@@ -180,9 +180,9 @@ def test_rates_and_times_as_people_write_them():
 
 def test_the_same_method_uncompressed():
     plain = uncompressed(parse_method("ef21(topk(k=0.01), gamma=0.1)"))
-    assert plain == parse_method("ef21(identity, gamma=0.1, down=sparse(values=f4))")
+    assert plain == parse_method("ef21(identity, gamma=0.1, down=lossless(values=f4))")
     assert uncompressed(parse_method("marina(permk, gamma=0.1)")) == parse_method(
-        "marina(identity, gamma=0.1, down=sparse(values=f4))"
+        "marina(identity, gamma=0.1, down=lossless(values=f4))"
     )
     assert uncompressed(parse_method("gd(gamma=0.1)")) is None
 
@@ -404,7 +404,8 @@ def test_messages_are_forwarded_where_the_mean_is_longer():
     """Two coordinates of 300, others on each worker: a mean of n messages takes more than 8 n bytes."""
     problem, link = Noisy(Quadratics(d=300), sigma=0.5), Link(1e9, 1e-4)
     plain, forward = (
-        parse_method(f"diana(randk(k=2), gamma=0.1, batch=1, down=sparse{f})") for f in ("", "(forward=True)")
+        parse_method(f"diana(randk(k=2), gamma=0.1, batch=1, down=lossless{f})")
+        for f in ("", "(forward=True)")
     )
     for n, forwards in ((64, True), (10_000, False)):
         mean, found = (forecast(m, problem, n, link) for m in (plain, forward))
@@ -412,7 +413,7 @@ def test_messages_are_forwarded_where_the_mean_is_longer():
         assert forwards == (found.costs.down < mean.costs.down) and found.method.endswith("(forward=True))")
     with pytest.raises(ConfigError, match="leave forward out"):
         forecast(
-            parse_method("dcgd(identity, gamma=0.1, down=sparse(forward=True))"),
+            parse_method("dcgd(identity, gamma=0.1, down=lossless(forward=True))"),
             problem,
             4,
             link,

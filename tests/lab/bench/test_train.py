@@ -8,7 +8,7 @@ import pytest
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.lab.bench import hosts
-from mpicomp.lab.bench.train.compare import Ask, compare, named
+from mpicomp.lab.bench.train.compare import Ask, contest, named
 from mpicomp.lab.bench.train.report import _range, checked, publish, tables
 from mpicomp.lab.bench.train.target import check, chosen_rates, middle, to_target
 from tests.support.launching import mpicomp
@@ -25,7 +25,7 @@ def torch():
 @pytest.fixture(scope="module")
 def timed(torch):
     """The figures of all contestants, on two ranks."""
-    return {row["label"]: row for row in compare(Ask([("cnn", SMALL)], [None], steps=40), ranks=2)}
+    return {row["label"]: row for row in contest(Ask([("cnn", SMALL)], [None], steps=40), ranks=2)}
 
 
 def test_every_contestant_takes_its_steps(timed):
@@ -84,13 +84,13 @@ def test_a_step_is_compared_with_those_that_exchange_as_often():
 def test_our_dense_mean_trains_as_torch_s_does(torch, labels):
     """The same batches, and means of the same vectors: after 40 steps scores differ by rounding."""
     ask = Ask([("transformer", 0)], [None], loss=100.0, labels=labels)
-    theirs, ours = (row["curve"][0][2] for row in compare(ask, ranks=2))
+    theirs, ours = (row["curve"][0][2] for row in contest(ask, ranks=2))
     assert ours == pytest.approx(theirs, rel=1e-3)
 
 
 def test_training_to_a_target(torch, tmp_path):
     """Contestants that communicate learn: from 4.6 nats, with equal chances, to less than 4."""
-    rows = list(compare(Ask([("transformer", 0)], [None], loss=4.0, limit=60.0), ranks=2))
+    rows = list(contest(Ask([("transformer", 0)], [None], loss=4.0, limit=60.0), ranks=2))
     assert len(rows) >= 10
     assert [row["label"] for row in rows if not row["reached"]] == []
     assert all(row["curve"][-1][2] <= 4.0 and row["seconds"] > 0 for row in rows)
@@ -137,14 +137,14 @@ def test_rows_come_as_they_are_done_and_the_ranks_end_with_their_reader(torch):
     ask = Ask(
         [("transformer", 0)], [None], loss=4.0, limit=1e9, labels=["DDP", "dense"], learning={"dense": 1e-12}
     )
-    rows = compare(ask, ranks=2)
+    rows = contest(ask, ranks=2)
     assert next(rows)["label"] == "DDP"
     rows.close()  # waits for the launcher, which waits for its ranks
 
 
 def test_the_network_learns_the_bundled_digits(torch):
     ask = Ask([("cnn", SMALL)], [None], accuracy=0.8, images="digits", labels=["dense"], most=600)
-    (row,) = compare(ask, ranks=2)
+    (row,) = contest(ask, ranks=2)
     assert row["reached"] and 0.8 <= row["curve"][-1][2] <= 1
 
 
@@ -247,7 +247,7 @@ def test_across_hosts_torch_s_bytes_cross_the_link(torch):
     if (reason := hosts.why_not()) is not None:
         pytest.skip(reason)
     ask = Ask([("cnn", SMALL)], [1e9], labels=["no communication", "DDP", "dense"])
-    floor, ddp, dense = compare(ask, ranks=2)
+    floor, ddp, dense = contest(ask, ranks=2)
     for row in (ddp, dense):  # each rank sends and receives d values at least
         assert row["link_bytes"] > 4 * row["d"]
     assert floor["link_bytes"] < 1000
@@ -289,7 +289,7 @@ def test_contestants_are_chosen_by_their_names(torch):
 def test_without_torch_it_says_so(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="torch"):
-        next(compare(Ask([("cnn", SMALL)], [None])))
+        next(contest(Ask([("cnn", SMALL)], [None])))
 
 
 def test_the_command_prints_json(torch):

@@ -15,7 +15,7 @@ import mpicomp
 from mpicomp import GD
 from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.data import cache as data_cache
-from mpicomp.data import fetch, load, load_images, loading
+from mpicomp.data import fetch, load_dataset, load_images, loading
 from mpicomp.data.cache import set_folder
 from mpicomp.images import ImageModel, Stack, read_images, write_images
 from mpicomp.images.grey import load_grey
@@ -69,14 +69,14 @@ def run(**options):
 @as_root
 def test_data_in_a_folder_that_one_may_not_enter(closed):
     with nobody(), pytest.raises(DataError, match=r"cannot read data '.*closed/data': Permission denied"):
-        load(str(closed / "data"))
+        load_dataset(str(closed / "data"))
 
 
 @as_root
 def test_a_data_file_that_one_may_not_read(closed):
     closed.chmod(0o755)
     with nobody(), pytest.raises(DataError, match=r"cannot read data '.*closed/data': Permission denied"):
-        load(str(closed / "data"))
+        load_dataset(str(closed / "data"))
 
 
 @as_root
@@ -178,7 +178,7 @@ def test_a_class_in_a_folder_that_one_may_not_enter(closed):
 
 
 @pytest.mark.parametrize("name", [LONG, f"/tmp/{LONG}"], ids=["long", "long path"])
-@pytest.mark.parametrize("read", [load, load_images, load_grey, read_images])
+@pytest.mark.parametrize("read", [load_dataset, load_images, load_grey, read_images])
 def test_names_that_no_file_can_have(read, name):
     with pytest.raises(DataError, match="cannot read data"):
         read(name)
@@ -258,15 +258,15 @@ def beyond(values):
 def test_a_cached_set_that_was_changed_is_not_used(array, large, own_cache, monkeypatch):
     """An index beyond the columns would be read, and written, out of bounds."""
     monkeypatch.setattr(data_cache, "LARGE", 0 if large else 2**30)
-    load("breast_cancer")
+    load_dataset("breast_cancer")
     own_cache()
-    load("breast_cancer")  # from the cache, and of a large one its sum is noted
+    load_dataset("breast_cancer")  # from the cache, and of a large one its sum is noted
     put(set_folder("breast_cancer") / f"{array}.npy", beyond)
     own_cache()
     with pytest.raises(
         DataError, match=r"breast_cancer is damaged \(its SHA-256 is .*Delete that folder; .*fetch"
     ):
-        load("breast_cancer")
+        load_dataset("breast_cancer")
     with pytest.raises(DataError):
         mpicomp.run(GD(), Logistic("breast_cancer", lam=0.1), workers=2, rounds=1)
 
@@ -286,7 +286,7 @@ def test_the_sum_of_a_large_set_is_taken_once(own_cache, monkeypatch):
     monkeypatch.setattr(data_cache, "content_sha256", lambda *a: sums.append(1) or real(*a))
     for _ in range(3):
         own_cache()
-        load("breast_cancer")
+        load_dataset("breast_cancer")
     assert len(sums) == 1
     noted = json.loads((set_folder("breast_cancer") / "checked.json").read_text())
     assert [name for name, _, _ in noted] == ["data.npy", "indices.npy", "indptr.npy", "y.npy"]

@@ -16,7 +16,7 @@ import mpicomp
 from mpicomp import AGD, DIANA, EF21, GD, RandK, TopK, TwoDirection
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.units import human_bytes
-from mpicomp.compressors import Sparse
+from mpicomp.compressors import Lossless
 from mpicomp.lab.experiment.compare import compare
 from mpicomp.lab.experiment.fairness import _p_value, caveats, unresolved
 from mpicomp.lab.experiment.lines import End, Line
@@ -76,16 +76,16 @@ def test_a_fair_comparison_has_nothing_to_say(tmp_path):
 
 
 def test_unequal_precision(tmp_path):
-    (sentence,) = said(tmp_path, ("gamma=0.4", "gamma=0.4, down=sparse(values=f8)"))
+    (sentence,) = said(tmp_path, ("gamma=0.4", "gamma=0.4, down=lossless(values=f8)"))
     assert sentence == "Unequal precision of what is sent. f4: GD; f4 and f8: MARINA."
 
 
 def test_what_is_lossless_goes_down_in_float32_as_what_is_dense(tmp_path):
     """The default; "exact" leaves to each method its own, and the table says so."""
     method = parse_suite(FAIR).entries[1].method
-    assert method.down == Sparse("f4") and method.sync.values == "f4"
+    assert method.down == Lossless("f4") and method.sync.values == "f4"
     assert parse_suite(FAIR.replace("workers = 3", 'workers = 3\ndown = "bf16"')).entries[1].method.down == (
-        Sparse("bf16")
+        Lossless("bf16")
     )
     (sentence,) = said(tmp_path, ("workers = 3", 'workers = 3\ndown = "exact"'))
     assert sentence == "Unequal precision of what is sent. f4: GD; exact and f4: MARINA."
@@ -532,7 +532,7 @@ def test_float32_down_costs_half_and_no_rounds():
     """EF21 on a problem of float64 state: the same rounds to 1e-6, about half the bytes down."""
     problem = Quadratics(d=20, noise=0.5, lam=0.05)
     ends = {}
-    for down in (Sparse("f4"), Sparse()):
+    for down in (Lossless("f4"), Lossless()):
         method = EF21(TopK(10), gamma=0.5, down=down)
         run = mpicomp.run(method, problem, workers=3, rounds=400, every=1, target_grad_norm_sq=1e-6)
         ends[down.values] = (run.status, run.rows[-1].round, run.rows[-1].down_bytes / run.rows[-1].round)

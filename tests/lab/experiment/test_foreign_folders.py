@@ -209,7 +209,7 @@ workers = 2
 rounds = 4
 
 [[method]]
-method = "./canary.py:Plain(./canary.py:First(4), gamma=theory*1.0, down=sparse)"
+method = "./canary.py:Plain(./canary.py:First(4), gamma=theory*1.0, down=lossless)"
 """
 
 

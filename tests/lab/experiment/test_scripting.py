@@ -255,7 +255,7 @@ def test_classes_of_one_s_own(tmp_path):
         ({"server": "allreduce"}, EF21(C=TopK(2)), "sends something else"),
         ({"server": "sharded"}, DCGDPlus(RandK(2), gamma=0.1), "cannot be served in blocks"),
         ({"device": "cuda"}, DCGDPlus(RandK(2), gamma=0.1), "runs on the CPU only"),
-        ({"server": "sharded", "shards": 9}, EF21(C=TopK(2), gamma=0.1), "block 0 of 4: k=2 exceeds"),
+        ({"server": "sharded", "blocks": 9}, EF21(C=TopK(2), gamma=0.1), "block 0 of 4: k=2 exceeds"),
     ],
     ids=["allreduce", "sharded", "device", "small blocks"],
 )

@@ -14,7 +14,7 @@ from mpicomp import AGD, GD, LBFGS, ConfigError
 from mpicomp.lab.experiment.fairness import LEVEL
 from mpicomp.lab.experiment.results import Comparison
 from mpicomp.lab.experiment.shipped import copy, located, suites, title
-from mpicomp.lab.experiment.study import Study, load
+from mpicomp.lab.experiment.study import Study, load_file
 from tests.support.launching import mpicomp as command
 
 ROOT = Path(__file__).parents[3]
@@ -25,7 +25,7 @@ def test_the_suites_are_those_of_the_repository():
     assert list(suites()) == NAMES
     for name, path in suites().items():
         assert path.read_text() == (ROOT / "jobs" / f"{name}.toml").read_text()
-        assert load(path).title == title(path)
+        assert load_file(path).title == title(path)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_the_suites_are_those_of_the_repository():
 )
 def test_the_suites_of_the_papers_are_fair(name):
     """One precision for all methods, seeds enough to tell two apart, and rows as fine as a target needs."""
-    study = load(ROOT / "jobs" / f"{name}.toml")
+    study = load_file(ROOT / "jobs" / f"{name}.toml")
     for suite in [case.suite for case in study.cases] if isinstance(study, Study) else [study]:
         assert {line.formats for line in Comparison(suite, {}, []).lines()} == {("f4",)}
         m = len(suite.seeds)
@@ -44,7 +44,7 @@ def test_the_suites_of_the_papers_are_fair(name):
 @pytest.mark.parametrize("name", ["marina", "smoothness"])
 def test_the_theorems_step_and_a_tuned_one_stand_side_by_side(name):
     """Where a claim is about theorems: each method that has one, with the other numbers as they are."""
-    for case in load(ROOT / "jobs" / f"{name}.toml").cases:
+    for case in load_file(ROOT / "jobs" / f"{name}.toml").cases:
         entries = [e for e in case.suite.entries if not isinstance(e.method, LBFGS)]  # nothing is tuned there
         theory = [entry.method for entry in entries if entry.tune is None]
         tuned = [entry.method for entry in entries if entry.tune is not None]
@@ -54,7 +54,7 @@ def test_the_theorems_step_and_a_tuned_one_stand_side_by_side(name):
 
 def test_smoothness_is_compared_at_two_condition_numbers():
     """The gain of whitening depends on κ: the same methods at 100 and at 10⁴, on the same data."""
-    study = load(ROOT / "jobs" / "smoothness.toml")
+    study = load_file(ROOT / "jobs" / "smoothness.toml")
     seen = {}
     for case in study.cases:
         problem = case.suite.problem
@@ -85,7 +85,7 @@ def test_what_is_neither_file_nor_suite_is_refused_with_the_nearest_name(name, t
 def test_a_copy_is_the_suite_and_overwrites_nothing(tmp_path):
     made = copy("permk", tmp_path / "new")
     assert made == tmp_path / "new" / "permk.toml"
-    assert load(made) == load(ROOT / "jobs" / "permk.toml")
+    assert load_file(made) == load_file(ROOT / "jobs" / "permk.toml")
     with pytest.raises(ConfigError, match=r"permk\.toml exists"):
         copy("permk", tmp_path / "new")
     with pytest.raises(ConfigError, match="Did you mean 'permk'"):

@@ -14,7 +14,7 @@ from mpicomp.lab.experiment.compare import compare, compare_all
 from mpicomp.lab.experiment.figure import draw, draw_all
 from mpicomp.lab.experiment.report import picture_of, plot_files, publish_study
 from mpicomp.lab.experiment.results import read_comparison, unfinished
-from mpicomp.lab.experiment.study import Study, load, parse
+from mpicomp.lab.experiment.study import Study, load_file, parse
 from mpicomp.lab.experiment.suite import Portion, Suite
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.lab.experiment.tables import cells, header
@@ -94,7 +94,7 @@ def test_a_wrong_study_is_refused(tmp_path, right, wrong, said):
     path = tmp_path / "study.toml"
     path.write_text(STUDY.replace(right, wrong))
     with pytest.raises(ConfigError, match=said) as raised:
-        load(path)
+        load_file(path)
     assert str(raised.value).startswith(f"{path}: ")
 
 

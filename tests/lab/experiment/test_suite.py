@@ -15,7 +15,7 @@ import pytest
 
 from mpicomp.base.errors import ConfigError, DivergedError, RecordError
 from mpicomp.base.units import human_bytes
-from mpicomp.compressors import RandK, Sparse
+from mpicomp.compressors import Lossless, RandK
 from mpicomp.lab.experiment import compare as comparing
 from mpicomp.lab.experiment.canvas import save
 from mpicomp.lab.experiment.compare import Stage, compare
@@ -73,7 +73,7 @@ def test_a_suite_is_read():
     assert (suite.title, suite.workers, suite.rounds, suite.every) == ("Quadratics | small", 3, 200, 5)
     assert suite.problem == Quadratics(d=20, noise=0.5, lam=0.05)
     assert suite.seeds == (0, 1, 2) and suite.target_grad_norm_sq == 1e-6 and suite.max_bytes is None
-    assert suite.entries[1] == Entry(DIANA(Q=RandK(k=5), down=Sparse("f4")), "DIANA RandK", (1, 4))
+    assert suite.entries[1] == Entry(DIANA(Q=RandK(k=5), down=Lossless("f4")), "DIANA RandK", (1, 4))
     assert suite.entries[3].label == "dcgd(Q=randk(k=2), gamma=0.0001)"
     assert [e.slug for e in suite.entries] == [
         "gd",
@@ -92,9 +92,9 @@ def test_what_may_be_left_out_has_defaults():
 def test_exact_means_travel_in_the_format_of_the_suite_forwarded_or_not():
     head = 'problem = "quadratics"\nworkers = 2\nrounds = 9\n'
     for given, wanted in (
-        ("sparse(forward=True)", Sparse("f4", forward=True)),
-        ("sparse", Sparse("f4")),
-        ("sparse(values=f2)", Sparse("f2")),
+        ("lossless(forward=True)", Lossless("f4", forward=True)),
+        ("lossless", Lossless("f4")),
+        ("lossless(values=f2)", Lossless("f2")),
     ):
         (entry,) = parse_suite(f'{head}method = [{{method = "diana(Q=natural, down={given})"}}]').entries
         assert entry.method.down == wanted
@@ -252,7 +252,7 @@ def test_a_tuned_step_is_kept_for_every_seed(done):
     _, comparison = done
     tuning = comparison.tunings["DIANA RandK"]
     assert [t.exponent for t in tuning.trials] == [4, 3, 2, 1]
-    method = DIANA(Q=RandK(k=5), gamma=tuning.best.gamma, down=Sparse("f4"))
+    method = DIANA(Q=RandK(k=5), gamma=tuning.best.gamma, down=Lossless("f4"))
     resolved = method.resolve(lambda: comparison.suite.problem.constants(3), 20, 3)
     own = [o.summary["method"] for o in comparison.outcomes if o.label == "DIANA RandK"]
     assert own == [repr(resolved)] * 3

@@ -17,10 +17,10 @@ from mpicomp.lab.experiment.tables import markdown_table
 from mpicomp.lab.jobs.launch import find_launcher
 
 
-def compare(
+def time_averaging(
     dimensions: Sequence[int], ranks: int, rates: Sequence[float | None], repeats: int = 3
 ) -> Iterator[dict[str, Any]]:
-    """Yield what ``rank.measure`` finds, with each of the ``rates`` of links; None: all ranks on this host.
+    """Yield the rows of ``rank.measure`` with each of the ``rates`` of links; None: all ranks on this host.
 
     Raises ``ConfigError`` where hosts cannot be made, and ``MpicompError`` if the ranks fail.
     """

@@ -15,7 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 from mpicomp.averaging.allreduce import sums
-from mpicomp.compressors import Natural, Sparse, TopK
+from mpicomp.compressors import Lossless, Natural, TopK
 from mpicomp.lab.bench.together import seconds_a_call
 from mpicomp.loops.aggregator import Aggregator
 from mpicomp.methods import DCGD, EF21SGDM, GD, ARCTopK, DoubleSqueeze, PowerSGD
@@ -23,11 +23,11 @@ from mpicomp.methods.base import Method
 
 METHODS: dict[str, Method] = {
     "dense": GD(gamma=1.0),
-    "natural up": DCGD(Natural(), gamma=1.0, down=Sparse("f4")),
-    "TopK 1 % up": EF21SGDM(TopK(k=0.01), eta=0.1, start="compressed", down=Sparse("f4")),
+    "natural up": DCGD(Natural(), gamma=1.0, down=Lossless("f4")),
+    "TopK 1 % up": EF21SGDM(TopK(k=0.01), eta=0.1, start="compressed", down=Lossless("f4")),
     "TopK 1 % both ways": DoubleSqueeze(TopK(k=0.01), TopK(k=0.01), gamma=1.0),
-    "ARC-Top-K 1 %": ARCTopK(k=0.01, r=4, width=250, gamma=1.0, down=Sparse("f4")),
-    "PowerSGD, rank 2": PowerSGD(r=2, rows=1000, gamma=1.0, down=Sparse("f4")),
+    "ARC-Top-K 1 %": ARCTopK(k=0.01, r=4, width=250, gamma=1.0, down=Lossless("f4")),
+    "PowerSGD, rank 2": PowerSGD(r=2, rows=1000, gamma=1.0, down=Lossless("f4")),
 }
 _SECONDS = 1.0  # of calls in a row, about
 _MOST = 30  # calls in a row
@@ -49,7 +49,7 @@ def measure(d: int, repeats: int) -> list[dict[str, Any]]:
     for label, method in METHODS.items():
         ways = ["shared", "sharded", *(["allreduce"] if sums(method) else [])]
         aggregators = {
-            way: Aggregator(method, like=np.zeros(d, np.float32), server=way, shards=_shards(way, comm.size))
+            way: Aggregator(method, like=np.zeros(d, np.float32), server=way, blocks=_blocks(way, comm.size))
             for way in ways
         }
         contestants: dict[str, Callable[[Any], object]] = dict(aggregators)
@@ -70,7 +70,7 @@ def measure(d: int, repeats: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _shards(way: str, ranks: int) -> int | None:
+def _blocks(way: str, ranks: int) -> int | None:
     return ranks if way == "sharded" else None
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from mpicomp.averaging.sharded import Sharded
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.parts import Parts
-from mpicomp.compressors import Sparse, TopK
+from mpicomp.compressors import Lossless, TopK
 from mpicomp.keys import Key
 from mpicomp.loops.given import Given
 from mpicomp.loops.packing import Packing
@@ -24,7 +24,7 @@ from mpicomp.transports.local import Local
 
 METHODS: dict[str, Method] = {
     "dense": GD(gamma=1.0),
-    "TopK 1 % up": EF21SGDM(TopK(k=0.01), gamma=1.0, start="compressed", down=Sparse("f4")),
+    "TopK 1 % up": EF21SGDM(TopK(k=0.01), gamma=1.0, start="compressed", down=Lossless("f4")),
     "TopK 1 % both ways": DoubleSqueeze(TopK(k=0.01), TopK(k=0.01), gamma=1.0),
 }
 ROUNDS = 3

@@ -81,7 +81,7 @@ def named(texts: Sequence[str]) -> list[str] | None:
     return [label for label in labels if any(text in label for text in texts)]
 
 
-def compare(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
+def contest(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
     """Yield the figures of each contestant, model and link.
 
     Raises ``ConfigError`` without torch, or if links are asked for where hosts cannot be made, and

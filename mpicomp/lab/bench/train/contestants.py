@@ -19,7 +19,7 @@ from torch.distributed.algorithms.model_averaging.averagers import PeriodicModel
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from mpicomp.compressors import Identity, Natural, QuantizedTopK, Sparse, TopK, TwoMeans
+from mpicomp.compressors import Identity, Lossless, Natural, QuantizedTopK, TopK, TwoMeans
 from mpicomp.methods import (
     DCGD,
     EF14,
@@ -198,7 +198,7 @@ _ADAM: dict[str, Any] = {"momentum": 0.0, "times": 0.02}  # Adam's steps are as 
 _SQUEEZED = DoubleSqueeze(_TOP, down=_TOP, gamma=1.0)
 _NESTEROV = {"lr": 0.7, "momentum": 0.9, "nesterov": True}  # DiLoCo's outer step
 _FEW_BITS = QuantizedTopK(k=0.03, Q=TwoMeans())
-_SPARSE_LOCO = EFSGD(_FEW_BITS, 1.0, down=Sparse(forward=True), decay=0.95, average="senders")
+_SPARSE_LOCO = EFSGD(_FEW_BITS, 1.0, down=Lossless(forward=True), decay=0.95, average="senders")
 _BOTH_WAYS = DoubleSqueeze(_FEW_BITS, _FEW_BITS, 1.0, decay=0.95, average="senders")
 _DELAYED: dict[str, Any] = {"delay": 2, "keep": "delay"}
 

@@ -206,7 +206,7 @@ def tune(asked: dict[str, Any], job: Task) -> Iterator[dict[str, Any]]:
 
 
 def main(text: str) -> None:
-    """Do what the JSON ``text`` asks for; rank 0 prints a JSON object for each contestant."""
+    """Train as the JSON ``text`` asks; rank 0 prints a JSON object for each contestant."""
     asked = json.loads(text)
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = asked["interface"]

@@ -12,7 +12,7 @@ from math import inf
 from statistics import median
 from typing import Any
 
-from mpicomp.lab.bench.train.compare import RANKS, Ask, compare
+from mpicomp.lab.bench.train.compare import RANKS, Ask, contest
 
 
 def to_target(
@@ -27,18 +27,18 @@ def to_target(
     ``diverged`` says of each seed whether its training diverged.
     ``per_step`` and ``link_per_step`` are seconds and the busiest link's bytes, measured in turns without a
     target.  ``messages`` are bytes of all workers, up and down, by seed, None for torch.  ``curve`` is of the
-    first seed.  Raises the errors of ``compare``.
+    first seed.  Raises the errors of ``contest``.
     """
     for model in ask.models:
         asked = replace(ask, models=[model])
         here = replace(asked, rates=[None])
-        learning = chosen_rates(_saying(compare(replace(here, seeds=ask.tuning), ranks), say))
+        learning = chosen_rates(_saying(contest(replace(here, seeds=ask.tuning), ranks), say))
         trained: dict[str, list[dict[str, Any]]] = {}
-        for row in _saying(compare(replace(here, grid=(), learning=learning), ranks), say):
+        for row in _saying(contest(replace(here, grid=(), learning=learning), ranks), say):
             trained.setdefault(row["label"], []).append(row)
         timing = replace(asked, accuracy=None, loss=None, labels=list(trained), grid=())
         say("the time of a step, on each link")
-        for timed in compare(timing, ranks):
+        for timed in contest(timing, ranks):
             yield _together(timed, trained[timed["label"]], ask.images)
 
 
@@ -68,7 +68,7 @@ def middle(values: Sequence[float | None]) -> float | None:
 def check(row: dict[str, Any], limit: float = 600.0) -> dict[str, Any]:
     """Time a whole training of the contestant of ``row``, on its links and with its first seed.
 
-    Returns the row of ``compare``.
+    Returns the row of ``contest``.
     """
     accuracy, loss = (row["target"], None) if row["model"] == "cnn" else (None, row["target"])
     ask = Ask(
@@ -82,7 +82,7 @@ def check(row: dict[str, Any], limit: float = 600.0) -> dict[str, Any]:
         learning={row["label"]: row["lr"]},
         seeds=row["seeds"][:1],
     )
-    (timed,) = compare(ask, row["ranks"])
+    (timed,) = contest(ask, row["ranks"])
     return timed
 
 

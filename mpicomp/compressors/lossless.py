@@ -24,12 +24,12 @@ _WIRE = ("f8", "f4", "f2", "bf16")  # a message's first byte: 2 i sparse, 2 i + 
 
 
 @dataclass(frozen=True, repr=False)
-class Sparse(Unbiased, Contractive):
+class Lossless(Unbiased, Contractive):
     """C(x) = x exactly: omega = 0, alpha = 1.  Messages are short if x has few non-zeros; -0.0 counts as 0.
 
     values   "exact": the entries are sent as float32 if that is exact for all of them, else as float64.  With
-             "f8", "f4", "f2" or "bf16" they are rounded to that format; then all ranks, the server included,
-             go on with the rounded vector.
+             "f8", "f4", "f2" or "bf16" they are rounded to that format, as the one loss; then all ranks, the
+             server included, go on with the rounded vector
     forward  whether the server sends the workers' messages instead of their mean in each round in which these
              are shorter; every rank then computes the mean.  It is for the ``down`` of a method alone that
              broadcasts this mean, as EF21 does; other methods refuse it
@@ -48,7 +48,7 @@ class Sparse(Unbiased, Contractive):
         check_switch("forward", self.forward)
 
     def __repr__(self) -> str:
-        return f"Sparse(values={self.values!r}{', forward=True' if self.forward else ''})"
+        return f"Lossless(values={self.values!r}{', forward=True' if self.forward else ''})"
 
     def compress(self, x: Array, key: Key) -> Bytes:
         on, kept, entries = kernels.backend_for(x), None, x
@@ -88,8 +88,8 @@ class Sparse(Unbiased, Contractive):
 
 
 def forwards(C: object) -> bool:
-    """Whether C is ``Sparse(forward=True)``, or a compressor that has one in a field."""
-    if isinstance(C, Sparse):
+    """Whether C is ``Lossless(forward=True)``, or a compressor that has one in a field."""
+    if isinstance(C, Lossless):
         return C.forward
     if isinstance(C, tuple):  # the rules of ``Layered``
         return any(map(forwards, C))
@@ -100,9 +100,9 @@ def forwards(C: object) -> bool:
 def _layout(buf: Bytes) -> tuple[str, bool]:
     """The format of a message's values, and whether its layout is dense.  Raises ``MessageError``."""
     if len(buf) == 0:
-        raise MessageError("Sparse: message truncated, 0 bytes, without a layout.")
+        raise MessageError("Lossless: message truncated, 0 bytes, without a layout.")
     if (layout := int(buf[0])) >= 2 * len(_WIRE):
-        raise MessageError(f"a message of the layout {layout}; Sparse has 0 to {2 * len(_WIRE) - 1}.")
+        raise MessageError(f"a message of the layout {layout}; Lossless has 0 to {2 * len(_WIRE) - 1}.")
     return _WIRE[layout // 2], bool(layout % 2)
 
 
