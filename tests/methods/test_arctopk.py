@@ -408,7 +408,7 @@ def test_texts_name_neither_width_nor_parts():
         ({"width": -1}, "width=-1; allowed: a positive integer"),
         ({"eta": 0}, "eta=0"),
         ({"values": "f5"}, "'f5'"),
-        ({"down": RandK(2)}, "down.*sparse"),
+        ({"down": RandK(2)}, "down.*lossless"),
         ({"batch": 0}, "batch=0"),
         ({"parts": 3}, "parts=3; allowed: Parts"),
     ],

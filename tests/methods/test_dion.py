@@ -268,7 +268,7 @@ def test_texts_name_neither_rows_nor_parts():
         ({"momentum": 1}, "momentum=1; allowed: a number from 0"),
         ({"columns": "unit"}, "columns='unit'; allowed: 'normalised', 'orthonormal'"),
         ({"values": "f5"}, "'f5'"),
-        ({"down": RandK(2)}, "down.*sparse"),
+        ({"down": RandK(2)}, "down.*lossless"),
         ({"batch": 0}, "batch=0"),
         ({"parts": 3}, "parts=3; allowed: Parts"),
     ],

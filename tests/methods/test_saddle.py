@@ -546,7 +546,7 @@ def test_the_error_of_powersgd_is_counted_once_a_step():
         ({"r": 0}, "r=0; allowed: a positive integer"),
         ({"rows": -1}, "rows=-1; allowed: a positive integer"),
         ({"values": "f5"}, "'f5'"),
-        ({"down": RandK(2)}, "down.*sparse"),
+        ({"down": RandK(2)}, "down.*lossless"),
         ({"batch": 0}, "batch=0"),
     ],
 )
