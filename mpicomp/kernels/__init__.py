@@ -2,7 +2,8 @@
 
 ``backend_for`` picks the backend for given vectors: that of the device if they are on one, else the host's.
 On the host numpy's kernels serve until the first long vector loads the compiled ones, which then serve all
-vectors.  Loading takes a second and saves some 50 microseconds for each short vector.
+vectors.  Loading takes a second, and compiling, once on a machine, some 30.  They save some 50 microseconds
+for each short vector.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from mpicomp.base.bits import Bytes
 from mpicomp.kernels import definition
 from mpicomp.kernels.host import Host
 from mpicomp.kernels.interface import Kernels
-from mpicomp.kernels.loading import load_compiled, refusal
+from mpicomp.kernels.loading import compiled_before, load_compiled, refusal
 
 if TYPE_CHECKING:
     from mpicomp.kernels.cuda import Cuda
@@ -38,7 +39,8 @@ _clears: list[Callable[[], None]] = []  # each clears what one function keeps on
 
 LONG = 2**14  # entries of a vector from which on compiled kernels pay for their loading
 LONG_BITMAP = LONG // 4  # likewise, positions of a coded bitmap: numpy takes a step of Python for each byte
-MANY = 2**15  # short vectors, which together gain as much time as loading costs
+MANY = 600_000  # short vectors, which together gain as much time as compiling costs; or an unknown number
+LOADING = 2**15  # the same for loading what was compiled before
 
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
 
@@ -72,15 +74,17 @@ def pieces_on_host(length: int) -> ModuleType:
 
 
 def preload(count: int, length: int = 1) -> str | None:
-    """Load the compiled kernels now if they will pay for ``count`` vectors of this length.
+    """Load the compiled kernels now, or compile them, if that pays for ``count`` vectors of this length.
 
     Otherwise they would be loaded during timed rounds, or even compiled while other ranks wait.  An index set
     may need them from ``LONG_BITMAP`` positions on.  Ranks that wait for each other must call this with equal
     arguments.  Returns None, or the reason why the compiled kernels cannot be loaded; all ranks should then
     call ``forgo``.
     """
-    if _device is None and (length >= LONG_BITMAP or count >= MANY):
-        _compiled()
+    if _device is None:
+        pays = length >= LONG_BITMAP or count >= MANY
+        if pays or (count >= LOADING and compiled_before()):
+            _compiled()
     return None if _forgone else refusal()
 
 

@@ -14,7 +14,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -47,15 +47,21 @@ def telling(tell: Callable[[], None]) -> Iterator[None]:
 @cache
 def load_compiled() -> ModuleType:
     """Load the compiled kernels; numpy's if no folder can keep compiled ones (``refusal`` says why)."""
-    name = f"kernels-{_source()}-{_machine()}-{os.geteuid()}"
-    for place in dict.fromkeys((_BESIDE, cache_dir(), user_cache())):
+    for folder in _folders():
         try:
-            return _load_from(place / name)
+            return _load_from(folder)
         except OSError as error:
-            _refused[place] = error
+            _refused[folder.parent] = error
             for module in [m for m in sys.modules if m.startswith(_PACKAGE)]:
                 del sys.modules[module]  # compiled for another place
     return definition
+
+
+def compiled_before() -> bool:
+    """Whether some process has compiled the kernels on this machine, so that loading takes a second."""
+    with suppress(OSError):
+        return any(store.state(folder) == "whole" for folder in _folders())
+    return False
 
 
 def loaded() -> bool:
@@ -68,6 +74,12 @@ def refusal() -> str | None:
     if not _refused or loaded():
         return None
     return "; ".join(f"{place}: {error.strerror or error}" for place, error in _refused.items())
+
+
+def _folders() -> list[Path]:
+    """The folders that may have the kernels, in the order tried."""
+    name = f"kernels-{_source()}-{_machine()}-{os.geteuid()}"
+    return [place / name for place in dict.fromkeys((_BESIDE, cache_dir(), user_cache()))]
 
 
 def _load_from(folder: Path) -> ModuleType:

@@ -22,7 +22,7 @@ from mpicomp.compressors import (
     Ternary,
     TopK,
 )
-from mpicomp.kernels import LONG_BITMAP, MANY, threads
+from mpicomp.kernels import LOADING, LONG_BITMAP, MANY, threads
 from mpicomp.kernels.loading import load_compiled
 from tests.support.backends import FLOATS
 from tests.support.conformance import CASES
@@ -123,13 +123,24 @@ def state():
 {}
 """
     wakes = (
-        f"kernels.preload({MANY})",
+        f"kernels.preload({LOADING})",
         f"kernels.preload(1, {LONG_BITMAP})",
         "kernels.backend_for(long)",
     )
     for waking in wakes:
-        lines = f"kernels.preload({MANY - 1}, {LONG_BITMAP - 1}); print(state()); {waking}; print(state())"
+        lines = f"kernels.preload({LOADING - 1}, {LONG_BITMAP - 1}); print(state()); {waking}; print(state())"
         assert run_python(code.format(lines)) == "(False, True, True)\n(True, False, False)"
+
+
+def test_nothing_is_compiled_for_fewer_short_vectors_than_pay_for_it(tmp_path):
+    code = f"""
+from pathlib import Path
+from mpicomp import kernels
+kernels.loading._folders = lambda: [Path({str(tmp_path / "kernels")!r})]
+kernels.preload({MANY - 1})
+print(kernels.loading.loaded())
+"""
+    assert run_python(code) == "False" and not (tmp_path / "kernels").exists()
 
 
 def test_a_run_loads_nothing_in_its_rounds():
@@ -165,7 +176,7 @@ def test_a_run_loads_the_kernels_before_its_first_round_if_it_is_long_enough(wor
 import mpicomp
 from mpicomp import kernels
 problem, gd = mpicomp.problems.Quadratics(d=5), mpicomp.GD(gamma=0.1)
-for rounds in (kernels.MANY // {workers} - 1, kernels.MANY // {workers}):
+for rounds in (kernels.LOADING // {workers} - 1, kernels.LOADING // {workers}):
     seen = []
     mpicomp.run(gd, problem, workers={workers}, rounds=rounds, every=1, max_bytes=1,
                 progress=lambda k, row: seen.append(kernels.loading.loaded()))
@@ -177,7 +188,7 @@ for rounds in (kernels.MANY // {workers} - 1, kernels.MANY // {workers}):
 @pytest.mark.parametrize("enough", [False, True])
 def test_a_comparison_loads_the_kernels_for_all_of_its_runs_or_for_none(enough, tmp_path):
     """Or their seconds could not be compared.  Each of the six runs is too short by itself."""
-    rounds = MANY // 4 // 6 + enough
+    rounds = LOADING // 4 // 6 + enough
     (tmp_path / "suite.toml").write_text(f"""
 problem = "quadratics(d=5)"
 workers = 4
