@@ -136,11 +136,14 @@ def _whole_permutation(stream: Stream, d: int) -> Indices:
 
 @dataclass(frozen=True)
 class Key:
-    """The name of one message of one round; with a tag it names a stream of random numbers.
+    """The name of one message of one round.  Its streams of random numbers are named by a further tag::
+
+        Key(seed=0, round=3, worker=1, n=4).private("coin")  # a stream of worker 1 alone
+        Key(seed=0, round=3, worker=1, n=4).shared("coin")  # the same stream on all ranks
 
     n        number of workers
     worker   the sender; None for the server's broadcast
-    message  distinguishes several messages of one worker in one round, whose draws must be independent
+    message  a text that tells apart several messages of one worker in one round; their draws are independent
     """
 
     seed: int

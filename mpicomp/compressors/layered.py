@@ -49,15 +49,17 @@ class Member(NamedTuple):
 class Layered(Compressor):
     """Each array p in the vector has a compressor C_p of its own, by rules: C(x) has the parts C_p(x_p).
 
+    Example: Layered({"*.weight": TopK(k=0.01), "size<1000": Lossless()}, default=TopK(k=0.1))
+
     rules    pairs of a pattern and a compressor, as a dict or a tuple; the first pattern that matches a part
              decides.  A pattern is a name in which ``*``, ``?`` and ``[..]`` stand for other characters, as
-             in file names, or a condition on the number of axes, ``ndim<2``, or of entries, ``size<1000``;
-             also with <=, ==, >= and >
+             in file names; or a condition on the number of axes, ``ndim<2``, or of entries, ``size<1000``,
+             with <, <=, ==, >= or >
     default  the compressor of the parts that no pattern matches
-    parts    the parts of the vector; ``bound`` sets them, and a run calls it with the parts of its problem.
-             == compares them; ``repr`` does not show them
+    parts    the parts of the vector.  Leave them out: a run sets them from its problem, and elsewhere
+             ``bound(parts)`` does.  == compares them; ``repr`` does not show them
 
-    Draws: part p draws under the key that is named after it, so parts draw independently of each other.
+    Draws: each part has random numbers of its own, so parts draw independently of each other.
 
     The compressors of the rules are of one kind, and C is of the same kind.  Proof: squared norms add up over
     the parts.  If all C_p are unbiased, C is, with omega = max omega_p; and with A = max A_p, B = min B_p,

@@ -30,9 +30,9 @@ class Lossless(Unbiased, Contractive):
     values   "exact": the entries are sent as float32 if that is exact for all of them, else as float64.  With
              "f8", "f4", "f2" or "bf16" they are rounded to that format, as the one loss; then all ranks, the
              server included, go on with the rounded vector
-    forward  whether the server sends the workers' messages instead of their mean in each round in which these
-             are shorter; every rank then computes the mean.  It is for the ``down`` of a method alone that
-             broadcasts this mean, as EF21 does; other methods refuse it
+    forward  True: in each round in which the workers' messages are together shorter than their mean, the
+             server sends the messages, and every rank computes the mean.  Only for the ``down`` of a method
+             that broadcasts this mean, such as EF21; other methods refuse it
 
     Wire: one byte for the layout, then either the sparse form (count, index code, values) or all d
     values, whichever is smaller.

@@ -13,12 +13,14 @@ from mpicomp.keys import Key, Stream, cached_draw
 
 @dataclass(frozen=True)
 class RandK(Sparsifier):
-    """C(x) = (d/k) x on k random coordinates; omega = d/k - 1, an equality.
+    """C(x) = (d/k) x on k random coordinates; E |C(x) - x|² = omega |x|² with omega = d/k - 1.
 
+    k       a count, or a fraction of d as a float between 0 and 1
     layout  "uniform": all k-subsets are equally likely, as in the papers.  "block": a cyclic window of k
             coordinates at a random start; omega is equal, and the speed is that of a memory copy.
-    mask    "independent" across workers, or "shared" by all workers; then (A, B) = (omega, 0), so that
-            averaging over workers gains nothing.
+    values  the format in which values are sent: "f8", "f4", "f2" or "bf16"
+    mask    "independent" across workers, or "shared" by all workers.  With "shared", averaging over
+            workers does not reduce the variance: (A, B) = (omega, 0), see ``Unbiased.ab``.
     """
 
     paper: ClassVar[str] = "Stich, Cordonnier, Jaggi, Sparsified SGD with memory (NeurIPS 2018)"

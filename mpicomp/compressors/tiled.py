@@ -37,8 +37,8 @@ class TiledTopK(Contractive):
     alpha = s / (1 + omega_Q), or s alpha_Q for a contractive Q, where s is the least share of a tile that is
     sent, k/tile² in a tile of full size: |x|² - |x_K|² is at most (1 - s) |x|², as in each tile.
 
-    Each tile sends as many values, so no layer and no corner of one is left out, and the largest are found
-    tile by tile.  TopK of as many entries in all has the smaller error.
+    Every tile sends values of its own, so no layer and no corner of one is left out, and the largest are
+    found tile by tile.  TopK with the same number of entries in all has the smaller error.
 
     Wire: the positions, then Q's message of the K values, tile after tile.  Positions are the shorter, by d
     and k, of two codes: in each tile k symbols of ceil(log2 size) bits; or the index code of (d, K) for the

@@ -24,7 +24,10 @@ from mpicomp.keys import Key
 class TopK(Contractive):
     """C(x) = x on the k largest |x_j| (at ties, the lowest indices), 0 elsewhere; alpha = k/d.
 
-    Wire: the index code of (d, k), then k values.
+    k       a count, or a fraction of d as a float between 0 and 1: TopK(k=10) or TopK(k=0.01)
+    values  the format in which values are sent: "f8", "f4", "f2" or "bf16"
+
+    Wire: the set of the k indices, packed (the index code of (d, k)), then k values.
     """
 
     paper: ClassVar[str] = "Alistarh et al., The convergence of sparsified gradient methods (NeurIPS 2018)"

@@ -35,8 +35,9 @@ class Aggregator(Resumable):
     iterates x are those of ``mpicomp.run``, bit for bit.  The method's own step size is not used, and may be
     left at "theory".  (EF14 and Dore scale their memories by it; for them "theory" means 1.)
 
-    ``method`` may be its text, as on the command line.  For the other arguments see ``Stepping``.
-    Raises ``ConfigError`` for a method of another form.
+    ``method`` may be its text, as on the command line.  The options (workers, seed, comm, server, blocks,
+    device, ..) are explained by: python -m pydoc mpicomp.loops.stepping.Stepping
+    Raises ``ConfigError`` for a method of another form; ``Descent`` takes those.
     """
 
     def __init__(self, method: Method | str, like: Any, **options: Any) -> None:
@@ -61,8 +62,9 @@ class Aggregator(Resumable):
 
         Returns None if on_nonfinite="skip" leaves the step out.
         Raises ``ConfigError`` for wrong names, shapes or types, and if ranks train different x;
-        ``DivergedError`` if a gradient is not finite: on every rank, before any state changes.  A method asks
-        an ``Objective`` in the midst of its step; then states have changed, and a saved one has to be loaded.
+        ``DivergedError`` if a gradient is not finite: on every rank, before any state changes.  If
+        ``gradient`` is an ``Objective``, the method calls it in the middle of its step.  States may then have
+        changed: ``load`` or ``restore`` a saved state before the next call.
         """
         return self._packing.unpack(self._play.replica.g) if self._step(gradient, at) else None
 
@@ -121,7 +123,7 @@ class Aggregator(Resumable):
 
     @operation
     def tell_all(self, number: int) -> list[int]:
-        """Allgather one ``number`` below 2³² per rank, in rank order; a list of one if all are equal."""
+        """Gather a ``number`` below 2³² from each rank, in rank order; a single entry if all are equal."""
         return self._agreement.begin(Operation.TELL, lambda: number)
 
     @operation
@@ -141,8 +143,14 @@ class Aggregator(Resumable):
     def overlap(self) -> list[slice]:
         """Let each step send the gradient block by block, while backpropagation goes on; return the blocks.
 
-        From now on a step is ``bring`` for each block, from the last to the first, and then the call with the
-        whole gradient.  Results and bytes are the same as without ``overlap``.
+        From now on, a step is ``bring`` for each block, from the last to the first, and then the call with
+        the whole gradient; results and bytes are the same as without ``overlap``::
+
+            blocks = agg.overlap()  # once; slices of the gradient, for server="sharded", blocks=8
+            for b in reversed(range(len(blocks))):
+                agg.bring(b, g[blocks[b]])  # as soon as backpropagation has this block
+            estimate = agg(g)
+
         Raises ``ConfigError`` unless server="sharded" has at least 2 blocks and each rank is one worker, and
         for a method whose workers need more than one block of the gradient at a time.
         """

@@ -28,8 +28,8 @@ class Descent(Resumable):
     points in one step: ADIANA, 2Direction, and methods that compare gradients of the same f_i.  Give these a
     function: ``descent.step(gradient)``.
 
-    ``method`` may be its text, as on the command line.  Rank 0's x0 is used on all ranks.  For the other
-    arguments see ``Stepping``.
+    ``method`` may be its text, as on the command line.  Rank 0's x0 is used on all ranks.  The options
+    (workers, seed, comm, server, ..) are explained by: python -m pydoc mpicomp.loops.stepping.Stepping
     """
 
     _like: ClassVar[str] = "x0"

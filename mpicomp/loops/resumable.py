@@ -57,12 +57,13 @@ class Resumable(Stepping):
     def save(self, folder: str | Path, others: Sequence[Resumable] = (), **records: Any) -> None:
         """Save the state of all workers and of the server in ``folder``; collective.
 
-        ``load`` reads the state on any number of ranks.  If each of 4 ranks was one worker, give
-        ``workers=4`` on another number of ranks.
+        ``load`` reads the state on any number of ranks.  If each of 4 ranks was one worker, make the
+        Aggregator or Descent on another number of ranks with ``workers=4``; then it can load the state.
 
         others   further Aggregators and Descents of these ranks, to save and load with this one
-        records  your own dataclasses of arrays, numbers and texts to save with it, by keyword; each name may
-                 be used on one rank only
+        records  your own dataclasses of arrays, numbers and texts, by keyword: save(folder, progress=p) on
+                 rank 0 alone; load(folder, progress=p) then sets the fields of p.  Two ranks must not use the
+                 same name
 
         If the program is killed at any time, the folder holds the previous state or this one.
         Raises ``RecordError`` if the folder holds the state of another training, which would be lost, or if

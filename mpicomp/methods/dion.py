@@ -57,10 +57,10 @@ class Dion(FactoredMethod):
     M_i is both the momentum and the memory of what P R' leaves out.  R is the mean, so x, Q and mean M_i are
     those of one worker with the mean gradient.  Of full rank, P R' is mean M_i.
 
-    All other parts, such as biases, are sent whole in the odd rounds.  There g is the mean gradient, without
-    momentum and of its own size, and the caller's optimiser steps along it as along the rest.  The paper has
-    AdamW or Lion for such parts.  These are no function of this g alone: give such parts a learning rate of
-    their own, as in a second group of parameters.  Weight decay is the optimiser's: SGD with the learning
+    All other parts, such as biases, are sent whole in the odd rounds.  For them g is the mean gradient,
+    without momentum and of its own size, and the caller's optimiser steps along it as along the rest.  The
+    paper uses AdamW or Lion for these parts, whose steps need more than this g: give these parts a learning
+    rate of their own, in a second parameter group.  Weight decay is the optimiser's: SGD with the learning
     rate η and the weight decay λ takes the step x = (1 - η λ) x - η g of the paper.
 
     Q is Gaussian at first.  Where M has a lower rank than r, columns of P, R and Q are 0, and the next step

@@ -33,10 +33,10 @@ class DoubleSqueeze(MemoryMethod, EstimatingMethod):
     round.
     theory, for convex f_i, or any f and one worker: gamma = α α'/(40 √(L L_max)), α' of C', with batches
     min{α α'/(40 √(L (L_max + S))), n/(24 S)}, S = L_ij/b; derived in ``support.feedback``, and not the
-    paper's.  Raises ``ConfigError`` as EF14 does, and unless C and C' are contractive, and with β < 1 or
-    another average.
+    paper's.  "theory" raises ``ConfigError`` for the batches that EF14 refuses, for a C or C' that is not
+    contractive, for β < 1, and for an average other than "mean".
 
-    The total error of a run counts the workers' δ_i, not the server's δ.
+    The ``error`` in a run's rows counts the workers' δ_i, not the server's δ.
 
     down       the server's compressor
     decay      β, from 0 to 1: the share of its memory δ_i that a worker adds to its next message.  The

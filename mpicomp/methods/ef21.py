@@ -22,7 +22,7 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class EF21(AveragingMethod, EstimatingMethod):
-    """Algorithm 2::
+    """EF21, Algorithm 2 of Richtárik, Sokolov, Fatkhullin (2021); L̃ is L_tilde of ``Constants``::
 
         worker i   c_i = C(∇f_i(x^k) - g_i^{k-1});   g_i^k = g_i^{k-1} + c_i
         all        g^k = g^{k-1} + mean c_i;   x^{k+1} = x^k - γ g^k
@@ -34,10 +34,10 @@ class EF21(AveragingMethod, EstimatingMethod):
                 that of the problem's strong convexity; 0 for none.  With it theory is
                 gamma = min{1/(L + L̃ √(2β/θ)), θ/(2μ)}, Theorem 2, and Ψ^k ≤ (1 - γμ)^k Ψ^0 for
                 Ψ = f(x^k) - f* + (γ/θ) mean |g_i^k - ∇f_i(x^k)|².
-    With ``batch``, the mean gradient over that many samples replaces ∇f_i: this is EF21-SGD.  theory is that
-    of full gradients where the variance of samples is at most σ² for all x.  x then converges to a
-    neighbourhood that neither a smaller γ nor more workers shrink: EF21-SGDM, with η = 1, has the proof.
-    Raises ``ConfigError`` for other batches.  Where the noise is large, take EF21-SGDM.
+    With ``batch``, the mean gradient over that many samples replaces ∇f_i: this is EF21-SGD.  If the variance
+    of samples is at most σ² for all x, theory is gamma as for full gradients, else it raises ``ConfigError``.
+    x then converges only to a neighbourhood.  Neither a smaller γ nor more workers shrink it; the proof is
+    that of EF21-SGDM with η = 1.  Where the noise is large, take EF21-SGDM.
 
     Differences from the paper: the mean is broadcast and every rank takes the step.
     """

@@ -26,8 +26,8 @@ class EFSGD(MemoryMethod, EstimatingMethod):
         all        x^{k+1} = x^k - γ mean Δ_i
 
     β is ``decay``, 1 in the paper.  EF14 keeps γ e_i instead.  The two agree for a C that commutes with
-    scaling, such as TopK or Sign, and differ for a hard threshold.  Here its lam acts on gradient plus
-    memory, so |e_i|_j stays below lam, and a smaller γ sends as much.  For any C, the virtual
+    scaling, such as TopK or Sign, and differ for HardThreshold(lam).  Here lam is compared with gradient plus
+    memory, so |e_i|_j stays below lam, and a smaller γ does not reduce what is sent.  For any C, the virtual
     iterate x^k - γ mean e_i takes the steps of SGD with the gradients at x^k; with β < 1 it moves by
     -γ mean s_i + γ (1 - β) mean e_i, where e_i is that before the round.
 

@@ -19,7 +19,10 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class MARINA(AveragingMethod, EstimatingMethod):
-    """Algorithm 1.  The coin c^k ~ Bern(p) is the same on all ranks, and c^0 = 1::
+    """MARINA, Algorithm 1 of Gorbunov, Burlachenko, Li, Richtárik (2021).
+
+    L_+ and L_± are L_plus and L_pm of ``Constants``; ``Unbiased.ab`` defines A and B.  The coin c^k ~ Bern(p)
+    is the same on all ranks, and c^0 = 1::
 
         4    x^{k+1} = x^k - γ g^k
         5-6  worker i sends  ∇f_i(x^{k+1})                        if c^k = 1

@@ -58,7 +58,7 @@ class OneBitAdam(AveragingMethod, EstimatingMethod):
     Differences from the paper: C is any contractive or absolute compressor, by default ``Sign``, with the
     mean magnitude; the paper's own scale keeps the norm, which is no contraction for every vector.
 
-    The total error of a run counts the workers' δ_i, not the server's δ.
+    The ``error`` in a run's rows counts the workers' δ_i, not the server's δ.
 
     warmup  the number T of rounds in which gradients are sent whole; 1 or above, as v would be 0 without
     down    the server's compressor C'

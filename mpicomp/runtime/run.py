@@ -150,10 +150,13 @@ def run(
     callback: Callback | None = None,
     progress: Callable[[int, Row | None], None] | bool | None = None,
 ) -> Run:
-    """Run ``method`` on ``problem`` with n = ``workers``, in this process or on the ranks of its MPI job.
+    """Run ``method`` on ``problem`` with n = ``workers``, in this process or on the ranks of its MPI job::
 
-    method, problem   objects, or their texts as on the command line: "ef21(topk(k=0.01))".  A text may name a
-                      class of your own; its file is then imported
+        result = run("ef21(topk(k=0.1))", "quadratics(d=50)", workers=4, rounds=100)
+        result.x, result.rows[-1].f, result.status, result.summary()
+
+    method, problem   objects, or their texts as on the command line: "ef21(topk(k=0.01))".  A class of your
+                      own is named with its file, as in "./mine.py:MyMethod(k=1)"; the file is then imported
     rounds            the number of rounds after which the run ends in any case
     seed              the seed of all random draws
     x0                the starting point, shape (d,), in place of the problem's own; rank 0's is used.  A run

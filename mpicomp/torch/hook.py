@@ -50,10 +50,9 @@ class Hook:
              find_unused_parameters and static_graph, which leave parameters out
     group    the process group whose ranks take part, in place of ``comm``; None: all ranks that mpirun has
              started, or, without an MPI launcher, those of DDP's group
-    options  the options of ``Aggregator``, except three that only ``Compressed`` takes.  workers: here each
-             rank is a worker.  server="dedicated": here rank 0 has a gradient too.  on_nonfinite="skip":
-             torch's optimiser steps whatever the hook returns, and with zero gradients its momentum would
-             still move the parameters
+    options  the options of ``Aggregator``.  Three are refused: workers, as each rank is one worker;
+             server="dedicated", as rank 0 has a gradient too; and on_nonfinite="skip", as torch's optimiser
+             steps whatever the hook returns, and its momentum moves the parameters even if the gradient is 0
 
     DDP gives the hook its gradients in buckets, and makes new buckets after the first step.  The method's
     state belongs to parameters, not to buckets, so nothing is lost.  Messages are sent when the last bucket

@@ -57,11 +57,12 @@ class Compressed(Optimizer):
                 ``hosted``: ``zero_grad``, backward of the loss of worker i, ``collect(i)``.  Then ``step``
     sync_every  H: the optimiser takes H local steps, and then the change of the parameters is averaged.  The
                 parameters go back to where they were, and ``outer`` steps along the change (as in DiLoCo)
-    outer       a torch optimiser that has the same parameters; any others stay as they are.  None: SGD, lr=1
-    delay       with ``sync_every``: the number of local steps from the begin of an exchange to its end.  Its
-                messages travel while these steps are computed; see ``local_steps``
-    keep        with ``sync_every``: how much of a rank's own values is kept at the end of an exchange: from 0
-                to 1, or "delay", what the steps during the exchange have changed; see ``local_steps``
+    outer       a torch optimiser of the same parameters.  Parameters that it lacks stay as they are.  None:
+                SGD with lr=1
+    delay       with ``sync_every``: the number of local steps from the start of an exchange to its end.  Its
+                messages travel while these steps are computed; see ``mpicomp.torch.local_steps``
+    keep        with ``sync_every``: the share, from 0 to 1, of a rank's own values that stays at the end of
+                an exchange; or "delay": keep only what the steps during the exchange have changed
     fragments   with ``sync_every``: cut the parameters into so many fragments, which are exchanged in turn,
                 each every H steps.  Each has an Aggregator of its own
     start_after the number of first steps that average whole gradients, as DDP does; then ``method`` begins

@@ -70,12 +70,19 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
     link          the rate, such as "100mbit" or "10gbit"
     step_seconds  the time of a training step without communication
 
-    The time of an exchange is computed as the bytes through a link, where every rank averages its blocks of
-    the coordinates, over the rate.  The recipe is the first of these whose exchange takes at most 5 % of the
-    time of the steps from one exchange to the next: whole gradients in each step; whole changes of the
-    parameters every 8 steps; SparseLoCo every 8 steps, whose loss was 0.05 to 0.07 nats higher in
-    docs/training.md.  If even SparseLoCo's exchange takes longer, its messages travel during as many of the
-    next steps as it takes, at most 4.
+    Returns a ``Recipe``: print it for the call of ``Compressed`` and the reasons.
+
+    The time of an exchange is the bytes through a rank's link over the rate; each rank averages its blocks
+    of the coordinates.  The recipe is the first of these whose exchange takes at most 5 % of the time of the
+    steps between two exchanges:
+
+    * whole gradients in each step;
+    * whole changes of the parameters, every 8 steps;
+    * SparseLoCo, every 8 steps.  In docs/training.md its loss was 0.05 to 0.07 nats above that of whole
+      changes.
+
+    If even SparseLoCo's exchange takes longer, its messages travel during as many of the next steps as they
+    need, at most 4.
     Raises ``ConfigError`` for a number that is not positive.
     """
     if not isinstance(model, nn.Module):

@@ -264,11 +264,11 @@ def bench_train(
 ) -> None:
     """Time training steps of mpicomp.torch and of DDP.
 
-    DDP is torch's DistributedDataParallel, without and with its hooks; this needs torch.  It uses four
-    ranks with one thread each, on one host and on hosts joined by links.  With --to-target it reports
-    seconds and bytes to the same test accuracy on images (Fashion-MNIST from the cache, or digits), and to
-    the same loss on text.  The steps to the target are counted on one host and multiplied by the time of a
-    step on each link.
+    DDP is torch's DistributedDataParallel, without and with its hooks.  The benchmark needs torch, and uses
+    four ranks with one thread each, on one host and on hosts joined by links.  With --to-target it reports
+    the seconds and bytes until each method reaches a given test accuracy on images (Fashion-MNIST from the
+    cache, or digits) or a given loss on text.  The steps to the target are counted on one host and multiplied
+    by the time of a step on each link.
     """
     from mpicomp.lab.bench.train.compare import Ask, contest, named
     from mpicomp.lab.bench.train.report import checked, publish, tables

@@ -54,8 +54,12 @@ def predict(
 ) -> None:
     """Predict the time of runs with many workers.
 
-    Prints the time of a round, the load of the server and the time of all rounds.  The prediction uses the
-    cost model that `mpicomp bench link` checks.  Its assumptions are printed too.
+    Prints the time of a round, the load of the server, the time of all rounds, and the assumptions.  The
+    prediction uses the cost model that `mpicomp bench link` checks.  Give --problem and --method, or --up:
+
+    \b
+    mpicomp predict --problem "quadratics(d=1000)" --method gd --workers 16 --rate 1gbit
+    mpicomp predict --up 4e5 --down 4e6 --workers 16 --rate 1gbit
     """
     from mpicomp.lab.bench.cost_model import Link
     from mpicomp.lab.bench.predict import forecast, given, report

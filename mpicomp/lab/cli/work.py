@@ -112,8 +112,8 @@ def _read_x0(path: Path | None) -> Any:
 @click.option(
     "--requeue",
     is_flag=True,
-    help="When time is up, save and queue the job again, until the run is done.  In a job array, each task's "
-    "number is its seed.",
+    help="When time is up, save and queue the job again, until the run is done.  For several seeds, save the "
+    "script that --dry-run shows and give it to sbatch --array=0-4: each task's number is its seed.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the job script and do not submit it.")
 @click.pass_context
@@ -260,6 +260,7 @@ def compare(
 def launch_(ranks: int, on_failure: str, script: tuple[str, ...]) -> int:
     """Run your own Python SCRIPT on several MPI ranks.
 
-    Calls mpirun with the flags that this machine needs.
+    Calls mpirun with the flags that this machine needs.  The script's own arguments follow it, as in
+    `mpicomp launch --ranks 4 train.py --epochs 3`.
     """
     return launch(ranks, ["-m", "mpicomp.lab.jobs.script", *script], survive=ON_FAILURE[on_failure])

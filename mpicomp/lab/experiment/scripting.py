@@ -50,18 +50,25 @@ def compare(
     progress: Progress | bool | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Run several methods on one problem, with every seed.
+    """Run several methods on one problem, with every seed::
+
+        methods = {"EF21": "ef21(topk(k=5))", "GD": "gd"}
+        result = compare(methods, "quadratics(d=50)", workers=4, rounds=100, seeds=[0, 1], tune=(0, 4))
+        print(result.table())
+        result.plot()
 
     methods   the methods, or their texts, as a list or by their labels; or a suite: the path of its TOML
               file, the name of one that comes with the package, or a ``Suite``.  A suite
               holds the problem, the ranges to tune and the settings: give none of them beside it
     tune      (lo, hi): try the step sizes times 2^lo, .., 2^hi and keep the best of each method.  Or such a
               range for each label that is to be tuned
-    settings  as in the TOML file: ``workers`` and ``rounds``, which are needed, and ``seeds``, ``every``,
-              ``down``, ``tuning_seeds``, ``target_grad_norm_sq``, ``hold``, ``max_bytes``, ``max_seconds``,
-              ``title``, ``x`` and ``y``; see ``experiment.suite_file``
-    out       a folder for the record, the table and the figure; ``resume`` continues the comparison in it, as
-              of ``experiment.compare.compare``.  Without one, the comparison is in memory only
+    settings  ``workers`` and ``rounds``, which are needed, and ``seeds``, ``every``, ``at``, ``observe``,
+              ``x0``, ``down``, ``tuning_seeds``, ``target_grad_norm_sq``, ``hold``, ``max_bytes``,
+              ``max_seconds``, ``title``, ``x`` and ``y``.  They mean the same as in a suite's TOML file:
+              python -m pydoc mpicomp.lab.experiment.suite_file
+    out       a folder for the record, the table and the figure.  None: the comparison is in memory only
+    resume    False: start.  True: continue the comparison in ``out``; runs that ended are kept, others start
+              afresh.  None: continue if there is one, else start
 
     ``server``, ``blocks``, ``device`` and ``cuda_aware`` are settings too, as in ``run``.  ``progress`` is
     True for a bar, False for none, None for one in a notebook, or a function that is called with the run
@@ -90,11 +97,17 @@ def tune(
     progress: Progress | bool | None = None,
     **settings: Any,
 ) -> Tuning:
-    """Tune a step size: try that of ``method`` times 2^lo, .., 2^hi, and beyond while the best is at an end.
+    """Find the best step size for ``method``, among its own times 2^lo, .., 2^hi::
 
-    ``exponents`` is (lo, hi); the other arguments are those of ``compare``.  The best step is chosen as in a
-    comparison, see ``experiment.tuning``; ``method.with_step(tuning.best.gamma)`` is the tuned method.  Under
-    mpirun every rank calls this and gets the same tuning.  An interrupt raises ``Interrupted``, a
+        method = EF21(TopK(k=5))
+        tuning = tune(method, "quadratics(d=50)", workers=4, rounds=100)
+        tuned = method.with_step(tuning.best.gamma)
+
+    ``exponents`` is (lo, hi).  While the best is the largest or the smallest tried, the next power of two is
+    tried too.  The other arguments are those of ``compare``.  The rule for "best" is explained by:
+    python -m pydoc mpicomp.lab.experiment.tuning
+
+    Under mpirun every rank calls this and gets the same tuning.  An interrupt raises ``Interrupted``, a
     ``KeyboardInterrupt`` whose ``so_far`` is the tuning with the step sizes that were tried.
     """
     placement = _placement(settings)
