@@ -1,4 +1,4 @@
-"""Choose how to train over a given link: whole gradients, local steps, or local steps with SparseLoCo."""
+"""Choose how to train over a given link: whole gradients, 8-bit ones, local steps, or SparseLoCo."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from torch.optim import Optimizer
 from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import human_bytes, human_time, one_line, parse_rate
-from mpicomp.compressors import Identity, Lossless, QuantizedTopK, TwoMeans
-from mpicomp.methods import DCGD, EFSGD
+from mpicomp.compressors import BlockFloat, Identity, Lossless, QuantizedTopK, TwoMeans
+from mpicomp.methods import DCGD, EFSGD, DoubleSqueeze
 from mpicomp.methods.base import Method
 from mpicomp.torch.alike import numbered
 from mpicomp.torch.optimiser import Compressed
 
 EVERY = 8  # local steps
 SERVER: dict[str, Any] = {"server": "sharded"}  # every rank averages its share, so all links are equally busy
+EIGHT_BITS = DoubleSqueeze(BlockFloat(bits=8), BlockFloat(bits=8))
 FEW_BITS = QuantizedTopK(k=0.03, Q=TwoMeans())  # 3 % of the change, with signs and two magnitudes
 NEGLIGIBLE = 0.05  # of the time: an exchange that takes less is not worth compressing
 # DiLoCo's outer steps; of the rates 0.2, 0.3, 0.5, 0.7 and 1 the best in docs/training.md.
@@ -77,6 +78,8 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
     steps between two exchanges:
 
     * whole gradients in each step;
+    * gradients of 8 bits in each step, in both directions, with error feedback.  In five programs of
+      docs/training.md their loss was that of whole gradients;
     * whole changes of the parameters, every 8 steps;
     * SparseLoCo, every 8 steps.  In docs/training.md its loss was 0.05 to 0.07 nats above that of whole
       changes.
@@ -104,6 +107,11 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
     )
     if dense <= NEGLIGIBLE * step_seconds:
         return Recipe(DCGD(Identity()), SERVER, None, (told, "That is below 5 % of a step: nothing to gain."))
+    size = EIGHT_BITS.C.mean_nbytes(d, ranks)
+    eight = 8 * 2 * size * others / bits
+    if eight <= NEGLIGIBLE * step_seconds:
+        why = f"In 8 bits, {human_bytes(size)}, it is {human_time(eight)}, below 5 % of a step."
+        return Recipe(EIGHT_BITS, SERVER, None, (told, why))
     if dense <= NEGLIGIBLE * EVERY * step_seconds:
         why = f"That is below 5 % of {EVERY} steps: whole changes every {EVERY} steps, as in DiLoCo."
         return Recipe(DCGD(Identity()), SERVER | {"sync_every": EVERY}, NESTEROV, (told, why))

@@ -1,4 +1,4 @@
-"""The recipe for a model and a link: which of three it is, what it says, and that it trains."""
+"""The recipe for a model and a link: which of four it is, what it says, and that it trains."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
 import mpicomp  # noqa: E402
-from mpicomp import DCGD, EFSGD, ConfigError  # noqa: E402
+from mpicomp import DCGD, EFSGD, ConfigError, DoubleSqueeze  # noqa: E402
 from mpicomp.torch import Compressed, recipe  # noqa: E402, F401 (Compressed is in what is pasted)
 from tests.torch.loops import step  # noqa: E402
 from tests.torch.models import network, values  # noqa: E402
@@ -24,7 +24,9 @@ def linear():
     [
         ("100gbit", 0.1, DCGD, {}),  # 8 * 8e6 * 3/4 / 1e11 = 0.48 ms
         ("1gbit", 0.97, DCGD, {}),  # 48 ms, and 5 % of a step is 48.5
-        ("1gbit", 0.95, DCGD, {"sync_every": 8}),
+        ("1gbit", 0.95, DoubleSqueeze, {}),
+        ("1gbit", 0.248, DoubleSqueeze, {}),  # 1,031,250 bytes up and down: 12.375 ms
+        ("1gbit", 0.247, DCGD, {"sync_every": 8}),
         ("1gbit", 0.121, DCGD, {"sync_every": 8}),  # 5 % of 8 steps is 48.4
         ("1gbit", 0.119, EFSGD, {"sync_every": 8}),
         # A message of 32,879 bytes up, and four down, 3/4 of them over a link: 9.86 ms at 100 Mbit/s.
