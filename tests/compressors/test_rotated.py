@@ -87,6 +87,7 @@ def vectors(d: int):
     yield draw.integers(-16, 17, d) / 4
     yield np.where(draw.random(d) < 0.1, 3.0, 0.0)
     yield np.where(np.arange(d) < 2, 1.0, 0.0)
+    yield np.where(np.arange(d) < 2, 16.0 ** -np.arange(d), 0.0)  # better as signs, with 2 and 3 bits
     yield np.zeros(d)
     yield np.full(d, -0.25)
 

@@ -102,6 +102,7 @@ def adversarial(d: int):
         yield f"{count} equal entries", (j < count) * 1.0
     yield "two equal entries apart", ((j == 3) | (j == d - 2)) * 1.0
     yield "two entries", (j == 0) * 1.0 + (j == 1) * 0.5
+    yield "better as signs, with 2 and 3 bits", (j == 0) * 1.0 + (j == 1) / 16
     yield "halves", 0.5**j
     yield "one large and many small", np.where(j == 0, sqrt(d), 1.0)
     yield "row of H", (-1.0) ** np.array([(int(i) & 5).bit_count() for i in j])
