@@ -264,7 +264,7 @@ def test_block_floats(kernels, x, bits, block, offset, seed):
         c.decompress_add(shifted(kernels, message, offset), up(kernels, np.ones(x.size)), KEY)
 
 
-@settings(few, max_examples=20)
+@settings(few, max_examples=10)
 @given(
     x=vectors(),
     bits=st.sampled_from([1, 2, 3, 4]),
