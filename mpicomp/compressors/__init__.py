@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mpicomp.compressors.coded_gaps import CodedGaps as CodedGaps
     from mpicomp.compressors.dithering import Dithering as Dithering
     from mpicomp.compressors.dithering import Ternary as Ternary
+    from mpicomp.compressors.eden import EDEN as EDEN
     from mpicomp.compressors.identity import Identity as Identity
     from mpicomp.compressors.importance import Importance as Importance
     from mpicomp.compressors.layered import Layered as Layered
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mpicomp.compressors.quantized import Shrunk as Shrunk
     from mpicomp.compressors.randk import RandK as RandK
     from mpicomp.compressors.rankr import RankR as RankR
+    from mpicomp.compressors.rotated_sign import RotatedSign as RotatedSign
     from mpicomp.compressors.sign import Sign as Sign
     from mpicomp.compressors.steps import BlockSteps as BlockSteps
     from mpicomp.compressors.steps import VaryingSteps as VaryingSteps
@@ -59,6 +61,8 @@ COMPRESSORS: Table[Compressor] = Table(
         "sign": "sign:Sign",
         "two_means": "two_means:TwoMeans",
         "block_float": "block_float:BlockFloat",
+        "rotated_sign": "rotated_sign:RotatedSign",
+        "eden": "eden:EDEN",
         "quantized_topk": "quantized:QuantizedTopK",
         "tiled_topk": "tiled:TiledTopK",
         "shrunk": "quantized:Shrunk",

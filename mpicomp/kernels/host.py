@@ -174,6 +174,14 @@ class Host(Kernels):
     def add_block_floats(self, message: Bytes, out: Float, bits: int, block: int, scale: float) -> None:
         self.pieces.block_float_add(message, out, bits, block, scale)
 
+    def rotated(self, x: Float, bits: int, block: int, least: bool, stream: StreamName) -> Bytes:
+        return self.pieces.rotated_pack(x, bits, block, least, stream)
+
+    def add_rotated(
+        self, message: Bytes, out: Float, bits: int, block: int, scale: float, stream: StreamName
+    ) -> None:
+        self.pieces.rotated_add(message, out, bits, block, scale, stream)
+
     def step_symbols(self, x: Float, norms: Reals, r: Reals, stream: StreamName) -> Symbols:
         return self.pieces.step_symbols(x, norms, r, stream)
 

@@ -169,6 +169,16 @@ class Kernels(ABC):
         """out += scale times the vector in a message of ``block_floats``."""
 
     @abstractmethod
+    def rotated(self, x: Float, bits: int, block: int, least: bool, stream: StreamName) -> Bytes:
+        """The message of ``EDEN``: with the scale of the ``least`` error, or of the inner product."""
+
+    @abstractmethod
+    def add_rotated(
+        self, message: Bytes, out: Float, bits: int, block: int, scale: float, stream: StreamName
+    ) -> None:
+        """out += scale times the vector in a message of ``rotated``."""
+
+    @abstractmethod
     def step_symbols(self, x: Float, norms: Reals, r: Reals, stream: StreamName) -> Symbols:
         """The symbols of r x / N, rounded without bias; N >= |x_j| in each block, r below 2^15."""
 

@@ -17,6 +17,7 @@ from mpicomp import compressors, kernels
 from mpicomp.base.errors import ConfigError, DivergedError, MessageError
 from mpicomp.compressors import (
     COMPRESSORS,
+    EDEN,
     Bernoulli,
     BlockDithering,
     BlockFloat,
@@ -33,6 +34,7 @@ from mpicomp.compressors import (
     Quantized,
     QuantizedTopK,
     RandK,
+    RotatedSign,
     Shrunk,
     Sign,
     Ternary,
@@ -221,6 +223,8 @@ def test_a_vector_of_what_is_not_finite_is_refused(case):
 
 def looks_everywhere(c) -> bool:
     """Sparsifiers, and what is made of them, look at what they send only."""
+    if isinstance(c, EDEN):
+        return c.bits >= 1
     if isinstance(c, Layered):
         return all(looks_everywhere(m.C) for m in c.members(c.parts.size))
     return (
@@ -269,6 +273,9 @@ def test_sparsifiers_refuse_exactly_what_they_would_send(case):
         BlockDithering(),
         BlockFloat(4),
         Sign(),
+        RotatedSign(2),
+        EDEN(),
+        EDEN(3, "inner_product"),
         TwoMeans(),
         TopK(0.01),
         HardThreshold(0.5),
@@ -418,6 +425,20 @@ MISUSES = [
     (lambda: NaturalDithering(128), r"s=128; allowed: .* 1 to 127"),
     (lambda: NaturalDithering(3, p="1"), r"p='1'; allowed: '2', 'inf'"),
     (lambda: Sign("f2"), r"values='f2'; allowed: 'f4', 'f8'"),
+    (lambda: RotatedSign(0), r"b=0; allowed: an integer from 1 to 16"),
+    (lambda: RotatedSign(17), r"b=17; allowed: an integer from 1 to 16"),
+    (lambda: RotatedSign(1.0), r"b=1\.0; allowed: an integer from 1 to 16"),
+    (lambda: RotatedSign(True), r"b=True; allowed: an integer from 1 to 16"),
+    (lambda: RotatedSign(block=64), r"block=64; allowed: 128, 256, 512, 1024, 2048, 4096"),
+    (lambda: EDEN(5), r"bits=5; allowed: 1, 2, 3, 4, or a fraction"),
+    (lambda: EDEN(1.0), r"bits=1\.0; allowed: 1, 2, 3, 4, or a fraction"),
+    (lambda: EDEN(0.0), r"bits=0\.0; allowed: 1, 2, 3, 4, or a fraction"),
+    (lambda: EDEN(float("nan")), r"bits=nan; allowed: 1, 2, 3, 4, or a fraction"),
+    (lambda: EDEN(True), r"bits=True; allowed: 1, 2, 3, 4, or a fraction"),
+    (lambda: EDEN(1, "paper"), r"scale='paper'; allowed: 'least_error', 'inner_product'"),
+    (lambda: EDEN(1, block=100), r"block=100; allowed: 128"),
+    (lambda: Quantized(RandK(3), EDEN(2)), r"Q=EDEN.*allowed: an unbiased quantiser"),
+    (lambda: Shrunk(EDEN(2, "inner_product")), r"U=EDEN.*allowed: an unbiased compressor"),
     (lambda: TwoMeans("f2"), r"values='f2'; allowed: 'f4', 'f8'"),
     (lambda: HardThreshold(-1.0), r"lam=-1\.0; allowed"),
     (lambda: HardThreshold(float("nan")), r"lam=nan; allowed"),

@@ -29,6 +29,7 @@ from mpicomp import (
 )
 from mpicomp.base.units import human_bytes
 from mpicomp.compressors import (
+    EDEN,
     Bernoulli,
     BlockDithering,
     BlockFloat,
@@ -44,6 +45,7 @@ from mpicomp.compressors import (
     Quantized,
     QuantizedTopK,
     RandK,
+    RotatedSign,
     Shrunk,
     Sign,
     Ternary,
@@ -87,6 +89,10 @@ X = np.arange(1.0, D + 1)
         (Coded(Dithering(3)), 32 + 3 * 40),
         (BlockFloat(), 2 * 8 + 8 * 40),  # two blocks
         (BlockDithering(4, 16), 3 * 8 + 4 * 40),
+        (RotatedSign(), 32 + 40),
+        (RotatedSign(3), 3 * (32 + 40)),
+        (EDEN(4), 32 + 4 * 40),
+        (EDEN(2, "inner_product"), 32 + 2 * 40),
         (NaturalDithering(4), 32 + (1 + 3) * 40),  # 1 + ceil(log2(s + 1))
         (NaturalDithering(7), 32 + (1 + 3) * 40),
         (VaryingSteps(3 * sqrt(D)), 32 + 3 * 40),  # s = 3

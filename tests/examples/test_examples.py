@@ -49,6 +49,22 @@ def test_language_model(tmp_path):
     assert losses[0] < 3.5 < 4.85  # log 128, that of a model that knows nothing
 
 
+def test_quantiser_errors():
+    pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+    sizes = ("--early", "2", "--late", "4", "--d", "8192", "--draws", "2")
+    text = ran(1, "quantiser_errors.py", *sizes)
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    errors = {name.strip("`"): [float(e) for e in found] for name, _, *found in rows}
+    assert len(errors) == 22 and all(len(found) == 6 for found in errors.values())
+    for rotated, plain in (
+        ("rotated_sign", "sign"),
+        ("eden", "two_means"),
+        ("eden(bits=4)", "block_float(bits=4)"),
+    ):
+        assert errors[rotated][2] < errors[plain][2]  # with heavy tails
+    assert max(errors["rotated_sign(b=2)"]) < 1 / 4
+
+
 def test_threshold_network(tmp_path):
     figure = tmp_path / "threshold.png"
     sizes = "--data digits --each 20 --hidden 8 --k 0.02 --rounds 20 --batch 10 --seeds 4 --steps 0.4 0.8"

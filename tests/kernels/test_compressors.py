@@ -121,6 +121,27 @@ def test_block_floats_at_the_ends(bits, d):
 
 
 @fuzz
+@given(
+    vectors(most=3000),
+    st.sampled_from([1, 2, 3, 4]),
+    st.sampled_from([128, 512, 4096]),
+    st.booleans(),
+    SCALES,
+    st.data(),
+)
+def test_rotated_levels(x, bits, block, least, scale, data):
+    try:
+        buf = definition.rotated_pack(x, bits, block, least, STREAM)
+    except DivergedError as error:  # beyond the range of single precision
+        with pytest.raises(DivergedError, match=re.escape(str(error))):
+            compiled.rotated_pack(x, bits, block, least, STREAM)
+        return
+    assert_same(compiled.rotated_pack(x, bits, block, least, STREAM), buf)
+    add = lambda on, buf, out: on.rotated_add(buf, out, bits, block, scale, STREAM)  # noqa: E731
+    assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
+
+
+@fuzz
 @given(vectors(most=3000), SCALES, st.data())
 def test_ternary(x, step, data):
     scale = scale_of(data, x)
@@ -202,6 +223,7 @@ DECODERS = {
     "dithering": lambda on, buf, out: on.dither_add(buf, out, 7, 4, 1.0),
     "wide dithering": lambda on, buf, out: on.dither_add(buf, out, 300, 10, 1.0),
     "block floats": lambda on, buf, out: on.block_float_add(buf, out, 4, 32, 1.0),
+    "rotated levels": lambda on, buf, out: on.rotated_add(buf, out, 3, 512, 1.0, STREAM),
     "ternary": lambda on, buf, out: on.ternary_add(buf, out, 1.0),
     "natural dithering": lambda on, buf, out: on.natural_dither_add(buf, out, 9, 5, 1.0),
     "raw": lambda on, buf, out: on.decode_raw(buf, out.size, 7, 12),
@@ -212,7 +234,7 @@ DECODERS = {
 LENGTHS = dict(
     zip(
         DECODERS,
-        [282, 282 + 2250, 282 + 3094, 1125, 2813, 71 + 1125, 450, 1407, 11, 282, 50 + 30, 294],
+        [282, 282 + 2250, 282 + 3094, 1125, 2813, 71 + 1125, 20 + 864, 450, 1407, 11, 282, 50 + 30, 294],
         strict=True,
     )
 )

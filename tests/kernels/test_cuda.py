@@ -264,6 +264,45 @@ def test_block_floats(kernels, x, bits, block, offset, seed):
         c.decompress_add(shifted(kernels, message, offset), up(kernels, np.ones(x.size)), KEY)
 
 
+@settings(few, max_examples=10)
+@given(
+    x=vectors(),
+    bits=st.sampled_from([1, 2, 3, 4]),
+    block=st.sampled_from([128, 256, 1024, 4096]),
+    offset=st.integers(0, 3),
+    seed=st.integers(0, 2**32),
+)
+@example(x=np.array([1.0, 1e300, np.inf]), bits=1, block=128, offset=0, seed=0)
+@example(x=np.array([1.0, 1e300, 2.0]), bits=3, block=128, offset=0, seed=0)
+@example(x=np.append(np.ones(200), np.nan), bits=2, block=128, offset=0, seed=0)
+@example(
+    x=np.where(np.arange(300) < 2, 16.0 ** -np.arange(300), 0.0), bits=3, block=128, offset=0, seed=0
+)  # as signs
+def test_rotated_levels(kernels, x, bits, block, offset, seed):
+    """With both scales; and symbols of any kind, which are all levels, and a scale that is refused."""
+    for scale in ("least_error", "inner_product"):
+        c = compressors.EDEN(bits, scale, block)
+        alike(kernels, c, x, offset)
+    draw = np.random.default_rng(seed)
+    message = draw.integers(0, 256, c.nbytes(x.size)).astype(np.uint8)
+    count = -(-x.size // block)
+    scales = message[: 4 * count].view(np.float32)
+    scales[:] = np.ldexp(draw.random(count), draw.integers(-160, 128, count))
+    added_alike(kernels, c, message, x.size, offset)
+    scales[draw.integers(0, count)] = draw.choice([np.nan, np.inf, -1e-40])
+    with pytest.raises(MessageError, match="a scale of"), using(kernels):
+        c.decompress_add(shifted(kernels, message, offset), up(kernels, np.ones(x.size)), KEY)
+
+
+@settings(few, max_examples=20)
+@given(x=vectors(), b=st.integers(1, 3), offset=st.integers(0, 3))
+def test_rotated_signs_in_stages(kernels, x, b, offset):
+    c = compressors.RotatedSign(b, 256)
+    alike(kernels, c, x, offset)
+    if np.abs(x.astype(np.float64)).max() < 1e30:
+        added_alike(kernels, c, c.compress(x, KEY), x.size, offset)
+
+
 levels = st.sampled_from([1, 2, 3, 4, 7, 8, 15, 60, 127, 128, 5000, 2**15 - 1])
 
 

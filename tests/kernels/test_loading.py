@@ -11,6 +11,7 @@ import pytest
 
 from mpicomp import kernels
 from mpicomp.compressors import (
+    EDEN,
     BlockDithering,
     BlockFloat,
     Dithering,
@@ -18,6 +19,7 @@ from mpicomp.compressors import (
     Identity,
     Natural,
     NaturalDithering,
+    RotatedSign,
     Sign,
     Ternary,
     TopK,
@@ -65,6 +67,7 @@ THREADED = [
         NaturalDithering(60),
         HardThreshold(1.0),
     ),
+    *(RotatedSign(2), EDEN(3, block=128)),
     *(Identity("f2"), Identity("bf16")),
     *(Dithering(7, "inf"), Dithering(7), Dithering(300), TopK(0.01), TopK(0.4), TopK(25_000)),
 ]

@@ -15,6 +15,7 @@ from hypothesis import settings
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors import (
+    EDEN,
     Bernoulli,
     BlockDithering,
     BlockFloat,
@@ -36,6 +37,7 @@ from mpicomp.compressors import (
     QuantizedTopK,
     RandK,
     RankR,
+    RotatedSign,
     Shrunk,
     Sign,
     Ternary,
@@ -205,6 +207,16 @@ CASES = [
     Case(BlockFloat(4, 16), draws="nothing"),
     Case(BlockFloat(4, 64), d=13, draws="nothing"),
     Case(BlockFloat(8, 16), d=300, n=1, draws="nothing"),
+    Case(RotatedSign(), keeps=()),
+    Case(RotatedSign(3), d=13, keeps=()),
+    Case(RotatedSign(2, 128), d=300, n=1, keeps=()),
+    Case(EDEN(), keeps=()),
+    Case(EDEN(3), d=13, keeps=()),
+    Case(EDEN(4, block=128), d=300, n=1, keeps=()),
+    Case(EDEN(0.5), keeps=()),
+    Case(EDEN(1, "inner_product"), keeps=()),
+    Case(EDEN(2, "inner_product", 128), d=300, n=1, keeps=()),
+    Case(EDEN(0.3, "inner_product"), d=31, keeps=()),
     Case(QuantizedTopK(6, Dithering(4))),
     Case(QuantizedTopK(0.5, Natural())),
     Case(QuantizedTopK(24, Ternary())),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from mpicomp.kernels.cuda import block_floats as blocks
 from mpicomp.kernels.cuda import draws, levels, norms, numbers, packing, positions, selection, steps
 from mpicomp.kernels.cuda import natural as naturals
+from mpicomp.kernels.cuda import rotated as rotations
 from mpicomp.kernels.cuda import sign as signs
 from mpicomp.kernels.cuda.launch import Array, Device, Launching
 from mpicomp.kernels.interface import Kernels
@@ -42,6 +43,7 @@ class Cuda(Launching, Kernels):
     natural_dither, add_natural_dither = levels.natural_dither, levels.add_natural_dither
     ternary, add_ternary = levels.ternary, levels.add_ternary
     block_floats, add_block_floats = blocks.block_floats, blocks.add_block_floats
+    rotated, add_rotated = rotations.rotated, rotations.add_rotated
     step_symbols, add_steps = steps.step_symbols, steps.add_steps
 
     def add_elias_fano(self, buf: Array, out: Array, values: Array, low: int, scale: float) -> None:

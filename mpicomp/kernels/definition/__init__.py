@@ -27,6 +27,7 @@ from mpicomp.kernels.definition.positions import (
     encode_raw,
 )
 from mpicomp.kernels.definition.reductions import norm
+from mpicomp.kernels.definition.rotated import rotated_add, rotated_pack
 from mpicomp.kernels.definition.selection import at_least, count_nonzero, nonzero, top_k
 from mpicomp.kernels.definition.sign import sign_add, sign_pack
 from mpicomp.kernels.definition.steps import step_add, step_symbols

@@ -35,7 +35,8 @@ def test_the_suites_of_the_papers_are_fair(name):
     """One precision for all methods, seeds enough to tell two apart, and rows as fine as a target needs."""
     study = load_file(ROOT / "jobs" / f"{name}.toml")
     for suite in [case.suite for case in study.cases] if isinstance(study, Study) else [study]:
-        assert {line.formats for line in Comparison(suite, {}, []).lines()} == {("f4",)}
+        lines = Comparison(suite, {}, []).lines()
+        assert {line.formats for line in lines if line.formats} == {("f4",)}  # rotated levels have one only
         m = len(suite.seeds)
         assert 2 / comb(2 * m, m) <= LEVEL
         assert suite.target_grad_norm_sq is None or suite.every in ("1%", 1)
