@@ -11,13 +11,18 @@ def one_thread() -> Any:
 
     Used as a context manager, it restores the former number of threads at the end.
     """
+    return _libraries().limit(limits=1, user_api="blas")
+
+
+@cache  # the search through the loaded libraries takes a millisecond, and some call in every round
+def _libraries() -> Any:
     import scipy.linalg  # noqa: F401 - loads scipy's own BLAS: only loaded libraries are limited
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import ThreadpoolController
 
-    return threadpool_limits(1, user_api="blas")
+    return ThreadpoolController()
 
 
-@cache  # the search through the loaded libraries takes a millisecond; every worker calls
+@cache  # every worker calls
 def one_thread_for_good() -> None:
     """Limit numpy's and scipy's BLAS to one thread until the process ends."""
     one_thread()

@@ -16,6 +16,7 @@ from mpicomp.methods import (
     DASHAPAGE,
     DIANA,
     EF21,
+    EF21LMO,
     EF21P,
     EF21SGD2M,
     EF21SGDM,
@@ -346,7 +347,10 @@ def is_rate(method: Method, name: str) -> bool:
     return True
 
 
-@every_start
+ALONG_ESTIMATES = [m for m in STARTED if not isinstance(m, EF21LMO)]
+
+
+@pytest.mark.parametrize("method", ALONG_ESTIMATES, ids=lambda m: f"{type(m).__name__}-{m.start}")
 def test_without_compression_every_start_is_gd(method):
     """Exact: float32 holds the first gradients.  DASHA from 0 sends all of it too, as a = 1."""
     ways = {"Q": WHOLE, "C": WHOLE, "down": WHOLE}

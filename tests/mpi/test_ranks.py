@@ -13,6 +13,7 @@ from mpicomp import (
     DASHA,
     DIANA,
     EF21,
+    EF21LMO,
     EF21P,
     EF21SGDM,
     EFSGD,
@@ -120,6 +121,7 @@ def test_a_run_is_the_same_here_and_in_one_process(transport, method):
     [
         EF21(Layered({"b_*": Lossless(), "W_1": TopK(0.1)}, default=RankR(2)), gamma=0.1),
         DIANA(Layered({"ndim<2": Identity()}, default=Quantized(PermK(), Natural())), gamma=0.1),
+        EF21LMO(TopK(0.2), gamma=0.05, norm="spectral", eta="decreasing", batch=16),
         PowerSGD(2, gamma=0.1),
         Dion(0.25, gamma=0.01, columns="orthonormal"),
         ARCTopK(0.2, r=2, gamma=0.1),

@@ -13,6 +13,7 @@ from mpicomp import (
     CG,
     DCGD,
     EF21,
+    EF21LMO,
     GD,
     LBFGS,
     PPMARINA,
@@ -135,7 +136,8 @@ def test_leaving_a_stationary_start_is_no_divergence():
 
 
 # CG and LBFGS search for their steps, and those of the others do not grow with the gradient.
-BY_STEPS = [c.method for c in METHOD_CASES if not isinstance(c.method, CG | LBFGS | Dion | OneBitAdam)]
+OF_OTHER_STEPS = CG | LBFGS | Dion | OneBitAdam | EF21LMO
+BY_STEPS = [c.method for c in METHOD_CASES if not isinstance(c.method, OF_OTHER_STEPS)]
 
 
 @pytest.mark.parametrize("method", BY_STEPS, ids=lambda m: type(m).__name__)

@@ -35,6 +35,7 @@ from mpicomp import (
     DIANA,
     EF14,
     EF21,
+    EF21LMO,
     EF21P,
     EF21SGD2M,
     EF21SGDM,
@@ -114,6 +115,7 @@ def methods() -> list[Method]:
     chosen += [DoubleSqueeze(TopK(5), TopK(5), gamma=1e-3, decay=0.5, average="senders")]
     chosen += [EF21SGDM(TopK(2), gamma=1e-3, eta=0.5, down=Lossless(forward=True))]
     chosen += [MARINA(PermK(), gamma=1e-3, p=0.3, down=Lossless("f4", forward=True))]
+    chosen += [EF21LMO(TopK(5), gamma=1e-3, norm="spectral", eta="decreasing", batch=2)]
     chosen += of_compressors({type(case.c): case.c for case in reversed(FIT)}.values())
     chosen += [parse_method(case.text) for case in METHOD_CASES]
     return [*dict.fromkeys(chosen)]
@@ -140,6 +142,7 @@ def every_pair() -> list[Method]:
         if isinstance(C, Contractive | Absolute):
             chosen += [EF14(C, gamma=1e-3), DoubleSqueeze(C, TopK(5), gamma=1e-3), EFSGD(C, gamma=1e-3)]
     chosen += [EF21SGD2M(TopK(5), gamma=1e-3), EF21SGD2M(Sign(), gamma=1e-3)]
+    chosen += [EF21LMO(Sign(), gamma=1e-3, norm=norm) for norm in ("l2", "linf", "spectral")]
     for Q in (RandK(5), PermK(), Natural(), Identity()):
         chosen += [DASHA(Q, gamma=1e-3)]
         chosen += [VRMARINA(Q, batch=2, gamma=1e-3, p=0.3, sync_batch=b) for b in (None, 9)]

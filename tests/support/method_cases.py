@@ -19,6 +19,7 @@ from mpicomp import (
     DIANA,
     EF14,
     EF21,
+    EF21LMO,
     EF21P,
     EF21SGD2M,
     EF21SGDM,
@@ -199,6 +200,13 @@ METHOD_CASES = [
         "ef21sgd2m(C=topk(k=5), gamma=0.001)",
         "x g",
         start="gradient",
+    ),
+    MethodCase(
+        EF21LMO(TopK(3), eta=0.5, rounds=50, gap=1.0),
+        "ef21lmo(C=topk(k=5), gamma=0.001)",
+        "x g h",
+        start="gradient",
+        second=EF21LMO(QuantizedTopK(3, Natural()), gamma=0.05, norm="linf", eta="decreasing"),
     ),
     MethodCase(
         DASHA(Natural()),

@@ -24,6 +24,7 @@ _OF_COMPRESSORS = {
 }
 _BY_NAME = {
     "dashamvr": {"Q": "randk(k=0.1)", "batch": "10", "b": "0.1"},
+    "ef21lmo": {"C": "topk(k=0.1)", "rounds": "100", "gap": "0.7"},
     "doublesqueeze": {"C": "topk(k=0.1)", "down": "topk(k=0.1)"},
     "onebitadam": {"warmup": "20", "gamma": "0.01"},
     "perturbed_sgd": {"C": "topk(k=0.1)", "eta": "0.05", "r": "0.01"},

@@ -1,0 +1,50 @@
+"""EF21-SGDM with steps of a linear minimisation oracle (arXiv 2410.16871, 2511.14501, 2510.00643)::
+
+    v_i^0 = s_i^0 at x^0,   h_i^0 = v_i^0 or C(v_i^0),   h^0 = mean h_i^0
+    server     x^{k+1} = x^k + t_k LMO(h^k), to all
+    worker i   v_i^{k+1} = (1 - eta_{k+1}) v_i^k + eta_{k+1} s_i^{k+1},   s_i^{k+1} a gradient at x^{k+1}
+               c_i = C(v_i^{k+1} - h_i^k);   h_i^{k+1} = h_i^k + c_i
+    server     h^{k+1} = h^k + mean c_i
+
+``sample(i, k, x)`` is s_i^k at x.  Messages are numbered by the h that they make;
+``begin`` is the first message as it arrives.  ``eta(k)`` and ``t(k)`` are eta_k and t_k.
+"""
+
+import numpy as np
+
+
+def lmo(norm, g, shapes):
+    """The s of norm <= 1 for which <g, s> is least; ``shapes`` are those of the tensors in g."""
+    if norm == "l2":
+        return -g / np.linalg.norm(g)
+    if norm == "linf":
+        return -np.sign(g)
+    tensors = np.split(g, np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1])
+    return np.concatenate([spectral(a, shape) for a, shape in zip(tensors, shapes, strict=True)])
+
+
+def spectral(a, shape):
+    """- U V' of a matrix, the first axis by all others; U and V have a column for each singular value that is
+    not 0.  - sign of a vector."""
+    if len(shape) < 2:
+        return -np.sign(a)
+    U, sizes, V = np.linalg.svd(a.reshape(shape[0], -1), full_matrices=False)
+    kept = sizes > 1e-12 * sizes[0]
+    return -(U[:, kept] @ V[kept]).ravel()
+
+
+def ef21lmo(n, sample, x0, norm, shapes, t, eta, compress, rounds, begin):
+    """The iterates x^0, .., x^rounds."""
+    x = np.array(x0)
+    v = [sample(i, 0, x) for i in range(n)]
+    h_i = [begin(i, 0, v[i]) for i in range(n)]
+    h = np.mean(h_i, axis=0)
+    iterates = [x]
+    for k in range(1, rounds + 1):
+        x = x + t(k - 1) * lmo(norm, h, shapes)
+        iterates.append(x)
+        v = [(1 - eta(k)) * v[i] + eta(k) * sample(i, k, x) for i in range(n)]
+        c = [compress(i, k, v[i] - h_i[i]) for i in range(n)]
+        h_i = [h_i[i] + c[i] for i in range(n)]
+        h = h + np.mean(c, axis=0)
+    return iterates
