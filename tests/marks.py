@@ -177,6 +177,7 @@ PRODUCTS = (
     "methods/test_dasha_batches.py::test_dashapage_is_its_transcription",
     "methods/test_doublesqueeze.py::test_dore_is_its_transcription",
     "methods/test_doublesqueeze.py::test_doublesqueeze_is_its_transcription",
+    "methods/test_econtrol.py::test_econtrol_is_its_transcription",
     "methods/test_ef21.py::test_ef21plus_is_its_transcription",
     "methods/test_ef21.py::test_ef21sgd2m_is_its_transcription",
     "methods/test_ef21.py::test_ef21sgdm_is_its_transcription",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mpicomp.methods.dion import Dion as Dion
     from mpicomp.methods.dore import Dore as Dore
     from mpicomp.methods.doublesqueeze import DoubleSqueeze as DoubleSqueeze
+    from mpicomp.methods.econtrol import EControl as EControl
     from mpicomp.methods.ef14 import EF14 as EF14
     from mpicomp.methods.ef21 import EF21 as EF21
     from mpicomp.methods.ef21p import EF21P as EF21P
@@ -62,6 +63,7 @@ METHODS: Table[Method] = Table(
         "ef21plus": "ef21plus:EF21Plus",
         "ef21sgdm": "ef21sgdm:EF21SGDM",
         "ef21sgd2m": "ef21sgd2m:EF21SGD2M",
+        "econtrol": "econtrol:EControl",
         "dasha": "dasha:DASHA",
         "dashapage": "dashapage:DASHAPAGE",
         "dashamvr": "dashamvr:DASHAMVR",

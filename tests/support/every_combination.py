@@ -56,6 +56,7 @@ from mpicomp import (
     Dion,
     Dore,
     DoubleSqueeze,
+    EControl,
     EF21Plus,
     Identity,
     Importance,
@@ -154,6 +155,7 @@ def every_pair() -> list[Method]:
             chosen += [EF21P(C, Q, gamma=1e-3), TwoDirection(C, Q, Lbar=100.0, mu=0.1, p=0.3)]
     chosen += [EF21(TopK(5), gamma=1e-3, start="gradient"), EF21Plus(TopK(5), gamma=1e-3, start="gradient")]
     chosen += [EF21SGDM(TopK(5), gamma=1e-3, start="compressed")]
+    chosen += [EControl(C, gamma=1e-3, eta=0.2, start="compressed") for C in (TopK(5), Sign())]
     for begin in ("zero", "compressed"):
         chosen += [DASHA(RandK(5), gamma=1e-3, start=begin), MCM(RandK(5), RandK(5), gamma=1e-3, start=begin)]
         chosen += [Artemis(RandK(5), RandK(5), gamma=1e-3, p=0.2, start=begin)]

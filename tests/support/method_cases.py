@@ -41,6 +41,7 @@ from mpicomp import (
     Dithering,
     Dore,
     DoubleSqueeze,
+    EControl,
     EF21Plus,
     HardThreshold,
     HeavyBall,
@@ -199,6 +200,13 @@ METHOD_CASES = [
         "ef21sgd2m(C=topk(k=5), gamma=0.001)",
         "x g",
         start="gradient",
+    ),
+    MethodCase(
+        EControl(TopK(3)),
+        "econtrol(C=topk(k=5), gamma=0.001, eta=0.1)",
+        "x g",
+        start="gradient",
+        second=EControl(Shrunk(RandK(3))),
     ),
     MethodCase(
         DASHA(Natural()),

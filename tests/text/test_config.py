@@ -68,6 +68,7 @@ METHOD_TEXTS = [
     "ef21plus(C=topk(k=2), gamma=theory*8)",
     "ef21sgdm(C=topk(k=2), eta=0.05, batch=1)",
     "ef21sgd2m(C=sign, batch=4)",
+    "econtrol(C=sign, eta=0)",
     "dasha(Q=permk, gamma=theory*4)",
     "adiana(Q=natural)",
     "adiana(Q=randk(k=3), eta=0.5, mu=0.01, parameters=refined)",
