@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mpicomp.methods.gd import GD as GD
     from mpicomp.methods.heavyball import HeavyBall as HeavyBall
     from mpicomp.methods.lbfgs import LBFGS as LBFGS
+    from mpicomp.methods.locodl import LoCoDL as LoCoDL
     from mpicomp.methods.marina import MARINA as MARINA
     from mpicomp.methods.mcm import MCM as MCM
     from mpicomp.methods.onebitadam import OneBitAdam as OneBitAdam
@@ -68,6 +69,7 @@ METHODS: Table[Method] = Table(
         "dashapage": "dashapage:DASHAPAGE",
         "dashamvr": "dashamvr:DASHAMVR",
         "adiana": "adiana:ADIANA",
+        "locodl": "locodl:LoCoDL",
         "doublesqueeze": "doublesqueeze:DoubleSqueeze",
         "onebitadam": "onebitadam:OneBitAdam",
         "artemis": "artemis:Artemis",

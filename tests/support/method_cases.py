@@ -46,6 +46,7 @@ from mpicomp import (
     HardThreshold,
     HeavyBall,
     Importance,
+    LoCoDL,
     Method,
     Natural,
     OneBitAdam,
@@ -234,6 +235,12 @@ METHOD_CASES = [
         "adiana(Q=randk(k=5), eta=0.001, mu=0.1, p=0.3)",
         "x y z w h",
         second=ADIANA(Natural()),
+    ),
+    MethodCase(
+        LoCoDL(RandK(0.3), mu=0.01, p=0.4),
+        "locodl(Q=randk(k=5), mu=0.1, gamma=0.001, p=0.3)",
+        "y v d",
+        second=LoCoDL(Natural(), mu=0.01),
     ),
     MethodCase(
         DoubleSqueeze(TopK(3), HardThreshold(0.05), gamma=0.1),

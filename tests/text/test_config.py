@@ -71,6 +71,7 @@ METHOD_TEXTS = [
     "econtrol(C=sign, eta=0)",
     "dasha(Q=permk, gamma=theory*4)",
     "adiana(Q=natural)",
+    "locodl(Q=permk, mu=0.01, gamma=theory*0.5)",
     "adiana(Q=randk(k=3), eta=0.5, mu=0.01, parameters=refined)",
     "adiana(Q=permk, sends=gradient, down=lossless(values=f4))",
     "artemis(Q=randk(k=0.1), down=natural, alpha=0, alpha_down=None, p=0.5, batch=8)",
