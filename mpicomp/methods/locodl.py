@@ -95,12 +95,13 @@ class LoCoDL(AveragingMethod):
         return self.Q
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        w.x += self.rho * (r.y + (1 - self.rho) * r.d - w.x)  # x_i = (1-ρ) x̂_i + ρ (ŷ + d̄), y = ŷ + ρ d̄
-        w.u += self._rate * r.d
+        x = w.x + self.rho * (r.y + (1 - self.rho) * r.d - w.x)  # x_i = (1-ρ) x̂_i + ρ (ŷ + d̄), y = ŷ + ρ d̄
+        u = w.u + self._rate * r.d
         for _ in range(self.iterations(key)):
-            w.x = w.x - self.gamma * (f.grad(w.x) - self.mu / 2 * w.x - w.u)  # x̂_i
-        d = self.Q.compress_difference(w.x, self._ahead(r, key), key)  # d_i = Q_i(x̂_i - ŷ)
-        self.Q.decompress_add(d, w.u, key, -self._rate)  # u_i -= (α p/γ) d_i
+            x = x - self.gamma * (f.grad(x) - self.mu / 2 * x - u)  # x̂_i
+        d = self.Q.compress_difference(x, self._ahead(r, key), key)  # d_i = Q_i(x̂_i - ŷ)
+        self.Q.decompress_add(d, u, key, -self._rate)  # u_i -= (α p/γ) d_i
+        w.x, w.u = x, u
         return Message(d)
 
     def replica_step(self, r: Replica, broadcast: Message, key: Key) -> None:
