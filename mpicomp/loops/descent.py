@@ -24,9 +24,9 @@ class Descent(Resumable):
         x = descent.x
 
     The iterates are those of ``mpicomp.run`` from the same x0, bit for bit.  Give step sizes as numbers:
-    "theory" needs constants of the problem, which are unknown here.  Some methods need gradients at two
-    points in one step: ADIANA, 2Direction, and methods that compare gradients of the same f_i.  Give these a
-    function: ``descent.step(gradient)``.
+    "theory" needs constants of the problem, which are unknown here.  Some methods need gradients at
+    several points in one step: ADIANA, LoCoDL, 2Direction, and methods that compare gradients of the same
+    f_i.  Give these a function: ``descent.step(gradient)``.
 
     ``method`` may be its text, as on the command line.  Rank 0's x0 is used on all ranks.  The options
     (workers, seed, comm, server, ..) are explained by: python -m pydoc mpicomp.loops.stepping.Stepping

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mpicomp.methods.dion import Dion as Dion
     from mpicomp.methods.dore import Dore as Dore
     from mpicomp.methods.doublesqueeze import DoubleSqueeze as DoubleSqueeze
+    from mpicomp.methods.econtrol import EControl as EControl
     from mpicomp.methods.ef14 import EF14 as EF14
     from mpicomp.methods.ef21 import EF21 as EF21
     from mpicomp.methods.ef21lmo import EF21LMO as EF21LMO
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from mpicomp.methods.gd import GD as GD
     from mpicomp.methods.heavyball import HeavyBall as HeavyBall
     from mpicomp.methods.lbfgs import LBFGS as LBFGS
+    from mpicomp.methods.locodl import LoCoDL as LoCoDL
     from mpicomp.methods.marina import MARINA as MARINA
     from mpicomp.methods.mcm import MCM as MCM
     from mpicomp.methods.onebitadam import OneBitAdam as OneBitAdam
@@ -64,10 +66,12 @@ METHODS: Table[Method] = Table(
         "ef21sgdm": "ef21sgdm:EF21SGDM",
         "ef21sgd2m": "ef21sgd2m:EF21SGD2M",
         "ef21lmo": "ef21lmo:EF21LMO",
+        "econtrol": "econtrol:EControl",
         "dasha": "dasha:DASHA",
         "dashapage": "dashapage:DASHAPAGE",
         "dashamvr": "dashamvr:DASHAMVR",
         "adiana": "adiana:ADIANA",
+        "locodl": "locodl:LoCoDL",
         "doublesqueeze": "doublesqueeze:DoubleSqueeze",
         "onebitadam": "onebitadam:OneBitAdam",
         "artemis": "artemis:Artemis",

@@ -61,6 +61,7 @@ def test_every_method_of_the_form_is_here():
         "LBFGS",
         "ADIANA",
         "ADIANAPlus",
+        "LoCoDL",
         "TwoDirection",
         "EF21P",
         "MCM",

@@ -25,6 +25,7 @@ from mpicomp.methods import (
     Artemis,
     Dore,
     DoubleSqueeze,
+    EControl,
 )
 from mpicomp.problems import LeastSquares, Logistic, NonconvexGLM, Softmax
 from mpicomp.problems.scalars import LOGISTIC, SIGMOID_SQUARED
@@ -49,6 +50,7 @@ BOUNDED = [  # methods without one
     EF21(TopK(3), batch=5, mu=0.1),
     EF21SGDM(TopK(3), batch=5),
     EF21SGD2M(TopK(3), batch=5),
+    EControl(TopK(3), batch=5),
     ARCTopK(2, r=1, width=3, batch=5),
     DASHAMVR(RandK(3), 5, b=0.5),
     VRMARINA(RandK(3), 5, sync_batch=5),

@@ -12,7 +12,7 @@ import mpicomp
 from mpicomp import compressors
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import HardThreshold, Natural, PermK, RandK, Shrunk, TopK
-from mpicomp.methods import EF14, EF21, EF21SGD2M, EF21SGDM, EFSGD, EF21Plus
+from mpicomp.methods import EF14, EF21, EF21SGD2M, EF21SGDM, EFSGD, EControl, EF21Plus
 from tests.methods.test_steps import SHRINKING
 from tests.support.error_feedback import NOISY, sampler
 from tests.support.trajectories import L_TILDE, resolved, start
@@ -26,6 +26,7 @@ def test_the_total_error_is_that_of_what_was_held_back():
         EF21SGD2M(TopK(3, values="f8"), gamma=0.1, batch=1): lambda w, s: w.u - w.g,
         EF21(TopK(3, values="f8"), gamma=0.1, batch=1): lambda w, s: s - w.g,
         EF21Plus(TopK(3, values="f8"), gamma=0.5): lambda w, s: s - w.g,
+        EControl(TopK(3, values="f8"), gamma=0.1, eta=0.1, batch=1): lambda w, s: w.e,
         EFSGD(HardThreshold(0.3, values="f8"), gamma=0.1, batch=1): lambda w, s: w.e,
         EF14(HardThreshold(0.03, values="f8"), gamma=0.1, batch=1): lambda w, s: w.e / 0.1,
     }
@@ -43,6 +44,7 @@ def test_the_total_error_is_that_of_what_was_held_back():
 STOCHASTIC = [
     EF21SGDM(TopK(3), gamma=0.05, batch=1),
     EF21SGD2M(Shrunk(RandK(3)), gamma=0.05, batch=2),
+    EControl(TopK(3), gamma=0.05, batch=1),
     EF21(TopK(3), gamma=0.05, batch=1),
     EF14(TopK(3), gamma=0.05, batch=1),
     EFSGD(HardThreshold(0.2), gamma=0.05, batch=1),
@@ -89,7 +91,7 @@ def test_steps(C, d, n, alpha):
 
 REFUSED = [
     (method, C)
-    for method in (EF21SGDM, EF21SGD2M, EF21Plus, EFSGD)
+    for method in (EF21SGDM, EF21SGD2M, EControl, EF21Plus, EFSGD)
     for C in (RandK(2), PermK(), Natural(), HardThreshold(0.1), None)
     if not (method is EFSGD and isinstance(C, HardThreshold))  # whose error its theorem covers
 ]
@@ -113,7 +115,7 @@ def test_a_momentum_that_is_none_is_refused(method, eta):
 
 
 @pytest.mark.parametrize("batch", [0, -1, 1.0, 0.0, True, "all"], ids=repr)
-@pytest.mark.parametrize("method", [EF21, EF21SGDM, EF21SGD2M, EF14, EFSGD])
+@pytest.mark.parametrize("method", [EF21, EF21SGDM, EF21SGD2M, EControl, EF14, EFSGD])
 def test_a_batch_that_is_none_is_refused(method, batch):
     with pytest.raises(ConfigError, match="batch="):
         method(TopK(2), batch=batch)

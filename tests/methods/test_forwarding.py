@@ -96,7 +96,7 @@ def test_which_methods_may_forward():
     names = {type(m).__name__ for m in SUPPORTING}
     assert names == {
         *("DCGD", "DIANA", "VRDIANA", "MARINA", "VRMARINA", "PPMARINA", "EF14", "EFSGD", "EF21", "EF21SGDM"),
-        *("EF21SGD2M", "EF21LMO", "DASHA", "DASHAPAGE", "DASHAMVR"),
+        *("EF21SGD2M", "EF21LMO", "EControl", "DASHA", "DASHAPAGE", "DASHAMVR", "LoCoDL"),
     }
     assert all(isinstance(m, AveragingMethod) for m in SUPPORTING)
 

@@ -25,6 +25,7 @@ from mpicomp.methods import (
     VRDIANA,
     Artemis,
     Dore,
+    EControl,
     EF21Plus,
     Method,
 )
@@ -250,7 +251,7 @@ def test_the_starts_differ(method):
         assert not any(np.array_equal(one, other) for other in runs[:i])
 
 
-@pytest.mark.parametrize("method", [EF21, EF21Plus, EF21SGDM, EF21SGD2M])
+@pytest.mark.parametrize("method", [EF21, EF21Plus, EF21SGDM, EF21SGD2M, EControl])
 def test_the_kin_of_ef21_do_not_start_from_zero(method):
     with pytest.raises(ConfigError, match=rf"start='zero': {method.__name__} .* allowed: 'gradient', 'compr"):
         method(TopK(2), start="zero")

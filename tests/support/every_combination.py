@@ -57,9 +57,11 @@ from mpicomp import (
     Dion,
     Dore,
     DoubleSqueeze,
+    EControl,
     EF21Plus,
     Identity,
     Importance,
+    LoCoDL,
     Lossless,
     Method,
     Natural,
@@ -149,6 +151,7 @@ def every_pair() -> list[Method]:
         chosen += [PPMARINA(Q, r=3, gamma=1e-3, p=0.2), VRDIANA(Q, batch=2, gamma=1e-3, p=0.3)]
         chosen += [DASHAPAGE(Q, batch=2, gamma=1e-3, p=0.3), DASHAMVR(Q, batch=2, b=0.3, gamma=1e-3)]
         chosen += [DCGD(Q, batch=2, gamma=1e-3), DIANA(Q, batch=2, gamma=1e-3)]
+        chosen += [LoCoDL(Q, mu=0.1, gamma=1e-3, p=0.3)]
         chosen += [ADIANA(Q, eta=1e-3, mu=0.1, p=0.3), ADIANA(Q, eta=1e-3, mu=0.1, parameters="refined")]
         chosen += [ADIANA(Q, eta=1e-3, mu=0.1, p=0.3, sends="gradient"), Artemis(Q, RandK(5), 1e-3, p=0.2)]
         chosen += [Artemis(Q, Natural(), gamma=1e-3, alpha_down=0.2), Dore(Q, RandK(5), gamma=1e-3)]
@@ -157,6 +160,7 @@ def every_pair() -> list[Method]:
             chosen += [EF21P(C, Q, gamma=1e-3), TwoDirection(C, Q, Lbar=100.0, mu=0.1, p=0.3)]
     chosen += [EF21(TopK(5), gamma=1e-3, start="gradient"), EF21Plus(TopK(5), gamma=1e-3, start="gradient")]
     chosen += [EF21SGDM(TopK(5), gamma=1e-3, start="compressed")]
+    chosen += [EControl(C, gamma=1e-3, eta=0.2, start="compressed") for C in (TopK(5), Sign())]
     for begin in ("zero", "compressed"):
         chosen += [DASHA(RandK(5), gamma=1e-3, start=begin), MCM(RandK(5), RandK(5), gamma=1e-3, start=begin)]
         chosen += [Artemis(RandK(5), RandK(5), gamma=1e-3, p=0.2, start=begin)]
