@@ -78,8 +78,8 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
     steps between two exchanges:
 
     * whole gradients in each step;
-    * gradients of 8 bits in each step, in both directions, with error feedback.  In five programs of
-      docs/training.md their loss was that of whole gradients;
+    * gradients of 8 bits in each step, in both directions, with error feedback.  In four of five
+      programs of docs/training.md they ended where whole gradients did;
     * whole changes of the parameters, every 8 steps;
     * SparseLoCo, every 8 steps.  In docs/training.md its loss was 0.05 to 0.07 nats above that of whole
       changes.
