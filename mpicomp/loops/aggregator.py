@@ -177,9 +177,9 @@ class Aggregator(Resumable):
 
     @operation
     def drop(self) -> None:
-        """Give up the blocks that some ranks have brought for the next step; states stay as they were.
+        """Give up the step of which some ranks have brought blocks, in place of the call that would end it.
 
-        Their bytes are counted.  Collective.
+        States stay as they were; the bytes sent are counted.  Collective.
         """
         self._drop_early()
 

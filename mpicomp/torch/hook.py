@@ -167,31 +167,32 @@ class Hook:
         pairs = (pair for one in in_order for pair in zip(one.parameters, one.gradients, strict=True))
         gradients: dict[Any, Tensor] = dict(pairs)
         if self._aggregator is None:
-            tensors = Tensors({str(i): p for i, p in enumerate(gradients)})
-            assert self._group is not None
-            options = self._options
-            if options.get("comm") is None and default_communicator() is not None:  # torch's
-                options = options | {"comm": self._group}
-            aggregator = Aggregator(self._method, tensors, **options)
-            refuse_alone(aggregator.transport, options.get("comm"))
-            if (processes := self._group.size()) != (ranks := aggregator.transport.ranks):
-                raise ConfigError(
-                    f"DDP's process group has {processes} processes, and the hook {ranks} ranks: give the "
-                    "Hook group=, that process group, or comm=, mpi4py's communicator of its ranks."
-                )
-            self._tensors, self._aggregator = tensors, aggregator
+            self._join(gradients)
+        if self._leaving is None:
+            self._average(gradients)
+        else:
+            self._average_what_left(gradients, self._leaving)
+
+    def _join(self, gradients: Mapping[Any, Tensor]) -> None:
+        """Make the Aggregator of these parameters."""
+        tensors = Tensors({str(i): p for i, p in enumerate(gradients)})
+        assert self._group is not None
+        options = self._options
+        if options.get("comm") is None and default_communicator() is not None:  # torch's
+            options = options | {"comm": self._group}
+        aggregator = Aggregator(self._method, tensors, **options)
+        refuse_alone(aggregator.transport, options.get("comm"))
+        if (processes := self._group.size()) != (ranks := aggregator.transport.ranks):
+            raise ConfigError(
+                f"DDP's process group has {processes} processes, and the hook {ranks} ranks: give the "
+                "Hook group=, that process group, or comm=, mpi4py's communicator of its ranks."
+            )
+        self._tensors, self._aggregator = tensors, aggregator
+
+    def _average(self, gradients: Mapping[Any, Tensor]) -> None:
+        """Replace the gradients by the estimate of their mean, of all parameters that some rank has used."""
         assert self._tensors is not None
-        aggregator, parameters = self._aggregator, self._tensors.parameters
-        if self._leaving is not None:
-            self._waiting(gradients, [])
-            self._load()
-            for j, p in enumerate(parameters):
-                if j not in self._leaving.here:
-                    self._leaving.take(j, gradients[p])
-            estimate = self._tensors.views(aggregator(self._leaving.whole()))
-            for p, g in zip(parameters, estimate, strict=True):
-                gradients[p].copy_(g)
-            return
+        aggregator, parameters = self.aggregator, self.parameters
         unreached = [j for j, p in enumerate(parameters) if not reached(p)]
         waiting = self._waiting(gradients, unreached)
         self._load()
@@ -207,6 +208,18 @@ class Hook:
             if (left := parameters[j].grad) is not None:  # by an earlier backward; DDP may not replace it
                 left.copy_(estimate[j])
 
+    def _average_what_left(self, gradients: Mapping[Any, Tensor], leaving: Leaving) -> None:
+        """Replace the gradients, some of which have left already, by the estimate of their mean."""
+        assert self._tensors is not None
+        self._waiting(gradients, [])
+        self._load()
+        for j, p in enumerate(self.parameters):
+            if j not in leaving.here:
+                leaving.take(j, gradients[p])
+        estimate = self._tensors.views(self.aggregator(leaving.whole()))
+        for p, g in zip(self.parameters, estimate, strict=True):
+            gradients[p].copy_(g)
+
     def _let_leave(self, one: _Bucket, leaving: Leaving) -> None:
         """Take the gradients of a bucket, and send the blocks that are complete by them.
 
@@ -220,10 +233,10 @@ class Hook:
     def _load(self) -> None:
         """Load the state that ``load`` has named, if any; collective."""
         if self._to_load is not None:
-            folder, self._to_load = self._to_load, None
-            self.aggregator.load(folder)
+            self.aggregator.load(self._to_load)
+            self._to_load = None
 
-    def _waiting(self, gradients: Mapping[Tensor, Tensor], unreached: Sequence[int]) -> list[int]:
+    def _waiting(self, gradients: Mapping[Any, Tensor], unreached: Sequence[int]) -> list[int]:
         """The numbers of the parameters that no rank has used in this step; collective.
 
         Their gradients are all 0, and DDP does not change their p.grad.  Raises ``ConfigError`` on all ranks

@@ -73,8 +73,8 @@ class Overlap:
             )
         gradient = parameter.grad
         assert gradient is not None
-        self._versions[j] = gradient._version
         self._leaving.take(j, gradient)
+        self._versions[j] = gradient._version
 
     def whole(self) -> Array:
         """Send the blocks that are left, and return the whole gradient of this step, shape (d,).

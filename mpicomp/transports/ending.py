@@ -45,21 +45,22 @@ _ending = False
 def _end_the_job(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """The ``sys.excepthook`` of a job: print an uncaught exception as usual, and end every rank.
 
+    In a process that MPI has not joined to others, it prints alone.
     Most ``MpicompError`` are raised on several ranks alike.  So rank 0 prints at once and higher ranks wait:
     the lowest one has then ended the job before the others print the same text.
     """
     global _ending
     if _ending:  # the program's hook calls the one before it, which is this one
         return sys.__excepthook__(kind, error, trace)
-    _ending = True
-    if (joined := _joined()) is None:
-        return _printing(kind, error, trace)
-    if issubclass(kind, MpicompError) and joined.rank > 0:
-        time.sleep(_FIRST + _TURN * min(joined.rank - 1, 10))
+    _ending, joined = True, _joined()
     try:
+        if joined is not None and issubclass(kind, MpicompError) and joined.rank > 0:
+            time.sleep(_FIRST + _TURN * min(joined.rank - 1, 10))
         _printing(kind, error, trace)
     finally:
-        end_now()
+        _ending = False
+        if joined is not None:
+            end_now()
 
 
 def _joined() -> Any:

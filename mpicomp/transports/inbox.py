@@ -41,8 +41,9 @@ class Inbox:
 
     def renew(self, size: int, device: Any) -> Bytes:
         """Take ``size`` bytes on ``device`` in place of those of the last ``renew``, whose use has ended."""
-        if self._last is not None:
-            self.give_back(*self._last)
+        last, self._last = self._last, None
+        if last is not None:
+            self.give_back(*last)
         self._last = self.take(size, device), device
         return self._last[0][:size]
 

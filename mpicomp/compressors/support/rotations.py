@@ -10,14 +10,7 @@ from mpicomp.compressors.base import Array
 from mpicomp.kernels.definition.rotated import padded, rotations
 from mpicomp.keys import Key
 
-_BLOCKS = (
-    128,
-    256,
-    512,
-    1024,
-    2048,
-    4096,
-)  # of those below, the words of signs are no whole blocks of Philox's
+_BLOCKS = (128, 256, 512, 1024, 2048, 4096)  # a block of 128 signs is the least that Philox draws at once
 
 
 def check_block(block: object) -> None:
