@@ -34,7 +34,7 @@ from mpicomp.compressors.base import Array, Compressor
 from mpicomp.compressors.blockwise import Blockwise
 from mpicomp.compressors.lossless import forwards
 from mpicomp.keys import Key
-from mpicomp.methods.parameters import checks_of, step_size_of
+from mpicomp.methods.parameters import AUTO, checks_of, step_size_of
 from mpicomp.problems.base import Constants, Known, Objective
 
 
@@ -81,7 +81,7 @@ class Method(ABC):
 
     Parameters that several methods have:
 
-    gamma   the step size γ
+    gamma   the step size γ: a number, "theory", a multiple such as "theory*8", or for some methods "auto"
     Q       the workers' compressor
     C       the workers' compressor
     batch   the samples that a worker draws for each gradient, as a count or a fraction; None for all samples
@@ -105,6 +105,7 @@ class Method(ABC):
     needs_value: ClassVar[bool] = False  # whether workers ask for f_i(x) too
     separable: ClassVar[bool] = True  # whether the server treats each coordinate alone, but for compressors
     worker_separable: ClassVar[bool] = True  # whether workers do so too
+    may_adapt: ClassVar[bool] = False  # whether the step size may be "auto", see ``support.auto_step``
     setup_rounds: ClassVar[int] = 0  # rounds before the first step; the ledger also counts their uplink apart
     Replica: ClassVar[type]
     Server: ClassVar[type] = Nothing
@@ -117,12 +118,29 @@ class Method(ABC):
         method = type(self)
         for name, check in checks_of(method).items():
             check(method.__name__, name, getattr(self, name))
+        if self.step == AUTO:
+            self._check_auto()
         for f in fields(self):
             if forwards(C := getattr(self, f.name)) and not (f.name == "down" and self.may_forward):
                 raise ConfigError(
                     f"{method.__name__}: {f.name}={C} does not send the mean of the workers' messages, so "
                     "they cannot take its place: leave forward out."
                 )
+
+    def _check_auto(self) -> None:
+        """Raise ``ConfigError`` unless the step size "auto" suits the method and its gradients."""
+        name = type(self).__name__
+        allowed = "allowed: a positive number, 'theory', or a multiple such as 'theory*8'."
+        if not self.may_adapt:
+            raise ConfigError(
+                f"{name} takes no {self.step_name}='auto'; {allowed} GD, EF21, EF21SGDM, MARINA, DIANA and "
+                "DASHA take 'auto'."
+            )
+        if (batch := getattr(self, "batch", None)) is not None:
+            raise ConfigError(
+                f"{name}: {self.step_name}='auto' with batch={batch}; {allowed} By the noise of batches "
+                "'auto' would shorten the steps too early: it needs full gradients."
+            )
 
     @property
     def may_forward(self) -> bool:
@@ -265,7 +283,7 @@ class Method(ABC):
 
     @property
     def step(self) -> Any:
-        """The step size that tuning scales: a number, or a text such as "theory*8"."""
+        """The step size that tuning scales: a number, or a text such as "theory*8"; or "auto"."""
         return getattr(self, self.step_name)
 
     def with_step(self, value: float | str) -> Self:
@@ -281,6 +299,8 @@ class Method(ABC):
         self, constants: Callable[[], Constants], d: int, n: int, blocks: Blocks | None = None
     ) -> Self:
         """This method with a number for each "theory", and for each None that stands for a default.
+
+        A step size "auto" stays.
 
         constants  returns the problem's constants; called only if some field says "theory"
         blocks     if given, the numbers are those of the method ``in_blocks(blocks)``; the method returned is
@@ -299,7 +319,7 @@ class Method(ABC):
             defaults = method().defaults(d, n)
             numbers |= {name: defaults[name] for name in left_out}
         asked = {name: getattr(self, name) for name in self.theory_parameters}
-        asked = {name: value for name, value in asked.items() if isinstance(value, str)}
+        asked = {name: value for name, value in asked.items() if isinstance(value, str) and value != AUTO}
         if asked:
             known: Any = Known(constants(), type(self).__name__, " and ".join(asked))
             theory = method().theory(known, d, n)

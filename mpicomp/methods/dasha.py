@@ -46,6 +46,7 @@ class DASHA(DifferenceMethod):
 
     recalled: ClassVar[str] = "the constant 16 of gamma"
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1"
+    may_adapt: ClassVar[bool] = True
 
     def local(self, w: DifferenceMethod.Worker, r: Estimate, f: Objective, key: Key) -> Array:
         return f.grad(r.x)  # ∇f_i(x^{k+1})

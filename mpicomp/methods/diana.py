@@ -53,6 +53,7 @@ class DIANA(ShiftedMethod, EstimatingMethod):
 
     recalled: ClassVar[str] = "the constant 6 of gamma for convex f_i; the rate of arXiv 2006.07013"
     paper: ClassVar[str] = "Mishchenko, Gorbunov, Takáč, Richtárik, arXiv 1901.09269, Algorithm 1"
+    may_adapt: ClassVar[bool] = True
 
     @dataclass
     class Replica:

@@ -60,6 +60,7 @@ class EControl(AveragingMethod, EstimatingMethod):
     start: EstimateStart = "gradient"
 
     paper: ClassVar[str] = "Gao, Islamov, Stich, EControl (arXiv 2311.05645)"
+    may_adapt: ClassVar[bool] = True
 
     @dataclass
     class Worker:

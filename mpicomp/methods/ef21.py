@@ -51,6 +51,7 @@ class EF21(AveragingMethod, EstimatingMethod):
 
     recalled: ClassVar[str] = "gamma under the Polyak-Łojasiewicz condition, Theorem 2"
     paper: ClassVar[str] = "Richtárik, Sokolov, Fatkhullin, EF21 (NeurIPS 2021), Algorithm 2"
+    may_adapt: ClassVar[bool] = True
 
     @dataclass
     class Worker:

@@ -49,6 +49,7 @@ class EF21Plus(EstimatingMethod):
 
     worker_separable: ClassVar[bool] = False
     paper: ClassVar[str] = "Richtárik, Sokolov, Fatkhullin, EF21 (NeurIPS 2021), Algorithm 3"
+    may_adapt: ClassVar[bool] = True
 
     @dataclass
     class Worker:

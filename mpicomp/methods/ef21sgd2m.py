@@ -48,6 +48,7 @@ class EF21SGD2M(AveragingMethod, EstimatingMethod):
 
     recalled: ClassVar[str] = "the constants of gamma"
     paper: ClassVar[str] = "Fatkhullin, Tyurin, Richtárik, Momentum provably improves EF (NeurIPS 2023)"
+    may_adapt: ClassVar[bool] = True
 
     @dataclass
     class Worker:

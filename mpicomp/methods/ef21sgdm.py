@@ -65,6 +65,7 @@ class EF21SGDM(AveragingMethod, EstimatingMethod):
 
     recalled: ClassVar[str] = "the constants of gamma, and the bound that gives the best eta"
     paper: ClassVar[str] = "Fatkhullin, Tyurin, Richtárik, Momentum provably improves EF (NeurIPS 2023)"
+    may_adapt: ClassVar[bool] = True
 
     @dataclass
     class Worker:

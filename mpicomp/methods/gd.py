@@ -27,6 +27,7 @@ class GD(DenseMethod, EstimatingMethod):
     values: ValueFormat = "f4"
 
     paper: ClassVar[str] = "Cauchy (1847); step size as in Nesterov, Lectures on convex optimization, 1.2.3"
+    may_adapt: ClassVar[bool] = True
 
     def estimate(self, r: Estimate, broadcast: Message, key: Key) -> None:
         r.g[:] = 0

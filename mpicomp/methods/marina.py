@@ -54,6 +54,7 @@ class MARINA(AveragingMethod, EstimatingMethod):
 
     recalled: ClassVar[str] = "gamma under the Polyak-Łojasiewicz condition"
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithm 1"
+    may_adapt: ClassVar[bool] = True
     needs_function: ClassVar[bool] = True  # one f_i in all rounds
 
     @dataclass

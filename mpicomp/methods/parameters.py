@@ -33,6 +33,8 @@ from mpicomp.base.formats import check_format
 from mpicomp.base.parts import Parts
 from mpicomp.compressors import Absolute, Compressor, Contractive, Unbiased
 
+AUTO = "auto"  # the step size that ``support.auto_step`` sets in every round
+
 
 class Check(ABC):
     """Tells whether a field may hold a value."""
@@ -131,10 +133,14 @@ def _check_format(name: str, value: str) -> None:
 
 
 class _StepSize(FromTheory):
-    """Of its own class, so that the step size is told from other numbers with the same check."""
+    """The step size may also be "auto".  ``Method`` checks whether it may be so in its class."""
+
+    def __call__(self, method: str, name: str, value: Any) -> None:
+        if value != AUTO:
+            super().__call__(method, name, value)
 
 
-# The step size, a number above 0: what tuning scales.  Every method has one.
+# The step size, a number above 0: what tuning scales.  Every method has one.  "auto" is no number of theory.
 StepSize = Annotated[Any, _StepSize(check_step)]
 
 # μ: of f's strong convexity, or of the Polyak-Łojasiewicz condition.

@@ -17,6 +17,7 @@ from mpicomp.base.errors import ConfigError, DivergedError, MessageError, Mpicom
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
+from mpicomp.methods.support.auto_step import with_auto_step
 from mpicomp.problems.base import Objective
 from mpicomp.runtime import checkpoint
 from mpicomp.transports import Transport
@@ -58,9 +59,11 @@ class Rounds:
         if kernels.device() is not None:
             check_device(method)
         self.method, self.objectives, self.transport = method, objectives, transport
-        self.averaging = averaging(server, method, x0.size, transport, blocks)
+        self.averaging = averaging(server, with_auto_step(method), x0.size, transport, blocks)
         self.books = self.averaging.books
-        self.running = self.books.method  # the method as it runs here, in blocks if there are any
+        self.running = (
+            self.books.method
+        )  # the method as it runs here: in blocks, and with its step size "auto"
         self._follow = follow
         self.begin(x0)
 

@@ -118,6 +118,8 @@ def methods() -> list[Method]:
     chosen += [EF21SGDM(TopK(2), gamma=1e-3, eta=0.5, down=Lossless(forward=True))]
     chosen += [MARINA(PermK(), gamma=1e-3, p=0.3, down=Lossless("f4", forward=True))]
     chosen += [EF21LMO(TopK(5), gamma=1e-3, norm="spectral", eta="decreasing", batch=2)]
+    chosen += [DIANA(Natural(), gamma="auto"), MARINA(PermK(), gamma="auto", p=0.3)]
+    chosen += [EF21(TopK(5), gamma="auto"), EF21SGDM(TopK(2), gamma="auto", down=Lossless(forward=True))]
     chosen += of_compressors({type(case.c): case.c for case in reversed(FIT)}.values())
     chosen += [parse_method(case.text) for case in METHOD_CASES]
     return [*dict.fromkeys(chosen)]

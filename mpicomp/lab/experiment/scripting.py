@@ -25,6 +25,7 @@ from mpicomp.lab.experiment.suite import Suite
 from mpicomp.lab.experiment.suite_file import parse_suite, suite_of
 from mpicomp.lab.experiment.tuning import Tuning
 from mpicomp.methods import Method
+from mpicomp.methods.parameters import AUTO
 from mpicomp.problems import Problem
 from mpicomp.runtime.bars import shown
 from mpicomp.runtime.placement import OF_COMPARISONS, Placement
@@ -60,8 +61,8 @@ def compare(
     methods   the methods, or their texts, as a list or by their labels; or a suite: the path of its TOML
               file, the name of one that comes with the package, or a ``Suite``.  A suite
               holds the problem, the ranges to tune and the settings: give none of them beside it
-    tune      (lo, hi): try the step sizes times 2^lo, .., 2^hi and keep the best of each method.  Or such a
-              range for each label that is to be tuned
+    tune      (lo, hi): try the step sizes times 2^lo, .., 2^hi and keep the best of each method but those
+              with the step size "auto".  Or such a range for each label that is to be tuned
     settings  ``workers`` and ``rounds``, which are needed, and ``seeds``, ``every``, ``at``, ``observe``,
               ``x0``, ``down``, ``tuning_seeds``, ``target_grad_norm_sq``, ``hold``, ``max_bytes``,
               ``max_seconds``, ``title``, ``x`` and ``y``.  They mean the same as in a suite's TOML file:
@@ -110,8 +111,10 @@ def tune(
     Under mpirun every rank calls this and gets the same tuning.  An interrupt raises ``Interrupted``, a
     ``KeyboardInterrupt`` whose ``so_far`` is the tuning with the step sizes that were tried.
     """
-    placement = _placement(settings)
-    suite = _suite([method], problem, exponents, {"down": "exact"} | settings)
+    method, placement = as_method(method), _placement(settings)
+    suite = _suite(
+        {to_text(method): method}, problem, {to_text(method): exponents}, {"down": "exact"} | settings
+    )
     with shown(progress, _stage) as report:
         return comparing.tune_first(suite, placement=placement, progress=report)
 
@@ -205,7 +208,10 @@ def _suite(
         raise ConfigError(
             f"compare takes Methods and a Problem; it was given {list(labelled.values())!r} and {problem!r}."
         )
-    ranges = tune if isinstance(tune, Mapping) else dict.fromkeys(labelled, tune)
+    if isinstance(tune, Mapping):
+        ranges: Mapping[str, Range | None] = tune
+    else:
+        ranges = {label: None if m.step == AUTO else tune for label, m in labelled.items()}
     return suite_of(labelled, problem, ranges, settings)
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.methods import Method
+from mpicomp.methods.parameters import AUTO
 from mpicomp.problems import Problem
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.observation import Observation
@@ -34,6 +35,11 @@ class Entry:
     method: Method
     label: str
     tune: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ``ConfigError`` if the method sets its step size itself, and was to be tuned."""
+        if self.tune is not None and self.method.step == AUTO:
+            raise ConfigError(f"{self.label}: {self.method.step_name}='auto' is not tuned: leave tune out.")
 
     @property
     def slug(self) -> str:

@@ -1,0 +1,143 @@
+"""``gamma="auto"``: the server sets the step size in every round, by the slope of f along the last step.
+
+Every worker adds a number to its message, and the server adds one to its broadcast, 8 bytes each::
+
+    worker i   sends a_i = <∇f_i(x^k), g^{k-1}>/|g^{k-1}|² too
+    server     changes γ by mean a_i (``support.control``), and broadcasts γ too
+    all        x^{k+1} = x^k - γ g^k
+
+The gradient is the one that the method asks for anyway.  In round 0 a worker sends |∇f_i(x⁰)|/max(1, |x⁰|)
+in place of a slope, and the first γ is 1/1000 of the inverse of the mean.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import field, fields, make_dataclass
+from functools import cache
+from math import nan, sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mpicomp.compressors.base import Array
+from mpicomp.kernels import add_scaled
+from mpicomp.keys import Key, Stream
+from mpicomp.methods.base import Accumulator, Method
+from mpicomp.methods.parameters import AUTO
+from mpicomp.methods.support.control import StepControl
+from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.problems.base import Objective
+
+
+def with_auto_step(method: Method) -> Method:
+    """The method as it plays rounds: ``method`` itself, unless its step size is "auto"."""
+    if method.step != AUTO:
+        return method
+    adapting = copy(method)
+    object.__setattr__(adapting, "__class__", _adapting(type(method)))
+    return adapting
+
+
+@cache
+def _adapting(method: type[Method]) -> type[Method]:
+    """The subclass of a method's class whose messages carry slopes and step sizes."""
+    members = {
+        "plain": method,
+        "Server": make_dataclass("Server", [], bases=(StepControl, method.Server)),
+        "Up": make_dataclass("Up", [("slope", float, field(default=nan))], bases=(method.Up,)),
+        "Down": make_dataclass("Down", [("gamma", float, field(default=nan))], bases=(method.Down,)),
+    }
+    return type(method.__name__, (_AutoStep, method), members)
+
+
+class _AutoStep(EstimatingMethod):
+    """The steps of a method with the step size "auto": those of its own class ``plain``, and γ."""
+
+    plain: ClassVar[Any]
+
+    def worker_step(self, w: Any, r: Any, f: Objective, key: Key) -> Any:
+        asked = _Asked(f, self.point(r, key))
+        up = self.plain.worker_step(self, w, r, asked, key)
+        slope = asked.size() if key.round == 0 else asked.slope(r.g)
+        return self.Up(**_values(up) | {"slope": slope})
+
+    def server_step(self, s: Any, r: Any, key: Key) -> Accumulator:
+        return _Adapting(self, s, self.plain.server_step(self, s, r, key), key)
+
+    def received(self, broadcast: Any, r: Any, key: Key) -> Any:
+        return self.Down(**_values(super().received(broadcast, r, key)) | {"gamma": broadcast.gamma})
+
+    def replica_step(self, r: Any, broadcast: Any, key: Key) -> None:
+        self.estimate(r, broadcast, key)
+        add_scaled(r.x, r.g, -broadcast.gamma)
+
+    def paper_bits(self, up: Any, d: int, key: Key) -> int:
+        return self.plain.paper_bits(self, up, d, key) + 32
+
+    def paper_bits_down(self, broadcast: Any, d: int, key: Key) -> int:
+        return self.plain.paper_bits_down(self, broadcast, d, key) + 32
+
+
+class _Asked(Objective):
+    """The objective f, which keeps the gradient that is asked for at ``point``."""
+
+    def __init__(self, f: Objective, point: Array) -> None:
+        self.f, self.samples, self._point = f, f.samples, point
+        self._gradient: Any = None
+
+    def value(self, x: Array) -> float:
+        return self.f.value(x)
+
+    def grad(self, x: Array) -> Array:
+        return self._kept(self.f.grad(x), x)
+
+    def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
+        return self._kept(self.f.batch_grad(x, b, stream), x)
+
+    def _kept(self, g: Array, x: Array) -> Array:
+        if x is self._point:
+            self._gradient = g.copy()  # the method may change its own
+        return g
+
+    def size(self) -> float:
+        """|∇f_i(x)|/max(1, |x|) at ``point``."""
+        return sqrt(_dot(self._gradient, self._gradient)) / max(1.0, sqrt(_dot(self._point, self._point)))
+
+    def slope(self, g: Array) -> float:
+        """<∇f_i(x), g>/|g|² at ``point``, where a step along -g has led; NaN if g = 0: x has not moved."""
+        square = _dot(g, g)
+        return _dot(self._gradient, g) / square if square > 0 else nan
+
+
+class _Adapting(Accumulator):
+    """The server step of ``method``, which takes the workers' slopes too, and adds γ to the broadcast."""
+
+    def __init__(self, method: Method, control: StepControl, step: Accumulator, key: Key) -> None:
+        self._method, self._control, self._step, self._key = method, control, step, key
+        self._sum, self._count = 0.0, 0
+
+    def take(self, key: Key, up: Any) -> None:
+        self._step.take(key, up)
+        self._sum += up.slope
+        self._count += 1
+
+    def flush(self) -> None:
+        self._step.flush()
+
+    def close(self) -> Any:
+        down, mean = self._step.close(), self._sum / self._count
+        if self._key.round == 0:
+            self._control.begin(mean)
+        else:
+            self._control.update(mean)
+        return self._method.Down(**_values(down) | {"gamma": self._control.gamma})
+
+
+def _dot(x: Any, y: Any) -> float:
+    """<x, y>, by ``np.sum``: the last bits of a BLAS product may depend on the number of threads."""
+    return float(np.sum(x * y))
+
+
+def _values(record: Any) -> dict[str, Any]:
+    return {f.name: getattr(record, f.name) for f in fields(record)}

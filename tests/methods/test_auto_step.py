@@ -1,0 +1,228 @@
+"""gamma="auto": its rule by a transcription, what it does not depend on, and what refuses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import exp
+
+import numpy as np
+import pytest
+
+import mpicomp
+from mpicomp.base.errors import ConfigError, MessageError
+from mpicomp.codecs import messages
+from mpicomp.compressors import Identity, Natural, PermK, RandK, TopK
+from mpicomp.loops.aggregator import Aggregator
+from mpicomp.loops.descent import Descent
+from mpicomp.methods import DIANA, EF21, EF21SGDM, GD, MARINA, METHODS
+from mpicomp.methods.support.auto_step import with_auto_step
+from mpicomp.methods.support.control import StepControl
+from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.problems import Problem
+from mpicomp.text.config import parse_method, to_text
+from tests.support.method_cases import METHOD_CASES
+from tests.support.trajectories import Entropy, Squares, gradients, squares, start
+
+AUTO = [case.method for case in METHOD_CASES if case.method.may_adapt]
+FULL = [GD(), EF21(TopK(2)), EF21SGDM(TopK(2)), MARINA(RandK(3)), DIANA(Natural())]
+
+
+def auto(method):
+    return method.with_step("auto")
+
+
+def transcribed(slopes):
+    """γ of each round, of the first number and then the slopes."""
+    gamma, ceiling, before, usual = 1e-3 / slopes[0], None, False, 0.0
+    gammas = [gamma]
+    for slope in slopes[1:]:
+        usual = min(1.0, max(slope, 0.99 * usual, 1e-4))
+        excess = min(1.0, max(-1.0, slope / usual - 0.4))
+        if excess < 0:
+            if not before:
+                ceiling = gamma
+            gamma = gamma * exp(0.7 * excess)
+        elif ceiling is None:
+            gamma = gamma * exp(0.7 * excess)
+        elif gamma < 0.35 * ceiling:
+            gamma = min(0.35 * ceiling, gamma * exp(0.7 * excess))
+        else:
+            gamma = gamma * exp(0.05 * excess)
+        before = excess < 0
+        gammas.append(gamma)
+    return gammas
+
+
+@pytest.mark.parametrize("method", FULL, ids=repr)
+@pytest.mark.parametrize("problem", [Entropy(), squares(4, 12, seed=3)], ids=["entropy", "squares"])
+def test_the_step_size_is_that_of_the_transcribed_rule(method, problem):
+    """From the iterates, the estimates and the gradients of the f_i alone."""
+    loop, grads = start(auto(method), problem, 4, seed=5), gradients(problem, 4)
+    slopes, gammas = [], []
+    for k in range(50):  # later, |g| is that of rounding
+        x, g = loop.x.copy(), loop.replica.g.copy()
+        if k == 0:
+            slopes.append(np.mean([np.linalg.norm(grad(x)) for grad in grads]) / max(1, np.linalg.norm(x)))
+        else:
+            slopes.append(np.mean([grad(x) @ g for grad in grads]) / (g @ g))
+        loop.step(k)
+        gammas.append(loop.server.gamma)
+        assert np.allclose(loop.x, x - loop.server.gamma * loop.replica.g, rtol=1e-14, atol=1e-14)
+    assert np.allclose(gammas, transcribed(slopes), rtol=1e-6)
+    assert max(gammas) > 10 * gammas[0]
+
+
+@pytest.mark.parametrize("curvature", [1e-6, 1e-2, 1.0, 1e3, 1e8])
+def test_gradient_descent_finds_the_curvature(curvature):
+    """f = κ|x|²/2: the slope is 1 - γ κ.  So γ κ ends near 0.6, whatever κ is."""
+    A, b = curvature * np.eye(3)[None], np.zeros((1, 3))
+    loop = start(GD(gamma="auto", values="f8"), Squares(A, b, np.ones(3)), 1)
+    for k in range(60):
+        loop.step(k)
+    found = loop.server.gamma * curvature
+    assert 0.3 < found < 0.8
+    assert np.abs(loop.x).max() < 1e-3
+
+
+@pytest.mark.parametrize("method", FULL, ids=repr)
+def test_the_units_of_f_do_not_matter(method):
+    """Exact.  With 1024 f in place of f, γ is 1024 times smaller, and the iterates are the same."""
+    method = auto(replace(method, values="f8") if isinstance(method, GD) else method)
+    problem = squares(4, 12, seed=3)
+    larger = replace(problem, A=1024 * problem.A, b=1024 * problem.b)
+    first, second = (start(method, p, 4, seed=2) for p in (problem, larger))
+    for k in range(40):
+        first.step(k)
+        second.step(k)
+        assert np.array_equal(first.x, second.x)
+        assert first.server.gamma == 1024 * second.server.gamma > 0
+
+
+@pytest.mark.parametrize("method", AUTO, ids=repr)
+def test_every_such_method_runs_and_lowers_f(method):
+    run = mpicomp.run(auto(method), Entropy(), workers=4, rounds=200, seed=1)
+    assert run.method.step == "auto"
+    assert run.rows[-1].f < run.rows[0].f
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_a_method_takes_it_or_says_that_it_does_not(name):
+    (method,) = [case.method for case in METHOD_CASES if case.name == name]
+    if method.may_adapt:
+        assert isinstance(method, EstimatingMethod)
+        assert parse_method(to_text(auto(method))) == auto(method)
+    else:
+        with pytest.raises(ConfigError, match=f"takes no {method.step_name}='auto'; allowed: a positive"):
+            auto(method)
+
+
+def test_batches_are_refused():
+    with pytest.raises(ConfigError, match="EF21SGDM: gamma='auto' with batch=2; allowed: a positive"):
+        EF21SGDM(TopK(2), gamma="auto", batch=2)
+
+
+def test_another_text_is_no_step_size():
+    with pytest.raises(ConfigError, match="gamma='automatic'; allowed: a positive number, 'theory'"):
+        EF21(TopK(2), gamma="automatic")
+
+
+def test_the_numbers_are_counted():
+    counts = [mpicomp.run(GD(gamma=gamma), Entropy(), workers=4, rounds=50).ledger for gamma in (0.1, "auto")]
+    assert counts[1].up_bytes - counts[0].up_bytes == 4 * 50 * 8
+    assert counts[1].down_bytes - counts[0].down_bytes == 4 * 50 * 8
+    assert counts[1].paper_bits_up - counts[0].paper_bits_up == 4 * 50 * 32
+
+
+@pytest.mark.parametrize("method", FULL, ids=repr)
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_resumed_runs_are_the_same(method, blocks, tmp_path):
+    words = {"workers": 4, "seed": 3} | ({"server": "sharded", "blocks": 3} if blocks == 3 else {})
+    whole = mpicomp.run(auto(method), Entropy(), rounds=60, **words)
+    mpicomp.run(auto(method), Entropy(), rounds=25, out=tmp_path, checkpoint_every=25, **words)
+    resumed = mpicomp.run(auto(method), Entropy(), rounds=60, out=tmp_path, resume=True, **words)
+    assert resumed.iterates_sha256 == whole.iterates_sha256
+    assert resumed.ledger.up_bytes == whole.ledger.up_bytes
+
+
+def test_a_loop_of_ones_own_takes_the_same_steps():
+    problem = Entropy()
+    whole = mpicomp.run(EF21(TopK(2), gamma="auto"), problem, workers=4, rounds=50)
+    with Descent(EF21(TopK(2), gamma="auto"), problem.x0(), workers=4) as descent:
+        grads = gradients(problem, 4)
+        for _ in range(50):
+            x = descent.point
+            descent.step({i: grads[i](x) for i in range(4)})
+        assert np.array_equal(descent.x, whole.x)
+
+
+def test_an_aggregator_has_no_step_to_set():
+    b = np.arange(6.0)
+    found = []
+    for gamma in (1.0, "auto"):
+        with Aggregator(EF21(TopK(2), gamma=gamma), like=b) as agg:
+            found.append([agg(b - k) for k in range(4)])
+    assert np.array_equal(*found)
+
+
+def test_allreduce_refuses_it():
+    with pytest.raises(ConfigError, match="server='allreduce' sums vectors"):
+        mpicomp.run(GD(gamma="auto"), Entropy(), workers=4, rounds=2, server="allreduce")
+
+
+def test_it_has_nothing_to_tune():
+    with pytest.raises(ConfigError, match="gamma='auto' is not tuned"):
+        mpicomp.tune(EF21(TopK(2), gamma="auto"), Entropy(), workers=4, rounds=5)
+
+
+def test_a_message_without_its_slope_is_refused():
+    method = with_auto_step(EF21(TopK(2), gamma="auto"))
+    with pytest.raises(MessageError, match="Up: message truncated, 3 bytes"):
+        messages.decode(method.Up, np.zeros(3, np.uint8))
+
+
+def test_slopes_that_are_no_numbers():
+    control = StepControl()
+    control.begin(1.0)
+    for slope in (np.inf, -np.inf):
+        before = control.gamma
+        control.update(slope)
+        assert control.gamma < before
+    before = replace(control)
+    control.update(np.nan)  # no step was made
+    assert control == before
+    control.begin(0.0)
+    assert control.gamma > 0
+
+
+def test_steps_stay_finite_where_f_has_no_minimum():
+    """f = -x: every slope is 1, so γ would double for ever."""
+
+    @dataclass(frozen=True)
+    class Falling(Problem):
+        def dimension(self):
+            return 2
+
+        def objective(self, i, n):
+            class Line(mpicomp.Objective):
+                def value(self, x):
+                    return -float(x.sum())
+
+                def grad(self, x):
+                    return -np.ones(2)
+
+            return Line()
+
+    run = mpicomp.run(GD(gamma="auto", values="f8"), Falling(), workers=1, rounds=1500, every=1500)
+    assert 1e100 < run.x[0] < 2e103
+
+
+def test_a_start_at_the_minimum_stays_there():
+    problem = replace(squares(2, 4, seed=1), start=np.zeros(4), b=np.zeros((2, 4)))
+    run = mpicomp.run(EF21(Identity(), gamma="auto"), problem, workers=2, rounds=20)
+    assert not run.x.any()
+
+
+def test_permk_needs_every_worker():
+    """MARINA with PermK: the mean of the slopes is of all workers, whichever coordinates they send."""
+    run = mpicomp.run(MARINA(PermK(), gamma="auto"), Entropy(), workers=4, rounds=150, seed=2)
+    assert run.rows[-1].grad_norm_sq < 1e-2 * run.rows[0].grad_norm_sq
