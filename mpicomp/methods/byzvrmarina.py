@@ -222,8 +222,10 @@ class ByzVRMARINA(AveragingMethod, EstimatingMethod):
             p = probability("p", self.p, found)
             (a, b), omega, noise = self.Q.ab(d, n), self.Q.omega(d, n), variance(self, c, self.batch)
             own = omega * c.L_plus**2 + (1 + omega) * noise
-            joint = (a * n / G - b) * c.L_plus**2 + b * c.L_pm**2 + (a * n + 1 - b) / G * noise
-            found["gamma"] = 1 / (c.L + sqrt((1 - p) / p) * (sqrt(2 * kappa * own) + sqrt(joint)))
+            joint = (a * (n / G) - b) * c.L_plus**2 + b * c.L_pm**2
+            joint += (a * (n / G) + (1 - b) / G) * noise
+            spread = (sqrt(2 * kappa * own) + sqrt(joint)) ** 2 if kappa else joint
+            found["gamma"] = 1 / (c.L + sqrt((1 - p) / p * spread))
         return found
 
     def _kappa(self, n: int) -> float:

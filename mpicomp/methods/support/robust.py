@@ -69,7 +69,7 @@ def trimmed_mean(rows: Array, b: int) -> Array:
 
 
 def geometric_median(rows: Array, nu: float) -> Array:
-    """Eight steps z = the mean of the rows, weighted by 1/max{ν, |row - z|}, from z = 0: Weiszfeld's algorithm.
+    """Eight steps of Weiszfeld's algorithm from z = 0: z = the rows' mean, weighted by 1/max{ν, |row - z|}.
 
     Rows nearer than ν have equal weights.
     """
