@@ -50,8 +50,8 @@ class Attacked(Problem):
     scale: float | None = None
 
     paper: ClassVar[str] = (
-        "Xie, Koyejo, Gupta (UAI 2019), inner product manipulation; "
-        "Baruch, Baruch, Goldberg (NeurIPS 2019), a little is enough"
+        "inner product manipulation: Xie, Koyejo, Gupta (UAI 2019); a little is enough: Baruch, Baruch, "
+        "Goldberg (NeurIPS 2019); both as recalled"
     )
 
     def __post_init__(self) -> None:

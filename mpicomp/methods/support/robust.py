@@ -76,9 +76,10 @@ def geometric_median(rows: Array, nu: float) -> Array:
     z = np.zeros_like(rows[0])
     for _ in range(WEISZFELD):
         weights = [1 / max(nu, _norm(row - z)) for row in rows]
+        whole = sum(weights)
         z = np.zeros_like(z)
         for row, weight in zip(rows, weights, strict=True):
-            z += (weight / sum(weights)) * row
+            z += (weight / whole) * row
     return z
 
 
