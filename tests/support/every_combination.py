@@ -150,7 +150,8 @@ def every_pair() -> list[Method]:
     for Q in (RandK(5), PermK(), Natural(), Identity()):
         chosen += [DASHA(Q, gamma=1e-3)]
         chosen += [VRMARINA(Q, batch=2, gamma=1e-3, p=0.3, sync_batch=b) for b in (None, 9)]
-        chosen += [ByzVRMARINA(Q, batch=2, gamma=1e-3, p=0.3, rule=rule, bucket=2) for rule in RULES]
+        chosen += [ByzVRMARINA(Q, batch=2, gamma=1e-3, p=0.3, rule=rule) for rule in RULES]
+        chosen += [ByzVRMARINA(Q, gamma=1e-3, p=0.3, liars=0, bucket=2, estimates="common")]
         chosen += [PPMARINA(Q, r=3, gamma=1e-3, p=0.2), VRDIANA(Q, batch=2, gamma=1e-3, p=0.3)]
         chosen += [DASHAPAGE(Q, batch=2, gamma=1e-3, p=0.3), DASHAMVR(Q, batch=2, b=0.3, gamma=1e-3)]
         chosen += [DCGD(Q, batch=2, gamma=1e-3), DIANA(Q, batch=2, gamma=1e-3)]
