@@ -61,8 +61,9 @@ class Attacked(Problem):
             )
         check_positive_integer("liars", self.liars)
         check_choice("attack", self.attack, ATTACKS)
-        if self.scale is not None and not isfinite(self.scale):
-            raise ConfigError(f"scale = {self.scale}: a lie is a finite number of times the truth.")
+        c = self.scale
+        if c is not None and (isinstance(c, bool) or not isinstance(c, int | float) or not isfinite(c)):
+            raise ConfigError(f"scale={c!r}; allowed: a finite number, or None for that of the attack.")
 
     def honest(self, n: int) -> int:
         """n - b.  Raises ``ConfigError`` unless that is more than half of n."""

@@ -156,10 +156,10 @@ def test_robust_rules_converge_where_the_mean_diverges(rule, bucket, attack):
     -8 times the gradients of 3 outweigh those of 13."""
     inner = Quadratics(d=12, noise=0.0, lam=0.5)
     problem = Attacked(inner, 3, attack, 8.0)
-    method = ByzVRMARINA(RandK(3), None, 0.05, 0.2, rule, 3, bucket)
-    iterates = trajectory(start(method, problem, 16), 300)
+    method = ByzVRMARINA(RandK(3), None, 0.1, 0.2, rule, 3, bucket)
+    iterates = trajectory(start(method, problem, 16), 80)
     first, last = (grad_norm_sq(inner, 13, x) for x in (iterates[0], iterates[-1]))
-    assert last > 100 * first if rule == "mean" else last < 1e-6 * first
+    assert last > 100 * first if rule == "mean" else last < 1e-3 * first
 
 
 # --- state, bytes, limits ---

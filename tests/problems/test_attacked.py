@@ -97,6 +97,20 @@ def test_the_mean_of_gradients_is_moved_by_the_lies():
     assert loop.x == pytest.approx(problem.x0() - 0.1 * (sum(g) - 3 * g[0] - 3 * g[1]) / 7, rel=1e-13)
 
 
+def test_noise_on_top_of_lies():
+    """The noise is added to the lie, and the truth has none."""
+    stream = Key(0, 1, 8, 9).private("batch")
+    for attack in ("sign_flip", "alie"):
+        plain = Attacked(INNER, 2, attack, 3.0).objective(8, 9)
+        noisy, honest = (
+            Noisy(p, 2.0).objective(8, n) for p, n in ((Attacked(INNER, 2, attack, 3.0), 9), (INNER, 9))
+        )
+        noise = honest.batch_grad(X, 1, stream) - honest.grad(X)
+        assert np.array_equal(noisy.told.grad(X), plain.told.grad(X))
+        assert noisy.told.batch_grad(X, 1, stream) == pytest.approx(plain.told.grad(X) + noise, abs=1e-14)
+        assert np.array_equal(noisy.grad(X), plain.grad(X))
+
+
 def test_lies_cost_the_bytes_of_the_truth():
     """What a liar sends is a message like others, and is counted."""
     method = VRMARINA(Identity(), batch=2, gamma=0.1, p=0.5)
@@ -138,7 +152,14 @@ def test_half_of_the_workers_is_too_many(liars, n):
 
 
 def test_what_is_no_attack_is_refused():
-    for wrong in ({"liars": 0}, {"liars": 0.5}, {"attack": "mimic"}, {"scale": np.nan}, {"scale": np.inf}):
+    for wrong in (
+        {"liars": 0},
+        {"liars": 0.5},
+        {"attack": "mimic"},
+        {"scale": np.nan},
+        {"scale": "big"},
+        {"scale": True},
+    ):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             replace(Attacked(INNER, 1), **wrong)
     with pytest.raises(ConfigError, match="attacked takes a problem"):
