@@ -125,10 +125,6 @@ class ByzVRMARINA(AveragingMethod, EstimatingMethod):
         return self.rule in robust.BY_COORDINATES
 
     @property
-    def sums(self) -> bool:
-        return False
-
-    @property
     def averages(self) -> bool:
         """Whether R is the mean of the g_i, which needs the sum of the messages alone."""
         return self.rule == "mean" and self.bucket == 1

@@ -240,6 +240,13 @@ def test_what_is_no_parameter_is_refused(name, value):
         replace(ByzVRMARINA(RandK(3)), **{name: value})
 
 
+@pytest.mark.parametrize("rule", ["median", "mean"])
+def test_rules_need_more_than_a_sum(rule):
+    method = ByzVRMARINA(WHOLE, None, 0.05, 0.2, rule, sync=WHOLE)
+    with pytest.raises(ConfigError, match=r"this ByzVRMARINA sends something else"):
+        mpicomp.run(method, PLACES[1], workers=5, rounds=2, server="allreduce")
+
+
 def test_messages_cannot_be_forwarded():
     with pytest.raises(ConfigError, match="does not send the mean of the workers' messages"):
         ByzVRMARINA(RandK(3), down=Lossless(forward=True))
