@@ -68,20 +68,20 @@ class ByzVRMARINA(AveragingMethod, EstimatingMethod):
     theory: p = min{ζ/d, b'/(m + b')} as for VR-MARINA, and for "median" and "trimmed" with bucket=1 and
     estimates="own"::
 
-        γ = 1/(L + √((1-p)/p) (√(2κ E) + √M)),   E = ω L_+² + (1 + ω) L_σ²/b',
+        γ = 1/(L + √((1-p)/p) (√(2κW) + √M)),   W = ω L_+² + (1 + ω) L_σ²/b',
         M = (A n/G - B) L_+² + B L_±² + (A n + 1 - B) L_σ²/(b' G),   G = n - b
 
     with κ of ``support.robust``.  The constants are those of the G workers that do not lie, and f their mean.
-    Then (1/T) Σ E |∇f(x^k)|² ≤ 2 (f(x^0) - f*)/(γT) + (2κ + √(2κM/E)) ζ², ζ² being the largest
+    Then (1/T) Σ E |∇f(x^k)|² ≤ 2 (f(x^0) - f*)/(γT) + (2κ + √(2κM/W)) ζ², ζ² being the largest
     mean |∇f_i - ∇f|².  For κ = 0 it is VR-MARINA's.
 
     Proof.  All means are over the G workers, and g' = mean g_i.  Q is unbiased, so e = mean |g_i - ∇f_i|² and
-    m = |g' - ∇f|² have E e⁺ ≤ (1-p)(e + E r) and E m⁺ ≤ (1-p)(m + M r), r = |x⁺ - x|²; the AB-inequality with
+    m = |g' - ∇f|² have E e⁺ ≤ (1-p)(e + W r) and E m⁺ ≤ (1-p)(m + M r), r = |x⁺ - x|²; the AB-inequality with
     vectors 0 for the liars gives M.  As mean |g_i - g'|² ≤ mean |g_i - ∇f|² ≤ 2e + 2ζ², κ gives
     |g - ∇f|² ≤ (1+t)(2κe + 2κζ²) + (1+1/t) m for every t > 0.  With the smoothness of f,
     f⁺ ≤ f - γ/2 |∇f|² - (1/(2γ) - L/2) r + γ/2 |g - ∇f|², so f + γ/(2p) ((1+t) 2κe + (1+1/t) m) falls by
-    γ/2 |∇f|² - γ (1+t) κζ² if 1/γ² - L/γ ≥ (1-p)/p ((1+t) 2κE + (1+1/t) M), which γ above has for
-    t = √(M/(2κE)).  At the start e = m = 0.
+    γ/2 |∇f|² - γ (1+t) κζ² if 1/γ² - L/γ ≥ (1-p)/p ((1+t) 2κW + (1+1/t) M), which γ above has for
+    t = √(M/(2κW)).  At the start e = m = 0, up to the rounding of ``sync``.
 
     Differences from the paper: the g_i are kept, as in the authors' program, and estimates="common" has g^k
     in their place; batches of a finite sum are drawn without replacement; the server broadcasts g, and every

@@ -289,16 +289,16 @@ def test_other_rules_have_no_step_of_theory(options):
 @pytest.mark.parametrize("rule", ["median", "trimmed"])
 def test_the_bound_of_its_docstring_holds(rule, attack):
     """docs/methods.md, ByzVRMARINA: (1/T) sum |grad f(x)|^2 <= 2 Delta_0/(gamma T) + (2 kappa + sqrt(2 kappa
-    M/E)) zeta^2, zeta^2 the largest mean |grad f_i - grad f|^2 on the way.  Mean of 4 seeds; no slack."""
+    M/W)) zeta^2, zeta^2 the largest mean |grad f_i - grad f|^2 on the way.  Mean of 4 seeds; no slack."""
     inner, honest, n, T = Quadratics(d=13, noise=0.3, lam=0.1), 7, 9, 100
     problem = Attacked(inner, 2, attack, 3.0)
     Q = RandK(4)
     method = ByzVRMARINA(Q, rule=rule, liars=2)
     solved = start(method, problem, n).method
     kappa, c = (9 if rule == "median" else 2) / 5, inner.constants(honest)
-    E, M = Q.omega(13, n) * c.L_plus**2, Q.omega(13, n) / honest * c.L_plus**2
+    W, M = Q.omega(13, n) * c.L_plus**2, Q.omega(13, n) / honest * c.L_plus**2
     assert solved.gamma == pytest.approx(
-        1 / (c.L + sqrt((1 - solved.p) / solved.p) * (sqrt(2 * kappa * E) + sqrt(M)))
+        1 / (c.L + sqrt((1 - solved.p) / solved.p) * (sqrt(2 * kappa * W) + sqrt(M)))
     )
     seen, spread = [], 0.0
     for seed in range(4):
@@ -306,5 +306,5 @@ def test_the_bound_of_its_docstring_holds(rule, attack):
             g = np.array([grad(x) for grad in gradients(inner, honest)])
             spread = max(spread, np.mean(np.sum((g - g.mean(axis=0)) ** 2, axis=1)))
             seen.append(np.sum(g.mean(axis=0) ** 2))
-    bound = 2 * gap(inner, honest) / (solved.gamma * T) + (2 * kappa + sqrt(2 * kappa * M / E)) * spread
+    bound = 2 * gap(inner, honest) / (solved.gamma * T) + (2 * kappa + sqrt(2 * kappa * M / W)) * spread
     assert np.mean(seen) <= bound
