@@ -172,6 +172,7 @@ SLOW = (
 PRODUCTS = (
     "lab/cli/test_plausible_input.py::test_a_terminal_without_unicode_gets_what_it_can_show",
     "loops/test_aggregator.py::test_a_descent_of_ranks_that_all_serve_is_the_run",
+    "methods/test_byzvrmarina.py::test_byzvrmarina_is_its_transcription",
     "methods/test_dasha.py::test_dasha_is_its_transcription",
     "methods/test_dasha_batches.py::test_dashamvr_is_its_transcription",
     "methods/test_dasha_batches.py::test_dashapage_is_its_transcription",

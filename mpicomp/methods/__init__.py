@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from mpicomp.methods.agd import AGD as AGD
     from mpicomp.methods.arctopk import ARCTopK as ARCTopK
     from mpicomp.methods.artemis import Artemis as Artemis
+    from mpicomp.methods.byzvrmarina import ByzVRMARINA as ByzVRMARINA
     from mpicomp.methods.cg import CG as CG
     from mpicomp.methods.dasha import DASHA as DASHA
     from mpicomp.methods.dashamvr import DASHAMVR as DASHAMVR
@@ -59,6 +60,7 @@ METHODS: Table[Method] = Table(
         "marina": "marina:MARINA",
         "vrmarina": "vrmarina:VRMARINA",
         "ppmarina": "ppmarina:PPMARINA",
+        "byzvrmarina": "byzvrmarina:ByzVRMARINA",
         "ef14": "ef14:EF14",
         "efsgd": "efsgd:EFSGD",
         "ef21": "ef21:EF21",

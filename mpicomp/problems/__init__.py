@@ -9,6 +9,7 @@ from mpicomp.problems.base import Objective as Objective
 from mpicomp.problems.base import Problem as Problem
 
 if TYPE_CHECKING:
+    from mpicomp.problems.attacked import Attacked as Attacked
     from mpicomp.problems.autoencoder import Autoencoder as Autoencoder
     from mpicomp.problems.glm import Logistic as Logistic
     from mpicomp.problems.glm import NonconvexGLM as NonconvexGLM
@@ -33,6 +34,7 @@ PROBLEMS: Table[Problem] = Table(
         "softmax": "softmax:Softmax",
         "mlp": "mlp:MLP",
         "noisy": "noisy:Noisy",
+        "attacked": "attacked:Attacked",
     },
 )
 

@@ -171,6 +171,11 @@ class Objective(ABC):
             "Define it, or observe f in full (observe='full') or never (observe='never')."
         )
 
+    @property
+    def told(self) -> Objective:
+        """The objective whose gradients a method is given: this one, unless the worker lies."""
+        return self
+
     def on_device(self) -> Self:
         """This objective with its arrays, and those of objectives in its fields, on the run's device.
 

@@ -76,6 +76,10 @@ class NoisyObjective(Objective):
     def smoothness_matrix(self) -> Array:
         return self.f.smoothness_matrix()
 
+    @property
+    def told(self) -> NoisyObjective:
+        return replace(self, f=self.f.told)
+
     def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
         if b < 1:
             raise ConfigError(f"a batch of b = {b} samples; allowed: 1 and more.")

@@ -15,14 +15,20 @@ from mpicomp.runtime.rounds import Rounds
 def held(rounds: Rounds, slices: Sequence[slice], wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """In the ``with`` block, play rounds on all coordinates except ``slices``; the same on all ranks.
 
-    Inside the block the vectors of all records, such as residuals, are 0 in ``slices``.  Afterwards they have
+    Inside the block the vectors of all records, such as residuals, and those in the rows of a server's
+    matrices, are 0 in ``slices``.  Afterwards they have
     their old values there.  If the gradients are 0 there too, this is the method in the subspace of the other
     coordinates.
 
     wait  waits for rounds that a thread plays; called before the records are changed, at both ends
     """
     wait()
-    places = [place for record, block in _records(rounds) for place in _places(record, block, slices)]
+    stacks = type(rounds.method).Server  # of a server's rows each belongs to one worker
+    places = [
+        place
+        for record, block in _records(rounds)
+        for place in _places(record, block, slices, isinstance(record, stacks))
+    ]
     before = [getattr(record, name)[where].copy() for record, name, where in places]
     for record, name, where in places:
         getattr(record, name)[where] = 0
@@ -46,15 +52,18 @@ def _records(rounds: Rounds) -> Iterator[tuple[Any, slice]]:
         yield from ((server, slice(0, d)) for server in averaging.states().values())
 
 
-def _places(record: Any, block: slice, slices: Sequence[slice]) -> Iterator[tuple[Any, str, slice]]:
+def _places(
+    record: Any, block: slice, slices: Sequence[slice], stacks: bool
+) -> Iterator[tuple[Any, str, tuple[Any, slice]]]:
     """(record, field name, entries) for each part of ``slices`` in a vector of ``record``.
 
-    The vectors of ``record`` cover the coordinates ``block``.
+    The vectors of ``record`` cover the coordinates ``block``.  With ``stacks`` a matrix has them as its rows.
     """
     size = block.stop - block.start
     for f in fields(record):
-        if getattr(getattr(record, f.name), "shape", None) == (size,):
+        shape = getattr(getattr(record, f.name), "shape", ())
+        if shape[-1:] == (size,) and len(shape) <= (2 if stacks else 1):
             for where in slices:
                 start, stop = max(where.start, block.start), min(where.stop, block.stop)
                 if start < stop:
-                    yield record, f.name, slice(start - block.start, stop - block.start)
+                    yield record, f.name, (..., slice(start - block.start, stop - block.start))

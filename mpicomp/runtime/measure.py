@@ -73,7 +73,7 @@ class Measured(Objective):
     """
 
     def __init__(self, f: Objective, clock: Clock, worker: int) -> None:
-        self.f, self.samples, self.meter, self._clock, self.worker = f, f.samples, Meter(), clock, worker
+        self.f, self.samples, self.meter, self._clock, self.worker = f.told, f.samples, Meter(), clock, worker
         self._observed = f  # the objective whose value and gradient are recorded in rows
         self._last: Array | None = None
 
@@ -108,7 +108,7 @@ class Measured(Objective):
                 "Give observe='full' or observe='never'."
             )
         if m < self.samples:
-            self._observed = self.f.sampled(m, stream)
+            self._observed = self._observed.sampled(m, stream)
 
     def observed_value(self, x: Array) -> float:
         """The value at x to record in a row."""

@@ -70,3 +70,28 @@ def test_what_is_held_stays_bit_for_bit(blocks):
             odd.append((method, "others"))
         agg.close()
     assert odd == []
+
+
+@pytest.mark.parametrize("blocks", [None, 3])
+def test_the_rows_of_a_server_are_held_too(blocks):
+    """Byz-VR-MARINA keeps a vector for each worker: a dense round leaves what is held, and moves the rest."""
+    options = {} if blocks is None else {"server": "sharded", "blocks": blocks}
+    agg = Aggregator(parse_method("byzvrmarina(Q=natural, p=1.0)"), LIKE, workers=3, **options)
+    draw, at = np.random.default_rng(0), LIKE
+
+    def rows(where):
+        servers = [(record.g, block) for record, block in _records(agg._play) if hasattr(record, "g")]
+        stacks = [(g, block) for g, block in servers if g.ndim == 2]
+        return np.concatenate([g for g, _ in sorted(stacks, key=lambda s: s[1].start)], axis=1)[:, where]
+
+    def told(held):
+        return {i: (lambda _, g=g: g) for i, g in brought(agg, draw, held).items()}
+
+    agg(told(held=False), at=at)
+    before, others = rows(HELD).copy(), rows(OTHERS).copy()
+    with agg.holding([HELD]):
+        assert not rows(HELD).any()
+        agg(told(held=True), at=at)
+    assert np.array_equal(rows(HELD), before) and before.any()
+    assert not np.array_equal(rows(OTHERS), others)
+    agg.close()

@@ -10,7 +10,7 @@ import pytest
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import HardThreshold, Identity, Natural, PermK, RandK, Shrunk, Sign, TopK
-from mpicomp.methods import DASHAMVR, DASHAPAGE, DCGD, DIANA, PPMARINA, VRDIANA, VRMARINA
+from mpicomp.methods import DASHAMVR, DASHAPAGE, DCGD, DIANA, PPMARINA, VRDIANA, VRMARINA, ByzVRMARINA
 from mpicomp.problems import Logistic, Noisy, NonconvexGLM, NonconvexLogistic, Quadratics
 from tests.reference.vrmarina import page
 from tests.support.finite_sums import (
@@ -111,6 +111,8 @@ def test_the_optimum_is_a_fixed_point(Q):
         (VRMARINA(RandK(6), 5, sync_batch=0.5), 5 / 15),
         (VRMARINA(RandK(6), 0.5, sync_batch=10), 1 / 2),
         (VRMARINA(RandK(3), 5, p="theory*0.5"), 5 / 50),
+        (ByzVRMARINA(RandK(3), 5), 5 / 25),
+        (ByzVRMARINA(RandK(2), None), 1 / 6),
         (PPMARINA(RandK(3), 2), 1 / 8),  # (r/n) zeta/d
         (PPMARINA(RandK(3), 0.25), 1 / 16),
         (PPMARINA(Identity(), 1), 1 / 4),
@@ -125,13 +127,13 @@ def test_the_optimum_is_a_fixed_point(Q):
     ids=repr,
 )
 def test_probabilities(method, p):
-    """docs/methods.md, VRMARINA, PPMARINA, VRDIANA and DASHAPAGE, for d = 12, n = 4 and m = 20."""
+    """docs/methods.md, VRMARINA, ByzVRMARINA, PPMARINA, VRDIANA and DASHAPAGE: d = 12, n = 4, m = 20."""
     assert resolved(method, 12, 4, SAMPLED).p == pytest.approx(p)
 
 
 def test_a_step_uses_the_probability_that_is_chosen():
     """p=theory*0.5 is known to gamma."""
-    for method in (VRMARINA(RandK(3), 5), DASHAPAGE(RandK(3), 5)):
+    for method in (VRMARINA(RandK(3), 5), ByzVRMARINA(RandK(3), 5), DASHAPAGE(RandK(3), 5)):
         half = resolved(replace(method, p="theory*0.5"), 12, 4, SAMPLED)
         assert half.gamma == resolved(replace(method, p=half.p), 12, 4, SAMPLED).gamma
         assert half.gamma < resolved(method, 12, 4, SAMPLED).gamma
@@ -146,6 +148,8 @@ def test_a_step_uses_the_probability_that_is_chosen():
         (VRMARINA(RandK(3), 5), "L_sample", "gamma"),
         (VRMARINA(RandK(3), 5, p=0.1), "L_sample", "gamma"),
         (VRMARINA(RandK(3), 5, gamma=0.1), "samples", "p"),
+        (ByzVRMARINA(RandK(3), 5), "samples", "p"),
+        (ByzVRMARINA(RandK(3), 5, p=0.1), "L_sample", "gamma"),
         (VRDIANA(RandK(3), 5), "samples", "p"),
         (VRDIANA(RandK(3), 5), "L_ij", "gamma"),
         (DASHAPAGE(RandK(3), 5), "samples", "p"),
@@ -189,7 +193,7 @@ def test_steps_count_the_variance_of_the_samples_and_not_their_mean_square(L_sig
 
 
 @pytest.mark.parametrize("wrong", [TopK(2), Sign(), Shrunk(RandK(2)), HardThreshold(0.1), 3], ids=repr)
-@pytest.mark.parametrize("method", [VRMARINA, PPMARINA, VRDIANA, DASHAPAGE, DASHAMVR])
+@pytest.mark.parametrize("method", [VRMARINA, ByzVRMARINA, PPMARINA, VRDIANA, DASHAPAGE, DASHAMVR])
 def test_a_compressor_that_the_theorem_does_not_cover_is_refused(method, wrong):
     """And one that it does is named."""
     more = {"r": 2} if method is PPMARINA else {"batch": 2} | ({"b": 0.5} if method is DASHAMVR else {})
@@ -208,6 +212,7 @@ def test_a_compressor_that_the_theorem_does_not_cover_is_refused(method, wrong):
         (VRMARINA(RandK(2), 5), "batch", 0),
         (VRMARINA(RandK(2), 5), "batch", 1.5),
         (VRMARINA(RandK(2), 5), "sync_batch", -1),
+        (ByzVRMARINA(RandK(2), 5), "p", 1.5),
         (PPMARINA(RandK(2), 5), "r", 0),
         (PPMARINA(RandK(2), 5), "p", 2.0),
         (VRDIANA(RandK(2), 5), "p", 1.5),

@@ -21,6 +21,7 @@ from mpicomp import (
     MCM,
     ARCTopK,
     Artemis,
+    ByzVRMARINA,
     Dion,
     EF21Plus,
     Identity,
@@ -39,7 +40,7 @@ from mpicomp import (
 from mpicomp.base.errors import DataError
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.local_images import LocalImages
-from mpicomp.problems import MLP, Quadratics
+from mpicomp.problems import MLP, Attacked, Noisy, Quadratics
 from mpicomp.runtime.loop import Loop
 from mpicomp.transports.launcher import launched_rank, launched_ranks
 from mpicomp.transports.local import Local
@@ -134,6 +135,19 @@ def test_a_run_by_parts_is_the_same_here_and_in_one_process(transport, method):
     alone = mpicomp.run(method, problem, workers=10, rounds=8, transport=Local(10))
     assert here.iterates_sha256 == alone.iterates_sha256
     assert (here.ledger.up == alone.ledger.up).all() and (here.ledger.down == alone.ledger.down).all()
+
+
+@pytest.mark.parametrize("attack", ["sign_flip", "ipm", "alie"])
+@pytest.mark.parametrize("rule", ["trimmed", "geometric", "clipping"])
+def test_lies_are_the_same_here_and_in_one_process(transport, rule, attack):
+    """Liars 7 to 9 of 10 are on the last ranks; batches, buckets of 3 workers, and the truth in the rows."""
+    method = ByzVRMARINA(RandK(k=3), gamma=0.05, p=0.3, rule=rule, liars=1, bucket=3, batch=2)
+    problem = Attacked(Noisy(PROBLEM, 0.1), 3, attack, 1.5)
+    here = mpicomp.run(method, problem, workers=10, rounds=12, transport=transport)
+    alone = mpicomp.run(method, problem, workers=10, rounds=12, transport=Local(10))
+    assert here.iterates_sha256 == alone.iterates_sha256
+    assert (here.ledger.up == alone.ledger.up).all() and (here.ledger.down == alone.ledger.down).all()
+    assert [(r.f, r.grad_norm_sq) for r in here.rows] == [(r.f, r.grad_norm_sq) for r in alone.rows]
 
 
 @pytest.mark.parametrize("model", [LocalImages, FullImages])

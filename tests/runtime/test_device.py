@@ -27,6 +27,7 @@ from mpicomp.lab.experiment.suite_file import load_suite
 from mpicomp.methods import ADIANAPlus, DCGDPlus, DIANAPlus
 from mpicomp.problems import (
     MLP,
+    Attacked,
     Autoencoder,
     LeastSquares,
     Logistic,
@@ -49,6 +50,7 @@ RUN = mpicomp.run.__globals__  # of the module whose name is that of its functio
 PROBLEMS = [
     Quadratics(d=30),
     Noisy(Quadratics(d=30), sigma=0.1),
+    Attacked(Logistic(data="breast_cancer", lam=1e-2), liars=1, attack="alie", scale=1.5),
     Logistic(data="breast_cancer", lam=1e-2),
     NonconvexLogistic(data="breast_cancer", lam=1e-2),
     NonconvexGLM(data="breast_cancer"),

@@ -51,6 +51,7 @@ from mpicomp import (
     ARCTopK,
     Artemis,
     BlockSteps,
+    ByzVRMARINA,
     Contractive,
     DCGDPlus,
     DIANAPlus,
@@ -76,6 +77,7 @@ from mpicomp import (
     VaryingSteps,
 )
 from mpicomp.base.parts import Part, Parts
+from mpicomp.methods.support.robust import RULES
 from mpicomp.problems import Noisy, Quadratics
 from mpicomp.text.config import parse_method
 from mpicomp.transports import Transport, connect
@@ -150,6 +152,8 @@ def every_pair() -> list[Method]:
     for Q in (RandK(5), PermK(), Natural(), Identity()):
         chosen += [DASHA(Q, gamma=1e-3)]
         chosen += [VRMARINA(Q, batch=2, gamma=1e-3, p=0.3, sync_batch=b) for b in (None, 9)]
+        chosen += [ByzVRMARINA(Q, batch=2, gamma=1e-3, p=0.3, rule=rule) for rule in RULES]
+        chosen += [ByzVRMARINA(Q, gamma=1e-3, p=0.3, liars=0, bucket=2, estimates="common")]
         chosen += [PPMARINA(Q, r=3, gamma=1e-3, p=0.2), VRDIANA(Q, batch=2, gamma=1e-3, p=0.3)]
         chosen += [DASHAPAGE(Q, batch=2, gamma=1e-3, p=0.3), DASHAMVR(Q, batch=2, b=0.3, gamma=1e-3)]
         chosen += [DCGD(Q, batch=2, gamma=1e-3), DIANA(Q, batch=2, gamma=1e-3)]

@@ -36,6 +36,7 @@ from mpicomp import (
     Artemis,
     Bernoulli,
     BlockSteps,
+    ByzVRMARINA,
     DCGDPlus,
     DIANAPlus,
     Dion,
@@ -163,6 +164,12 @@ METHOD_CASES = [
         "ppmarina(Q=randk(k=5), r=3, gamma=0.001, p=0.2)",
         "x g previous",
         second=PPMARINA(RandK(3), r=2),
+    ),
+    MethodCase(
+        ByzVRMARINA(RandK(3), p=0.2),
+        "byzvrmarina(Q=randk(k=5), batch=2, gamma=0.001, p=0.3, rule=trimmed)",
+        "x g previous",
+        second=ByzVRMARINA(PermK(), None, 0.05, 0.3, "geometric", liars=0, bucket=2),
     ),
     MethodCase(
         EF14(HardThreshold(0.05), gamma=0.1),

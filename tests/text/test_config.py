@@ -83,6 +83,8 @@ METHOD_TEXTS = [
     "twodirection(C=topk(k=2), Q=randk(k=3))",
     "vrmarina(Q=randk(k=2), batch=0.01, gamma=theory*2)",
     "vrmarina(Q=permk, batch=4, p=0.125, sync_batch=64)",
+    "byzvrmarina(Q=permk, batch=4, rule=geometric, liars=3, bucket=2, estimates=common, nu=0.1)",
+    "byzvrmarina(Q=natural, rule=clipping, radius=2.5)",
     "ppmarina(Q=randk(k=2), r=0.5)",
     "vrdiana(Q=natural, batch=None, p=theory*0.5)",
     "dashapage(Q=randk(k=2), batch=8)",
@@ -122,6 +124,7 @@ PROBLEM_TEXTS = [
     "saddle",
     "saddle(d=3, curvature=2.0, noise=0.5, seed=1)",
     "noisy(problem=quadratics(d=20), sigma=2.0)",
+    "attacked(problem=logistic(data=digits, cond=10.0), liars=3, attack=ipm, scale=5.0)",
     "noisy(problem=noisy(problem=logistic(data=digits, cond=10.0), sigma=1.0), sigma=0.5)",
 ]
 COMPRESSOR_TEXTS = [*dict.fromkeys([*COMPRESSOR_TEXTS, *(to_text(case.c) for case in CASES)])]

@@ -46,6 +46,7 @@ _BY_NAME = {
     "local_images": {"data": "digits"},
     "full_images": {"data": "digits"},
     "noisy": {"problem": "quadratics(d=100)", "sigma": "0.1"},
+    "attacked": {"problem": "logistic(data=digits, lam=1e-2)", "liars": "2"},
 }
 _MADE_FOR: dict[Any, str] = {  # a method for a compressor of the kind
     Unbiased: "diana(Q={})",
