@@ -19,7 +19,7 @@ from tests.support.launching import LIMIT
 DOCS = Path(__file__).parent.parent / "docs"
 
 
-@pytest.mark.parametrize("name", ["python.md", "loops.md", "serving.md"])
+@pytest.mark.parametrize("name", ["python.md", "loops.md", "serving.md", "steps.md"])
 def test_the_blocks_print_what_is_shown_in_their_order(name, tmp_path, monkeypatch):
     if name == "python.md":
         pytest.importorskip("pandas")
