@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.averaging.base import Averaging, WorkerStep, begun
+from mpicomp.averaging.base import Averaging, Receive, WorkerStep, begun
 from mpicomp.averaging.books import Books
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.codecs import messages
@@ -23,6 +23,7 @@ from mpicomp.compressors.lossless import forwards
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method, Nothing
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.scattering import ScatteringMethod, refuse_servers
 
 _TYPES = {"f4": np.float32, "f8": np.float64}
 _STOP, _FAILED = 1, 2  # entries behind the vector: how many ranks ask to stop, and how many have failed
@@ -47,7 +48,9 @@ class Allreduce(Averaging):
     def begin(self, x: Array) -> None:
         """Nothing to do: the server has no state."""
 
-    def play(self, step: WorkerStep, senders: Sequence[int], replica: Any, key: Key) -> tuple[Any, int, bool]:
+    def play(
+        self, step: WorkerStep, receive: Receive, senders: Sequence[int], replica: Any, key: Key
+    ) -> tuple[Any, int, bool]:
         t, books, method = self.transport, self.books, self.method
         assert isinstance(method, AveragingMethod)
         values: Any = method.uplink(key)
@@ -103,6 +106,8 @@ def sums(method: Method) -> bool:
 
 def check_sums(method: Method) -> None:
     """Raise ``ConfigError`` unless ``sums(method)``."""
+    if isinstance(method, ScatteringMethod):
+        refuse_servers(method, "allreduce")
     if forwards(getattr(method, "down", None)):
         raise ConfigError(
             "server='allreduce' adds vectors, and has no messages that could be forwarded: leave forward out."

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mpicomp.averaging.books import Books
+from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError, MessageError, MpicompError
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Accumulator, Method
 
 WorkerStep = Callable[[int], Any]  # a hosted worker's number -> its message, a record ``Up``
+Receive = Callable[[int, Bytes], None]  # a hosted worker's number, and the server's message to it alone
 
 
 class Averaging(ABC):
@@ -29,10 +31,13 @@ class Averaging(ABC):
         """Start the server's state at x, shape (d,)."""
 
     @abstractmethod
-    def play(self, step: WorkerStep, senders: Sequence[int], replica: Any, key: Key) -> tuple[Any, int, bool]:
+    def play(
+        self, step: WorkerStep, receive: Receive, senders: Sequence[int], replica: Any, key: Key
+    ) -> tuple[Any, int, bool]:
         """Average the messages of the round of ``key``.
 
         step     called with a hosted worker's number; makes its message
+        receive  called with each hosted worker's number and the message to it alone, if the method scatters
         senders  the workers that take part, the same on all ranks
         replica  the method's record that all ranks hold alike
 

@@ -12,6 +12,7 @@ from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import DivergedError, MessageError, MpicompError
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
+from mpicomp.methods.support.scattering import ScatteringMethod
 from mpicomp.transports import Transport
 
 
@@ -39,6 +40,13 @@ class Books:
         if key.round < self.method.setup_rounds:
             ledger.set_up_bytes += size
         ledger.paper_bits_up += self.method.paper_bits(up, self.d, key)
+
+    def enter_own(self, own: Any, key: Key, size: int) -> None:
+        """Charge the message ``own``, of ``size`` bytes, which goes to the worker of ``key`` alone."""
+        assert isinstance(self.method, ScatteringMethod)
+        for received in (self.ledger.down, self.ledger.own):
+            received[self.original_ids[key.worker]] += size
+        self.ledger.paper_bits_down += self.method.paper_bits_own(own, self.d, key)
 
     def named(self, error: MpicompError) -> MpicompError:
         """Prefix an error of divergence or of a bad message with the round and the sender of that message."""

@@ -18,7 +18,12 @@ from mpicomp.base.units import human_bytes
 
 @dataclass
 class Ledger:
-    """Running totals for n workers.  ``down`` counts a broadcast once for each worker that gets it."""
+    """Running totals for n workers.
+
+    ``down`` counts a broadcast once for each worker that gets it, and a message to one worker alone for that
+    worker.  ``own`` is the part of ``down`` that went to that worker alone, since this process began: an
+    audit and a forecast need it, and a checkpoint does not have it.
+    """
 
     n: int
     up: NDArray[np.int64] = field(init=False)  # bytes from each worker
@@ -30,6 +35,7 @@ class Ledger:
     def __post_init__(self) -> None:
         self.up = np.zeros(self.n, dtype=np.int64)
         self.down = np.zeros(self.n, dtype=np.int64)
+        self.own = np.zeros(self.n, dtype=np.int64)
 
     def __str__(self) -> str:
         """The totals of both directions, such as "8 workers: 1.2 MB up, 640 KB down"."""
@@ -45,6 +51,7 @@ class Ledger:
         for one in ledgers:
             total.add_up(one)
             total.down += one.down
+            total.own += one.own
             total.paper_bits_down += one.paper_bits_down
         return total
 

@@ -1,4 +1,8 @@
-"""Average at the root: every worker sends its message to rank 0, and rank 0 broadcasts the result."""
+"""Average at the root: every worker sends its message to rank 0, and rank 0 broadcasts the result.
+
+Where the method scatters, rank 0 first sends each worker a message of its own.  An error that rank 0 met
+before or meanwhile is raised on all ranks by the broadcast, which ends every round.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +10,33 @@ from collections.abc import Sequence
 from typing import Any
 
 from mpicomp import kernels
-from mpicomp.averaging.base import Averaging, WorkerStep, begun, first_error
+from mpicomp.averaging.base import Averaging, Receive, WorkerStep, begun, first_error
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
 from mpicomp.codecs import messages
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Accumulator
+from mpicomp.methods.support.scattering import ScatteringMethod
 
 
 class Root(Averaging):
     """Rank 0 averages and holds the server's state.
 
-    Rank 0's ledger is complete.  Another rank's ledger has the uplink of its own workers, and all broadcasts.
+    Rank 0's ledger is complete.  Another rank's ledger has the messages of and to its own workers, and all
+    broadcasts.
     """
 
     def begin(self, x: Array) -> None:
         self.server = self.method.server(x) if self.transport.is_server else None
 
     def play(
-        self, step: WorkerStep, senders: Sequence[int], replica: Any, key: Key
+        self, step: WorkerStep, receive: Receive, senders: Sequence[int], replica: Any, key: Key
     ) -> tuple[Bytes, int, bool]:
         t, books, clock = self.transport, self.books, self.transport.clock
         server_step: Accumulator | None = None
         down: Bytes | None = None
+        failed: MpicompError | None = None
 
         def take(i: int, message: Bytes) -> None:
             """On the server: take the message of worker i."""
@@ -55,11 +62,43 @@ class Root(Averaging):
                 with clock.phase("server"):
                     down = books.outgoing(messages.encode(server_step.close()))
         except MpicompError as error:
-            error = books.named(first_error(server_step, error))
-            t.fail(error)
-            raise error from None
+            failed = books.named(first_error(server_step, error))
+        reachable = failed is None or t.is_server  # else this rank has lost the server
+        if reachable and isinstance(self.method, ScatteringMethod) and self.method.scatters(key):
+            failed = self._scatter(self.method, receive, replica, key, failed)
+        if failed is not None:
+            t.fail(failed)
+            raise failed from None
         down, stop = t.broadcast(down)
         return down, len(down), stop
+
+    def _scatter(
+        self, method: ScatteringMethod, receive: Receive, replica: Any, key: Key, failed: MpicompError | None
+    ) -> MpicompError | None:
+        """Send each worker its own message; return the error to raise on all ranks, ``failed`` if given."""
+        t, books, clock = self.transport, self.books, self.transport.clock
+
+        def make(i: int) -> Bytes:
+            """On the server: make the message to worker i, and charge it."""
+            if failed is not None:
+                raise failed
+            with clock.phase("server"):
+                own = method.own_message(self.server, replica, key.of(i))
+                message = books.outgoing(messages.encode(own))
+                books.enter_own(own, key.of(i), len(message))
+            return message
+
+        def take(i: int, message: Bytes) -> None:
+            if not t.is_server:
+                books.ledger.down[books.original_ids[i]] += len(message)
+            with clock.phase("compress"):
+                receive(i, message)
+
+        try:
+            t.scatter(make, take)
+        except MpicompError as error:
+            return failed or books.named(error)
+        return failed
 
     def decode(self, broadcast: Bytes) -> Any:
         return messages.decode(self.method.Down, kernels.to_device(broadcast))

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.averaging.base import Averaging, WorkerStep, begun, first_error
+from mpicomp.averaging.base import Averaging, Receive, WorkerStep, begun, first_error
 from mpicomp.averaging.books import Books
 from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.bits import Bytes
@@ -58,7 +58,9 @@ class Sharded(Averaging):
         slices = self.slices(x.size)
         self.servers = {b: self._plain.server(x[slices[b]]) for b in self.exchange.served}
 
-    def play(self, step: WorkerStep, senders: Sequence[int], replica: Any, key: Key) -> tuple[Any, int, bool]:
+    def play(
+        self, step: WorkerStep, receive: Receive, senders: Sequence[int], replica: Any, key: Key
+    ) -> tuple[Any, int, bool]:
         if not self.sent_early():
             self.exchange.send(self._messages(step, senders, key))
         for b in self.exchange.served:

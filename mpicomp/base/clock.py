@@ -7,9 +7,9 @@ from time import perf_counter
 
 PHASES = {
     "gradient": "inside f_i.grad",
-    "compress": "the rest of a worker's half: differences, compression, its own decoding",
+    "compress": "the rest of a worker's half: differences, compression, decoding of its own messages",
     "wait": "blocked in the transport",
-    "server": "the server's half: decoding the workers' messages, averaging, compressing the broadcast",
+    "server": "the server's half: decoding the workers' messages, averaging, compressing what goes down",
     "decode": "decoding the broadcast and updating the replica",
 }
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mpicomp.methods.lbfgs import LBFGS as LBFGS
     from mpicomp.methods.locodl import LoCoDL as LoCoDL
     from mpicomp.methods.marina import MARINA as MARINA
+    from mpicomp.methods.marinap import MARINAP as MARINAP
     from mpicomp.methods.mcm import MCM as MCM
     from mpicomp.methods.onebitadam import OneBitAdam as OneBitAdam
     from mpicomp.methods.perturbed_sgd import PerturbedSGD as PerturbedSGD
@@ -80,6 +81,7 @@ METHODS: Table[Method] = Table(
         "dore": "dore:Dore",
         "mcm": "mcm:MCM",
         "ef21p": "ef21p:EF21P",
+        "marinap": "marinap:MARINAP",
         "twodirection": "twodirection:TwoDirection",
         "perturbed_sgd": "perturbed_sgd:PerturbedSGD",
         "powersgd": "powersgd:PowerSGD",

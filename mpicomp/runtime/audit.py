@@ -3,8 +3,9 @@
 The audit covers the traffic between its construction and its check.  It demands that in that time
 
 * if rank 0 averages: each rank sent rank 0 the bytes that the ledger charges to the workers it hosts, and
-  sent no message to another rank; workers on rank 0 itself send no MPI message; rank 0 broadcast the bytes
-  that the ledger says each worker received; no other rank broadcast;
+  sent no message to another rank; workers on rank 0 itself send no MPI message; rank 0 sent each rank the
+  bytes that the ledger charges to its workers alone, and broadcast the bytes that the ledger says each worker
+  received beside these; no other rank broadcast;
 * if every rank averages its blocks: each rank sent each other rank the blocks of its workers' messages that
   the other one serves, and the broadcasts that it owes it, its own or passed on;
 * if MPI_Allreduce averages: each rank passed it the vectors of all rounds, and nothing else was sent.
@@ -63,7 +64,7 @@ class Audit:
         if transport.counter is None and transport.ranks > 1:
             raise ConfigError("verify_bytes needs a transport made with observed=True.")
         self._transport, self._ledger = transport, ledger
-        self._up, self._down = ledger.up.copy(), ledger.down.copy()
+        self._up, self._own, self._shared = ledger.up.copy(), ledger.own.copy(), ledger.down - ledger.own
         self._booked, self._before = booked, booked()
         self._counted = transport.counter.counted() if transport.counter else None
         self._wire = sent_bytes()
@@ -102,18 +103,21 @@ class Audit:
 
     def _of_root(self, hosted: list[range]) -> list[tuple[list[int], int, int]]:
         """For each rank (bytes to each rank, broadcast, summed) by the ledger, if rank 0 averages."""
-        up = (self._ledger.up - self._up).tolist()
-        down = int((self._ledger.down - self._down).max())
-        to_root = [0, *(sum(up[i] for i in workers) for workers in hosted[1:])]
+        up, own = (self._ledger.up - self._up).tolist(), (self._ledger.own - self._own).tolist()
         nothing = [0] * (len(hosted) - 1)
-        return [([sent, *nothing], down if rank == 0 else 0, 0) for rank, sent in enumerate(to_root)]
+        from_root = [0, *(sum(own[i] for i in workers) for workers in hosted[1:])]
+        to_root = [sum(up[i] for i in workers) for workers in hosted[1:]]
+        return [(from_root, max(self._broadcast()), 0), *(([sent, *nothing], 0, 0) for sent in to_root)]
+
+    def _broadcast(self) -> set[int]:
+        """The numbers of bytes that workers have received together with all others; on the server."""
+        return set((self._ledger.down - self._ledger.own - self._shared).tolist())
 
     def _differences(
         self, expected: list[tuple[list[int], int, int]], counted: Sequence[Counted]
     ) -> Iterator[str]:
         """A line for each rank and peer for which the two counts differ; on the server."""
-        received = {int(d) for d in self._ledger.down - self._down}
-        if len(received) > 1:
+        if len(received := self._broadcast()) > 1:
             yield f"workers have received different numbers of bytes: {sorted(received)}"
         for rank, ((to_each, broadcast, summed), seen) in enumerate(zip(expected, counted, strict=True)):
             for peer, (sent, booked) in enumerate(zip(seen.bytes, to_each, strict=True)):

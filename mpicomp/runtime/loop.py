@@ -23,6 +23,7 @@ from mpicomp.base.given_arrays import as_array, refuse_nonfinite
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
+from mpicomp.methods.support.scattering import ScatteringMethod
 from mpicomp.problems.base import Problem, constants_of
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.digest import Digest
@@ -164,7 +165,14 @@ class Loop:
 
     @property
     def x(self) -> Array:
-        """The iterate, as every rank holds it."""
+        """The iterate, as every rank holds it.
+
+        Of a ``ScatteringMethod`` the server has it alone; another rank has the last one sent to all.
+        """
+        if isinstance(self.method, ScatteringMethod) and self.transport.is_server:
+            model = self.rounds.model()
+            assert model is not None
+            return model
         return self.rounds.x
 
     def check(self) -> None:

@@ -12,12 +12,15 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.averaging import averaging
 from mpicomp.averaging.ledger import Ledger
+from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.errors import ConfigError, DivergedError, MessageError, MpicompError
+from mpicomp.codecs import messages
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.auto_step import with_auto_step
+from mpicomp.methods.support.scattering import ScatteringMethod
 from mpicomp.problems.base import Objective
 from mpicomp.runtime import checkpoint
 from mpicomp.transports import Transport
@@ -86,8 +89,8 @@ class Rounds:
         t = self.transport
         t.activity = name
         senders = self.running.senders(key)
-        step = partial(self._worker_step, key)
-        broadcast, size, stop = self.averaging.play(step, senders, self.replica, key)
+        step, receive = partial(self._worker_step, key), partial(self._receive, key, name)
+        broadcast, size, stop = self.averaging.play(step, receive, senders, self.replica, key)
         charged = 0
         with t.clock.phase("decode"):
             try:
@@ -113,6 +116,17 @@ class Rounds:
         except MessageError as error:  # of its own message, which an error feedback decodes
             error.worker = i
             raise
+
+    def _receive(self, key: Key, name: str, i: int, message: Bytes) -> None:
+        """Give the hosted worker i the server's ``message`` to it alone, in the round of ``key``."""
+        method = self.running
+        assert isinstance(method, ScatteringMethod)
+        try:
+            own: Any = messages.decode(method.Own, kernels.to_device(message))
+            method.receive(self.workers[i], own, key.of(i))
+        except MessageError as error:
+            worker, rank = self.books.original_ids[i], self.transport.rank
+            self.books.fail(MpicompError(f"{name}: the message to worker {worker}, on rank {rank}: {error}"))
 
     @property
     def ledger(self) -> Ledger:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
@@ -36,7 +36,7 @@ from mpicomp.transports.base import Lost, placement
 from mpicomp.transports.coming import MOST, Coming
 from mpicomp.transports.exchange import Exchange
 from mpicomp.transports.inbox import Inbox
-from mpicomp.transports.ranks import ERROR, Ranks
+from mpicomp.transports.ranks import ERROR, NOTHING, Ranks
 
 _MESSAGES, _MEASUREMENTS, _HEADERS, _ERRORS = 0, 2, 4, 5  # tags; a channel has two of them
 
@@ -118,6 +118,16 @@ class ProcessGroup(Ranks):
         """Send ``message`` to all ranks that can still be reached."""
         sent = self._send_header(len(message), status)
         sent += [self._gloo.send(message, rank, _ERRORS) for rank in range(1, self.ranks)]
+        self._wait_for_the_reached(sent)
+
+    def _hand_out_nothing(self, workers: Sequence[int]) -> None:
+        sent = [[one] for one in self._under_way]
+        self._under_way = []
+        sent += [self.messages.send(NOTHING, ERROR, self.rank_of[i]) for i in workers]
+        self._wait_for_the_reached(sent)
+
+    def _wait_for_the_reached(self, sent: list[list[UnderWay]]) -> None:
+        """Wait until all of ``sent`` is sent, but for what goes to ranks that are gone."""
         for one in sent:
             with suppress(Gone):
                 self._gloo.wait(one)

@@ -26,6 +26,7 @@ from mpicomp.transports.exchange import Exchange
 AHEAD = 2**22  # bytes: while so many are under way to the server, it posts no more receives
 
 Take = Callable[[int, Bytes], None]  # called with a worker's number and its message
+Make = Callable[[int], Bytes]  # called with a worker's number; makes the message to it
 T = TypeVar("T")
 
 
@@ -88,6 +89,19 @@ class Transport(ABC):
         Returns the message, whose bytes are valid until the next call, and whether some rank has asked to
         stop, the same on every rank.  If the server has called ``fail`` instead, its error is raised on the
         other ranks.
+        """
+
+    @abstractmethod
+    def scatter(self, make: Make, take: Take) -> None:
+        """Send each worker a message of its own; every ``scatter`` is followed by a ``broadcast``.
+
+        make  called on the server for each worker, in worker order; the server holds no more messages than
+              ``AHEAD`` bytes of them, or one
+        take  called on the rank of each worker i with i and its message, in worker order; the bytes are valid
+              until it returns
+
+        If ``make`` raises an ``MpicompError``, it is raised on the server, whose caller then calls ``fail``.
+        The other ranks take no further messages, and raise the error in ``broadcast``.
         """
 
     @abstractmethod

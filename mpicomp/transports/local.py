@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mpicomp.base.bits import Bytes
 from mpicomp.base.clock import Clock
 from mpicomp.base.errors import MpicompError
-from mpicomp.transports.base import Lost, T, Take, Transport
+from mpicomp.transports.base import Lost, Make, T, Take, Transport
 from mpicomp.transports.exchange import Exchange, LocalExchange
 
 
@@ -34,6 +34,12 @@ class Local(Transport):
     def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:
         assert message is not None
         return message, self.stop
+
+    def scatter(self, make: Make, take: Take) -> None:
+        for i in range(self.n):
+            message = make(i)
+            if i in self.hosted:
+                take(i, message)
 
     def exchange(self, blocks: int) -> Exchange:
         return LocalExchange(blocks, self.hosted, lambda: self.stop)

@@ -2,11 +2,13 @@
 
 Theory of operation.  Uplink: each worker's message is sent to the server without blocking, with a status,
 DATA or STOP.  The server takes the messages in worker order.  Downlink: a broadcast, with a status too.
+Before it, in the rounds of some methods, a message to each worker, which its rank takes in worker order.
 Measurements and all else that is no part of a method travel on a channel of their own.
 
 Failure.  A rank whose worker fails sends the error in the message's place, with the status ERROR.  The server
 hears of it in its turn, receives what else is under way, and broadcasts the error, which then is raised on
-all ranks.
+all ranks.  If it cannot make the message to a worker, it sends an empty one of the status ERROR in place of
+each that is left, and then broadcasts the error.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ import numpy as np
 from mpicomp.base.bits import Bytes
 from mpicomp.base.clock import Clock
 from mpicomp.base.errors import MpicompError
-from mpicomp.transports.base import T, Take, Transport
+from mpicomp.transports.base import AHEAD, Make, T, Take, Transport
 from mpicomp.transports.coming import MOST, Coming
 from mpicomp.transports.exchange import as_error, as_text
 
 DATA, STOP, ERROR = 1, 2, 3  # statuses of a message and of a broadcast
-_NOTHING = np.empty(0, np.uint8)
+NOTHING = np.empty(0, np.uint8)  # a message without content
 
 
 class Ranks(Transport):
@@ -118,7 +120,7 @@ class Ranks(Transport):
             for _ in range(left):  # the server counts on a message from every sender
                 self._send(channel, text, ERROR, account)
         if self.rank in self.speakers:
-            self._send(channel, _NOTHING, STOP if self.stop else DATA, account)
+            self._send(channel, NOTHING, STOP if self.stop else DATA, account)
         self.wait_for_sends(channel)
 
     @contextmanager
@@ -153,6 +155,47 @@ class Ranks(Transport):
         if status == ERROR:
             raise as_error(message)
         return message, status == STOP
+
+    def scatter(self, make: Make, take: Take) -> None:
+        channel = self.messages
+        if self.is_server:
+            self._hand_out(make, take)
+            return
+        arrivals = self.arrivals(channel, [0] * len(self.hosted))
+        try:
+            for i in self.hosted:
+                message, status = self.take(channel, arrivals)
+                if status != ERROR:  # which the broadcast raises
+                    take(i, message)
+        finally:
+            arrivals.let_go()
+
+    def _hand_out(self, make: Make, take: Take) -> None:
+        """The server's part of ``scatter``."""
+        done, under_way = 0, 0  # workers whose message is made, bytes not known to be sent
+        try:
+            for i in range(self.n):
+                message = make(i)
+                done += 1
+                if i in self.hosted:
+                    take(i, message)
+                    continue
+                self.sent[0] += len(message)
+                self.post(self.messages, message, DATA, self.rank_of[i])
+                under_way += len(message)
+                if under_way >= AHEAD:
+                    self.wait_for_sends(self.messages)
+                    under_way = 0
+            self.wait_for_sends(self.messages)
+        except MpicompError:
+            self._hand_out_nothing([i for i in range(done, self.n) if i not in self.hosted])
+            raise
+
+    def _hand_out_nothing(self, workers: Sequence[int]) -> None:
+        """Send an empty message of the status ERROR to each of ``workers``: each counts on a message."""
+        for i in workers:
+            self.post(self.messages, NOTHING, ERROR, self.rank_of[i])
+        self.wait_for_sends(self.messages)
 
     def _hear_stops(self) -> None:
         """Let the server hear of ranks without workers that were asked to stop."""

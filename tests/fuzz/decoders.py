@@ -117,7 +117,8 @@ def _of_forwarded() -> Target:
 
 def _of_records() -> Iterator[Target]:
     """What methods send: floats, and messages of which all but the last say how long they are."""
-    for record in {r for method in METHODS.values() for r in (method.Up, method.Down)}:
+    kinds = ("Up", "Down", "Own")
+    for record in {getattr(method, kind, method.Up) for method in METHODS.values() for kind in kinds}:
 
         def decode(buf: Bytes, record: type = record) -> list[np.ndarray]:
             found = messages.decode(record, buf)

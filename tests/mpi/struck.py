@@ -130,8 +130,8 @@ match asked["phase"]:
         before(messages, "encode")
     case "server":
         type(method).server_step = server_step
-    case "replica_step":
-        before(type(method), "replica_step")
+    case "replica_step" | "receive" | "own_message":
+        before(type(method), asked["phase"])
     case "observe":
         before(Measured, "observed_value")
     case "row":

@@ -18,6 +18,7 @@ from mpicomp import (
     EF21SGDM,
     EFSGD,
     MARINA,
+    MARINAP,
     MCM,
     ARCTopK,
     Artemis,
@@ -96,6 +97,7 @@ def test_replicas_are_bit_identical_on_all_ranks(transport, method, names):
         MARINA(RandK(k=3)),
         MCM(RandK(k=3), RandK(k=9)),  # its model is the server's alone
         EF21P(TopK(k=3), RandK(k=3), start="gradient"),
+        MARINAP(RandK(k=3), p=0.3),
         Artemis(RandK(k=3), RandK(k=9), p=0.4),
         DASHA(RandK(k=3), start="zero"),
         EFSGD(
@@ -157,6 +159,21 @@ def test_a_model_of_images_is_trained_alike_here_and_in_one_process(transport, m
     here = mpicomp.run(method, problem, workers=10, rounds=8, every=8, transport=transport)
     alone = mpicomp.run(method, problem, workers=10, rounds=8, every=8, transport=Local(10))
     assert here.iterates_sha256 == alone.iterates_sha256
+
+
+@pytest.mark.parametrize("Q", [PermK(), RandK(k=3)], ids=repr)
+def test_workers_have_on_ranks_the_models_that_they_have_in_one_process(transport, Q):
+    """And a rank has in its ledger what its own workers received; the server's has all."""
+    here, alone = (Loop(MARINAP(Q, p=0.3), PROBLEM, t, seed=3) for t in (transport, Local(10)))
+    for k in range(12):
+        here.step(k)
+        alone.step(k)
+        for i in transport.hosted:
+            assert here.workers[i].w.tobytes() == alone.workers[i].w.tobytes()
+    mine = slice(None) if transport.is_server else list(transport.hosted)
+    assert (here.ledger.down[mine] == alone.ledger.down[mine]).all()
+    assert alone.ledger.own.all() and (alone.ledger.own < alone.ledger.down).all()
+    assert not transport.is_server or (here.ledger.own == alone.ledger.own).all()
 
 
 def gathered(transport, message):
@@ -231,6 +248,74 @@ def test_a_failed_worker_fails_the_round_everywhere_and_leaves_nothing_behind(tr
     with pytest.raises(DataError, match="worker 6"):
         round_trip(fail=True)
     assert round_trip(fail=False) == (list(range(10)) if transport.is_server else [])
+
+
+def own_message(i):
+    """Worker i's own: of nothing, of a byte, and long enough to need a matching receive."""
+    return np.full((0, 1, 100_000)[i % 3], i, np.uint8)
+
+
+def scattered(transport, make=own_message):
+    """The workers that took their own message here, in turn; then the broadcast that ends a round."""
+    taken = []
+
+    def take(i, message):
+        assert np.array_equal(message, own_message(i))
+        taken.append(i)
+
+    try:
+        transport.scatter(make, take)
+    except DataError as error:
+        transport.fail(error)
+        raise
+    transport.broadcast(np.zeros(1, np.uint8) if transport.is_server else None)
+    return taken
+
+
+@pytest.mark.parametrize("ahead", [None, 1])
+def test_each_worker_gets_a_message_of_its_own_on_its_rank(monkeypatch, transport, ahead):
+    """However few bytes are under way at a time; the messages are made in worker order."""
+    from mpicomp.transports import ranks
+
+    if ahead is not None:
+        monkeypatch.setattr(ranks, "AHEAD", ahead)
+    before, made = transport.sent[0], []
+
+    def make(i):
+        made.append(i)
+        return own_message(i)
+
+    assert scattered(transport, make) == list(transport.hosted)
+    assert made == (list(range(10)) if transport.is_server else [])
+    crossed = sum(len(own_message(i)) for i in range(10) if i not in transport.hosted) + transport.ranks - 1
+    assert transport.sent[0] - before == (crossed if transport.is_server else 0)
+
+
+def test_the_server_holds_no_more_messages_than_are_ahead(monkeypatch, transport):
+    """Each message is known to be sent before the next one is made."""
+    from mpicomp.transports import ranks
+
+    monkeypatch.setattr(ranks, "AHEAD", 1)
+    requests = getattr(transport, "_requests", ())  # of one process there are none
+
+    def make(i):
+        assert not requests
+        return np.full(100_000, i, np.uint8)
+
+    transport.scatter(make, lambda i, message: None)
+    transport.broadcast(np.zeros(1, np.uint8) if transport.is_server else None)
+
+
+@pytest.mark.parametrize("bad", [0, 4, 9])
+def test_a_message_that_cannot_be_made_fails_the_round_everywhere_and_leaves_nothing_behind(transport, bad):
+    def make(i):
+        if i == bad:
+            raise DataError(f"for worker {i}")
+        return own_message(i)
+
+    with pytest.raises(DataError, match=f"for worker {bad}"):
+        scattered(transport, make)
+    assert scattered(transport) == list(transport.hosted)
 
 
 def test_buffers_of_a_device_are_handed_to_mpi_only_if_every_rank_says_so():

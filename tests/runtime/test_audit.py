@@ -90,6 +90,20 @@ def test_a_ledger_that_disagrees_with_itself(counts):
         audit.check()
 
 
+def test_messages_to_one_worker_alone_are_expected_from_the_server(counts):
+    """Worker i receives i bytes alone, and 7 with all others; workers 0 and 1 live on the server's rank."""
+    audit, transport, ledger = counts
+    for received in (ledger.down, ledger.own):
+        received += range(6)
+    with pytest.raises(CountError, match=r"rank 0 to rank 1: 0 bytes sent, 5 in the ledger \(-5\)"):
+        audit.check()
+    transport.counter.now = Counted([0, 5, 9], [0, 2, 2], 7, 2)
+    assert audit.check().bytes == [5 + 9 + 14, 20, 20]
+    transport.counter.now = Counted([0, 5, 10], [0, 2, 2], 7, 2)
+    with pytest.raises(CountError, match=r"rank 0 to rank 2: 10 bytes sent, 9 in the ledger \(\+1\)"):
+        audit.check()
+
+
 def test_a_transport_that_nobody_observes_is_refused():
     transport = Rigged()
     transport.counter = None

@@ -44,6 +44,7 @@ STRIKES = [  # the rest of them in tests/cluster/kills.py
     ("server", "kill", 0, "ef21"),
     ("replica_step", "leave", 2, "ef21"),
     ("part", "kill", 1, "diana"),
+    ("receive", "kill", 2, "marinap"),
 ]
 
 
@@ -80,11 +81,13 @@ def test_a_struck_rank_of_those_that_all_serve(phase, how, rank, method, tmp_pat
         ("gradient", "stop", 2, False, r"round 1\d: rank 2 on \S+ has been silent"),
         ("replica_step", "stop", 0, False, r"round 1\d: rank 0 on \S+ has been silent, or computing"),
         ("server", "stop", 1, True, r"round 1\d: rank 1 on \S+ has been silent"),
+        ("own_message", "stop", 0, False, r"round 1\d: rank 0 on \S+ has been silent, or computing"),
     ],
 )
 def test_a_silent_rank_is_named_and_the_job_ended(phase, how, rank, sharded, said, tmp_path):
     """Under `mpicomp launch`, and with nothing left of it: not the stopped rank either."""
-    strike = Strike(METHODS["ef21"], phase, how, rank, round=13, sharded=sharded)
+    method = METHODS["marinap" if phase == "own_message" else "ef21"]
+    strike = Strike(method, phase, how, rank, round=13, sharded=sharded)
     outcome = struck(strike, tmp_path / "run", stall_timeout=3.0, launched=True)
     assert outcome.status == 1, outcome.said
     lines = [line for line in outcome.said.splitlines() if line.startswith("mpicomp: ")]

@@ -223,6 +223,10 @@ def test_the_others_go_on_when_a_rank_is_killed(phase, tmp_path):
     outlive(Strike(PARTIAL, phase, "kill", 2, round=13), tmp_path / "run")
 
 
+def test_the_others_go_on_when_a_rank_is_killed_at_its_own_message(tmp_path):
+    outlive(Strike(METHODS["marinap"], "receive", "kill", 2, round=13), tmp_path / "run")
+
+
 @pytest.mark.parametrize(("phase", "rank"), [("server", 0), ("data", 1)])
 def test_without_the_server_or_before_the_run_has_begun_the_job_ends(phase, rank, tmp_path):
     strike = Strike(PARTIAL, phase, "kill", rank, round=13)

@@ -29,7 +29,8 @@ class Wiretap(Local):
     def __init__(self, n: int) -> None:
         super().__init__(n)
         self.up: list[list[int]] = []
-        self.down: list[int] = []
+        self.down: list[list[int]] = []
+        self.own = [0] * n
 
     @contextmanager
     def gather(self, senders, take):
@@ -45,8 +46,16 @@ class Wiretap(Local):
             yield send
         assert next(awaited, None) is None
 
+    def scatter(self, make, take):
+        def noted(i, message):
+            self.own[i] += len(bytes(message))
+            take(i, message)
+
+        super().scatter(make, noted)
+
     def broadcast(self, message):
-        self.down.append(len(bytes(message)))
+        self.down.append([own + len(bytes(message)) for own in self.own])
+        self.own = [0] * self.n
         return super().broadcast(message)
 
 
@@ -56,10 +65,10 @@ def test_the_ledger_is_what_the_transport_carried(method):
     result = run(method, transport=tap)
     assert len(tap.up) == len(tap.down) == 40
     assert result.ledger.up.tolist() == np.sum(tap.up, axis=0).tolist()
-    assert result.ledger.down.tolist() == [sum(tap.down)] * N
+    assert result.ledger.down.tolist() == np.sum(tap.down, axis=0).tolist()
     for row in result.rows:
         assert row.up_bytes == np.sum(tap.up[: row.round])
-        assert row.down_bytes == N * sum(tap.down[: row.round])
+        assert row.down_bytes == np.sum(tap.down[: row.round])
     assert result.ledger.up.all() and result.ledger.down.all()
     assert result.sent == [[0, 0]]  # nothing left this process
 

@@ -38,6 +38,9 @@ class Flipping(Local):
     def gather(self, senders, take):
         return super().gather(senders, lambda i, m: take(i, self.flip(m) if self.up else m))
 
+    def scatter(self, make, take):
+        super().scatter(make, lambda i, m: take(i, m if self.up else self.flip(m)))
+
     def broadcast(self, message):
         return super().broadcast(message if self.up else self.flip(message))
 

@@ -42,6 +42,7 @@ from mpicomp import (
     EFSGD,
     GD,
     MARINA,
+    MARINAP,
     MCM,
     PPMARINA,
     VRDIANA,
@@ -122,6 +123,7 @@ def methods() -> list[Method]:
     chosen += [EF21LMO(TopK(5), gamma=1e-3, norm="spectral", eta="decreasing", batch=2)]
     chosen += [DIANA(Natural(), gamma="auto"), MARINA(PermK(), gamma="auto", p=0.3)]
     chosen += [EF21(TopK(5), gamma="auto"), EF21SGDM(TopK(2), gamma="auto", down=Lossless(forward=True))]
+    chosen += [MARINAP(PermK(), gamma=1e-3, p=0.3)]
     chosen += of_compressors({type(case.c): case.c for case in reversed(FIT)}.values())
     chosen += [parse_method(case.text) for case in METHOD_CASES]
     return [*dict.fromkeys(chosen)]
@@ -157,7 +159,7 @@ def every_pair() -> list[Method]:
         chosen += [PPMARINA(Q, r=3, gamma=1e-3, p=0.2), VRDIANA(Q, batch=2, gamma=1e-3, p=0.3)]
         chosen += [DASHAPAGE(Q, batch=2, gamma=1e-3, p=0.3), DASHAMVR(Q, batch=2, b=0.3, gamma=1e-3)]
         chosen += [DCGD(Q, batch=2, gamma=1e-3), DIANA(Q, batch=2, gamma=1e-3)]
-        chosen += [LoCoDL(Q, mu=0.1, gamma=1e-3, p=0.3)]
+        chosen += [LoCoDL(Q, mu=0.1, gamma=1e-3, p=0.3), MARINAP(Q, gamma=1e-3, p=0.3)]
         chosen += [ADIANA(Q, eta=1e-3, mu=0.1, p=0.3), ADIANA(Q, eta=1e-3, mu=0.1, parameters="refined")]
         chosen += [ADIANA(Q, eta=1e-3, mu=0.1, p=0.3, sends="gradient"), Artemis(Q, RandK(5), 1e-3, p=0.2)]
         chosen += [Artemis(Q, Natural(), gamma=1e-3, alpha_down=0.2), Dore(Q, RandK(5), gamma=1e-3)]

@@ -27,6 +27,7 @@ from mpicomp import (
     GD,
     LBFGS,
     MARINA,
+    MARINAP,
     MCM,
     PPMARINA,
     VRDIANA,
@@ -298,6 +299,12 @@ METHOD_CASES = [
         "w",
         start="zero",
         second=EF21P(TopK(3), RandK(3)),
+    ),
+    MethodCase(
+        MARINAP(PermK(), p=0.2),
+        "marinap(Q=randk(k=5), gamma=0.001, p=0.3)",
+        "z",
+        second=MARINAP(RandK(3)),
     ),
     MethodCase(
         TwoDirection(TopK(3), Natural(), Lbar=8.0, p=0.2),

@@ -34,6 +34,7 @@ from mpicomp import (
     EF21SGDM,
     EFSGD,
     MARINA,
+    MARINAP,
     Aggregator,
     Descent,
     DoubleSqueeze,
@@ -120,6 +121,9 @@ def bits():
     told["allreduce"] = summed()
     run = mpicomp.run(MARINA(RandK(k=3), gamma=0.01), Quadratics(d=D), workers=WORKERS, rounds=5)
     told["run"] = {"of all": [run.iterates_sha256, run.ledger.up.tolist()], "sent": None}
+    run = mpicomp.run(MARINAP(PermK(), gamma=0.01, p=0.3), Quadratics(d=D), workers=WORKERS, rounds=20)
+    own = [run.iterates_sha256, run.ledger.down.tolist(), run.ledger.own.tolist()]
+    told["own messages"] = {"of all": own, "sent": run.sent if RANKS > 1 else None}
     told["Compressed"] = {"of all": fixed_workers(), "sent": None}
     return told
 
@@ -314,6 +318,39 @@ def stops():
             dist.all_gather_object(everybody, found)
             told.append(everybody)
             t.close()
+    return told
+
+
+def scatters():
+    """On four ranks: a message to each of six workers, and to each of two; one that cannot be made."""
+    told = []
+    for workers in (6, 2):
+        t = connect(workers)
+
+        def scattered(bad, t=t):
+            taken = []
+
+            def make(i):
+                if i == bad:
+                    raise MpicompError(f"for worker {i}")
+                return np.full((0, 1, 70_000)[i % 3], i, np.uint8)
+
+            def take(i, message):
+                taken.append([i, len(message), int(message.astype(int).sum())])
+
+            try:
+                t.scatter(make, take)
+            except MpicompError as error:
+                t.fail(error)
+                raise
+            t.broadcast(np.zeros(1, np.uint8) if t.is_server else None)
+            return taken
+
+        found = [said(lambda bad=bad: scattered(bad)) for bad in (0, workers - 1)] + [scattered(None)]
+        everybody = [None] * RANKS
+        dist.all_gather_object(everybody, found)
+        told.append(everybody)
+        t.close()
     return told
 
 

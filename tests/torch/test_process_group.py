@@ -57,7 +57,7 @@ def by_torchrun(folder, by_mpirun):
 
 @pytest.fixture(scope="module")
 def on_four():
-    return told(torchrun(4, *JOB, "bits", "groups", "stops"))
+    return told(torchrun(4, *JOB, "bits", "groups", "stops", "scatters"))
 
 
 def of_all(found):
@@ -123,6 +123,15 @@ def test_groups_that_torch_has_crossed_are_refused():
 
 def test_all_are_told_when_one_is_asked_to_stop(on_four):
     assert on_four["stops"] == [[False] * 4] * 2 + [[True] * 4] * 8
+
+
+def test_each_worker_gets_a_message_of_its_own_and_errors_are_raised_on_all(on_four):
+    """Workers 0 to 5 on ranks 0, 1, 1, 2, 3, 3; and of two workers none on ranks 0 and 2."""
+    hosts = ([[0], [1, 2], [3], [4, 5]], [[], [0], [], [1]])
+    for told, workers, placed in zip(on_four["scatters"], (6, 2), hosts, strict=True):
+        for rank, found in enumerate(told):
+            wanted = [[i, (0, 1, 70_000)[i % 3], (0, 1, 70_000)[i % 3] * i] for i in placed[rank]]
+            assert found == ["MpicompError: for worker 0", f"MpicompError: for worker {workers - 1}", wanted]
 
 
 def test_where_one_process_ends_the_others_end_and_name_it(tmp_path, subtests):

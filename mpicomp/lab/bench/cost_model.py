@@ -27,7 +27,10 @@ Broadcast.  For lengths from 8 KiB to 512 KiB the algorithm of Open MPI 5 depend
     else     a tree in which each rank sends three copies at a time: t = ceil(log4 R), k = 3 t
 
 None of them is pipelined.  If m > 64 KiB, each of the t steps takes 3 alpha.  t is at least the depth of the
-tree that carries the 16 bytes announcing the message.
+tree that carries the 16 bytes announcing the message.  If the server also sends each worker a message of its
+own, they leave through its one link as those of the workers come in, with o bytes for u::
+
+    own      alpha + s o beta + 2 ceil(s / ceil(4 MiB / o)) alpha if o > 64 KiB; a part of ``down``
 
 Where every rank serves its share, in S <= n blocks of nearly equal size, the busiest rank serves one block.
 It sends S and receives n - 1 blocks of messages, and a message takes 10 us of the processor at each end.
@@ -77,6 +80,7 @@ class Costs:
     worker    seconds for gradient, differences and compression of one worker
     server    seconds of the server's half, divided by the number of workers
     replica    seconds to decode the broadcast and to update the replica
+    own        bytes of the server's message to one worker alone, beside the broadcast
     """
 
     up: float
@@ -84,6 +88,7 @@ class Costs:
     worker: float
     server: float
     replica: float
+    own: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -134,14 +139,20 @@ def round_time(
     away = workers if dedicated else workers - 1
     ranks = away + 1
     beta, alpha = 8 * HEADERS / link.rate, link.latency
-    asks = 2 * alpha * ceil(away / ceil(AHEAD / costs.up)) if costs.up > EAGER else 0.0
+
+    def through_one_link(size: float) -> float:
+        asks = 2 * alpha * ceil(away / ceil(AHEAD / size)) if size > EAGER else 0.0
+        return alpha + away * size * beta + asks
+
     steps = 1 if ranks < 16 else depth(ranks)
     t = max(depth(ranks), 3 * steps if costs.down > EAGER else steps)
     return RoundTime(
         worker=sharing * costs.worker,
-        up=alpha + away * costs.up * beta + asks,
+        up=through_one_link(costs.up),
         server=workers * costs.server,
-        down=t * alpha + copies(ranks) * costs.down * beta,
+        down=t * alpha
+        + copies(ranks) * costs.down * beta
+        + (through_one_link(costs.own) if costs.own else 0.0),
         replica=sharing * costs.replica,
     )
 

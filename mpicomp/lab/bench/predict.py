@@ -10,6 +10,7 @@ assumes:
 * The server's time is a + b n, through that of the run with 16 workers and that with 256, of whom 16 are real
   and the others send copies of their messages (``crowd``).  The step on their mean is taken to take no longer
   as the mean fills up; where workers take part in turns, a round with none of the 16 counts as empty.
+* Messages to one worker alone have a + b/n bytes too, as has the broadcast beside them.
 * Where the server forwards messages, a broadcast is as long as the mean or as n messages, whichever are fewer
   bytes, and the times are those of means.
 * The number of rounds is given; how it depends on n is a question for the method's theory.
@@ -41,6 +42,7 @@ from mpicomp.lab.bench.crowd import server_seconds
 from mpicomp.lab.bench.timed_run import costs, timed_run
 from mpicomp.lab.experiment.tables import markdown_table
 from mpicomp.methods import Method
+from mpicomp.methods.support.scattering import ScatteringMethod
 from mpicomp.problems import Problem
 from mpicomp.runtime.run import Run
 from mpicomp.text.config import to_text
@@ -90,7 +92,7 @@ class Forecast:
         if self.server == "allreduce":
             return self.received
         if self.server != "sharded":
-            return copies(self.ranks) * self.costs.down
+            return copies(self.ranks) * self.costs.down + (self.ranks - 1) * self.costs.own
         broadcasts = broadcasting(self.ranks, self.blocks)[0] * self.costs.down / self.blocks
         return self.costs.up * (1 - 1 / self.blocks) + broadcasts
 
@@ -141,14 +143,18 @@ def forecast(
         for n in (FEW, MORE)
     )
     up = _up(few.up, more.up, workers)
-    down = _down(few.down, more.down, problem.dimension(), workers)
+    own = max(0.0, _up(few.own, more.own, workers))
+    if isinstance(method, ScatteringMethod):
+        down = max(0.0, _up(few.down, more.down, workers))
+    else:
+        down = _down(few.down, more.down, problem.dimension(), workers)
     if forwards:
         down = min(down, 1 + workers * up)
     seconds = MORE * more.server  # with Allreduce there is one sum to decode, whatever n is
     if server != "allreduce":
         many = server_seconds(method, problem, MANY, MORE, ROUNDS, **options)
         seconds = _server(seconds, many, workers)
-    spent = replace(more, up=up, down=down, server=seconds / workers)
+    spent = replace(more, up=up, down=down, own=own, server=seconds / workers)
     return Forecast(text, workers, server, link, spent, blocks)
 
 
@@ -169,7 +175,9 @@ def _settled(done: Run) -> Costs:
     first, last = (next(row for row in done.rows if row.round == k) for k in (SETTLED, ROUNDS))
     messages = done.workers * (ROUNDS - SETTLED)
     up, down = (last.up_bytes - first.up_bytes) / messages, (last.down_bytes - first.down_bytes) / messages
-    return replace(costs(done), up=up, down=down)
+    whole = costs(done)
+    own = down * whole.own / (whole.own + whole.down) if whole.own else 0.0  # as in all rounds
+    return replace(whole, up=up, down=down - own, own=own)
 
 
 def _up(few: float, more: float, n: int) -> float:
@@ -202,7 +210,7 @@ def report(found: list[Forecast], rounds: int) -> str:
     rows = []
     for f in found:
         parts = [f.round.worker, f.round.up, f.round.server, f.round.down, f.round.replica, f.round.total]
-        sizes = [human_bytes(f.costs.up), human_bytes(f.costs.down)]
+        sizes = [human_bytes(f.costs.up), human_bytes(f.costs.down + f.costs.own)]
         times = [human_time(seconds) for seconds in [*parts, rounds * f.round.total]]
         rows.append([f.method, *sizes, *times, f"{f.link_load:.0%}", f"{f.processor_load:.0%}"])
     said = [

@@ -39,12 +39,14 @@ def timed_run(method: Method, problem: Problem, **options: Any) -> Run:
 def costs(done: Run) -> Costs:
     """The mean costs of a round of ``done``, a run in one process."""
     last, spent, n = done.rows[-1], done.phases[0], done.workers
+    own = int(done.ledger.own.sum())
     return Costs(
         up=last.up_bytes / n / last.round,
-        down=last.down_bytes / n / last.round,
+        down=(last.down_bytes - own) / n / last.round,
         worker=(spent.get("gradient", 0) + spent.get("compress", 0)) / n / last.round,
         server=spent.get("server", 0) / n / last.round,
         replica=spent.get("decode", 0) / last.round,
+        own=own / n / last.round,
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.units import human_rate, human_time, parse_rate, parse_time
+from mpicomp.compressors import PermK
 from mpicomp.lab.bench import hosts
 from mpicomp.lab.bench.cost_model import (
     EAGER,
@@ -40,7 +41,7 @@ from mpicomp.lab.bench.link import (
 from mpicomp.lab.bench.linkreport import Results, tables
 from mpicomp.lab.bench.predict import FEW, MANY, MORE, _down, _server, _up, forecast, given
 from mpicomp.lab.experiment.suite_file import parse_suite
-from mpicomp.methods import EF21, MARINA
+from mpicomp.methods import EF21, MARINA, MARINAP
 from mpicomp.problems import Noisy, Quadratics
 from mpicomp.text.config import parse_method
 from tests.support.launching import mpicomp
@@ -61,6 +62,16 @@ def test_a_round_is_what_the_formulas_say():
     assert dense.up == pytest.approx(alpha + 3 * 4e5 * beta + 2 * alpha)
     assert dense.down == pytest.approx(3 * alpha + 3 * 4e5 * beta)
     assert dense.total == dense.worker + dense.up + dense.server + dense.down + dense.replica
+
+
+def test_messages_to_one_worker_alone_leave_through_the_servers_one_link():
+    """Beside the broadcast, which a tree spreads where ranks are many."""
+    alpha, n = 1e-3, 40
+    beta = 8 * HEADERS / 1e8
+    for own, asks in ((500.0, 0), (1e5, 1)):
+        plain, both = (round_time(c, Link(1e8, alpha), n) for c in (SMALL, replace(SMALL, own=own)))
+        assert both.down - plain.down == pytest.approx(alpha + 39 * own * beta + 2 * asks * alpha)
+        assert both.up == plain.up
 
 
 def test_a_dedicated_server_receives_from_all():
@@ -372,6 +383,17 @@ def test_a_forecast_of_few_workers_is_the_run():
     assert found.received == 15 * found.costs.up and found.sent == 4 * found.costs.down
     topk = forecast(EF21(parse_method("ef21(topk(k=10))").C, gamma=0.1), problem, 1000, Link(1e9, 1e-4))
     assert topk.costs.down <= 8 * 1000 and topk.costs.up < 100
+
+
+def test_a_forecast_of_messages_to_one_worker_alone():
+    """PermK's are d/n numbers: 320 and 80 bytes for 4 and 16 workers, 32 for 40; the broadcast is empty."""
+    found = forecast(MARINAP(PermK(), gamma=0.1, p=1e-9), Quadratics(d=320), 40, Link(1e9, 1e-4))
+    assert (found.costs.own, found.costs.down) == (pytest.approx(32), 0)
+    assert found.sent == pytest.approx(39 * 32)
+    whole = forecast(MARINAP(PermK(), gamma=0.1, p=1.0), Quadratics(d=320), 40, Link(1e9, 1e-4))
+    assert (whole.costs.own, whole.costs.down) == (0, pytest.approx(4 * 320))
+    with pytest.raises(ConfigError, match="use server='shared' or 'dedicated'"):
+        forecast(MARINAP(PermK(), gamma=0.1), Quadratics(d=320), 40, Link(1e9, 1e-4), "sharded", 4)
 
 
 def test_loads_of_the_server():
