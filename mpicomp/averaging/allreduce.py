@@ -22,6 +22,7 @@ from mpicomp.compressors.base import Array, Compressor
 from mpicomp.compressors.lossless import forwards
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method, Nothing
+from mpicomp.methods.parameters import AUTO
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.scattering import ScatteringMethod, refuse_servers
 
@@ -111,6 +112,11 @@ def check_sums(method: Method) -> None:
     if forwards(getattr(method, "down", None)):
         raise ConfigError(
             "server='allreduce' adds vectors, and has no messages that could be forwarded: leave forward out."
+        )
+    if method.step == AUTO:
+        raise ConfigError(
+            f"server='allreduce' sums vectors alone, and {method.step_name}='auto' needs a number of each "
+            "worker too: take server='shared' or 'sharded', or give a number."
         )
     if not sums(method):
         raise ConfigError(

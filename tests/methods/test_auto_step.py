@@ -165,7 +165,7 @@ def test_an_aggregator_has_no_step_to_set():
 
 
 def test_allreduce_refuses_it():
-    with pytest.raises(ConfigError, match="server='allreduce' sums vectors"):
+    with pytest.raises(ConfigError, match="allreduce' sums vectors alone, and gamma='auto'"):
         mpicomp.run(GD(gamma="auto"), Entropy(), workers=4, rounds=2, server="allreduce")
 
 
