@@ -11,12 +11,11 @@ import re
 from dataclasses import dataclass
 
 from mpicomp.base.units import human_bytes, human_time
-from mpicomp.lab.bench.message_sizes import SLOPE, is_bound, message_nbytes
+from mpicomp.lab.bench.message_sizes import SLOPE, is_bound, keeps_few, message_nbytes
 from mpicomp.lab.bench.predict import Forecast, given
 from mpicomp.lab.bench.question import Question, question
 from mpicomp.lab.bench.situation import Seen, Situation
 from mpicomp.lab.bench.situations import SITUATIONS
-from mpicomp.methods import LBFGS
 from mpicomp.methods.parameters import AUTO
 from mpicomp.runtime.placement import MOST_BLOCKS
 from mpicomp.text.config import to_text
@@ -48,10 +47,11 @@ class Line:
     def __str__(self) -> str:
         f, of = self.forecast, self.situation
         down = f"{'at most ' * self.bound}{human_bytes(f.costs.down)} down"
+        local = f", and computes {of.gradients:.0f} gradients" if of.gradients > 1 else ""
         said = [
             f"{of.name}.",
             f"A round takes {human_time(self.seconds)}: a worker sends {human_bytes(f.costs.up)} up and gets "
-            f"{down}, server={f.server}.",
+            f"{down}, server={f.server}{local}.",
             f"Measured: {_plain(of.measured)}.",
         ]
         if of.seen:
@@ -142,23 +142,22 @@ def _line(asked: Question, of: Situation, base: float) -> Line:
     forecast = _forecast(asked, of)
     messages, step = asked.seconds(forecast), asked.step_seconds
     times = [
-        (one.row.rounds * messages + (one.gradients or one.row.rounds) * step)
-        / (one.dense.rounds * (base + step))
+        (one.row.rounds * messages + one.all_gradients * step) / (one.dense.rounds * (base + step))
         for one in of.seen
     ] or [(messages + step) / (base + step)]
-    gradients = max([(one.gradients or one.row.rounds) / one.row.rounds for one in of.seen], default=1.0)
     method = asked.method(of)
     bound = not of.dense and is_bound(method)
-    seconds = messages + gradients * step
+    seconds = messages + of.gradients * step
     return Line(of, to_text(method), forecast, bound, seconds, (min(times), max(times)))
 
 
 def _forecast(asked: Question, of: Situation) -> Forecast:
     """The forecast with the server that takes the least time."""
     method, n = asked.method(of), asked.n
-    blocks = min(n, MOST_BLOCKS)
-    servers = [("shared", 1)]
-    servers += [("sharded", blocks)] * (asked.d // blocks >= LEAST_BLOCK) + [("allreduce", 1)] * of.dense
+    blocks = min(n, MOST_BLOCKS, asked.d)
+    servers = [("shared", 1)] + [("allreduce", 1)] * of.dense
+    if asked.d // blocks >= LEAST_BLOCK or not keeps_few(method):
+        servers.append(("sharded", blocks))
     found = [
         given(*message_nbytes(method, asked.d, n, count), n, asked.link, server, count)
         for server, count in servers
@@ -168,15 +167,18 @@ def _forecast(asked: Question, of: Situation) -> Forecast:
 
 def _cautions(asked: Question, situations: list[Situation]) -> list[str]:
     """What the steps rest on, and what was not measured."""
-    steps = {asked.method(of).step for of in situations if not isinstance(asked.method(of), LBFGS)}
+    steps = [(_name(of), asked.method(of).step) for of in situations]
     said = []
-    if AUTO in steps:
+    if any(step == AUTO for _, step in steps):
         said.append(
             f"gamma=auto sets the step as it goes, for {SLOPE} bytes each way a round and block. They are "
             "counted here. In the tables steps were tuned, without these bytes."
         )
-    if "theory" in steps:
-        said.append("gamma: in the tables it was tuned. The theorem's is a start; `mpicomp.tune` doubles it.")
+    if by_theory := [name for name, step in steps if step == "theory"]:
+        said.append(
+            f"The step of {', '.join(by_theory)} is the theorem's here, and in the tables a tuned one: "
+            "`mpicomp.tune` finds it."
+        )
     if asked.batch is not None:
         said += [
             "gamma=0.1 stands for the step of your SGD, with which to begin (docs/which.md).",
@@ -188,10 +190,14 @@ def _cautions(asked: Question, situations: list[Situation]) -> list[str]:
             "(docs/results/twodirection.md)."
         )
     for name, mine in (("d", asked.d), ("n", asked.n)):
-        tried = [(of.line.partition("(")[0], getattr(of, f"most_{name}")) for of in situations]
+        tried = [(_name(of), getattr(of, f"most_{name}")) for of in situations]
         if less := [f"{line} up to {most}" for line, most in tried if most < mine]:
             said.append(f"Not measured: {name} = {mine}. Of these lines, the tables have {', '.join(less)}.")
     return said
+
+
+def _name(of: Situation) -> str:
+    return of.line.partition("(")[0]
 
 
 def _rounds(one: Seen) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from mpicomp.base.checks import resolve_count
 from mpicomp.codecs.sparse import sparse_nbytes
 from mpicomp.compressors import Lossless, QuantizedTopK, TopK
+from mpicomp.compressors.support.sparsifier import Sparsifier
 from mpicomp.methods import LBFGS, MARINA, Method
 from mpicomp.methods.parameters import AUTO
 
@@ -29,6 +31,12 @@ def message_nbytes(method: Method, d: int, n: int, blocks: int = 1) -> tuple[flo
 def is_bound(method: Method) -> bool:
     """Whether the bytes of the broadcast depend on the data, so that ``message_nbytes`` gives a bound."""
     return isinstance(getattr(method, "down", None), Lossless)
+
+
+def keeps_few(method: Method) -> bool:
+    """Whether a compressor of the method keeps k coordinates: in a block, k of the block's."""
+    values = (getattr(method, f.name) for f in fields(method))
+    return any(isinstance(value, TopK | QuantizedTopK | Sparsifier) for value in values)
 
 
 def _of_block(method: Any, d: int, n: int) -> tuple[float, float]:

@@ -31,6 +31,11 @@ class Seen:
     dense: Row
     gradients: int | None = None
 
+    @property
+    def all_gradients(self) -> int:
+        """The gradients of a worker in all the rounds."""
+        return self.row.rounds if self.gradients is None else self.gradients
+
 
 @dataclass(frozen=True)
 class Situation:
@@ -68,3 +73,8 @@ class Situation:
     seen: tuple[Seen, ...] = ()
     most_d: int = 0
     most_n: int = 0
+
+    @property
+    def gradients(self) -> float:
+        """The gradients of a worker in a round, the most of those seen; 1 where none were counted."""
+        return max([one.all_gradients / one.row.rounds for one in self.seen], default=1.0)

@@ -194,7 +194,7 @@ def test_seconds_are_those_of_predict(asked):
         done = CliRunner().invoke(root.cli, ["predict", *map(str, words)])
         told = json.loads(done.stdout)["round_seconds"]
         messages = told["up" if asked.get("up_only") else "total"]
-        gradients = max([(s.gradients or s.row.rounds) / s.row.rounds for s in line.situation.seen] or [1])
+        gradients = line.situation.gradients
         assert line.seconds == pytest.approx(messages + gradients * asked["step_seconds"], rel=1e-12)
         method = parse_method(line.method)
         assert (costs.up, costs.down) == message_nbytes(method, asked["d"], asked["n"], line.forecast.blocks)
@@ -204,12 +204,17 @@ def test_seconds_are_those_of_predict(asked):
 
 
 def test_times_by_hand():
-    """LoCoDL on a link so slow that gradients take no time, and one where nothing else does."""
-    asked = {**CONVEX, "mu": 0.01, "link": "1kbit", "step_seconds": 1e-9}
-    (line,) = (line for line in advise(**asked).lines if line.method.startswith("locodl(Q=natural, mu=0.01,"))
+    asked = {**CONVEX, "mu": 0.01, "link": "1kbit", "step_seconds": 0.01}
+    (local,) = (
+        line for line in advise(**asked).lines if line.method.startswith("locodl(Q=natural, mu=0.01,")
+    )
     (dense,) = (line for line in advise(**asked).lines if line.situation.dense)
-    ratio = line.forecast.round.total / dense.forecast.round.total
-    assert line.times == pytest.approx((13 / 19 * ratio, 54 / 15 * ratio), rel=1e-4)
+    messages = local.forecast.round.total
+    mushrooms = (13 * messages + 691 * 0.01) / (19 * dense.seconds)
+    digits = (54 * messages + 792 * 0.01) / (15 * dense.seconds)
+    assert local.times == pytest.approx((mushrooms, digits), rel=1e-12)
+    assert local.seconds == pytest.approx(messages + 691 / 13 * 0.01)
+    assert "and computes 53 gradients" in str(local)
     asked = {**CONVEX, "mu": 0.01, "step_seconds": 0.01}
     by_name = {line.situation.name: line for line in advise(**asked).lines}
     dense = next(line for line in by_name.values() if line.situation.dense)
@@ -228,9 +233,13 @@ def test_dense_messages_that_take_a_twentieth_of_a_gradient_are_not_compressed()
 
 
 def test_blocks_are_not_so_short_that_k_is_another():
+    """But they may be where no coordinate is left out, as with 8 bits."""
     for d, server in ((4 * LEAST_BLOCK - 1, "shared"), (4 * LEAST_BLOCK, "sharded")):
-        found = advise(**NETWORK | {"d": d})
-        assert {line.forecast.server for line in found.lines if not line.situation.dense} == {server}
+        found = advise(**NETWORK | {"d": d, "step_seconds": 1e-3})
+        by = {line.forecast.server for line in found.lines if "topk" in line.method}
+        assert by == {server}
+    slow = {**CONVEX, "mu": 0.01, "link": "1kbit", "step_seconds": 0.01}
+    assert "sharded" in {line.forecast.server for line in advise(**slow).lines if "natural" in line.method}
 
 
 # --- the choice ---
