@@ -172,7 +172,7 @@ def _cautions(asked: Question, situations: list[Situation]) -> list[str]:
     if any(step == AUTO for _, step in steps):
         said.append(
             f"gamma=auto sets the step as it goes, for {SLOPE} bytes each way a round and block. They are "
-            "counted here. In the tables steps were tuned, without these bytes."
+            "counted here. In the tables steps were tuned, without these bytes (docs/steps.md has both)."
         )
     if by_theory := [name for name, step in steps if step == "theory"]:
         said.append(

@@ -106,6 +106,12 @@ SITUATIONS: tuple[Situation, ...] = (
         most_n=256,
     ),
     Situation(
+        "Bytes down alone, many workers with alike functions",
+        "marinap(Q=permk)",
+        "50 workers: noise 0.01, 1.92 KB down a worker, EF21-P 3.6, L-BFGS 11.7; noise 0.8, 6.01, EF21-P "
+        "3.04 ([MARINA-P](methods.md#marinap))",
+    ),
+    Situation(
         "Strongly convex f_i, rounds that cost more than gradients",
         f"locodl(Q=natural, mu=0.001, {F4})",
         "mushrooms: 13 rounds and 691 gradients of a worker; L-BFGS 19 and 19 ([LoCoDL](methods.md#locodl))",
@@ -173,7 +179,13 @@ SITUATIONS: tuple[Situation, ...] = (
         "after 400 KB f is 0.1184 on a9a; DIANA 0.1522, L-BFGS 0.1033 ([MARINA](results/marina.md))",
     ),
     Situation(
-        "No step tuned, and a bound on the rounds",
+        "No step tuned, full gradients",
+        f"ef21(C=topk(k=0.05), gamma=auto, {F4})",
+        "96, 91 and 142 rounds on digits, mushrooms and a9a, with tuned steps 67, 141 and 284 "
+        "([step sizes](steps.md#measured))",
+    ),
+    Situation(
+        "No step tuned, steps of a given length",
         "ef21lmo(C=topk(k=0.05), rounds=20000, gap=0.7)",
         "8750 rounds on digits; EF21 with the theorem's step 8300, tuned 23 "
         "([steps of a given length](results/gradient-methods.md#steps-of-a-given-length))",
