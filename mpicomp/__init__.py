@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mpicomp.images.full_images import FullImages as FullImages
     from mpicomp.images.local_images import LocalImages as LocalImages
     from mpicomp.keys import Key as Key
+    from mpicomp.lab.bench.advice import advise as advise
     from mpicomp.lab.experiment.scripting import compare as compare
     from mpicomp.lab.experiment.scripting import load as load
     from mpicomp.lab.experiment.scripting import plot as plot
@@ -55,6 +56,7 @@ for _module, _names in {
     "base.version": "__version__",
     "compressors": "Absolute Compressor Contractive Unbiased",
     "keys": "Key",
+    "lab.bench.advice": "advise",
     "lab.experiment.scripting": "compare load plot tune",  # on many runs
     "loops.aggregator": "Aggregator",
     "loops.descent": "Descent",

@@ -100,6 +100,7 @@ HOMES = {
         f"lab/cli/{name}.py"
         for name in (
             "__init__",
+            "advise",
             "root",
             "options",
             "sections",

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from mpicomp.base.extras import needed_by
 
-with needed_by("mpicomp.lab (compare, tune, load, plot, the command)", "lab"):
+with needed_by("mpicomp.lab (advise, compare, tune, load, plot, the command)", "lab"):
     for library in ("click", "rich", "matplotlib", "sklearn"):
         if find_spec(library) is None:
             import_module(library)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from mpicomp.base.errors import MpicompError
-from mpicomp.lab.cli import bench, bench_hosts, images, look, predict, suites, work
+from mpicomp.lab.cli import advise, bench, bench_hosts, images, look, predict, suites, work
 from mpicomp.lab.cli.root import INTERRUPTED, clear_start, cli, complain
 from mpicomp.lab.cli.streams import abandon_stdout, prepare_streams
 from mpicomp.lab.jobs.launch import leave
 from mpicomp.runtime.signals import remember_signals
 
-__all__ = ["bench", "bench_hosts", "images", "look", "main", "predict", "suites", "work"]
+__all__ = ["advise", "bench", "bench_hosts", "images", "look", "main", "predict", "suites", "work"]
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ INTERRUPTED = 130  # exit status if a signal ended the work in good order; it ca
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     sections={
         "Run methods": ["run", "compare", "plot", "launch", "submit"],
-        "Look up and prepare": ["list", "suites", "data", "predict"],
+        "Look up and prepare": ["list", "suites", "data", "advise", "predict"],
         "Measure this machine": ["bench", "doctor"],
         "Images": ["images"],
     },
