@@ -69,8 +69,8 @@ SITUATIONS: tuple[Situation, ...] = (
         "Convex f, bytes in both directions",
         f"ef21(C=topk(k=0.01), gamma=auto, {F4})",
         "one coordinate: 47.3, 80.1 and 100 KB in total on digits, mushrooms and a9a, L-BFGS 62.4, 206 and "
-        "202; on splice 157, L-BFGS 135 ([other k](results/robustness.md)); with gamma=auto 76.9, 194 and 242 KB "
-        "on the three ([step sizes](steps.md#where-it-fails))",
+        "202; on splice 157, L-BFGS 135 ([other k](results/robustness.md)); with gamma=auto 76.9, 194 "
+        "and 242 KB on the three ([step sizes](steps.md#where-it-fails))",
         advised=True,
         convex=True,
         up=False,
@@ -85,8 +85,8 @@ SITUATIONS: tuple[Situation, ...] = (
         "Convex f, bytes up alone",
         f"ef21(C=quantized_topk(k=0.01, Q=natural), gamma=auto, {F4})",
         "one coordinate: 519, 438 and 462 B up on digits, mushrooms and a9a, L-BFGS 3.9, 8.59 and 8.43 KB "
-        "([other k](results/robustness.md), [gradient methods](results/gradient-methods.md)); with gamma=auto "
-        "2.12, 2.73 and 3.37 KB ([step sizes](steps.md#where-it-fails))",
+        "([other k](results/robustness.md), [gradient methods](results/gradient-methods.md)); with "
+        "gamma=auto 2.12, 2.73 and 3.37 KB ([step sizes](steps.md#where-it-fails))",
         advised=True,
         convex=True,
         up=True,
