@@ -26,7 +26,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```(?:\n\n```(?:text)?\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
 
 ELSEWHERE = {
-    **dict.fromkeys(["python.md", "loops.md", "serving.md", "own.md"], "tests/test_pages.py"),
+    **dict.fromkeys(["python.md", "loops.md", "serving.md", "steps.md", "own.md"], "tests/test_pages.py"),
     **dict.fromkeys(["README.md", "start.md"], "tests/test_readme.py"),
     "torch.md": "tests/torch/test_pages.py",
 }
