@@ -33,7 +33,7 @@ def compared(data, method, seeds, rounds):
         settings |= {"workers": 4, "target_grad_norm_sq": 1e-3}
     else:
         lam, target, workers = (0.01, 1e-7, 8) if data == "digits" else (0.001, 1e-6, 12)
-        first, problem, tune = "theory", f"logistic(data={data}, lam={lam})", (4, 6)
+        first, problem, tune = "theory", f"logistic(data={data}, lam={lam})", (6, 8)
         settings |= {"workers": workers, "target_grad_norm_sq": target}
     steps = {"tuned": first, "auto": "auto"}
     methods = {label: as_method(method).with_step(step) for label, step in steps.items()}
@@ -43,7 +43,7 @@ def compared(data, method, seeds, rounds):
 def cost(line):
     """The rounds of a line of the comparison, and the factor of its tuned step."""
     factor = {"theory": "1"}.get(line.step, line.step.removeprefix("theory*"))
-    times = "" if line.label == "auto" else f" ({factor}x)"
+    times = "" if line.label == "auto" else f" ({factor}x{'†' * line.at_edge})"
     return f"{'' if line.reached == line.seeds else '> '}{line.rounds:.0f}{times}"
 
 

@@ -22,7 +22,7 @@ from mpicomp.compressors.base import Array, Compressor
 from mpicomp.compressors.lossless import forwards
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method, Nothing
-from mpicomp.methods.parameters import AUTO
+from mpicomp.methods.parameters import is_auto
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.scattering import ScatteringMethod, refuse_servers
 
@@ -113,7 +113,7 @@ def check_sums(method: Method) -> None:
         raise ConfigError(
             "server='allreduce' adds vectors, and has no messages that could be forwarded: leave forward out."
         )
-    if method.step == AUTO:
+    if is_auto(method.step):
         raise ConfigError(
             f"server='allreduce' sums vectors alone, and {method.step_name}='auto' needs a number of each "
             "worker too: take server='shared' or 'sharded', or give a number."

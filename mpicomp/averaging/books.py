@@ -12,6 +12,7 @@ from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import DivergedError, MessageError, MpicompError
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
+from mpicomp.methods.parameters import is_auto
 from mpicomp.methods.support.scattering import ScatteringMethod
 from mpicomp.transports import Transport
 
@@ -83,4 +84,6 @@ class Books:
 
 def advice(method: Method) -> str:
     """Advice for the error message of a run that diverges."""
+    if is_auto(method.step):
+        return f"{method.step_name}='auto' has not found a step size for this problem; give a number."
     return f"The step size may be too large: {method.step_name}={method.step}; try another."

@@ -34,7 +34,7 @@ from mpicomp.compressors.base import Array, Compressor
 from mpicomp.compressors.blockwise import Blockwise
 from mpicomp.compressors.lossless import forwards
 from mpicomp.keys import Key
-from mpicomp.methods.parameters import AUTO, checks_of, step_size_of
+from mpicomp.methods.parameters import checks_of, is_auto, step_size_of
 from mpicomp.problems.base import Constants, Known, Objective
 
 
@@ -105,7 +105,7 @@ class Method(ABC):
     needs_value: ClassVar[bool] = False  # whether workers ask for f_i(x) too
     separable: ClassVar[bool] = True  # whether the server treats each coordinate alone, but for compressors
     worker_separable: ClassVar[bool] = True  # whether workers do so too
-    may_adapt: ClassVar[bool] = False  # whether the step size may be "auto", see ``support.auto_step``
+    may_adapt: ClassVar[bool] = False  # whether the step size "auto" suits it, see ``support.auto_step``
     setup_rounds: ClassVar[int] = 0  # rounds before the first step; the ledger also counts their uplink apart
     Replica: ClassVar[type]
     Server: ClassVar[type] = Nothing
@@ -118,7 +118,7 @@ class Method(ABC):
         method = type(self)
         for name, check in checks_of(method).items():
             check(method.__name__, name, getattr(self, name))
-        if self.step == AUTO:
+        if is_auto(self.step):
             self._check_auto()
         for f in fields(self):
             if forwards(C := getattr(self, f.name)) and not (f.name == "down" and self.may_forward):
@@ -128,19 +128,24 @@ class Method(ABC):
                 )
 
     def _check_auto(self) -> None:
-        """Raise ``ConfigError`` unless the step size "auto" suits the method and its gradients."""
+        """Raise ``ConfigError`` unless the step size may be "auto"."""
         name = type(self).__name__
         allowed = "allowed: a positive number, 'theory', or a multiple such as 'theory*8'."
-        if not self.may_adapt:
+        if not (self.may_adapt and self.steps_plainly):
             raise ConfigError(
-                f"{name} takes no {self.step_name}='auto'; {allowed} GD, EF21, EF21SGDM, MARINA, DIANA and "
-                "DASHA take 'auto'."
+                f"{name} takes no {self.step_name}='auto'; {allowed} Methods with the plain step x - γ g and "
+                "may_adapt = True take 'auto', EF21 and MARINA among them."
             )
         if (batch := getattr(self, "batch", None)) is not None:
             raise ConfigError(
                 f"{name}: {self.step_name}='auto' with batch={batch}; {allowed} By the noise of batches "
                 "'auto' would shorten the steps too early: it needs full gradients."
             )
+
+    @property
+    def steps_plainly(self) -> bool:
+        """Whether every round ends with the step x - γ g, and nothing else of the method depends on γ."""
+        return False
 
     @property
     def may_forward(self) -> bool:
@@ -319,7 +324,9 @@ class Method(ABC):
             defaults = method().defaults(d, n)
             numbers |= {name: defaults[name] for name in left_out}
         asked = {name: getattr(self, name) for name in self.theory_parameters}
-        asked = {name: value for name, value in asked.items() if isinstance(value, str) and value != AUTO}
+        asked = {
+            name: value for name, value in asked.items() if isinstance(value, str) and not is_auto(value)
+        }
         if asked:
             known: Any = Known(constants(), type(self).__name__, " and ".join(asked))
             theory = method().theory(known, d, n)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from math import inf, sqrt
+from math import sqrt
 from typing import Annotated, ClassVar, Self
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import check_positive_integer
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.units import one_line
 from mpicomp.compressors import Identity, Lossless, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
@@ -33,8 +34,8 @@ from mpicomp.problems.base import Constants, Objective
 
 
 def _check_distance(name: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
-        raise ConfigError(f"{name}={value!r}; allowed: a distance, a number above 0.")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-300 <= value <= 1e300:
+        raise ConfigError(f"{name}={one_line(value)}; allowed: a distance, from 1e-300 to 1e300.")
 
 
 NumberOfLiars = Annotated[int, Value(check_positive_integer, also=(0,))]

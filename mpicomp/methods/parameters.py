@@ -36,6 +36,11 @@ from mpicomp.compressors import Absolute, Compressor, Contractive, Unbiased
 AUTO = "auto"  # the step size that ``support.auto_step`` sets in every round
 
 
+def is_auto(step: object) -> bool:
+    """Whether a step size is "auto"."""
+    return isinstance(step, str) and step == AUTO
+
+
 class Check(ABC):
     """Tells whether a field may hold a value."""
 
@@ -136,7 +141,7 @@ class _StepSize(FromTheory):
     """The step size may also be "auto".  ``Method`` checks whether it may be so in its class."""
 
     def __call__(self, method: str, name: str, value: Any) -> None:
-        if value != AUTO:
+        if not is_auto(value):
             super().__call__(method, name, value)
 
 

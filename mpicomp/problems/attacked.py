@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite
 from typing import ClassVar, Self
 
 import numpy as np
@@ -14,6 +13,7 @@ import scipy
 from mpicomp.base.checks import check_choice, check_positive_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
+from mpicomp.base.units import one_line
 from mpicomp.keys import Stream
 from mpicomp.problems.base import Array, Constants, Objective, Problem
 
@@ -62,8 +62,8 @@ class Attacked(Problem):
         check_positive_integer("liars", self.liars)
         check_choice("attack", self.attack, ATTACKS)
         c = self.scale
-        if c is not None and (isinstance(c, bool) or not isinstance(c, int | float) or not isfinite(c)):
-            raise ConfigError(f"scale={c!r}; allowed: a finite number, or None for that of the attack.")
+        if c is not None and (isinstance(c, bool) or not isinstance(c, int | float) or not abs(c) <= 1e300):
+            raise ConfigError(f"scale={one_line(c)}; allowed: a number, or None for that of the attack.")
 
     def honest(self, n: int) -> int:
         """n - b.  Raises ``ConfigError`` unless that is more than half of n."""

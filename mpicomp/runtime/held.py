@@ -15,19 +15,18 @@ from mpicomp.runtime.rounds import Rounds
 def held(rounds: Rounds, slices: Sequence[slice], wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """In the ``with`` block, play rounds on all coordinates except ``slices``; the same on all ranks.
 
-    Inside the block the vectors of all records, such as residuals, and those in the rows of a server's
-    matrices, are 0 in ``slices``.  Afterwards they have
-    their old values there.  If the gradients are 0 there too, this is the method in the subspace of the other
-    coordinates.
+    Inside the block the vectors of all records, such as residuals, are 0 in ``slices``, and so are the rows
+    of a server's matrices.  Afterwards they have their old values there.  If the gradients are 0 there too,
+    this is the method in the subspace of the other coordinates.
 
     wait  waits for rounds that a thread plays; called before the records are changed, at both ends
     """
     wait()
-    stacks = type(rounds.method).Server  # of a server's rows each belongs to one worker
+    server = type(rounds.method).Server  # each row of its matrices belongs to a worker
     places = [
         place
         for record, block in _records(rounds)
-        for place in _places(record, block, slices, isinstance(record, stacks))
+        for place in _places(record, block, slices, isinstance(record, server))
     ]
     before = [getattr(record, name)[where].copy() for record, name, where in places]
     for record, name, where in places:

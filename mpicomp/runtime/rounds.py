@@ -64,9 +64,7 @@ class Rounds:
         self.method, self.objectives, self.transport = method, objectives, transport
         self.averaging = averaging(server, with_auto_step(method), x0.size, transport, blocks)
         self.books = self.averaging.books
-        self.running = (
-            self.books.method
-        )  # the method as it runs here: in blocks, and with its step size "auto"
+        self.running = self.books.method  # in blocks if there are any, and with what "auto" adds
         self._follow = follow
         self.begin(x0)
 

@@ -121,6 +121,51 @@ def test_batches_are_refused():
         EF21SGDM(TopK(2), gamma="auto", batch=2)
 
 
+@dataclass(frozen=True)
+class Shrinking(EF21):
+    def replica_step(self, r, broadcast, key):
+        super().replica_step(r, broadcast, key)
+        r.x *= 0.5
+
+
+@dataclass(frozen=True)
+class EveryOther(EF21):
+    def ends_step(self, r, key):
+        return key.round % 2 == 1
+
+
+@dataclass(frozen=True)
+class Elsewhere(EF21):
+    def worker_step(self, w, r, f, key):
+        return super().worker_step(w, replace(r, x=r.x.copy()), f, key)
+
+
+@pytest.mark.parametrize("kind", [Shrinking, EveryOther])
+def test_a_step_of_ones_own_is_refused(kind):
+    with pytest.raises(ConfigError, match=f"{kind.__name__} takes no gamma='auto'"):
+        kind(TopK(2), gamma="auto")
+
+
+def test_a_gradient_elsewhere_is_named():
+    with pytest.raises(ConfigError, match="needs the gradient at the point that the method's point"):
+        mpicomp.run(Elsewhere(TopK(2), gamma="auto"), Entropy(), workers=4, rounds=3)
+
+
+def test_an_array_is_no_step_size():
+    with pytest.raises(ConfigError, match="allowed: a positive number, 'theory'"):
+        EF21(TopK(2), gamma=np.array([1.0, 2.0]))
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1.0, 1e18])
+def test_slopes_of_short_floats_are_summed_in_double_precision(scale):
+    """f = scale |x|²/2 in float32: |g|² is beyond its range, the slope is not."""
+    x0 = np.ones(4, np.float32)
+    with Descent(GD(gamma="auto"), x0) as descent:
+        for _ in range(60):
+            descent.step(np.float32(scale) * descent.point)
+        assert np.abs(descent.x).max() < 1e-3
+
+
 def test_another_text_is_no_step_size():
     with pytest.raises(ConfigError, match="gamma='automatic'; allowed: a positive number, 'theory'"):
         EF21(TopK(2), gamma="automatic")

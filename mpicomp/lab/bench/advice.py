@@ -11,17 +11,16 @@ import re
 from dataclasses import dataclass
 
 from mpicomp.base.units import human_bytes, human_time
-from mpicomp.lab.bench.message_sizes import SLOPE, is_bound, keeps_few, message_nbytes
+from mpicomp.lab.bench.message_sizes import is_bound, keeps_few, message_nbytes
 from mpicomp.lab.bench.predict import Forecast, given
 from mpicomp.lab.bench.question import Question, question
 from mpicomp.lab.bench.situation import Seen, Situation
 from mpicomp.lab.bench.situations import SITUATIONS
-from mpicomp.methods.parameters import AUTO
 from mpicomp.runtime.placement import MOST_BLOCKS
 from mpicomp.text.config import to_text
 
 NEGLIGIBLE = 0.05  # of a gradient's time: messages that take less are not worth compressing; a choice
-LEAST_BLOCK = 10_000  # coordinates: in shorter blocks 1 % of each would be another k than 1 % of all
+LEAST_BLOCK = 10_000  # coordinates: in shorter blocks "1 %" may be no coordinate, or more than 1 % of all
 MOST_LINES = 3
 
 
@@ -169,22 +168,20 @@ def _cautions(asked: Question, situations: list[Situation]) -> list[str]:
     """What the steps rest on, and what was not measured."""
     steps = [(_name(of), asked.method(of).step) for of in situations]
     said = []
-    if any(step == AUTO for _, step in steps):
+    if to_tune := [name for name, step in steps if str(step).startswith("theory")]:
         said.append(
-            f"gamma=auto sets the step as it goes, for {SLOPE} bytes each way a round and block. They are "
-            "counted here. In the tables steps were tuned, without these bytes (docs/steps.md has both)."
-        )
-    if by_theory := [name for name, step in steps if step == "theory"]:
-        said.append(
-            f"The step of {', '.join(by_theory)} is the theorem's here, and in the tables a tuned one: "
-            "`mpicomp.tune` finds it."
+            f"The step of {', '.join(to_tune)} is the theorem's or a multiple here, and in the tables a "
+            "tuned one: `mpicomp.tune` finds it. For some methods gamma=auto needs no trial runs, and more "
+            "rounds and bytes (docs/steps.md)."
         )
     if asked.batch is not None:
         said += [
             "gamma=0.1 stands for the step of your SGD, with which to begin (docs/which.md).",
             "A model of torch may take local steps: `mpicomp.torch.recipe` compares them (docs/which.md).",
         ]
-    elif asked.convex:
+    elif not asked.convex:
+        said.append("gamma=0.1 stands for a step of your own: `mpicomp.tune` finds it, or gamma=auto.")
+    else:
         said.append(
             "At a condition number of 10⁴ L-BFGS sent the least in total of the tables' methods "
             "(docs/results/twodirection.md)."
@@ -202,7 +199,8 @@ def _name(of: Situation) -> str:
 
 def _rounds(one: Seen) -> str:
     gradients = "" if one.gradients is None else f" with {one.gradients} gradients"
-    return f"{one.where}: {one.row.rounds}{gradients} and {one.dense.rounds}"
+    other = f" of {one.dense.name}" if one.dense.name.startswith("AGD") else ""
+    return f"{one.where}: {one.row.rounds}{gradients} and {one.dense.rounds}{other}"
 
 
 def _pages(of: Situation) -> str:

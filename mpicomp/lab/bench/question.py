@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Any
 
 from mpicomp.base.checks import as_integer
@@ -65,7 +64,16 @@ class Question:
 
 
 def question(
-    n: Any, d: Any, link: Any, step_seconds: Any, latency: Any, convex: Any, batch: Any, mu: Any, *flags: Any
+    n: Any,
+    d: Any,
+    link: Any,
+    step_seconds: Any,
+    latency: Any,
+    convex: Any,
+    batch: Any,
+    mu: Any,
+    up_only: Any,
+    alike: Any,
 ) -> Question:
     """What the user knows, checked.  Raises ``ConfigError`` for a value that is not allowed."""
     n, d = as_integer("n", n, least=2, most=MOST_WORKERS), as_integer("d", d, most=10**15)
@@ -80,13 +88,13 @@ def question(
             raise ConfigError(f"mu={mu} and batch={batch}: mu is for full gradients. Leave one of them out.")
     if batch is not None:
         batch = as_integer("batch", batch)
-    for name, value in zip(("convex", "up_only", "alike"), (convex, *flags), strict=True):
+    for name, value in (("convex", convex), ("up_only", up_only), ("alike", alike)):
         if not isinstance(value, bool):
             raise ConfigError(f"{name} is {one_line(value)}; allowed: True or False.")
-    return Question(n, d, network, seconds, convex or mu is not None, batch, mu, *flags)
+    return Question(n, d, network, seconds, convex or mu is not None, batch, mu, up_only, alike)
 
 
 def _positive(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e300:
         raise ConfigError(f"{name} is {one_line(value)}; allowed: a positive number.")
     return float(value)

@@ -67,7 +67,7 @@ SITUATIONS: tuple[Situation, ...] = (
     ),
     Situation(
         "Convex f, bytes in both directions",
-        f"ef21(C=topk(k=0.01), gamma=auto, {F4})",
+        f"ef21(C=topk(k=0.01), gamma=theory*1024, {F4})",
         "one coordinate: 47.3, 80.1 and 100 KB in total on digits, mushrooms and a9a, L-BFGS 62.4, 206 and "
         "202; on splice 157, L-BFGS 135 ([other k](results/robustness.md)); with gamma=auto 76.9, 194 "
         "and 242 KB on the three ([step sizes](steps.md#where-it-fails))",
@@ -83,7 +83,7 @@ SITUATIONS: tuple[Situation, ...] = (
     ),
     Situation(
         "Convex f, bytes up alone",
-        f"ef21(C=quantized_topk(k=0.01, Q=natural), gamma=auto, {F4})",
+        f"ef21(C=quantized_topk(k=0.01, Q=natural), gamma=theory*1024, {F4})",
         "one coordinate: 519, 438 and 462 B up on digits, mushrooms and a9a, L-BFGS 3.9, 8.59 and 8.43 KB "
         "([other k](results/robustness.md), [gradient methods](results/gradient-methods.md)); with "
         "gamma=auto 2.12, 2.73 and 3.37 KB ([step sizes](steps.md#where-it-fails))",
@@ -135,7 +135,7 @@ SITUATIONS: tuple[Situation, ...] = (
     ),
     Situation(
         "As many workers as coordinates, alike data, bytes up alone",
-        f"marina(Q=permk, gamma=auto, {F4})",
+        f"marina(Q=permk, {F4})",
         "100 workers: 4.22 KB up, AGD 21.6; in total 13.1 MB, AGD 4.32 "
         "([PermK](results/permk.md#quadratics))",
         advised=True,
@@ -155,7 +155,7 @@ SITUATIONS: tuple[Situation, ...] = (
     ),
     Situation(
         "A network or another f that is not convex, full gradients",
-        f"ef21(C=quantized_topk(k=0.01, Q=natural), gamma=auto, {F4})",
+        f"ef21(C=quantized_topk(k=0.01, Q=natural), gamma=0.1, {F4})",
         "an autoencoder: 133 rounds, AGD 73; 3.22 s at 100 Mbit/s, AGD 6.55; at 1 Gbit/s 2.45, AGD 1.67 "
         "([links](links.md#measured))",
         advised=True,

@@ -53,12 +53,14 @@ class Count(click.ParamType):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         try:
-            number = int(float(value))
-        except (ValueError, OverflowError):
-            number = 0
-        if number < 1:
-            raise ConfigError(f"{param.opts[0]} {value!r}; allowed: numbers such as 1e5, 1 or more.")
-        return number
+            number = float(value)
+        except ValueError:
+            number = 0.0
+        if not (number >= 1 and number.is_integer()):
+            raise ConfigError(
+                f"{param.opts[0]} {value!r}; allowed: numbers such as 1e5, 1 or more, whole ones."
+            )
+        return int(number)
 
 
 class Positive(click.ParamType):
@@ -70,7 +72,7 @@ class Positive(click.ParamType):
         except ValueError:
             number = 0.0
         if not 0 < number < inf:
-            raise ConfigError(f"{param.opts[0]} has {value!r}; allowed: positive numbers, such as 0.05,0.1.")
+            raise ConfigError(f"{param.opts[0]} has {value!r}; allowed: a positive number, such as 0.05.")
         return number
 
 

@@ -26,7 +26,7 @@ INTERRUPTED = 130  # exit status if a signal ended the work in good order; it ca
         "Images": ["images"],
     },
     examples=[
-        "mpicomp compare demo --ranks 4                 # eleven methods on real data: table and figure",
+        "mpicomp compare demo --ranks 4                 # twelve methods on real data: table and figure",
         'mpicomp run --problem "logistic(data=digits, lam=1e-3)" --method "ef21(topk(k=1))" --ranks 4',
         "mpicomp launch --ranks 4 train.py              # a program of your own",
     ],

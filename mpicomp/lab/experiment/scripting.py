@@ -22,10 +22,10 @@ from mpicomp.lab.experiment.shipped import located
 from mpicomp.lab.experiment.study import Study, load_file
 from mpicomp.lab.experiment.styling import as_look
 from mpicomp.lab.experiment.suite import Suite
-from mpicomp.lab.experiment.suite_file import parse_suite, suite_of
+from mpicomp.lab.experiment.suite_file import check_range, parse_suite, plain, suite_of
 from mpicomp.lab.experiment.tuning import Tuning
 from mpicomp.methods import Method
-from mpicomp.methods.parameters import AUTO
+from mpicomp.methods.parameters import is_auto
 from mpicomp.problems import Problem
 from mpicomp.runtime.bars import shown
 from mpicomp.runtime.placement import OF_COMPARISONS, Placement
@@ -211,7 +211,9 @@ def _suite(
     if isinstance(tune, Mapping):
         ranges: Mapping[str, Range | None] = tune
     else:
-        ranges = {label: None if m.step == AUTO else tune for label, m in labelled.items()}
+        if tune is not None:
+            check_range(plain(tune))
+        ranges = {label: None if is_auto(m.step) else tune for label, m in labelled.items()}
     return suite_of(labelled, problem, ranges, settings)
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.methods import Method
-from mpicomp.methods.parameters import AUTO
+from mpicomp.methods.parameters import is_auto
 from mpicomp.problems import Problem
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.observation import Observation
@@ -38,8 +38,10 @@ class Entry:
 
     def __post_init__(self) -> None:
         """Raise ``ConfigError`` if the method sets its step size itself, and was to be tuned."""
-        if self.tune is not None and self.method.step == AUTO:
-            raise ConfigError(f"{self.label}: {self.method.step_name}='auto' is not tuned: leave tune out.")
+        if self.tune is not None and is_auto(self.method.step):
+            raise ConfigError(
+                f"{self.label}: {self.method.step_name}='auto' is not tuned: give another step, or no range."
+            )
 
     @property
     def slug(self) -> str:

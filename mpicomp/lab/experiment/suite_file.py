@@ -127,13 +127,13 @@ def suite_of(
 
     ``settings`` are those of the TOML file; a list may be any sequence.  Raises ``ConfigError``.
     """
-    top = {key: _plain(value) for key, value in settings.items()}
+    top = {key: plain(value) for key, value in settings.items()}
     _check("suite", top, {k: v for k, v in SETTINGS.items() if k not in _OBJECTS}, ("workers", "rounds"))
     _check_settings(top)
     for label in tune:
         if label not in methods:
             raise unknown("label to tune", label, methods)
-    ranges = {label: _plain(tune.get(label)) for label in methods}
+    ranges = {label: plain(tune.get(label)) for label in methods}
     down = top.get("down", DOWN)
     entries = tuple(_tuned(with_downlink(m, down), label, ranges[label]) for label, m in methods.items())
     tables = [
@@ -143,7 +143,7 @@ def suite_of(
     return _suite(problem, entries, top, write_toml(top | {"problem": to_text(problem)}, tables))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A sequence or an array as a list, and a number of numpy as Python's."""
     value = value.tolist() if hasattr(value, "tolist") else value
     return [*value] if isinstance(value, tuple | range) else value
@@ -234,6 +234,12 @@ def _tuned(method: Method, label: str, tune: list[Any] | None) -> Entry:
     """The entry of a method; ``tune`` is the range to tune its step in, if any.  Raises ``ConfigError``."""
     if tune is None:
         return Entry(method, label)
+    check_range(tune)
+    return Entry(method, label, (tune[0], tune[1]))
+
+
+def check_range(tune: Any) -> None:
+    """Raise ``ConfigError`` unless ``tune`` is a list [lo, hi] of exponents."""
     if (
         not isinstance(tune, list)
         or len(tune) != 2
@@ -241,7 +247,6 @@ def _tuned(method: Method, label: str, tune: list[Any] | None) -> Entry:
         or tune[0] > tune[1]
     ):
         raise ConfigError(f"tune = {tune}; allowed: [lo, hi], the powers of two to multiply the step by.")
-    return Entry(method, label, (tune[0], tune[1]))
 
 
 def with_downlink(method: Method, values: str) -> Method:

@@ -20,11 +20,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
 from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key, Stream
 from mpicomp.methods.base import Accumulator, Method
-from mpicomp.methods.parameters import AUTO
+from mpicomp.methods.parameters import is_auto
 from mpicomp.methods.support.control import StepControl
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.problems.base import Objective
@@ -32,7 +33,7 @@ from mpicomp.problems.base import Objective
 
 def with_auto_step(method: Method) -> Method:
     """The method as it plays rounds: ``method`` itself, unless its step size is "auto"."""
-    if method.step != AUTO:
+    if not is_auto(method.step):
         return method
     adapting = copy(method)
     object.__setattr__(adapting, "__class__", _adapting(type(method)))
@@ -84,7 +85,7 @@ class _Asked(Objective):
 
     def __init__(self, f: Objective, point: Array) -> None:
         self.f, self.samples, self._point = f, f.samples, point
-        self._gradient: Any = None
+        self._gradient: Array | None = None
 
     def value(self, x: Array) -> float:
         return self.f.value(x)
@@ -100,14 +101,24 @@ class _Asked(Objective):
             self._gradient = g.copy()  # the method may change its own
         return g
 
+    @property
+    def _known(self) -> Array:
+        if self._gradient is None:
+            raise ConfigError(
+                "gamma='auto' needs the gradient at the point that the method's point(replica, key) returns, "
+                "and this method has not asked for it: ask f for it there, at that array, or give a number."
+            )
+        return self._gradient
+
     def size(self) -> float:
         """|∇f_i(x)|/max(1, |x|) at ``point``."""
-        return sqrt(_dot(self._gradient, self._gradient)) / max(1.0, sqrt(_dot(self._point, self._point)))
+        g = self._known
+        return sqrt(_dot(g, g)) / max(1.0, sqrt(_dot(self._point, self._point)))
 
     def slope(self, g: Array) -> float:
         """<∇f_i(x), g>/|g|² at ``point``, where a step along -g has led; NaN if g = 0: x has not moved."""
         square = _dot(g, g)
-        return _dot(self._gradient, g) / square if square > 0 else nan
+        return _dot(self._known, g) / square if square > 0 else nan
 
 
 class _Adapting(Accumulator):
@@ -136,7 +147,7 @@ class _Adapting(Accumulator):
 
 def _dot(x: Any, y: Any) -> float:
     """<x, y>, by ``np.sum``: the last bits of a BLAS product may depend on the number of threads."""
-    return float(np.sum(x * y))
+    return float(np.sum(np.multiply(x, y, dtype=np.float64)))
 
 
 def _values(record: Any) -> dict[str, Any]:

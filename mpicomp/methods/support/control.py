@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp, inf, isfinite, isnan
 
-LENGTH = 1e-3  # of the first step, relative to max(1, |x|)
+LENGTH = 1e-3  # of the first step, at most, relative to max(1, |x|)
 GOAL = 0.4  # the slope at which γ stays, relative to the usual one
 MEMORY = 0.99  # how much of the usual slope is left after a round with a smaller one
 LEAST = 1e-4  # the least usual slope
@@ -32,10 +32,10 @@ class StepControl:
         z ≥ 0     γ *= exp(FAST z) below NEAR * ceiling, and up to there; then exp(SLOW z)
         z < 0     γ *= exp(DOWN z), and the ceiling is the γ where the fall began
 
-    So γ doubles in 2 rounds from a tiny step, returns at once to NEAR of the largest γ that went well, and
-    tries larger ones slowly.  -<∇f(x - γ g), g> is the derivative of f(x - γ g) by γ, on which hypergradient
-    descent is built (Almeida et al., 1998; Baydin et al., 2018).  This rule is the project's own: no theorem
-    says that it converges, and docs/steps.md shows where it does not.
+    So γ grows by half in a round from a tiny step, returns as fast to NEAR of the γ at which it began to
+    fall, and tries larger ones slowly.  -<∇f(x - γ g), g> is the derivative of f(x - γ g) by γ, on which
+    hypergradient descent is built (Almeida et al., 1998; Baydin et al., 2018).  This rule is the project's
+    own: no theorem says that it converges, and docs/steps.md shows where it does not.
     """
 
     gamma: float = 0.0
@@ -44,7 +44,7 @@ class StepControl:
     falls: int = 0
 
     def begin(self, scale: float) -> None:
-        """Set the first γ.  ``scale`` is about |g|/max(1, |x|)."""
+        """Set the first γ.  ``scale`` is the mean of the |∇f_i|/max(1, |x|)."""
         self.gamma = min(LENGTH / scale, LARGEST) if 0 < scale < inf else LENGTH
 
     def update(self, slope: float) -> None:

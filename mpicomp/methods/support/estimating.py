@@ -36,6 +36,12 @@ class EstimatingMethod(Method):
 
     Replica: ClassVar[type] = Estimate
 
+    @property
+    def steps_plainly(self) -> bool:
+        kind = type(self)
+        steps = kind.replica_step, kind.ends_step
+        return steps == (EstimatingMethod.replica_step, Method.ends_step)
+
     @abstractmethod
     def estimate(self, r: Any, broadcast: Any, key: Key) -> None:
         """Update ``r.g`` to g^k from the broadcast; ``r.x`` stays.  Every rank calls this."""
