@@ -261,7 +261,7 @@ def test_the_command_refuses(torch, d):
 
 def test_a_learning_rate_is_a_positive_number(torch):
     done = mpicomp("bench", "train", "--to-target", "--learning-rates", "0.1,-1")
-    assert done.returncode != 0 and "'-1'; allowed: positive" in done.stderr
+    assert done.returncode != 0 and "'-1'; allowed: a positive" in done.stderr
 
 
 @pytest.mark.parametrize(
