@@ -96,6 +96,9 @@ class _Asked(Objective):
     def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
         return self._kept(self.f.batch_grad(x, b, stream), x)
 
+    def smoothness_matrix(self) -> Array:
+        return self.f.smoothness_matrix()
+
     def _kept(self, g: Array, x: Array) -> Array:
         if x is self._point:
             self._gradient = g.copy()  # the method may change its own
