@@ -144,7 +144,7 @@ class Method(ABC):
 
     @property
     def steps_plainly(self) -> bool:
-        """Whether every round ends with the step x - γ g, and nothing else of the method depends on γ."""
+        """Whether every round ends with the step x - γ g."""
         return False
 
     @property

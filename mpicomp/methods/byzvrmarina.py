@@ -16,7 +16,7 @@ from mpicomp.base.units import one_line
 from mpicomp.compressors import Identity, Lossless, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Accumulator, Message, Nothing
+from mpicomp.methods.base import Accumulator, Message
 from mpicomp.methods.parameters import (
     BatchSize,
     Choice,
@@ -26,11 +26,11 @@ from mpicomp.methods.parameters import (
     Value,
 )
 from mpicomp.methods.support import robust
-from mpicomp.methods.support.averaging import AveragingMethod, Each
-from mpicomp.methods.support.estimating import EstimatingMethod, TwoPoints
-from mpicomp.methods.support.stochastic import gradient
+from mpicomp.methods.support.averaging import Each
+from mpicomp.methods.support.coins import TwoPointMethod
+from mpicomp.methods.support.estimating import TwoPoints
 from mpicomp.methods.support.variance_theory import balanced_probability, probability, variance
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.base import Constants
 
 
 def _check_distance(name: str, value: float) -> None:
@@ -38,14 +38,19 @@ def _check_distance(name: str, value: float) -> None:
         raise ConfigError(f"{name}={one_line(value)}; allowed: a distance, from 1e-300 to 1e300.")
 
 
-NumberOfLiars = Annotated[int, Value(check_positive_integer, also=(0,))]
+def _check_count(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigError(f"{name}={one_line(value)}; allowed: a number of workers, 0 or more.")
+
+
+NumberOfLiars = Annotated[int, Value(_check_count)]
 Distance = Annotated[float, Value(_check_distance)]
 DistanceOrNone = Annotated[float | None, Value(_check_distance, also=(None,))]
 WorkersOfRun = Annotated[int | None, Value(check_positive_integer, also=(None,))]
 
 
 @dataclass(frozen=True)
-class ByzVRMARINA(AveragingMethod, EstimatingMethod):
+class ByzVRMARINA(TwoPointMethod):
     """VR-MARINA whose server takes a robust aggregate R in place of the mean.
 
     The coin c^k ~ Bern(p) is the same on all ranks, and c^0 = 1::
@@ -115,7 +120,6 @@ class ByzVRMARINA(AveragingMethod, EstimatingMethod):
     recalled: ClassVar[str] = "the algorithm; centred clipping"
     paper: ClassVar[str] = "Gorbunov, Horváth, Richtárik, Gidel, Byz-VR-MARINA (ICLR 2023), Algorithm 1"
     needs_function: ClassVar[bool] = True  # at two points
-    Replica: ClassVar[type] = TwoPoints
 
     @dataclass
     class Server:
@@ -148,17 +152,11 @@ class ByzVRMARINA(AveragingMethod, EstimatingMethod):
         kept = (self.workers or 0) if self.estimates == "own" and not self.averages else 0
         return self.Server(np.zeros_like(x0, shape=(kept, x0.size)))
 
-    def worker_step(self, w: Nothing, r: TwoPoints, f: Objective, key: Key) -> Message:
-        if self._dense(key):
-            return Message(self.sync.compress(f.grad(r.x), key))  # c^k = 1
-        after, before = (gradient(f, x, self.batch, key) for x in (r.x, r.previous))  # on the same J_i
-        return Message(self.Q.compress_difference(after, before, key))  # c^k = 0
-
     def server_step(self, s: Server, r: TwoPoints, key: Key) -> Accumulator:
         if self.averages:
             return super().server_step(s, r, key)
         self._check_liars(key.n)
-        C, dense, own = self.uplink(key), self._dense(key), self.estimates == "own"
+        C, dense, own = self.uplink(key), self.dense(key), self.estimates == "own"
         before = np.zeros_like(r.g) if dense else r.g
         rows = s.g[: key.n] if own else np.zeros_like(r.g, shape=(key.n, r.g.size))
 
@@ -187,18 +185,6 @@ class ByzVRMARINA(AveragingMethod, EstimatingMethod):
             case "clipping":
                 return robust.centred_clipping(rows, centre, self.radius)
         return robust.mean(rows)
-
-    def estimate(self, r: TwoPoints, broadcast: Message, key: Key) -> None:
-        if self._dense(key):
-            r.g[:] = 0  # c^k = 1: what arrives replaces g
-        self.down.decompress_add(broadcast.m, r.g, key)  # g^{k+1}
-        r.previous[:] = r.x
-
-    def _dense(self, key: Key) -> bool:
-        return key.round == 0 or key.shared("marina/coin").coin(self.p)
-
-    def uplink(self, key: Key) -> Unbiased:
-        return self.sync if self._dense(key) else self.Q
 
     def _check_liars(self, n: int) -> None:
         """Raise ``ConfigError`` unless more than half of the buckets of n workers have no liar."""

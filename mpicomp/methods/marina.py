@@ -11,14 +11,14 @@ from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import CurvatureOrZero, ProbabilityOrDefault, StepSize
-from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.coins import CoinMethod
 from mpicomp.methods.support.convexity import curvature
-from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
+from mpicomp.methods.support.estimating import Estimate
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class MARINA(AveragingMethod, EstimatingMethod):
+class MARINA(CoinMethod):
     """MARINA, Algorithm 1 of Gorbunov, Burlachenko, Li, Richtárik (2021).
 
     L_+ and L_± are L_plus and L_pm of ``Constants``; ``Unbiased.ab`` defines A and B.  The coin c^k ~ Bern(p)
@@ -63,20 +63,9 @@ class MARINA(AveragingMethod, EstimatingMethod):
 
     def worker_step(self, w: Worker, r: Estimate, f: Objective, key: Key) -> Message:
         before, w.gradient = w.gradient, f.grad(r.x)
-        if self._dense(key):
+        if self.dense(key):
             return Message(self.sync.compress(w.gradient, key))  # 5-6, c^k = 1
         return Message(self.Q.compress_difference(w.gradient, before, key))  # 5-6, c^k = 0
-
-    def estimate(self, r: Estimate, broadcast: Message, key: Key) -> None:
-        if self._dense(key):
-            r.g[:] = 0  # 7, c^k = 1: the mean replaces g
-        self.down.decompress_add(broadcast.m, r.g, key)  # 7
-
-    def _dense(self, key: Key) -> bool:
-        return key.round == 0 or key.shared("marina/coin").coin(self.p)
-
-    def uplink(self, key: Key) -> Unbiased:
-        return self.sync if self._dense(key) else self.Q
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         return {"p": min(1.0, self.Q.mean_nbytes(d, n) / self.sync.mean_nbytes(d, n))}

@@ -138,14 +138,14 @@ def _check_format(name: str, value: str) -> None:
 
 
 class _StepSize(FromTheory):
-    """The step size may also be "auto".  ``Method`` checks whether it may be so in its class."""
+    """The step size may be "auto" too, where ``Method`` allows it."""
 
     def __call__(self, method: str, name: str, value: Any) -> None:
         if not is_auto(value):
             super().__call__(method, name, value)
 
 
-# The step size, a number above 0: what tuning scales.  Every method has one.  "auto" is no number of theory.
+# The step size, a number above 0, or "auto": what tuning scales.  Every method has one.
 StepSize = Annotated[Any, _StepSize(check_step)]
 
 # μ: of f's strong convexity, or of the Polyak-Łojasiewicz condition.

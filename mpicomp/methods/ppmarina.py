@@ -13,13 +13,13 @@ from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import Count, ProbabilityOrDefault, StepSize
-from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.estimating import EstimatingMethod, TwoPoints
+from mpicomp.methods.support.coins import TwoPointMethod
+from mpicomp.methods.support.estimating import TwoPoints
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class PPMARINA(AveragingMethod, EstimatingMethod):
+class PPMARINA(TwoPointMethod):
     """Algorithm 4.  The coin c^k ~ Bern(p) is the same on all ranks, and c^0 = 1::
 
         all        x^{k+1} = x^k - γ g^k
@@ -58,7 +58,6 @@ class PPMARINA(AveragingMethod, EstimatingMethod):
     recalled: ClassVar[str] = "Theorem 4.1"
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithm 4"
     needs_function: ClassVar[bool] = True  # at two points
-    Replica: ClassVar[type] = TwoPoints
 
     @dataclass
     class Worker:
@@ -66,27 +65,18 @@ class PPMARINA(AveragingMethod, EstimatingMethod):
 
     def senders(self, key: Key) -> Sequence[int]:
         r = self._clients(key.n)
-        if self._dense(key):
+        if self.dense(key):
             return range(key.n)
         return sorted(key.shared("ppmarina/clients").permutation(key.n, 0, r).tolist())
 
     def worker_step(self, w: Worker, r: TwoPoints, f: Objective, key: Key) -> Message:
-        if self._dense(key):
+        if self.dense(key):
             w.gradient = f.grad(r.x)
             return Message(self.sync.compress(w.gradient, key))  # c^k = 1
         # A worker that sat out the previous round holds a gradient at an older iterate than x^k.
         before = w.gradient if key.worker in self.senders(key.before()) else f.grad(r.previous)
         w.gradient = f.grad(r.x)
         return Message(self.Q.compress_difference(w.gradient, before, key))  # c^k = 0
-
-    def estimate(self, r: TwoPoints, broadcast: Message, key: Key) -> None:
-        if self._dense(key):
-            r.g[:] = 0  # c^k = 1: the mean replaces g
-        self.down.decompress_add(broadcast.m, r.g, key)  # g^{k+1}
-        r.previous[:] = r.x
-
-    def _dense(self, key: Key) -> bool:
-        return key.round == 0 or key.shared("marina/coin").coin(self.p)
 
     def _clients(self, n: int) -> int:
         """The number of workers that ``r`` stands for out of n.  Raises ``ConfigError`` if it exceeds n."""
@@ -95,11 +85,8 @@ class PPMARINA(AveragingMethod, EstimatingMethod):
             raise ConfigError(f"r={self.r} of {n} workers; allowed: 1 to {n}, or a fraction below 1.")
         return r
 
-    def uplink(self, key: Key) -> Unbiased:
-        return self.sync if self._dense(key) else self.Q
-
     def weight(self, key: Key) -> float:
-        return 1 / (key.n if self._dense(key) else self._clients(key.n))
+        return 1 / (key.n if self.dense(key) else self._clients(key.n))
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
         share = self._clients(n) / n

@@ -7,19 +7,15 @@ from math import sqrt
 from typing import ClassVar
 
 from mpicomp.compressors import Identity, Lossless, Unbiased
-from mpicomp.keys import Key
-from mpicomp.methods.base import Message, Nothing
 from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, StepSize
-from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.batch_theory import require_bounded_variance
-from mpicomp.methods.support.estimating import EstimatingMethod, TwoPoints
-from mpicomp.methods.support.stochastic import gradient
+from mpicomp.methods.support.coins import TwoPointMethod
 from mpicomp.methods.support.variance_theory import balanced_probability, probability, variance
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.base import Constants
 
 
 @dataclass(frozen=True)
-class VRMARINA(AveragingMethod, EstimatingMethod):
+class VRMARINA(TwoPointMethod):
     """Algorithms 2 and 3.  The coin c^k ~ Bern(p) is the same on all ranks, and c^0 = 1::
 
         all        x^{k+1} = x^k - γ g^k
@@ -57,25 +53,6 @@ class VRMARINA(AveragingMethod, EstimatingMethod):
     recalled: ClassVar[str] = "p and gamma of theory"
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithms 2 and 3"
     needs_function: ClassVar[bool] = True  # at two points
-    Replica: ClassVar[type] = TwoPoints
-
-    def worker_step(self, w: Nothing, r: TwoPoints, f: Objective, key: Key) -> Message:
-        if self._dense(key):
-            return Message(self.sync.compress(gradient(f, r.x, self.sync_batch, key), key))  # c^k = 1
-        after, before = (gradient(f, x, self.batch, key) for x in (r.x, r.previous))  # on the same J_i
-        return Message(self.Q.compress_difference(after, before, key))  # c^k = 0
-
-    def estimate(self, r: TwoPoints, broadcast: Message, key: Key) -> None:
-        if self._dense(key):
-            r.g[:] = 0  # c^k = 1: the mean replaces g
-        self.down.decompress_add(broadcast.m, r.g, key)  # g^{k+1}
-        r.previous[:] = r.x
-
-    def _dense(self, key: Key) -> bool:
-        return key.round == 0 or key.shared("marina/coin").coin(self.p)
-
-    def uplink(self, key: Key) -> Unbiased:
-        return self.sync if self._dense(key) else self.Q
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         found = {}

@@ -44,22 +44,22 @@ class Line:
     times: tuple[float, float]
 
     def __str__(self) -> str:
-        f, of = self.forecast, self.situation
+        f, row = self.forecast, self.situation
         down = f"{'at most ' * self.bound}{human_bytes(f.costs.down)} down"
-        local = f", and computes {of.gradients:.0f} gradients" if of.gradients > 1 else ""
+        local = f", and computes {row.gradients:.0f} gradients" if row.gradients > 1 else ""
         said = [
-            f"{of.name}.",
+            f"{row.name}.",
             f"A round takes {human_time(self.seconds)}: a worker sends {human_bytes(f.costs.up)} up and gets "
             f"{down}, server={f.server}{local}.",
-            f"Measured: {_plain(of.measured)}.",
+            f"Measured: {_plain(row.measured)}.",
         ]
-        if of.seen:
-            rounds = "; ".join(_rounds(one) for one in of.seen)
-            said.append(f"Rounds, and those of the dense method: {rounds} ({_pages(of)}).")
-        if not of.dense:
+        if row.seen:
+            rounds = "; ".join(_rounds(one) for one in row.seen)
+            said.append(f"Rounds, and those of the dense method: {rounds} ({_pages(row)}).")
+        if not row.dense:
             low, high = (f"{value:.2g}" for value in self.times)
             between = low if low == high else f"{low} to {high}"
-            rounds = "rounds in these proportions" if of.seen else "as many rounds"
+            rounds = "rounds in these proportions" if row.seen else "as many rounds"
             said.append(f"With {rounds} it takes {between} times as long as the dense line.")
         return "\n".join([self.method, *(f"* {text}" for text in said)])
 
@@ -117,13 +117,13 @@ def advise(
     Raises ``ConfigError`` for a value that is not allowed.
     """
     asked = question(n, d, link, step_seconds, latency, convex, batch, mu, up_only, alike)
-    found = [of for of in SITUATIONS if asked.suits(of)]
-    (dense,) = (of for of in found if of.dense)
+    found = [row for row in SITUATIONS if asked.suits(row)]
+    (dense,) = (row for row in found if row.dense)
     base = asked.seconds(_forecast(asked, dense))
     if base <= NEGLIGIBLE * asked.step_seconds:
         why = f"Dense messages take {human_time(base)}, below 5 % of a gradient: compressing gains nothing."
         return Advice(str(asked), (_line(asked, dense, base),), (why, *_cautions(asked, [dense])))
-    lines = sorted((_line(asked, of, base) for of in found), key=lambda line: line.times[1])
+    lines = sorted((_line(asked, row, base) for row in found), key=lambda line: line.times[1])
     kept = lines[:MOST_LINES]
     if not any(line.situation.dense for line in kept):
         kept[-1] = next(line for line in lines if line.situation.dense)
@@ -136,25 +136,25 @@ def advise(
     return Advice(str(asked), tuple(kept), tuple(notes))
 
 
-def _line(asked: Question, of: Situation, base: float) -> Line:
+def _line(asked: Question, row: Situation, base: float) -> Line:
     """The line of a situation, where dense messages take ``base`` seconds."""
-    forecast = _forecast(asked, of)
+    forecast = _forecast(asked, row)
     messages, step = asked.seconds(forecast), asked.step_seconds
     times = [
         (one.row.rounds * messages + one.all_gradients * step) / (one.dense.rounds * (base + step))
-        for one in of.seen
+        for one in row.seen
     ] or [(messages + step) / (base + step)]
-    method = asked.method(of)
-    bound = not of.dense and is_bound(method)
-    seconds = messages + of.gradients * step
-    return Line(of, to_text(method), forecast, bound, seconds, (min(times), max(times)))
+    method = asked.method(row)
+    bound = not row.dense and is_bound(method)
+    seconds = messages + row.gradients * step
+    return Line(row, to_text(method), forecast, bound, seconds, (min(times), max(times)))
 
 
-def _forecast(asked: Question, of: Situation) -> Forecast:
+def _forecast(asked: Question, row: Situation) -> Forecast:
     """The forecast with the server that takes the least time."""
-    method, n = asked.method(of), asked.n
+    method, n = asked.method(row), asked.n
     blocks = min(n, MOST_BLOCKS, asked.d)
-    servers = [("shared", 1)] + [("allreduce", 1)] * of.dense
+    servers = [("shared", 1)] + [("allreduce", 1)] * row.dense
     if asked.d // blocks >= LEAST_BLOCK or not keeps_few(method):
         servers.append(("sharded", blocks))
     found = [
@@ -166,7 +166,7 @@ def _forecast(asked: Question, of: Situation) -> Forecast:
 
 def _cautions(asked: Question, situations: list[Situation]) -> list[str]:
     """What the steps rest on, and what was not measured."""
-    steps = [(_name(of), asked.method(of).step) for of in situations]
+    steps = [(_name(row), asked.method(row).step) for row in situations]
     said = []
     if to_tune := [name for name, step in steps if str(step).startswith("theory")]:
         said.append(
@@ -179,22 +179,22 @@ def _cautions(asked: Question, situations: list[Situation]) -> list[str]:
             "gamma=0.1 stands for the step of your SGD, with which to begin (docs/which.md).",
             "A model of torch may take local steps: `mpicomp.torch.recipe` compares them (docs/which.md).",
         ]
-    elif not asked.convex:
+    elif any(step == 0.1 for _, step in steps):
         said.append("gamma=0.1 stands for a step of your own: `mpicomp.tune` finds it, or gamma=auto.")
-    else:
+    elif asked.convex:
         said.append(
             "At a condition number of 10⁴ L-BFGS sent the least in total of the tables' methods "
             "(docs/results/twodirection.md)."
         )
     for name, mine in (("d", asked.d), ("n", asked.n)):
-        tried = [(_name(of), getattr(of, f"most_{name}")) for of in situations]
+        tried = [(_name(row), getattr(row, f"most_{name}")) for row in situations]
         if less := [f"{line} up to {most}" for line, most in tried if most < mine]:
             said.append(f"Not measured: {name} = {mine}. Of these lines, the tables have {', '.join(less)}.")
     return said
 
 
-def _name(of: Situation) -> str:
-    return of.line.partition("(")[0]
+def _name(row: Situation) -> str:
+    return row.line.partition("(")[0]
 
 
 def _rounds(one: Seen) -> str:
@@ -203,8 +203,9 @@ def _rounds(one: Seen) -> str:
     return f"{one.where}: {one.row.rounds}{gradients} and {one.dense.rounds}{other}"
 
 
-def _pages(of: Situation) -> str:
-    return ", ".join(dict.fromkeys(f"docs/{row.page}" for one in of.seen for row in (one.row, one.dense)))
+def _pages(row: Situation) -> str:
+    pages = (rounds.page for one in row.seen for rounds in (one.row, one.dense))
+    return ", ".join(dict.fromkeys(f"docs/{page}" for page in pages))
 
 
 def _plain(markdown: str) -> str:

@@ -10,9 +10,6 @@ from mpicomp.codecs.sparse import sparse_nbytes
 from mpicomp.compressors import Lossless, QuantizedTopK, TopK
 from mpicomp.compressors.support.sparsifier import Sparsifier
 from mpicomp.methods import LBFGS, MARINA, Method
-from mpicomp.methods.parameters import AUTO
-
-SLOPE = 8  # bytes that gamma="auto" adds to a message of a block, and to a broadcast
 
 
 def message_nbytes(method: Method, d: int, n: int, blocks: int = 1) -> tuple[float, float]:
@@ -24,8 +21,7 @@ def message_nbytes(method: Method, d: int, n: int, blocks: int = 1) -> tuple[flo
     entries = d + isinstance(method, LBFGS)  # L-BFGS sends a number of its line search, too
     cuts = [b * entries // blocks for b in range(blocks + 1)]
     sizes = [_of_block(method, cuts[b + 1] - cuts[b], n) for b in range(blocks)]
-    extra = blocks * SLOPE if method.step == AUTO else 0
-    return sum(up for up, _ in sizes) + extra, sum(down for _, down in sizes) + extra
+    return sum(up for up, _ in sizes), sum(down for _, down in sizes)
 
 
 def is_bound(method: Method) -> bool:
@@ -40,7 +36,7 @@ def keeps_few(method: Method) -> bool:
 
 
 def _of_block(method: Any, d: int, n: int) -> tuple[float, float]:
-    """The bytes of a message and of the broadcast of d coordinates, without slopes."""
+    """The bytes of a message and of the broadcast of d coordinates, by themselves."""
     C = getattr(method, "Q", getattr(method, "C", method.down))
     up = C.mean_nbytes(d, n)
     if isinstance(method, MARINA):

@@ -31,22 +31,22 @@ class Question:
     up_only: bool
     alike: bool
 
-    def suits(self, of: Situation) -> bool:
+    def suits(self, row: Situation) -> bool:
         """Whether a situation's line may be advised."""
         return (
-            of.advised
-            and of.batches == (self.batch is not None)
-            and of.convex in (None, self.convex)
-            and of.up in (None, self.up_only)
-            and self.n >= (max(of.n, self.d) if of.as_many else of.n)
-            and (self.alike or not of.alike)
-            and (self.mu is not None or not of.mu)
+            row.advised
+            and row.batches == (self.batch is not None)
+            and row.convex in (None, self.convex)
+            and row.up in (None, self.up_only)
+            and self.n >= (max(row.n, self.d) if row.as_many else row.n)
+            and (self.alike or not row.alike)
+            and (self.mu is not None or not row.mu)
         )
 
-    def method(self, of: Situation) -> Method:
+    def method(self, row: Situation) -> Method:
         """The method of a situation's line, with the user's batch and μ."""
-        method = parse_method(of.line)
-        mine = {"batch": self.batch} if of.batches else {"mu": self.mu} if of.mu else {}
+        method = parse_method(row.line)
+        mine = {"batch": self.batch} if row.batches else {"mu": self.mu} if row.mu else {}
         return replace(method, **mine) if mine else method
 
     def seconds(self, forecast: Forecast) -> float:

@@ -10,7 +10,7 @@ from mpicomp.base.units import human_bytes
 from mpicomp.lab.experiment.fairness import caveats
 from mpicomp.lab.experiment.lines import Line
 from mpicomp.lab.experiment.suite import Suite
-from mpicomp.methods.parameters import AUTO
+from mpicomp.methods.parameters import is_auto
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,7 +35,7 @@ def header(suite: Suite) -> list[str]:
 
 def cells(line: Line, suite: Suite) -> list[str]:
     """``line`` as texts, one for each column of ``header``; quartiles follow where the seeds differ."""
-    gamma = ("auto" if line.step == AUTO else "-") if line.gamma is None else f"{line.gamma:.3g}"
+    gamma = (line.step if is_auto(line.step) else "-") if line.gamma is None else f"{line.gamma:.3g}"
     if _multiple(line):
         gamma += f" ({line.step.removeprefix('theory*').replace('theory', '1')}×)"
     left = [line.label, gamma + ("†" if line.at_edge else "")]

@@ -1,0 +1,65 @@
+"""The rounds of MARINA and its kin: a coin says whether whole gradients or changes of gradients are sent."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from mpicomp.compressors import Identity, Lossless, Unbiased
+from mpicomp.keys import Key
+from mpicomp.methods.base import Message
+from mpicomp.methods.parameters import BatchSize
+from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.estimating import EstimatingMethod, TwoPoints
+from mpicomp.methods.support.stochastic import gradient
+from mpicomp.problems.base import Objective
+
+
+class CoinMethod(AveragingMethod, EstimatingMethod):
+    """The coin c^k ~ Bern(p) is the same on all ranks, and c^0 = 1::
+
+        worker i   sends a gradient by ``sync`` if c^k = 1, else the change of one by Q
+        all        g^{k+1} = the mean of the messages if c^k = 1, else g^k + their mean
+
+    A subclass has the fields Q, p, sync and down.
+    """
+
+    Q: Unbiased
+    p: Any
+    sync: Identity
+    down: Lossless
+
+    def dense(self, key: Key) -> bool:
+        """Whether c^k = 1 in the round of ``key``."""
+        return key.round == 0 or key.shared("marina/coin").coin(self.p)
+
+    def uplink(self, key: Key) -> Unbiased:
+        return self.sync if self.dense(key) else self.Q
+
+    def estimate(self, r: Any, broadcast: Message, key: Key) -> None:
+        if self.dense(key):
+            r.g[:] = 0  # c^k = 1: what arrives replaces g
+        self.down.decompress_add(broadcast.m, r.g, key)  # g^{k+1}
+
+
+class TwoPointMethod(CoinMethod):
+    """A ``CoinMethod`` whose workers may ask for gradients at x^k and at x^{k-1}, on the same batch J_i::
+
+        worker i   sends ∇f_i(x^{k+1}), or its mean over ``sync_batch`` samples,    if c^k = 1
+                   Q_i(1/b' Σ_{j ∈ J_i} (∇f_ij(x^{k+1}) - ∇f_ij(x^k)))              otherwise
+
+    A subclass has the field ``batch`` too, or overrides ``worker_step``.
+    """
+
+    Replica: ClassVar[type] = TwoPoints
+    batch: BatchSize
+    sync_batch: BatchSize = None
+
+    def worker_step(self, w: Any, r: TwoPoints, f: Objective, key: Key) -> Message:
+        if self.dense(key):
+            return Message(self.sync.compress(gradient(f, r.x, self.sync_batch, key), key))  # c^k = 1
+        after, before = (gradient(f, x, self.batch, key) for x in (r.x, r.previous))  # on the same J_i
+        return Message(self.Q.compress_difference(after, before, key))  # c^k = 0
+
+    def estimate(self, r: TwoPoints, broadcast: Message, key: Key) -> None:
+        super().estimate(r, broadcast, key)
+        r.previous[:] = r.x
