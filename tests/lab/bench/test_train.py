@@ -135,7 +135,12 @@ def test_steps_to_a_target_times_seconds_a_step(torch, tmp_path):
 def test_rows_come_as_they_are_done_and_the_ranks_end_with_their_reader(torch):
     """The second training would take for ever, for its learning rate is next to nothing."""
     ask = Ask(
-        [("transformer", 0)], [None], loss=4.0, limit=1e9, labels=["DDP", "dense"], learning={"dense": 1e-12}
+        [("transformer", 0)],
+        [None],
+        loss=4.0,
+        limit=1e9,
+        labels=["DDP", "dense"],
+        learning={"dense": (1e-12, 1.0)},
     )
     rows = contest(ask, ranks=2)
     assert next(rows)["label"] == "DDP"
@@ -157,10 +162,11 @@ def test_a_score_is_the_sum_over_ranks(torch):
     assert sum(shares) == pytest.approx(job.score(model))
 
 
-def test_the_rate_of_the_fewest_steps_is_chosen():
-    def row(label, lr, steps, reached, score):
+def test_the_rates_of_the_fewest_steps_are_chosen():
+    def row(label, lr, steps, reached, score, outer=1.0):
         curve = [] if score is None else [(1.0, steps, score)]
-        return {"label": label, "model": "cnn", "lr": lr, "steps": steps, "reached": reached, "curve": curve}
+        rates = {"label": label, "model": "cnn", "lr": lr, "outer": outer}
+        return rates | {"steps": steps, "reached": reached, "curve": curve}
 
     rows = [
         row("a", 0.1, 80, True, 0.9),
@@ -170,12 +176,25 @@ def test_the_rate_of_the_fewest_steps_is_chosen():
         row("b", 0.2, 120, False, 0.6),
         row("b", 0.4, 0, False, None),
     ]
-    assert chosen_rates(rows) == {"a": 0.2, "b": 0.2}
+    assert chosen_rates(rows) == {"a": (0.2, 1), "b": (0.2, 1)}
     assert chosen_rates([*rows, row("a", 0.2, 120, True, 0.8), row("a", 0.1, 120, True, 0.8)]) == {
-        "a": 0.1,  # the slowest seeds take as long
-        "b": 0.2,
+        "a": (0.1, 1),  # the slowest seeds take as long
+        "b": (0.2, 1),
     }
-    assert chosen_rates([*rows, row("a", 0.2, 40, False, 0.7)])["a"] == 0.1
+    assert chosen_rates([*rows, row("a", 0.2, 40, False, 0.7)])["a"] == (0.1, 1)
+    assert chosen_rates([*rows, row("b", 0.1, 80, True, 0.9, outer=0.5)])["b"] == (0.1, 0.5)
+    same = [row("b", 0.1, 80, True, 0.9, outer) for outer in (0.7, 0.5)]
+    assert chosen_rates([*rows, *same])["b"] == (0.1, 0.5)
+
+
+def test_outer_rates_are_tried_with_each_learning_rate(torch):
+    """With three outer rates there are three trainings a learning rate, and the last has the chosen pair."""
+    label = "DiLoCo, every 8 steps"
+    ask = Ask([("transformer", 0)], [None], loss=4.0, labels=[label], grid=(0.05,), most=80, seeds=(1,))
+    said: list[str] = []
+    (row,) = to_target(ask, ranks=2, say=said.append)
+    tried = [line.split("outer ")[1].split(",")[0] for line in said[:-1]]
+    assert tried[:3] == ["0.7", "0.5", "0.3"] and tried[3] == f"{row['outer']:g}" and len(tried) == 4
 
 
 def test_a_training_that_diverges_has_no_number_of_steps(torch):

@@ -39,7 +39,7 @@ class Ask:
     limit      seconds of training after which a contestant has missed the target
     most       steps of training after which it has missed the target; None: as many as it takes
     labels     the contestants; None: all
-    learning   a contestant's learning rate by its label; None: the same for all
+    learning   a contestant's learning and outer rate by its label; None: the usual ones
     grid       learning rates to choose from, see ``mpicomp.lab.bench.train.target``
     seeds      of the models' starts and the batches: a training to the target for each
     tuning     seeds of the trainings that choose from the grid
@@ -54,7 +54,7 @@ class Ask:
     limit: float = 600.0
     most: int | None = None
     labels: Sequence[str] | None = None
-    learning: dict[str, float] | None = None
+    learning: dict[str, tuple[float, float]] | None = None
     grid: Sequence[float] = ()
     seeds: Sequence[int] = (0,)
     tuning: Sequence[int] = (0,)

@@ -1,7 +1,8 @@
 """Ways to train on several ranks: torch's DistributedDataParallel, its hooks, its local SGD, and our methods.
 
 They share the model, the batches, the learning rate, and momentum 0.9.  EF21-SGDM, Dion and 1-bit Adam have
-momentum of their own, and a multiple of the learning rate.
+momentum of their own, and a multiple of the learning rate.  Steps after local steps have a rate of their own,
+the outer rate.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class Ours:
     """torch's SGD in ``Compressed``, with the mean gradient as ``method`` estimates it.
 
     every    steps of a rank's own from one exchange to the next, ``sync_every``
-    outer    the settings of the outer SGD; None: a rate of 1
+    outer    the settings of the outer SGD; None where each step is exchanged
     options  others of ``Compressed``
     """
 
@@ -134,8 +135,8 @@ class Ours:
         lr: float,
         method: Method,
         momentum: float,
-        every: int = 1,
-        outer: dict[str, Any] | None = None,
+        every: int,
+        outer: dict[str, Any] | None,
         **options: Any,
     ) -> None:
         self.model, self.every = model, every
@@ -162,18 +163,27 @@ class Ours:
         return int(np.sum(ledger.up)), int(np.sum(ledger.down))
 
 
+Make = Callable[[nn.Module, float, float], Trainer]  # (model, learning rate, outer rate) -> trainer
+
+
 @dataclass(frozen=True)
 class Contestant:
     """A way to train, by name.
 
     side   "torch", "ours", or "floor": no communication, so its ranks' models differ
     timed  True if only its steps are timed, because another contestant trains in the same way
+    outer  outer rates to choose from, the usual one first
     """
 
     label: str
     side: str
-    trainer: Callable[[nn.Module, float], Trainer]
+    trainer: Make
     timed: bool = False
+    outer: tuple[float, ...] = (1.0,)
+
+
+def _torch(**options: Any) -> Make:
+    return lambda model, lr, _: TorchDDP(model, lr, **options)
 
 
 def _ours(
@@ -182,11 +192,20 @@ def _ours(
     server: str = "sharded",
     momentum: float = MOMENTUM,
     times: float = 1.0,
-    **others: Any,
-) -> Callable[[nn.Module, float], Trainer]:
-    """Ours with ``times`` the learning rate; ``momentum`` is 0 for a method that has its own."""
-    options: dict[str, Any] = {"every": every, "server": server, **others}
-    return lambda model, lr: Ours(model, times * lr, method, momentum, **options)
+    outer_momentum: float = 0.0,
+    **options: Any,
+) -> Make:
+    """Ours with ``times`` the learning rate; ``momentum`` is 0 for a method that has its own.
+
+    outer_momentum  Nesterov's, of the steps after local steps
+    """
+
+    def make(model: nn.Module, lr: float, outer: float) -> Trainer:
+        settings = {"lr": outer, "momentum": outer_momentum, "nesterov": outer_momentum > 0}
+        local = None if every == 1 else settings
+        return Ours(model, times * lr, method, momentum, every, local, server=server, **options)
+
+    return make
 
 
 _DENSE = DCGD(Identity(), gamma=1.0)
@@ -196,18 +215,25 @@ _EF21 = EF21SGDM(_TOP, gamma=1.0, eta=1 - MOMENTUM, start="compressed")
 _OWN: dict[str, Any] = {"momentum": 0.0, "times": 2.0}
 _ADAM: dict[str, Any] = {"momentum": 0.0, "times": 0.02}  # Adam's steps are as long whatever the gradient
 _SQUEEZED = DoubleSqueeze(_TOP, down=_TOP, gamma=1.0)
-_NESTEROV = {"lr": 0.7, "momentum": 0.9, "nesterov": True}  # DiLoCo's outer step
-_FEW_BITS = QuantizedTopK(k=0.03, Q=TwoMeans())
-_SPARSE_LOCO = EFSGD(_FEW_BITS, 1.0, down=Lossless(forward=True), decay=0.95, average="senders")
-_BOTH_WAYS = DoubleSqueeze(_FEW_BITS, _FEW_BITS, 1.0, decay=0.95, average="senders")
+
+
+def _few_bits(k: float) -> QuantizedTopK:
+    return QuantizedTopK(k=k, Q=TwoMeans())
+
+
+_SPARSE_LOCO = EFSGD(_few_bits(0.03), 1.0, down=Lossless(forward=True), decay=0.95, average="senders")
+_BOTH_WAYS = DoubleSqueeze(_few_bits(0.05), _few_bits(0.2), 1.0, decay=0.95, average="senders")
 _DELAYED: dict[str, Any] = {"delay": 2, "keep": "delay"}
+_LOCAL = f"every {EVERY} steps"
+_DILOCO_OUTER = (0.7, 0.5, 0.3)
+_SPARSE_OUTER = (0.7, 0.5, 1.0)
 
 CONTESTANTS = [
-    Contestant("no communication", "floor", lambda model, lr: TorchDDP(model, lr, sync=False)),
-    Contestant("DDP", "torch", TorchDDP),
-    Contestant("DDP, fp16 hook", "torch", lambda model, lr: TorchDDP(model, lr, "fp16")),
-    Contestant("DDP, PowerSGD hook, rank 2", "torch", lambda model, lr: TorchDDP(model, lr, "powersgd")),
-    Contestant(f"local SGD, every {EVERY} steps", "torch", lambda model, lr: TorchLocal(model, lr, EVERY)),
+    Contestant("no communication", "floor", _torch(sync=False)),
+    Contestant("DDP", "torch", _torch()),
+    Contestant("DDP, fp16 hook", "torch", _torch(hook="fp16")),
+    Contestant("DDP, PowerSGD hook, rank 2", "torch", _torch(hook="powersgd")),
+    Contestant(f"local SGD, {_LOCAL}", "torch", lambda model, lr, _: TorchLocal(model, lr, EVERY)),
     Contestant("dense", "ours", _ours(_DENSE)),
     Contestant("Natural", "ours", _ours(DCGD(Natural(), gamma=1.0))),
     Contestant("EF14, TopK 1 %", "ours", _ours(EF14(_TOP, gamma=1.0))),
@@ -220,21 +246,25 @@ CONTESTANTS = [
     Contestant(
         "PowerSGD, rank 2, by Allreduce", "ours", _ours(PowerSGD(r=2, gamma=1.0), server="allreduce"), True
     ),
-    Contestant(f"dense, every {EVERY} steps", "ours", _ours(_DENSE, EVERY)),
-    Contestant(f"DoubleSqueeze, every {EVERY} steps", "ours", _ours(_SQUEEZED, EVERY)),
-    Contestant(f"DiLoCo, every {EVERY} steps", "ours", _ours(_DENSE, EVERY, outer=_NESTEROV)),
-    Contestant(f"SparseLoCo, every {EVERY} steps", "ours", _ours(_SPARSE_LOCO, EVERY)),
+    Contestant(f"dense, {_LOCAL}", "ours", _ours(_DENSE, EVERY)),
+    Contestant(f"DoubleSqueeze, {_LOCAL}", "ours", _ours(_SQUEEZED, EVERY)),
     Contestant(
-        f"SparseLoCo, every {EVERY} steps, delayed by 2",
+        f"DiLoCo, {_LOCAL}", "ours", _ours(_DENSE, EVERY, outer_momentum=MOMENTUM), outer=_DILOCO_OUTER
+    ),
+    Contestant(f"SparseLoCo, {_LOCAL}", "ours", _ours(_SPARSE_LOCO, EVERY), outer=_SPARSE_OUTER),
+    Contestant(
+        f"SparseLoCo, {_LOCAL}, delayed by 2",
         "ours",
         _ours(_SPARSE_LOCO, EVERY, **_DELAYED),
+        outer=_SPARSE_OUTER,
     ),
     Contestant(
-        f"SparseLoCo, every {EVERY} steps, delayed by 2, in 2 fragments",
+        f"SparseLoCo, {_LOCAL}, delayed by 2, in 2 fragments",
         "ours",
         _ours(_SPARSE_LOCO, EVERY, fragments=2, **_DELAYED),
+        outer=_SPARSE_OUTER,
     ),
-    Contestant(f"SparseLoCo both ways, every {EVERY} steps", "ours", _ours(_BOTH_WAYS, EVERY)),
+    Contestant(f"SparseLoCo both ways, {_LOCAL}", "ours", _ours(_BOTH_WAYS, EVERY), outer=_SPARSE_OUTER),
     Contestant("Dion, rank 1/4", "ours", _ours(Dion(r=0.25, gamma=1.0), momentum=0.0, times=0.2)),
     Contestant("1-bit Adam", "ours", _ours(OneBitAdam(warmup=80, gamma=1.0), **_ADAM)),
 ]

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from math import inf, isfinite
 from pathlib import Path
 from time import perf_counter
@@ -65,9 +66,9 @@ def digest(trainer: Trainer) -> str:
 class Stint:
     """One contestant's training: its trainer, and the times, steps and bytes of its turns so far."""
 
-    def __init__(self, contestant: Contestant, job: Task, lr: float) -> None:
+    def __init__(self, contestant: Contestant, job: Task, lr: float, outer: float) -> None:
         self.contestant, self.job, self.taken = contestant, job, 0
-        self.trainer = contestant.trainer(job.model(), lr)
+        self.trainer = contestant.trainer(job.model(), lr, outer)
         self.seconds: list[float] = []  # of a step; with local steps, means from one exchange to the next
         self.counted = 0
         self.crossed = np.zeros(2, int)
@@ -122,7 +123,7 @@ class Stint:
 
 def step_times(job: Task, labels: list[str] | None, steps: int, interface: str) -> list[dict[str, Any]]:
     """Time ``steps`` steps or some more of each contestant, in turns; returns the ``Stint.row`` of each."""
-    stints = [Stint(c, job, _RATE_OF_TIMING) for c in chosen(labels)]
+    stints = [Stint(c, job, _RATE_OF_TIMING, c.outer[0]) for c in chosen(labels)]
     for stint in stints:
         stint.steps(_WARM_UP)
     for _ in range(max(_TURNS, -(-steps // _TURN))):
@@ -132,13 +133,15 @@ def step_times(job: Task, labels: list[str] | None, steps: int, interface: str) 
     return [stint.row() for stint in stints]
 
 
-def train(c: Contestant, job: Task, lr: float, target: float, limit: float, most: float) -> dict[str, Any]:
+def train(
+    c: Contestant, job: Task, lr: float, outer: float, target: float, limit: float, most: float
+) -> dict[str, Any]:
     """Train a contestant to the test score ``target``, for ``limit`` seconds or ``most`` steps at longest.
 
     ``curve`` holds (seconds, steps, score); the clock stands still while the score is taken.  A contestant
     that diverges has missed the target.  The bytes are of all messages of the training.
     """
-    stint = Stint(c, job, lr)
+    stint = Stint(c, job, lr, outer)
     spent, sent, curve, reached, diverged = 0.0, (0, 0), [], False, False
     while not (reached or diverged) and spent < limit and stint.taken < most:
         comm.Barrier()
@@ -166,6 +169,7 @@ def train(c: Contestant, job: Task, lr: float, target: float, limit: float, most
         "d": sum(p.numel() for p in stint.trainer.model.parameters()),
         "target": target,
         "lr": lr,
+        "outer": outer,
         "seed": job.seed,
         "reached": reached,
         "diverged": diverged,
@@ -178,26 +182,27 @@ def train(c: Contestant, job: Task, lr: float, target: float, limit: float, most
 
 
 def to_target(asked: dict[str, Any], job: Task) -> Iterator[dict[str, Any]]:
-    """Train each contestant to the target, once for each seed, with the learning rate that is its own."""
+    """Train each contestant to the target, once for each seed, with rates of its own: learning and outer."""
     own, limit, most = asked["learning"] or {}, asked["limit"], asked["most"] or inf
     for c in competitors(asked["labels"]):
         for seed in asked["seeds"]:
-            lr = own.get(c.label, RATE[job.kind])
-            yield train(c, replace(job, seed=seed), lr, asked["target"], limit, most)
+            lr, outer = own.get(c.label, (RATE[job.kind], c.outer[0]))
+            yield train(c, replace(job, seed=seed), lr, outer, asked["target"], limit, most)
 
 
 def tune(asked: dict[str, Any], job: Task) -> Iterator[dict[str, Any]]:
-    """Train each contestant with each learning rate of the grid, once for each seed.
+    """Train each contestant with each learning rate of the grid and each outer rate, once for each seed.
 
-    A training ends early if it misses the target, or once its rate can no longer be the best one.  Then
-    that rate is not tried with further seeds.
+    A training ends early if it misses the target, or once its rates can no longer be the best ones.  Then
+    these rates are not tried with further seeds.
     """
+    target, limit = asked["target"], asked["limit"]
     for c in competitors(asked["labels"]):
         most = asked["most"] or inf
-        for lr in asked["grid"]:
+        for lr, outer in product(asked["grid"], c.outer):
             rows = []
             for seed in asked["seeds"]:
-                rows.append(train(c, replace(job, seed=seed), lr, asked["target"], asked["limit"], most))
+                rows.append(train(c, replace(job, seed=seed), lr, outer, target, limit, most))
                 yield rows[-1]
                 if not rows[-1]["reached"]:
                     break

@@ -120,7 +120,7 @@ def _steps_to_target(group: Sequence[dict[str, Any]]) -> str:
     )
     head = [
         "",
-        "learning rate",
+        "rates",
         "steps",
         "range",
         "ms a step",
@@ -138,7 +138,7 @@ def _steps_to_target(group: Sequence[dict[str, Any]]) -> str:
         lines.append(
             [
                 f"{row['label']}, {row['side']}",
-                f"{row['lr']:g}",
+                f"{row['lr']:g}" + (f", outer {row['outer']:g}" if row["every"] > 1 else ""),
                 f"{missed}{row['steps']:g}",
                 _range(row, 1.0),
                 f"{1e3 * row['per_step']:.3g}",

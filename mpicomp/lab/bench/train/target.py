@@ -1,4 +1,4 @@
-"""Seconds and bytes to a target, with a learning rate of each contestant's own.
+"""Seconds and bytes to a target, with rates of each contestant's own.
 
 How many steps a training takes does not depend on the links.  So the steps to the target are counted on this
 host, once for each seed, and multiplied by the time and the bytes of a step on each link.
@@ -42,21 +42,21 @@ def to_target(
             yield _together(timed, trained[timed["label"]], ask.images)
 
 
-def chosen_rates(rows: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """Map each label to the learning rate whose slowest seed reached the target in the fewest steps.
+def chosen_rates(rows: Iterable[dict[str, Any]]) -> dict[str, tuple[float, float]]:
+    """Map each label to its learning and outer rate: those whose slowest seed took the fewest steps.
 
-    Of equally good rates the smallest is chosen.  Where no rate reached the target with every seed, the
+    Of equally good rates the smallest are chosen.  Where no rate reached the target with every seed, the
     rates are compared by their worst final score over the seeds that missed the target.
     """
-    worst: dict[tuple[str, float], tuple[float, float]] = {}
+    worst: dict[tuple[str, tuple[float, float]], tuple[float, float]] = {}
     for row in rows:
         last = row["curve"][-1][2] if row["curve"] else None
         score = inf if last is None else (-last if row["model"] == "cnn" else last)
         rank = (row["steps"], 0.0) if row["reached"] else (inf, score)
-        which = row["label"], row["lr"]
+        which = row["label"], (row["lr"], row["outer"])
         worst[which] = max(rank, worst.get(which, rank))
     labels = dict.fromkeys(label for label, _ in worst)
-    return {own: min((rank, lr) for (label, lr), rank in worst.items() if label == own)[1] for own in labels}
+    return {own: min((rank, of) for (label, of), rank in worst.items() if label == own)[1] for own in labels}
 
 
 def middle(values: Sequence[float | None]) -> float | None:
@@ -79,7 +79,7 @@ def check(row: dict[str, Any], limit: float = 600.0) -> dict[str, Any]:
         images=row["images"],
         limit=limit,
         labels=[row["label"]],
-        learning={row["label"]: row["lr"]},
+        learning={row["label"]: (row["lr"], row["outer"])},
         seeds=row["seeds"][:1],
     )
     (timed,) = contest(ask, row["ranks"])
@@ -88,9 +88,10 @@ def check(row: dict[str, Any], limit: float = 600.0) -> dict[str, Any]:
 
 def _saying(rows: Iterable[dict[str, Any]], say: Callable[[str], object]) -> Iterator[dict[str, Any]]:
     for row in rows:
+        outer = f", outer {row['outer']:g}" if row["every"] > 1 else ""
         end = "" if row["reached"] else ", diverged" if row["diverged"] else ", target missed"
         say(
-            f"{row['label']}: learning rate {row['lr']:g}, seed {row['seed']}: {row['steps']} steps, "
+            f"{row['label']}: learning rate {row['lr']:g}{outer}, seed {row['seed']}: {row['steps']} steps, "
             f"{row['seconds']:.0f} s{end}"
         )
         yield row
@@ -111,6 +112,7 @@ def _together(timed: dict[str, Any], trained: Sequence[dict[str, Any]], images: 
         "target": trained[0]["target"],
         "images": images,
         "lr": trained[0]["lr"],
+        "outer": trained[0]["outer"],
         "seeds": [row["seed"] for row in trained],
         "all_steps": steps,
         "most": most,
