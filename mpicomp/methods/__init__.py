@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mpicomp.methods.ef14 import EF14 as EF14
     from mpicomp.methods.ef21 import EF21 as EF21
     from mpicomp.methods.ef21lmo import EF21LMO as EF21LMO
+    from mpicomp.methods.ef21muon import EF21Muon as EF21Muon
     from mpicomp.methods.ef21p import EF21P as EF21P
     from mpicomp.methods.ef21plus import EF21Plus as EF21Plus
     from mpicomp.methods.ef21sgd2m import EF21SGD2M as EF21SGD2M
@@ -75,6 +76,7 @@ METHODS: Table[Method] = Table(
         "dashamvr": "dashamvr:DASHAMVR",
         "adiana": "adiana:ADIANA",
         "locodl": "locodl:LoCoDL",
+        "ef21muon": "ef21muon:EF21Muon",
         "doublesqueeze": "doublesqueeze:DoubleSqueeze",
         "onebitadam": "onebitadam:OneBitAdam",
         "artemis": "artemis:Artemis",
