@@ -69,8 +69,8 @@ class EF21LMO(LMOMethod):
     is the one proved here; EF21-Muon has a norm for each layer, here one γ is for all.
 
     norm    the norm in which a step has the length γ: "l2", "linf" or "spectral"
-    polar   how U V' is computed: "svd", or approximately by "newton-schulz", as in Muon, where a step may have
-            a length of up to 1.21 γ (``support.lmo``); for norm="spectral" alone
+    polar   how U V' is computed: "svd", or approximately by "newton-schulz", as in Muon, where a step has a
+            length of up to 1.21 γ (``support.lmo``); for norm="spectral" alone
     eta     the weight η of the new gradient in the average v_i, or "decreasing"
     rounds  the number T of rounds for which theory is the best γ; None unless gamma is "theory"
     gap     F, a bound on f(x⁰) - f*, from which theory takes γ: for f ≥ 0, f(x⁰) will do
