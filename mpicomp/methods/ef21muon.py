@@ -80,7 +80,7 @@ class EF21Muon(LMOMethod):
     parts: PartsOfX = field(default=None, repr=False)  # those of x for "spectral"; ``bound`` sets it
 
     recalled: ClassVar[str] = "the powers of 2/(k+2) of the steps for eta=decreasing"
-    paper: ClassVar[str] = "EF21-Muon, arXiv 2510.00643"
+    paper: ClassVar[str] = "EF21-Muon, arXiv 2510.00643; parameter-agnostic, arXiv 2511.14501"
 
     @dataclass
     class Server:

@@ -101,7 +101,7 @@ def _iterated(G: Array) -> Array:
     """What 5 iterations of Newton and Schulz make of G, in single precision, whose errors are far smaller."""
     S = scaled(G)  # so that squares neither overflow nor underflow
     X: Any = (S / (np.linalg.norm(S) or 1.0)).astype(np.float32)
-    if turned := X.shape[0] > X.shape[1]:
+    if turned := X.shape[0] > X.shape[1]:  # so that A is the smaller of X X' and X' X
         X = X.T
     a, b, c = _QUINTIC
     for _ in range(5):
