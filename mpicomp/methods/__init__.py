@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mpicomp.methods.ef14 import EF14 as EF14
     from mpicomp.methods.ef21 import EF21 as EF21
     from mpicomp.methods.ef21lmo import EF21LMO as EF21LMO
+    from mpicomp.methods.ef21muon import EF21Muon as EF21Muon
     from mpicomp.methods.ef21p import EF21P as EF21P
     from mpicomp.methods.ef21plus import EF21Plus as EF21Plus
     from mpicomp.methods.ef21sgd2m import EF21SGD2M as EF21SGD2M
@@ -69,6 +70,7 @@ METHODS: Table[Method] = Table(
         "ef21sgdm": "ef21sgdm:EF21SGDM",
         "ef21sgd2m": "ef21sgd2m:EF21SGD2M",
         "ef21lmo": "ef21lmo:EF21LMO",
+        "ef21muon": "ef21muon:EF21Muon",
         "econtrol": "econtrol:EControl",
         "dasha": "dasha:DASHA",
         "dashapage": "dashapage:DASHAPAGE",

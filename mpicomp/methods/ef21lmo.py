@@ -2,52 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from math import sqrt
-from typing import Annotated, Any, ClassVar, Self
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-from mpicomp.base.checks import check_positive, check_positive_integer, check_probability
-from mpicomp.base.errors import ConfigError
-from mpicomp.base.parts import Parts
-from mpicomp.compressors import Compressor, Contractive, Lossless
+from mpicomp.compressors import Contractive, Lossless
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
-from mpicomp.methods.parameters import BatchSize, Choice, PartsOfX, StepSize, Value
-from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.batch_theory import require_bounded_variance
-from mpicomp.methods.support.estimating import EstimatingMethod
-from mpicomp.methods.support.lmo import NORMS, is_matrix, squared_ratio, steepest
-from mpicomp.methods.support.starts import EstimateStart, uplink_from
-from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
-
-DECREASING = "decreasing"
-
-
-def _check_rate(name: str, value: Any) -> None:
-    try:
-        check_probability(name, value)
-    except ConfigError:
-        raise ConfigError(
-            f"{name}={value!r}; allowed: a number above 0 and at most 1, or {DECREASING!r}."
-        ) from None
-
-
-def _check_gap(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"{name}={value!r}; allowed: a number above 0, or None.")
-    check_positive(name, value, "a bound on f(x⁰) - f*")
-
-
-Norm = Annotated[str, Choice(NORMS)]
-RateOrDecreasing = Annotated[Any, Value(_check_rate, also=(DECREASING,))]
-Horizon = Annotated[int | None, Value(check_positive_integer, also=(None,))]
-Gap = Annotated[float | None, Value(_check_gap, also=(None,))]
+from mpicomp.methods.parameters import BatchSize, PartsOfX, StepSize
+from mpicomp.methods.support.lmo_method import Gap, Horizon, LMOMethod, Norm, Polar, RateOrDecreasing
+from mpicomp.methods.support.starts import EstimateStart
+from mpicomp.problems.base import Constants
 
 
 @dataclass(frozen=True)
-class EF21LMO(AveragingMethod, EstimatingMethod):
+class EF21LMO(LMOMethod):
     """EF21-SGDM whose steps have the length γ in a norm, whatever the size of the gradient::
 
         worker i   v_i^k = (1 - η) v_i^{k-1} + η s_i^k                       (v_i^0 = s_i^0)
@@ -60,7 +29,7 @@ class EF21LMO(AveragingMethod, EstimatingMethod):
     norm="l2"        D(h) = h/|h|: normalised EF21 and EF21-SGDM
     norm="linf"      D(h) = the signs of h
     norm="spectral"  D(H) = U V' for each part H = U Σ V' of x with two axes or more, its first axis by all
-                     others; the signs of h for other parts: EF21-Muon, with the server's message whole
+                     others; the signs of h for other parts: EF21-Muon, the server's message whole
 
     -D(h) is where ⟨h, s⟩ is least among all s with ‖s‖ ≤ 1: a linear minimisation oracle (LMO).  D(0) = 0.
     g is the direction D(h), so an ``Aggregator``'s caller takes the step x - γ g by SGD without momentum.
@@ -72,7 +41,7 @@ class EF21LMO(AveragingMethod, EstimatingMethod):
     noise has to be known.
     theory: the γ that minimises the bound below for T = ``rounds`` and F = ``gap``,
     γ = √(F/(T ρ² (L/2 + 2M))), where the variance of samples is at most σ² for all x.  Raises ``ConfigError``
-    for other batches, without ``rounds`` and ``gap``, and for eta="decreasing".
+    for other batches, without ``rounds`` and ``gap``, for eta="decreasing" and for polar="newton-schulz".
 
     Let ‖.‖_* be the dual norm, and ρ the least number with ‖y‖_* ≤ ρ |y|: ρ² is 1 for "l2", d for "linf", and
     for "spectral" the sum of the shorter sides of all matrices and the sizes of other parts.  With
@@ -100,6 +69,8 @@ class EF21LMO(AveragingMethod, EstimatingMethod):
     is the one proved here; EF21-Muon has a norm for each layer, here one γ is for all.
 
     norm    the norm in which a step has the length γ: "l2", "linf" or "spectral"
+    polar   how U V' is computed: "svd", or approximately by "newton-schulz", as in Muon, where a step has a
+            length of up to 1.21 γ (``support.lmo``); for norm="spectral" alone
     eta     the weight η of the new gradient in the average v_i, or "decreasing"
     rounds  the number T of rounds for which theory is the best γ; None unless gamma is "theory"
     gap     F, a bound on f(x⁰) - f*, from which theory takes γ: for f ≥ 0, f(x⁰) will do
@@ -108,6 +79,7 @@ class EF21LMO(AveragingMethod, EstimatingMethod):
     C: Contractive
     gamma: StepSize = "theory"
     norm: Norm = "l2"
+    polar: Polar = "svd"
     eta: RateOrDecreasing = 1.0
     rounds: Horizon = None
     gap: Gap = None
@@ -127,67 +99,9 @@ class EF21LMO(AveragingMethod, EstimatingMethod):
         g: Array
         h: Array
 
-    @dataclass
-    class Worker:
-        v: Array
-        h: Array
-
-    def bound(self, parts: Parts) -> Self:
-        method = super().bound(parts)
-        if self.norm != "spectral":
-            return method
-        if not any(is_matrix(part) for part, _ in parts):
-            raise ConfigError(
-                f"EF21LMO(norm='spectral') is for matrices, and no part has two axes; the parts are {parts}. "
-                "Take norm='linf', which is the same here."
-            )
-        known: dict[str, Any] = {"parts": parts}
-        return replace(method, **known)
-
-    def replica(self, x0: Array) -> Replica:
-        if self.norm == "spectral" and (self.parts is None or self.parts.size != x0.size):
-            known = "no parts" if self.parts is None else f"parts of {self.parts.size} entries"
-            raise ConfigError(
-                f"EF21LMO(norm='spectral') knows {known} of the dimension d={x0.size}. Call bound(parts) "
-                "first, as a run does with the parts of its problem."
-            )
-        return super().replica(x0)
-
-    def uplink(self, key: Key) -> Compressor:
-        return uplink_from(self.start, self.C, key)
-
-    def _rate(self, key: Key) -> float:
-        """η in the round of ``key``."""
-        return sqrt(2 / (key.round + 2)) if self.eta == DECREASING else self.eta
-
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        s, eta = gradient(f, r.x, self.batch, key), self._rate(key)
-        w.v = s if key.round == 0 else (1 - eta) * w.v + eta * s  # v_i^k
-        C = self.uplink(key)
-        c = C.compress_difference(w.v, w.h, key)  # c_i = C(v_i^k - h_i^{k-1})
-        C.decompress_add(c, w.h, key)  # h_i^k = h_i^{k-1} + c_i
-        return Message(c)
-
-    def residual(self, w: Worker) -> Array:
-        return w.v - w.h
-
     def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         self.down.decompress_add(broadcast.m, r.h, key)  # h^k = h^{k-1} + mean c_i
-        r.g[:] = steepest(self.norm, r.h, self.parts)  # g^k = D(h^k)
-        if self.eta == DECREASING:
-            eta = self._rate(key)
-            r.g *= eta * sqrt(eta)  # (2/(k+2))^{3/4}
+        r.g[:] = self.direction(r.h, key)  # g^k = D(h^k), times (2/(k+2))^{3/4} for eta="decreasing"
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
-        if self.eta == DECREASING:
-            raise ConfigError("EF21LMO(eta='decreasing') has no theory step size: give gamma as a number.")
-        if self.rounds is None or self.gap is None:
-            raise ConfigError(
-                "EF21LMO takes its theory from the number of rounds and a bound on f(x⁰) - f*: give rounds "
-                "and gap; or gamma as a number, which may be any above 0."
-            )
-        require_bounded_variance(self, c, self.batch)
-        root = sqrt(1 - self.C.alpha(d, n))
-        M = c.L * (1 - self.eta) / self.eta + root / (1 - root) * sum(c.L_i) / n
-        ratio = squared_ratio(self.norm, d, self.parts)
-        return {"gamma": sqrt(self.gap / (self.rounds * ratio * (c.L / 2 + 2 * M)))}
+        return {"gamma": self.best_step(c, d, n)}

@@ -22,6 +22,7 @@ from mpicomp import (
     Dion,
     Dore,
     DoubleSqueeze,
+    EF21Muon,
     EF21Plus,
     OneBitAdam,
     PerturbedSGD,
@@ -165,6 +166,7 @@ def charged_down(method, rounds: int) -> list[int]:
         (DCGD(RandK(2, mask="shared")), 32 * 2),  # a mean of two entries that are not 0
         (MARINA(RandK(2, mask="shared"), p=1e-9), 32 * 2),
         (EF21P(TopK(3), RandK(3)), 32 * 3),
+        (EF21Muon(Sign(), TopK(3), gamma=0.01, norm="l2"), 32 * 3),
         (Artemis(RandK(3), Natural()), 9 * 12),
         (MCM(RandK(3), Dithering(3)), 32 + 3 * 12),
         (Dore(Natural(), RandK(4)), 32 * 4),

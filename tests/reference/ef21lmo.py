@@ -14,23 +14,39 @@ import numpy as np
 
 
 def lmo(norm, g, shapes):
-    """The s of norm <= 1 for which <g, s> is least; ``shapes`` are those of the tensors in g."""
+    """The s of norm <= 1 for which <g, s> is least, or Muon's approximation; ``shapes`` are those of the
+    tensors in g."""
     if norm == "l2":
         return -g / np.linalg.norm(g)
     if norm == "linf":
         return -np.sign(g)
+    factor = newton_schulz if norm == "newton-schulz" else polar
     tensors = np.split(g, np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1])
-    return np.concatenate([spectral(a, shape) for a, shape in zip(tensors, shapes, strict=True)])
+    return np.concatenate(
+        [
+            -np.sign(a) if len(shape) < 2 else -factor(a.reshape(shape[0], -1)).ravel()
+            for a, shape in zip(tensors, shapes, strict=True)
+        ]
+    )
 
 
-def spectral(a, shape):
-    """- U V' of a matrix, the first axis by all others; U and V have a column for each singular value that is
-    not 0.  - sign of a vector."""
-    if len(shape) < 2:
-        return -np.sign(a)
-    U, sizes, V = np.linalg.svd(a.reshape(shape[0], -1), full_matrices=False)
+def polar(G):
+    """U V' of a matrix; U and V have a column for each singular value that is not 0."""
+    U, sizes, V = np.linalg.svd(G, full_matrices=False)
     kept = sizes > 1e-12 * sizes[0]
-    return -(U[:, kept] @ V[kept]).ravel()
+    return U[:, kept] @ V[kept]
+
+
+def newton_schulz(G):
+    """Muon's: X = a X + (b A + c A A) X with A = X X', five times, from G/(|G| + 1e-7), the shorter side
+    first."""
+    if len(G) > len(G[0]):
+        return newton_schulz(G.T).T
+    X = G / (np.linalg.norm(G) + 1e-7)
+    for _ in range(5):
+        A = X @ X.T
+        X = 3.4445 * X + (-4.7750 * A + 2.0315 * A @ A) @ X
+    return X
 
 
 def ef21lmo(n, sample, x0, norm, shapes, t, eta, compress, rounds, begin):

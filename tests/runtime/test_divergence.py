@@ -18,6 +18,7 @@ from mpicomp import (
     LBFGS,
     PPMARINA,
     Dion,
+    EF21Muon,
     LoCoDL,
     OneBitAdam,
     PerturbedSGD,
@@ -139,7 +140,7 @@ def test_leaving_a_stationary_start_is_no_divergence():
 
 
 # CG and LBFGS search for their steps, and those of the others do not grow with the gradient.
-OF_OTHER_STEPS = CG | LBFGS | Dion | OneBitAdam | EF21LMO
+OF_OTHER_STEPS = CG | LBFGS | Dion | OneBitAdam | EF21LMO | EF21Muon
 BY_STEPS = [c.method for c in METHOD_CASES if not isinstance(c.method, OF_OTHER_STEPS)]
 
 

@@ -45,6 +45,7 @@ from mpicomp import (
     Dore,
     DoubleSqueeze,
     EControl,
+    EF21Muon,
     EF21Plus,
     HardThreshold,
     HeavyBall,
@@ -217,6 +218,15 @@ METHOD_CASES = [
         "x g h",
         start="gradient",
         second=EF21LMO(QuantizedTopK(3, Natural()), gamma=0.05, norm="linf", eta="decreasing"),
+    ),
+    MethodCase(
+        EF21Muon(TopK(3), TopK(2), norm="l2", eta=0.5, rounds=50, gap=1.0),
+        "ef21muon(C=topk(k=5), down=topk(k=5), gamma=0.001, norm=linf)",
+        "x g",
+        start="gradient",
+        second=EF21Muon(
+            QuantizedTopK(3, Natural()), Shrunk(RandK(3)), gamma=0.05, norm="linf", eta="decreasing"
+        ),
     ),
     MethodCase(
         EControl(TopK(3)),

@@ -52,8 +52,8 @@ def done(code: str, folder: Path | None = None) -> str:
     return ended.stdout
 
 
-def test_there_are_four_blocks():
-    assert len(BLOCKS) == PAGE.read_text().count("```python") == 4
+def test_there_are_five_blocks():
+    assert len(BLOCKS) == PAGE.read_text().count("```python") == 5
 
 
 def test_the_training_loop_trains_and_counts():
@@ -69,6 +69,19 @@ def test_each_rank_has_batches_of_its_own():
 
 def test_the_hook_of_ddp_trains(tmp_path):
     done(AROUND + NAMES + BLOCKS[3] + STEPS + LOWER, tmp_path)
+
+
+def test_muon_trains_and_compresses_both_ways():
+    """20 steps of one worker: the first gradient whole, then a tenth of it, with positions."""
+    loop = """
+for batch in batches_of_this_rank:
+    opt.zero_grad()
+    loss(model, batch).backward()
+    opt.step()
+whole, ledger = 4 * sum(p.numel() for p in model.parameters()), opt.ledger
+assert ledger.up_bytes < whole + 20 * whole / 4 and ledger.down_bytes < 20 * whole / 4
+"""
+    done(AROUND + NAMES + BLOCKS[4] + loop + LOWER)
 
 
 def test_the_program_under_torchrun_prints_what_is_shown(tmp_path):

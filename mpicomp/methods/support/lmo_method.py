@@ -1,0 +1,157 @@
+"""Methods with EF21-SGDM's workers, whose steps along the estimate h have a given length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Annotated, Any, Self
+
+from mpicomp.base.checks import check_positive, check_positive_integer, check_probability
+from mpicomp.base.errors import ConfigError
+from mpicomp.base.parts import Parts
+from mpicomp.compressors import Compressor, Contractive
+from mpicomp.compressors.base import Array
+from mpicomp.keys import Key
+from mpicomp.methods.base import Message
+from mpicomp.methods.parameters import BatchSize, Choice, PartsOfX, Value
+from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.batch_theory import require_bounded_variance
+from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.lmo import NORMS, POLARS, is_matrix, squared_ratio, steepest
+from mpicomp.methods.support.starts import uplink_from
+from mpicomp.methods.support.stochastic import gradient
+from mpicomp.problems.base import Constants, Objective
+
+DECREASING = "decreasing"
+
+
+def _check_rate(name: str, value: Any) -> None:
+    try:
+        check_probability(name, value)
+    except ConfigError:
+        raise ConfigError(
+            f"{name}={value!r}; allowed: a number above 0 and at most 1, or {DECREASING!r}."
+        ) from None
+
+
+def _check_gap(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{name}={value!r}; allowed: a number above 0, or None.")
+    check_positive(name, value, "a bound on f(x⁰) - f*")
+
+
+Norm = Annotated[str, Choice(NORMS)]
+Polar = Annotated[str, Choice(POLARS)]
+RateOrDecreasing = Annotated[Any, Value(_check_rate, also=(DECREASING,))]
+Horizon = Annotated[int | None, Value(check_positive_integer, also=(None,))]
+Gap = Annotated[float | None, Value(_check_gap, also=(None,))]
+
+
+class LMOMethod(AveragingMethod, EstimatingMethod):
+    """s_i is the gradient of f_i on a batch, at ``point``; h = mean h_i in every round::
+
+        worker i   v_i^k = (1 - η) v_i^{k-1} + η s_i^k                       (v_i^0 = s_i^0)
+                   c_i = C(v_i^k - h_i^{k-1});   h_i^k = h_i^{k-1} + c_i     (h_i^0 = s_i^0)
+
+    Subclasses are dataclasses with the fields below.
+    """
+
+    C: Contractive
+    norm: Norm
+    polar: Polar
+    eta: RateOrDecreasing
+    rounds: Horizon
+    gap: Gap
+    batch: BatchSize
+    start: str
+    parts: PartsOfX
+
+    @dataclass
+    class Worker:
+        v: Array
+        h: Array
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.polar != "svd" and self.norm != "spectral":
+            raise ConfigError(
+                f"{type(self).__name__}: polar={self.polar!r} with norm={self.norm!r}, which has no polar "
+                "factors. Take norm='spectral', or leave polar out."
+            )
+
+    def bound(self, parts: Parts) -> Self:
+        method = super().bound(parts)
+        if self.norm != "spectral":
+            return method
+        if not any(is_matrix(part) for part, _ in parts):
+            raise ConfigError(
+                f"{type(self).__name__}(norm='spectral') is for matrices, and no part has two axes; the "
+                f"parts are {parts}. Take norm='linf', which is the same here."
+            )
+        known: dict[str, Any] = {"parts": parts}
+        return replace(method, **known)
+
+    def replica(self, x0: Array) -> Any:
+        if self.norm == "spectral" and (self.parts is None or self.parts.size != x0.size):
+            known = "no parts" if self.parts is None else f"parts of {self.parts.size} entries"
+            raise ConfigError(
+                f"{type(self).__name__}(norm='spectral') knows {known} of the dimension d={x0.size}. Call "
+                "bound(parts) first, as a run does with the parts of its problem."
+            )
+        return super().replica(x0)
+
+    def uplink(self, key: Key) -> Compressor:
+        return uplink_from(self.start, self.C, key)
+
+    def _rate(self, key: Key) -> float:
+        """η in the round of ``key``."""
+        return sqrt(2 / (key.round + 2)) if self.eta == DECREASING else self.eta
+
+    def worker_step(self, w: Worker, r: Any, f: Objective, key: Key) -> Message:
+        s, eta = gradient(f, self.point(r, key), self.batch, key), self._rate(key)
+        w.v = s if key.round == 0 else (1 - eta) * w.v + eta * s  # v_i^k
+        C = self.uplink(key)
+        c = C.compress_difference(w.v, w.h, key)  # c_i = C(v_i^k - h_i^{k-1})
+        C.decompress_add(c, w.h, key)  # h_i^k = h_i^{k-1} + c_i
+        return Message(c)
+
+    def residual(self, w: Worker) -> Array:
+        return w.v - w.h
+
+    def direction(self, h: Array, key: Key) -> Array:
+        """D(h), times (2/(k+2))^{3/4} in round k for eta="decreasing", in double precision."""
+        D = steepest(self.norm, h, self.parts, self.polar)
+        if self.eta == DECREASING:
+            eta = self._rate(key)
+            D *= eta * sqrt(eta)
+        return D
+
+    def best_step(self, c: Constants, d: int, n: int, plain: float = 0.5, spread: float = 1.0) -> float:
+        """The γ that minimises F/(γT) + γ ρ² (``plain`` L + 2 ``spread`` M), M = L (1-η)/η + Q mean L_i.
+
+        Raises ``ConfigError`` where this bound is not proved, and without ``rounds`` T and ``gap`` F.
+        """
+        name = type(self).__name__
+        if self.eta == DECREASING:
+            raise ConfigError(f"{name}(eta='decreasing') has no theory step size: give gamma as a number.")
+        if self.polar != "svd":
+            raise ConfigError(
+                f"{name}(polar={self.polar!r}) has no theory step size: the length of its steps is only near "
+                "γ. Give gamma as a number, or take polar='svd'."
+            )
+        if self.rounds is None or self.gap is None:
+            raise ConfigError(
+                f"{name} takes its theory from the number of rounds and a bound on f(x⁰) - f*: give rounds "
+                "and gap; or gamma as a number, which may be any above 0."
+            )
+        require_bounded_variance(self, c, self.batch)
+        M = c.L * (1 - self.eta) / self.eta + lag(self.C.alpha(d, n)) * sum(c.L_i) / n
+        ratio = squared_ratio(self.norm, d, self.parts)
+        return sqrt(self.gap / (self.rounds * ratio * (plain * c.L + 2 * spread * M)))
+
+
+def lag(alpha: float) -> float:
+    """√(1-α)/(1 - √(1-α)): a memory from which C takes C(e), E|C(e) - e|² ≤ (1-α)|e|², after each growth by 1
+    or less, stays at most so large on average."""
+    root = sqrt(1 - alpha)
+    return root / (1 - root)
