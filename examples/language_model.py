@@ -30,8 +30,9 @@ PLAIN = {"lr": 0.7}
 TWO_BITS = QuantizedTopK(k=0.03, Q=TwoMeans())  # signs with two magnitudes, 1.72 bits a value
 # Error feedback in the place of outer momentum: the memory decays, and means are over the senders.
 SPARSE_LOCO = EFSGD(TWO_BITS, decay=0.95, average="senders", down=Lossless(forward=True))
-BOTH_WAYS = DoubleSqueeze(TWO_BITS, TWO_BITS, decay=0.95)
-EIGHT = {"sync_every": 8}
+UP, DOWN = (QuantizedTopK(k=k, Q=TwoMeans()) for k in (0.05, 0.2))
+BOTH_WAYS = DoubleSqueeze(UP, DOWN, decay=0.95, average="senders")
+EIGHT, SIXTEEN = {"sync_every": 8}, {"sync_every": 16}
 DELAYED = {"delay": 2, "keep": "delay"}  # an exchange travels during two steps, and what these change is kept
 CONTESTANTS = {
     "dense": (DCGD(Identity()), {}, None),
@@ -39,8 +40,9 @@ CONTESTANTS = {
     "8 local steps, dense": (DCGD(Identity()), EIGHT, NESTEROV),
     "8 local steps, EF-SGD of 2 bits, outer momentum": (EFSGD(TWO_BITS), EIGHT, NESTEROV),
     "8 local steps, SparseLoCo": (SPARSE_LOCO, EIGHT, PLAIN),
-    "8 local steps, SparseLoCo, delayed by 2 steps": (SPARSE_LOCO, EIGHT | DELAYED, PLAIN),
-    "8 local steps, SparseLoCo both ways": (BOTH_WAYS, EIGHT, {"lr": 2.5}),
+    "8 local steps, SparseLoCo both ways": (BOTH_WAYS, EIGHT, PLAIN),
+    "8 local steps, SparseLoCo both ways, delayed by 2 steps": (BOTH_WAYS, EIGHT | DELAYED, PLAIN),
+    "16 local steps, SparseLoCo both ways": (BOTH_WAYS, SIXTEEN, PLAIN),
 }
 
 
