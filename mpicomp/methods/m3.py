@@ -43,17 +43,17 @@ class M3(CoinUplink, OwnModelMethod):
     place of |s^k|² if there is an s_i for each worker.  R = ‖y‖.
 
     1. v_i = x + e + e_i, where e⁺ = (1-β)(e - y) and e_i⁺ = β u_i⁺ + (1-β) e_i begin at 0.  So
-       ‖e‖ ≤ (1/β - 1) R.  z = x + e is an average of the x so far, so ‖z⁺ - z‖ ≤ R.
+       ‖e‖ ≤ (1/β - 1) R.  q = x + e is an average of the x so far, so ‖q⁺ - q‖ ≤ R.
     2. m_i = u_i⁺ - (1-p') u_i has mean 0, given the past, and E|m_i|² ≤ (1-p')(p'|u_i|² + ω'|y|²).  By 2. of
        ``MARINAP``, ‖u_i‖² ≤ (1-p')ω'/p' L̃² R², so ‖m_i‖² ≤ (1-p')(2-p') ω' L̃² R².  The m_i of different
        rounds are orthogonal.  u_i, e_i and e_i⁺ - e_i are sums Σ_j h_j m_i^{k-j}, so their ‖.‖² is at most
        ‖m_i‖² Σ h².  This Σ h² is 1/(p'(2-p')) for u_i, c² times that for e_i, and 2β²/(κ(2-β)(2-p')) for
        e_i⁺ - e_i.  So ‖e_i‖ ≤ c √((1-p')ω'/p') L̃ R, and ‖e_i⁺ - e_i‖ ≤ b L̃ R.
-    3. ‖mean ∇f_i(v_i) - ∇f(z)‖ ≤ c D R: by 1. of ``MARINAP`` with e_i for u_i, and Σ h² for mean e_i too.
-       ‖∇f(z) - ∇f(x)‖ ≤ L ‖e‖.
+    3. ‖mean ∇f_i(v_i) - ∇f(q)‖ ≤ c D R: by 1. of ``MARINAP`` with e_i for u_i, and Σ h² for mean e_i too.
+       ‖∇f(q) - ∇f(x)‖ ≤ L ‖e‖.
     4. Let Δ_i = ∇f_i(v_i⁺) - ∇f_i(v_i), G = g - mean ∇f_i(v_i) and V² = A mean|Δ_i|² - B |mean Δ_i|².  Then
        E|G⁺|² ≤ (1-p)(|G|² + V²), so ‖G‖² ≤ (1-p)/p ‖V‖².  V is a seminorm of the Δ_i, at most
-       √(A mean|Δ_i|²), and of ∇f_i(z⁺) - ∇f_i(z) at most √((A - B) L_+² + B L_±²) |z⁺ - z|.  The rest of
+       √(A mean|Δ_i|²), and of ∇f_i(q⁺) - ∇f_i(q) at most √((A - B) L_+² + B L_±²) |q⁺ - q|.  The rest of
        Δ_i is at most L_i |e_i⁺ - e_i| for quadratics, else L_i (|e_i⁺| + |e_i|); and Δ_i itself at most
        L_i |v_i⁺ - v_i|.  So ‖G‖ ≤ E R.
     5. So ‖g - ∇f(x)‖ ≤ K R, K = 1/γ - L.  By smoothness f⁺ ≤ f - γ/2 |∇f|² - (1/(2γ) - L/2)|y|² +
