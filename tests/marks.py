@@ -193,6 +193,7 @@ PRODUCTS = (
     "methods/test_efsgd.py::test_efsgd_is_its_transcription",
     "methods/test_efsgd.py::test_virtual_iterate_for_every_compressor",
     "methods/test_locodl.py::test_locodl_is_its_transcription",
+    "methods/test_m3.py::test_m3_is_its_transcription",
     "methods/test_marina.py::test_vrmarina_is_its_transcription",
     "methods/test_marina.py::test_vrmarina_with_whole_batches_is_marina",
     "methods/test_marinap.py::test_marinap_is_its_transcription",

@@ -25,8 +25,8 @@ class Descent(Resumable):
 
     The iterates are those of ``mpicomp.run`` from the same x0, bit for bit.  Give step sizes as numbers:
     "theory" needs constants of the problem, which are unknown here.  Some methods need gradients at
-    several points in one step: ADIANA, LoCoDL, MARINA-P, 2Direction, and methods that compare gradients of
-    the same f_i.  Give these a function: ``descent.step(gradient)``.
+    several points in one step: ADIANA, LoCoDL, MARINA-P, M3, 2Direction, and methods that compare gradients
+    of the same f_i.  Give these a function: ``descent.step(gradient)``.
 
     ``method`` may be its text, as on the command line.  Rank 0's x0 is used on all ranks.  The options
     (workers, seed, comm, server, ..) are explained by: python -m pydoc mpicomp.loops.stepping.Stepping
@@ -48,12 +48,12 @@ class Descent(Resumable):
 
     @property
     def x(self) -> Any:
-        """The iterate, equal on all ranks, new arrays like ``x0``; of MARINA-P the last that went to all."""
+        """The iterate, equal on all ranks, new arrays like ``x0``; of MARINA-P and M3 the last for all."""
         return self._packing.unpack(self._play.x)
 
     @operation
     def model(self) -> Any:
-        """The server's own model, of those that keep one (EF21-P, MARINA-P, MCM), else ``x``; collective."""
+        """The server's own model, of EF21-P, MARINA-P, M3 and MCM, which keep one, else ``x``; collective."""
         self._agreement.begin(Operation.MODEL, lambda: None)
         if self.method.model is None:
             return self.x

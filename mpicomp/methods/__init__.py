@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mpicomp.methods.heavyball import HeavyBall as HeavyBall
     from mpicomp.methods.lbfgs import LBFGS as LBFGS
     from mpicomp.methods.locodl import LoCoDL as LoCoDL
+    from mpicomp.methods.m3 import M3 as M3
     from mpicomp.methods.marina import MARINA as MARINA
     from mpicomp.methods.marinap import MARINAP as MARINAP
     from mpicomp.methods.mcm import MCM as MCM
@@ -84,6 +85,7 @@ METHODS: Table[Method] = Table(
         "mcm": "mcm:MCM",
         "ef21p": "ef21p:EF21P",
         "marinap": "marinap:MARINAP",
+        "m3": "m3:M3",
         "twodirection": "twodirection:TwoDirection",
         "perturbed_sgd": "perturbed_sgd:PerturbedSGD",
         "powersgd": "powersgd:PowerSGD",

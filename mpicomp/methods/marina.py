@@ -11,7 +11,7 @@ from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import CurvatureOrZero, ProbabilityOrDefault, StepSize
-from mpicomp.methods.support.coins import CoinMethod
+from mpicomp.methods.support.coins import CoinMethod, share
 from mpicomp.methods.support.convexity import curvature
 from mpicomp.methods.support.estimating import Estimate
 from mpicomp.problems.base import Constants, Objective
@@ -62,17 +62,13 @@ class MARINA(CoinMethod):
         gradient: Array  # ∇f_i at the previous iterate: one gradient a round
 
     def worker_step(self, w: Worker, r: Estimate, f: Objective, key: Key) -> Message:
-        before, w.gradient = w.gradient, f.grad(r.x)
-        if self.dense(key):
-            return Message(self.sync.compress(w.gradient, key))  # 5-6, c^k = 1
-        return Message(self.Q.compress_difference(w.gradient, before, key))  # 5-6, c^k = 0
+        return self.message_of(f.grad(r.x), w, key)  # 5-6
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
-        return {"p": min(1.0, self.Q.mean_nbytes(d, n) / self.sync.mean_nbytes(d, n))}
+        return {"p": share(self.Q, self.sync, d, n)}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
-        a, b = self.Q.ab(d, n)
-        spread = (1 - self.p) / self.p * ((a - b) * c.L_plus**2 + b * c.L_pm**2)
+        spread = self.spread(c, d, n)
         if self.mu == 0:
             return {"gamma": 1 / (c.L + sqrt(spread))}
         mu = curvature(self, self.mu, c, "leave mu at 0")

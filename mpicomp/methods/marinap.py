@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
 from typing import ClassVar
 
-import numpy as np
-
-from mpicomp.base.bits import Bytes
-from mpicomp.base.errors import MessageError
 from mpicomp.compressors import Identity, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import ProbabilityOrDefault, StepSize
-from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.scattering import ScatteringMethod
+from mpicomp.methods.support.coins import share
+from mpicomp.methods.support.own_models import OwnModelMethod
 from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class MARINAP(AveragingMethod, ScatteringMethod):
+class MARINAP(OwnModelMethod):
     """The server has the model x, and worker i a model w_i, at the start both x⁰::
 
         worker i   sends ∇f_i(w_i^k)
@@ -67,71 +62,31 @@ class MARINAP(AveragingMethod, ScatteringMethod):
     recalled: ClassVar[str] = "the algorithm, and what the paper has for M"
     paper: ClassVar[str] = "Gruntkowska, Tyurin, Richtárik, MARINA-P (arXiv 2402.06412)"
     needs_function: ClassVar[bool] = True  # at a point of each worker's own
-    iterate: ClassVar[str] = "z"
-    model: ClassVar[str | None] = "x"
-    starts_at_x0: ClassVar[tuple[str, ...]] = ("x", "before", "w")
-
-    @dataclass
-    class Replica:
-        z: Array  # the last model that went to all
-
-    @dataclass
-    class Server:
-        x: Array
-        before: Array  # x^k, once x is x^{k+1}
 
     @dataclass
     class Worker:
         w: Array  # without a model that went to all in the last round
 
     @property
-    def down(self) -> Identity:  # type: ignore[override]
-        return self.sync
+    def Q_down(self) -> Unbiased:  # type: ignore[override]
+        return self.Q
+
+    @property
+    def p_down(self) -> float:
+        return self.p
 
     def uplink(self, key: Key) -> Identity:
         return self.sync
 
-    def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
-        if key.round > 0 and self._whole(key.before()):
-            w.w = r.z.copy()  # w_i^k = x^k
+    def worker_step(self, w: Worker, r: OwnModelMethod.Replica, f: Objective, key: Key) -> Message:
+        self.follow(w, r, key)
         return Message(self.sync.compress(f.grad(w.w), key))
 
-    def answer(self, s: Server, r: Replica, m: Array, key: Key) -> Bytes:
-        s.before, s.x = s.x, s.x - self.gamma * m  # x^{k+1} = x^k - γ mean ∇f_i(w_i^k)
-        if self._whole(key):
-            return self.sync.compress(s.x - r.z, key)
-        return np.zeros_like(m, shape=0, dtype=np.uint8)
-
-    def replica_step(self, r: Replica, broadcast: Message, key: Key) -> None:
-        if self._whole(key):
-            self.sync.decompress_add(broadcast.m, r.z, key)
-        elif len(broadcast.m):
-            raise MessageError(f"MARINAP: {len(broadcast.m)} bytes for all where each worker has its own.")
-
-    def scatters(self, key: Key) -> bool:
-        return not self._whole(key)
-
-    def own_message(self, s: Server, r: Replica, key: Key) -> Message:
-        return Message(self.Q.compress_difference(s.x, s.before, key))  # Q_i(x^{k+1} - x^k)
-
-    def receive(self, w: Worker, own: Message, key: Key) -> None:
-        self.Q.decompress_add(own.m, w.w, key)  # w_i^{k+1} = w_i^k + Q_i(x^{k+1} - x^k)
-
-    def _whole(self, key: Key) -> bool:
-        return key.shared("marinap/coin").coin(self.p)
-
-    def paper_bits_down(self, broadcast: Message, d: int, key: Key) -> int:
-        return self.sync.paper_bits(broadcast.m, d, key) if self._whole(key) else 0
-
-    def paper_bits_own(self, own: Message, d: int, key: Key) -> int:
-        return self.Q.paper_bits(own.m, d, key)
+    def direction(self, s: OwnModelMethod.Server, m: Array, key: Key) -> Array:
+        return m  # mean ∇f_i(w_i^k)
 
     def defaults(self, d: int, n: int) -> dict[str, float]:
-        return {"p": min(1.0, self.Q.mean_nbytes(d, n) / self.sync.mean_nbytes(d, n))}
+        return {"p": share(self.Q, self.sync, d, n)}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
-        omega, (a, b) = self.Q.omega(d, n), self.Q.ab(d, n)
-        M = c.L_tilde * sqrt(omega)
-        if c.quadratic:
-            M = min(M, c.L_pm * sqrt(omega) + c.L * sqrt(a - b))
-        return {"gamma": 1 / (c.L + sqrt((1 - self.p) / self.p) * M)}
+        return {"gamma": 1 / (c.L + self.drift(c, d, n))}

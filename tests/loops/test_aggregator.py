@@ -64,6 +64,7 @@ def test_every_method_of_the_form_is_here():
         "LoCoDL",
         "TwoDirection",
         "EF21P",
+        "M3",
         "MARINAP",
         "MCM",
         "PerturbedSGD",

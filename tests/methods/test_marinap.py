@@ -16,6 +16,7 @@ from mpicomp.methods import GD, MARINAP
 from mpicomp.methods.base import Message
 from mpicomp.transports.local import Local
 from tests.reference.marinap import marinap
+from tests.support.own_models import heard, models
 from tests.support.trajectories import (
     BY_HAND,
     EIGHTH,
@@ -46,13 +47,6 @@ from tests.support.trajectories import (
 SHARED = RandK(4, mask="shared", values="f8")
 
 
-def models(loop, k: int) -> list:
-    """The w_i after round k; a worker takes over a model that went to all when the next round begins."""
-    if loop.method.scatters(Key(loop.seed, k, None, len(loop.workers))):
-        return [w.w for w in loop.workers.values()]
-    return [loop.replica.z] * len(loop.workers)
-
-
 @pytest.mark.parametrize(("problem", "n"), PLACES, ids=["d12-n4", "d13-n5", "d4-n9"])
 @pytest.mark.parametrize("Q", UNBIASED, ids=repr)
 def test_marinap_is_its_transcription(problem, n, Q):
@@ -71,33 +65,6 @@ def test_marinap_is_its_transcription(problem, n, Q):
             assert np.abs(np.subtract(models(loop, k), w[k + 1])).max() <= tolerance * scale
         assert_close(iterates, wanted, tolerance)
         assert 5 < sum(map(coin, range(ROUNDS))) < 30
-
-
-class Hearing(Local):
-    """Notes each round's messages to one worker alone, and its broadcast."""
-
-    def __init__(self, n):
-        super().__init__(n)
-        self.own, self.down = [{}], []
-
-    def scatter(self, make, take):
-        def heard(i, message):
-            self.own[-1][i] = message.copy()
-            take(i, message)
-
-        super().scatter(make, heard)
-
-    def broadcast(self, message):
-        self.down.append(len(message))
-        self.own.append({})
-        return super().broadcast(message)
-
-
-def heard(method, problem, n, rounds, **options):
-    """A run, and what ``Hearing`` noted of it."""
-    transport = Hearing(n)
-    run = mpicomp.run(method, problem, workers=n, rounds=rounds, every=1, transport=transport, **options)
-    return run, transport
 
 
 @pytest.mark.parametrize("layout", ["uniform", "block"])

@@ -7,7 +7,7 @@ import pytest
 
 import mpicomp
 from mpicomp.compressors import RandK, TopK
-from mpicomp.methods import EF21P, MARINAP, MCM, METHODS, TwoDirection
+from mpicomp.methods import EF21P, M3, MARINAP, MCM, METHODS, TwoDirection
 from tests.reference.ef21p import ef21p
 from tests.reference.mcm import mcm
 from tests.support.bidirectional import in_rounds
@@ -43,8 +43,8 @@ def models(method, seed: int) -> tuple[list, list]:
 
 
 def test_which_they_are():
-    """2Direction's z, of which its theorem speaks, is on every rank; MARINA-P hashes x itself."""
-    assert {m for m in METHODS.values() if m.model} == {MCM, EF21P, MARINAP}
+    """2Direction's z, of which its theorem speaks, is on every rank; MARINA-P and M3 hash x itself."""
+    assert {m for m in METHODS.values() if m.model} == {MCM, EF21P, MARINAP, M3}
     assert TwoDirection.iterate == "z"
 
 

@@ -17,6 +17,7 @@ from mpicomp import (
     EF21P,
     EF21SGDM,
     EFSGD,
+    M3,
     MARINA,
     MARINAP,
     MCM,
@@ -99,6 +100,7 @@ def test_replicas_are_bit_identical_on_all_ranks(transport, method, names):
         MCM(RandK(k=3), RandK(k=9)),  # its model is the server's alone
         EF21P(TopK(k=3), RandK(k=3), start="gradient"),
         MARINAP(RandK(k=3), p=0.3),
+        M3(RandK(k=3), PermK(), p=0.3, p_down=0.3),
         Artemis(RandK(k=3), RandK(k=9), p=0.4),
         DASHA(RandK(k=3), start="zero"),
         EFSGD(

@@ -41,6 +41,7 @@ from mpicomp import (
     EF21SGDM,
     EFSGD,
     GD,
+    M3,
     MARINA,
     MARINAP,
     MCM,
@@ -163,6 +164,7 @@ def every_pair() -> list[Method]:
         chosen += [DASHAPAGE(Q, batch=2, gamma=1e-3, p=0.3), DASHAMVR(Q, batch=2, b=0.3, gamma=1e-3)]
         chosen += [DCGD(Q, batch=2, gamma=1e-3), DIANA(Q, batch=2, gamma=1e-3)]
         chosen += [LoCoDL(Q, mu=0.1, gamma=1e-3, p=0.3), MARINAP(Q, gamma=1e-3, p=0.3)]
+        chosen += [M3(Q, PermK(), gamma=1e-3, p=0.3, p_down=0.3), M3(RandK(5), Q, gamma=1e-3, p=0.3)]
         chosen += [ADIANA(Q, eta=1e-3, mu=0.1, p=0.3), ADIANA(Q, eta=1e-3, mu=0.1, parameters="refined")]
         chosen += [ADIANA(Q, eta=1e-3, mu=0.1, p=0.3, sends="gradient"), Artemis(Q, RandK(5), 1e-3, p=0.2)]
         chosen += [Artemis(Q, Natural(), gamma=1e-3, alpha_down=0.2), Dore(Q, RandK(5), gamma=1e-3)]

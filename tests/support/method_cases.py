@@ -26,6 +26,7 @@ from mpicomp import (
     EFSGD,
     GD,
     LBFGS,
+    M3,
     MARINA,
     MARINAP,
     MCM,
@@ -315,6 +316,12 @@ METHOD_CASES = [
         "marinap(Q=randk(k=5), gamma=0.001, p=0.3)",
         "z",
         second=MARINAP(RandK(3)),
+    ),
+    MethodCase(
+        M3(RandK(0.3), PermK(), p=0.3, p_down=0.2),
+        "m3(Q=randk(k=5), Q_down=permk, gamma=0.001, beta=0.5, p=0.3, p_down=0.2)",
+        "z",
+        second=M3(Natural(), RandK(3)),
     ),
     MethodCase(
         TwoDirection(TopK(3), Natural(), Lbar=8.0, p=0.2),

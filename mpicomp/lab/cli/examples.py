@@ -27,6 +27,7 @@ _BY_NAME = {
     "ef21lmo": {"C": "topk(k=0.1)", "rounds": "100", "gap": "0.7"},
     "ef21muon": {"C": "topk(k=0.1)", "down": "topk(k=0.1)", "norm": "l2", "rounds": "100", "gap": "0.7"},
     "doublesqueeze": {"C": "topk(k=0.1)", "down": "topk(k=0.1)"},
+    "m3": {"Q": "randk(k=0.1)", "Q_down": "permk"},
     "locodl": {"Q": "randk(k=0.1)", "mu": "0.01"},
     "onebitadam": {"warmup": "20", "gamma": "0.01"},
     "perturbed_sgd": {"C": "topk(k=0.1)", "eta": "0.05", "r": "0.01"},

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from mpicomp.compressors import Identity, Lossless, Unbiased
+from mpicomp.compressors import Compressor, Identity, Lossless, Unbiased
+from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.estimating import EstimatingMethod, TwoPoints
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Objective
+from mpicomp.problems.base import Constants, Objective
 
 
-class CoinMethod(AveragingMethod, EstimatingMethod):
+def share(C: Compressor, whole: Identity, d: int, n: int) -> float:
+    """The probability of whole vectors at which these cost, on average, as much as the messages of C."""
+    return min(1.0, C.mean_nbytes(d, n) / whole.mean_nbytes(d, n))
+
+
+class CoinUplink(AveragingMethod):
     """The coin c^k ~ Bern(p) is the same on all ranks, and c^0 = 1::
 
         worker i   sends a gradient by ``sync`` if c^k = 1, else the change of one by Q
-        all        g^{k+1} = the mean of the messages if c^k = 1, else g^k + their mean
 
-    A subclass has the fields Q, p, sync and down.
+    A subclass has the fields Q, p and sync.
     """
 
     Q: Unbiased
     p: Any
     sync: Identity
-    down: Lossless
 
     def dense(self, key: Key) -> bool:
         """Whether c^k = 1 in the round of ``key``."""
@@ -34,6 +38,31 @@ class CoinMethod(AveragingMethod, EstimatingMethod):
 
     def uplink(self, key: Key) -> Unbiased:
         return self.sync if self.dense(key) else self.Q
+
+    def message_of(self, gradient: Array, w: Any, key: Key) -> Message:
+        """The message of a worker that keeps its last gradient in ``w``, which ``gradient`` then replaces."""
+        before, w.gradient = w.gradient, gradient
+        if self.dense(key):
+            return Message(self.sync.compress(gradient, key))  # c^k = 1
+        return Message(self.Q.compress_difference(gradient, before, key))  # c^k = 0
+
+    def spread(self, c: Constants, d: int, n: int) -> float:
+        """(1-p)/p ((A - B) L_+² + B L_±²), with A and B of the AB-inequality: in sums over all rounds, the
+        variance of g is at most this times |x^{k+1} - x^k|².
+        """
+        a, b = self.Q.ab(d, n)
+        return (1 - self.p) / self.p * ((a - b) * c.L_plus**2 + b * c.L_pm**2)
+
+
+class CoinMethod(CoinUplink, EstimatingMethod):
+    """With the messages of ``CoinUplink``::
+
+        all        g^{k+1} = the mean of the messages if c^k = 1, else g^k + their mean
+
+    A subclass has the field down, too.
+    """
+
+    down: Lossless
 
     def estimate(self, r: Any, broadcast: Message, key: Key) -> None:
         if self.dense(key):

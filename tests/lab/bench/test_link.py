@@ -10,7 +10,7 @@ import pytest
 
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.units import human_rate, human_time, parse_rate, parse_time
-from mpicomp.compressors import PermK
+from mpicomp.compressors import PermK, RandK
 from mpicomp.lab.bench import hosts
 from mpicomp.lab.bench.cost_model import (
     EAGER,
@@ -41,7 +41,7 @@ from mpicomp.lab.bench.link import (
 from mpicomp.lab.bench.linkreport import Results, tables
 from mpicomp.lab.bench.predict import FEW, MANY, MORE, _down, _server, _up, forecast, given
 from mpicomp.lab.experiment.suite_file import parse_suite
-from mpicomp.methods import EF21, MARINA, MARINAP
+from mpicomp.methods import EF21, M3, MARINA, MARINAP
 from mpicomp.problems import Noisy, Quadratics
 from mpicomp.text.config import parse_method
 from tests.support.launching import mpicomp
@@ -392,6 +392,11 @@ def test_a_forecast_of_messages_to_one_worker_alone():
     assert found.sent == pytest.approx(39 * 32)
     whole = forecast(MARINAP(PermK(), gamma=0.1, p=1.0), Quadratics(d=320), 40, Link(1e9, 1e-4))
     assert (whole.costs.own, whole.costs.down) == (0, pytest.approx(4 * 320))
+    both = M3(
+        RandK(k=5), PermK(), gamma=0.1, p=1e-9, p_down=1e-9
+    )  # round 0, with whole gradients, is left out
+    found = forecast(both, Quadratics(d=320), 40, Link(1e9, 1e-4))
+    assert (found.costs.up, found.costs.own, found.costs.down) == (pytest.approx(20), pytest.approx(32), 0)
     with pytest.raises(ConfigError, match="use server='shared' or 'dedicated'"):
         forecast(MARINAP(PermK(), gamma=0.1), Quadratics(d=320), 40, Link(1e9, 1e-4), "sharded", 4)
 
