@@ -29,10 +29,11 @@ ONE_IS_LINEAR = np.append(0.0, EVEN[1:])  # and its gradient is not 0 at the sta
 
 
 def unlike(L_i: np.ndarray) -> Squares:
-    """Convex quadratics of which the i-th has the smoothness L_i, with unlike matrices and minima."""
+    """Convex quadratics of which the i-th has the smoothness L_i, with unlike minima and unlike matrices;
+    where one f_i is linear, the matrices are multiples of I, so that |∇f_i(x) - ∇f_i(y)| is L_i |x - y|."""
     draw = rng(3)
     factors = draw.normal(size=(N, D, D)) / sqrt(D)
-    A = factors @ factors.transpose(0, 2, 1)
+    A = factors @ factors.transpose(0, 2, 1) if L_i.all() else np.broadcast_to(np.eye(D), (N, D, D))
     A = np.array([L * a / top(a) for L, a in zip(L_i, A, strict=True)])
     return Squares(A, draw.normal(size=(N, D)) * (1 + L_i[:, None]), draw.normal(size=D))
 
