@@ -188,6 +188,6 @@ class EF21LMO(AveragingMethod, EstimatingMethod):
             )
         require_bounded_variance(self, c, self.batch)
         root = sqrt(1 - self.C.alpha(d, n))
-        M = c.L * (1 - self.eta) / self.eta + root / (1 - root) * c.L_mean
+        M = c.L * (1 - self.eta) / self.eta + root / (1 - root) * sum(c.L_i) / n
         ratio = squared_ratio(self.norm, d, self.parts)
         return {"gamma": sqrt(self.gap / (self.rounds * ratio * (c.L / 2 + 2 * M)))}
