@@ -31,19 +31,20 @@ class EControl(AveragingMethod, EstimatingMethod):
     s_i^0 is sent whole; with start="compressed", g_i^0 = C(s_i^0) and e_i^0 = s_i^0 - g_i^0.  g = mean g_i in
     every round, and x^{k+1} - γ mean e_i^k = x^0 - γ Σ mean s_i, the iterate of SGD along the same gradients.
     eta = 0 is EF21-SGD.
-    theory: gamma = 1/(L + M), M = 2 r L̃/(2 (1 - r) - η (1 + r)), r = √(1-α), for η ≤ (1 - r)/(1 + r), the
-    default; then M = 2 r L̃/(1 - r).  With full gradients from start="gradient",
+    theory: gamma = 1/(L + M), M = 2 r mean L_i/(2 (1 - r) - η (1 + r)), r = √(1-α), for η ≤ (1 - r)/(1 + r),
+    the default; then M = 2 r mean L_i/(1 - r).  With full gradients from start="gradient",
     (1/T) Σ E|∇f(x^k)|² ≤ 2 (f(x^0) - f*)/(γ T).  On batches it asks for a variance of at most σ² for all x,
     and x converges to a neighbourhood.  Raises ``ConfigError`` for other batches.  The step is ours.
 
-    Proof.  Let ‖.‖ be the norm √(Σ_k mean E|.|²) of a sequence, R = γ ‖g‖ the length of the steps, ψ_i the
-    vector that C is given, and δ_i = ψ_i - Δ_i, so ‖δ‖ ≤ r ‖ψ‖.
+    Proof.  Let ‖.‖ be the norm √(Σ_k E|.|²) of a sequence, R = γ ‖g‖ the length of the steps, ψ_i the vector
+    that C is given, and δ_i = ψ_i - Δ_i, so ‖δ_i‖ ≤ r ‖ψ_i‖.
 
     1. e_i^k = (1 - η) e_i^{k-1} + δ_i^k, and s_i^k - g_i^k = δ_i^k - η e_i^{k-1}.  So s_i - g_i is the filter
-       (1 - z)/(1 - (1-η) z) of δ, z the delay by a round.  Its gain on |z| = 1 is largest at z = -1, and
-       ‖s_i - g_i‖ ≤ 2/(2-η) ‖δ‖.
-    2. ψ_i^{k+1} is the change of s_i, and the filter (1 + η - z)/(1 - (1-η) z) of δ, whose gain is largest at
-       z = -1 too.  So ‖ψ‖ ≤ L̃ R + (2+η)/(2-η) r ‖ψ‖, and with 1. ‖s_i - g_i‖ ≤ M R.
+       (1 - z)/(1 - (1-η) z) of δ_i, z the delay by a round.  Its gain on |z| = 1 is largest at z = -1, and
+       ‖s_i - g_i‖ ≤ 2/(2-η) ‖δ_i‖.
+    2. ψ_i^{k+1} is the change of s_i, and the filter (1 + η - z)/(1 - (1-η) z) of δ_i, whose gain is largest
+       at z = -1 too.  So ‖ψ_i‖ ≤ L_i R + (2+η)/(2-η) r ‖ψ_i‖, and with 1. mean ‖s_i - g_i‖ ≤ M R; the norm of
+       mean (s_i - g_i) is no more.
     3. f^+ ≤ f - γ/2 |∇f|² - (1/(2γ) - L/2) γ² |g|² + γ/2 |g - ∇f|² by smoothness; the sum of the last two
        terms is at most 0 where (γ M)² ≤ 1 - γ L.
 
@@ -91,7 +92,7 @@ class EControl(AveragingMethod, EstimatingMethod):
         require_bounded_variance(self, c, self.batch)
         require_rate(self, "eta", self._largest(d, n), "(1 - r)/(1 + r), r = √(1 - α),")
         root = sqrt(1 - self.C.alpha(d, n))
-        spread = 2 * root * c.L_tilde / (2 * (1 - root) - self.eta * (1 + root))
+        spread = 2 * root * c.L_mean / (2 * (1 - root) - self.eta * (1 + root))
         return {"gamma": 1 / (c.L + spread)}
 
     def _largest(self, d: int, n: int) -> float:

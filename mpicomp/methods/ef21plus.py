@@ -31,7 +31,7 @@ class EF21Plus(EstimatingMethod):
     At the start g_i^0 = C(∇f_i(x^0)), the better of two draws where C is random; with start="gradient"
     g_i^0 = ∇f_i(x^0), sent whole.
     theory: that of EF21, as g_i is never farther from the gradient than EF21's step from the same g_i^{k-1};
-    gamma = 1/(L + L̃ √(1-α)/(1 - √(1-α))).
+    gamma = 1/(L + mean L_i √(1-α)/(1 - √(1-α))), with EF21's bound.
 
     The wire.  To replace g_i^{k-1} by b_i, the server has to know g_i^{k-1}.  In the paper the server keeps
     all g_i, n d numbers, and one bit of the message tells c_i from b_i.  Here the server keeps no g_i.  A
@@ -109,4 +109,4 @@ class EF21Plus(EstimatingMethod):
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         root = sqrt(1 - self.C.alpha(d, n))
-        return {"gamma": 1 / (c.L + c.L_tilde * root / (1 - root))}
+        return {"gamma": 1 / (c.L + c.L_mean * root / (1 - root))}

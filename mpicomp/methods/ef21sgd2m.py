@@ -31,8 +31,8 @@ class EF21SGD2M(AveragingMethod, EstimatingMethod):
     new batch enters u_i with the weight η², so less noise reaches the compressor than in EF21-SGDM.
     With less noise, or for fewer rounds, take a larger eta.  eta = 1 is EF21-SGD.
     theory: gamma = min{α/(60 L̃), η/(16 L)}, where the variance of samples is at most σ² for all x.  Raises
-    ``ConfigError`` for other batches.  EF21-SGDM's proof gives every γ ≤ 1/(L (2/η - 1) + Q L̃): u lags behind
-    v as v does behind ∇f, and moves no more.
+    ``ConfigError`` for other batches.  EF21-SGDM's proof gives every γ ≤ 1/(L (2/η - 1) + Q mean L_i): u lags
+    behind v as v does behind ∇f, and moves no more.
 
     Differences from the paper: as for EF21-SGDM.
 

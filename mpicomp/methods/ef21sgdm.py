@@ -35,18 +35,18 @@ class EF21SGDM(AveragingMethod, EstimatingMethod):
     theory: gamma = min{α/(20 L̃), η/(7 L)}, where the variance of samples is at most σ² for all x.  Raises
     ``ConfigError`` for other batches.
 
-    The step is proved here for every γ ≤ 1/(L/η + Q L̃), Q = √(1-α)/(1 - √(1-α)) ≤ 2/α, and it is less.  With
-    M = Q L̃ + L (1-η)/η, from start="gradient", on batches of b,
+    The step is proved here for every γ ≤ 1/(L/η + Q mean L_i), Q = √(1-α)/(1 - √(1-α)) ≤ 2/α, and it is less.
+    With M = Q mean L_i + L (1-η)/η, from start="gradient", on batches of b,
     (1/T) Σ E|∇f(x^k)|² ≤ 2 (f(x^0) - f*)/(γ T) + (1 + M/L) N², where N is
     σ/√(b n) (√η + 1/√(ηT)) + Q σ/√b (2η + √(η/T)), and 0 with full gradients.
 
-    Proof.  Let ‖.‖ be the norm √(Σ_k mean E|.|²) of a sequence, and R = γ ‖g‖ the length of the steps.
+    Proof.  Let ‖.‖ be the norm √(Σ_k E|.|²) of a sequence, and R = γ ‖g‖ the length of the steps.
 
     1. v_i - ∇f_i is (1-η) of its last value, less (1-η) of the gradient's change, plus η times the noise.  So
        the mean v - ∇f has a norm of at most L R (1-η)/η plus noise.  v is an average of gradients, so
-       the changes of v_i have a norm of at most L̃ R plus noise.
-    2. v_i - g_i shrinks by √(1-α), after the change of v_i has been added: its norm is at most Q L̃ R plus
-       noise.
+       the changes of v_i have a norm of at most L_i R plus noise.
+    2. v_i - g_i shrinks by √(1-α), after the change of v_i has been added: its norm is at most Q L_i R plus
+       noise.  The norm of a mean is at most the mean of the norms.
     3. So ‖g - ∇f‖ ≤ M R + N √T.  By smoothness, f^+ ≤ f - γ/2 |∇f|² - (1/(2γ) - L/2) γ² |g|² + γ/2 |g - ∇f|²,
        and ‖g - ∇f‖² ≤ (1 + L/M) M² R² + (1 + M/L) N² T, whose first term is at most (1/γ - L) R²/γ.
 

@@ -32,7 +32,8 @@ class Constants:
 
     =========  ============================================================================
     L          ||grad f(x) - grad f(y)|| <= L ||x - y||
-    L_i        the constant L of each f_i; ``L_max`` is the largest, ``L_tilde`` the root mean square
+    L_i        the constant L of each f_i; ``L_max`` is the largest, ``L_mean`` the arithmetic mean,
+               ``L_tilde`` the root mean square
     L_plus     mean_i ||D_i||^2 <= L_plus^2 ||x-y||^2,  D_i = grad f_i(x) - grad f_i(y)
     L_pm       mean_i ||D_i||^2 - ||mean_i D_i||^2 <= L_pm^2 ||x-y||^2   (Hessian variance)
     mu         strong convexity of f (0 if merely convex, None if f is not convex)
@@ -84,6 +85,11 @@ class Constants:
         return None if self.L_i is None else max(self.L_i)
 
     @property
+    def L_mean(self) -> float:
+        """The arithmetic mean of the L_i; None if they are not known."""
+        return None if self.L_i is None else float(sum(self.L_i) / len(self.L_i))
+
+    @property
     def L_tilde(self) -> float:
         """The root mean square of the L_i; None if they are not known."""
         if self.L_i is None:
@@ -106,7 +112,8 @@ def constants_of(problem: Problem, n: int) -> Constants:
 
 
 class Known:
-    """``Constants`` for the theorem of ``method``: L_i, L_plus, L_pm, L_max and L_tilde are never None.
+    """``Constants`` for the theorem of ``method``: L_i, L_plus, L_pm, L_max, L_mean and L_tilde are never
+    None.
 
     Reading one of these that is not known raises ``ConfigError`` with the remedy.  The other constants may be
     None: a theorem that needs one of them checks this itself.
@@ -127,7 +134,11 @@ class Known:
 
 
 # A constant that theorems ask for -> the field of ``Constants`` from which it follows.
-_FOLLOWS_FROM = {"L_i": "L_i", "L_max": "L_i", "L_tilde": "L_i", "L_plus": "L_plus", "L_pm": "L_pm"}
+_FOLLOWS_FROM = {
+    **dict.fromkeys(("L_i", "L_max", "L_mean", "L_tilde"), "L_i"),
+    "L_plus": "L_plus",
+    "L_pm": "L_pm",
+}
 
 
 class Objective(ABC):

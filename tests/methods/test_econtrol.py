@@ -19,7 +19,7 @@ from tests.support.trajectories import (
     EIGHTH,
     EXACT,
     HAND,
-    L_TILDE,
+    L_MEAN,
     ROUNDS,
     WHOLE,
     Entropy,
@@ -105,10 +105,10 @@ def test_steps(C, d, n, alpha):
     r = sqrt(1 - alpha)
     method = resolved(EControl(C), d, n)
     assert method.eta == pytest.approx((1 - r) / (1 + r))
-    assert method.gamma == pytest.approx(1 / (3 + 2 * r * L_TILDE / (1 - r)))
-    assert resolved(EControl(C, eta=0), d, n).gamma == pytest.approx(1 / (3 + r * L_TILDE / (1 - r)))
+    assert method.gamma == pytest.approx(1 / (3 + 2 * r * L_MEAN / (1 - r)))
+    assert resolved(EControl(C, eta=0), d, n).gamma == pytest.approx(1 / (3 + r * L_MEAN / (1 - r)))
     half = resolved(EControl(C, eta=method.eta / 2), d, n)
-    assert half.gamma == pytest.approx(1 / (3 + 2 * r * L_TILDE / (1.5 * (1 - r))))
+    assert half.gamma == pytest.approx(1 / (3 + 2 * r * L_MEAN / (1.5 * (1 - r))))
 
 
 @pytest.mark.parametrize("C", [TopK(1), Shrunk(RandK(1)), TopK(4)], ids=repr)

@@ -49,7 +49,7 @@ from mpicomp.methods import (
     Dore,
     TwoDirection,
 )
-from tests.support.trajectories import HAND, L_TILDE, resolved
+from tests.support.trajectories import HAND, L_MEAN, resolved
 
 
 def test_steps_of_the_uncompressed():
@@ -164,7 +164,7 @@ def test_steps_for_contractive_compressors(C, d, n, alpha):
     """docs/methods.md, EF14 (alpha/(10 sqrt(L L_max))) and EF21, with theta and beta as there."""
     theta = 1 - sqrt(1 - alpha)
     beta = (1 - alpha) / theta
-    assert resolved(EF21(C), d, n).gamma == pytest.approx(1 / (3 + L_TILDE * sqrt(beta / theta)))
+    assert resolved(EF21(C), d, n).gamma == pytest.approx(1 / (3 + L_MEAN * sqrt(beta / theta)))
     assert resolved(EF14(C), d, n).gamma == pytest.approx(alpha / (10 * sqrt(15 if alpha < 1 else 9)))
 
 
@@ -250,7 +250,7 @@ def test_some_theorems_need_no_convexity():
 @pytest.mark.parametrize("mu", [0.1, 1e-6, 50.0])
 def test_steps_under_the_pl_condition(mu):
     """docs/methods.md, MARINA and EF21: min{1/(L + sqrt(2 ..)), p/(2 mu)} and min{1/(L
-    + L_tilde sqrt(2 beta/theta)), theta/(2 mu)}, both of which bind for some mu."""
+    + mean L_i sqrt(2 beta/theta)), theta/(2 mu)}, both of which bind for some mu."""
     p, alpha = 0.2, 1 / 4
     for Q, A, B in ((RandK(3), 3 / 4, 0), (RandK(3, mask="shared"), 3, 0), (PermK(), 1, 1)):
         spread = 2 * (1 - p) / p * ((A - B) * 3.5**2 + B * 1.25**2)
@@ -259,7 +259,7 @@ def test_steps_under_the_pl_condition(mu):
         assert resolved(MARINA(Q, "theory*4", p, mu=mu), 12, 4).gamma == pytest.approx(4 * wanted)
     theta = 1 - sqrt(1 - alpha)
     beta = (1 - alpha) / theta
-    wanted = min(1 / (3 + L_TILDE * sqrt(2 * beta / theta)), theta / (2 * mu))
+    wanted = min(1 / (3 + L_MEAN * sqrt(2 * beta / theta)), theta / (2 * mu))
     assert resolved(EF21(TopK(3), mu=mu), 12, 4).gamma == pytest.approx(wanted)
     assert resolved(EF21(Identity(), mu=mu), 12, 4).gamma == pytest.approx(min(1 / 3, 1 / (2 * mu)))
 

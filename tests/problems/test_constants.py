@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import AGD, DCGD, DIANA, EF14, EF21, GD, MARINA, Constants, RandK, TopK
+from mpicomp import AGD, DASHA, DCGD, DIANA, EF14, EF21, GD, MARINA, Constants, RandK, TopK
 from mpicomp.base.errors import ConfigError
 from mpicomp.problems import Noisy, Objective, Problem, Quadratics
 
@@ -58,7 +58,8 @@ def test_and_for_other_methods_whose_theorems_ask_for_no_more():
 ASKS = [
     (DIANA(RandK(2)), "L_max", "L_i"),
     (DCGD(RandK(2)), "L_max", "L_i"),
-    (EF21(TopK(2)), "L_tilde", "L_i"),
+    (EF21(TopK(2)), "L_mean", "L_i"),
+    (DASHA(RandK(2)), "L_tilde", "L_i"),
     (EF14(TopK(2)), "L_max", "L_i"),
     (MARINA(RandK(2)), "L_plus", "L_plus"),
 ]
@@ -84,8 +85,9 @@ def test_a_number_needs_no_constant():
 
 
 def test_what_follows_from_the_constants_of_the_f_i_is_not_known_without_them():
-    assert (Constants(L=2.0).L_max, Constants(L=2.0).L_tilde) == (None, None)
-    assert Constants(2.0, (3.0, 4.0)).L_max == 4 and Constants(2.0, (3.0, 3.0)).L_tilde == pytest.approx(3)
+    unknown, known = Constants(L=2.0), Constants(2.0, (3.0, 4.0, 0.0))
+    assert unknown.L_max is unknown.L_mean is unknown.L_tilde is None
+    assert (known.L_max, known.L_mean, known.L_tilde) == (4, 7 / 3, pytest.approx(np.sqrt(25 / 3)))
 
 
 def test_noise_on_a_problem_that_knows_little():
@@ -112,7 +114,7 @@ def test_numbers_that_no_function_has_are_refused(known, said):
 
 def test_arrays_are_constants_too():
     known = Constants(L=1.0, L_i=np.array([1.0, 2.0, 3.0]))
-    assert (known.L_max, known.L_tilde) == (3.0, np.sqrt(14 / 3))
+    assert (known.L_max, known.L_mean, known.L_tilde) == (3.0, 2.0, np.sqrt(14 / 3))
 
 
 @pytest.mark.parametrize(

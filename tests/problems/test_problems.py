@@ -163,6 +163,7 @@ def test_linear_constants_equal_the_dense_formulas(small, which, split, n):
     expected = L0 + r, np.sqrt(p + 2 * r * L0 + r**2), np.sqrt(p) if n > 1 else 0
     assert (found.L, found.L_plus, found.L_pm) == pytest.approx(expected, rel=1e-12)
     assert found.L <= found.L_plus * (1 + 1e-12) <= found.L_tilde * (1 + 2e-12) <= found.L_max * (1 + 3e-12)
+    assert found.L <= found.L_mean * (1 + 1e-12) <= found.L_tilde * (1 + 2e-12)
     assert found.mu == (problem.lam if isinstance(problem, Logistic) else None)
 
 

@@ -375,6 +375,7 @@ def everywhere(name: str, cases: list):
 # --- step sizes ---
 
 HAND = Constants(L=3.0, L_i=(2.0, 4.0, 5.0, 1.0), L_plus=3.5, L_pm=1.25, mu=0.1, convex=True)  # L_max = 5
+L_MEAN = 3.0
 L_TILDE = sqrt((4 + 16 + 25 + 1) / 4)
 
 

@@ -68,14 +68,14 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation(
         "Convex f, bytes in both directions",
         f"ef21(C=topk(k=0.01), gamma=theory*1024, {F4})",
-        "one coordinate: 47.3, 80.1 and 100 KB in total on digits, mushrooms and a9a, L-BFGS 62.4, 206 and "
-        "202; on splice 157, L-BFGS 135 ([other k](results/robustness.md)); with gamma=auto 76.9, 194 "
+        "one coordinate: 46.4, 80.8 and 98.9 KB in total on digits, mushrooms and a9a, L-BFGS 62.4, 206 and "
+        "202; on splice 149, L-BFGS 135 ([other k](results/robustness.md)); with gamma=auto 76.9, 194 "
         "and 242 KB on the three ([step sizes](steps.md#where-it-fails))",
         advised=True,
         convex=True,
         up=False,
         seen=(
-            *_one_coordinate("EF21 TopK, 1 coordinate", 150, 133, 167, 74, 229, 42),
+            *_one_coordinate("EF21 TopK, 1 coordinate", 148, 133, 166, 70, 218, 41),
             *_by_workers("EF21-SGDM, TopK", _SOFTMAX, {4: 243, 16: 246, 64: 254, 256: 312}),
         ),
         most_d=650,
@@ -84,13 +84,13 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation(
         "Convex f, bytes up alone",
         f"ef21(C=quantized_topk(k=0.01, Q=natural), gamma=theory*1024, {F4})",
-        "one coordinate: 519, 438 and 462 B up on digits, mushrooms and a9a, L-BFGS 3.9, 8.59 and 8.43 KB "
+        "one coordinate: 516, 444 and 447 B up on digits, mushrooms and a9a, L-BFGS 3.9, 8.59 and 8.43 KB "
         "([other k](results/robustness.md), [gradient methods](results/gradient-methods.md)); with "
         "gamma=auto 2.12, 2.73 and 3.37 KB ([step sizes](steps.md#where-it-fails))",
         advised=True,
         convex=True,
         up=True,
-        seen=_one_coordinate("EF21 TopK + natural, 1 coordinate", 173, 146, 154, 72, 288, 45),
+        seen=_one_coordinate("EF21 TopK + natural, 1 coordinate", 172, 148, 149, 72, 288, 46),
         most_d=123,
         most_n=12,
     ),
@@ -183,7 +183,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation(
         "No step tuned, full gradients",
         f"ef21(C=topk(k=0.05), gamma=auto, {F4})",
-        "105, 102 and 324 rounds on digits, mushrooms and a9a, with tuned steps 67, 141 and 284 "
+        "105, 102 and 324 rounds on digits, mushrooms and a9a, with tuned steps 68, 141 and 284 "
         "([step sizes](steps.md#measured))",
     ),
     Situation(
