@@ -145,7 +145,7 @@ class LMOMethod(AveragingMethod, EstimatingMethod):
                 "and gap; or gamma as a number, which may be any above 0."
             )
         require_bounded_variance(self, c, self.batch)
-        M = c.L * (1 - self.eta) / self.eta + lag(self.C.alpha(d, n)) * sum(c.L_i) / n
+        M = c.L * (1 - self.eta) / self.eta + lag(self.C.alpha(d, n)) * c.L_mean
         ratio = squared_ratio(self.norm, d, self.parts)
         return sqrt(self.gap / (self.rounds * ratio * (plain * c.L + 2 * spread * M)))
 
