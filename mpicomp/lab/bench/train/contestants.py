@@ -265,6 +265,12 @@ CONTESTANTS = [
         outer=_SPARSE_OUTER,
     ),
     Contestant(f"SparseLoCo both ways, {_LOCAL}", "ours", _ours(_BOTH_WAYS, EVERY), outer=_SPARSE_OUTER),
+    Contestant(
+        f"SparseLoCo both ways, {_LOCAL}, delayed by 2",
+        "ours",
+        _ours(_BOTH_WAYS, EVERY, **_DELAYED),
+        outer=_SPARSE_OUTER,
+    ),
     Contestant("Dion, rank 1/4", "ours", _ours(Dion(r=0.25, gamma=1.0), momentum=0.0, times=0.2)),
     Contestant("1-bit Adam", "ours", _ours(OneBitAdam(warmup=80, gamma=1.0), **_ADAM)),
 ]
