@@ -94,8 +94,8 @@ HOMES = {
         for name in ("peers", "cuda", "train/models", "train/contestants", "train/rank")
     }
     | {f"torch/{name}.py" for name in TORCH},
-    "numba": {"kernels/loading.py", "kernels/compiled/jit.py"},
-    "llvmlite": {"kernels/loading.py", "kernels/compiled/jit.py"},
+    "numba": {"kernels/compiling.py", "kernels/compiled/jit.py"},
+    "llvmlite": {"kernels/compiling.py", "kernels/compiled/jit.py"},
     "click": {
         f"lab/cli/{name}.py"
         for name in (

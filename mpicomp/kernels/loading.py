@@ -16,19 +16,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from shutil import rmtree
 from types import ModuleType
-from typing import Any
 
 from mpicomp.base.errors import RecordError
 from mpicomp.base.files import cache_dir, user_cache
-from mpicomp.kernels import definition, store
+from mpicomp.kernels import compiling, definition, store
 
 _SOURCE = Path(__file__).parent
 _BESIDE = _SOURCE / "__pycache__"
-_PACKAGE = "mpicomp.kernels.compiled"
 
 _refused: dict[Path, OSError] = {}  # places that could not be used, with the reason, in the order tried
 _watching: list[Callable[[], None]] = []
@@ -52,7 +49,7 @@ def load_compiled() -> ModuleType:
             return _load_from(folder)
         except OSError as error:
             _refused[folder.parent] = error
-            for module in [m for m in sys.modules if m.startswith(_PACKAGE)]:
+            for module in [m for m in sys.modules if m.startswith(compiling.PACKAGE)]:
                 del sys.modules[module]  # compiled for another place
     return definition
 
@@ -66,7 +63,7 @@ def compiled_before() -> bool:
 
 def loaded() -> bool:
     """Whether this process has loaded the compiled kernels."""
-    return _PACKAGE in sys.modules
+    return f"{compiling.PACKAGE}.all" in sys.modules
 
 
 def refusal() -> str | None:
@@ -97,7 +94,7 @@ def _load_from(folder: Path) -> ModuleType:
                     return _compile(folder, held)
         store.check(folder, held)
         try:
-            return _import(held)
+            return compiling.everything(held)
         except OSError:
             raise
         except Exception as error:
@@ -108,36 +105,19 @@ def _load_from(folder: Path) -> ModuleType:
 
 def _compile(folder: Path, held: Path) -> ModuleType:
     with store.filling(held):
-        compiled = _import(held)
+        compiled = compiling.compile_all(held)
     _remove_superseded(folder)
     return compiled
 
 
 def _announce(folder: Path, found: str) -> None:
-    """Print that kernels are compiled, which takes some 30 seconds, and which folders were refused."""
+    """Print that kernels are compiled, which takes 20 to 40 seconds, and which folders were refused."""
     for error in _refused.values():
         if isinstance(error, store.NotOurs):
             sys.stderr.write(f"mpicomp: {error}; the compiled kernels are kept in {folder.parent}.\n")
     if found == "damaged":
         sys.stderr.write(f"mpicomp: the compiled kernels in {folder} are damaged, and made again.\n")
-    sys.stderr.write("mpicomp: compiling the kernels, once on this machine: some 30 seconds.\n")
-
-
-def _import(folder: Path) -> ModuleType:
-    import numba
-
-    config: Any = numba.config
-    ours = {"CACHE_DIR": str(folder), "CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}  # and no other
-    before = {name: getattr(config, name, "") for name in ours}
-    try:
-        vars(config).update(ours)
-        return import_module(_PACKAGE)
-    except RuntimeError as error:
-        if "no locator available" not in str(error):
-            raise
-        raise OSError(f"{folder} cannot be written") from None
-    finally:
-        vars(config).update(before)
+    sys.stderr.write("mpicomp: compiling the kernels, once on this machine: 20 to 40 seconds.\n")
 
 
 def _remove_superseded(folder: Path) -> None:
@@ -160,11 +140,5 @@ def _source() -> str:
 
 
 def _machine() -> str:
-    """A hash of all that the machine code depends on, except the source."""
-    import numba
-    from llvmlite import binding
-
-    config: Any = numba.config
-    cpu = binding.get_host_cpu_name(), sorted(binding.get_host_cpu_features().items())
-    made_for = repr((sys.version, numba.__version__, cpu, bool(config.BOUNDSCHECK)))
-    return hashlib.sha256(made_for.encode()).hexdigest()[:16]
+    """A hash of what the machine code depends on, except the source."""
+    return hashlib.sha256(compiling.made_for().encode()).hexdigest()[:16]

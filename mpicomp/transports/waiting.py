@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 from mpi4py import MPI
 
+from mpicomp.base.cores import cores
+
 _EAGER = 1e-3  # seconds of polling without a sleep: most waits of short rounds are over by then
 _NAP = 1e-4  # seconds of sleep between polls
 
@@ -36,13 +38,7 @@ class Patience:
 def _crowded(comm: MPI.Comm) -> bool:
     """Whether this host has more ranks of ``comm`` than cores that they may use."""
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    cores = set().union(*host.allgather(_cores()))
+    together = set().union(*host.allgather(cores()))
     ranks = host.size
     host.Free()
-    return ranks > len(cores)
-
-
-def _cores() -> set[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set(range(os.cpu_count() or 1))  # macOS binds no process to a core
+    return ranks > len(together)

@@ -28,7 +28,7 @@ from pathlib import Path
 from mpicomp.kernels import loading
 
 sys.path.insert(0, {package!r})
-loading._PACKAGE, loading._BESIDE = "one_kernel", Path({beside!r})
+loading.compiling.PACKAGE, loading._BESIDE = "one_kernel", Path({beside!r})
 kernels = loading.load_compiled()
 print("numpy's" if kernels is loading.definition else kernels.doubled(21), loading.refusal())
 """
@@ -37,8 +37,10 @@ print("numpy's" if kernels is loading.definition else kernels.doubled(21), loadi
 @pytest.fixture
 def place(tmp_path):
     """A package of one kernel, and folders: one that cannot be written beside it, a shared cache, our own."""
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "one_kernel.py").write_text(
+    package = tmp_path / "package" / "one_kernel"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("PARTS = (), ()")
+    (package / "all.py").write_text(
         dedent("""
         from numba import njit
 

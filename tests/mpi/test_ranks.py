@@ -369,7 +369,7 @@ def test_ranks_are_crowded_where_they_are_more_than_the_cores_of_all_of_them(mon
     from mpicomp.transports import waiting
 
     for cores, crowded in [({0}, True), ({transport.rank}, False), ({0, transport.rank}, False)]:
-        monkeypatch.setattr(waiting, "_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(waiting, "cores", lambda cores=cores: cores)
         assert waiting._crowded(MPI.COMM_WORLD) == crowded
 
 
@@ -398,10 +398,10 @@ def test_who_waits_among_crowded_ranks_asks_at_first_and_then_naps(monkeypatch):
         return now > 2e-3
 
     monkeypatch.setattr(waiting, "time", Clock)
-    monkeypatch.setattr(waiting, "_cores", lambda: {0})
+    monkeypatch.setattr(waiting, "cores", lambda: {0})
     waiting.Patience(MPI.COMM_WORLD).until(come)
     assert len(naps) == 5
-    monkeypatch.setattr(waiting, "_cores", lambda: {launched_rank()})
+    monkeypatch.setattr(waiting, "cores", lambda: {launched_rank()})
     waiting.Patience(MPI.COMM_WORLD).until(iter([False] * 1000 + [True]).__next__)
     assert len(naps) == 5
 

@@ -1,16 +1,31 @@
-"""The kernels compiled by numba: what ``definition`` has, each from the module of the same name here.
+"""The kernels compiled by numba.  To import a module here compiles its kernels: only ``loading`` does so.
 
-Import by ``loading`` alone.
+``PARTS`` are modules that two processes may compile at the same time: no module of either part imports one of
+the other.  They take about as long.  The modules in neither import from both.
 """
 
-import importlib
-import inspect
-
-from mpicomp.kernels import definition
-
-globals().update(
-    {
-        name: getattr(importlib.import_module(f"{__name__}.{f.__module__.rpartition('.')[2]}"), name)
-        for name, f in inspect.getmembers(definition, inspect.isfunction)
-    }
+PARTS = (
+    (
+        "vectors",
+        "selection",
+        "reductions",
+        "shortfloats",
+        "values",
+        "positions",
+        "ans",
+        "lowrank",
+        "mixtures",
+    ),
+    (
+        "packing",
+        "philox",
+        "powers",
+        "permutation",
+        "natural",
+        "dithering",
+        "steps",
+        "widths",
+        "block_floats",
+        "rotated",
+    ),
 )

@@ -12,7 +12,6 @@ vectors is also run by MPI_Allreduce, whose sums, and so the last bits of iterat
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from statistics import median
 from typing import Any
 
 from mpicomp.averaging.allreduce import sums
+from mpicomp.base.cores import cores
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.units import human_rate
 from mpicomp.compressors import Compressor, Identity, Lossless
@@ -255,7 +255,7 @@ def _timing(hosts: Hosts, c: Contender, pairs: list[tuple[Known, dict[str, Any]]
         if c.server != "allreduce" and across["iterates_sha256"] != alone.done.iterates_sha256:
             raise MpicompError(f"{c.label}: across the hosts the iterates are not those of one process.")
     last = [alone.done.rows[-1] for alone, _ in pairs]
-    rate, share = hosts.rate or inf, max(1.0, hosts.n / len(os.sched_getaffinity(0)))
+    rate, share = hosts.rate or inf, max(1.0, hosts.n / len(cores()))
     alpha = latency_of(median(across["empty_round_seconds"] for _, across in pairs), hosts.n)
     typical = Costs(
         *(median(values) for values in zip(*(astuple(known.costs) for known, _ in pairs), strict=True))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from mpicomp.base.cores import cores
 from mpicomp.base.errors import ConfigError
 from mpicomp.lab.jobs.launch import Launcher, find_launcher
 from mpicomp.runtime.devices import open_device
@@ -41,9 +42,8 @@ def examine() -> list[Finding]:
     """All findings.  Starts two ranks to see whether launcher and MPI library belong together."""
     versions = describe_machine()
     findings = [Finding(True, ", ".join(f"{k} {v}" for k, v in versions.items()))]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     findings.append(
-        Finding(True, f"{cores} cores: --ranks N starts N ranks, which share them if N is larger")
+        Finding(True, f"{len(cores())} cores: --ranks N starts N ranks, which share them if N is larger")
     )
     findings += _mpi()
     findings.append(Finding(True, f"GPU: {_gpu()}"))
