@@ -48,7 +48,7 @@ class Descent(Resumable):
 
     @property
     def x(self) -> Any:
-        """The iterate, equal on all ranks, new arrays like ``x0``; of MARINA-P and M3 the last for all."""
+        """The iterate, equal on all ranks, new arrays like ``x0``; of MARINA-P and M3 the last sent to all."""
         return self._packing.unpack(self._play.x)
 
     @operation

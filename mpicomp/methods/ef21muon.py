@@ -42,7 +42,8 @@ class EF21Muon(LMOMethod):
 
         (1/T) Σ E‖∇f(x^k)‖_* ≤ F/(γT) + γ ρ² (L (1/2 + Q') + 2 (1 + 2Q') M) + 2ρN,
 
-    and start="compressed" adds 2ρ Q mean|s_i^0|/T.  At z^k in place of x^k, 2Q' takes the place of Q'.
+    and start="compressed" adds 2ρ Q mean|s_i^0|/T.  At z^k in place of x^k, 1/2 + 2Q' takes the place of
+    1/2 + Q'.
 
     Proof.  The steps of z have |z^+ - z| ≤ ρ γ.
 

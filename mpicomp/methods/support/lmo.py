@@ -46,7 +46,8 @@ def is_matrix(part: Part) -> bool:
 def steepest(norm: str, g: Array, parts: Parts | None, polar: str = "svd") -> Array:
     """D(g), shape (d,), in double precision; "spectral" alone reads the ``parts`` of g, and ``polar``.
 
-    Raises ``DivergedError`` if g has a norm or an entry that is not finite.
+    Raises ``DivergedError`` if the norm that "l2" takes, or an entry of a matrix, is not finite.  Elsewhere
+    the sign of NaN is NaN.
     """
     if norm == "l2":
         return _unit(g)
