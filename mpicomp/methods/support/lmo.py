@@ -92,7 +92,7 @@ def _polar(g: Array, rows: int, how: str) -> Array:
 
 def _decomposed(G: Array) -> Array:
     """U V'; singular values that are only rounding error count as 0, and their vectors are left out."""
-    U, sizes, V = np.linalg.svd(G, full_matrices=False)
+    U, sizes, V = np.linalg.svd(scaled(G), full_matrices=False)  # so that no size overflows
     kept = sizes > max(G.shape) * np.finfo(np.float64).eps * sizes[0]
     D: Array = U[:, kept] @ V[kept]
     return D
