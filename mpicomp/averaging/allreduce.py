@@ -119,10 +119,11 @@ def check_sums(method: Method) -> None:
             "worker too: take server='shared' or 'sharded', or give a number."
         )
     if not sums(method):
+        name, server = type(method).__name__, "sharded" if method.separable else "shared"
         raise ConfigError(
-            "server='allreduce' sums vectors that are sent whole, as f4 or f8; this "
-            f"{type(method).__name__} sends something else. Allowed: GD, AGD, methods such as "
-            "DCGD(Identity()), PowerSGD, Dion and ARCTopK. For the others: server='sharded'."
+            f"server='allreduce' sums vectors that are sent whole, as f4 or f8; this {name} sends something "
+            "else. Allowed: GD, AGD, methods such as DCGD(Identity()), PowerSGD, Dion and ARCTopK. Take "
+            f"server={server!r} for {name}."
         )
 
 

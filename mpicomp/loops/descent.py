@@ -48,7 +48,10 @@ class Descent(Resumable):
 
     @property
     def x(self) -> Any:
-        """The iterate, equal on all ranks, new arrays like ``x0``; of MARINA-P and M3 the last for all."""
+        """The iterate, equal on all ranks, new arrays like ``x0``.
+
+        For MARINA-P and M3 it is the last model that went to all workers.
+        """
         return self._packing.unpack(self._play.x)
 
     @operation

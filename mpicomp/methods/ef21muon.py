@@ -28,10 +28,10 @@ class EF21Muon(LMOMethod):
         server     h^k = h^{k-1} + mean c_i;   q = e + D(h^k);   g^k = C'(q);   e = q - g^k
         all        x^{k+1} = x^k - γ g^k
 
-    s_i^k is the gradient of f_i at x^k on a batch; ``EF21LMO`` has D, its norms and ``start``.  z = x - γ e
-    is in no record.  It takes the steps z^+ = z - γ D(h), and what goes down, -γ g, is z^+ - x compressed:
-    the downlink of EF21-P, and error feedback on the server.  C' is ``down``.  If it is lossless, e = 0, and
-    the iterates are those of EF21LMO.  The run reports x, where the workers are.  An ``Aggregator``'s caller
+    s_i^k is the gradient of f_i at x^k on a batch; D, its norms and ``start`` are those of ``EF21LMO``.
+    C' is ``down``.  z = x - γ e is in no record.  It takes the steps z^+ = z - γ D(h), and g is (x - z^+)/γ
+    compressed: the downlink of EF21-P, and error feedback on the server.  If C' is lossless, e = 0, and the
+    iterates are those of EF21LMO.  The run reports x, where the workers are.  An ``Aggregator``'s caller
     takes the step x - γ g by SGD without momentum.
 
     Any γ > 0 is allowed.  eta="decreasing" is that of EF21LMO, g^k = C'(e + (2/(k+2))^{3/4} D(h^k)).
@@ -42,7 +42,8 @@ class EF21Muon(LMOMethod):
 
         (1/T) Σ E‖∇f(x^k)‖_* ≤ F/(γT) + γ ρ² (L (1/2 + Q') + 2 (1 + 2Q') M) + 2ρN,
 
-    and start="compressed" adds 2ρ Q mean|s_i^0|/T.  At z^k in place of x^k, 2Q' takes the place of Q'.
+    and start="compressed" adds 2ρ Q mean|s_i^0|/T.  At z^k in place of x^k, 1/2 + 2Q' takes the place of
+    1/2 + Q'.
 
     Proof.  The steps of z have |z^+ - z| ≤ ρ γ.
 
@@ -56,8 +57,8 @@ class EF21Muon(LMOMethod):
 
     The server needs all of h for "l2" and "spectral", so only norm="linf" can be served in blocks.
 
-    Differences from the paper: C' compresses (z^+ - x)/γ, which is the same but for compressors with a
-    threshold; the bound, with its γ, is the one proved here; one γ is for all layers.
+    Differences from the paper: C' compresses (x - z^+)/γ in place of z^+ - x, which is the same if C' keeps
+    factors; the bound, with its γ, is the one proved here; one γ is for all layers.
 
     down    the server's compressor
     norm    the norm in which the server's step has the length γ: "l2", "linf" or "spectral"

@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
 from mpicomp.methods.base import Method
+from mpicomp.methods.support.lmo_method import LMOMethod
 from mpicomp.torch.alike import numbered
 from mpicomp.torch.fragments import Fragment, Schedule
 
@@ -155,6 +156,16 @@ def warn_of_momentum(method: Method, outer: Optimizer) -> None:
         warnings.warn(
             f"outer has momentum, and {type(method).__name__} sends later what it leaves out now: together "
             "they overshoot. Take torch.optim.SGD without momentum for outer; docs/training.md has losses.",
+            stacklevel=4,
+        )
+
+
+def warn_of_length(method: Method) -> None:
+    """Warn if ``method`` makes a step of length 1 of each change: without ``outer`` its rate is 1, too."""
+    if isinstance(method, LMOMethod):
+        warnings.warn(
+            f"{type(method).__name__} gives directions of length 1, however small the change is, and without "
+            "outer the rate of their step is 1. Give outer: its rate is the length of the step.",
             stacklevel=4,
         )
 

@@ -29,7 +29,7 @@ from mpicomp.torch.buffers import Buffers, share, warn_of_buffers
 from mpicomp.torch.clipping import ClippingWatch
 from mpicomp.torch.content import Content
 from mpicomp.torch.fragments import Fragment, Schedule, cut, in_fragment, seed_of
-from mpicomp.torch.local_steps import LocalSteps, as_keep, check_local_steps, warn_of_momentum
+from mpicomp.torch.local_steps import LocalSteps, as_keep, check_local_steps, warn_of_length, warn_of_momentum
 from mpicomp.torch.opening import with_group
 from mpicomp.torch.overlap import Overlap
 from mpicomp.torch.state import NO_LOCAL_STEPS, aggregators_in, as_tensor, check_kind, check_local, load_into
@@ -159,6 +159,8 @@ class Compressed(Optimizer):
             self.outer = outer or torch.optim.SGD(self._tensors.parameters, lr=1.0)
             if t.is_server:
                 warn_of_momentum(method, self.outer)
+                if outer is None:
+                    warn_of_length(method)
             exchanged = [Fragment(*pair) for pair in zip(pieces, self.aggregators, strict=False)]
             self.local = LocalSteps(exchanged, schedule, self.outer, keep)
         self._brought: dict[int, Array] = {}  # gradients by worker

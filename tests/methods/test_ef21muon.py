@@ -157,8 +157,11 @@ def test_blocks_for_signs_alone():
             mpicomp.run(
                 EF21Muon(WHOLE, WHOLE, gamma=0.05, norm=norm), LAYERED, workers=4, rounds=1, server="sharded"
             )
-    with pytest.raises(ConfigError, match="server='allreduce' sums vectors that are sent whole"):
-        mpicomp.run(method, LAYERED, workers=4, rounds=1, server="allreduce")
+    for norm, server in (("linf", "sharded"), ("l2", "shared"), ("spectral", "shared")):
+        method = EF21Muon(WHOLE, WHOLE, gamma=0.05, norm=norm)
+        said = rf"server='allreduce' sums vectors that are sent whole.*Take server='{server}' for EF21Muon\.$"
+        with pytest.raises(ConfigError, match=said):
+            mpicomp.run(method, LAYERED, workers=4, rounds=1, server="allreduce")
 
 
 # --- the bound ---

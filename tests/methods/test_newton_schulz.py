@@ -17,8 +17,8 @@ from tests.support.trajectories import start
 SINGLE = 2e-5  # of entries up to 1: 30 products of sums in float32, which grow small errors up to 485 times
 
 
-def direction(g, parts=PARTS):
-    return steepest("spectral", g, parts, "newton-schulz")
+def direction(g, parts=PARTS, polar="newton-schulz"):
+    return steepest("spectral", g, parts, polar)
 
 
 def of_matrix(G):
@@ -75,8 +75,17 @@ def test_the_size_does_not_matter():
     """Exact, for powers of two, from the smallest to the largest numbers."""
     g = np.random.default_rng(3).normal(size=PARTS.size)
     for scale in (2.0**-900, 2.0**-30, 2.0**900):
-        assert np.array_equal(direction(scale * g), direction(g))
+        for polar in ("svd", "newton-schulz"):
+            assert np.array_equal(direction(scale * g, polar=polar), direction(g, polar=polar))
     assert not direction(np.zeros(PARTS.size)).any()
+
+
+def test_singular_values_beyond_double_precision_do_not_matter():
+    """Exact: entries of 2^1023, whose norm no float64 holds, have the direction of ones."""
+    g = np.ones(PARTS.size)
+    for polar in ("svd", "newton-schulz"):
+        assert direction(g, polar=polar).all()
+        assert np.array_equal(direction(2.0**1023 * g, polar=polar), direction(g, polar=polar))
 
 
 def test_a_matrix_of_low_rank_stays_so():

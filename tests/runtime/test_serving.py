@@ -138,7 +138,7 @@ def test_allreduce_sums_factors_too(method, entries):
         ({"blocks": 3}, "blocks=3 with server='shared'"),
         ({"server": "sharded", "blocks": 0}, "blocks=0"),
         ({"server": "sharded", "on_failure": "shrink"}, "on_failure='shrink' cannot be combined with"),
-        ({"server": "allreduce", "method": EF21(TopK(3), gamma=0.1)}, "For the others: server='sharded'"),
+        ({"server": "allreduce", "method": EF21(TopK(3), gamma=0.1)}, "Take server='sharded' for EF21"),
         ({"server": "allreduce", "method": GD(gamma=0.1, values="f2")}, "as f4 or f8"),
         ({"server": "sharded", "method": DIANAPlus(Importance(3))}, "use server='shared'"),
         ({"server": "sharded", "method": EF21(TopK(20), gamma=0.1)}, "block 0 of 5: k=20 exceeds"),

@@ -46,7 +46,8 @@ def is_matrix(part: Part) -> bool:
 def steepest(norm: str, g: Array, parts: Parts | None, polar: str = "svd") -> Array:
     """D(g), shape (d,), in double precision; "spectral" alone reads the ``parts`` of g, and ``polar``.
 
-    Raises ``DivergedError`` if g has a norm or an entry that is not finite.
+    Raises ``DivergedError`` if the norm that "l2" takes, or an entry of a matrix, is not finite.  Elsewhere
+    the sign of NaN is NaN.
     """
     if norm == "l2":
         return _unit(g)
@@ -91,7 +92,7 @@ def _polar(g: Array, rows: int, how: str) -> Array:
 
 def _decomposed(G: Array) -> Array:
     """U V'; singular values that are only rounding error count as 0, and their vectors are left out."""
-    U, sizes, V = np.linalg.svd(G, full_matrices=False)
+    U, sizes, V = np.linalg.svd(scaled(G), full_matrices=False)  # so that no size overflows
     kept = sizes > max(G.shape) * np.finfo(np.float64).eps * sizes[0]
     D: Array = U[:, kept] @ V[kept]
     return D

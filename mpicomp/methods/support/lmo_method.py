@@ -151,7 +151,9 @@ class LMOMethod(AveragingMethod, EstimatingMethod):
 
 
 def lag(alpha: float) -> float:
-    """√(1-α)/(1 - √(1-α)): a memory from which C takes C(e), E|C(e) - e|² ≤ (1-α)|e|², after each growth by 1
-    or less, stays at most so large on average."""
+    """√(1-α)/(1 - √(1-α)): a bound on E|e^k| for e^{k+1} = q - C(q), q = e^k + s^k, E|s^k| ≤ 1 and e^0 = 0.
+
+    C has the constant α: E|C(q) - q|² ≤ (1-α)|q|².
+    """
     root = sqrt(1 - alpha)
     return root / (1 - root)

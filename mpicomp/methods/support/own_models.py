@@ -28,8 +28,8 @@ class OwnModelMethod(AveragingMethod, ScatteringMethod):
                    else to worker i alone:  Q_i(x^{k+1} - x^k)
         worker i   w_i^{k+1} = x^{k+1}, or else w_i^k + Q_i(x^{k+1} - x^k)
 
-    Q_i is ``Q_down`` and p is ``p_down``, fields or properties of a subclass, and ``sync`` is a field.  Its
-    records derive from those here; its ``Worker`` has the field w.
+    Q_i is ``Q_down`` and p is ``p_down``, fields or properties of a subclass, and ``sync`` is a field.  The
+    subclass's records derive from those here, and its ``Worker`` has the field w.
     """
 
     Q_down: Unbiased
