@@ -41,7 +41,7 @@ CONTESTANTS = {
     "8 local steps, EF-SGD of 2 bits, outer momentum": (EFSGD(TWO_BITS), EIGHT, NESTEROV),
     "8 local steps, SparseLoCo": (SPARSE_LOCO, EIGHT, PLAIN),
     "8 local steps, SparseLoCo both ways": (BOTH_WAYS, EIGHT, PLAIN),
-    "8 local steps, SparseLoCo both ways, delayed by 2 steps": (BOTH_WAYS, EIGHT | DELAYED, PLAIN),
+    "8 local steps, SparseLoCo both ways, delayed": (BOTH_WAYS, EIGHT | DELAYED, PLAIN),
     "16 local steps, SparseLoCo both ways": (BOTH_WAYS, SIXTEEN, PLAIN),
 }
 
