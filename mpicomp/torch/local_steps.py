@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
+from mpicomp.methods import OneBitAdam
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.lmo_method import LMOMethod
 from mpicomp.torch.alike import numbered
@@ -161,11 +162,14 @@ def warn_of_momentum(method: Method, outer: Optimizer) -> None:
 
 
 def warn_of_length(method: Method) -> None:
-    """Warn if ``method`` makes a step of length 1 of each change: without ``outer`` its rate is 1, too."""
-    if isinstance(method, LMOMethod):
+    """Warn if the steps of ``method`` are as long for a small change as for a large one.
+
+    Called where ``outer`` is left out, so that their rate is 1.
+    """
+    if isinstance(method, LMOMethod | OneBitAdam):
         warnings.warn(
-            f"{type(method).__name__} gives directions of length 1, however small the change is, and without "
-            "outer the rate of their step is 1. Give outer: its rate is the length of the step.",
+            f"{type(method).__name__} gives directions that are as long for a small change as for a large "
+            "one, and without outer the rate of their step is 1. Give outer, with a rate of your own.",
             stacklevel=4,
         )
 

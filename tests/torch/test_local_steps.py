@@ -10,7 +10,18 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from mpicomp import DCGD, EF21LMO, EFSGD, ConfigError, EF21Muon, Identity, Layered, PowerSGD, TopK  # noqa: E402
+from mpicomp import (  # noqa: E402
+    DCGD,
+    EF21LMO,
+    EFSGD,
+    ConfigError,
+    EF21Muon,
+    Identity,
+    Layered,
+    OneBitAdam,
+    PowerSGD,
+    TopK,
+)
 from mpicomp.base.errors import RecordError  # noqa: E402
 from mpicomp.torch import Compressed, load, save  # noqa: E402
 from mpicomp.torch.fragments import Schedule, cut  # noqa: E402
@@ -331,10 +342,14 @@ def test_momentum_after_error_feedback_is_warned_of():
         streamed(model, outer=torch.optim.SGD(model.parameters(), lr=1.0))
 
 
-@pytest.mark.parametrize("method", [EF21LMO(TopK(k=0.1)), EF21Muon(TopK(k=0.1), TopK(k=0.1))], ids=repr)
+@pytest.mark.parametrize(
+    "method",
+    [EF21LMO(TopK(k=0.1)), EF21Muon(TopK(k=0.1), TopK(k=0.1)), OneBitAdam(warmup=2, gamma=1.0)],
+    ids=repr,
+)
 def test_a_step_of_a_given_length_by_the_default_rate_is_warned_of(method):
     model = network()
-    with pytest.warns(UserWarning, match=r"gives directions of length 1, .* Give outer: its rate is the"):
+    with pytest.warns(UserWarning, match=r"as long for a small change as for a large one, .* Give outer,"):
         streamed(model, method=method)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
