@@ -215,7 +215,7 @@ def bench_serving(
     type=Listed(Positive()),
     default="0.05,0.1,0.2,0.025",
     show_default=True,
-    help="Learning rates to try; each method uses its best.",
+    help="Learning rates to try, each with each outer rate of a method; it uses its best pair.",
 )
 @click.option(
     "--tuning-seeds",

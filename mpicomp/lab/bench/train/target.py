@@ -43,10 +43,10 @@ def to_target(
 
 
 def chosen_rates(rows: Iterable[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-    """Map each label to its learning and outer rate: those whose slowest seed took the fewest steps.
+    """Map each label to its pair of learning and outer rate: that whose slowest seed took the fewest steps.
 
-    Of equally good rates the smallest are chosen.  Where no rate reached the target with every seed, the
-    rates are compared by their worst final score over the seeds that missed the target.
+    Of equally good rates the smallest are chosen.  Where no pair reached the target with every seed, the
+    pairs are compared by their worst final score over the seeds that missed the target.
     """
     worst: dict[tuple[str, tuple[float, float]], tuple[float, float]] = {}
     for row in rows:
@@ -56,7 +56,7 @@ def chosen_rates(rows: Iterable[dict[str, Any]]) -> dict[str, tuple[float, float
         which = row["label"], (row["lr"], row["outer"])
         worst[which] = max(rank, worst.get(which, rank))
     labels = dict.fromkeys(label for label, _ in worst)
-    return {own: min((rank, of) for (label, of), rank in worst.items() if label == own)[1] for own in labels}
+    return {own: min((rank, rates) for (of, rates), rank in worst.items() if of == own)[1] for own in labels}
 
 
 def middle(values: Sequence[float | None]) -> float | None:
