@@ -300,7 +300,9 @@ def test_values_with_commas_between_them_are_refused_one_by_one(arguments, said)
 def test_contestants_are_chosen_by_their_names(torch):
     assert named(()) is None
     assert named(["Dion", "fp16"]) == ["DDP, fp16 hook", "Dion, rank 1/4"]
-    assert len(named(["every 8 steps"])) == 8
+    local, delayed = named(["every 8 steps"]), named(["delayed by 2"])
+    assert "DiLoCo, every 8 steps" in local and "DiLoCo, every 8 steps" not in delayed
+    assert all("every 8 steps" in label for label in local) and set(delayed) < set(local)
     with pytest.raises(ConfigError, match=r"no contestant has 'dion' in its name: no communication; DDP"):
         named(["Dion", "dion"])
 
