@@ -27,7 +27,7 @@ _COUNTS = ("rounds", "steps", "skipped", "pending")  # attributes of a loop that
 _FACTS: Checks = {
     "steps": is_count,
     "skipped": is_count,
-    "pending": lambda value: value is None or (type(value) is int and value in (NONE, SENT, SKIPPED)),
+    "pending": lambda value: type(value) is int and value in (NONE, SENT, SKIPPED),
     "training": lambda value: value is None or isinstance(value, str),
 }
 
@@ -105,9 +105,11 @@ class Resumable(Stepping):
             one._play.settle()
         own, *theirs = [one._play.states() | {"replica": one._play.replica} for one in all_loops]
         facts = _FACTS | {"others": partial(_are_counts, len(others))}
+        facts["pending"] = lambda value: value is None or _FACTS["pending"](value)  # older states do not say it
         states = own | _numbered(theirs)
         manifest = checkpoint.load(Path(folder), self.transport, states, self._config, facts, records)
-        counts = {name: manifest.get(name, NONE) for name in _COUNTS} | {"rounds": manifest["round"]}
+        counts = {name: manifest.get(name) for name in _COUNTS} | {"rounds": manifest["round"]}
+        counts["pending"] = counts["pending"] or NONE
         for one, its in zip(all_loops, [counts, *manifest.get("others", [])], strict=True):
             one._loaded(its)
         self._replaces |= {manifest.get("training")}

@@ -247,6 +247,24 @@ def test_a_state_that_numpy_has_saved_is_restored(tmp_path):
     assert type(other.steps) is int
 
 
+def test_a_state_that_does_not_say_what_is_pending_has_nothing_pending(tmp_path):
+    """As older ones do not say it.  A value that is no count is refused: ``pending`` would stay that value."""
+    agg = mutated_states.trained(tmp_path / "sound")
+    for change in (lambda m, a: m.pop("pending"), lambda m, a: m.update(pending=None)):
+        shutil.rmtree(tmp_path / "older", ignore_errors=True)
+        shutil.copytree(tmp_path / "sound", tmp_path / "older")
+        resealed(tmp_path / "older", change)
+        other = mutated_states.made()
+        other.load(tmp_path / "older")
+        assert type(other.pending) is int and other.pending == 0
+    state = agg.state()
+    del state["pending"]
+    other.restore(state)
+    assert type(other.pending) is int and other.pending == 0
+    with pytest.raises(RecordError, match=r"the state is invalid: pending is None\."):
+        other.restore(agg.state() | {"pending": None})
+
+
 @dataclass
 class Odd:
     value: object
