@@ -105,7 +105,7 @@ class Resumable(Stepping):
             one._play.settle()
         own, *theirs = [one._play.states() | {"replica": one._play.replica} for one in all_loops]
         facts = _FACTS | {"others": partial(_are_counts, len(others))}
-        facts["pending"] = lambda value: value is None or _FACTS["pending"](value)  # older states do not say it
+        facts["pending"] = lambda value: value is None or _FACTS["pending"](value)  # not in older ones
         states = own | _numbered(theirs)
         manifest = checkpoint.load(Path(folder), self.transport, states, self._config, facts, records)
         counts = {name: manifest.get(name) for name in _COUNTS} | {"rounds": manifest["round"]}

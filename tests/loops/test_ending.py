@@ -248,7 +248,7 @@ def test_a_state_that_numpy_has_saved_is_restored(tmp_path):
 
 
 def test_a_state_that_does_not_say_what_is_pending_has_nothing_pending(tmp_path):
-    """As older ones do not say it.  A value that is no count is refused: ``pending`` would stay that value."""
+    """As older ones do not say it.  None is refused in a state, where it would stay."""
     agg = mutated_states.trained(tmp_path / "sound")
     for change in (lambda m, a: m.pop("pending"), lambda m, a: m.update(pending=None)):
         shutil.rmtree(tmp_path / "older", ignore_errors=True)
