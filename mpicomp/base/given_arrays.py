@@ -30,7 +30,7 @@ def refuse_mask(what: str, given: Any, error: type[MpicompError] = ConfigError) 
 
 
 def _masked(given: Any) -> bool:
-    if isinstance(given, list | tuple):
+    if isinstance(given, (list, tuple)):  # a ``list | tuple`` is made at each call
         return not PLAIN.issuperset(map(type, given)) and any(map(_masked, given))
     return isinstance(given, np.ma.MaskedArray) or type(given).__name__ == "MaskedTensor"
 

@@ -30,13 +30,15 @@ def encode(record: object) -> Bytes:
     the ledger counts bytes by its length.
     """
     floats, messages = _layout(type(record))  # type: ignore[arg-type]  # mypy takes the class for its instances
+    if not floats and len(messages) == 1:  # the message itself: the short way, for rounds have many
+        return _expect_bytes(record, messages[0])
     numbers = [getattr(record, name) for name in floats]
     parts = [_view(struct.pack(f"<{len(numbers)}d", *numbers))] if numbers else []
     for name in messages[:-1]:
         message = _expect_bytes(record, name)
         parts += [_view(varint(len(message))), message]
     parts += [_expect_bytes(record, name) for name in messages[-1:]]
-    return parts[0] if len(parts) == 1 else join(*parts or [np.empty(0, np.uint8)])
+    return parts[0] if len(parts) == 1 else join(*parts)
 
 
 def decode(record: type[R], buf: Bytes) -> R:

@@ -30,9 +30,10 @@ def sparse_nbytes(d: int, k: int, values: str) -> int:
     return count_nbytes(d) + index_nbytes(d, k) + k * WIDTH[values]
 
 
-def encode_sparse(indices: Indices, x: NDArray[np.floating], d: int, values: str) -> Bytes:
-    """Code the entries ``x`` at strictly increasing ``indices`` of a vector in R^d."""
-    return join(encode_count(indices.size, d), encode_indices(indices, d), encode_values(x, values))
+def encode_sparse(indices: Indices, x: NDArray[np.floating], d: int, values: str, *head: Bytes) -> Bytes:
+    """Code the entries ``x`` at strictly increasing ``indices`` of a vector in R^d, after ``head``."""
+    k = indices.size
+    return join(*head, encode_count(k, d), encode_indices(indices, d), encode_values(x, values))
 
 
 def add_sparse(buf: Bytes, out: NDArray[np.floating], values: str, scale: float) -> None:

@@ -58,8 +58,8 @@ class Lossless(Unbiased, Contractive):
             entries = gather(x, (kept,))
         values = self.values if self.values != "exact" else _narrowest(entries)
         if kept is None or _dense_is_shorter(x.size, count, values):
-            return _message(values, True, encode_values(x, values))
-        return _message(values, False, encode_sparse(kept, entries, x.size, values))
+            return join(_head(values, dense=True), encode_values(x, values))
+        return encode_sparse(kept, entries, x.size, values, _head(values, dense=False))
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         values, dense = _layout(buf)
@@ -106,9 +106,9 @@ def _layout(buf: Bytes) -> tuple[str, bool]:
     return _WIRE[layout // 2], bool(layout % 2)
 
 
-def _message(values: str, dense: bool, body: Bytes) -> Bytes:
-    """A message: its layout, and ``body``."""
-    return join(np.array([2 * _WIRE.index(values) + dense], dtype=np.uint8), body)
+def _head(values: str, dense: bool) -> Bytes:
+    """The first byte of a message: the format of its values, and whether its layout is dense."""
+    return np.array([2 * _WIRE.index(values) + dense], dtype=np.uint8)
 
 
 def _dense_is_shorter(d: int, count: int, values: str) -> bool:

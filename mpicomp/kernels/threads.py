@@ -21,8 +21,8 @@ UNIT = 2**14 * 5  # coordinates: a multiple of chunks of 1024 and of 1280, and e
 
 def sliced(work: Callable[[int, int], T], count: int) -> list[T]:
     """Call ``work(start, stop)`` for slices of 0 .. count in parallel; return the results in order."""
-    parts = min(threads(), count // UNIT)
-    if parts < 2:
+    parts = 1 if count < 2 * UNIT else min(threads(), count // UNIT)
+    if parts == 1:
         return [work(0, count)]
     step = -(-count // (parts * UNIT)) * UNIT
     return list(_pool().map(lambda start: work(start, min(start + step, count)), range(0, count, step)))

@@ -140,6 +140,10 @@ class LiarObjective(Objective):
     def grad(self, x: Array) -> Array:
         return _mean([f.grad(x) for f in self.honest])
 
+    def value_and_grad(self, x: Array) -> tuple[float, Array]:
+        values, gradients = zip(*(f.value_and_grad(x) for f in self.honest), strict=True)
+        return float(np.mean(values)), _mean(list(gradients))
+
     def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
         return _mean([f.batch_grad(x, b, stream) for f in self.honest])
 

@@ -152,6 +152,13 @@ class Objective(ABC):
 
     samples: int | None = None
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A class that redefines ``value`` or ``grad`` does not inherit what its parent computes together."""
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        if ("value" in own or "grad" in own) and "value_and_grad" not in own:
+            cls.value_and_grad = Objective.value_and_grad  # type: ignore[method-assign]
+
     @abstractmethod
     def value(self, x: Array) -> float:
         """f_i(x)."""
@@ -159,6 +166,13 @@ class Objective(ABC):
     @abstractmethod
     def grad(self, x: Array) -> Array:
         """The gradient of f_i at x: a new array of shape (d,), which the caller may keep."""
+
+    def value_and_grad(self, x: Array) -> tuple[float, Array]:
+        """``value(x)`` and ``grad(x)``, the same bits; for the recorded rows, which have both.
+
+        An objective may override it where the two share work.
+        """
+        return self.value(x), self.grad(x)
 
     def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
         """The mean gradient at x, shape (d,), over b samples drawn from ``stream``.

@@ -57,12 +57,16 @@ class Residuals(LinearModel):
     def part(self, rows: Indices) -> Residuals:
         return Residuals(self.X[rows], self.y[rows], self.phi, self.lam, self.rho)
 
-    def value(self, x: Array) -> float:
-        r = self.X @ x - self.y
-        return float(np.sum(r * r) / (2 * len(self.y)) + self.lam * np.sum(self.rho.value(x)))
+    def _margins(self, x: Array) -> Array:
+        """The residuals a_j'x - y_j in place of margins, shape (m,)."""
+        return self.X @ x - self.y
 
-    def grad(self, x: Array) -> Array:
-        g = self.XT @ ((self.X @ x - self.y) / len(self.y))
+    def _value(self, x: Array, margins: Array) -> float:
+        squares = np.sum(margins * margins)
+        return float(squares / (2 * len(self.y)) + self.lam * np.sum(self.rho.value(x)))
+
+    def _grad(self, x: Array, margins: Array) -> Array:
+        g = self.XT @ (margins / len(self.y))
         g += self.lam * self.rho.slope(x)
         return g
 

@@ -29,12 +29,25 @@ class LinearModel(FiniteSum):
         return LinearModel(self.X[rows], self.y[rows], self.phi, self.lam, self.rho)
 
     def value(self, x: Array) -> float:
-        losses = self.phi.value(self.y * (self.X @ x))
-        return float(np.sum(losses) / len(self.y) + self.lam * np.sum(self.rho.value(x)))
+        return self._value(x, self._margins(x))
 
     def grad(self, x: Array) -> Array:
-        slopes = self.phi.slope(self.y * (self.X @ x))
-        g = self.XT @ (self.y * slopes / len(self.y))
+        return self._grad(x, self._margins(x))
+
+    def value_and_grad(self, x: Array) -> tuple[float, Array]:
+        margins = self._margins(x)
+        return self._value(x, margins), self._grad(x, margins)
+
+    def _margins(self, x: Array) -> Array:
+        """y_j a_j'x of each row, shape (m,)."""
+        return self.y * (self.X @ x)
+
+    def _value(self, x: Array, margins: Array) -> float:
+        losses = self.phi.value(margins)
+        return float(np.sum(losses) / len(self.y) + self.lam * np.sum(self.rho.value(x)))
+
+    def _grad(self, x: Array, margins: Array) -> Array:
+        g = self.XT @ (self.y * self.phi.slope(margins) / len(self.y))
         g += self.lam * self.rho.slope(x)
         return g
 

@@ -117,6 +117,14 @@ class MLPObjective(FiniteSum):
 
     def grad(self, x: Array) -> Array:
         H, _, R = self._forward(x)
+        return self._backward(x, H, R)
+
+    def value_and_grad(self, x: Array) -> tuple[float, Array]:
+        H, loss, R = self._forward(x)
+        return loss, self._backward(x, H, R)
+
+    def _backward(self, x: Array, H: Array, R: Array) -> Array:
+        """The gradient at x, from the hidden layer H and the loss's gradient R in the logits."""
         _, _, W2, _ = layers(x, self.hidden, self.classes)
         g = np.empty_like(x)
         gW1, gb1, gW2, gb2 = layers(g, self.hidden, self.classes)

@@ -108,11 +108,19 @@ class SoftmaxObjective(FiniteSum):
         return SoftmaxObjective(self.A[rows], self.labels[rows], self.classes, self.lam, self.rho)
 
     def value(self, x: Array) -> float:
-        loss, _ = self._loss(x)
-        return loss + float(self.lam * np.sum(self.rho.value(x)))
+        return self._value(x, self._loss(x)[0])
 
     def grad(self, x: Array) -> Array:
-        _, R = self._loss(x)
+        return self._grad(x, self._loss(x)[1])
+
+    def value_and_grad(self, x: Array) -> tuple[float, Array]:
+        loss, R = self._loss(x)
+        return self._value(x, loss), self._grad(x, R)
+
+    def _value(self, x: Array, loss: float) -> float:
+        return loss + float(self.lam * np.sum(self.rho.value(x)))
+
+    def _grad(self, x: Array, R: Array) -> Array:
         g = (R.T @ self.A).ravel()
         g += self.lam * self.rho.slope(x)
         return g

@@ -110,15 +110,16 @@ class Measured(Objective):
         if m < self.samples:
             self._observed = self._observed.sampled(m, stream)
 
-    def observed_value(self, x: Array) -> float:
-        """The value at x to record in a row."""
-        with Lent(x, self._observed) as lent:
-            return _number(self._observed.value(lent))
+    def observe(self, x: Array) -> tuple[float, Array]:
+        """The value and gradient at x to record in a row: not timed, not counted; f may reuse its array.
 
-    def observed_grad(self, x: Array) -> Array:
-        """The gradient at x to record in a row: not timed, not counted; the objective may reuse its array."""
+        Raises ``DivergedError`` if they are not finite.
+        """
         with Lent(x, self._observed) as lent:
-            return self.check(self._observed.grad(lent), x)
+            value, g = self._observed.value_and_grad(lent)
+        if not isfinite(value := _number(value)):
+            raise DivergedError(f"f is {value} at |x| = {sqrt(np.sum(x * x)):.3g}.")
+        return value, self.check(g, x)
 
     def _given(self, g: Array, x: Array) -> Array:
         """Check the gradient g and return it as an array that the caller may keep."""
@@ -131,7 +132,8 @@ class Measured(Objective):
     @staticmethod
     def check(g: Array, x: Array) -> Array:
         """Return g.  Raises ``ConfigError`` if type or shape are not x's, ``DivergedError`` if not finite."""
-        refuse_mask("the gradient", g)
+        if type(g) is not np.ndarray:
+            refuse_mask("the gradient", g)
         if not isinstance(g, type(x)) or g.shape != x.shape or not is_float(g):
             what = f"shape {g.shape}, type {g.dtype}" if isinstance(g, type(x)) else type(g).__name__
             raise ConfigError(
@@ -231,7 +233,5 @@ def measure(
 
 def _seen(f: Measured, x: Array) -> tuple[Array, Array]:
     """The value, shape (1,), and gradient, shape (d,), to record.  Raises ``DivergedError`` if not finite."""
-    value = f.observed_value(x)
-    if not isfinite(value):
-        raise DivergedError(f"f is {value} at |x| = {sqrt(np.sum(x * x)):.3g}.")
-    return np.array([value]), kernels.to_host(f.observed_grad(x))
+    value, g = f.observe(x)
+    return np.array([value]), kernels.to_host(g)

@@ -133,7 +133,7 @@ match asked["phase"]:
     case "replica_step" | "receive" | "own_message":
         before(type(method), asked["phase"])
     case "observe":
-        before(Measured, "observed_value")
+        before(Measured, "observe")
     case "row":
         before(session.Recorder, "add")
 

@@ -19,7 +19,7 @@ from mpicomp.problems import MLP, PROBLEMS, Autoencoder, Noisy, Quadratics, Soft
 from mpicomp.problems.dense import cross_entropy
 from mpicomp.problems.mlp import layers
 from mpicomp.problems.smoothness import dense_spectrum, spectrum
-from tests.problems.test_problems import assert_gradient, rng
+from tests.problems.test_problems import assert_gradient, assert_together, rng
 from tests.reference.networks import autoencoder_loss, mlp_loss, softmax_loss
 
 N = 20  # workers: shards of 89 or 90 of the 1797 digits
@@ -88,6 +88,7 @@ def test_value_and_gradient_equal_the_transcription(problem):
     for i in (0, N - 1):
         f = problem.objective(i, N)
         value, grad = transcribed(problem, x, *images_of(problem, i))
+        assert_together(f, x)
         assert f.value(x) == pytest.approx(value, rel=1e-12)
         assert f.grad(x) == pytest.approx(grad, rel=1e-10, abs=1e-13 * np.abs(grad).max())
         assert f.samples == len(images_of(problem, i)[0])

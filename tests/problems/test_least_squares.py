@@ -7,7 +7,7 @@ import pytest
 
 from mpicomp.data import load_dataset, rows_of
 from mpicomp.problems import LeastSquares, least_squares
-from tests.problems.test_problems import assert_gradient, rng
+from tests.problems.test_problems import assert_gradient, assert_together, rng
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +40,7 @@ def test_value_and_gradient_by_hand(tmp_path):
         assert f.value(x) == pytest.approx(value, rel=1e-13)
         assert f.grad(x) == pytest.approx(A.T @ (A @ x - b) / len(b) + 0.3 * x, rel=1e-12, abs=1e-14)
         assert_gradient(f, x)
+        assert_together(f, x)
 
 
 @pytest.mark.parametrize("n", [1, 4, 23])

@@ -113,6 +113,35 @@ def test_linear_gradients(small, which, scale):
         assert_gradient(problem.objective(i, 3), scale * rng(i).normal(size=6))
 
 
+def assert_together(objective, x: np.ndarray) -> None:
+    """``value_and_grad`` gives the bits of ``value`` and ``grad``."""
+    value, g = objective.value_and_grad(x)
+    assert value == objective.value(x) and g.tobytes() == objective.grad(x).tobytes()
+
+
+@pytest.mark.parametrize("which", range(5))
+def test_value_and_gradient_together_have_the_bits_of_each(small, which):
+    assert_together(linear_problems(small)[which].objective(0, 3), rng(0).normal(size=6))
+
+
+def test_a_subclass_of_an_objective_is_asked_for_its_own_value_and_gradient(small):
+    """Not for those that the class above it computes together."""
+    f = Logistic(small, lam=0.1).objective(0, 3)
+    x = rng(0).normal(size=6)
+
+    class Doubled(type(f)):
+        def value(self, x):
+            return 2 * super().value(x)
+
+    class Reversed(type(f)):
+        def grad(self, x):
+            return -super().grad(x)
+
+    doubled, reversed_ = (kind(f.X, f.y, f.phi, f.lam, f.rho) for kind in (Doubled, Reversed))
+    assert doubled.value_and_grad(x)[0] == 2 * f.value(x)
+    assert np.array_equal(reversed_.value_and_grad(x)[1], -f.grad(x))
+
+
 def test_logistic_value_and_gradient_by_hand(small):
     data, x, lam = load_dataset(small), rng(5).normal(size=6), 0.3
     f = Logistic(small, lam=lam, split="contiguous").objective(1, 2)

@@ -20,7 +20,7 @@ int32, int64 = types.int32, types.int64
 float32, float64, void = types.float32, types.float64, types.void
 FLOATS = (float32, float64)
 BITS = (uint32, uint64)
-STREAM = types.UniTuple(uint64, 5)  # its key and the upper lanes of its counter
+STREAM = types.UniTuple(int64, 5)  # its key and the upper lanes of its counter, each of 32 bits
 
 
 def read(element: Type) -> Type:

@@ -15,7 +15,7 @@ _MUL0, _MUL1, _SIXTEEN = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35), np.uint32
 def permute(stream: StreamName, d: int, start: int, stop: int) -> Indices:
     """pi(start), .., pi(stop-1) for the permutation pi of {0, .., d-1} that the stream names."""
     if d <= SMALL:
-        return np.argsort(words(stream, 0, d), kind="stable")[start:stop]
+        return words(stream, 0, d).argsort(kind="stable")[start:stop]
     out = np.empty(stop - start, dtype=np.int64)
     _walk(words(stream, 0, ROUNDS), d, (d - 1).bit_length(), start, out)
     return out

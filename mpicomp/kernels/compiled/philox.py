@@ -11,13 +11,13 @@ _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
-Key = tuple[np.uint64, np.uint64, np.uint64, np.uint64, np.uint64]  # the name of a stream, for kernels
+Key = tuple[int, int, int, int, int]  # the name of a stream, for kernels
 
 
 def name(stream: StreamName) -> Key:
     """The stream's key and counter lanes as kernels take them."""
     (k0, k1), (l1, l2, l3) = stream
-    return np.uint64(k0), np.uint64(k1), np.uint64(l1), np.uint64(l2), np.uint64(l3)
+    return k0, k1, l1, l2, l3
 
 
 def words(stream: StreamName, start: int, count: int) -> Words:
@@ -36,7 +36,8 @@ def fill(stream, first, out):
     the lower ones alone.  The compiler works on eight blocks at a time; going from two places at once
     hides the time that a product takes.
     """
-    k0, k1, l1, l2, l3 = stream
+    k0, k1 = np.uint64(stream[0]), np.uint64(stream[1])
+    l1, l2, l3 = np.uint64(stream[2]), np.uint64(stream[3]), np.uint64(stream[4])
     half = out.size // 8
     for b in range(half):
         c0, c1, c2, c3 = np.uint64(first + b), l1, l2, l3

@@ -27,16 +27,19 @@ from mpicomp.kernels.threads import sliced
 Bits = NDArray[np.unsignedinteger]
 
 _SAMPLE = 4096
+_SHORT = 1024  # entries up to which numpy's own passes take less time than starting a kernel
 _SPARE = 68  # a word's indices, and what the last four of them may lack
 
 
 def nonzero(x: Float) -> Indices:
     """The indices of the entries that are not 0, increasing."""
-    return at_least(x, 0.0)
+    return at_least(x, 0.0) if x.size > _SHORT else x.nonzero()[0]
 
 
 def count_nonzero(x: Float) -> int:
     """The number of entries that are not 0."""
+    if x.size <= _SHORT:
+        return int(np.count_nonzero(x))
     bits = bits_of(x)
     return sum(sliced(lambda a, b: _count(bits[a:b], 1, mask_of(bits)), bits.size))
 

@@ -22,7 +22,7 @@ ROUNDS = 8
 def permute(stream: StreamName, d: int, start: int, stop: int) -> Indices:
     """pi(start), .., pi(stop-1) for the permutation pi of {0, .., d-1} that the stream names."""
     if d <= SMALL:
-        return np.argsort(words(stream, 0, d), kind="stable")[start:stop]
+        return words(stream, 0, d).argsort(kind="stable")[start:stop]
     keys = words(stream, 0, ROUNDS)
     out = _feistel(np.arange(start, stop, dtype=np.uint64), d, keys)
     outside = np.flatnonzero(out >= d)
