@@ -205,6 +205,6 @@ class Aggregator(Resumable):
             method = method.with_step(1.0)
         return super()._resolve(method, packing, n)
 
-    def _follow(self, method: Method, replica: Any, broadcast: Any, key: Key) -> None:
+    def _update(self, method: Method, replica: Any, broadcast: Any, key: Key) -> None:
         assert isinstance(method, EstimatingMethod)
         method.estimate(replica, broadcast, key)

@@ -120,7 +120,7 @@ class Stepping:
                 resolved = t.raise_on_all(lambda: self._resolve(method, packing, n))
                 self._given = {i: Given(i, packing, t.clock) for i in t.hosted}
                 start = self._start(like)
-                rounds = partial(Rounds, resolved, start, self._given, t, self._follow, server, self._blocks)
+                rounds = partial(Rounds, resolved, start, self._given, t, self._update, server, self._blocks)
                 self._play = t.raise_on_all(rounds)
                 load_kernels(t, kernels.MANY, packing.parts.size)
             self._verify_bytes = verify_bytes
@@ -157,7 +157,7 @@ class Stepping:
         """Where the method's iterate starts, shape (d,), the same on all ranks; collective."""
         return kernels.to_device(np.zeros(self._packing.parts.size, self._packing.dtype))
 
-    def _follow(self, method: Method, replica: Any, broadcast: Any, key: Key) -> None:
+    def _update(self, method: Method, replica: Any, broadcast: Any, key: Key) -> None:
         """Update the replica by a broadcast, on every rank."""
         method.replica_step(replica, broadcast, key)
 

@@ -5,7 +5,7 @@ Theory of operation.  A round is one message up and one message down::
     up_i       =  worker_step(w_i, r, f_i)      worker i -> server
     step       =  server_step(s, r)             on the server, which takes each up_i
     broadcast  =  step.close()                  server -> every rank
-                  follow(r, broadcast)          every rank, the server's included
+                  replica_step(r, broadcast)    every rank, the server's included
 
 ``Replica`` is held by every rank, bit for bit: the iterate x, and every vector that follows from the
 averaged messages (DIANA's h, EF21's g).  Only ``replica_step`` changes it, from the decoded broadcast, so the

@@ -95,7 +95,7 @@ class M3(CoinUplink, OwnModelMethod):
 
     def worker_step(self, w: Worker, r: OwnModelMethod.Replica, f: Objective, key: Key) -> Message:
         if key.round > 0:
-            self.follow(w, r, key)
+            self.take_whole(w, r, key)
             w.v = self.beta * w.w + (1 - self.beta) * w.v  # v_i^k
         return self.message_of(f.grad(w.v), w, key)
 

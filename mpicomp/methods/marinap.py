@@ -79,7 +79,7 @@ class MARINAP(OwnModelMethod):
         return self.sync
 
     def worker_step(self, w: Worker, r: OwnModelMethod.Replica, f: Objective, key: Key) -> Message:
-        self.follow(w, r, key)
+        self.take_whole(w, r, key)
         return Message(self.sync.compress(f.grad(w.w), key))
 
     def direction(self, s: OwnModelMethod.Server, m: Array, key: Key) -> Array:

@@ -62,7 +62,7 @@ class Loop:
         resolved = t.ask_server(
             lambda: method.bound(parts).resolve(lambda: constants_of(problem, n), start.size, n, cut)
         )
-        rounds = partial(Rounds, resolved, start, self.objectives, t, self._follow, server, cut)
+        rounds = partial(Rounds, resolved, start, self.objectives, t, self._update, server, cut)
         self.rounds = t.raise_on_all(rounds)
         self.server_name, self.blocks = server, 1 if cut is None else len(cut)
         self.digest = Digest(kernels.to_host(start))
@@ -88,7 +88,7 @@ class Loop:
             self._before = None
         return stop
 
-    def _follow(self, method: Method, replica: Any, broadcast: Any, key: Key) -> None:
+    def _update(self, method: Method, replica: Any, broadcast: Any, key: Key) -> None:
         _ = self.digest.value  # the iterate before is hashed: it may change
         method.replica_step(replica, broadcast, key)
 

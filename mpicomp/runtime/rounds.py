@@ -25,13 +25,13 @@ from mpicomp.problems.base import Objective
 from mpicomp.runtime import checkpoint
 from mpicomp.transports import Transport
 
-Follow = Callable[[Any, Any, Any, Key], None]  # (method, replica, broadcast, key); changes the replica
+Update = Callable[[Any, Any, Any, Key], None]  # (method, replica, broadcast, key); changes the replica
 
 
-def follow(method: Method, replica: Any, broadcast: Any, key: Key) -> None:
+def update(method: Method, replica: Any, broadcast: Any, key: Key) -> None:
     """Update the replica from the broadcast by ``method.replica_step``.
 
-    ``Rounds`` calls this function unless it is given another ``follow``.
+    ``Rounds`` calls this function unless it is given another ``update``.
     """
     method.replica_step(replica, broadcast, key)
 
@@ -41,7 +41,7 @@ class Rounds:
 
     method      the method, with its parameters as numbers
     objectives  f_i by the number of each hosted worker; the mapping may change between rounds
-    follow      called on every rank with each broadcast, to update the replica
+    update      called on every rank with each broadcast, to update the replica
     server      how messages are averaged, one of ``placement.SERVERS``
     blocks      the blocks of x, if every rank averages its share of them; else None
 
@@ -55,7 +55,7 @@ class Rounds:
         x0: Array,
         objectives: Mapping[int, Objective],
         transport: Transport,
-        follow: Follow = follow,
+        update: Update = update,
         server: str = "shared",
         blocks: Blocks | None = None,
     ) -> None:
@@ -65,7 +65,7 @@ class Rounds:
         self.averaging = averaging(server, with_auto_step(method), x0.size, transport, blocks)
         self.books = self.averaging.books
         self.running = self.books.method  # in blocks if there are any, and with what "auto" adds
-        self._follow = follow
+        self._update = update
         self.begin(x0)
 
     def begin(self, x: Array) -> None:
@@ -96,7 +96,7 @@ class Rounds:
                 if t.is_server:
                     charged = self.running.paper_bits_down(down, self.x.size, key)
                 down = self.running.received(down, self.replica, key)
-                self._follow(self.running, self.replica, down, key)
+                self._update(self.running, self.replica, down, key)
             except MessageError as error:
                 self.books.fail(MpicompError(f"{name}: the broadcast, on rank {t.rank}: {error}"))
         original_ids = self.books.original_ids

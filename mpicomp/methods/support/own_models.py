@@ -57,8 +57,8 @@ class OwnModelMethod(AveragingMethod, ScatteringMethod):
     def direction(self, s: Any, m: Array, key: Key) -> Array:
         """g^k, shape (d,), from ``m``, the mean of the workers' messages; this changes ``s`` alone."""
 
-    def follow(self, w: Any, r: Any, key: Key) -> None:
-        """Make w_i^k of the record ``w``, which lacks a model that went to all in the last round."""
+    def take_whole(self, w: Any, r: Any, key: Key) -> None:
+        """Take into ``w`` the model that went to all workers in the last round, if one did."""
         if key.round > 0 and self._whole(key.before()):
             w.w = r.z.copy()  # w_i^k = x^k
 
