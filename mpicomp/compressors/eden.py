@@ -27,10 +27,10 @@ _SCALES = ("least_error", "inner_product")
 class EDEN(Compressor):
     """C(x) = S R'c for the levels c nearest to y = R x, which is rotated as in ``RotatedSign``.
 
-    c_j is the nearest to y_j sqrt(n)/|y| of the 2^bits levels of Lloyd and Max's quantiser of standard normal
-    numbers; for 1 bit c = sign(y).  Each block has a scale S of its own.  The errors below are those of a
-    block that is not cut, and the numbers, for 1, 2, 3 and 4 bits, hold if the entries of y are nearly
-    normal.
+    The 2^bits levels are those of Lloyd and Max's quantiser of standard normal numbers.  In a block of m
+    entries c_j is the level nearest to y_j sqrt(m)/|y|; for 1 bit c = sign(y).  Each block has a scale S of
+    its own.  The errors below are those of a block that is not cut, and the numbers, for 1, 2, 3 and 4 bits,
+    hold if the entries of y are nearly normal.
 
     scale="least_error": S = <c, y> / |c|^2, and |C(x) - x|^2 = |x|^2 - <c, y>^2 / |c|^2, or 0.363, 0.117,
     0.0345 and 0.0095 of |x|^2.  If signs with one magnitude have a lesser error in a block, the sender gives
@@ -39,7 +39,8 @@ class EDEN(Compressor):
 
     scale="inner_product": S = |y|^2 / <c, y>, so that <C(x), x> = |x|^2.  The error
     |x|^2 (|c|^2 |x|^2 / <c, y>^2 - 1) is 0.571, 0.133, 0.0358 and 0.0096 of |x|^2.  With 1 bit it is DRIVE.
-    The papers prove that C is unbiased if the rotation is uniform.  R, which their programs have too, is not.
+    The papers prove that C is unbiased if the rotation is uniform.  R, which their programs use too, is not
+    uniform.
     With 1 bit, x = (1, 1/2, 0, ..) has C(x) = (5/4, 0, ..) in every draw: the error |x|^2/4 is all bias.  For
     two equal entries the error is |x|^2.  So C is neither unbiased nor contractive, and no method takes it.
 
@@ -47,7 +48,7 @@ class EDEN(Compressor):
     EDEN(1) of those that are kept; with scale="inner_product" times 1/bits.  alpha = bits/2.
 
     The scales have the range of single precision; alpha does not hold in blocks of subnormal ones.
-    Wire: 4 bytes for each block, S times a power of two, then n symbols of ``bits`` bits for each block.
+    Wire: 4 bytes for each block, S times a power of two, then m symbols of ``bits`` bits for each block.
 
     bits   the bits of a level: 1, 2, 3 or 4, or a fraction above 0 and below 1
     scale  "least_error", or "inner_product" as in the papers' means of many vectors

@@ -15,7 +15,7 @@ from mpicomp.keys import Key, Stream, cached_draw
 class RandK(Sparsifier):
     """C(x) = (d/k) x on k random coordinates; E |C(x) - x|² = omega |x|² with omega = d/k - 1.
 
-    k       a count, or a fraction of d as a float between 0 and 1
+    k       a count, or a fraction of d, which means max(1, round(k d)) coordinates
     layout  "uniform": all k-subsets are equally likely, as in the papers.  "block": a cyclic window of k
             coordinates at a random start; omega is equal, and the speed is that of a memory copy.
     values  the format in which values are sent: "f8", "f4", "f2" or "bf16"

@@ -24,7 +24,7 @@ from mpicomp.keys import Key
 class TopK(Contractive):
     """C(x) = x on the k largest |x_j| (at ties, the lowest indices), 0 elsewhere; alpha = k/d.
 
-    k       a count, or a fraction of d as a float between 0 and 1: TopK(k=10) or TopK(k=0.01)
+    k       a count, or a fraction of d, which means max(1, round(k d)): TopK(k=10) or TopK(k=0.01)
     values  the format in which values are sent: "f8", "f4", "f2" or "bf16"
 
     Wire: the set of the k indices, packed (the index code of (d, k)), then k values.

@@ -62,9 +62,9 @@ class Aggregator(Resumable):
 
         Returns None if on_nonfinite="skip" leaves the step out.
         Raises ``ConfigError`` for wrong names, shapes or types, and if ranks train different x;
-        ``DivergedError`` if a gradient is not finite: on every rank, before any state changes.  If
-        ``gradient`` is an ``Objective``, the method calls it in the middle of its step.  States may then have
-        changed: ``load`` or ``restore`` a saved state before the next call.
+        ``DivergedError`` if a gradient is not finite: on every rank.  For a gradient at ``at``, no state has
+        changed then, unless ``gradient`` is an ``Objective``, which the method calls in the middle of its
+        step.  States may then have changed: ``load`` or ``restore`` a saved one before the next call.
         """
         return self._packing.unpack(self._play.replica.g) if self._step(gradient, at) else None
 
@@ -76,7 +76,8 @@ class Aggregator(Resumable):
             ...  # work that needs no estimate
             g = agg.finish()
 
-        gradient  an array, or a dict of one for each worker, as in a call
+        gradient  arrays like ``like``; with ``workers=``, a dict of these by worker, as in a call.  Not a
+                  function
 
         A thread compresses, sends and averages; results and bytes are those of a call.  Collective: the ranks
         compare their calls here.  Any other call on this object waits for the thread.
@@ -114,8 +115,9 @@ class Aggregator(Resumable):
     def holding(self, slices: Sequence[slice]) -> AbstractContextManager[None]:
         """In the ``with`` block, a step leaves out the coordinates in ``slices``, the same on all ranks.
 
-        The gradients you give must be 0 there.  Nothing is sent for these coordinates, and the method's state
-        there is kept.  Do not use the estimate there.  Raises ``ConfigError`` after ``overlap``.
+        The gradients you give must be 0 there, and the method's state there is kept.  A compressor that sends
+        all coordinates sends zeros there.  Do not use the estimate there.  Raises ``ConfigError`` after
+        ``overlap``.
         """
         if self._early is not None:
             raise ConfigError("holding leaves coordinates out of whole steps: it does not go with overlap().")
@@ -146,7 +148,7 @@ class Aggregator(Resumable):
         From now on, a step is ``bring`` for each block, from the last to the first, and then the call with
         the whole gradient; results and bytes are the same as without ``overlap``::
 
-            blocks = agg.overlap()  # once; slices of the gradient, for server="sharded", blocks=8
+            blocks = agg.overlap()  # once; slices of the flat gradient, for server="sharded", blocks=8
             for b in reversed(range(len(blocks))):
                 agg.bring(b, g[blocks[b]])  # as soon as backpropagation has this block
             estimate = agg(g)
@@ -164,7 +166,7 @@ class Aggregator(Resumable):
 
     @operation
     def bring(self, block: int, gradient: Array) -> None:
-        """Compress and send one block: this rank's gradient in the slice ``overlap()[block]``.
+        """Compress and send one block: this rank's gradient in slice number ``block`` of ``overlap``, 1-D.
 
         Call it for all blocks, from the last to the first.  Raises ``ConfigError`` for another order, and
         without ``overlap`` before.

@@ -24,9 +24,9 @@ class Descent(Resumable):
         x = descent.x
 
     The iterates are those of ``mpicomp.run`` from the same x0, bit for bit.  Give step sizes as numbers:
-    "theory" needs constants of the problem, which are unknown here.  Some methods need gradients at
-    several points in one step: ADIANA, LoCoDL, MARINA-P, M3, 2Direction, and methods that compare gradients
-    of the same f_i.  Give these a function: ``descent.step(gradient)``.
+    "theory" needs constants of the problem, which are unknown here.  Some methods need gradients at other
+    points than ``point``: ADIANA, LoCoDL, MARINA-P, M3 and 2Direction.  Others compare gradients of the same
+    f_i at two points.  Give both a function: ``descent.step(gradient)``.
 
     ``method`` may be its text, as on the command line.  Rank 0's x0 is used on all ranks.  The options
     (workers, seed, comm, server, ..) are explained by: python -m pydoc mpicomp.loops.stepping.Stepping
@@ -73,8 +73,8 @@ class Descent(Resumable):
 
         Returns False if on_nonfinite="skip" leaves the step out, else True.
         Raises ``ConfigError`` for wrong names, shapes or types, and ``DivergedError`` if a gradient is not
-        finite: on every rank, before any state changes.  The method asks an ``Objective`` in the midst of its
-        step; then states have changed, and a saved one has to be loaded.
+        finite: on every rank.  For a gradient at ``point``, no state has changed then, unless ``gradient`` is
+        an ``Objective``.  For one at a later point states may have changed: load a saved one.
         """
         return self._step(gradient)
 

@@ -61,9 +61,9 @@ class Resumable(Stepping):
         Aggregator or Descent on another number of ranks with ``workers=4``; then it can load the state.
 
         others   further Aggregators and Descents of these ranks, to save and load with this one
-        records  your own dataclasses of arrays, numbers and texts, by keyword: save(folder, progress=p) on
-                 rank 0 alone; load(folder, progress=p) then sets the fields of p.  Two ranks must not use the
-                 same name
+        records  your own dataclasses of arrays, numbers and texts, by keyword: rank 0 calls
+                 save(folder, progress=p), and the others save(folder).  load(folder, progress=p) then sets
+                 the fields of p.  Two ranks must not use the same name
 
         If the program is killed at any time, the folder holds the previous state or this one.
         Raises ``RecordError`` if the folder holds the state of another training, which would be lost, or if

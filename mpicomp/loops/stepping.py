@@ -76,8 +76,9 @@ class Stepping:
     on_nonfinite   if a gradient is not finite: "raise" raises ``DivergedError`` on all ranks; "skip" leaves
                    the step out on all ranks and keeps the method's state
 
-    The constructor and all methods are collective; attributes are not.  All ranks must give the same
-    arguments: else ``ConfigError`` is raised on every rank.
+    The constructor and most methods are collective: all ranks call them.  Attributes, ``state``, ``holding``
+    and ``bring`` are not.  All ranks must give the same method and options: else ``ConfigError`` is raised on
+    every rank.  ``stall_timeout``, ``cuda_aware`` and ``verify_bytes`` are not compared.
     """
 
     _like: ClassVar[str] = "like"  # the name of this argument in messages
@@ -288,8 +289,8 @@ class Stepping:
             )
         if self.method.needs_function and not all(functions):
             raise ConfigError(
-                f"{type(self.method).__name__} compares gradients of one f_i at two points: give a function "
-                "of x, which returns the gradient there on the same samples, and not an array."
+                f"{type(self.method).__name__} asks for gradients of one f_i at several points: give a "
+                "function of x, which returns the gradient there on the same samples, and not an array."
             )
         point = self._point()
         for i, what in given.items():

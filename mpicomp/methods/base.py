@@ -88,8 +88,8 @@ class Method(ABC):
     down    how the broadcast is sent: lossless, or rounded as by lossless(values=f4)
     values  the format of the numbers that are sent
     alpha   the rate α at which the shifts h_i move
-    start   the shifts h_i or estimates g_i before the first round: 0, the gradient, or the compressed
-            gradient
+    start   the shifts h_i or estimates g_i after the first round: "zero", "gradient", or "compressed", the
+            compressed gradient
     sync    how dense rounds are sent, such as by identity(values=f8)
     mu      the constant μ of f's strong convexity
     """

@@ -53,7 +53,7 @@ WorkersOfRun = Annotated[int | None, Value(check_positive_integer, also=(None,))
 class ByzVRMARINA(TwoPointMethod):
     """VR-MARINA whose server takes a robust aggregate R in place of the mean.
 
-    The coin c^k ~ Bern(p) is the same on all ranks, and c^0 = 1::
+    The coin c^k ~ Bern(p) is the same on all ranks; c^0 = 1 and g^0 = 0, so x^1 = x^0::
 
         all        x^{k+1} = x^k - γ g^k
         worker i   sends  ∇f_i(x^{k+1})                                          if c^k = 1

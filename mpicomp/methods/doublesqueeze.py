@@ -41,8 +41,8 @@ class DoubleSqueeze(MemoryMethod, EstimatingMethod):
     down       the server's compressor
     decay      β, from 0 to 1: the share of its memory δ_i that a worker adds to its next message.  The
                server's memory δ does not decay: what a broadcast drops is sent later
-    average    the average of the C(v_i): "mean", or "senders" as in EFSGD
-    clip_norm  whether the server clips the norms of the messages, as in EFSGD
+    average    "mean", of the C(v_i) of all workers; or "senders", of those that sent the coordinate
+    clip_norm  whether the server clips each |C(v_i)| at the median of these norms, in each part of x
     """
 
     C: Contractive | Absolute

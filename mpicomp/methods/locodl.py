@@ -27,7 +27,7 @@ def _check_mu(name: str, value: object) -> None:
 
 @dataclass(frozen=True)
 class LoCoDL(AveragingMethod):
-    """f = mean φ_i + ψ with ψ = (μ/4)|x|² and φ_i = f_i - ψ, which every rank can compute::
+    """f = mean φ_i + ψ, φ_i = f_i - ψ.  Every rank can compute ψ = (μ/4)|x|²::
 
         worker i   x̂_i = x_i - γ ∇φ_i(x_i) + γ u_i     all   ŷ = y - γ ∇ψ(y) + γ v
         with probability p, the coin the same on all ranks:

@@ -31,8 +31,8 @@ class M3(CoinUplink, OwnModelMethod):
     Q' is ``Q_down``, p' is ``p_down``.  β = 1 without compression up is MARINA-P, without compression down it
     is MARINA.  With a smaller β less of the noise of w_i is in ∇f_i(v_i^k) - ∇f_i(v_i^{k-1}), but v_i lags
     1/β - 1 rounds behind.  p defaults to (mean bytes of Q) / (bytes of ``sync``), p' to that of Q', and beta
-    to min{1, ((1-p)/p A (1-p') ω')^{-1/3}}, which balances the two; it is n^{-2/3} for 1/n of a vector both
-    ways.  The run reports x.
+    to min{1, ((1-p)/p A (1-p') ω')^{-1/3}}, about n^{-2/3} for 1/n of a vector both ways, where noise and lag
+    are in balance.  The run reports x.
     theory, for any smooth f_i: gamma = 1/(L/β + c D + E), D = √((1-p')/p') M of ``MARINAP``, with ω' and θ'.
     With κ = β + p' - βp', c² = β(2-κ)/(κ(2-β)), b² = 2β²(1-p')ω'/(κ(2-β)), A and B of Q,
     S² = (1-p)/p ((A - B) L_+² + B L_±²) of ``MARINA`` and N² = (1-p)/p A L̃², E is S + b N if all f_i are

@@ -22,15 +22,15 @@ class MARINA(CoinMethod):
     """MARINA, Algorithm 1 of Gorbunov, Burlachenko, Li, Richtárik (2021).
 
     L_+ and L_± are L_plus and L_pm of ``Constants``; ``Unbiased.ab`` defines A and B.  The coin c^k ~ Bern(p)
-    is the same on all ranks, and c^0 = 1::
+    is the same on all ranks; c^0 = 1 and g^0 = 0, so x^1 = x^0::
 
         4    x^{k+1} = x^k - γ g^k
         5-6  worker i sends  ∇f_i(x^{k+1})                        if c^k = 1
                              Q_i(∇f_i(x^{k+1}) - ∇f_i(x^k))       otherwise
         7    g^{k+1} = the mean of the messages if c^k = 1, else g^k + their mean
 
-    p defaults to (mean bytes of Q) / (bytes of ``sync``), ζ/d of the paper for sparsifiers: dense and
-    compressed messages then cost the same on average.
+    p defaults to (mean bytes of Q) / (bytes of ``sync``), ζ/d of the paper for sparsifiers: dense messages
+    then cost, in the mean over rounds, the bytes of one compressed message.
     theory: gamma = 1/(L + √((1-p)/p ((A - B) L_+² + B L_±²))), Szlendak, Tyurin, Richtárik (2022),
     Theorem 4, with A and B of the AB-inequality; for independent compressors it is Theorem 2.1 of Gorbunov et
     al. with L_+ for L.  For GLMs the problem's L_± is only a bound, close to L_+, so PermK gains almost

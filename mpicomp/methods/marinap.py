@@ -28,7 +28,8 @@ class MARINAP(OwnModelMethod):
     Only the way down is compressed.  With Q = PermK each worker gets its share of the coordinates, d/n of
     them, and mean Q_i(y) = y, so the mean of the w_i is x.  The draws of RandK are independent, or with
     mask="shared" one for all workers, whose models are then equal.  p defaults to (mean bytes of Q) / (bytes
-    of ``sync``): whole and compressed messages then cost the same on average.  The run reports x.
+    of ``sync``): whole models then cost, in the mean over rounds, the bytes of one message of Q.  The run
+    reports x.
     theory, for any smooth f_i: gamma = 1/(L + √((1-p)/p) M), M = L̃ √ω; if all f_i are quadratic
     M = min{L̃ √ω, L_± √ω + L √θ}, θ = A - B of the AB-inequality: 0 for PermK, ω/n for independent draws.
     Then (1/T) Σ E|∇f(x^k)|² ≤ 2 (f(x⁰) - f*)/(γT).

@@ -20,7 +20,7 @@ from mpicomp.problems.base import Constants, Objective
 
 @dataclass(frozen=True)
 class PPMARINA(TwoPointMethod):
-    """Algorithm 4.  The coin c^k ~ Bern(p) is the same on all ranks, and c^0 = 1::
+    """Algorithm 4.  The coin c^k ~ Bern(p) is the same on all ranks; c^0 = 1, g^0 = 0::
 
         all        x^{k+1} = x^k - γ g^k
         c^k = 1    every worker sends ∇f_i(x^{k+1});                              g^{k+1} = their mean

@@ -16,7 +16,7 @@ from mpicomp.problems.base import Constants
 
 @dataclass(frozen=True)
 class VRMARINA(TwoPointMethod):
-    """Algorithms 2 and 3.  The coin c^k ~ Bern(p) is the same on all ranks, and c^0 = 1::
+    """Algorithms 2 and 3.  The coin c^k ~ Bern(p) is the same on all ranks; c^0 = 1, g^0 = 0::
 
         all        x^{k+1} = x^k - γ g^k
         worker i   sends  ∇f_i(x^{k+1})                                          if c^k = 1

@@ -51,7 +51,7 @@ class Constants:
     diagonals  a function that returns the diagonals of the f_i's smoothness matrices, shape (n, d)
     =========  ============================================================================
 
-    Raises ``ConfigError`` for an L that is not above 0, and another constant that is negative or not finite.
+    Raises ``ConfigError`` unless L is above 0, and if mu, sigma or another L is negative or not finite.
     """
 
     L: float
@@ -198,7 +198,7 @@ class Objective(ABC):
 
     @property
     def told(self) -> Objective:
-        """The objective whose gradients a method is given: this one, unless the worker lies."""
+        """The objective whose gradients a method is given: this one, unless the worker is Byzantine."""
         return self
 
     def on_device(self) -> Self:

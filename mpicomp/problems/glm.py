@@ -21,8 +21,8 @@ from mpicomp.problems.smoothness import bounds, row_squares, spectrum
 class LinearProblem(Problem):
     """Base of the linear models: f_i is a ``LinearModel`` with the loss ``phi`` and the penalty ``rho``.
 
-    ``data`` is a name or path for ``load``, or a pair (X, y) of arrays for ``own_dataset``, which is copied;
-    on several ranks each gives the same pair, and gradients use the rows of the rank's own workers only.
+    ``data`` is a name or path for ``load_dataset``, or a pair (X, y) of arrays for ``own_dataset``, which is
+    copied.  On several ranks each gives the same pair; gradients use the rows of the rank's own workers only.
     ``lam`` is the penalty's weight, ``split`` a name for ``rows_of`` or an array of each row's worker.  f is
     the unweighted mean of the f_i, even if shards differ in size.
     """
@@ -34,7 +34,7 @@ class LinearProblem(Problem):
     phi: ClassVar[Scalar]
     rho: ClassVar[Scalar]
     convex: ClassVar[bool] = False
-    real_targets: ClassVar[bool] = False  # whether y is taken as it is; see ``load``
+    real_targets: ClassVar[bool] = False  # whether y is taken as it is; see ``load_dataset``
 
     def __post_init__(self) -> None:
         if self.lam is not None:
@@ -120,7 +120,7 @@ class RidgeProblem(LinearProblem):
 
 @dataclass(frozen=True)
 class Logistic(RidgeProblem):
-    """Logistic regression: log(1 + exp(-y a'x)) + lam/2 ||x||^2; give lam, or cond = (L0 + lam)/lam."""
+    """f_i(x) = mean_j log(1 + exp(-y_j a_j'x)) + lam/2 ||x||^2, y_j = -1 or 1.  Give lam, or cond."""
 
     paper: ClassVar[str] = "none: ridge-regularised logistic regression"
 

@@ -19,7 +19,7 @@ from mpicomp.problems.base import Array, Constants, Objective, Problem
 
 @dataclass(frozen=True)
 class Quadratics(Problem):
-    """f_i(x) = x'A_i x / 2 - b_i'x, worker i's matrix a noisy multiple of one tridiagonal T.
+    """f_i(x) = x'A_i x / 2 - b_i'x, where A_i is a random multiple of a tridiagonal T, plus c I.
 
     ===========  ==============================================================================
     T            tridiag(-1, 2, -1) of order d, eigenvalues 2 - 2 cos(pi j / (d+1))

@@ -30,14 +30,20 @@ class Limits:
     """
 
     rounds: int = setting(1000, "Stop after this many rounds.")
-    target_grad_norm_sq: float | None = setting(None, "Stop when |∇f|² is at most this.")
+    target_grad_norm_sq: float | None = setting(
+        None, "Stop at the first row with |∇f|² at most this, and f not above f(x⁰)."
+    )
     hold: float = setting(
         0.0,
-        "If the target is first met in round k, stop at round (1 + hold) k, provided every row in between "
-        "meets it.",
+        "Stop at the first row in or after round (1 + HOLD) k, where k is the round since which all rows "
+        "meet the target.",
     )
-    max_bytes: int | None = setting(None, "Stop after this many bytes, both directions together.")
-    max_seconds: float | None = setting(None, "Stop after this many seconds.")
+    max_bytes: int | None = setting(
+        None, "Stop at the first row after this many bytes, up and down, of all workers."
+    )
+    max_seconds: float | None = setting(
+        None, "Stop at the first row after this many seconds, without those of evaluating f."
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rounds", as_integer("rounds", self.rounds))

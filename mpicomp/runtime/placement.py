@@ -43,12 +43,13 @@ class Placement:
     server: str = setting(
         "shared",
         "Average the messages on rank 0, which also hosts workers (shared); on rank 0, which hosts none "
-        "(dedicated); on every rank, each for its blocks of the coordinates (sharded); or by MPI_Allreduce.",
+        "(dedicated); on every rank, each for its blocks of the coordinates (sharded); or by MPI_Allreduce "
+        "(allreduce: for uncompressed or low-rank messages).",
         SERVERS,
     )
     blocks: int | None = setting(
         None,
-        "With --server sharded, cut the coordinates into this many blocks.  "
+        "With --server sharded, the number of blocks of the coordinates; iterates depend on it.  "
         "[default: one for each worker, at most 64]",
     )
     device: str = setting(
@@ -61,7 +62,8 @@ class Placement:
     )
     stall_timeout: float | None = setting(
         None,
-        "End the job if a rank is silent for this long while others wait for it, and name it [off].",
+        "End the job if the others wait this long for a rank, hung or busy, and name it.  Give more than a "
+        "rank's longest computation [off].",
         metavar="SECONDS",
     )
     verify_bytes: bool = setting(
@@ -69,7 +71,8 @@ class Placement:
     )
     on_failure: str = setting(
         "end",
-        "If a rank dies, end the job (end), or go on with the other ranks (shrink; needs Open MPI's ULFM).",
+        "If a rank dies, end the job (end), or go on with the other ranks (shrink; needs Open MPI's "
+        "ULFM, and --server shared or dedicated).",
         ON_FAILURE,
     )
 

@@ -181,7 +181,7 @@ def run(
     out               a folder for the record
     resume            False: start; a folder that holds a run is refused.  True: continue the run in ``out``.
                       None: continue it if it has a checkpoint, else start
-    checkpoint_every  rounds between checkpoints in ``out``; one is always written at the end
+    checkpoint_every  rounds between checkpoints in ``out``, which is needed; one is written at the end, too
     server            how messages are averaged.  "shared": by rank 0, which also hosts workers.
                       "dedicated": by rank 0, which hosts no worker (needs MPI).  "sharded": by every rank,
                       for its blocks of the coordinates.  "allreduce": by MPI_Allreduce,

@@ -22,7 +22,7 @@ def group_of(state: Any, overlap: bool) -> Any:
     if any(getattr(ddp, "skip_all_reduce_unused_params", False) for ddp in ddps):
         raise ConfigError(
             "DDP with skip_all_reduce_unused_params=True leaves buckets out, and the hook waits for the "
-            "last: leave this option out. The hook sends nothing of parameters that no rank uses."
+            "last: leave this option out. The hook takes the gradient 0 for parameters that no rank uses."
         )
     for option in ("find_unused_parameters", "static_graph"):
         if overlap and any(getattr(ddp, option, False) for ddp in ddps):

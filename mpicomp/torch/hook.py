@@ -58,8 +58,8 @@ class Hook:
     state belongs to parameters, not to buckets, so nothing is lost.  Messages are sent when the last bucket
     has come; with ``overlap``, from the second step on, before.
 
-    With find_unused_parameters=True, nothing is sent for a parameter that no rank uses in a step, and the
-    method's state for it is kept until its next gradient.
+    With find_unused_parameters=True, a parameter that no rank uses in a step has the gradient 0 in messages,
+    and the method's state for it is kept until its next gradient.
 
     A hook belongs to the parameters of its first backward.  It raises ``ConfigError`` for other parameters,
     for sparse gradients and for the three options.  An error of a step, such as ``DivergedError``, is raised

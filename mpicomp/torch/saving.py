@@ -63,8 +63,8 @@ def save(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
 def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
     """Load the state that ``save`` wrote to ``folder`` into ``opt`` and ``model``; collective.
 
-    The training then continues as if it had not been interrupted, bit for bit.  Raises ``RecordError`` if the
-    state is damaged, or belongs to another method, seed, model, number of workers or ``sync_every``.
+    The training then continues bit for bit, if its batches and random numbers do.  Raises ``RecordError`` if
+    the state is damaged, or belongs to another method, seed, model, number of workers or ``sync_every``.
     """
     common, own = Blob(), Blob()
     records = {"torch": common}

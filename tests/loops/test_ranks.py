@@ -103,7 +103,10 @@ def test_one_decision_about_a_gradient_that_is_not_finite():
         ("other_method", "rank 1 has method = EF21SGDM(C=TopK(k=4"),
         ("other_like", "rank 1 has like = x: numpy float64 (9,), and rank 0 has x: numpy float64 (8,)"),
         ("other_workers", "rank 1 has workers = 5, and rank 0 has 4"),
-        ("array_for_function", "MARINA compares gradients of one f_i at two points: give a function of x"),
+        (
+            "array_for_function",
+            "MARINA asks for gradients of one f_i at several points: give a function of x",
+        ),
         ("once_more 0", f"rank 0 calls {ONE}, and rank 1 has ended its work with {ONE}"),
         ("once_more 2", f"rank 0 has ended its work with {ONE}, and rank 2 calls {ONE}"),
         ("closes_early", f"rank 0 calls {ONE}, and rank 2 has ended its work with {ONE}"),

@@ -189,7 +189,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation(
         "No step tuned, steps of a given length",
         "ef21lmo(C=topk(k=0.05), rounds=20000, gap=0.7)",
-        "8750 rounds on digits; EF21 with the theorem's step 8300, tuned 23 "
+        "8750 rounds on digits, to 1e-4; EF21 with the theorem's step 8300, tuned 23 "
         "([steps of a given length](results/gradient-methods.md#steps-of-a-given-length))",
     ),
     Situation(

@@ -11,11 +11,11 @@ from mpicomp.lab.cli.root import cli
 @cli.command()
 @click.option("--n", type=int, required=True, help="Number of workers, one on each host.")
 @click.option("--d", type=Count(), required=True, help="The dimension, the number of parameters.")
-@click.option("--link", required=True, help="Rate of the link of each host, such as 100mbit or 10gbit.")
-@click.option("--latency", default="50us", show_default=True, help="One-way latency of a link.")
 @click.option(
-    "--step-seconds", type=Positive(), required=True, help="Seconds in which a worker computes a gradient."
+    "--link", required=True, help="Rate of the link of each host, in bits a second each way: 100mbit."
 )
+@click.option("--latency", default="50us", show_default=True, help="One-way latency of a link.")
+@click.option("--step-seconds", type=Positive(), required=True, help="Seconds of one gradient of a worker.")
 @click.option(
     "--convex/--nonconvex",
     default=False,

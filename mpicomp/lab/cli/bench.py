@@ -19,7 +19,7 @@ from mpicomp.transports.launcher import launched_rank
     cls=SectionedGroup,
     sections={
         "On this machine": ["round", "aggregate", "kernels", "images", "traffic"],
-        "On hosts with links, as root": ["link", "serving", "train"],
+        "On emulated hosts of this machine, as root": ["link", "serving", "train"],
     },
     examples=[
         "mpicomp bench round --ranks 4",
@@ -29,9 +29,9 @@ from mpicomp.transports.launcher import launched_rank
     ],
 )
 def bench() -> None:
-    """Run benchmarks of this machine and its links.
+    """Run benchmarks on this machine.
 
-    Each benchmark prints its result beside the limit of the machine, such as the time of a memory copy.
+    Most print their result beside a limit of the machine, such as the time of a memory copy.
     """
 
 
@@ -70,7 +70,7 @@ def bench_round(ranks: int, as_json: bool) -> int:
     "dimensions",
     type=click.IntRange(100),
     multiple=True,
-    help="Dimension of the gradients; may be given several times.  [default: 1e4, 1e6, 25e6]",
+    help="Dimension of the gradients; may be given several times.  [default: 10000, 1000000, 25000000]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_aggregate(ranks: int, dimensions: tuple[int, ...], as_json: bool) -> int:
@@ -99,17 +99,30 @@ def bench_aggregate(ranks: int, dimensions: tuple[int, ...], as_json: bool) -> i
     "dimensions",
     type=click.IntRange(100),
     multiple=True,
-    help="Dimension of the vectors; may be given several times.",
+    help="Dimension of the vectors; may be given several times.  [default: 100, 1000000, 25000000; on a GPU "
+    "25000000, 100000000, 1000000000]",
 )
-@click.option("--dtype", type=click.Choice(["f4", "f8"]), default="f4", show_default=True)
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option(
+    "--dtype",
+    type=click.Choice(["f4", "f8"]),
+    default="f4",
+    show_default=True,
+    help="Format of the vectors: f4 is float32, f8 float64.  On a GPU f4 alone.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Processor to time.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json: bool) -> int:
     """Time each compressor, relative to a memory copy.
 
     Prints the time to compress a vector and the time to add a received message, each divided by the time of
-    copying the vector.  On the CPU the command uses MPICOMP_NUM_THREADS threads (default 1) and d = 100, 10^6
-    and 25*10^6, and times torch too if it is installed.  On a GPU it uses f4 and d = 25*10^6, 10^8 and 10^9.
+    copying the vector.  On the CPU the command uses MPICOMP_NUM_THREADS threads (default 1), and times torch
+    too if it is installed.
     """
     if device == "cuda":
         from mpicomp.lab.bench.cuda import SIZES, device_kernels
@@ -135,7 +148,9 @@ def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json:
 
 @bench.command("images")
 @click.argument("source", metavar="IMAGES")
-@click.option("--model", type=Place(), required=True, help="A local model, or the folder of its training.")
+@click.option(
+    "--model", type=Place(), required=True, help="A model of `images train --kind local`: its file or folder."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_images(source: str, model: Path, as_json: bool) -> int:
     """Count bits per pixel of grey IMAGES by codec.

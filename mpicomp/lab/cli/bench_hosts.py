@@ -19,10 +19,11 @@ _links = click.option(
     type=Listed(Rate(), empty=True),
     default="100mbit,1gbit",
     show_default=True,
-    help='Rates of the links between hosts, one host for each rank; needs root.  "": no links.',
+    help="Rates of the links of emulated hosts, one host for each rank, in bits a second each way; needs "
+    'root.  "": no links.',
 )
 _one_host = click.option(
-    "--one-host/--no-one-host", default=True, show_default=True, help="Also time all ranks on this host."
+    "--one-host/--no-one-host", default=True, show_default=True, help="Also time all ranks without links."
 )
 
 
@@ -45,9 +46,11 @@ _one_host = click.option(
     type=Listed(Rate()),
     default="100mbit,1gbit,10gbit",
     show_default=True,
-    help="Rates of the links to time on.",
+    help="Rates of the links, in bits a second each way.",
 )
-@click.option("--latency", type=Time(), default="0ms", show_default=True, help="Delay that the links add.")
+@click.option(
+    "--latency", type=Time(), default="0ms", show_default=True, help="One-way delay that the links add."
+)
 @click.option(
     "--hosts",
     type=click.IntRange(2),
@@ -73,11 +76,12 @@ def bench_link(
 ) -> None:
     """Time the methods of a SUITE on network links.
 
-    Each method runs until it meets the target of the suite, on hosts joined by links of the given rates; this
-    needs root.  Dense methods are also timed with MPI_Allreduce.  Prints each time, the speed-up over the
-    fastest dense GD or AGD and over the same method uncompressed, and the link speed below which compressing
-    wins: measured, and by the model of `mpicomp predict`.  A method's step size is that of its text or, with
-    `tune` in the suite, the best one found in one process.
+    Each method runs until it meets the suite's target.  The hosts are network namespaces of this machine,
+    joined by links of the given rates; this needs root.  Uncompressed methods are also timed with
+    MPI_Allreduce.  Prints each time.  Prints the speed-up over uncompressed GD or AGD, whichever is faster,
+    and over the same method uncompressed.  Prints the link speed below which compressing wins, measured and
+    by the model of `mpicomp predict`.  The step size is the suite's or, with `tune`, the best one found in
+    one process.
     """
     from mpicomp.lab.bench.linkreport import publish, tables
     from mpicomp.lab.experiment.suite_file import load_suite
@@ -186,7 +190,8 @@ def bench_serving(
     "--only",
     multiple=True,
     metavar="TEXT",
-    help="Train only the methods with this text in their name; may be repeated.  [default: all]",
+    help="Train only the methods with this text in their name; may be given several times.  A text in no "
+    "name lists the names.  [default: all]",
 )
 @click.option("--to-target", is_flag=True, help="Train to the targets instead of timing steps.")
 @click.option(
@@ -208,14 +213,15 @@ def bench_serving(
     type=click.FloatRange(0),
     default=2.0,
     show_default=True,
-    help="Target of the transformer: loss.",
+    help="Target of the transformer: loss, in nats a character.",
 )
 @click.option(
     "--learning-rates",
     type=Listed(Positive()),
     default="0.05,0.1,0.2,0.025",
     show_default=True,
-    help="Learning rates to try, each with each outer rate of a method; it uses its best pair.",
+    help="Learning rates to try.  Some methods with local steps also try rates of their outer optimiser; "
+    "each uses its best pair.",
 )
 @click.option(
     "--tuning-seeds",
@@ -265,10 +271,10 @@ def bench_train(
     """Time training steps of mpicomp.torch and of DDP.
 
     DDP is torch's DistributedDataParallel, without and with its hooks.  The benchmark needs torch, and uses
-    four ranks with one thread each, on one host and on hosts joined by links.  With --to-target it reports
-    the seconds and bytes until each method reaches a given test accuracy on images (Fashion-MNIST from the
-    cache, or digits) or a given loss on text.  The steps to the target are counted on one host and multiplied
-    by the time of a step on each link.
+    four ranks with one thread each, on one host and on emulated hosts joined by links.  With --to-target it
+    reports the seconds and bytes until each method reaches a given test accuracy on images (Fashion-MNIST
+    from the cache, or digits) or a given loss on text.  The steps to the target are counted on one host and
+    multiplied by the time of a step on each link.
     """
     from mpicomp.lab.bench.train.compare import Ask, contest, named
     from mpicomp.lab.bench.train.report import checked, publish, tables

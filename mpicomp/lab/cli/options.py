@@ -153,7 +153,9 @@ OPTIONS = {
     for group in (Limits, Observation, Placement)
     for setting in settings_of(group)
 }
-ranks_option = click.option("--ranks", type=click.IntRange(1), help="Start this many MPI ranks.")
+ranks_option = click.option(
+    "--ranks", type=click.IntRange(1), help="Start this many MPI ranks.  [default: one process]"
+)
 place_options = [ranks_option, *(OPTIONS[name] for name in OF_COMPARISONS)]
 
 
@@ -192,19 +194,32 @@ run_options = (
     click.option(
         "--x0",
         type=click.Path(path_type=Path),  # on the server's host; other hosts need not have it
-        help="File of the starting point, an array of shape (d,) written by numpy.save.",
+        help="File of the starting point, an array of shape (d,) written by numpy.save.  "
+        "[default: the problem's]",
     ),
     *(OPTIONS[name] for name in ("target_grad_norm_sq", "hold", "max_bytes", "max_seconds")),
-    click.option("--out", type=Place(), help="Folder for the record of the run."),
+    click.option(
+        "--out",
+        type=Place(),
+        help="Folder for rows, result and checkpoints.  [default: none, nothing is saved]",
+    ),
     click.option(
         "--follow",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE.jsonl",
         help="Append each row to this file as soon as it is recorded, as a line of JSON.",
     ),
-    click.option("--tensorboard", type=Place(), help="Write the rows as TensorBoard curves to this folder."),
+    click.option(
+        "--tensorboard",
+        type=Place(),
+        help="Write the rows as TensorBoard curves to this folder; needs mpicomp[tensorboard].",
+    ),
     *resume_options,
-    click.option("--checkpoint-every", type=click.IntRange(1), help="Rounds between checkpoints in --out."),
+    click.option(
+        "--checkpoint-every",
+        type=click.IntRange(1),
+        help="Rounds between checkpoints in --out.  [default: one, at the end]",
+    ),
     *(OPTIONS[name] for name in ("stall_timeout", "on_failure", "verify_bytes")),
     click.option("--json", "as_json", is_flag=True, help="Print the result as one line of JSON."),
 )

@@ -26,7 +26,10 @@ from mpicomp.runtime.placement import SERVERS, Placement
     "--workers", type=click.IntRange(2), required=True, help="Number of workers, one on each rank and host."
 )
 @click.option(
-    "--rate", type=Rate(), required=True, help="Rate of the link of each host, such as 100mbit or 10gbit."
+    "--rate",
+    type=Rate(),
+    required=True,
+    help="Rate of the link of each host, in bits a second each way: 100mbit.",
 )
 @click.option("--latency", type=Time(), default="50us", show_default=True, help="One-way latency of a link.")
 @click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True, help="Rounds of the run.")
@@ -55,7 +58,8 @@ def predict(
     """Predict the time of runs with many workers.
 
     Prints the time of a round, the load of the server, the time of all rounds, and the assumptions.  The
-    prediction uses the cost model that `mpicomp bench link` checks.  Give --problem and --method, or --up:
+    prediction uses the cost model that `mpicomp bench link` checks.  Give --problem and --method, or
+    --up and --down:
 
     \b
     mpicomp predict --problem "quadratics(d=1000)" --method gd --workers 16 --rate 1gbit

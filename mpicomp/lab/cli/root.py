@@ -36,7 +36,8 @@ def cli() -> None:
     """Distributed optimisation with compressed communication, over real MPI ranks.
 
     Without --ranks, and outside mpirun, everything runs in one process, with the same bytes and the same
-    iterates.  `mpirun -n 4 mpicomp run ...` does the same as `mpicomp run --ranks 4 ...`.
+    iterates (but for the last bits with `--server allreduce`).  `mpirun -n 4 mpicomp run ...` computes the
+    same as `mpicomp run --ranks 4 ...`.
     """
 
 

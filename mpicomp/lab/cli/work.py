@@ -105,15 +105,20 @@ def _read_x0(path: Path | None) -> Any:
     ],
 )
 @with_options(run_options)
-@click.option("--nodes", type=click.IntRange(1), help="Nodes to spread the ranks over.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(1),
+    help="Nodes for the ranks, which are Slurm's tasks.  [default: Slurm's choice]",
+)
 @click.option("--time", metavar="LIMIT", help="Time limit in sbatch's form: 01:30:00, or minutes.")
 @click.option("--partition", help="Slurm partition; `sinfo` lists them.")
 @click.option("--account", help="Slurm account to charge.")
 @click.option(
     "--requeue",
     is_flag=True,
-    help="When time is up, save and queue the job again, until the run is done.  For several seeds, save the "
-    "script that --dry-run shows and give it to sbatch --array=0-4: each task's number is its seed.",
+    help="Before the time is up, save in --out and queue the job again, until the run is done; needs --out.  "
+    "For several seeds, give the script that --dry-run shows to sbatch --array=0-4: each task's number is "
+    "its seed.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the job script and do not submit it.")
 @click.pass_context
@@ -196,7 +201,8 @@ def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[s
 @click.option(
     "--part",
     metavar="I/N",
-    help="Run only the I-th of N shares of the runs; the share that ends last writes table and figure.",
+    help="Run only part I of N, and go on from what --out holds.  The part that ends last writes table and "
+    "figure.",
 )
 @with_options(place_options)
 def compare(
@@ -260,7 +266,7 @@ def compare(
 def launch_(ranks: int, on_failure: str, script: tuple[str, ...]) -> int:
     """Run your own Python SCRIPT on several MPI ranks.
 
-    Calls mpirun with the flags that this machine needs.  The script's own arguments follow it, as in
+    Starts mpirun with mpicomp's settings and one thread a rank.  The script's own arguments follow it, as in
     `mpicomp launch --ranks 4 train.py --epochs 3`.
     """
     return launch(ranks, ["-m", "mpicomp.lab.jobs.script", *script], survive=ON_FAILURE[on_failure])

@@ -68,8 +68,9 @@ def compare(
               ``max_seconds``, ``title``, ``x`` and ``y``.  They mean the same as in a suite's TOML file:
               python -m pydoc mpicomp.lab.experiment.suite_file
     out       a folder for the record, the table and the figure.  None: the comparison is in memory only
-    resume    False: start.  True: continue the comparison in ``out``; runs that ended are kept, others start
-              afresh.  None: continue if there is one, else start
+    resume    False: start; a folder that holds a comparison is refused.  True: continue the comparison in
+              ``out``; runs that ended are kept, others start afresh.  None: continue it if there is one, else
+              start
 
     ``server``, ``blocks``, ``device`` and ``cuda_aware`` are settings too, as in ``run``.  ``progress`` is
     True for a bar, False for none, None for one in a notebook, or a function that is called with the run
@@ -105,7 +106,8 @@ def tune(
         tuned = method.with_step(tuning.best.gamma)
 
     ``exponents`` is (lo, hi).  While the best is the largest or the smallest tried, the next power of two is
-    tried too.  The other arguments are those of ``compare``.  The rule for "best" is explained by:
+    tried too, at most 8 at each end.  ``progress`` and ``settings`` are those of ``compare``, but ``down`` is
+    "exact" by default.  The rule for "best" is explained by:
     python -m pydoc mpicomp.lab.experiment.tuning
 
     Under mpirun every rank calls this and gets the same tuning.  An interrupt raises ``Interrupted``, a
@@ -155,8 +157,9 @@ def plot(
     """Draw a comparison, or runs of one problem, into ``axes`` or into a new figure; returns the axes.
 
     x      "rounds", "up", "both", "seconds" or "epochs"; "bytes" is "both": uplink and downlink, per worker
-    y      "gradient", which is |∇f(x)|², "f", "error", or "f-f*".  Where the problem does not know f*, the
-           least f of the rows is in its place, and the label of the axis says so
+    y      "gradient", which is |∇f(x)|², "f", "f-f*", or "error", the mean over workers of Σ_k |e_i^k|² of
+           error feedback.  Where the problem does not know f*, the least f of the rows is in its place, and
+           the label of the axis says so
     axes   also called ``ax``, as in other libraries
     style  "screen", "paper" or "talk": sizes of panel, text and lines; the text of given axes keeps its size
     bands  over the seeds: "range", "quantile" (the quartiles) or "none"
