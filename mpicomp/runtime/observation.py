@@ -41,7 +41,8 @@ class Observation:
     )
     observe: int | str = setting(
         FULL,
-        "Samples on which f and ∇f are evaluated for each row: full, this many of each worker, or never.",
+        "Evaluate f and ∇f for each row on all samples (full), on M samples of each worker (M), or not at "
+        "all (never).",
     )
 
     def __post_init__(self) -> None:

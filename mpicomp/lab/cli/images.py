@@ -100,7 +100,9 @@ def train(
 @images.command()
 @click.argument("source", metavar="IMAGES")
 @click.argument("archive", type=click.Path(path_type=Path))
-@click.option("--model", type=Place(), required=True, help="A local model, or the folder of its training.")
+@click.option(
+    "--model", type=Place(), required=True, help="A model of `images train --kind local`: its file or folder."
+)
 def compress(source: str, archive: Path, model: Path) -> None:
     """Compress IMAGES into the file ARCHIVE, without loss.
 
@@ -130,8 +132,8 @@ def compress(source: str, archive: Path, model: Path) -> None:
 @click.option(
     "--max-pixels",
     type=click.IntRange(1),
-    help="Refuse an archive whose decoding takes longer than that of this many pixels of ordinary images.  "
-    "[default: 64 for each byte, or 1024 up to 2^28 in all]",
+    help="Refuse an archive that costs more to decode than this many pixels.  "
+    "[default: 64 for each byte of the archive, or 1024 up to 2^28 in all]",
 )
 def decompress(archive: Path, out: Path, max_pixels: int | None) -> None:
     """Write the images of ARCHIVE to OUT.
@@ -152,17 +154,20 @@ def decompress(archive: Path, out: Path, max_pixels: int | None) -> None:
 @images.command()
 @click.argument("inside", metavar="IMAGES")
 @click.argument("outside", metavar="OTHERS")
-@click.option("--local", type=Place(), required=True, help="A local model, or the folder of its training.")
+@click.option(
+    "--local", type=Place(), required=True, help="A model of `images train --kind local`: its file or folder."
+)
 @click.option("--full", type=Place(), required=True, help="A full model of the same images, or its folder.")
 @click.option(
     "--training", help="The training images: also score by a Gaussian on 7 x 7 blocks, as a baseline."
 )
 @click.option("--out", type=Place(), help="A CSV file for the scores of all images.")
 def score(inside: str, outside: str, local: Path, full: Path, training: str | None, out: Path | None) -> None:
-    """Measure how well two models tell IMAGES, which are like the training images, from OTHERS.
+    """Score IMAGES and OTHERS, and print the AUROC.
 
-    An image's score is log p of the full model minus log p of the local one.  The AUROC is the
-    probability that one of IMAGES has a higher score than one of OTHERS: 0.5 is chance.
+    It measures how well two models tell IMAGES, which are like the training images, from OTHERS.  An image's
+    score is log p of the full model minus log p of the local one.  The AUROC is the probability that one of
+    IMAGES has a higher score than one of OTHERS: 0.5 is chance.
     """
     from mpicomp.base.files import present, write_text
     from mpicomp.images import ImageModel, scores

@@ -22,8 +22,12 @@ from mpicomp.transports.launcher import launched_rank
     help="Quantity on the x axis: rounds, up, bytes (both directions), seconds or epochs; with commas "
     "between several, a panel for each.",
 )
-@click.option("--y", help="Quantity on the y axis: gradient, f, f-f* or error.")
-@click.option("--xlim", metavar="A:B", help="Ends of the x axis, in its unit; A: or :B sets only one.")
+@click.option(
+    "--y", help="Quantity on the y axis: gradient (|∇f|²), f, f-f*, or error (the errors that workers keep)."
+)
+@click.option(
+    "--xlim", metavar="A:B", help="Ends of the x axis, in its unit; A: or :B sets only one.  Needs one --x."
+)
 @click.option("--ylim", metavar="A:B", help="Ends of the y axis, likewise.")
 @click.option(
     "--style", default="screen", show_default=True, help="Sizes and fonts for a screen, paper or talk."
@@ -37,7 +41,7 @@ from mpicomp.transports.launcher import launched_rank
 @click.option(
     "--format", "format", help="Format of the file: png, pdf or svg.  [default: the ending of --out, or png]"
 )
-@click.option("--out", type=Place(), help="File of the figure [FOLDER/figure.png].")
+@click.option("--out", type=Place(), help="File of the figure.  [default: figure.png in the first folder]")
 def plot(folders: tuple[Path, ...], out: Path | None, format: str | None, **words: Any) -> None:
     """Draw a figure from saved rows.
 

@@ -47,7 +47,10 @@ def list_suites() -> None:
 @click.argument("name")
 @click.argument("folder", type=Place(), default=".")
 def copy(name: str, folder: Path) -> None:
-    """Copy the suite NAME into FOLDER, by default the current folder, and print the path of the copy."""
+    """Copy the suite NAME into FOLDER, and print its path.
+
+    FOLDER is by default the current one.
+    """
     from mpicomp.lab.experiment.shipped import copy as copy_suite
 
     click.echo(copy_suite(name, folder))
