@@ -23,7 +23,7 @@ from mpicomp.transports.launcher import launched_rank
     },
     examples=[
         "mpicomp bench round --ranks 4",
-        "mpicomp bench kernels -d 1000000 --dtype f8",
+        "mpicomp bench kernels -d 1e6 --dtype f8",
         "mpicomp bench link link_digits --rate 100mbit,1gbit   # a suite that comes with the package",
         'mpicomp bench train --links "" --d 1e5 --no-transformer',
     ],
@@ -68,9 +68,9 @@ def bench_round(ranks: int, as_json: bool) -> int:
 @click.option(
     "-d",
     "dimensions",
-    type=click.IntRange(100),
+    type=Count(100),
     multiple=True,
-    help="Dimension of the gradients; may be given several times.  [default: 10000, 1000000, 25000000]",
+    help="Dimension of the gradients; may be given several times.  [default: 1e4, 1e6, 25e6]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_aggregate(ranks: int, dimensions: tuple[int, ...], as_json: bool) -> int:
@@ -97,10 +97,10 @@ def bench_aggregate(ranks: int, dimensions: tuple[int, ...], as_json: bool) -> i
 @click.option(
     "-d",
     "dimensions",
-    type=click.IntRange(100),
+    type=Count(100),
     multiple=True,
-    help="Dimension of the vectors; may be given several times.  [default: 100, 1000000, 25000000; on a GPU "
-    "25000000, 100000000, 1000000000]",
+    help="Dimension of the vectors; may be given several times.  "
+    "[default: 100, 1e6, 25e6; on a GPU 25e6, 1e8, 1e9]",
 )
 @click.option(
     "--dtype",

@@ -49,16 +49,21 @@ class Time(click.ParamType):
 
 
 class Count(click.ParamType):
+    """A whole number, ``least`` or more, which may be written as 1e5."""
+
     name = "number"
+
+    def __init__(self, least: int = 1) -> None:
+        self.least = least
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         try:
             number = float(value)
         except ValueError:
             number = 0.0
-        if not (number >= 1 and number.is_integer()):
+        if not (number >= self.least and number.is_integer()):
             raise ConfigError(
-                f"{param.opts[0]} {value!r}; allowed: numbers such as 1e5, 1 or more, whole ones."
+                f"{param.opts[0]} {value!r}; allowed: numbers such as 1e5, {self.least} or more, whole ones."
             )
         return int(number)
 

@@ -137,11 +137,16 @@ def test_torch_s_messages(d, peers):
 
 
 def test_the_command_prints_a_compressor_a_line():
-    done = mpicomp("bench", "kernels", "-d", "2000")
+    done = mpicomp("bench", "kernels", "-d", "2e3")
     assert done.returncode == 0, done.stderr
     theirs = [line for line in done.stdout.splitlines() if line.startswith("torch")]
     assert len(done.stdout.splitlines()) == len(CASES) + len(theirs)
     assert bool(theirs) == (find_spec("torch") is not None)
+
+
+def test_a_dimension_too_small_is_refused_in_one_line():
+    done = CliRunner().invoke(cli, ["bench", "kernels", "-d", "99"])
+    assert str(done.exception) == "-d '99'; allowed: numbers such as 1e5, 100 or more, whole ones."
 
 
 def test_the_command_does_without_torch(no_torch):
