@@ -49,6 +49,11 @@ class Aggregator(Resumable):
                 f"{name}{also or ' is no method'}; allowed: a method of the form x - γ g, such as EF21SGDM. "
                 "For the others: mpicomp.Descent(method, x0)."
             )
+        if not method.at_iterate:
+            raise ConfigError(
+                f"{method} chooses the points where gradients are taken; allowed: a method that takes them "
+                "at x, such as EF21SGDM. For the others: mpicomp.Descent(method, x0)."
+            )
         super().__init__(method, like, **options)
 
     def __call__(self, gradient: Any, at: Any = None) -> Any:

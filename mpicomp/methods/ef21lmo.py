@@ -10,7 +10,16 @@ from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, PartsOfX, StepSize
-from mpicomp.methods.support.lmo_method import Gap, Horizon, LMOMethod, Norm, Polar, RateOrDecreasing
+from mpicomp.methods.support.estimating import Estimate
+from mpicomp.methods.support.lmo_method import (
+    Gap,
+    GradientAverage,
+    Horizon,
+    LMOMethod,
+    Norm,
+    Polar,
+    RateOrDecreasing,
+)
 from mpicomp.methods.support.starts import EstimateStart
 from mpicomp.problems.base import Constants
 
@@ -37,11 +46,21 @@ class EF21LMO(LMOMethod):
     Any γ > 0 is allowed, and no constant of f is needed: γ of the order 1/√T gives 1/√T after T rounds, where
     EF21 with a γ too large diverges.  A constant γ ends at a distance of about γ.
 
-    eta="decreasing"  η_k = (2/(k+2))^{1/2}, and g^k = (2/(k+2))^{3/4} D(h^k) in round k: neither T nor the
-    noise has to be known.
+    momentum="heavy-ball"  the average v_i above
+    momentum="igt"         implicit gradient transport: s_i^k is taken at x^k + ((1-η)/η) (x^k - x^{k-1})
+    momentum="mvr"         momentum variance reduction, as in DASHA-MVR, two gradients on one batch:
+                           v_i^k = (1 - η) (v_i^{k-1} + s_i(x^k) - s_i(x^{k-1})) + η s_i(x^k)
+
+    eta = 1 makes the three one.  "igt" needs gradients of its own points, so an ``Aggregator`` refuses it and
+    ``Descent`` takes it; for "mvr" give a function of x.
+
+    eta="decreasing"  η_k = (2/(k+2))^p, and g^k = (2/(k+2))^q D(h^k) in round k: neither T nor the noise has
+    to be known.  p and q are 1/2 and 3/4 for "heavy-ball", 4/7 and 5/7 for "igt", 2/3 and 2/3 for "mvr".
+
     theory: the γ that minimises the bound below for T = ``rounds`` and F = ``gap``,
     γ = √(F/(T ρ² (L/2 + 2M))), where the variance of samples is at most σ² for all x.  Raises ``ConfigError``
-    for other batches, without ``rounds`` and ``gap``, for eta="decreasing" and for polar="newton-schulz".
+    for other batches, without ``rounds`` and ``gap``, for eta="decreasing", for polar="newton-schulz" and for
+    momentum other than "heavy-ball".
 
     Let ‖.‖_* be the dual norm, and ρ the least number with ‖y‖_* ≤ ρ |y|: ρ² is 1 for "l2", d for "linf", and
     for "spectral" the sum of the shorter sides of all matrices and the sizes of other parts.  With
@@ -68,12 +87,13 @@ class EF21LMO(LMOMethod):
     Differences from the papers: the mean is broadcast and every rank takes the step; the bound, with its γ,
     is the one proved here; EF21-Muon has a norm for each layer, here one γ is for all.
 
-    norm    the norm in which a step has the length γ: "l2", "linf" or "spectral"
-    polar   how U V' is computed: "svd", or approximately by "newton-schulz", as in Muon, where a step has a
-            length of up to 1.21 γ (``support.lmo``); for norm="spectral" alone
-    eta     the weight η of the new gradient in the average v_i, or "decreasing"
-    rounds  the number T of rounds for which theory is the best γ; None unless gamma is "theory"
-    gap     F, a bound on f(x⁰) - f*, from which theory takes γ: for f ≥ 0, f(x⁰) will do
+    norm      the norm in which a step has the length γ: "l2", "linf" or "spectral"
+    polar     how U V' is computed: "svd", or approximately by "newton-schulz", as in Muon, where a step has a
+              length of up to 1.21 γ (``support.lmo``); for norm="spectral" alone
+    eta       the weight η of the new gradient in the average v_i, or "decreasing"
+    momentum  which average of gradients v_i is: "heavy-ball", "igt" or "mvr"
+    rounds    the number T of rounds for which theory is the best γ; None unless gamma is "theory"
+    gap       F, a bound on f(x⁰) - f*, from which theory takes γ: for f ≥ 0, f(x⁰) will do
     """
 
     C: Contractive
@@ -81,6 +101,7 @@ class EF21LMO(LMOMethod):
     norm: Norm = "l2"
     polar: Polar = "svd"
     eta: RateOrDecreasing = 1.0
+    momentum: GradientAverage = "heavy-ball"
     rounds: Horizon = None
     gap: Gap = None
     batch: BatchSize = None
@@ -94,14 +115,17 @@ class EF21LMO(LMOMethod):
     )
 
     @dataclass
-    class Replica:
-        x: Array
-        g: Array
+    class Replica(Estimate):
         h: Array
+
+    @dataclass
+    class WithPrevious(Replica):
+        previous: Array  # x^{k-1}
 
     def estimate(self, r: Replica, broadcast: Message, key: Key) -> None:
         self.down.decompress_add(broadcast.m, r.h, key)  # h^k = h^{k-1} + mean c_i
-        r.g[:] = self.direction(r.h, key)  # g^k = D(h^k), times (2/(k+2))^{3/4} for eta="decreasing"
+        r.g[:] = self.direction(r.h, key)  # g^k = D(h^k), times t_k/γ for eta="decreasing"
+        self.keep_point(r)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         return {"gamma": self.best_step(c, d, n)}

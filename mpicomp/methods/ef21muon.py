@@ -13,8 +13,17 @@ from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, PartsOfX, StepSize
-from mpicomp.methods.support.estimating import Estimate
-from mpicomp.methods.support.lmo_method import Gap, Horizon, LMOMethod, Norm, Polar, RateOrDecreasing, lag
+from mpicomp.methods.support.estimating import Estimate, TwoPoints
+from mpicomp.methods.support.lmo_method import (
+    Gap,
+    GradientAverage,
+    Horizon,
+    LMOMethod,
+    Norm,
+    Polar,
+    RateOrDecreasing,
+    lag,
+)
 from mpicomp.methods.support.starts import EstimateStart
 from mpicomp.problems.base import Constants
 
@@ -28,13 +37,15 @@ class EF21Muon(LMOMethod):
         server     h^k = h^{k-1} + mean c_i;   q = e + D(h^k);   g^k = C'(q);   e = q - g^k
         all        x^{k+1} = x^k - γ g^k
 
-    s_i^k is the gradient of f_i at x^k on a batch; D, its norms and ``start`` are those of ``EF21LMO``.
+    s_i^k is the gradient of f_i at x^k on a batch; D, its norms, ``start`` and ``momentum`` are those of
+    ``EF21LMO``, which says too where v_i and s_i are others than these.
     C' is ``down``.  z = x - γ e is in no record.  It takes the steps z^+ = z - γ D(h), and g is (x - z^+)/γ
     compressed: the downlink of EF21-P, and error feedback on the server.  If C' is lossless, e = 0, and the
     iterates are those of EF21LMO.  The run reports x, where the workers are.  An ``Aggregator``'s caller
     takes the step x - γ g by SGD without momentum.
 
-    Any γ > 0 is allowed.  eta="decreasing" is that of EF21LMO, g^k = C'(e + (2/(k+2))^{3/4} D(h^k)).
+    Any γ > 0 is allowed.  eta="decreasing" is that of EF21LMO, g^k = C'(e + (2/(k+2))^q D(h^k)), q = 3/4
+    for momentum="heavy-ball".
     theory: the γ that minimises the bound below for T = ``rounds`` and F = ``gap``,
     γ = √(F/(T ρ² (L (1/2 + Q') + 2 (1 + 2Q') M))).  It is refused where that of EF21LMO is.
 
@@ -60,12 +71,13 @@ class EF21Muon(LMOMethod):
     Differences from the paper: C' compresses (x - z^+)/γ in place of z^+ - x, which is the same if C' keeps
     factors; the bound, with its γ, is the one proved here; one γ is for all layers.
 
-    down    the server's compressor
-    norm    the norm in which the server's step has the length γ: "l2", "linf" or "spectral"
-    polar   how U V' is computed, as for EF21LMO
-    eta     the weight η of the new gradient in the average v_i, or "decreasing"
-    rounds  the number T of rounds for which theory is the best γ; None unless gamma is "theory"
-    gap     F, a bound on f(x⁰) - f*, from which theory takes γ: for f ≥ 0, f(x⁰) will do
+    down      the server's compressor
+    norm      the norm in which the server's step has the length γ: "l2", "linf" or "spectral"
+    polar     how U V' is computed, as for EF21LMO
+    eta       the weight η of the new gradient in the average v_i, or "decreasing"
+    momentum  which average of gradients v_i is, as for EF21LMO: "heavy-ball", "igt" or "mvr"
+    rounds    the number T of rounds for which theory is the best γ; None unless gamma is "theory"
+    gap       F, a bound on f(x⁰) - f*, from which theory takes γ: for f ≥ 0, f(x⁰) will do
     """
 
     C: Contractive
@@ -74,6 +86,7 @@ class EF21Muon(LMOMethod):
     norm: Norm = "spectral"
     polar: Polar = "svd"
     eta: RateOrDecreasing = 1.0
+    momentum: GradientAverage = "heavy-ball"
     rounds: Horizon = None
     gap: Gap = None
     batch: BatchSize = None
@@ -82,6 +95,8 @@ class EF21Muon(LMOMethod):
 
     recalled: ClassVar[str] = "the powers of 2/(k+2) of the steps for eta=decreasing"
     paper: ClassVar[str] = "EF21-Muon, arXiv 2510.00643; parameter-agnostic, arXiv 2511.14501"
+
+    WithPrevious: ClassVar[type] = TwoPoints
 
     @dataclass
     class Server:
@@ -111,6 +126,7 @@ class EF21Muon(LMOMethod):
     def estimate(self, r: Estimate, broadcast: Message, key: Key) -> None:
         r.g[:] = 0
         self.down.decompress_add(broadcast.m, r.g, key)  # g^k = C'(q)
+        self.keep_point(r)
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         behind = lag(self.down.alpha(d, n))  # Q'

@@ -19,6 +19,7 @@ from mpicomp.problems import MLP, Noisy, Quadratics
 from tests.reference.ef21lmo import ef21lmo, lmo
 from tests.support.error_feedback import SHRINK, everywhere, sampler
 from tests.support.layers import (
+    AVERAGES,
     LAYERED,
     PARTS,
     SHAPES,
@@ -52,18 +53,19 @@ from tests.support.trajectories import (
 # --- the transcription ---
 
 
-def check(problem, n, batch, C, norm, eta, gamma=0.05, begin="gradient"):
-    method = EF21LMO(C, gamma=gamma, norm=norm, eta=eta, batch=batch, start=begin)
+def check(problem, n, batch, C, norm, eta, gamma=0.05, begin="gradient", momentum="heavy-ball"):
+    method = EF21LMO(C, gamma=gamma, norm=norm, eta=eta, momentum=momentum, batch=batch, start=begin)
     wanted = ef21lmo(
         n,
         sampler(problem, n, batch, 31),
         problem.x0(),
         norm,
         SHAPES,
-        *steps_of(eta, gamma),
+        *steps_of(eta, gamma, momentum),
         codec(C, 31, n),
         ROUNDS,
         beginning(begin, C, 31, n),
+        AVERAGES[momentum],
     )
     assert_close(trajectory(start(method, problem, n, seed=31), ROUNDS), wanted, 10 * rounding(C))
 

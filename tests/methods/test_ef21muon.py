@@ -21,7 +21,18 @@ from mpicomp.text.config import parse_method, parse_problem
 from tests.reference.ef21lmo import lmo
 from tests.reference.ef21muon import ef21muon
 from tests.support.error_feedback import SHRINK, everywhere, sampler
-from tests.support.layers import LAYERED, PARTS, SHAPES, Layered, dual, every_eta, every_norm, steps_of
+from tests.support.layers import (
+    AVERAGES,
+    LAYERED,
+    PARTS,
+    SHAPES,
+    Layered,
+    dual,
+    every_eta,
+    every_momentum,
+    every_norm,
+    steps_of,
+)
 from tests.support.trajectories import (
     EIGHTH,
     ROUNDS,
@@ -51,20 +62,22 @@ every_pair = pytest.mark.parametrize(("C", "D"), BOTH, ids=repr)
 # --- the transcription ---
 
 
-def check(problem, n, batch, C, D, norm, eta, gamma=0.05, begin="gradient"):
+def check(problem, n, batch, C, D, norm, eta, gamma=0.05, begin="gradient", momentum="heavy-ball"):
     """The workers' models, and the server's, which is x - γ e.  C' is of steps of length 1, not γ."""
-    method = EF21Muon(C, D, gamma=gamma, norm=norm, eta=eta, batch=batch, start=begin)
+    how = {"norm": norm, "eta": eta, "momentum": momentum, "batch": batch, "start": begin}
+    method = EF21Muon(C, D, gamma=gamma, **how)
     code = server_codec(D, 31, n)
     shifted, iterates = ef21muon(
         n,
         sampler(problem, n, batch, 31),
         problem.x0(),
         partial(lmo, norm, shapes=SHAPES),
-        *steps_of(eta, gamma),
+        *steps_of(eta, gamma, momentum),
         codec(C, 31, n),
         lambda k, v: gamma * code(k, v / gamma),
         ROUNDS,
         beginning(begin, C, 31, n),
+        AVERAGES[momentum],
     )
     loop = start(method, problem, n, seed=31)
     tolerance = 10 * max(rounding(C), rounding(D))
@@ -97,7 +110,7 @@ def test_signs_are_its_transcription_exactly(D):
     code = codec(TopK(2, values="f8"), 0, n)
     given = n, sampler(problem, n, None, 0), problem.x0(), lambda h: -np.sign(h), *steps_of(1.0, EIGHTH)
     begin = beginning("gradient", None, 0, n)
-    shifted, iterates = ef21muon(*given, code, server_codec(D, 0, n), ROUNDS, begin)
+    shifted, iterates = ef21muon(*given, code, server_codec(D, 0, n), ROUNDS, begin, AVERAGES["heavy-ball"])
     assert_equal(trajectory(loop, ROUNDS), shifted)
     assert np.array_equal(loop.x - EIGHTH * loop.server.e, iterates[-1]) and loop.server.e.any()
 
@@ -107,9 +120,10 @@ def test_signs_are_its_transcription_exactly(D):
 
 @every_norm
 @every_eta
-def test_with_a_lossless_downlink_it_is_ef21lmo(norm, eta):
+@every_momentum
+def test_with_a_lossless_downlink_it_is_ef21lmo(norm, eta, momentum):
     """Exact."""
-    how = {"gamma": 0.05, "norm": norm, "eta": eta}
+    how = {"gamma": 0.05, "norm": norm, "eta": eta, "momentum": momentum}
     loop = start(EF21Muon(TopK(5), WHOLE, **how), LAYERED, 4)
     assert_equal(trajectory(loop, ROUNDS), trajectory(start(EF21LMO(TopK(5), **how), LAYERED, 4), ROUNDS))
     assert not loop.server.e.any()

@@ -6,8 +6,10 @@
                c_i = C(v_i^{k+1} - h_i^k);   h_i^{k+1} = h_i^k + c_i
     server     h^{k+1} = h^k + mean c_i
 
-``sample(i, k, x)`` is s_i^k at x.  Messages are numbered by the h that they make;
-``begin`` is the first message as it arrives.  ``eta(k)`` and ``t(k)`` are eta_k and t_k.
+``sample(i, k, x)`` is s_i^k at x.  Messages are numbered by the h that they make; ``begin`` is the first
+message as it arrives.  ``eta(k)`` and ``t(k)`` are eta_k and t_k.  ``average`` makes v_i^{k+1}: it is
+``heavy_ball`` as above, ``transported`` by implicit gradient transport, or ``reduced`` by momentum variance
+reduction.
 """
 
 import numpy as np
@@ -49,7 +51,22 @@ def newton_schulz(G):
     return X
 
 
-def ef21lmo(n, sample, x0, norm, shapes, t, eta, compress, rounds, begin):
+def heavy_ball(v, s, x, old, eta):
+    """(1 - eta) v + eta s(x); ``s`` is a worker's gradient on the samples of the round, ``old`` x before."""
+    return (1 - eta) * v + eta * s(x)
+
+
+def transported(v, s, x, old, eta):
+    """With the gradient at x + ((1 - eta)/eta) (x - old)."""
+    return (1 - eta) * v + eta * s(x + (1 - eta) / eta * (x - old))
+
+
+def reduced(v, s, x, old, eta):
+    """(1 - eta) (v + s(x) - s(old)) + eta s(x)."""
+    return (1 - eta) * (v + s(x) - s(old)) + eta * s(x)
+
+
+def ef21lmo(n, sample, x0, norm, shapes, t, eta, compress, rounds, begin, average):
     """The iterates x^0, .., x^rounds."""
     x = np.array(x0)
     v = [sample(i, 0, x) for i in range(n)]
@@ -57,9 +74,9 @@ def ef21lmo(n, sample, x0, norm, shapes, t, eta, compress, rounds, begin):
     h = np.mean(h_i, axis=0)
     iterates = [x]
     for k in range(1, rounds + 1):
-        x = x + t(k - 1) * lmo(norm, h, shapes)
+        old, x = x, x + t(k - 1) * lmo(norm, h, shapes)
         iterates.append(x)
-        v = [(1 - eta(k)) * v[i] + eta(k) * sample(i, k, x) for i in range(n)]
+        v = [average(v[i], lambda y, i=i, k=k: sample(i, k, y), x, old, eta(k)) for i in range(n)]
         c = [compress(i, k, v[i] - h_i[i]) for i in range(n)]
         h_i = [h_i[i] + c[i] for i in range(n)]
         h = h + np.mean(c, axis=0)

@@ -9,13 +9,14 @@
 
 ``lmo(h)`` is the LMO of h, ``sample(i, k, w)`` is s_i^k at w, ``shrink(k, v)`` what all make of the server's
 message number k about v.  Messages of the workers are numbered by the h that they make; ``begin`` is the
-first one as it arrives.  ``eta(k)`` and ``t(k)`` are eta_k and t_k.
+first one as it arrives.  ``eta(k)`` and ``t(k)`` are eta_k and t_k.  ``average`` makes v_i^{k+1}, as above
+or otherwise, of v_i^k, a gradient on the samples of round k+1 as a function, w^{k+1}, w^k and eta_{k+1}.
 """
 
 import numpy as np
 
 
-def ef21muon(n, sample, x0, lmo, t, eta, compress, shrink, rounds, begin):
+def ef21muon(n, sample, x0, lmo, t, eta, compress, shrink, rounds, begin, average):
     """Two lists: w^0, .., w^rounds and x^0, .., x^rounds."""
     x = w = np.array(x0)
     v = [sample(i, 0, w) for i in range(n)]
@@ -24,10 +25,10 @@ def ef21muon(n, sample, x0, lmo, t, eta, compress, shrink, rounds, begin):
     shifted, iterates = [w], [x]
     for k in range(1, rounds + 1):
         x = x + t(k - 1) * lmo(h)
-        w = w + shrink(k - 1, x - w)
+        old, w = w, w + shrink(k - 1, x - w)
         shifted.append(w)
         iterates.append(x)
-        v = [(1 - eta(k)) * v[i] + eta(k) * sample(i, k, w) for i in range(n)]
+        v = [average(v[i], lambda y, i=i, k=k: sample(i, k, y), w, old, eta(k)) for i in range(n)]
         c = [compress(i, k, v[i] - h_i[i]) for i in range(n)]
         h_i = [h_i[i] + c[i] for i in range(n)]
         h = h + np.mean(c, axis=0)

@@ -124,6 +124,8 @@ def methods() -> list[Method]:
     chosen += [MARINA(PermK(), gamma=1e-3, p=0.3, down=Lossless("f4", forward=True))]
     chosen += [EF21LMO(TopK(5), gamma=1e-3, norm="spectral", eta="decreasing", batch=2)]
     chosen += [EF21Muon(TopK(5), TopK(5), gamma=1e-3, polar="newton-schulz", eta=0.5, batch=2)]
+    chosen += [EF21LMO(TopK(5), gamma=1e-3, eta="decreasing", momentum="igt", batch=2)]
+    chosen += [EF21Muon(TopK(5), TopK(5), gamma=1e-3, norm="linf", eta=0.5, momentum="mvr", batch=2)]
     chosen += [DIANA(Natural(), gamma="auto"), MARINA(PermK(), gamma="auto", p=0.3)]
     chosen += [EF21(TopK(5), gamma="auto"), EF21SGDM(TopK(2), gamma="auto", down=Lossless(forward=True))]
     chosen += [MARINAP(PermK(), gamma=1e-3, p=0.3)]
@@ -155,6 +157,9 @@ def every_pair() -> list[Method]:
     chosen += [EF21SGD2M(TopK(5), gamma=1e-3), EF21SGD2M(Sign(), gamma=1e-3)]
     chosen += [EF21LMO(Sign(), gamma=1e-3, norm=norm) for norm in ("l2", "linf", "spectral")]
     chosen += [EF21Muon(Sign(), C, gamma=1e-3, norm="l2") for C in (TopK(5), Sign(), Lossless())]
+    for momentum in ("igt", "mvr"):
+        chosen += [EF21LMO(TopK(5), gamma=1e-3, eta=0.3, momentum=momentum)]
+        chosen += [EF21Muon(TopK(5), Sign(), 1e-3, "l2", eta="decreasing", momentum=momentum, batch=2)]
     for Q in (RandK(5), PermK(), Natural(), Identity()):
         chosen += [DASHA(Q, gamma=1e-3)]
         chosen += [VRMARINA(Q, batch=2, gamma=1e-3, p=0.3, sync_batch=b) for b in (None, 9)]

@@ -10,6 +10,7 @@ import pytest
 from mpicomp.base.parts import Part, Parts
 from mpicomp.methods.support.lmo import NORMS
 from mpicomp.problems import Constants, Objective, Problem
+from tests.reference.ef21lmo import heavy_ball, reduced, transported
 from tests.support.trajectories import Entropy
 
 # A tall matrix, a wide one of four axes, a square one, and others.
@@ -17,6 +18,8 @@ PARTS = Parts((Part("b", (3,)), Part("a", (7, 3)), Part("s", ()), Part("c", (2, 
 SHAPES = [part.shape for part, _ in PARTS]
 every_norm = pytest.mark.parametrize("norm", NORMS)
 every_eta = pytest.mark.parametrize("eta", [1.0, 0.3, "decreasing"])
+AVERAGES = {"heavy-ball": heavy_ball, "igt": transported, "mvr": reduced}
+every_momentum = pytest.mark.parametrize("momentum", AVERAGES)
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,11 @@ class Layered(Problem):
 LAYERED = Layered(Entropy(PARTS.size))
 
 
-def steps_of(eta, gamma):
+def steps_of(eta, gamma, momentum="heavy-ball"):
     """t_k and η_k as functions of k."""
     if eta == "decreasing":
-        return lambda k: gamma * (2 / (k + 2)) ** 0.75, lambda k: (2 / (k + 2)) ** 0.5
+        p, q = {"heavy-ball": (1 / 2, 3 / 4), "igt": (4 / 7, 5 / 7), "mvr": (2 / 3, 2 / 3)}[momentum]
+        return lambda k: gamma * (2 / (k + 2)) ** q, lambda k: (2 / (k + 2)) ** p
     return lambda k: gamma, lambda k: eta
 
 

@@ -35,6 +35,7 @@ class EstimatingMethod(Method):
     """
 
     Replica: ClassVar[type] = Estimate
+    at_iterate: ClassVar[bool] = True  # whether the gradient of a step is asked for at x, and not elsewhere
 
     @property
     def steps_plainly(self) -> bool:

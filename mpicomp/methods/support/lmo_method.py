@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from mpicomp.base.checks import check_positive, check_positive_integer, check_probability
 from mpicomp.base.errors import ConfigError
@@ -12,11 +12,12 @@ from mpicomp.base.parts import Parts
 from mpicomp.compressors import Compressor, Contractive
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message
+from mpicomp.methods.base import Message, start
 from mpicomp.methods.parameters import BatchSize, Choice, PartsOfX, Value
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.batch_theory import require_bounded_variance
 from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.gradient_averages import HEAVY_BALL, IGT, MOMENTA, MVR, decreasing
 from mpicomp.methods.support.lmo import NORMS, POLARS, is_matrix, squared_ratio, steepest
 from mpicomp.methods.support.starts import uplink_from
 from mpicomp.methods.support.stochastic import gradient
@@ -42,29 +43,33 @@ def _check_gap(name: str, value: Any) -> None:
 
 Norm = Annotated[str, Choice(NORMS)]
 Polar = Annotated[str, Choice(POLARS)]
+GradientAverage = Annotated[str, Choice(MOMENTA)]
 RateOrDecreasing = Annotated[Any, Value(_check_rate, also=(DECREASING,))]
 Horizon = Annotated[int | None, Value(check_positive_integer, also=(None,))]
 Gap = Annotated[float | None, Value(_check_gap, also=(None,))]
 
 
 class LMOMethod(AveragingMethod, EstimatingMethod):
-    """s_i is the gradient of f_i on a batch, at ``point``; h = mean h_i in every round::
+    """v_i^k is an average of gradients of f_i on batches, one of ``gradient_averages``; h = mean h_i::
 
-        worker i   v_i^k = (1 - η) v_i^{k-1} + η s_i^k                       (v_i^0 = s_i^0)
-                   c_i = C(v_i^k - h_i^{k-1});   h_i^k = h_i^{k-1} + c_i     (h_i^0 = s_i^0)
+        worker i   c_i = C(v_i^k - h_i^{k-1});   h_i^k = h_i^{k-1} + c_i     (h_i^0 = v_i^0)
 
-    Subclasses are dataclasses with the fields below.
+    Subclasses are dataclasses with the fields below.  Their ``estimate`` ends with ``keep_point``.
     """
 
     C: Contractive
     norm: Norm
     polar: Polar
     eta: RateOrDecreasing
+    momentum: GradientAverage
     rounds: Horizon
     gap: Gap
     batch: BatchSize
     start: str
     parts: PartsOfX
+
+    starts_at_x0: ClassVar[tuple[str, ...]] = ("previous",)
+    WithPrevious: ClassVar[type]  # the replica with x^{k-1}, as ``previous``, where ``momentum`` needs it
 
     @dataclass
     class Worker:
@@ -78,6 +83,14 @@ class LMOMethod(AveragingMethod, EstimatingMethod):
                 f"{type(self).__name__}: polar={self.polar!r} with norm={self.norm!r}, which has no polar "
                 "factors. Take norm='spectral', or leave polar out."
             )
+
+    @property
+    def needs_function(self) -> bool:  # type: ignore[override]
+        return self.momentum == MVR  # at two points
+
+    @property
+    def at_iterate(self) -> bool:  # type: ignore[override]
+        return self.momentum != IGT
 
     def bound(self, parts: Parts) -> Self:
         method = super().bound(parts)
@@ -98,18 +111,35 @@ class LMOMethod(AveragingMethod, EstimatingMethod):
                 f"{type(self).__name__}(norm='spectral') knows {known} of the dimension d={x0.size}. Call "
                 "bound(parts) first, as a run does with the parts of its problem."
             )
-        return super().replica(x0)
+        record = self.Replica if self.momentum == HEAVY_BALL else self.WithPrevious
+        return start(record, x0, (self.iterate, *self.starts_at_x0))
 
     def uplink(self, key: Key) -> Compressor:
         return uplink_from(self.start, self.C, key)
 
     def _rate(self, key: Key) -> float:
         """η in the round of ``key``."""
-        return sqrt(2 / (key.round + 2)) if self.eta == DECREASING else self.eta
+        return decreasing(self.momentum, key.round)[0] if self.eta == DECREASING else self.eta
+
+    def point(self, r: Any, key: Key) -> Array:
+        eta = self._rate(key)
+        if self.momentum != IGT or eta == 1:
+            return super().point(r, key)
+        return r.x + ((1 - eta) / eta) * (r.x - r.previous)  # x^k + ((1-η)/η) (x^k - x^{k-1})
+
+    def keep_point(self, r: Any) -> None:
+        """Let x be x^{k-1} of the next round, where ``momentum`` needs it; call it before the step."""
+        if self.momentum != HEAVY_BALL:
+            r.previous[:] = r.x
 
     def worker_step(self, w: Worker, r: Any, f: Objective, key: Key) -> Message:
         s, eta = gradient(f, self.point(r, key), self.batch, key), self._rate(key)
-        w.v = s if key.round == 0 else (1 - eta) * w.v + eta * s  # v_i^k
+        if key.round == 0:
+            w.v = s
+        elif self.momentum == MVR:  # η s_i(x^k) + (1-η) s_i(x^k) is s_i(x^k), without rounding
+            w.v = (1 - eta) * (w.v - gradient(f, r.previous, self.batch, key)) + s
+        else:
+            w.v = (1 - eta) * w.v + eta * s  # v_i^k
         C = self.uplink(key)
         c = C.compress_difference(w.v, w.h, key)  # c_i = C(v_i^k - h_i^{k-1})
         C.decompress_add(c, w.h, key)  # h_i^k = h_i^{k-1} + c_i
@@ -119,11 +149,10 @@ class LMOMethod(AveragingMethod, EstimatingMethod):
         return w.v - w.h
 
     def direction(self, h: Array, key: Key) -> Array:
-        """D(h), times (2/(k+2))^{3/4} in round k for eta="decreasing", in double precision."""
+        """D(h), times a power of 2/(k+2) in round k for eta="decreasing", in double precision."""
         D = steepest(self.norm, h, self.parts, self.polar)
         if self.eta == DECREASING:
-            eta = self._rate(key)
-            D *= eta * sqrt(eta)
+            D *= decreasing(self.momentum, key.round)[1]
         return D
 
     def best_step(self, c: Constants, d: int, n: int, plain: float = 0.5, spread: float = 1.0) -> float:
@@ -132,6 +161,11 @@ class LMOMethod(AveragingMethod, EstimatingMethod):
         Raises ``ConfigError`` where this bound is not proved, and without ``rounds`` T and ``gap`` F.
         """
         name = type(self).__name__
+        if self.momentum != HEAVY_BALL:
+            raise ConfigError(
+                f"{name}(momentum={self.momentum!r}) has no theory step size: give gamma as a number, or "
+                f"take momentum={HEAVY_BALL!r}."
+            )
         if self.eta == DECREASING:
             raise ConfigError(f"{name}(eta='decreasing') has no theory step size: give gamma as a number.")
         if self.polar != "svd":
