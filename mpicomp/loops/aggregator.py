@@ -49,10 +49,10 @@ class Aggregator(Resumable):
                 f"{name}{also or ' is no method'}; allowed: a method of the form x - γ g, such as EF21SGDM. "
                 "For the others: mpicomp.Descent(method, x0)."
             )
-        if not method.at_iterate:
+        if method.elsewhere:
             raise ConfigError(
-                f"{method} chooses the points where gradients are taken; allowed: a method that takes them "
-                "at x, such as EF21SGDM. For the others: mpicomp.Descent(method, x0)."
+                f"{type(method).__name__} with {method.elsewhere} chooses the points where gradients are "
+                "taken; allowed: a method that takes them at x. For others: mpicomp.Descent(method, x0)."
             )
         super().__init__(method, like, **options)
 

@@ -79,7 +79,7 @@ def test_estimate_and_step_are_the_run(method):
 
 def test_estimate_and_step_of_every_pair_are_the_run(subtests):
     of_the_form = [m for m in every_combination.every_pair() if isinstance(m, EstimatingMethod)]
-    for method in [m for m in of_the_form if m.at_iterate]:
+    for method in [m for m in of_the_form if not m.elsewhere]:
         with subtests.test(str(method)):
             check_estimates(method)
 

@@ -236,7 +236,7 @@ def test_an_aggregator_refuses_what_it_cannot_bring():
     like = np.zeros(6)
     for method in (*both(momentum="igt"), "ef21lmo(C=topk(k=2), momentum=igt)"):
         with pytest.raises(
-            ConfigError, match=r"momentum.*chooses the points.*mpicomp\.Descent\(method, x0\)"
+            ConfigError, match=r"with momentum='igt' chooses the points.*mpicomp\.Descent\(method, x0\)"
         ):
             Aggregator(method, like)
     for method in both(eta=0.3, momentum="mvr"):

@@ -35,7 +35,7 @@ class EstimatingMethod(Method):
     """
 
     Replica: ClassVar[type] = Estimate
-    at_iterate: ClassVar[bool] = True  # whether the gradient of a step is asked for at x, and not elsewhere
+    elsewhere: ClassVar[str] = ""  # the option by which gradients are asked for elsewhere than at x, if any
 
     @property
     def steps_plainly(self) -> bool:

@@ -89,8 +89,8 @@ class LMOMethod(AveragingMethod, EstimatingMethod):
         return self.momentum == MVR  # at two points
 
     @property
-    def at_iterate(self) -> bool:  # type: ignore[override]
-        return self.momentum != IGT
+    def elsewhere(self) -> str:  # type: ignore[override]
+        return f"momentum={IGT!r}" if self.momentum == IGT else ""
 
     def bound(self, parts: Parts) -> Self:
         method = super().bound(parts)
