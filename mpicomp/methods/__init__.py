@@ -6,6 +6,7 @@ from mpicomp.base.lazy import Table, importing
 from mpicomp.methods.base import Method as Method
 
 if TYPE_CHECKING:
+    from mpicomp.methods.adef import ADEF as ADEF
     from mpicomp.methods.adiana import ADIANA as ADIANA
     from mpicomp.methods.adiana_plus import ADIANAPlus as ADIANAPlus
     from mpicomp.methods.agd import AGD as AGD
@@ -77,6 +78,7 @@ METHODS: Table[Method] = Table(
         "dashapage": "dashapage:DASHAPAGE",
         "dashamvr": "dashamvr:DASHAMVR",
         "adiana": "adiana:ADIANA",
+        "adef": "adef:ADEF",
         "locodl": "locodl:LoCoDL",
         "doublesqueeze": "doublesqueeze:DoubleSqueeze",
         "onebitadam": "onebitadam:OneBitAdam",

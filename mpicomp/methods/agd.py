@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
 from typing import ClassVar
 
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import CurvatureOrZero, StepSize, ValueFormat
+from mpicomp.methods.support.acceleration import extrapolation, next_weight
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.dense import DenseMethod
 from mpicomp.problems.base import Constants
@@ -48,11 +48,10 @@ class AGD(DenseMethod):
     def replica_step(self, r: Replica, broadcast: Message, key: Key) -> None:
         x = r.y.copy()
         self.down.decompress_add(broadcast.m, x, key, -self.gamma)  # x^{k+1} = y^k - γ g
-        t, r.t = r.t, (1 + sqrt(1 + 4 * r.t**2)) / 2  # t_k, t_{k+1}
-        root = sqrt(self.gamma * self.mu)
-        beta = (1 - root) / (1 + root) if self.mu > 0 else (t - 1) / r.t  # β_k
-        r.y = x + beta * (x - r.x)  # y^{k+1} = x^{k+1} + β_k (x^{k+1} - x^k)
-        r.x = x
+        r.y = x + extrapolation(r.t, self.gamma, self.mu) * (
+            x - r.x
+        )  # y^{k+1} = x^{k+1} + β_k (x^{k+1} - x^k)
+        r.x, r.t = x, next_weight(r.t)  # t_{k+1}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         require_convex(self, c, every=False)

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from mpicomp import (
+    ADEF,
     ADIANA,
     DCGD,
     DIANA,
@@ -178,6 +179,7 @@ def charged_down(method, rounds: int) -> list[int]:
         (PerturbedSGD(TopK(12), eta=0.1, r=0.2, I_reset=7), 32 * 12),  # resets too
         (ADIANA(Dithering(1000), eta=0.01, p=0.2, alpha=0.1), 2 * 32 * 12),  # both means
         (ADIANA(Dithering(1000), eta=0.01, p=0.2, alpha=0.1, sends="gradient"), 32 * 12),
+        (ADEF(Shrunk(Dithering(1000)), gamma=0.01), 2 * 32 * 12),
     ],
     ids=repr,
 )

@@ -59,6 +59,7 @@ def test_every_method_of_the_form_is_here():
         "CG",
         "HeavyBall",
         "LBFGS",
+        "ADEF",
         "ADIANA",
         "ADIANAPlus",
         "LoCoDL",

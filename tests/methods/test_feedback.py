@@ -12,7 +12,7 @@ import mpicomp
 from mpicomp import compressors
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import HardThreshold, Natural, PermK, RandK, Shrunk, TopK
-from mpicomp.methods import EF14, EF21, EF21SGD2M, EF21SGDM, EFSGD, EControl, EF21Plus
+from mpicomp.methods import ADEF, EF14, EF21, EF21SGD2M, EF21SGDM, EFSGD, EControl, EF21Plus
 from tests.methods.test_steps import SHRINKING
 from tests.support.error_feedback import NOISY, sampler
 from tests.support.trajectories import L_TILDE, resolved, start
@@ -27,6 +27,7 @@ def test_the_total_error_is_that_of_what_was_held_back():
         EF21(TopK(3, values="f8"), gamma=0.1, batch=1): lambda w, s: s - w.g,
         EF21Plus(TopK(3, values="f8"), gamma=0.5): lambda w, s: s - w.g,
         EControl(TopK(3, values="f8"), gamma=0.1, eta=0.1, batch=1): lambda w, s: w.e,
+        ADEF(TopK(3, values="f8"), gamma=0.1, batch=1): lambda w, s: w.e,
         EFSGD(HardThreshold(0.3, values="f8"), gamma=0.1, batch=1): lambda w, s: w.e,
         EF14(HardThreshold(0.03, values="f8"), gamma=0.1, batch=1): lambda w, s: w.e / 0.1,
     }
@@ -45,6 +46,7 @@ STOCHASTIC = [
     EF21SGDM(TopK(3), gamma=0.05, batch=1),
     EF21SGD2M(Shrunk(RandK(3)), gamma=0.05, batch=2),
     EControl(TopK(3), gamma=0.05, batch=1),
+    ADEF(TopK(3), gamma=0.05, batch=1),
     EF21(TopK(3), gamma=0.05, batch=1),
     EF14(TopK(3), gamma=0.05, batch=1),
     EFSGD(HardThreshold(0.2), gamma=0.05, batch=1),

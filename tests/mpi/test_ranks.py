@@ -9,6 +9,7 @@ import pytest
 
 import mpicomp
 from mpicomp import (
+    ADEF,
     ADIANA,
     DASHA,
     DIANA,
@@ -103,6 +104,7 @@ def test_replicas_are_bit_identical_on_all_ranks(transport, method, names):
         M3(RandK(k=3), PermK(), p=0.3, p_down=0.3),
         Artemis(RandK(k=3), RandK(k=9), p=0.4),
         DASHA(RandK(k=3), start="zero"),
+        ADEF(TopK(k=3), gamma=0.1),
         EFSGD(
             TopK(k=2), gamma=0.1, decay=0.9, average="senders", clip_norm=True, down=Lossless(forward=True)
         ),

@@ -26,6 +26,7 @@ from typing import Any
 
 import mpicomp
 from mpicomp import (
+    ADEF,
     ADIANA,
     AGD,
     DASHA,
@@ -176,6 +177,7 @@ def every_pair() -> list[Method]:
         chosen += [MCM(Q, RandK(5), gamma=1e-3), MCM(Q, Natural(), gamma=1e-3)]
         for C in (TopK(5), Sign()):
             chosen += [EF21P(C, Q, gamma=1e-3), TwoDirection(C, Q, Lbar=100.0, mu=0.1, p=0.3)]
+    chosen += [ADEF(C, gamma=1e-3, mu=mu) for C in (TopK(5), Sign(), Lossless()) for mu in (0, 0.1)]
     chosen += [EF21(TopK(5), gamma=1e-3, start="gradient"), EF21Plus(TopK(5), gamma=1e-3, start="gradient")]
     chosen += [EF21SGDM(TopK(5), gamma=1e-3, start="compressed")]
     chosen += [EControl(C, gamma=1e-3, eta=0.2, start="compressed") for C in (TopK(5), Sign())]

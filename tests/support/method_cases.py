@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mpicomp import (
+    ADEF,
     ADIANA,
     AGD,
     CG,
@@ -262,6 +263,12 @@ METHOD_CASES = [
         "adiana(Q=randk(k=5), eta=0.001, mu=0.1, p=0.3)",
         "x y z w h",
         second=ADIANA(Natural()),
+    ),
+    MethodCase(
+        ADEF(TopK(3), gamma=0.1),
+        "adef(C=topk(k=5), gamma=0.001, mu=0.1, batch=2)",
+        "x y h t",
+        second=ADEF(Shrunk(RandK(3)), gamma=0.1, mu=0.05),
     ),
     MethodCase(
         LoCoDL(RandK(0.3), mu=0.01, p=0.4),

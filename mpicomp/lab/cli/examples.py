@@ -26,6 +26,7 @@ _BY_NAME = {
     "dashamvr": {"Q": "randk(k=0.1)", "batch": "10", "b": "0.1"},
     "ef21lmo": {"C": "topk(k=0.1)", "rounds": "100", "gap": "0.7"},
     "ef21muon": {"C": "topk(k=0.1)", "down": "topk(k=0.1)", "norm": "l2", "rounds": "100", "gap": "0.7"},
+    "adef": {"C": "topk(k=0.1)", "gamma": "0.1"},
     "doublesqueeze": {"C": "topk(k=0.1)", "down": "topk(k=0.1)"},
     "m3": {"Q": "randk(k=0.1)", "Q_down": "permk"},
     "locodl": {"Q": "randk(k=0.1)", "mu": "0.01"},
