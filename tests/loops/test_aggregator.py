@@ -156,7 +156,7 @@ def test_arrays_will_do_where_one_gradient_is_asked_for(method):
 def test_an_array_is_refused_where_two_points_are_compared(method):
     method = mpicomp.run(method, PROBLEM, workers=WORKERS, rounds=1).method  # with numbers for "theory"
     descent = Descent(method, tree(PROBLEM.x0()), workers=WORKERS)
-    with pytest.raises(ConfigError, match="two points: give a function of x"):
+    with pytest.raises(ConfigError, match="several points: give a function of x"):
         descent.step(gradients(descent, flat(descent.point)))
 
 

@@ -199,7 +199,7 @@ def test_what_is_wrong_is_said():
         agg.begin(np.zeros(3))
     with pytest.raises(ConfigError, match="needs the point"):
         agg.begin(lambda x: x)
-    with pytest.raises(ConfigError, match="two points"):
+    with pytest.raises(ConfigError, match="several points"):
         made(MARINA(RandK(k=2), p=0.5)).begin(gradient(0))
     early = made(server="sharded", blocks=2)
     early.overlap()

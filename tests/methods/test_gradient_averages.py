@@ -242,7 +242,7 @@ def test_an_aggregator_refuses_what_it_cannot_bring():
     for method in both(eta=0.3, momentum="mvr"):
         loops = Aggregator(method, like), Descent(method, like)
         for step in (loops[0], loops[1].step):
-            with pytest.raises(ConfigError, match="two points: give a function of x"):
+            with pytest.raises(ConfigError, match="several points: give a function of x"):
                 step(np.ones(6))
 
 
