@@ -110,9 +110,8 @@ class ADEF(Method):
         self.down.decompress_add(broadcast.c, r.h, key)  # h^k = h^{k-1} + mean c_i
         x = r.y - self.gamma * r.h
         self.down.decompress_add(broadcast.m, x, key, -self.gamma)  # x^{k+1} = y^k - γ g^k
-        r.y = x + extrapolation(r.t, self.gamma, self.mu) * (
-            x - r.x
-        )  # y^{k+1} = x^{k+1} + β_k (x^{k+1} - x^k)
+        beta = extrapolation(r.t, self.gamma, self.mu)
+        r.y = x + beta * (x - r.x)  # y^{k+1} = x^{k+1} + β_k (x^{k+1} - x^k)
         r.x, r.t = x, next_weight(r.t)  # t_{k+1}
 
     def paper_bits(self, up: Up, d: int, key: Key) -> int:

@@ -38,13 +38,14 @@ class EF21LMO(LMOMethod):
     norm="l2"        D(h) = h/|h|: normalised EF21 and EF21-SGDM
     norm="linf"      D(h) = the signs of h
     norm="spectral"  D(H) = U V' for each part H = U Σ V' of x with two axes or more, its first axis by all
-                     others; the signs of h for other parts: EF21-Muon, the server's message whole
+                     others; the signs of h for other parts: EF21-Muon without compression down
 
     -D(h) is where ⟨h, s⟩ is least among all s with ‖s‖ ≤ 1: a linear minimisation oracle (LMO).  D(0) = 0.
     g is the direction D(h), so an ``Aggregator``'s caller takes the step x - γ g by SGD without momentum.
 
-    Any γ > 0 is allowed, and no constant of f is needed: γ of the order 1/√T gives 1/√T after T rounds, where
-    EF21 with a γ too large diverges.  A constant γ ends at a distance of about γ.
+    Any γ > 0 is allowed, and no constant of f is needed.  With γ of the order 1/√T and full gradients the
+    mean of ‖∇f‖_* over T rounds is of the order 1/√T, where EF21 with a γ too large diverges.  A constant γ
+    ends at a distance of about γ.
 
     momentum="heavy-ball"  the average v_i above
     momentum="igt"         implicit gradient transport: s_i^k is taken at x^k + ((1-η)/η) (x^k - x^{k-1})
@@ -92,7 +93,7 @@ class EF21LMO(LMOMethod):
               length of up to 1.21 γ (``support.lmo``); for norm="spectral" alone
     eta       the weight η of the new gradient in the average v_i, or "decreasing"
     momentum  which average of gradients v_i is: "heavy-ball", "igt" or "mvr"
-    rounds    the number T of rounds for which theory is the best γ; None unless gamma is "theory"
+    rounds    the number T of rounds for which theory is the best γ; needed if gamma is "theory"
     gap       F, a bound on f(x⁰) - f*, from which theory takes γ: for f ≥ 0, f(x⁰) will do
     """
 

@@ -30,7 +30,7 @@ from mpicomp.problems.base import Constants
 
 @dataclass(frozen=True)
 class EF21Muon(LMOMethod):
-    """EF21LMO whose server steps along D(h) with its own model z, and sends the compressed way to it::
+    """EF21LMO with a compressed downlink.  The server steps its own model z along D(h), and sends C'(q)::
 
         worker i   v_i^k = (1 - η) v_i^{k-1} + η s_i^k                       (v_i^0 = s_i^0)
                    c_i = C(v_i^k - h_i^{k-1});   h_i^k = h_i^{k-1} + c_i     (h_i^0 = s_i^0)
@@ -76,7 +76,7 @@ class EF21Muon(LMOMethod):
     polar     how U V' is computed, as for EF21LMO
     eta       the weight η of the new gradient in the average v_i, or "decreasing"
     momentum  which average of gradients v_i is, as for EF21LMO: "heavy-ball", "igt" or "mvr"
-    rounds    the number T of rounds for which theory is the best γ; None unless gamma is "theory"
+    rounds    the number T of rounds for which theory is the best γ; needed if gamma is "theory"
     gap       F, a bound on f(x⁰) - f*, from which theory takes γ: for f ≥ 0, f(x⁰) will do
     """
 
