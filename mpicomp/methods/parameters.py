@@ -24,6 +24,7 @@ from mpicomp.base.checks import (
     check_momentum,
     check_positive_integer,
     check_probability,
+    check_rate,
     check_share,
     check_step,
     check_switch,
@@ -128,6 +129,12 @@ def _check_probability_or_theory(name: str, value: float | str) -> None:
         check_probability(name, value)
 
 
+def _check_rate_or_theory(name: str, value: float | str) -> None:
+    check_step(name, value)
+    if not isinstance(value, str):
+        check_rate(name, value)
+
+
 def _check_parts(name: str, value: object) -> None:
     if value is not None and not isinstance(value, Parts):
         raise ConfigError(f"{name}={value!r}; allowed: Parts, or None for those of the problem.")
@@ -158,10 +165,10 @@ ProbabilityOrDefault = Annotated[Any, Defaulted(check_probability)]
 ProbabilityOrTheory = Annotated[Any, FromTheory(_check_probability_or_theory)]
 
 # The rates at which shifts, estimates and averages move: numbers in (0, 1] too.
-Rate = Probability
-RateOrDefault = ProbabilityOrDefault
-RateOrTheory = ProbabilityOrTheory
-RateOrZero = Annotated[Any, Defaulted(check_probability, also=(0,))]  # or None for its default
+Rate = Annotated[float, Value(check_rate)]
+RateOrDefault = Annotated[Any, Defaulted(check_rate)]
+RateOrTheory = Annotated[Any, FromTheory(_check_rate_or_theory)]
+RateOrZero = Annotated[Any, Defaulted(check_share)]  # 0 too, or None for its default
 
 Decay = Annotated[float, Value(check_share)]  # of a memory: in [0, 1]
 Momentum = Annotated[float, Value(check_momentum)]  # in [0, 1)
