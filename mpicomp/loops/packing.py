@@ -46,14 +46,16 @@ class Packing:
     what    the name of ``like`` in error messages
     parts   the names and shapes of the arrays: a dict's keys, or the numbers in a list; see ``trees``
     dtype   the vector's type: float64 if one of the arrays is float64, else float32
+    settings  settings of its maker's that all ranks must share, by name; they are compared first
 
     Raises ``ConfigError`` for anything else.
     """
 
+    name: ClassVar[str] = ""  # what error messages call it, if its maker gave another thing than ``like``
     missing: ClassVar[str] = ""  # the error message if a worker's gradient is missing; "": the usual one
 
     def __init__(self, like: Any, device: Cuda | None = None, what: str = "like") -> None:
-        self.device = device
+        self.device, self.settings = device, dict[str, object]()
         arrays, self._structure = arrays_of(like), shape_of(like)
         if not arrays:
             raise ConfigError(f"{what} is an empty {type(like).__name__}; allowed: {TAKES}.")

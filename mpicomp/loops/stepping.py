@@ -109,8 +109,9 @@ class Stepping:
         try:
             self.device = t.raise_on_all(lambda: open_device(device))
             self._packing = packing = t.raise_on_all(lambda: Packing.of(like, self.device, self._like))
-            facts: dict[str, object] = {"class": type(self).__name__, "method": repr(method)}
-            facts |= {self._like: packing.description, "workers": "one each" if own else n, "seed": seed}
+            facts: dict[str, object] = {"class": type(self).__name__, **packing.settings}
+            facts |= {"method": repr(method), packing.name or self._like: packing.description}
+            facts |= {"workers": "one each" if own else n, "seed": seed}
             facts |= {"on_nonfinite": on_nonfinite, "server": server, "blocks": blocks, "device": device}
             alike = check_alike(t, facts, self._values(like))
             self._watch = Start(None if alike else like, packing, t.is_server)

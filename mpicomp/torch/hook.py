@@ -176,6 +176,7 @@ class Hook:
     def _join(self, gradients: Mapping[Any, Tensor]) -> None:
         """Make the Aggregator of these parameters."""
         tensors = Tensors({str(i): p for i, p in enumerate(gradients)})
+        tensors.settings = {"overlap": self._overlap}
         assert self._group is not None
         options = self._options
         if options.get("comm") is None and default_communicator() is not None:  # torch's

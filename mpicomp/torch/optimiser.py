@@ -20,7 +20,6 @@ from mpicomp.base.units import one_line, shortened
 from mpicomp.compressors import Identity
 from mpicomp.compressors.base import Array
 from mpicomp.loops.aggregator import Aggregator
-from mpicomp.loops.agreement import check_alike
 from mpicomp.methods import DCGD
 from mpicomp.methods.base import Method
 from mpicomp.text.config import as_method
@@ -131,11 +130,12 @@ class Compressed(Optimizer):
             pieces = [
                 Tensors(one, self._tensors.parts) for one in cut(_trained(optimiser, module), fragments)
             ]
-        with in_fragment(0, fragments):
-            self.aggregator = Aggregator(method, pieces[0], workers=workers, **options)
         local: dict[str, object] = {"sync_every": sync_every, "delay": delay, "keep": keep}
         local |= {"fragments": fragments, "start_after": self.start_after}
-        check_alike(self.aggregator.transport, local, 0)  # ranks with others make other calls
+        # Ranks with others would make other calls.
+        pieces[0].settings = local | {"overlap": overlap, "module": None if module is None else "given"}
+        with in_fragment(0, fragments):
+            self.aggregator = Aggregator(method, pieces[0], workers=workers, **options)
         self.aggregator.add_to_config(**local)
         self.aggregators = [self.aggregator]
         for p, tensors in enumerate(pieces[1:], 1):

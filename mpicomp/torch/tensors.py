@@ -35,6 +35,7 @@ class Tensors(Packing):
     devices, in shared memory, or sharded over ranks.
     """
 
+    name: ClassVar[str] = "parameters"
     missing: ClassVar[str] = (
         "the gradient of a worker is missing: before opt.step(), for each i in opt.hosted, opt.zero_grad(), "
         "loss(i).backward() and opt.collect(i)."
@@ -59,7 +60,7 @@ class Tensors(Packing):
         if len(devices := {p.device for p in parameters.values()}) > 1:
             raise ConfigError(f"the parameters are on {len(devices)} devices; allowed: all on one.")
         _refuse_overlap(parameters)
-        self.device = None
+        self.device, self.settings = None, dict[str, object]()
         self.parameters = list(parameters.values())
         self.parts = Parts(tuple(Part(name, tuple(p.shape)) for name, p in parameters.items()), whole)
         wide = any(p.dtype == torch.float64 for p in self.parameters)

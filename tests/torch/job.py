@@ -27,7 +27,7 @@ from mpicomp import (
     RandK,
     TopK,
 )
-from mpicomp.base.errors import RecordError
+from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.torch import Compressed, Hook, hook, load, save
 from tests.torch.kinds import Kinds, of_workers
 from tests.torch.models import loss, network, values
@@ -371,9 +371,45 @@ def other_rate():
     Compressed(torch.optim.SGD(model.parameters(), lr=0.1 + WORLD.rank), TOPK, module=model)
 
 
-def other_start_after():
-    """One rank has an Aggregator for its first steps, and the other has none."""
-    compressed(network(), sync_every=4, start_after=3 * WORLD.rank)
+def other_settings():
+    """Of each setting by which ranks would make other calls: what both ranks are told."""
+    here = WORLD.rank
+    changed = {
+        "sync_every": {"sync_every": 6 + here},
+        "delay": {"delay": here},
+        "keep": {"keep": here / 2},
+        "fragments": {"fragments": 1 + here},
+        "more fragments": {"fragments": 3 - here},
+        "start_after": {"start_after": 3 * here},
+        "module": {"module": network() if here else None},
+    }
+    told = {}
+    for name, options in changed.items():
+        model = network()
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        try:
+            Compressed(sgd, TOPK, **{"module": model, "sync_every": 6} | options)
+        except ConfigError as error:
+            told[name] = str(error)
+    overlapping = {"server": "sharded", "blocks": 2, "overlap": bool(here)}
+    try:
+        compressed(network(), **overlapping)
+    except ConfigError as error:
+        told["overlap"] = str(error)
+    first, second = WORLD.allgather(told)
+    assert first == second
+    return first
+
+
+def other_model():
+    """One layer of many is longer; the line names it, and does not list all of them."""
+    layers = [torch.nn.Linear(4, 4) for _ in range(40)]
+    layers.append(torch.nn.Linear(4, 4 + WORLD.rank))
+    model = torch.nn.Sequential(*layers)
+    try:
+        Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK)
+    except ConfigError as error:
+        return str(error)
 
 
 def alike():
