@@ -133,7 +133,7 @@ class Stepping:
         self._agreement = Agreement(t, name)
         self.seed, self.steps, self.skipped, self.pending = seed, 0, 0, NONE
         self._early: Early | None = None
-        self._background = Background()
+        self._background = Background(t.waits_end)
         self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
         self._open.callback(t.close)
         self._open.callback(self._agreement.end)
