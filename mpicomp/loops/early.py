@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import fields, replace
-from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from mpicomp.averaging.sharded import Sharded, block_of, joined
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
+from mpicomp.base.given_arrays import is_finite
 from mpicomp.codecs import messages
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
@@ -76,7 +76,7 @@ class Early:
         message = np.empty(0, np.uint8)  # where the round is dropped
         try:
             self.check()
-            if not isfinite(gradient.sum()) and not np.isfinite(gradient).all():
+            if not is_finite(gradient):
                 raise DivergedError(f"worker {self._worker}: the gradient is not finite.")
             with self._at.transport.clock.phase("compress"), np.errstate(over="ignore", invalid="ignore"):
                 up = self._step(block, gradient)

@@ -395,9 +395,9 @@ class Compressed(Optimizer):
             aggregator.skipped += 1
         self._brought.clear()
         self.buffers.step()
-        self._ready = estimate is not None
         if estimate is not None:
             self._tensors.set_gradients(estimate)
+        self._ready = estimate is not None
         return self._ready
 
     def _local_step(self, closure: Closure | None) -> Any:

@@ -259,6 +259,21 @@ def test_halves_are_aggregated_in_single_precision():
     assert opt.ledger.up_bytes == 4 * 10
 
 
+def test_a_mean_beyond_the_parameters_type_is_refused():
+    """RandK gives 64 times an entry, which float16 does not hold; the parameters stay."""
+    model = torch.nn.Linear(64, 1, bias=False).half()
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), DCGD(RandK(k=1)), module=model)
+    before = values(model)
+    model.weight.grad = torch.full_like(model.weight, 2048.0)
+    for _ in range(2):
+        with pytest.raises(DivergedError, match=r"in 'weight' a magnitude of 1.31e\+05, which torch.float16"):
+            opt.step()
+    assert values(model) == before
+    model.weight.grad = torch.full_like(model.weight, 512.0)
+    opt.step()  # 64 * 512 = 32768
+    assert model.weight.grad.max() == 32768
+
+
 def test_a_shard_of_a_parameter_is_refused(tmp_path):
     """A DTensor, as FSDP and tensor parallelism have them."""
     from torch.distributed.tensor import distribute_module, init_device_mesh
