@@ -168,7 +168,7 @@ class Compressed(Optimizer):
         self._overlap = Overlap(self._tensors, self.aggregator) if overlap else None
         self._clipping = ClippingWatch(self._tensors.parameters, t)
         start = "give module=model, which shares rank 0's, or seed torch alike on all ranks."
-        self._compare(start, [self.inner])
+        self._compare(start, self._optimisers)
 
     # Unused: without torch a type checker does not know the base class.
     @property
@@ -214,24 +214,27 @@ class Compressed(Optimizer):
         """
         self.aggregator.tell_all(0)  # all ranks check, and no exchange is under way on this transport
         changed = "they were changed on some ranks alone, and not by opt.step()."
-        self._compare(changed, [self.inner if self.outer is None else self.outer])
+        between = self._optimisers if self.outer is None else {"outer": self.outer}  # in which inner's differ
+        self._compare(changed, between)
 
-    def _compare(self, remedy: str, alike: list[Optimizer]) -> None:
+    @property
+    def _optimisers(self) -> dict[str, Optimizer]:
+        """The optimisers, by their names in errors."""
+        return {"the optimiser": self.inner} | ({} if self.outer is None else {"outer": self.outer})
+
+    def _compare(self, remedy: str, alike: dict[str, Optimizer]) -> None:
         """Compare the ranks' parameters, settings, and momenta of the optimisers in ``alike``; collective."""
         # Between two exchanges, what the ranks have in common.
         parameters = self._tensors.parameters if self.local is None else [self.local.start]
         digest = sha256()
         for p in parameters:
             digest.update(Content.of(p).data)
-        momenta = "".join(memory(one) for one in alike)
-        check_same(
-            [
-                Fact("the parameters", digest.hexdigest(), remedy),
-                Fact("the optimiser's settings", settings(self.inner), "give all ranks the same."),
-                Fact("the optimiser's momenta", momenta, "load its state on all ranks."),
-            ],
-            self.aggregator.transport,
-        )
+        facts = [Fact("the parameters", digest.hexdigest(), remedy)]
+        for name, one in self._optimisers.items():
+            facts.append(Fact(f"{name}'s settings", settings(one), "give all ranks the same."))
+        for name, one in alike.items():
+            facts.append(Fact(f"{name}'s momenta", memory(one), "load its state on all ranks."))
+        check_same(facts, self.aggregator.transport)
 
     @property
     def _begun(self) -> bool:

@@ -429,6 +429,22 @@ def a_little_other_rate():
     Compressed(torch.optim.SGD(model.parameters(), lr=lr), TOPK, module=model, sync_every=2)
 
 
+def other_outer(kind):
+    """Rank 1 has another rate of the outer steps, a class with the same settings, or momenta of its own."""
+    model = network()
+    outer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    if WORLD.rank:
+        match kind:
+            case "rate":
+                outer.param_groups[0]["lr"] = 0.6
+            case "class":
+                outer.__class__ = type("Other", (torch.optim.SGD,), {})
+            case "momenta":
+                loss(model, 0, 0).backward()
+                outer.step()
+    compressed(model, sync_every=4, outer=outer)
+
+
 def other_momenta():
     """Rank 0 alone goes on from a state with momenta."""
     model = network()
@@ -509,7 +525,9 @@ def not_finite():
 
 
 if __name__ == "__main__":
-    told = globals()[sys.argv[1]](*sys.argv[2:] if sys.argv[1] in ("saved", "streamed") else [])
+    told = globals()[sys.argv[1]](
+        *sys.argv[2:] if sys.argv[1] in ("saved", "streamed", "other_outer") else []
+    )
     if WORLD.rank == 0:
         print(json.dumps(told))
     if torch.distributed.is_initialized():

@@ -135,13 +135,16 @@ def test_one_bad_gradient_is_said_by_all():
     [
         ("a_little_other_rate", "the optimiser's settings on rank 1 differ from rank 0's"),
         ("other_rate", "the optimiser's settings on rank 1 differ from rank 0's"),
+        ("other_outer=rate", "outer's settings on rank 1 differ from rank 0's: give all ranks the same"),
+        ("other_outer=class", "outer's settings on rank 1 differ from rank 0's: give all ranks the same"),
+        ("other_outer=momenta", "outer's momenta on rank 1 differ from rank 0's: load its state on all"),
         ("other_momenta", "the optimiser's momenta on rank 1 differ from rank 0's"),
         ("changed_alone", "the parameters on rank 1 differ from rank 0's: they were changed on some ranks"),
         ("another_ranks_state", "rank 1 was given the state of another rank"),
     ],
 )
 def test_what_differs_between_ranks_is_said(what, said):
-    done = mpirun(2, "-m", "tests.torch.job", what)
+    done = mpirun(2, "-m", "tests.torch.job", *what.split("="))
     assert done.returncode != 0
     assert done.stderr.count(said) == 1, done.stderr
 
