@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from mpicomp.averaging.ledger import Ledger
-from mpicomp.base.checks import as_integer
+from mpicomp.base.checks import as_integer, check_switch
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.units import one_line, shortened
 from mpicomp.compressors import Identity
@@ -106,6 +106,7 @@ class Compressed(Optimizer):
         for name, given, kind in kinds:
             if not isinstance(given, kind) and (given is not None or name == "optimiser"):
                 raise ConfigError(f"{name} is {one_line(given)}; allowed: a torch {kind.__name__}.")
+        check_switch("overlap", overlap)
         method, options = as_method(method), with_group(options | {"group": group})
         self.sync_every = sync_every = as_integer("sync_every", sync_every)
         schedule, keep = Schedule(sync_every, delay, fragments), as_keep(keep)
