@@ -97,6 +97,10 @@ class Compressed(Stateful):
         for name, given, kind in kinds:
             if not isinstance(given, kind) and (given is not None or name == "optimiser"):
                 raise ConfigError(f"{name} is {one_line(given)}; allowed: a torch {kind.__name__}.")
+        if isinstance(optimiser, Compressed) or isinstance(outer, Compressed):
+            raise ConfigError(
+                "a Compressed around a Compressed averages twice; allowed: an optimiser of torch."
+            )
         check_switch("overlap", overlap)
         method, options = as_method(method), with_group(options | {"group": group})
         self.sync_every = sync_every = as_integer("sync_every", sync_every)

@@ -39,6 +39,22 @@ class Wrapping(Optimizer):
         """Call ``hook`` after each step of the inner optimiser, with that optimiser as its argument."""
         return self.inner.register_step_post_hook(hook)
 
+    def register_state_dict_pre_hook(self, hook: Any, prepend: bool = False) -> Any:
+        """Call ``hook`` before the state of the inner optimiser is saved, with that optimiser."""
+        return self.inner.register_state_dict_pre_hook(hook, prepend)
+
+    def register_state_dict_post_hook(self, hook: Any, prepend: bool = False) -> Any:
+        """Call ``hook`` after the state of the inner optimiser is saved, with it and that state."""
+        return self.inner.register_state_dict_post_hook(hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Any, prepend: bool = False) -> Any:
+        """Call ``hook`` before the inner optimiser loads its state, with that optimiser and this state."""
+        return self.inner.register_load_state_dict_pre_hook(hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook: Any, prepend: bool = False) -> Any:
+        """Call ``hook`` after the inner optimiser has loaded its state, with that optimiser."""
+        return self.inner.register_load_state_dict_post_hook(hook, prepend)
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Raise ``ConfigError``: the parameters in the compressed vector are fixed at the start."""
         raise ConfigError("give all parameter groups to the optimiser before Compressed is made.")

@@ -202,6 +202,22 @@ def test_the_inner_optimisers_groups_and_hooks_are_ones_own():
     schedule.step()
     assert sgd.param_groups[0]["lr"] == 0.05 and calls == ["before", "after"]
     assert opt.state is sgd.state and opt.defaults is sgd.defaults
+    for name in ("state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post"):
+        getattr(opt, f"register_{name}_hook")(lambda one, *_, name=name: calls.append((name, one)))
+    calls.clear()
+    state = opt.state_dict()
+    assert calls == [("state_dict_pre", sgd), ("state_dict_post", sgd)]
+    opt.load_state_dict(state)
+    assert calls[-2:] == [("load_state_dict_pre", sgd), ("load_state_dict_post", sgd)]
+
+
+def test_a_compressed_around_another_is_refused():
+    model = network()
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), PLAIN, module=model)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    for around, options in ((opt, {}), (sgd, {"sync_every": 2, "outer": opt})):
+        with pytest.raises(ConfigError, match="around a Compressed averages twice; allowed: an optimiser"):
+            Compressed(around, PLAIN, module=model, **options)
 
 
 def test_a_gradient_that_is_not_finite_is_refused_or_skipped():
