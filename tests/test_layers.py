@@ -44,18 +44,22 @@ TORCH = (
     "ddp",
     "fragments",
     "gloo",
+    "gradients",
     "group_meeting",
     "hook",
     "local_steps",
     "opening",
     "optimiser",
     "overlap",
+    "parameters",
     "process_group",
     "recipe",
     "saving",
     "state",
+    "stateful",
     "tensors",
     "unused",
+    "wrapping",
 )
 
 # Libraries that only these files may import.

@@ -64,6 +64,12 @@ def check_probability(name: str, value: float) -> None:
         raise ConfigError(f"{name}={value!r}; allowed: a probability above 0 and at most 1.")
 
 
+def check_rate(name: str, value: float) -> None:
+    """Raise ``ConfigError`` unless 0 < value <= 1, where that is no probability."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise ConfigError(f"{name}={value!r}; allowed: a number above 0 and at most 1.")
+
+
 def check_share(name: str, value: float) -> None:
     """Raise ``ConfigError`` unless 0 <= value <= 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:

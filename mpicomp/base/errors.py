@@ -18,7 +18,14 @@ class MpicompError(Exception):
 
 
 class ConfigError(MpicompError):
-    """A name, parameter or combination that is not allowed."""
+    """A name, parameter or combination that is not allowed.
+
+    unlike  whether ranks have given different ones
+    """
+
+    def __init__(self, *args: object, unlike: bool = False) -> None:
+        super().__init__(*args)
+        self.unlike = unlike
 
 
 class DataError(MpicompError):

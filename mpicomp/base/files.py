@@ -44,6 +44,14 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise RecordError(f"cannot write {path}: {error.strerror}.") from None
 
 
+def refuse_unwritable(folder: Path) -> None:
+    """Raise ``RecordError`` if no file can be written in ``folder``, which is made: before long work."""
+    trial = folder / f".{secrets.token_hex(8)}"
+    write_atomically(trial, b"")
+    with suppress(OSError):
+        trial.unlink()
+
+
 def flush_folder(folder: Path) -> None:
     """Flush the entries of ``folder`` to the disk: files renamed before it survive a power cut.
 

@@ -6,6 +6,7 @@ Masks are refused.
 from __future__ import annotations
 
 import sys
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,13 @@ def as_array(what: str, given: Any, error: type[MpicompError] = ConfigError) -> 
         raise error(f"{what}, a {type(given).__name__}, cannot be read as an array: {reason}.") from None
     refuse_mask(what, array, error)
     return np.asarray(array)
+
+
+def is_finite(x: Any) -> bool:
+    """Whether all entries of x are finite; it may be on a GPU."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        # A sum that is finite has finite terms; the converse is only checked when it fails.
+        return isfinite(x.sum()) or bool(np.isfinite(x).all())
 
 
 def refuse_nonfinite(what: str, x: NDArray[Any]) -> None:

@@ -122,10 +122,17 @@ class Aggregator(Resumable):
 
         The gradients you give must be 0 there, and the method's state there is kept.  A compressor that sends
         all coordinates sends zeros there.  Do not use the estimate there.  Raises ``ConfigError`` after
-        ``overlap``.
+        ``overlap``, and for slices that are not within the vector.
         """
         if self._early is not None:
             raise ConfigError("holding leaves coordinates out of whole steps: it does not go with overlap().")
+        d = self._packing.parts.size
+        for where in slices:
+            start, stop = where.start, where.stop
+            if where.step not in (None, 1) or start is None or stop is None or not 0 <= start <= stop <= d:
+                raise ConfigError(
+                    f"holding has {where}; allowed: slices from 0 to {d}, such as slice(0, {d})."
+                )
         return held(self._play, slices, self._background.wait)
 
     @operation

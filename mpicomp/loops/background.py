@@ -1,4 +1,10 @@
-"""Run one action at a time in a thread beside the program."""
+"""Run one action at a time in a thread beside the program.
+
+Theory of operation.  The program may end while an action runs, for example by an error of its own.  Python
+then waits for the thread.  If it did not, the thread would go on inside a library, such as torch's gloo, and
+meet an interpreter that is being taken down, which ends the process by SIGABRT.  Only an action that may wait
+for ever, for a rank that is gone, is left behind.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +13,13 @@ from threading import Thread
 
 
 class Background:
-    """A place for one action that runs beside the program; its error is kept for ``finish``."""
+    """A place for one action that runs beside the program; its error is kept for ``finish``.
 
-    def __init__(self) -> None:
+    ends  whether each action ends, whatever other ranks do; the program's end then waits for it
+    """
+
+    def __init__(self, ends: bool) -> None:
+        self._ends = ends
         self._thread: Thread | None = None
         self._error: BaseException | None = None
 
@@ -24,7 +34,7 @@ class Background:
                 self._error = error
 
         self._error = None
-        self._thread = Thread(target=run, daemon=True, name="mpicomp exchange")
+        self._thread = Thread(target=run, daemon=not self._ends, name="mpicomp exchange")
         self._thread.start()
 
     def wait(self) -> None:

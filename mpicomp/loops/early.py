@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import fields, replace
-from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from mpicomp.averaging.sharded import Sharded, block_of, joined
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
+from mpicomp.base.given_arrays import is_finite, refuse_mask
 from mpicomp.codecs import messages
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.problems.base import Objective
+from mpicomp.runtime.measure import is_float
 from mpicomp.runtime.rounds import Rounds
 
 
@@ -67,6 +68,10 @@ class Early:
         Raises ``ConfigError`` if it is not the block's turn.  Any other ``MpicompError`` is kept and raised
         by ``check``, because here it would be raised on this rank alone.
         """
+        if not self._left:
+            raise ConfigError(
+                f"block {block} was brought; all are here: make the call with the whole gradient."
+            )
         if block != self._left - 1:
             raise ConfigError(f"block {block} was brought; expected {self._left - 1}, then those before it.")
         self._left = block
@@ -76,7 +81,8 @@ class Early:
         message = np.empty(0, np.uint8)  # where the round is dropped
         try:
             self.check()
-            if not isfinite(gradient.sum()) and not np.isfinite(gradient).all():
+            gradient = self._checked(block, gradient)
+            if not is_finite(gradient):
                 raise DivergedError(f"worker {self._worker}: the gradient is not finite.")
             with self._at.transport.clock.phase("compress"), np.errstate(over="ignore", invalid="ignore"):
                 up = self._step(block, gradient)
@@ -87,6 +93,21 @@ class Early:
         self._averaging.book(self._worker, block, len(message))
         self._size += len(message)
         self._averaging.exchange.post(block, {self._worker: message})
+
+    def _checked(self, block: int, gradient: Any) -> Array:
+        """``gradient`` in the vector's type.  Raises ``ConfigError`` unless it is like that block."""
+        where, vector = self.slices[block], self._at.x
+        refuse_mask(f"block {block}", gradient)
+        shape = (where.stop - where.start,)
+        if isinstance(gradient, type(vector)) and gradient.shape == shape and is_float(gradient):
+            return gradient.astype(vector.dtype, copy=False)
+        given = f"a {type(gradient).__name__}"
+        if hasattr(gradient, "dtype"):
+            given = f"{gradient.dtype} of shape {tuple(gradient.shape)}"
+        raise ConfigError(
+            f"block {block} was given {given}; expected {type(vector).__module__}'s floats of at most 64 "
+            f"bits, of shape {shape}: the slice overlap()[{block}] of the gradient."
+        )
 
     def _step(self, b: int, gradient: Array) -> Any:
         """The worker's step for block b, on the copy of its state."""

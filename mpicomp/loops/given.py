@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from mpicomp.base.clock import Clock
 from mpicomp.base.errors import ConfigError, DivergedError
+from mpicomp.base.given_arrays import is_finite
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Stream
 from mpicomp.loops.packing import Packing
@@ -52,7 +52,7 @@ class Given(Objective):
             self._source = what
             what = self._call(what, point)
         gradient = self._packing.pack(what)
-        if not isfinite(gradient.sum()) and not np.isfinite(gradient).all():
+        if not is_finite(gradient):
             raise DivergedError(f"worker {self.worker}: the gradient is not finite.")
         self.gradient = gradient
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from mpicomp.base.errors import ConfigError
-from mpicomp.base.given_arrays import readable, refuse_mask
+from mpicomp.base.errors import ConfigError, DivergedError
+from mpicomp.base.given_arrays import is_finite, readable, refuse_mask
 from mpicomp.base.parts import Part, Parts
 from mpicomp.base.units import one_line
 from mpicomp.compressors.base import Array
@@ -46,14 +46,16 @@ class Packing:
     what    the name of ``like`` in error messages
     parts   the names and shapes of the arrays: a dict's keys, or the numbers in a list; see ``trees``
     dtype   the vector's type: float64 if one of the arrays is float64, else float32
+    settings  settings of its maker's that all ranks must share, by name; they are compared first
 
     Raises ``ConfigError`` for anything else.
     """
 
+    name: ClassVar[str] = ""  # what error messages call it, if its maker gave another thing than ``like``
     missing: ClassVar[str] = ""  # the error message if a worker's gradient is missing; "": the usual one
 
     def __init__(self, like: Any, device: Cuda | None = None, what: str = "like") -> None:
-        self.device = device
+        self.device, self.settings = device, dict[str, object]()
         arrays, self._structure = arrays_of(like), shape_of(like)
         if not arrays:
             raise ConfigError(f"{what} is an empty {type(like).__name__}; allowed: {TAKES}.")
@@ -104,7 +106,10 @@ class Packing:
         return vector
 
     def unpack(self, vector: Array) -> Any:
-        """New arrays with the entries of ``vector``, in the structure, libraries and types of ``like``."""
+        """New arrays with the entries of ``vector``, in the structure, libraries and types of ``like``.
+
+        Raises ``DivergedError`` if an entry is beyond the type of its array, such as float16.
+        """
         arrays = [
             self._to_library(leaf, vector[where].reshape(leaf.part.shape))
             for leaf, (_, where) in zip(self._leaves, self.parts, strict=True)
@@ -141,9 +146,10 @@ class Packing:
                 xp = self.device.xp if self.device is not None and self._is_there(array) else np
                 array = xp.from_dlpack(array)
             except (BufferError, RuntimeError, TypeError) as error:
+                reason = one_line(str(error).rstrip("."), 200).strip("'\"")
                 raise ConfigError(
-                    f"{what} has in part {name!r} an array that cannot be read: {error}. Where it is on the "
-                    "GPU of this rank: device='cuda'."
+                    f"{what} has in part {name!r} an array that cannot be read: {reason}. Where it is on the "
+                    "GPU of this rank: device='cuda'; else it has to be dense floats in the host's memory."
                 ) from None
         if array.dtype.kind != "f" or array.dtype.itemsize > 8:
             raise ConfigError(
@@ -154,13 +160,22 @@ class Packing:
 
     def _to_library(self, leaf: Leaf, values: Any) -> Any:
         """A new array with the entries ``values``, in the leaf's library, type and memory."""
+        library: Any = np
         if self.device is not None and not leaf.there:
             values = self.device.host(values)
         if leaf.native:
-            return values.astype(leaf.dtype)
-        library = sys.modules["jax.numpy" if leaf.library.startswith("jax") else leaf.library]
-        array = library.from_dlpack(values.copy())
-        return array.astype(leaf.dtype) if hasattr(array, "astype") else array.to(leaf.dtype)
+            with np.errstate(over="ignore"):
+                array = values.astype(leaf.dtype)
+        else:
+            library = sys.modules["jax.numpy" if leaf.library.startswith("jax") else leaf.library]
+            array = library.from_dlpack(values.copy())
+            array = array.astype(leaf.dtype) if hasattr(array, "astype") else array.to(leaf.dtype)
+        if array.itemsize < values.itemsize and not library.isfinite(array).all() and is_finite(values):
+            raise DivergedError(
+                f"the result in part {leaf.part.name!r} has a magnitude of {abs(values).max():.3g}, which "
+                f"{leaf.dtype} does not hold; allowed: arrays of float32 or float64."
+            )
+        return array
 
 
 def _library(array: Any) -> str:

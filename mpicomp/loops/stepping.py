@@ -110,8 +110,9 @@ class Stepping:
         try:
             self.device = t.raise_on_all(lambda: open_device(device))
             self._packing = packing = t.raise_on_all(lambda: Packing.of(like, self.device, self._like))
-            facts: dict[str, object] = {"class": type(self).__name__, "method": repr(method)}
-            facts |= {self._like: packing.description, "workers": "one each" if own else n, "seed": seed}
+            facts: dict[str, object] = {"class": type(self).__name__, **packing.settings}
+            facts |= {"method": repr(method), packing.name or self._like: packing.description}
+            facts |= {"workers": "one each" if own else n, "seed": seed}
             facts |= {"on_nonfinite": on_nonfinite, "server": server, "blocks": blocks, "device": device}
             alike = check_alike(t, facts, self._values(like))
             self._watch = Start(None if alike else like, packing, t.is_server)
@@ -133,7 +134,7 @@ class Stepping:
         self._agreement = Agreement(t, name)
         self.seed, self.steps, self.skipped, self.pending = seed, 0, 0, NONE
         self._early: Early | None = None
-        self._background = Background()
+        self._background = Background(t.waits_end)
         self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
         self._open.callback(t.close)
         self._open.callback(self._agreement.end)

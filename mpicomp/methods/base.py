@@ -17,7 +17,8 @@ checkpoint is the saved records.  Methods know no transport and do no I/O.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
@@ -311,7 +312,8 @@ class Method(ABC):
         blocks     if given, the numbers are those of the method ``in_blocks(blocks)``; the method returned is
                    not in blocks
 
-        Raises ``ConfigError`` if a theorem does not apply, or ``theory`` lacks a field that says "theory".
+        Raises ``ConfigError`` if a theorem does not apply, if its number is beyond double precision, or if
+        ``theory`` lacks a field that says "theory".
         """
         numbers: dict[str, Any] = {}
 
@@ -321,7 +323,8 @@ class Method(ABC):
 
         checks = checks_of(type(self))
         if left_out := [k for k, check in checks.items() if check.default and getattr(self, k) is None]:
-            defaults = method().defaults(d, n)
+            with _in_double_precision(type(self).__name__, " and ".join(left_out)):
+                defaults = method().defaults(d, n)
             numbers |= {name: defaults[name] for name in left_out}
         asked = {name: getattr(self, name) for name in self.theory_parameters}
         asked = {
@@ -329,7 +332,8 @@ class Method(ABC):
         }
         if asked:
             known: Any = Known(constants(), type(self).__name__, " and ".join(asked))
-            theory = method().theory(known, d, n)
+            with _in_double_precision(type(self).__name__, " and ".join(asked)):
+                theory = method().theory(known, d, n)
             if lacking := asked.keys() - theory.keys():
                 raise ConfigError(
                     f"{type(self).__name__}.theory gives no {', '.join(sorted(lacking))}, which says "
@@ -337,6 +341,18 @@ class Method(ABC):
                 )
             numbers |= {k: theory_factor(k, v) * theory[k] for k, v in asked.items()}
         return replace(self, **numbers)
+
+
+@contextmanager
+def _in_double_precision(method: str, names: str) -> Iterator[None]:
+    """Raise ``ConfigError`` where alpha or omega is so extreme that a formula for ``names`` divides by 0."""
+    try:
+        yield
+    except (ZeroDivisionError, OverflowError) as error:
+        raise ConfigError(
+            f"{method}: {names} by theory is beyond double precision ({error}), as with a compressor that "
+            f"sends nearly nothing: give {names} as a number."
+        ) from None
 
 
 def start(record: type, x0: Array, starts_at_x0: tuple[str, ...] = ()) -> Any:

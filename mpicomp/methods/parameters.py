@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, ClassVar, get_args, get_type_hints
@@ -24,6 +24,7 @@ from mpicomp.base.checks import (
     check_momentum,
     check_positive_integer,
     check_probability,
+    check_rate,
     check_share,
     check_step,
     check_switch,
@@ -31,7 +32,7 @@ from mpicomp.base.checks import (
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.formats import check_format
 from mpicomp.base.parts import Parts
-from mpicomp.compressors import Absolute, Compressor, Contractive, Unbiased
+from mpicomp.compressors import EDEN, Absolute, Compressor, Contractive, Unbiased
 
 AUTO = "auto"  # the step size that ``support.auto_step`` sets in every round
 
@@ -110,15 +111,21 @@ class Kinds(Check):
         kind = next(
             (k.__name__.lower() for k in (Unbiased, Contractive, Absolute) if isinstance(value, k)), None
         )
+        kind = kind or ("neither unbiased nor contractive" if isinstance(value, Compressor) else None)
         what = f"{value}, which is {kind}" if kind else repr(value)
         raise ConfigError(f"{method} needs {name} to be {wanted}; it was given {what}. {self._remedy(value)}")
 
     def _remedy(self, value: object) -> str:
+        # EDEN is contractive with the other scale only.
+        eden = replace(value, scale="least_error") if isinstance(value, EDEN) else None
         if Unbiased in self.kinds:
-            return "RandK(k=0.01) and Natural() are unbiased; EF21 takes contractive compressors."
+            taken = f"EF21 takes {eden or 'contractive compressors'}"
+            if isinstance(value, Absolute):
+                taken = "EF14 takes absolute compressors"
+            return f"RandK(k=0.01) and Natural() are unbiased; {taken}."
         if Contractive in self.kinds:
-            shrunk = f"Shrunk({value}) and " if isinstance(value, Unbiased) else ""
-            return f"{shrunk}TopK(k=0.01) would do."
+            near = eden or (f"Shrunk({value})" if isinstance(value, Unbiased) else None)
+            return f"{near} and TopK(k=0.01) would do." if near else "TopK(k=0.01) would do."
         return f"{self.kinds[0].__name__}() would do."
 
 
@@ -126,6 +133,12 @@ def _check_probability_or_theory(name: str, value: float | str) -> None:
     check_step(name, value)
     if not isinstance(value, str):
         check_probability(name, value)
+
+
+def _check_rate_or_theory(name: str, value: float | str) -> None:
+    check_step(name, value)
+    if not isinstance(value, str):
+        check_rate(name, value)
 
 
 def _check_parts(name: str, value: object) -> None:
@@ -158,10 +171,10 @@ ProbabilityOrDefault = Annotated[Any, Defaulted(check_probability)]
 ProbabilityOrTheory = Annotated[Any, FromTheory(_check_probability_or_theory)]
 
 # The rates at which shifts, estimates and averages move: numbers in (0, 1] too.
-Rate = Probability
-RateOrDefault = ProbabilityOrDefault
-RateOrTheory = ProbabilityOrTheory
-RateOrZero = Annotated[Any, Defaulted(check_probability, also=(0,))]  # or None for its default
+Rate = Annotated[float, Value(check_rate)]
+RateOrDefault = Annotated[Any, Defaulted(check_rate)]
+RateOrTheory = Annotated[Any, FromTheory(_check_rate_or_theory)]
+RateOrZero = Annotated[Any, Defaulted(check_share)]  # 0 too, or None for its default
 
 Decay = Annotated[float, Value(check_share)]  # of a memory: in [0, 1]
 Momentum = Annotated[float, Value(check_momentum)]  # in [0, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Self
@@ -58,6 +58,11 @@ class Attacked(Problem):
         if not isinstance(self.problem, Problem):
             raise ConfigError(
                 f"attacked takes a problem, such as attacked(quadratics, liars=1); not {self.problem!r}."
+            )
+        if any(isinstance(one, Attacked) for one in _within(self.problem)):
+            raise ConfigError(
+                "attacked takes a problem of honest workers, and this one has liars already, and too "
+                "many may lie together: give one attacked, with more liars."
             )
         check_positive_integer("liars", self.liars)
         check_choice("attack", self.attack, ATTACKS)
@@ -197,3 +202,11 @@ def _mean(arrays: Sequence[Array]) -> Array:
     for array in arrays[1:]:
         total += array
     return total / len(arrays)
+
+
+def _within(problem: Problem) -> Iterator[Problem]:
+    """``problem``, and the problems that it is made of, as noisy(problem) is."""
+    yield problem
+    inner = getattr(problem, "problem", None)
+    if isinstance(inner, Problem):
+        yield from _within(inner)

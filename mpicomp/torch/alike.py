@@ -60,8 +60,8 @@ def numbered(optimiser: Optimizer) -> Iterator[tuple[int, int, nn.Parameter]]:
 
 
 def settings(optimiser: Optimizer) -> str:
-    """A hash of the settings of the parameter groups of ``optimiser``, such as learning rates."""
-    digest = sha256()
+    """A hash of the class of ``optimiser`` and the settings of its groups, such as learning rates."""
+    digest = sha256(type(optimiser).__qualname__.encode())
     for i, group in enumerate(optimiser.param_groups):
         for name, value in sorted(group.items()):
             if name != "params":

@@ -105,11 +105,14 @@ def seed_of(fragment: int, options: dict[str, Any]) -> dict[str, int]:
 
 @contextmanager
 def in_fragment(p: int, fragments: int) -> Iterator[None]:
-    """In the ``with`` block, name fragment p in a ``ConfigError``, if there are several."""
+    """In the ``with`` block, name fragment p in a ``ConfigError``, if there are several.
+
+    Ranks that differ may do so in their number of fragments, so such an error stays as it is.
+    """
     try:
         yield
     except ConfigError as error:
-        if fragments == 1:
+        if fragments == 1 or error.unlike:
             raise
         raise ConfigError(
             f"fragment {p} of {fragments}: {error} Fewer fragments have more parameters each."

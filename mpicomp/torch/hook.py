@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
+from mpicomp.base.checks import check_switch
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.base.units import one_line
 from mpicomp.loops.aggregator import Aggregator
@@ -69,6 +70,7 @@ class Hook:
     def __init__(
         self, method: Method | str, *, overlap: bool = False, group: Any = None, **options: Any
     ) -> None:
+        check_switch("overlap", overlap)
         options = with_group(options | {"group": group})
         if options.get("workers") is not None:
             raise ConfigError(
@@ -176,6 +178,7 @@ class Hook:
     def _join(self, gradients: Mapping[Any, Tensor]) -> None:
         """Make the Aggregator of these parameters."""
         tensors = Tensors({str(i): p for i, p in enumerate(gradients)})
+        tensors.settings = {"overlap": self._overlap}
         assert self._group is not None
         options = self._options
         if options.get("comm") is None and default_communicator() is not None:  # torch's

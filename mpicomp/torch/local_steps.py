@@ -157,7 +157,7 @@ def warn_of_momentum(method: Method, outer: Optimizer) -> None:
         warnings.warn(
             f"outer has momentum, and {type(method).__name__} sends later what it leaves out now: together "
             "they overshoot. Take torch.optim.SGD without momentum for outer; docs/training.md has losses.",
-            stacklevel=4,
+            stacklevel=3,
         )
 
 
@@ -170,7 +170,7 @@ def warn_of_length(method: Method) -> None:
         warnings.warn(
             f"{type(method).__name__} gives directions that are as long for a small change as for a large "
             "one, and without outer the rate of their step is 1. Give outer, with a rate of your own.",
-            stacklevel=4,
+            stacklevel=3,
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from mpicomp.base.checks import as_integer
@@ -89,7 +90,7 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
 
     If even SparseLoCo's exchange takes longer, its messages travel during as many of the next steps as they
     need, at most 4.
-    Raises ``ConfigError`` for a number that is not positive.
+    Raises ``ConfigError`` for a number that is not positive, and for parameters without a shape.
     """
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model is {one_line(model)}; allowed: a torch Module.")
@@ -99,6 +100,9 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
     if not given or not 0 < step_seconds <= float_info.max:
         raise ConfigError(f"step_seconds is {one_line(step_seconds)}; allowed: a positive number.")
     ranks, step_seconds = as_integer("ranks", ranks), float(step_seconds)
+    for name, p in model.named_parameters():
+        if is_lazy(p):
+            raise ConfigError(f"parameter {name!r} has no shape yet: call the model once before recipe.")
     d = sum(p.numel() for p in model.parameters() if p.requires_grad)
     if not d:
         raise ConfigError("the model has no parameter that needs a gradient.")

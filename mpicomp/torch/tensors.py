@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors.base import Array
 from mpicomp.loops.packing import Packing
@@ -35,6 +35,7 @@ class Tensors(Packing):
     devices, in shared memory, or sharded over ranks.
     """
 
+    name: ClassVar[str] = "parameters"
     missing: ClassVar[str] = (
         "the gradient of a worker is missing: before opt.step(), for each i in opt.hosted, opt.zero_grad(), "
         "loss(i).backward() and opt.collect(i)."
@@ -59,12 +60,13 @@ class Tensors(Packing):
         if len(devices := {p.device for p in parameters.values()}) > 1:
             raise ConfigError(f"the parameters are on {len(devices)} devices; allowed: all on one.")
         _refuse_overlap(parameters)
-        self.device = None
+        self.device, self.settings = None, dict[str, object]()
         self.parameters = list(parameters.values())
         self.parts = Parts(tuple(Part(name, tuple(p.shape)) for name, p in parameters.items()), whole)
         wide = any(p.dtype == torch.float64 for p in self.parameters)
         self.dtype = np.dtype(np.float64 if wide else np.float32)
         self._dtype = torch.float64 if wide else torch.float32
+        self._least = min(torch.finfo(p.dtype).max for p in self.parameters)  # of the largest numbers
         self._sizes = [p.numel() for p in self.parameters]
         self.slices = [where for _, where in self.parts]
 
@@ -154,9 +156,15 @@ class Tensors(Packing):
             p.copy_(value)
 
     def views(self, vector: Array) -> list[Tensor]:
-        """New tensors with the entries of ``vector``, of the parameters' shapes, types and device."""
+        """New tensors with the entries of ``vector``, of the parameters' shapes, types and device.
+
+        Raises ``DivergedError`` if an entry is beyond the type of its parameter, such as float16.
+        """
         flat = self.tensor(vector).to(self.parameters[0].device)
-        pieces = zip(self.parameters, flat.split(self._sizes), strict=True)
+        pieces = [*zip(self.parameters, flat.split(self._sizes), strict=True)]
+        if self._least < torch.finfo(self._dtype).max and flat.abs().max() > self._least:
+            for (part, _), (p, piece) in zip(self.parts, pieces, strict=True):
+                _refuse_beyond(p.dtype, part, piece)
         return [piece.view(p.shape).to(p.dtype) for p, piece in pieces]
 
     def _joined(self, tensors: list[Tensor]) -> Array:
@@ -201,6 +209,15 @@ def _places(p: Tensor) -> Tensor:
     for size, stride in zip(p.shape, p.stride(), strict=True):
         places = places.unsqueeze(-1) + torch.arange(size) * stride
     return places.reshape(-1) * p.element_size()
+
+
+def _refuse_beyond(dtype: torch.dtype, part: Part, values: Tensor) -> None:
+    """Raise ``DivergedError`` if one of ``values`` is finite, and infinite in the type ``dtype``."""
+    if (values.isfinite() & values.to(dtype).isinf()).any():
+        raise DivergedError(
+            f"the mean has in {part.name!r} a magnitude of {values.abs().max():.3g}, which {dtype} does not "
+            "hold; allowed: parameters of float32 or float64, or a smaller loss scale."
+        )
 
 
 def _check_dense(part: Part, gradient: Tensor) -> None:

@@ -51,6 +51,7 @@ class Transport(ABC):
                     have made; a ``Call`` refers to one by its index (see ``calls``)
     device_buffers  True: messages are in the memory of the device in use; False: in the host's memory
     any_thread      whether one thread may use this transport while others use other transports
+    waits_end       whether every wait for another rank ends, with an error at the latest
     """
 
     n: int
@@ -65,6 +66,7 @@ class Transport(ABC):
     counter: ByteCounter | None = None
     device_buffers: bool = False
     any_thread: bool = True
+    waits_end: bool = True
     clock: Clock
 
     @abstractmethod

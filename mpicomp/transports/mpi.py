@@ -87,6 +87,7 @@ class Mpi(PointToPoint):
             self._names: list[tuple[int, str]] = comm.allgather((comm.rank, MPI.Get_processor_name()))
         self._meeting = meeting_of(comm)
         self.any_thread = MPI.Query_thread() == MPI.THREAD_MULTIPLE
+        self.waits_end = False
         self.names = self._meeting.names
         super().__init__(n, comm, self._meeting.patience, dedicated, chunk)
         self._watchdog = None if stall_timeout is None else self._watched(comm.Dup(), stall_timeout)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from mpicomp.base.errors import RecordError
-from mpicomp.base.files import write_atomically
+from mpicomp.base.files import refuse_unwritable, write_atomically
 from tests.support.launching import LIMIT
 
 WRITER = """
@@ -60,3 +60,12 @@ def test_what_could_not_be_written_leaves_nothing(tmp_path):
     with pytest.raises(RecordError, match=r"cannot write .*file: Is a directory"):
         write_atomically(tmp_path / "file", b"content")
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_a_folder_is_tried_before_long_work(tmp_path):
+    """It is made, and nothing is left in it."""
+    (file := tmp_path / "file").write_text("")
+    refuse_unwritable(tmp_path / "new" / "folder")
+    assert [*(tmp_path / "new" / "folder").iterdir()] == [] and file.read_text() == ""
+    with pytest.raises(RecordError, match=f"cannot write {file}"):
+        refuse_unwritable(file)

@@ -19,6 +19,8 @@ from mpicomp import (
     Descent,
     DivergedError,
     Identity,
+    Layered,
+    RandK,
     TopK,
 )
 from mpicomp.base.errors import RecordError
@@ -371,6 +373,32 @@ def test_what_is_no_gradient_is_refused_and_changes_nothing(like, given, said):
 def test_bad_input_is_refused_with_its_remedy(make, said):
     with pytest.raises(ConfigError, match=said):
         make()
+
+
+def test_a_result_beyond_the_users_type_is_refused():
+    """RandK gives 64 times an entry: 64 * 1000 < 65504, float16's largest number, < 64 * 1024.  Exact."""
+    like = {"a": np.zeros(64, np.float16), "b": np.zeros((), np.float32)}
+    for value in (1000.0, 1024.0):
+        agg = Aggregator(DCGD(Layered({"a": RandK(k=1)}, default=Identity())), like)
+        gradient = {"a": np.full(64, value, np.float16), "b": np.float32(1e38)}
+        if value == 1000.0:
+            assert agg(gradient)["a"].max() == 64000 and agg.sound
+            continue
+        with pytest.raises(DivergedError, match=r"in part 'a' has a magnitude of 6.55e\+04, which float16"):
+            agg(gradient)
+        agg(gradient | {"a": np.zeros(64, np.float16)})
+    descent = Descent(GD(gamma=1e4, values="f8"), [np.zeros(2, np.float32), np.zeros(2)])
+    descent.step([np.zeros(2, np.float32), np.full(2, 1e38)])
+    assert descent.x[1][0] == -1e4 * 1e38
+    descent.step([np.full(2, 1e35, np.float32), np.zeros(2)])
+    with pytest.raises(DivergedError, match=r"in part '0' has a magnitude of 1e\+39, which float32"):
+        descent.x  # noqa: B018  of a vector in double precision
+
+
+def test_a_sum_beyond_single_precision_is_no_matter():
+    """numpy would warn of it: four times 3e38 is beyond float32."""
+    g = np.full(4, 3e38, np.float32)
+    assert Aggregator(DCGD(Identity()), like=g)(g).tolist() == g.tolist()
 
 
 def test_a_smoothness_matrix_is_asked_of_an_objective():

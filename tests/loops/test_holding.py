@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from mpicomp import Aggregator
+from mpicomp import Aggregator, ConfigError
 from mpicomp.runtime.held import _records
 from mpicomp.text.config import parse_method
 
@@ -95,3 +95,11 @@ def test_the_rows_of_a_server_are_held_too(blocks):
     assert np.array_equal(rows(HELD), before) and before.any()
     assert not np.array_equal(rows(OTHERS), others)
     agg.close()
+
+
+@pytest.mark.parametrize(
+    "where", [slice(0, 49), slice(-2, 48), slice(3, 1), slice(None), slice(0, 4, 2)], ids=str
+)
+def test_slices_that_are_none_of_the_vector_are_refused(where):
+    with pytest.raises(ConfigError, match=r"holding has slice.*; allowed: slices from 0 to 48"):
+        Aggregator(parse_method("ef21(topk(k=1), gamma=0.1)"), LIKE).holding([where])

@@ -119,3 +119,41 @@ def test_blocks_have_their_turn():
     agg.overlap()
     with pytest.raises(ConfigError, match="block 0 was brought; expected 4"):
         agg.bring(0, np.zeros(4))
+    for b in (4, 3, 2, 1, 0):
+        agg.bring(b, np.zeros(4))
+    with pytest.raises(ConfigError, match="block -1 was brought; all are here: make the call"):
+        agg.bring(-1, np.zeros(4))
+    agg(np.zeros(20))
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        (np.ones(1), r"given float64 of shape \(1,\); expected numpy's floats .* of shape \(4,\)"),
+        (np.ones(4, int), r"given int64 of shape \(4,\)"),
+        ([1.0] * 4, r"given a list; expected .*: the slice overlap\(\)\[2\] of the gradient"),
+        (np.ma.array(np.ones(4), mask=[0, 0, 0, 1]), "block 2 has a mask"),
+    ],
+    ids=["broadcast", "integers", "list", "mask"],
+)
+def test_what_is_no_block_is_refused_by_the_call_and_changes_nothing(block, said):
+    plain, agg = (Aggregator(METHOD, np.zeros(20), **SHARDED) for _ in range(2))
+    blocks, g = agg.overlap(), np.arange(20.0)
+    for wrong in (block, None):
+        for b in reversed(range(5)):
+            agg.bring(b, block if b == 2 and wrong is not None else g[blocks[b]])
+        if wrong is not None:
+            with pytest.raises(ConfigError, match=said):
+                agg(g)
+    assert agg(g).tobytes() == plain(g).tobytes()
+
+
+def test_blocks_in_single_precision_are_those_of_the_call():
+    """The vector is in double precision, and so are the steps of the workers."""
+    plain, agg = (Aggregator(METHOD, np.zeros(20), **SHARDED) for _ in range(2))
+    blocks = agg.overlap()
+    for k in range(3):
+        g = np.random.default_rng(k).normal(size=20).astype(np.float32)
+        for b in reversed(range(5)):
+            agg.bring(b, g[blocks[b]])
+        assert agg(g).tobytes() == plain(g).tobytes()

@@ -13,6 +13,7 @@ import pytest
 from mpicomp import compressors
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import (
+    EDEN,
     Bernoulli,
     HardThreshold,
     Natural,
@@ -142,6 +143,24 @@ def test_a_compressor_of_the_wrong_kind_is_refused(method, name, C):
     assert remedies
     for remedy in remedies:
         method(**{name: remedy})
+
+
+@pytest.mark.parametrize(("method", "name"), [(DIANA, "Q"), (EF14, "C"), (EF21, "C")])
+def test_eden_as_in_its_papers_is_refused_with_the_contractive_one(method, name):
+    """No kind is proved for it; the remedy has the same bits and blocks."""
+    contractive = "EDEN(bits=3, scale='least_error', block=128)"
+    with pytest.raises(ConfigError) as error:
+        method(**{name: EDEN(3, scale="inner_product", block=128)})
+    message = str(error.value)
+    assert "which is neither unbiased nor contractive" in message and "\n" not in message
+    assert f"{contractive} and TopK(k=0.01) would do" in message or f"EF21 takes {contractive}" in message
+    assert EF21(eval(contractive)).C == EDEN(3, block=128)
+
+
+def test_an_absolute_compressor_is_sent_to_ef14():
+    with pytest.raises(ConfigError, match=r"which is absolute.*EF14 takes absolute compressors"):
+        DCGD(HardThreshold(0.1))
+    assert EF14(HardThreshold(0.1), gamma=0.1).C == HardThreshold(0.1)
 
 
 @pytest.mark.parametrize("C", ["randk", 3, RandK, None], ids=repr)

@@ -15,6 +15,7 @@ from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors import RandK, Shrunk, TopK
 from mpicomp.methods import EF21, EF21LMO
 from mpicomp.methods.support.lmo import NORMS, squared_ratio, steepest
+from mpicomp.methods.support.lmo_method import lag
 from mpicomp.problems import MLP, Noisy, Quadratics
 from tests.reference.ef21lmo import ef21lmo, lmo
 from tests.support.error_feedback import SHRINK, everywhere, sampler
@@ -273,10 +274,10 @@ def test_theory_by_hand():
     given = {"rounds": 100, "gap": 2.0}
     Q = sqrt(3 / 4) / (1 - sqrt(3 / 4))
     for C, q in ((TopK(3), Q), (WHOLE, 0), (Shrunk(RandK(3)), Q)):
-        for eta, lag in ((1.0, 0), (0.25, 3 * 3)):
+        for eta, noise in ((1.0, 0), (0.25, 3 * 3)):
             for norm, rho_sq in (("l2", 1), ("linf", 12)):
                 got = resolved(EF21LMO(C, norm=norm, eta=eta, **given), 12, 4).gamma
-                assert got == pytest.approx(sqrt(2 / (100 * rho_sq * (3 / 2 + 2 * (lag + 3 * q)))))
+                assert got == pytest.approx(sqrt(2 / (100 * rho_sq * (3 / 2 + 2 * (noise + 3 * q)))))
     spectral = EF21LMO(WHOLE, norm="spectral", **given).bound(PARTS)
     assert resolved(spectral, PARTS.size, 4).gamma == pytest.approx(sqrt(2 / (100 * 12 * 3 / 2)))
     half = resolved(EF21LMO(WHOLE, gamma="theory*0.5", **given), 12, 4).gamma
@@ -314,6 +315,13 @@ def test_it_trains_a_network_by_matrices():
 def test_other_values_are_refused(wrong, said):
     with pytest.raises(ConfigError, match=said):
         EF21LMO(**{"C": TopK(2), **wrong})
+
+
+def test_the_lag_of_nearly_nothing_sent():
+    """lag = √(1-α)(1 + √(1-α))/α; to first order in α it is 2/α - 3/2, also where 1 - √(1-α) rounds to 0."""
+    for alpha in (1e-8, 1e-17, 1e-300):
+        assert lag(alpha) == pytest.approx(2 / alpha - 1.5, rel=1e-14)
+    assert lag(1.0) == 0 and lag(0.75) == 1  # 1/2 / (1 - 1/2).  Exact
 
 
 def test_theory_is_refused_where_there_is_none():

@@ -20,6 +20,7 @@ from mpicomp.problems import Constants
 
 POSITIVE = "a positive number, 'theory', or a multiple"
 IN_0_1 = "a probability above 0 and at most 1"
+RATE = "a number above 0 and at most 1"
 COUNT = "a count, an integer from 1 to d, or a fraction"
 
 # Of each type: what it allows; what it refuses, with what the refusal says.
@@ -33,13 +34,13 @@ TYPES = {
     "Probability": ([1, 1.0, 1e-9], {IN_0_1: [0, 0.0, 1.5, nan, True, None, "theory"]}),
     "ProbabilityOrDefault": ([None, 1, 0.5], {IN_0_1: [0, 0.0, 2, nan, True, "theory"]}),
     "ProbabilityOrTheory": (["theory", "theory*2", 1, 0.5], {POSITIVE: [0, -1, None, "p"], IN_0_1: [1.5, 2]}),
-    "Rate": ([1, 0.5], {IN_0_1: [0, 1.5, True, None, "theory"]}),
+    "Rate": ([1, 0.5], {RATE: [0, 1.5, True, None, "theory"]}),
     "Decay": ([0, 1, 0.5, 1.0], {r"allowed: a number from 0 to 1": [-0.1, 1.1, inf, nan, True, None, "x"]}),
     "Switch": ([True, False], {r"allowed: True or False": [0, 1, None, "true"]}),
     "Momentum": ([0, 0.0, 0.9], {r"from 0 up to, but not, 1": [1, 1.5, -0.1, nan, True, None, "x"]}),
-    "RateOrDefault": ([None, 1, 0.5], {IN_0_1: [0, 1.5, True, "theory"]}),
-    "RateOrTheory": (["theory", "theory*2", 1, 0.5], {POSITIVE: [0, None], IN_0_1: [1.5]}),
-    "RateOrZero": ([None, 0, 0.0, 1, 0.5], {IN_0_1: [-0.1, 1.5, True, "theory"]}),
+    "RateOrDefault": ([None, 1, 0.5], {RATE: [0, 1.5, True, "theory"]}),
+    "RateOrTheory": (["theory", "theory*2", 1, 0.5], {POSITIVE: [0, None], RATE: [1.5]}),
+    "RateOrZero": ([None, 0, 0.0, 1, 0.5], {"a number from 0 to 1": [-0.1, 1.5, True, False, "theory"]}),
     "Count": ([None, 1, 10**9, 0.5], {COUNT: [0, -1, 1.0, 0.0, 1.5, True, "all"]}),
     "BatchSize": ([None, 1, 10**9, 0.5], {COUNT: [0, -1, 1.0, 0.0, 1.5, True, "all"]}),
     "PositiveInteger": ([1, 10**9], {"a positive integer": [0, -1, 1.0, True, None, "1"]}),

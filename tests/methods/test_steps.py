@@ -37,6 +37,7 @@ from mpicomp.methods import (
     DIANA,
     EF14,
     EF21,
+    EF21LMO,
     EF21P,
     GD,
     MARINA,
@@ -47,6 +48,7 @@ from mpicomp.methods import (
     DCGDPlus,
     DIANAPlus,
     Dore,
+    LoCoDL,
     TwoDirection,
 )
 from tests.support.trajectories import HAND, L_MEAN, resolved
@@ -280,6 +282,22 @@ def test_a_hard_threshold_has_no_theory_step():
     with pytest.raises(ConfigError, match="gamma"):
         resolved(EF14(HardThreshold(0.1)), 12, 4)
     assert resolved(EF14(HardThreshold(0.1), gamma=0.2), 12, 4).gamma == 0.2
+
+
+def test_a_compressor_that_sends_nearly_nothing_is_refused_by_theory():
+    """alpha = 5e-18 and below, at which 1 - sqrt(1 - alpha) is 0, and omega = inf: in one line."""
+    nearly = Shrunk(Bernoulli(1e-17))
+    for method, names in (
+        (EF21(nearly), "gamma"),
+        (EF21LMO(Shrunk(Bernoulli(1e-320)), rounds=9, gap=1.0), "gamma"),
+        (LoCoDL(Bernoulli(1e-320), mu=0.1), "rho and alpha"),
+    ):
+        with pytest.raises(
+            ConfigError, match=rf"{names} by theory is beyond double precision .*give"
+        ) as error:
+            resolved(method, 12, 4)
+        assert "\n" not in str(error.value)
+    assert resolved(EF21(nearly, gamma=0.1), 12, 4).gamma == 0.1
 
 
 def test_constants_are_asked_for_only_if_a_step_needs_them():

@@ -164,6 +164,9 @@ def test_what_is_no_attack_is_refused():
             replace(Attacked(INNER, 1), **wrong)
     with pytest.raises(ConfigError, match="attacked takes a problem"):
         Attacked("quadratics", 1)
+    for liars_within in (Attacked(INNER, 1), Noisy(Attacked(INNER, 1), 0.1)):
+        with pytest.raises(ConfigError, match="a problem of honest workers, and this one has liars already"):
+            Attacked(liars_within, 1)
 
 
 def test_it_is_text():

@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import time
 import warnings
 from hashlib import sha256
 from pathlib import Path
@@ -388,6 +389,24 @@ def ending(how):
             agg(KilledInside(), at=x)
         else:
             agg(x)
+
+
+def raises_meanwhile(folder):
+    """Rank 1 raises an error of its own while an exchange is under way, for which rank 0 takes its time."""
+    agg = Aggregator(METHODS["EFSGD"], like=np.zeros(D))
+    play = agg._play_step
+
+    def play_and_tell():
+        if RANK == 0:
+            time.sleep(1.0)  # in which rank 1 meets its end
+        play()
+        Path(folder, f"exchanged-{RANK}").touch()
+
+    agg._play_step = play_and_tell
+    agg.begin(np.ones(D))
+    if RANK == 1:
+        raise ZeroDivisionError("the user's own")
+    agg.finish()
 
 
 ENDINGS = ("kill", "inside shared", "inside sharded", "inside allreduce", "raise", "leave", "stop")

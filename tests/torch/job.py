@@ -27,7 +27,7 @@ from mpicomp import (
     RandK,
     TopK,
 )
-from mpicomp.base.errors import RecordError
+from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.torch import Compressed, Hook, hook, load, save
 from tests.torch.kinds import Kinds, of_workers
 from tests.torch.models import loss, network, values
@@ -371,9 +371,45 @@ def other_rate():
     Compressed(torch.optim.SGD(model.parameters(), lr=0.1 + WORLD.rank), TOPK, module=model)
 
 
-def other_start_after():
-    """One rank has an Aggregator for its first steps, and the other has none."""
-    compressed(network(), sync_every=4, start_after=3 * WORLD.rank)
+def other_settings():
+    """Of each setting by which ranks would make other calls: what both ranks are told."""
+    here = WORLD.rank
+    changed = {
+        "sync_every": {"sync_every": 6 + here},
+        "delay": {"delay": here},
+        "keep": {"keep": here / 2},
+        "fragments": {"fragments": 1 + here},
+        "more fragments": {"fragments": 3 - here},
+        "start_after": {"start_after": 3 * here},
+        "module": {"module": network() if here else None},
+    }
+    told = {}
+    for name, options in changed.items():
+        model = network()
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        try:
+            Compressed(sgd, TOPK, **{"module": model, "sync_every": 6} | options)
+        except ConfigError as error:
+            told[name] = str(error)
+    overlapping = {"server": "sharded", "blocks": 2, "overlap": bool(here)}
+    try:
+        compressed(network(), **overlapping)
+    except ConfigError as error:
+        told["overlap"] = str(error)
+    first, second = WORLD.allgather(told)
+    assert first == second
+    return first
+
+
+def other_model():
+    """One layer of many is longer; the line names it, and does not list all of them."""
+    layers = [torch.nn.Linear(4, 4) for _ in range(40)]
+    layers.append(torch.nn.Linear(4, 4 + WORLD.rank))
+    model = torch.nn.Sequential(*layers)
+    try:
+        Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK)
+    except ConfigError as error:
+        return str(error)
 
 
 def alike():
@@ -391,6 +427,22 @@ def a_little_other_rate():
     model = network()
     lr = torch.tensor(1e-3) * (1 + 1e-6 * WORLD.rank)
     Compressed(torch.optim.SGD(model.parameters(), lr=lr), TOPK, module=model, sync_every=2)
+
+
+def other_outer(kind):
+    """Rank 1 has another rate of the outer steps, a class with the same settings, or momenta of its own."""
+    model = network()
+    outer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    if WORLD.rank:
+        match kind:
+            case "rate":
+                outer.param_groups[0]["lr"] = 0.6
+            case "class":
+                outer.__class__ = type("Other", (torch.optim.SGD,), {})
+            case "momenta":
+                loss(model, 0, 0).backward()
+                outer.step()
+    compressed(model, sync_every=4, outer=outer)
 
 
 def other_momenta():
@@ -473,7 +525,9 @@ def not_finite():
 
 
 if __name__ == "__main__":
-    told = globals()[sys.argv[1]](*sys.argv[2:] if sys.argv[1] in ("saved", "streamed") else [])
+    told = globals()[sys.argv[1]](
+        *sys.argv[2:] if sys.argv[1] in ("saved", "streamed", "other_outer") else []
+    )
     if WORLD.rank == 0:
         print(json.dumps(told))
     if torch.distributed.is_initialized():

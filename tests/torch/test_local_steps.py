@@ -334,8 +334,10 @@ def test_the_common_model_is_there_for_a_while(every):
 def test_momentum_after_error_feedback_is_warned_of():
     model = network()
     outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
-    with pytest.warns(UserWarning, match="outer has momentum, and EFSGD sends later"):
+    with pytest.warns(UserWarning, match="outer has momentum, and EFSGD sends later") as warned:
         streamed(model, outer=outer)
+    lines = {line for _, _, line in streamed.__code__.co_lines()}  # it makes the Compressed
+    assert warned[0].filename == streamed.__code__.co_filename and warned[0].lineno in lines
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         streamed(model, method=EXACT, outer=outer)

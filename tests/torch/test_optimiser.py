@@ -202,6 +202,22 @@ def test_the_inner_optimisers_groups_and_hooks_are_ones_own():
     schedule.step()
     assert sgd.param_groups[0]["lr"] == 0.05 and calls == ["before", "after"]
     assert opt.state is sgd.state and opt.defaults is sgd.defaults
+    for name in ("state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post"):
+        getattr(opt, f"register_{name}_hook")(lambda one, *_, name=name: calls.append((name, one)))
+    calls.clear()
+    state = opt.state_dict()
+    assert calls == [("state_dict_pre", sgd), ("state_dict_post", sgd)]
+    opt.load_state_dict(state)
+    assert calls[-2:] == [("load_state_dict_pre", sgd), ("load_state_dict_post", sgd)]
+
+
+def test_a_compressed_around_another_is_refused():
+    model = network()
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), PLAIN, module=model)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    for around, options in ((opt, {}), (sgd, {"sync_every": 2, "outer": opt})):
+        with pytest.raises(ConfigError, match="around a Compressed averages twice; allowed: an optimiser"):
+            Compressed(around, PLAIN, module=model, **options)
 
 
 def test_a_gradient_that_is_not_finite_is_refused_or_skipped():
@@ -259,6 +275,21 @@ def test_halves_are_aggregated_in_single_precision():
     assert opt.ledger.up_bytes == 4 * 10
 
 
+def test_a_mean_beyond_the_parameters_type_is_refused():
+    """RandK gives 64 times an entry, which float16 does not hold; the parameters stay."""
+    model = torch.nn.Linear(64, 1, bias=False).half()
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), DCGD(RandK(k=1)), module=model)
+    before = values(model)
+    model.weight.grad = torch.full_like(model.weight, 2048.0)
+    for _ in range(2):
+        with pytest.raises(DivergedError, match=r"in 'weight' a magnitude of 1.31e\+05, which torch.float16"):
+            opt.step()
+    assert values(model) == before
+    model.weight.grad = torch.full_like(model.weight, 512.0)
+    opt.step()  # 64 * 512 = 32768
+    assert model.weight.grad.max() == 32768
+
+
 def test_a_shard_of_a_parameter_is_refused(tmp_path):
     """A DTensor, as FSDP and tensor parallelism have them."""
     from torch.distributed.tensor import distribute_module, init_device_mesh
@@ -309,11 +340,11 @@ def test_copies_are_refused_and_break_nothing(tmp_path):
     """torch's way to make one would wrap ``Compressed.step``, for every Compressed of the process."""
     model, theirs = network(), network()
     opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), PLAIN, module=model)
-    kept = Compressed.__dict__["step"]
+    kept = Compressed.step
     for make in (copy, deepcopy, pickle.dumps, lambda one: torch.save({"opt": one}, tmp_path / "opt.pt")):
         with pytest.raises(ConfigError, match=r"a Compressed cannot be copied or pickled.*goes on in it"):
             make(opt)
-    assert Compressed.__dict__["step"] is kept
+    assert Compressed.step is kept and "step" not in vars(Compressed)
     step(opt, model, 0)
     step(torch.optim.SGD(theirs.parameters(), lr=0.1), theirs, 0)
     assert values(model) == values(theirs)

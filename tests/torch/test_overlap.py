@@ -42,6 +42,7 @@ def test_overlap_is_training_without_it():
     ("options", "said"),
     [
         ({"server": "shared", "blocks": None}, "where each rank serves blocks and has one worker"),
+        ({"overlap": "no"}, "overlap='no'; allowed: True or False"),
         ({"workers": 2}, "where each rank serves blocks and has one worker"),
         ({"sync_every": 2}, "sync_every sends none"),
         ({"method": MARINA(RandK(k=2), p=0.3)}, "MARINA needs more than one block"),

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'
 from torch.masked import masked_tensor  # noqa: E402
 
 import mpicomp  # noqa: E402
-from mpicomp.base.errors import ConfigError  # noqa: E402
+from mpicomp.base.errors import ConfigError, DivergedError  # noqa: E402
 from mpicomp.loops.packing import Packing  # noqa: E402
 
 G = torch.tensor([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]], dtype=torch.float64)
@@ -28,6 +28,28 @@ def test_pending_signs_are_carried_out():
         assert packing.pack(tensor).tolist() == FLAT.tolist(), name
     with pytest.raises(ConfigError, match=r"type complex128 in part 'x'; allowed: floats"):
         packing.pack(torch.complex(G, G).conj())
+
+
+def test_a_tensor_that_cannot_be_read_is_refused_in_one_line():
+    for tensor, why in (
+        (G.to_sparse(), "layout other than torch.strided"),
+        (G.to("meta"), "on meta"),
+        (G.to(torch.float8_e4m3fn), "Unsupported dtype"),
+    ):
+        with pytest.raises(
+            ConfigError, match=rf"cannot be read: .*{why}.* dense floats in the host's"
+        ) as error:
+            Packing(tensor)
+        assert "\n" not in str(error.value) and ".." not in str(error.value)
+
+
+def test_a_result_beyond_the_tensors_type_is_refused():
+    packing = Packing({"a": torch.zeros(2, dtype=torch.float16), "b": torch.zeros(2, dtype=torch.bfloat16)})
+    assert packing.unpack(np.float32([65504, 1, 1, 1]))["a"].tolist() == [65504, 1]
+    with pytest.raises(DivergedError, match=r"in part 'a' has a magnitude of 7e\+04, which torch.float16"):
+        packing.unpack(np.float32([7e4, 1, 1, 1]))
+    with pytest.raises(DivergedError, match=r"magnitude of 3.4e\+38, which torch.bfloat16"):
+        packing.unpack(np.float32([1, 1, 3.4e38, 1]))
 
 
 def test_an_aggregator_averages_a_tensor_with_the_neg_bit():

@@ -154,6 +154,14 @@ def test_where_one_process_ends_the_others_end_and_name_it(tmp_path, subtests):
                     assert f"MpicompError: step 2: {whom} has ended, or its connection is lost" in text
 
 
+def test_an_error_while_an_exchange_is_under_way_ends_the_process_once_it_has_ended(tmp_path):
+    """Not by SIGABRT, from the exchange's thread in an interpreter that is gone."""
+    done = torchrun(2, *JOB, f"raises_meanwhile={tmp_path}")
+    assert re.search(r"failed \(exitcode: 1\) local_rank: 1 ", done.stderr), done.stderr
+    assert "ZeroDivisionError: the user's own" in done.stderr and "SIGABRT" not in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"exchanged-0", "exchanged-1"}
+
+
 def test_what_is_no_group_is_refused():
     parameters = list(network().parameters())
     for make in (

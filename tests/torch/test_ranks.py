@@ -135,16 +135,42 @@ def test_one_bad_gradient_is_said_by_all():
     [
         ("a_little_other_rate", "the optimiser's settings on rank 1 differ from rank 0's"),
         ("other_rate", "the optimiser's settings on rank 1 differ from rank 0's"),
-        ("other_start_after", "rank 1 has start_after = 3, and rank 0 has 0: all ranks give the same"),
+        ("other_outer=rate", "outer's settings on rank 1 differ from rank 0's: give all ranks the same"),
+        ("other_outer=class", "outer's settings on rank 1 differ from rank 0's: give all ranks the same"),
+        ("other_outer=momenta", "outer's momenta on rank 1 differ from rank 0's: load its state on all"),
         ("other_momenta", "the optimiser's momenta on rank 1 differ from rank 0's"),
         ("changed_alone", "the parameters on rank 1 differ from rank 0's: they were changed on some ranks"),
         ("another_ranks_state", "rank 1 was given the state of another rank"),
     ],
 )
 def test_what_differs_between_ranks_is_said(what, said):
-    done = mpirun(2, "-m", "tests.torch.job", what)
+    done = mpirun(2, "-m", "tests.torch.job", *what.split("="))
     assert done.returncode != 0
     assert done.stderr.count(said) == 1, done.stderr
+
+
+def test_settings_that_differ_are_named():
+    """By their own names, and not by what follows from them, such as the parameters of a fragment."""
+    found = told(2, "other_settings")
+    theirs = {
+        "sync_every": (7, 6),
+        "delay": (1, 0),
+        "keep": (0.5, 0.0),
+        "fragments": (2, 1),
+        "start_after": (3, 0),
+        "module": ("given", None),
+        "overlap": (True, False),
+    }
+    said = "rank 1 has {} = {}, and rank 0 has {}: all ranks give the same."
+    wanted = {name: said.format(name, *values) for name, values in theirs.items()}
+    assert found == wanted | {"more fragments": said.format("fragments", 2, 3)}
+
+
+def test_models_that_differ_are_named_by_their_first_difference():
+    found = told(2, "other_model")
+    for shape in ("(4, 4)", "(5, 4)"):
+        assert f"group0.80: torch torch.float32 {shape}" in found
+    assert found.startswith("rank 1 has parameters = .. ") and "group0.2:" not in found and len(found) < 500
 
 
 def test_what_is_alike_passes():

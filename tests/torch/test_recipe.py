@@ -97,6 +97,8 @@ def test_what_is_wrong_is_said():
     for wrong in (None, [1], linear().parameters()):
         with pytest.raises(ConfigError, match=r"model is .*; allowed: a torch Module"):
             recipe(wrong, link="1gbit", step_seconds=1.0)
+    with pytest.raises(ConfigError, match="parameter 'weight' has no shape yet: call the model once"):
+        recipe(torch.nn.LazyLinear(3), link="1gbit", step_seconds=1.0)
     with pytest.raises(ConfigError, match=r"link is 100; allowed: a text such as"):
         recipe(linear(), link=100, step_seconds=1.0)
     with pytest.raises(ConfigError, match="step_seconds is 1000"):

@@ -87,7 +87,7 @@ def advise(
     link: str,
     step_seconds: float,
     latency: str = "50us",
-    convex: bool = False,
+    convex: bool | None = None,
     batch: int | None = None,
     mu: float | None = None,
     up_only: bool = False,
@@ -102,10 +102,9 @@ def advise(
     link          the rate of a host's link each way, such as "100mbit"
     step_seconds  the time in which a worker computes a gradient
     latency       that of a link, one way, such as "50us"
-    convex        whether every f_i is convex
+    convex        whether every f_i is convex; None: only if ``mu`` is given
     batch         the samples of which a worker takes a gradient; None: all
-    mu            the μ of f_i that are all μ-strongly convex, such as the weight of a quadratic penalty; f is
-                  then convex
+    mu            the μ of f_i that are all μ-strongly convex, such as the weight of a quadratic penalty
     up_only       whether the way down costs nothing, so that only bytes up count
     alike         whether the workers' data are alike
 

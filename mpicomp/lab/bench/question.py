@@ -88,10 +88,13 @@ def question(
             raise ConfigError(f"mu={mu} and batch={batch}: mu is for full gradients. Leave one of them out.")
     if batch is not None:
         batch = as_integer("batch", batch)
+    convex = mu is not None if convex is None else convex
     for name, value in (("convex", convex), ("up_only", up_only), ("alike", alike)):
         if not isinstance(value, bool):
             raise ConfigError(f"{name} is {one_line(value)}; allowed: True or False.")
-    return Question(n, d, network, seconds, convex or mu is not None, batch, mu, up_only, alike)
+    if mu is not None and not convex:
+        raise ConfigError(f"mu={mu} says that every f_i is convex, and convex=False that not: leave one out.")
+    return Question(n, d, network, seconds, convex, batch, mu, up_only, alike)
 
 
 def _positive(name: str, value: Any) -> float:

@@ -18,9 +18,8 @@ from mpicomp.lab.cli.root import cli
 @click.option("--step-seconds", type=Positive(), required=True, help="Seconds of one gradient of a worker.")
 @click.option(
     "--convex/--nonconvex",
-    default=False,
-    show_default=True,
-    help="Whether every f_i is convex.",
+    default=None,
+    help="Whether every f_i is convex.  [default: nonconvex; convex with --mu]",
 )
 @click.option("--mu", type=Positive(), help="Every f_i is strongly convex with this constant.")
 @click.option("--batch", type=int, help="Samples of which a worker takes a gradient.  [default: all]")
@@ -32,7 +31,7 @@ def advise(
     link: str,
     latency: str,
     step_seconds: float,
-    convex: bool,
+    convex: bool | None,
     mu: float | None,
     batch: int | None,
     up_only: bool,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import click
 
+from mpicomp.base.files import refuse_unwritable
 from mpicomp.lab.cli.bench import bench
-from mpicomp.lab.cli.options import Count, Listed, Place, Positive, Rate, Time
+from mpicomp.lab.cli.options import Between, Count, Listed, Place, Positive, Rate, Time
 from mpicomp.lab.cli.sections import SectionedCommand
 from mpicomp.lab.cli.suites import SuiteFile
 
@@ -88,6 +89,7 @@ def bench_link(
 
     loaded = load_suite(suite)
     folder = out or Path("runs") / suite.stem
+    refuse_unwritable(folder)
     results = publish(
         loaded if hosts is None else replace(loaded, workers=hosts),
         rates,
@@ -203,14 +205,14 @@ def bench_serving(
 )
 @click.option(
     "--until-accuracy",
-    type=click.FloatRange(0, 1),
+    type=Between(0, 1),
     default=0.85,
     show_default=True,
     help="Target of the CNNs: test accuracy.",
 )
 @click.option(
     "--until-loss",
-    type=click.FloatRange(0),
+    type=Between(0),
     default=2.0,
     show_default=True,
     help="Target of the transformer: loss, in nats a character.",
@@ -242,7 +244,7 @@ def bench_serving(
 )
 @click.option(
     "--max-seconds",
-    type=click.FloatRange(1),
+    type=Between(1),
     default=600,
     show_default=True,
     help="Largest number of seconds of a training to the target.",
@@ -281,6 +283,8 @@ def bench_train(
     from mpicomp.lab.bench.train.target import check
     from mpicomp.lab.bench.train.target import to_target as steps_to_target
 
+    if out is not None:
+        refuse_unwritable(out)
     ask = Ask(
         models=[("cnn", d) for d in dimensions] + [("transformer", 0)] * transformer,
         rates=[*[None] * one_host, *links],

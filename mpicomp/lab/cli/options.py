@@ -81,6 +81,16 @@ class Positive(click.ParamType):
         return number
 
 
+class Between(click.FloatRange):
+    """A number within limits; click's own type takes nan, which is within none."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        number = super().convert(value, param, ctx)
+        if number != number:
+            self.fail(f"{value!r} is no number.", param, ctx)
+        return number
+
+
 class Listed(click.ParamType):
     """Values of a type with commas between them.
 

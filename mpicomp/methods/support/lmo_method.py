@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Annotated, Any, ClassVar, Self
 
-from mpicomp.base.checks import check_positive, check_positive_integer, check_probability
+from mpicomp.base.checks import check_positive, check_positive_integer, check_rate
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.compressors import Compressor, Contractive
@@ -28,7 +28,7 @@ DECREASING = "decreasing"
 
 def _check_rate(name: str, value: Any) -> None:
     try:
-        check_probability(name, value)
+        check_rate(name, value)
     except ConfigError:
         raise ConfigError(
             f"{name}={value!r}; allowed: a number above 0 and at most 1, or {DECREASING!r}."
@@ -190,4 +190,4 @@ def lag(alpha: float) -> float:
     C has the constant α: E|C(q) - q|² ≤ (1-α)|q|².
     """
     root = sqrt(1 - alpha)
-    return root / (1 - root)
+    return root * (1 + root) / alpha  # the same, where 1 - root would round to 0

@@ -251,7 +251,7 @@ def test_what_is_asked_decides_which_lines_suit():
     both = "Convex f_i, 16 workers or more, bytes in both directions"
     assert both in lines(**CONVEX | {"n": 16}) and both not in lines(**CONVEX | {"n": 15})
     local = "Strongly convex f_i, rounds that cost more than gradients"
-    assert local in lines(**CONVEX | {"mu": 0.1, "convex": False}) and local not in lines(**CONVEX)
+    assert local in lines(**CONVEX | {"mu": 0.1, "convex": None}) and local not in lines(**CONVEX)
     many = {**CONVEX, "n": 100, "d": 100, "alike": True, "up_only": True}
     permk = "As many workers as coordinates, alike data, bytes up alone"
     assert permk in lines(**many)
@@ -289,6 +289,7 @@ def test_what_was_not_measured_is_said():
         ({"batch": 0}, "batch=0; allowed: an integer from 1"),
         ({"mu": -1.0}, "mu is -1.0; allowed: a positive number"),
         ({"mu": 0.1, "batch": 3}, "mu is for full gradients"),
+        ({"mu": 0.1, "convex": False}, "mu=0.1 says that every f_i is convex, and convex=False that not"),
         ({"convex": "no"}, "convex is 'no'; allowed: True or False"),
         ({"alike": 1}, "alike is 1; allowed: True or False"),
     ],
@@ -322,5 +323,7 @@ def test_examples_of_the_help_run_and_give_each_word_to_the_function():
     )
     assert CliRunner().invoke(root.cli, words.split()).output == f"{expected}\n"
     assert CliRunner().invoke(root.cli, [*examples[0].split(), "--nonconvex"]).output.startswith("8 workers")
+    both = CliRunner().invoke(root.cli, [*words.split(), "--nonconvex"])
+    assert isinstance(both.exception, ConfigError) and "mu=0.1" in str(both.exception)
     wrong = CliRunner().invoke(root.cli, ["advise", *examples[0].split()[3:], "--n", "1"])
     assert isinstance(wrong.exception, ConfigError)

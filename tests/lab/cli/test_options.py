@@ -7,9 +7,11 @@ from dataclasses import asdict, fields
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import mpicomp
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.lab.cli import root
 from mpicomp.lab.cli.options import RESUME
 from mpicomp.lab.cli.work import run as run_command
 from mpicomp.lab.cli.work import submit as submit_command
@@ -60,3 +62,19 @@ def test_limits_are_kept_as_plain_numbers():
 def test_resume_has_a_member_for_each_public_value():
     assert [Resume(value) for value in (False, True, None)] == [Resume.NO, Resume.YES, Resume.IF_BEGUN]
     assert sorted(RESUME.values(), key=str) == sorted(Resume, key=str)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--until-accuracy", "nan"), ("--until-accuracy", "1.5"), ("--max-seconds", "nan")]
+)
+def test_no_number_and_one_beyond_the_limits_are_refused(option, value):
+    """A training to the accuracy nan would never end."""
+    done = CliRunner().invoke(root.cli, ["bench", "train", "--to-target", option, value])
+    assert done.exit_code == 2 and f"Invalid value for '{option}'" in done.output
+
+
+@pytest.mark.parametrize("command", [["train", "--to-target"], ["link", "link_digits"]])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_benchmark(command, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = CliRunner().invoke(root.cli, ["bench", *command, "--out", str(tmp_path / "file")])
+    assert isinstance(done.exception, RecordError) and "cannot write" in str(done.exception)

@@ -17,6 +17,7 @@ BATCH = {"cnn": 32, "transformer": 16}  # samples a rank and step
 CONTEXT = 64  # characters of a sequence
 _WIDTH, _LAYERS, _HEADS = 64, 4, 4  # of the transformer: d is some 2e5
 _FIXED, _PER_UNIT = 4810, 1579  # parameters of the CNN: outside its hidden layer, and for a hidden unit
+_MOST = 10**10  # parameters, 40 GB
 _HELD_OUT = 0.1  # of the text, for the test
 
 
@@ -28,8 +29,8 @@ class CNN(nn.Sequential):
     """
 
     def __init__(self, d: int) -> None:
-        if d < _FIXED + _PER_UNIT:
-            raise ConfigError(f"d = {d}; allowed for the CNN: {_FIXED + _PER_UNIT} or more.")
+        if not _FIXED + _PER_UNIT <= d <= _MOST:
+            raise ConfigError(f"d = {d:.15g}; allowed for the CNN: {_FIXED + _PER_UNIT} to {_MOST}.")
         hidden = round((d - _FIXED) / _PER_UNIT)
         super().__init__(
             nn.Conv2d(1, 16, 3, padding=1),

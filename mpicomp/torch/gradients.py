@@ -1,0 +1,200 @@
+"""Take the workers' gradients, and put the estimate of their mean in their place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from mpicomp.averaging.ledger import Ledger
+from mpicomp.base.errors import ConfigError, DivergedError
+from mpicomp.base.units import shortened
+from mpicomp.compressors.base import Array
+from mpicomp.loops.aggregator import Aggregator
+from mpicomp.torch.alike import numbered
+from mpicomp.torch.buffers import Buffers
+from mpicomp.torch.clipping import ClippingWatch
+from mpicomp.torch.local_steps import LocalSteps
+from mpicomp.torch.overlap import Overlap
+from mpicomp.torch.tensors import Tensors
+from mpicomp.torch.wrapping import Wrapping
+
+Closure = Callable[..., Any]
+
+
+class Gradients(Wrapping):
+    """The gradients of an optimiser's parameters, averaged by an ``Aggregator``.
+
+    aggregator   that of the gradients; with several fragments, of the first one's change
+    aggregators  that of each fragment, and last that of the first steps, if there are any
+    local        the local steps, or None
+    _whole       the Aggregator of the first ``start_after`` steps, or None
+    _known       the parameters that are averaged, by id
+    _brought     gradients by worker
+    _ready       whether there is an estimate that ``step`` has not used yet
+    """
+
+    aggregator: Aggregator
+    aggregators: list[Aggregator]
+    buffers: Buffers
+    local: LocalSteps | None
+    start_after: int
+    _tensors: Tensors
+    _whole: Aggregator | None
+    _known: set[int]
+    _brought: dict[int, Array]
+    _ready: bool | None
+    _overlap: Overlap | None
+    _clipping: ClippingWatch
+
+    @property
+    def _begun(self) -> bool:
+        """Whether the first steps, which average whole gradients, are over."""
+        whole = self._whole
+        return whole is None or whole.steps + whole.skipped >= self.start_after
+
+    @property
+    def hosted(self) -> range:
+        """The workers whose gradients this rank computes."""
+        return self.aggregator.hosted
+
+    @property
+    def ledger(self) -> Ledger:
+        """The bytes of the messages so far; bytes of buffers are in ``buffers.nbytes``.
+
+        With server="sharded" rank 0's has those of all ranks only after ``settle()`` of each of
+        ``aggregators``, or after ``mpicomp.torch.save``.
+        """
+        return Ledger.sum([one.ledger for one in self.aggregators])
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """This rank's seconds by phase; see ``Aggregator``."""
+        total: Counter[str] = Counter()
+        for one in self.aggregators:
+            total.update(one.seconds)
+        return dict(total)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self._ready = None  # an estimate that was not stepped with is gone too
+        self._clipping.forget()
+        self.inner.zero_grad(set_to_none)
+
+    def collect(self, worker: int) -> None:
+        """Take the present gradients, p.grad, as those of ``worker``.
+
+        Raises ``ConfigError`` if this rank does not host it, or for a gradient that would not be averaged.
+        """
+        if worker not in self.hosted:
+            raise ConfigError(f"worker {worker} is not hosted here; allowed: {shortened(self.hosted)}.")
+        self._refuse_others()
+        if self._overlap is None:
+            self._brought[worker] = self._own_gradient()
+        elif hasattr(self, "grad_scale"):
+            raise ConfigError("GradScaler scales gradients that have left already: leave overlap out.")
+        else:
+            self._brought[worker] = self._overlap.whole()
+        self.buffers.collect(worker)
+
+    def aggregate(self) -> bool:
+        """Replace the gradients by the estimate of their mean over all workers, for ``step`` to use.
+
+        Call it to change the mean before the step, for example to clip it; else ``step`` does it.  Returns
+        False if the step is left out.  Collective.
+
+        Raises ``ConfigError`` with ``sync_every`` above 1, and for a method that needs gradients at points of
+        its own choice: such a method takes ``step(closure)``.
+        """
+        if self.local is not None and self._begun:
+            raise ConfigError("with sync_every, step aggregates the change of the parameters: no aggregate.")
+        if self.aggregator.method.needs_function:
+            name = type(self.aggregator.method).__name__
+            raise ConfigError(f"{name} compares gradients at two points: opt.step(closure).")
+        if self.aggregator.one_each and self.hosted:
+            self.collect(self.hosted.start)
+        return self._aggregate(dict(self._brought), None)
+
+    def _evaluate(self, closure: Closure | None) -> Any:
+        """Average the gradients that ``closure`` computes or, without one, the present ones."""
+        if closure is None:
+            self.aggregate()
+            return None
+        losses: dict[int, Any] = {}  # of the workers here, at the point of this step
+
+        def evaluate(i: int) -> None:
+            with torch.enable_grad():
+                loss = closure() if self.aggregator.one_each else closure(i)
+            losses.setdefault(i, loss)
+
+        if self.aggregator.method.needs_function:
+            self._aggregate_functions(evaluate, losses)
+        else:
+            for i in self.hosted:
+                evaluate(i)
+                if not self.aggregator.one_each:
+                    self.collect(i)
+            self.aggregate()
+        return next(iter(losses.values()), None) if self.aggregator.one_each else list(losses.values())
+
+    def _aggregate_functions(self, evaluate: Callable[[int], None], losses: dict[int, Any]) -> None:
+        """Let the method ask for gradients at points of its choice; ``evaluate`` makes those of a worker."""
+        here = self._tensors.values()
+
+        def gradient(i: int, point: Array) -> Array:
+            self._tensors.set_values(point)
+            first = i not in losses
+            evaluate(i)
+            self._refuse_others()
+            found = self._own_gradient()
+            if first:
+                self.buffers.collect(i)
+            return found
+
+        try:
+            self._aggregate({i: partial(gradient, i) for i in self.hosted}, here)
+        finally:
+            self._tensors.set_values(here)
+        self.buffers.restore()
+
+    def _aggregate(self, gradient: Any, at: Array | None) -> bool:
+        aggregator = self.aggregator if self._begun or self._whole is None else self._whole
+        try:
+            if self.aggregator.one_each:
+                gradient = next(iter(gradient.values()), None)  # none on a rank that is the server only
+            estimate = aggregator(gradient, at)
+        except DivergedError:
+            # GradScaler takes what is not finite for a scale too large; a step that ended half-way is lost.
+            if not (hasattr(self, "grad_scale") and aggregator.sound):
+                raise
+            estimate = None
+            aggregator.skipped += 1
+        self._brought.clear()
+        self.buffers.step()
+        if estimate is not None:
+            self._tensors.set_gradients(estimate)
+        self._ready = estimate is not None
+        return self._ready
+
+    def _refuse_others(self) -> None:
+        """Raise ``ConfigError`` for a gradient that is not averaged: ranks would get other parameters."""
+        for i, j, p in numbered(self.inner):
+            if p.grad is None or id(p) in self._known:
+                continue
+            if p.requires_grad:
+                raise ConfigError(
+                    f"parameter {j} of group {i} has a gradient; when Compressed was made, it was not in the "
+                    "optimiser or needed none. Make Compressed anew after such a change."
+                )
+            p.grad = None  # of before it was frozen
+
+    def _own_gradient(self) -> Array:
+        """The present gradient as a vector, shape (d,), divided by the scale of a GradScaler."""
+        self._clipping.look()
+        gradient = self._tensors.gradient()
+        scale = getattr(self, "grad_scale", None)
+        if scale is not None:
+            gradient *= 1.0 / float(scale)
+        return gradient

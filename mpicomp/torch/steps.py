@@ -1,0 +1,80 @@
+"""The step of a ``Compressed``: by averaged gradients, or a local one and the exchanges that are due."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from mpicomp.base.errors import ConfigError
+from mpicomp.torch.gradients import Closure, Gradients
+
+
+class Steps(Gradients):
+    """The steps of ``inner``: by the mean gradient or, with ``local``, by a rank's own."""
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """Average the gradients, unless ``aggregate`` did, and take the inner optimiser's step; collective.
+
+        closure  clears the gradients, computes the loss and its gradients, and returns the loss.  It is
+                 called once, or at each point that the method asks for, with the parameters set to that
+                 point.  With ``workers`` it takes a worker's number, and is called for each in ``hosted``
+
+        Returns the closure's loss, or with ``workers`` the list of losses; None without a closure.
+        """
+        if self.local is not None and hasattr(self, "grad_scale"):
+            raise ConfigError("GradScaler and sync_every do not go together: give sync_every=1.")
+        loss = None
+        if self.local is not None and self._begun and self._ready is None:
+            loss = self._local_step(closure)
+        else:
+            if self._ready is None:
+                loss = self._evaluate(closure)
+            elif getattr(self, "grad_scale", None) is not None:
+                raise ConfigError(
+                    "opt.aggregate() took gradients that GradScaler had scaled: scaler.unscale_(opt) first."
+                )
+            if self._ready:
+                self.inner.step()
+            self._ready = None
+            if self.local is not None:
+                self.local.restart()
+        return loss
+
+    def _local_step(self, closure: Closure | None) -> Any:
+        self.exchange()  # of the step before, if it was interrupted
+        if closure is None:
+            self._refuse_others()
+            loss = self.inner.step()
+        else:
+            loss = self.inner.step(lambda: self._checked(closure))
+        assert self.local is not None
+        self.local.steps += 1
+        self.exchange()
+        return loss
+
+    def _checked(self, closure: Closure) -> Any:
+        loss = closure()
+        self._refuse_others()
+        return loss
+
+    def exchange(self) -> None:
+        """With ``sync_every``: begin and end the exchanges that are due after the last step; collective.
+
+        ``step`` calls it.  After an interrupt in ``step``, ``mpicomp.torch.save`` ends these exchanges.
+        """
+        if self.local is not None and self.local.exchange():
+            if self.hosted:
+                self.buffers.collect(self.hosted.start)
+            self.buffers.step()
+
+    def common(self) -> AbstractContextManager[None]:
+        """In the ``with`` block the model has the parameters that all ranks have in common::
+
+            with opt.common():
+                torch.save(model.state_dict(), "model.pt")
+
+        With ``sync_every`` these are the values after each fragment's last exchange; else the present ones.
+        Buffers stay this rank's own.  At the end of the block the parameters are set back to what they were,
+        so do not step in it.
+        """
+        return nullcontext() if self.local is None else self.local.common()
