@@ -35,15 +35,24 @@ def to_rst(text):
     return importlib.import_module("docstrings").to_rst(text)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_example_of_a_page_runs(name):
-    """As the page shows it: the shell's words are the command's arguments."""
+def rounds_of_the_example(name, *more):
+    """The rounds of the run that a page shows: the shell's words are the command's arguments."""
     shown = pages().page(name).partition("```sh\n")[2].partition("```")[0]
     program, *arguments = shlex.split(shown.replace("\\\n", " "))
     assert program == "mpicomp" and name in shown
-    done = CliRunner().invoke(root.cli, [*arguments, "--json"])
+    done = CliRunner().invoke(root.cli, [*arguments, *more, "--json"])
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["rounds"] == 100
+    return json.loads(done.stdout)["rounds"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_example_of_a_page_begins(name):
+    assert rounds_of_the_example(name, "--rounds", "10") == 10
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_example_of_a_page_runs(name):
+    assert rounds_of_the_example(name) == 100
 
 
 @pytest.mark.parametrize("name", NAMES)
