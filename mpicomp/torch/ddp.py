@@ -1,11 +1,13 @@
-"""Find the DDP object that has a hook, because DDP gives a hook only buckets."""
+"""Find the DDP object that has a hook, because DDP gives a hook only buckets; warn of one without a hook."""
 
 from __future__ import annotations
 
 import gc
+import warnings
 from typing import Any
 
 import torch.distributed as dist
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mpicomp.base.errors import ConfigError
@@ -32,3 +34,14 @@ def group_of(state: Any, overlap: bool) -> Any:
             )
     groups = [ddp.process_group for ddp in ddps]
     return max(groups, key=dist.get_world_size, default=dist.group.WORLD)
+
+
+def warn_of_ddp(module: nn.Module | None) -> None:
+    """Warn if ``module`` is a DDP: its backward sends whole gradients, whatever an optimiser sends."""
+    if isinstance(module, DistributedDataParallel):
+        warnings.warn(
+            "module is a DistributedDataParallel, whose backward averages whole gradients in every step: "
+            "these bytes are not saved, and the ledger does not count them. Train the model inside it, "
+            "ddp.module, or give DDP mpicomp.torch.Hook. Ignore this if DDP's group is smaller.",
+            stacklevel=3,
+        )

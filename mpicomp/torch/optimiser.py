@@ -21,6 +21,7 @@ from mpicomp.torch.alike import Fact, check_same, memory, numbered, refuse_alone
 from mpicomp.torch.buffers import Buffers, share, warn_of_buffers
 from mpicomp.torch.clipping import ClippingWatch
 from mpicomp.torch.content import Content
+from mpicomp.torch.ddp import warn_of_ddp
 from mpicomp.torch.fragments import Fragment, Schedule, cut, in_fragment, seed_of
 from mpicomp.torch.local_steps import LocalSteps, as_keep, check_local_steps, warn_of_length, warn_of_momentum
 from mpicomp.torch.opening import with_group
@@ -143,6 +144,8 @@ class Compressed(Stateful):
             self.aggregators.append(self._whole)
         t = self.aggregator.transport
         refuse_alone(t, options.get("comm"))
+        if t.is_server:
+            warn_of_ddp(module)
         if module is None:
             warn_of_buffers(self._tensors.parameters, t)
         else:

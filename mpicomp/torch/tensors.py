@@ -168,6 +168,11 @@ class Tensors(Packing):
         return [piece.view(p.shape).to(p.dtype) for p, piece in pieces]
 
     def _joined(self, tensors: list[Tensor]) -> Array:
+        if self._dtype != torch.float64 and any(t.dtype == torch.float64 for t in tensors):
+            raise ConfigError(
+                "the model has become float64, and is aggregated in float32: convert it before Compressed or "
+                "Hook is made."
+            )
         flat = self.empty()
         pieces = [t.reshape(-1) for t in tensors]
         if tensors[0].device == flat.device:

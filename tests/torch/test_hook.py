@@ -323,3 +323,12 @@ def test_a_rank_whose_data_has_ended_joins_with_zeros():
     for bucket in ddp.reducer._get_zeros_like_grad_buckets():
         ddp.reducer._run_comm_hook(bucket)
     assert state.aggregator.steps == 3
+
+
+def test_compressed_warns_of_a_ddp_which_sends_whole_gradients(recwarn):
+    ddp = DistributedDataParallel(network())
+    Compressed(torch.optim.SGD(ddp.parameters(), lr=0.1), TOPK, module=ddp.module)
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="averages whole gradients in every step") as told:
+        Compressed(torch.optim.SGD(ddp.parameters(), lr=0.1), TOPK, module=ddp)
+    assert told[0].filename == __file__

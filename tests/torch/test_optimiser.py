@@ -303,6 +303,20 @@ def test_a_shard_of_a_parameter_is_refused(tmp_path):
         torch.distributed.destroy_process_group()
 
 
+@pytest.mark.parametrize("local", [{}, {"sync_every": 2}])
+def test_a_model_that_becomes_float64_is_refused(local):
+    """Its vector has stayed float32."""
+    model = network()
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model, **local)
+    model.double()
+    with pytest.raises(ConfigError, match="the model has become float64, and is aggregated in float32"):
+        for k in range(2):
+            opt.zero_grad()
+            inputs, wanted = batch(0, k)
+            torch.nn.functional.cross_entropy(model(inputs.double()), wanted).backward()
+            opt.step()
+
+
 def test_what_is_wrong_is_said():
     model = network()
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
