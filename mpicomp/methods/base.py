@@ -128,6 +128,11 @@ class Method(ABC):
                     "they cannot take its place: leave forward out."
                 )
 
+    @property
+    def bearable_liars(self) -> int:
+        """The number of workers that may lie where the theorems of the method still hold."""
+        return 0
+
     def _check_auto(self) -> None:
         """Raise ``ConfigError`` unless the step size may be "auto"."""
         name = type(self).__name__
@@ -331,8 +336,14 @@ class Method(ABC):
             name: value for name, value in asked.items() if isinstance(value, str) and not is_auto(value)
         }
         if asked:
-            known: Any = Known(constants(), type(self).__name__, " and ".join(asked))
-            with _in_double_precision(type(self).__name__, " and ".join(asked)):
+            c, names = constants(), " and ".join(asked)
+            if c.liars > self.bearable_liars:
+                raise ConfigError(
+                    f"{type(self).__name__}: theory, of {names}, holds if at most {self.bearable_liars} "
+                    f"workers lie, and {c.liars} may. Give numbers, or take ByzVRMARINA with liars={c.liars}."
+                )
+            known: Any = Known(c, type(self).__name__, names)
+            with _in_double_precision(type(self).__name__, names):
                 theory = method().theory(known, d, n)
             if lacking := asked.keys() - theory.keys():
                 raise ConfigError(

@@ -134,6 +134,10 @@ class ByzVRMARINA(TwoPointMethod):
         """Whether R is the mean of the g_i, which needs the sum of the messages alone."""
         return self.rule == "mean" and self.bucket == 1
 
+    @property
+    def bearable_liars(self) -> int:
+        return 0 if self.averages else self.liars
+
     def resolve(
         self, constants: Callable[[], Constants], d: int, n: int, blocks: Blocks | None = None
     ) -> Self:

@@ -112,7 +112,7 @@ class Attacked(Problem):
 
     def constants(self, n: int) -> Constants:
         """Those of the honest workers.  A liar's own f_i is f, whose constants are no larger."""
-        found = self.problem.constants(self.honest(n))
+        found = replace(self.problem.constants(self.honest(n)), liars=self.liars)
         if found.L_i is not None:
             found = replace(found, L_i=(*found.L_i, *(found.L,) * self.liars))
         return found if found.diagonals is None else replace(found, diagonals=partial(self.diagonals, n))

@@ -49,6 +49,7 @@ class Constants:
     sigma      E ||batch_grad(x, 1, stream) - grad f_i(x)||^2 <= sigma^2 for every x and i; None where the
                variance has no bound, as of least squares
     diagonals  a function that returns the diagonals of the f_i's smoothness matrices, shape (n, d)
+    liars      the number of workers that may send false gradients
     =========  ============================================================================
 
     Raises ``ConfigError`` unless L is above 0, and if mu, sigma or another L is negative or not finite.
@@ -69,6 +70,7 @@ class Constants:
     L_sigma: float | None = None
     quadratic: bool | None = None
     diagonals: Callable[[], Array] | None = field(default=None, compare=False, repr=False)
+    liars: int = 0
 
     def __post_init__(self) -> None:
         names = ("L_plus", "L_pm", "mu", "L_sample", "L_ij", "L_sigma", "sigma")

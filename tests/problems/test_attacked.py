@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import GD, VRMARINA, Identity
+from mpicomp import EF21, GD, VRMARINA, ByzVRMARINA, Identity, RandK, TopK
 from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.problems import Attacked, Logistic, Noisy, Quadratics, Softmax
+from mpicomp.problems.base import constants_of
 from mpicomp.runtime.loop import Loop
 from mpicomp.text.config import parse_problem, to_text
 from mpicomp.transports.local import Local
@@ -122,7 +124,7 @@ def test_lies_cost_the_bytes_of_the_truth():
 def test_constants_are_those_of_the_honest_workers():
     found, inner = Attacked(INNER, 2).constants(9), INNER.constants(7)
     assert found.L_i == (*inner.L_i, inner.L, inner.L)
-    assert replace(found, L_i=inner.L_i) == inner
+    assert found.liars == 2 and replace(found, L_i=inner.L_i, liars=0) == inner
     problem = Attacked(INNER, 2)
     own = [np.diagonal(problem.objective(i, 9).smoothness_matrix()) for i in range(9)]
     assert found.diagonals() == pytest.approx(np.array(own), rel=1e-13)
@@ -174,3 +176,20 @@ def test_it_is_text():
     assert problem == Attacked(Noisy(Quadratics(d=7), 1), 3, "alie")
     assert parse_problem(to_text(problem)) == problem
     assert eval(repr(problem)) == problem
+
+
+def test_a_step_of_theory_is_refused_where_more_workers_lie_than_its_theorem_allows():
+    problem, n = Attacked(Quadratics(d=4), liars=2), 7
+
+    def resolved(method):
+        return method.resolve(lambda: constants_of(problem, n), 4, n)
+
+    with pytest.raises(ConfigError, match="EF21: theory, of gamma, holds if at most 0 workers lie, and 2"):
+        resolved(EF21(TopK(k=1)))
+    assert resolved(EF21(TopK(k=1), gamma=0.1)).gamma == 0.1
+    median = partial(ByzVRMARINA, RandK(k=2), None, rule="median")
+    with pytest.raises(
+        ConfigError, match="theory, of gamma and p, holds if at most 1 workers lie, and 2 may"
+    ):
+        resolved(median(liars=1))
+    assert resolved(median(liars=2)).gamma > 0
