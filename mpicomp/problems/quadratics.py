@@ -102,9 +102,7 @@ class Quadratics(Problem):
         """q_i = nu_i / 4 and the first entry of b_i, each of shape (n,)."""
         if n < 1:
             raise ConfigError(f"n = {n}: there is at least 1 worker.")
-        xi, zeta = _normals(self.seed, n).T
-        q = (1 + self.noise * xi) / 4
-        return q, q * (-1 + self.noise * zeta)
+        return _coefficients(self.noise, self.seed, n)
 
     def _extremes(self) -> NDArray[np.float64]:
         """The least and the greatest eigenvalue of T, shape (2,)."""
@@ -113,16 +111,30 @@ class Quadratics(Problem):
 
     def _shift(self, n: int) -> float:
         """The multiple c of I in each A_i."""
-        q, _ = self._coefficients(n)
-        return float(self.lam - (q.mean() * self._extremes()).min())
+        return _shift(self, n)
+
+
+# Cached, because every A_i needs all coefficients for c: n workers in one process would take n^2 of them.
+@lru_cache(maxsize=4)
+def _shift(problem: Quadratics, n: int) -> float:
+    """``Quadratics._shift``."""
+    q, _ = problem._coefficients(n)
+    return float(problem.lam - (q.mean() * problem._extremes()).min())
+
+
+@lru_cache(maxsize=4)
+def _coefficients(noise: float, seed: int, n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """``Quadratics._coefficients``, read-only."""
+    xi, zeta = _normals(seed, n).T
+    q = (1 + noise * xi) / 4
+    b = q * (-1 + noise * zeta)
+    q.flags.writeable = b.flags.writeable = False
+    return q, b
 
 
 @lru_cache(maxsize=4)
 def _normals(seed: int, n: int) -> NDArray[np.float64]:
-    """(xi_i, zeta_i) for all workers, shape (n, 2).
-
-    Cached, because every A_i needs all of them for c: n workers in one process would draw n^2 times.
-    """
+    """(xi_i, zeta_i) for all workers, shape (n, 2)."""
     keys = (Key(seed=seed, round=0, worker=i, n=n) for i in range(n))
     draws = np.array([key.private("quadratics").normals(2) for key in keys])
     draws.flags.writeable = False
