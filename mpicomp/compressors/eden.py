@@ -40,9 +40,9 @@ class EDEN(Compressor):
     scale="inner_product": S = |y|^2 / <c, y>, so that <C(x), x> = |x|^2.  The error
     |x|^2 (|c|^2 |x|^2 / <c, y>^2 - 1) is 0.571, 0.133, 0.0358 and 0.0096 of |x|^2.  With 1 bit it is DRIVE.
     The papers prove that C is unbiased if the rotation is uniform.  R, which their programs use too, is not
-    uniform.
-    With 1 bit, x = (1, 1/2, 0, ..) has C(x) = (5/4, 0, ..) in every draw: the error |x|^2/4 is all bias.  For
-    two equal entries the error is |x|^2.  So C is neither unbiased nor contractive, and no method takes it.
+    uniform.  With 1 bit, x = (1, 1/2, 0, ..) has C(x) = (5/4, 0, ..) in every draw: the error |x|^2/4 is all
+    bias.  For two equal entries the error is |x|^2.  So C is neither unbiased nor contractive, and no method
+    takes it.
 
     bits < 1: each coordinate is kept with this probability, by the key, so no positions are sent.  C(x) is
     EDEN(1) of those that are kept; with scale="inner_product" times 1/bits.  alpha = bits/2.

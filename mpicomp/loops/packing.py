@@ -160,17 +160,17 @@ class Packing:
 
     def _to_library(self, leaf: Leaf, values: Any) -> Any:
         """A new array with the entries ``values``, in the leaf's library, type and memory."""
-        library: Any = np
+        xp: Any = np
         if self.device is not None and not leaf.there:
             values = self.device.host(values)
         if leaf.native:
             with np.errstate(over="ignore"):
                 array = values.astype(leaf.dtype)
         else:
-            library = sys.modules["jax.numpy" if leaf.library.startswith("jax") else leaf.library]
-            array = library.from_dlpack(values.copy())
+            xp = sys.modules["jax.numpy" if leaf.library.startswith("jax") else leaf.library]
+            array = xp.from_dlpack(values.copy())
             array = array.astype(leaf.dtype) if hasattr(array, "astype") else array.to(leaf.dtype)
-        if array.itemsize < values.itemsize and not library.isfinite(array).all() and is_finite(values):
+        if array.itemsize < values.itemsize and not xp.isfinite(array).all() and is_finite(values):
             raise DivergedError(
                 f"the result in part {leaf.part.name!r} has a magnitude of {abs(values).max():.3g}, which "
                 f"{leaf.dtype} does not hold; allowed: arrays of float32 or float64."

@@ -48,9 +48,8 @@ class AGD(DenseMethod):
     def replica_step(self, r: Replica, broadcast: Message, key: Key) -> None:
         x = r.y.copy()
         self.down.decompress_add(broadcast.m, x, key, -self.gamma)  # x^{k+1} = y^k - γ g
-        r.y = x + extrapolation(r.t, self.gamma, self.mu) * (
-            x - r.x
-        )  # y^{k+1} = x^{k+1} + β_k (x^{k+1} - x^k)
+        beta = extrapolation(r.t, self.gamma, self.mu)
+        r.y = x + beta * (x - r.x)  # y^{k+1} = x^{k+1} + β_k (x^{k+1} - x^k)
         r.x, r.t = x, next_weight(r.t)  # t_{k+1}
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:

@@ -129,7 +129,7 @@ class Method(ABC):
                 )
 
     @property
-    def bearable_liars(self) -> int:
+    def most_liars(self) -> int:
         """The number of workers that may lie where the theorems of the method still hold."""
         return 0
 
@@ -337,9 +337,9 @@ class Method(ABC):
         }
         if asked:
             c, names = constants(), " and ".join(asked)
-            if c.liars > self.bearable_liars:
+            if c.liars > self.most_liars:
                 raise ConfigError(
-                    f"{type(self).__name__}: theory, of {names}, holds if at most {self.bearable_liars} "
+                    f"{type(self).__name__}: theory, of {names}, holds if at most {self.most_liars} "
                     f"workers lie, and {c.liars} may. Give numbers, or take ByzVRMARINA with liars={c.liars}."
                 )
             known: Any = Known(c, type(self).__name__, names)

@@ -135,7 +135,7 @@ class ByzVRMARINA(TwoPointMethod):
         return self.rule == "mean" and self.bucket == 1
 
     @property
-    def bearable_liars(self) -> int:
+    def most_liars(self) -> int:
         return 0 if self.averages else self.liars
 
     def resolve(

@@ -155,10 +155,13 @@ class Objective(ABC):
     samples: int | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A class that redefines ``value`` or ``grad`` does not inherit what its parent computes together."""
+        """A class with a ``value`` or ``grad`` of its own does not inherit ``value_and_grad`` of others."""
         super().__init_subclass__(**options)
-        own = vars(cls)
-        if ("value" in own or "grad" in own) and "value_and_grad" not in own:
+
+        def depth(name: str) -> int:
+            return next(i for i, kind in enumerate(cls.__mro__) if name in vars(kind))
+
+        if depth("value_and_grad") > min(depth("value"), depth("grad")):
             cls.value_and_grad = Objective.value_and_grad  # type: ignore[method-assign]
 
     @abstractmethod

@@ -73,6 +73,9 @@ class NoisyObjective(Objective):
     def grad(self, x: Array) -> Array:
         return self.f.grad(x)
 
+    def value_and_grad(self, x: Array) -> tuple[float, Array]:
+        return self.f.value_and_grad(x)
+
     def smoothness_matrix(self) -> Array:
         return self.f.smoothness_matrix()
 

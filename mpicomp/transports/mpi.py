@@ -66,6 +66,8 @@ class Mpi(PointToPoint):
                    the GPU only if this is true on every rank
     """
 
+    waits_end = False
+
     def __init__(
         self,
         n: int,
@@ -87,7 +89,6 @@ class Mpi(PointToPoint):
             self._names: list[tuple[int, str]] = comm.allgather((comm.rank, MPI.Get_processor_name()))
         self._meeting = meeting_of(comm)
         self.any_thread = MPI.Query_thread() == MPI.THREAD_MULTIPLE
-        self.waits_end = False
         self.names = self._meeting.names
         super().__init__(n, comm, self._meeting.patience, dedicated, chunk)
         self._watchdog = None if stall_timeout is None else self._watched(comm.Dup(), stall_timeout)

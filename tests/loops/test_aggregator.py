@@ -392,7 +392,7 @@ def test_a_result_beyond_the_users_type_is_refused():
     assert descent.x[1][0] == -1e4 * 1e38
     descent.step([np.full(2, 1e35, np.float32), np.zeros(2)])
     with pytest.raises(DivergedError, match=r"in part '0' has a magnitude of 1e\+39, which float32"):
-        descent.x  # noqa: B018  of a vector in double precision
+        _ = descent.x  # of a vector in double precision
 
 
 def test_a_sum_beyond_single_precision_is_no_matter():

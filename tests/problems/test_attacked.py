@@ -17,6 +17,7 @@ from mpicomp.problems.base import constants_of
 from mpicomp.runtime.loop import Loop
 from mpicomp.text.config import parse_problem, to_text
 from mpicomp.transports.local import Local
+from tests.problems.test_problems import assert_together
 
 rng = np.random.default_rng
 INNER = Quadratics(d=7, noise=0.5, lam=0.1)
@@ -176,6 +177,10 @@ def test_it_is_text():
     assert problem == Attacked(Noisy(Quadratics(d=7), 1), 3, "alie")
     assert parse_problem(to_text(problem)) == problem
     assert eval(repr(problem)) == problem
+
+
+def test_value_and_gradient_of_a_liar_together_have_the_bits_of_each():
+    assert_together(Attacked(INNER, 2).objective(8, 9), X)
 
 
 def test_a_step_of_theory_is_refused_where_more_workers_lie_than_its_theorem_allows():

@@ -11,6 +11,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Key, Stream
 from mpicomp.problems import Logistic, Noisy, Quadratics
 from mpicomp.text.config import parse_problem, to_text
+from tests.problems.test_problems import assert_together
 
 rng = np.random.default_rng
 INNER = Quadratics(d=30, noise=0.5, lam=0.1)
@@ -25,6 +26,7 @@ def test_value_gradient_and_start_are_those_of_the_inner_problem():
     f, inner = problem.objective(1, 3), INNER.objective(1, 3)
     assert f.value(x) == inner.value(x)
     assert f.grad(x).tobytes() == inner.grad(x).tobytes()
+    assert_together(f, x)
     assert problem.x0().tobytes() == INNER.x0().tobytes()
     assert problem.dimension() == 30
     assert f.samples is None

@@ -137,9 +137,18 @@ def test_a_subclass_of_an_objective_is_asked_for_its_own_value_and_gradient(smal
         def grad(self, x):
             return -super().grad(x)
 
-    doubled, reversed_ = (kind(f.X, f.y, f.phi, f.lam, f.rho) for kind in (Doubled, Reversed))
+    class Clipping:  # no ``Objective``: a class to mix in
+        def grad(self, x):
+            return np.clip(super().grad(x), -1e-3, 1e-3)
+
+    class Clipped(Clipping, type(f)):
+        pass
+
+    kinds = Doubled, Reversed, Clipped
+    doubled, reversed_, clipped = (kind(f.X, f.y, f.phi, f.lam, f.rho) for kind in kinds)
     assert doubled.value_and_grad(x)[0] == 2 * f.value(x)
     assert np.array_equal(reversed_.value_and_grad(x)[1], -f.grad(x))
+    assert np.abs(clipped.value_and_grad(x)[1]).max() == 1e-3
 
 
 def test_logistic_value_and_gradient_by_hand(small):

@@ -58,7 +58,7 @@ _MADE_FOR: dict[Any, str] = {  # a method for a compressor of the kind
 }
 _FOR_QUADRATICS = ("heavyball", "cg")
 _WITHOUT_CONSTANTS = ("saddle", "autoencoder", "mlp", "local_images", "full_images")
-_BEARING_LIARS = "byzvrmarina(Q=randk(k=0.1), liars=2)"
+_WITH_LIARS = "byzvrmarina(Q=randk(k=0.1), liars=2)"
 
 
 def kinds(cls: type) -> list[type]:
@@ -88,5 +88,5 @@ def command(name: str) -> list[str]:
         problem = method
         method = f"ef21(C=topk(k=0.1){', gamma=0.05' if name in _WITHOUT_CONSTANTS else ''})"
         if name == "attacked":
-            method = _BEARING_LIARS
+            method = _WITH_LIARS
     return ["run", "--problem", problem, "--method", method, "--workers", "8", "--rounds", "100"]
