@@ -10,9 +10,10 @@ the same reason a step size is refused if f ends above f(x⁰) with any seed.
 
 A method whose costs vary much is flattered if the seeds that chose its step are reported as well.
 
-Larger steps are tried first.  Once a step has reached the target, later steps get no more bytes than the
-best one took, with the rounds in which the target has to hold.  While the best step is the largest or the
-smallest tried, the next one beyond it is tried.
+Larger steps are tried first.  A step that misses the target with one seed is tried with the next seeds only
+if no step reaches it with all of them.  Once a step has reached the target, later steps get no more
+bytes than the best one took, with the rounds in which the target has to hold.  While the best step is
+the largest or the smallest tried, the next one beyond it is tried.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from mpicomp.runtime.run import Run
 GROWTH = 8  # the most powers of two that are added at either end of a range
 TAIL = 0.1  # the last share of the rounds, over which f is averaged
 
-NO_TARGET = Limits()
+REFUSED = ("diverged", "rose")  # the statuses of steps that are not chosen
 
 Attempt = Callable[[Method, int, int | None], Run]  # (method, seed, byte limit or None) -> run
 
@@ -60,7 +61,7 @@ class Trial:
     @property
     def refused(self) -> bool:
         """Whether this step size cannot be chosen."""
-        return self.status in ("diverged", "rose")
+        return self.status in REFUSED
 
     def rank(self) -> tuple[bool, bool, int, float]:
         """The sort key of trials: the best trial has the smallest."""
@@ -138,7 +139,7 @@ def tune(
     seeds: Sequence[int],
     max_bytes: int | None,
     attempt: Attempt,
-    limits: Limits = NO_TARGET,
+    limits: Limits,
 ) -> Tuning:
     """Try ``method`` with its step size times 2^lo, .., 2^hi, and beyond while the best is at an end.
 
@@ -146,24 +147,26 @@ def tune(
     ``limits``.
     """
     lo, hi = exponents
-    tried: dict[int, Trial] = {}
-
-    def try_step(exponent: int) -> None:
-        best = min((t.total_bytes for t in tried.values() if t.status == "target"), default=None)
-        within = None if best is None else best * len(seeds) * (1 + limits.hold)
-        tried[exponent] = _try(
-            scale_step(method, exponent), exponent, seeds, max_bytes, within, attempt, limits
-        )
-
+    tried: dict[int, _Step] = {}
     larger = -1 if method.inverse_step else 1  # the way to larger steps
 
+    def try_step(exponent: int) -> None:
+        tried[exponent] = _Step(scale_step(method, exponent), exponent, seeds, limits)
+        best = min((t.total_bytes for t in so_far().trials if t.status == "target"), default=None)
+        within = None if best is None else best * len(seeds) * (1 + limits.hold)
+        tried[exponent].run(attempt, max_bytes, within)
+
     def so_far() -> Tuning:
-        return Tuning(tuple(tried[e] for e in sorted(tried, key=lambda e: -larger * e)))
+        ended = (exponent for exponent, step in tried.items() if step.ended)
+        return Tuning(tuple(tried[e].trial() for e in sorted(ended, key=lambda e: -larger * e)))
 
     with keeping(so_far):
         for exponent in sorted(range(lo, hi + 1), key=lambda e: -larger * e):
             try_step(exponent)
         while True:
+            if all(trial.status != "target" for trial in so_far().trials):
+                for step in tried.values():
+                    step.run(attempt, max_bytes, past_a_miss=True)
             tuning = so_far()
             beyond = {tuning.trials[-1]: -larger, tuning.trials[0]: larger}.get(tuning.best)
             if beyond is None or not lo - GROWTH <= tuning.best.exponent + beyond <= hi + GROWTH:
@@ -171,40 +174,80 @@ def tune(
             try_step(tuning.best.exponent + beyond)
 
 
-def _try(
-    method: Method,
-    exponent: int,
-    seeds: Sequence[int],
-    max_bytes: int | None,
-    within: float | None,
-    attempt: Attempt,
-    limits: Limits,
-) -> Trial:
-    """Try one step size with each seed in turn, up to the first seed that refuses it.
+@dataclass(frozen=True)
+class _End:
+    """How the run of one seed ended: its bytes in all, those it took to the target, and its last f."""
 
-    ``max_bytes`` limits each run, ``within`` all runs together; None is no limit.
-    """
-    spent, costs, f, statuses = 0, 0, 0.0, []
-    for done, seed in enumerate(seeds, 1):
-        left = None if within is None else max(1, int(within) - spent)
-        most = min((limit for limit in (max_bytes, left) if limit is not None), default=None)
+    status: str
+    spent: int = 0
+    costs: int = 0
+    f: float = inf
+
+
+class _Step:
+    """The runs of one step size, a seed after the other."""
+
+    def __init__(self, method: Method, exponent: int, seeds: Sequence[int], limits: Limits) -> None:
+        self.method, self.exponent, self.seeds, self.limits = method, exponent, seeds, limits
+        self.ends: list[_End] = []
+
+    def run(
+        self,
+        attempt: Attempt,
+        max_bytes: int | None,
+        within: float | None = None,
+        past_a_miss: bool = False,
+    ) -> None:
+        """Run the seeds that are left, up to one that refuses the step, or that misses a target.
+
+        ``past_a_miss`` goes on after a miss.  ``max_bytes`` limits each run, ``within`` all runs together;
+        None is no limit.
+        """
+        while not self.ended or (past_a_miss and self.left and not self.refused):
+            spent = sum(end.spent for end in self.ends)
+            left = None if within is None else max(1, int(within) - spent)
+            most = min((limit for limit in (max_bytes, left) if limit is not None), default=None)
+            self.ends.append(self._ended(attempt, self.seeds[len(self.ends)], most))
+
+    @property
+    def left(self) -> int:
+        """The number of seeds that are left."""
+        return len(self.seeds) - len(self.ends)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the last run refused the step."""
+        return bool(self.ends) and self.ends[-1].status in REFUSED
+
+    @property
+    def ended(self) -> bool:
+        """Whether no seed is left, or the last run refused the step or missed the target."""
+        has_target = self.limits.target_grad_norm_sq is not None
+        missed = any(end.status != "target" for end in self.ends)
+        return not self.left or self.refused or (has_target and missed)
+
+    def _ended(self, attempt: Attempt, seed: int, max_bytes: int | None) -> _End:
         try:
-            run = attempt(method, seed, most)
+            run = attempt(self.method, seed, max_bytes)
         except DivergedError:
-            return Trial(exponent, method.step, "diverged", done)
-        last = tail(run.rows)
+            return _End("diverged")
         if rose(run.rows):
-            return Trial(exponent, method.step, "rose", done)
-        spent += last[-1].up_bytes + last[-1].down_bytes
-        row = limits.row_of_costs(run.rows, run.status)
-        costs += row.up_bytes + row.down_bytes
-        f += sum(row.value for row in last) / len(last) / len(seeds)
-        statuses.append(run.status)
-        if within is not None and run.status != "target":
-            return Trial(exponent, method.step, run.status, done, done - 1, costs / done)
-    reached = statuses.count("target")
-    status = next((status for status in statuses if status != "target"), "target")
-    return Trial(exponent, method.step, status, len(seeds), reached, costs / len(seeds), f)
+            return _End("rose")
+        last = tail(run.rows)
+        row = self.limits.row_of_costs(run.rows, run.status)
+        spent, costs = last[-1].up_bytes + last[-1].down_bytes, row.up_bytes + row.down_bytes
+        return _End(run.status, spent, costs, sum(row.value for row in last) / len(last))
+
+    def trial(self) -> Trial:
+        """The trial that the runs are so far; f only if no run is left out."""
+        step, done = self.method.step, len(self.ends)
+        if self.refused:
+            return Trial(self.exponent, step, self.ends[-1].status, done)
+        statuses = [end.status for end in self.ends]
+        status = next((status for status in statuses if status != "target"), "target")
+        costs = sum(end.costs for end in self.ends) / done
+        f = sum(end.f / done for end in self.ends) if done == len(self.seeds) else inf
+        return Trial(self.exponent, step, status, done, statuses.count("target"), costs, f)
 
 
 def tail(rows: Sequence[Row]) -> list[Row]:

@@ -318,7 +318,7 @@ def test_tuning_refuses_what_ends_above_its_start(noise):
     def attempt(method, seed, max_bytes):
         return mpicomp.run(method, problem, workers=3, rounds=60, seed=seed, max_bytes=max_bytes)
 
-    tuning = tune(GD(gamma=1.0), (0, 24), (0,), None, attempt)
+    tuning = tune(GD(gamma=1.0), (0, 24), (0,), None, attempt, Limits())
     largest = tuning.trials[0]
     assert largest.status == "rose" and not tuning.best.refused
     blown_up = attempt(GD(gamma=2.0**24), 0, None).rows
@@ -342,7 +342,9 @@ def test_a_step_size_given_as_its_inverse_grows_the_other_way():
     def attempt(method, seed, max_bytes):
         return mpicomp.run(method, problem, workers=3, rounds=100, seed=seed, max_bytes=max_bytes)
 
-    tuning = tune(TwoDirection(TopK(5), RandK(5), Lbar=2.0**-12, p=0.2), (0, 1), (0,), None, attempt)
+    tuning = tune(
+        TwoDirection(TopK(5), RandK(5), Lbar=2.0**-12, p=0.2), (0, 1), (0,), None, attempt, Limits()
+    )
     exponents = [t.exponent for t in tuning.trials]
     assert exponents == sorted(exponents)
     assert (
@@ -359,7 +361,7 @@ def test_every_step_is_tried_with_the_same_seeds_until_one_refuses_it():
         asked.append((method.gamma, seed))
         return mpicomp.run(method, problem, workers=3, rounds=100, seed=seed, max_bytes=max_bytes)
 
-    tuning = tune(DIANA(RandK(5), gamma=0.5), (-1, 12), (7, 8, 9), None, attempt)
+    tuning = tune(DIANA(RandK(5), gamma=0.5), (-1, 12), (7, 8, 9), None, attempt, Limits())
     tried = {t.exponent: t for t in tuning.trials}
     assert tried[12].status == "diverged" and [s for g, s in asked if g == 0.5 * 2**12] == [7]
     assert tried[0].seeds == 3 and [s for g, s in asked if g == 0.5] == [7, 8, 9]
@@ -367,6 +369,9 @@ def test_every_step_is_tried_with_the_same_seeds_until_one_refuses_it():
         np.mean([r.f for r in tail(attempt(DIANA(RandK(5), gamma=0.5), s, None).rows)]) for s in (7, 8, 9)
     ]
     assert tried[0].f == pytest.approx(np.mean(means), rel=1e-12)
+
+
+TO_TARGET = Limits(target_grad_norm_sq=1e-4)
 
 
 def ended(status: str, *f: float, sent: int = 100) -> SimpleNamespace:
@@ -388,10 +393,9 @@ def test_once_a_step_has_reached_the_target_no_other_is_given_more_bytes_than_it
             return ended("max_bytes", 9.0, 2.0, sent=max_bytes // 2)
         return ended("target", 9.0, 1.0, sent=sent[method.gamma])
 
-    tuning = tune(GD(gamma=1.0), (0, 3), (5, 6), 1000, attempt)
+    tuning = tune(GD(gamma=1.0), (0, 3), (5, 6), 1000, attempt, TO_TARGET)
     assert asked == [
         (8, 5, 1000),  # no limit but the suite's while no step has reached the target with all seeds
-        (8, 6, 1000),
         (4, 5, 1000),
         (4, 6, 1000),
         (2, 5, 600),  # two runs of 300 bytes were enough
@@ -403,7 +407,7 @@ def test_once_a_step_has_reached_the_target_no_other_is_given_more_bytes_than_it
     ]
     found = [(t.gamma, t.status, t.seeds, t.reached, t.total_bytes) for t in tuning.trials]
     assert found == [
-        (8, "rounds", 2, 0, 400),
+        (8, "rounds", 1, 0, 400),
         (4, "target", 2, 2, 300),
         (2, "target", 2, 2, 100),
         (1, "target", 2, 2, 80),
@@ -413,8 +417,29 @@ def test_once_a_step_has_reached_the_target_no_other_is_given_more_bytes_than_it
 
     asked.clear()
     sent[2] = 400  # which the first seed may not spend
-    tune(GD(gamma=1.0), (1, 2), (5, 6), None, attempt)
+    tune(GD(gamma=1.0), (1, 2), (5, 6), None, attempt, TO_TARGET)
     assert [(gamma, seed) for gamma, seed, _ in asked if gamma == 2] == [(2, 5)]
+
+
+def test_where_no_step_reaches_the_target_with_every_seed_all_steps_are_tried_with_every_seed():
+    """No run is made twice, and no step that was refused goes on."""
+    reaching = {(4, 5), (2, 6), (2, 7)}
+    asked: list[tuple[float, int]] = []
+
+    def attempt(method, seed, max_bytes):
+        assert max_bytes == 1000
+        asked.append((method.gamma, seed))
+        if method.gamma == 8 and seed == 5:
+            return ended("rounds", 1.0, 2.0)
+        return ended("target" if (method.gamma, seed) in reaching else "rounds", 9.0, method.gamma)
+
+    tuning = tune(GD(gamma=1.0), (0, 3), (5, 6, 7), 1000, attempt, TO_TARGET)
+    first = [(8, 5), (4, 5), (4, 6), (2, 5), (1, 5)]
+    assert asked == [*first, (4, 7), (2, 6), (2, 7), (1, 6), (1, 7)]
+    found = [(t.gamma, t.status, t.seeds, t.reached, t.f) for t in tuning.trials]
+    assert found[0] == (8, "rose", 1, 0, np.inf)
+    assert found[1:] == [(4, "rounds", 3, 1, 4), (2, "rounds", 3, 2, 2), (1, "rounds", 3, 0, 1)]
+    assert tuning.best.gamma == 2
 
 
 @pytest.mark.parametrize(
@@ -430,7 +455,7 @@ def test_f_rose_if_it_is_above_its_start_throughout_the_last_tenth_of_the_rounds
     run = ended("rounds", *f)
     assert [row.round for row in tail(run.rows)] == [18, 19, 20]
     assert rose(run.rows) == above
-    tuning = tune(GD(gamma=1.0), (0, 0), (0,), None, lambda *_: run)
+    tuning = tune(GD(gamma=1.0), (0, 0), (0,), None, lambda *_: run, Limits())
     assert (tuning.best.status == "rose") == above
 
 

@@ -29,6 +29,7 @@ from mpicomp.lab.experiment.tables import cells, markdown, terminal
 from mpicomp.lab.experiment.tuning import Trial, Tuning, scale_step, tune
 from mpicomp.methods import DIANA, GD
 from mpicomp.problems import Quadratics
+from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.run import run
 
@@ -174,7 +175,7 @@ def test_tuning_finds_the_best_step_and_reports_the_diverged():
         limits = {"rounds": 400, "target_grad_norm_sq": 1e-8, "max_bytes": max_bytes}
         return run(method, problem, workers=2, every=1, seed=seed, **limits)
 
-    tuning = tune(GD(), (-2, 12), (0,), None, attempt)
+    tuning = tune(GD(), (-2, 12), (0,), None, attempt, Limits(400, target_grad_norm_sq=1e-8))
     status = {t.exponent: t.status for t in tuning.trials}
     assert status[12] == "diverged" and status[0] == "target"
     assert not tuning.at_edge
