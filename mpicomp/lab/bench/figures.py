@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from mpicomp.base.units import human_rate
+from mpicomp.base.units import human_bytes, human_rate
 from mpicomp.lab.experiment.canvas import (
     COLOURS,
     DASHES,
@@ -98,6 +98,8 @@ def draw_traffic(rows: Sequence[dict[str, Any]]) -> Figure:
 def draw_training(rows: Sequence[dict[str, Any]]) -> Figure:
     """Draw plain DDP and the fastest other contestants: a row of panels a model, a panel for each place.
 
+    The last panel of a row has bytes through the busiest link for seconds, if there are links.
+
     Curves are of the first seed, and one of ``rows`` at least has one; it is empty where that seed diverged
     before it had a score.  A contestant has the same colour in all panels: of the six with the least seconds
     in the sum.
@@ -106,16 +108,26 @@ def draw_training(rows: Sequence[dict[str, Any]]) -> Figure:
     shown = _shown(seen)
     models = list(dict.fromkeys(map(_model, seen)))
     places = list(dict.fromkeys(map(_place, seen)))
-    figure, panels = blank_figure(len(models), len(places), sharey=False)
-    wanted = [(model, where) for model in models for where in places]
-    for axes, panel in zip(panels, wanted, strict=True):
-        group = [row for row in seen if row["label"] in shown and (_model(row), _place(row)) == panel]
-        axes.set_title(", d = ".join(map(str, panel[0])) + f"; {place(*panel[1])}", **TITLE)
+    columns = [(of, _seconds) for of in places] + [(of, _bytes) for of in places if of[0] is not None][:1]
+    figure, panels = blank_figure(len(models), len(columns), sharey=False)
+    wanted = [(model, *column) for model in models for column in columns]
+    for axes, (model, of, costs) in zip(panels, wanted, strict=True):
+        group = [row for row in seen if row["label"] in shown and (_model(row), _place(row)) == (model, of)]
+        where = f"; {place(*of)}" if costs is _seconds else ""
+        axes.set_title(", d = ".join(map(str, model)) + where, **TITLE)
         if group:
-            _draw(axes, group, shown)
-    finish(figure, panels, "Test score against seconds of training")
+            _draw(axes, group, shown, costs)
+    finish(figure, panels, "Test score against the costs of training")
     number_ends(figure, panels, [_numbered(shown, label) for label in shown], 8.5)
     return figure
+
+
+def _seconds(row: dict[str, Any]) -> list[float]:
+    return [seconds for seconds, _, _ in row["curve"]]
+
+
+def _bytes(row: dict[str, Any]) -> list[float]:
+    return [step * row["link_per_step"] for _, step, _ in row["curve"]]
 
 
 def _model(row: dict[str, Any]) -> tuple[str, int]:
@@ -126,15 +138,19 @@ def _place(row: dict[str, Any]) -> tuple[float | None, int]:
     return row["rate"], row["ranks"]
 
 
-def _draw(axes: Axes, group: Sequence[dict[str, Any]], shown: Sequence[str]) -> None:
+def _draw(
+    axes: Axes, group: Sequence[dict[str, Any]], shown: Sequence[str], costs: Callable[[Any], list[float]]
+) -> None:
     for row in sorted(group, key=lambda row: shown.index(row["label"])):
-        seconds, _, scores = zip(*row["curve"], strict=True)
+        scores = [score for _, _, score in row["curve"]]
         style = curve_style(shown.index(row["label"])) | {"marker": ""}
-        axes.plot(seconds, scores, linewidth=1.6, label=_numbered(shown, row["label"]), **style)
-    spans = [(row["curve"][0][0], row["curve"][-1][0]) for row in group]
+        axes.plot(costs(row), scores, linewidth=1.6, label=_numbered(shown, row["label"]), **style)
+    spans = [(costs(row)[0], costs(row)[-1]) for row in group]
     scale(axes, spans, crushed([end for _, end in spans]))
+    axes.set_xlabel("seconds of training" if costs is _seconds else "bytes through the busiest link")
+    if costs is _bytes:
+        axes.xaxis.set_major_formatter(lambda nbytes, _: human_bytes(nbytes))
     axes.axhline(group[0]["target"], color="#999999", linewidth=0.8, linestyle="--")
-    axes.set_xlabel("seconds of training")
     axes.set_ylabel("test accuracy" if group[0]["model"] == "cnn" else "test loss, nats a character")
     plain_axes(axes)
 

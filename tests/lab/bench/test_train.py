@@ -214,6 +214,7 @@ def test_a_panel_for_each_model_and_place_and_a_number_at_each_curve(torch):
             "reached": bool(curve),
             "seconds": seconds,
             "curve": curve,
+            "link_per_step": 1000.0 * seconds if rate else 0.0,
         }
 
     labels = {"at once": 0.0, **{f"m{i}": 1.0 + i for i in reversed(range(7))}, "DDP": 90.0}
@@ -224,8 +225,12 @@ def test_a_panel_for_each_model_and_place_and_a_number_at_each_curve(torch):
         for label, seconds in labels.items()
     ]
     figure = draw_training(rows)
-    assert len(figure.axes) == 6
+    assert len(figure.axes) == 8  # the last one of each model has bytes
     for axes in figure.axes:
+        (curve,) = (line for line in axes.lines if line.get_label() == "2  m0")
+        of_bytes = axes in (figure.axes[3], figure.axes[7])
+        assert list(curve.get_xdata()) == ([40_000.0, 80_000.0] if of_bytes else [0.5, 1.0])
+        assert axes.get_xlabel() == ("bytes through the busiest link" if of_bytes else "seconds of training")
         assert {text.get_text() for text in axes.texts} == set("123456")
         assert axes.get_xscale() == "log"  # DDP takes 90 s, half of the others less than a fifth of that
     (legend,) = figure.legends
