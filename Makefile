@@ -12,6 +12,8 @@ comma := ,
 EXTRAS := test$(if $(filter system,$(MPI)),,$(comma)$(MPI))
 # Python compiles the modules that are imported; to compile all at once takes half of an installation's time.
 PIP := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check
+# And keeps what it has compiled: else each process compiles all that it imports, for seconds.
+export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest --ignore=tests/mpi --numprocesses auto --maxprocesses 8 --dist worksteal
 
 .PHONY: help demo docs notebook test test-jobs test-slow test-all test-torch test-cluster fuzz check format lint bench lab clean
