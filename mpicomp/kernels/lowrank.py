@@ -41,20 +41,21 @@ def scaled(A: Matrix) -> Matrix:
 
 
 def orthonormal(Y: Matrix) -> Matrix:
-    """Orthonormalise the columns of Y, shape (m, r), by Gram-Schmidt, each one twice.
+    """Orthonormalise the columns of Y, shape (m, r), in double precision, by Gram-Schmidt, each one twice.
 
     A column in the span of the columns before it becomes zero, so that the others are a basis of Y's range.
     """
-    P = np.zeros_like(Y)
+    basis = np.zeros_like(Y, shape=Y.shape[::-1], order="C")  # its rows are contiguous
+    pieces = _pieces(basis)
     for j, y in enumerate(Y.T):
         v = scaled(y)  # so that squares do not underflow
         before = np.sqrt(np.sum(v * v))
         for _ in range(2):  # twice is enough (Kahan, Parlett)
-            for p in P.T[:j]:
-                v -= np.sum(p * v) * p
+            pieces.project_out(v, basis[:j])
         left = np.sqrt(np.sum(v * v))
         if left > _NOTHING * before:
-            P[:, j] = v / left
+            basis[j] = v / left
+    P: Matrix = basis.T.copy()
     return P
 
 

@@ -67,6 +67,18 @@ def test_products_with_thin_matrices(m, k, r, dtype, seed):
         assert_same(got, expected)
 
 
+@fuzz
+@given(st.integers(1, 700), st.integers(0, 4), st.integers(0, 2**32))
+def test_projecting_out(m, j, seed):
+    """Each projection is that of what the ones before have left."""
+    rng = np.random.default_rng(seed)
+    v, basis = with_zeros(rng, m), with_zeros(rng, j, m)
+    expected, got = v.copy(), v.copy()
+    definition.project_out(expected, basis)
+    compiled.project_out(got, basis)
+    assert_same(got, expected)
+
+
 # --- vectors ---
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import njit, types
+from numba.core.cgutils import alloca_once_value, for_range_slice
 from numba.core.types import Type
 from numba.extending import intrinsic
 
@@ -36,8 +37,8 @@ def write(element: Type) -> Type:
 def kernel(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Compile a function for these signatures, or load it from the folder of an earlier process.
 
-    Indices are checked where NUMBA_BOUNDSCHECK=1 asks for it, as fuzzing does, but for those of ``reaching``
-    and ``dot_of_8``.
+    Indices are checked where NUMBA_BOUNDSCHECK=1 asks for it, as fuzzing does, but for those of ``reaching``,
+    ``dot_of_8`` and ``dot_in_8_lanes``.
     """
     return njit(list(signatures), cache=True, nogil=True, error_model="numpy", fastmath=False)
 
@@ -102,6 +103,36 @@ def dot_of_8(typingctx: Any, a: Any, i: Type, b: Any, j: Type) -> Any:
         return builder.extract_element(sums, ir.IntType(32)(0))
 
     return uint64(a, int64, b, int64), codegen
+
+
+@intrinsic
+def dot_in_8_lanes(typingctx: Any, a: Any, i: Type, b: Any, j: Type, n: Type) -> Any:
+    """The sum of ``a[i + r] * b[j + r]`` for r = 0 .. n - 1, in doubles; n is a multiple of 8.
+
+    Lane l sums the r with r mod 8 = l, and the lanes are summed in pairs, as numpy does.  One product and one
+    sum of vectors for 8 entries: of a loop over an array of lanes the compiler makes stores and loads.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide, count, bits = ir.VectorType(ir.DoubleType(), 8), args[4].type, ir.IntType(32)
+
+        def load(array: int, start: int, r: Any) -> Any:
+            number = context.get_value_type(signature.args[array].dtype)
+            data = context.make_array(signature.args[array])(context, builder, args[array]).data
+            at = builder.gep(data, [builder.add(args[start], r)])
+            entries = builder.load(builder.bitcast(at, ir.VectorType(number, 8).as_pointer()), align=1)
+            return entries if number == ir.DoubleType() else builder.fpext(entries, wide)
+
+        lanes = alloca_once_value(builder, ir.Constant(wide, [0.0] * 8))
+        with for_range_slice(builder, count(0), args[4], count(8), count) as (r, _):
+            products = builder.fmul(load(0, 1, r), load(2, 3, r))
+            builder.store(builder.fadd(builder.load(lanes), products), lanes)
+        sums = [builder.extract_element(builder.load(lanes), bits(lane)) for lane in range(8)]
+        while len(sums) > 1:
+            sums = [builder.fadd(x, y) for x, y in zip(sums[::2], sums[1::2], strict=True)]
+        return sums[0]
+
+    return float64(a, int64, b, int64, int64), codegen
 
 
 @intrinsic

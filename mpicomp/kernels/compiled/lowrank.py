@@ -1,4 +1,4 @@
-"""Products of a matrix with a thin one, compiled: the matrix is read once, in the order in which it lies.
+"""Products of a matrix with a thin one, and projections, compiled: it is read in the order in which it lies.
 
 The sums are numpy's.  Along what lies contiguous it halves a vector, to multiples of 8, until at most 128
 entries are left, and sums these in 8 lanes; across it, it adds one vector after the other.
@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from mpicomp.base.arrays import Indices, Matrix
-from mpicomp.kernels.compiled.jit import FLOATS, float64, int64, kernel, read, void, write
+from mpicomp.base.arrays import Indices, Matrix, Reals
+from mpicomp.kernels.compiled.jit import FLOATS, dot_in_8_lanes, float64, int64, kernel, read, void, write
 
 _LEAF = 128
 
@@ -37,6 +37,11 @@ def add_outer(total: Matrix, P: Matrix, Q: Matrix, scale: float) -> None:
     _add_outer(total.reshape(-1), rows, columns, P.shape[1], scale)
 
 
+def project_out(v: Reals, basis: Matrix) -> None:
+    """v -= its projection on each row of ``basis``, shape (j, m), one after the other; v has shape (m,)."""
+    _project_out(v, basis.reshape(-1), *_halves(v.size))
+
+
 @lru_cache(64)
 def _halves(n: int) -> tuple[Indices, Indices]:
     """The lengths of the leaves of a sum of n entries, and how many sums join after each leaf."""
@@ -48,39 +53,42 @@ def _halves(n: int) -> tuple[Indices, Indices]:
     return np.concatenate([left[0], right[0]]), joins
 
 
-@kernel(*(float64(read(x), read(float64), write(float64)) for x in FLOATS))
-def _leaf(a, b, lanes):
-    """The inner product of at most 128 entries, in the given 8 lanes."""
-    lanes[:] = 0.0
-    whole = a.size - a.size % 8
-    for j in range(0, whole, 8):
-        for lane in range(8):
-            lanes[lane] += a[j + lane] * b[j + lane]
-    low, high = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]), (lanes[4] + lanes[5]) + (lanes[6] + lanes[7])
-    total = low + high
-    for j in range(whole, a.size):
-        total += a[j] * b[j]
-    return total
+@kernel(*(float64(read(x), int64, read(float64), int64, *[read(int64)] * 2, write(float64)) for x in FLOATS))
+def _dot(a, i, b, j, lengths, joins, sums):
+    """The inner product of entries of a from i on and b from j on; ``sums`` has room for one of each leaf."""
+    top = 0
+    for leaf in range(lengths.size):
+        whole = lengths[leaf] - lengths[leaf] % 8
+        total = dot_in_8_lanes(a, i, b, j, whole)
+        for rest in range(whole, lengths[leaf]):
+            total += a[i + rest] * b[j + rest]
+        sums[top] = total
+        for _ in range(joins[leaf]):
+            top -= 1
+            sums[top] += sums[top + 1]
+        i, j, top = i + lengths[leaf], j + lengths[leaf], top + 1
+    return sums[0]
 
 
 @kernel(*(void(read(x), read(float64), read(int64), read(int64), write(float64)) for x in FLOATS))
 def _along(A, B, lengths, joins, out):
     """The inner product of each row of A with each row of B."""
-    k = lengths.sum()
+    k, sums = lengths.sum(), np.empty(lengths.size)
     r = B.size // k
-    sums, lanes = np.empty(lengths.size), np.empty(8)
     for i in range(A.size // k):
         for c in range(r):
-            row, column = A[i * k : (i + 1) * k], B[c * k : (c + 1) * k]
-            start, top = 0, 0
-            for leaf in range(lengths.size):
-                stop = start + lengths[leaf]
-                sums[top] = _leaf(row[start:stop], column[start:stop], lanes)
-                for _ in range(joins[leaf]):
-                    top -= 1
-                    sums[top] += sums[top + 1]
-                start, top = stop, top + 1
-            out[i * r + c] = sums[0]
+            out[i * r + c] = _dot(A, i * k, B, c * k, lengths, joins, sums)
+
+
+@kernel(void(write(float64), read(float64), read(int64), read(int64)))
+def _project_out(v, basis, lengths, joins):
+    """v less its projection on each row of ``basis``, one after the other."""
+    sums = np.empty(lengths.size)
+    for start in range(0, basis.size, v.size):
+        p = basis[start : start + v.size]
+        share = _dot(p, 0, v, 0, lengths, joins, sums)
+        for j in range(v.size):
+            v[j] -= share * p[j]
 
 
 @kernel(*(void(read(x), read(float64), int64, write(float64)) for x in FLOATS))

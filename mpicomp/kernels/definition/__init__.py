@@ -10,7 +10,7 @@ from mpicomp.kernels.definition.dithering import (
     ternary_add,
     ternary_pack,
 )
-from mpicomp.kernels.definition.lowrank import add_outer, times
+from mpicomp.kernels.definition.lowrank import add_outer, project_out, times
 from mpicomp.kernels.definition.mixtures import mixture_decode, mixture_slots, slots_encode
 from mpicomp.kernels.definition.natural import natural_add, natural_pack
 from mpicomp.kernels.definition.permutation import permute

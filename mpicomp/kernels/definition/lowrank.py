@@ -1,4 +1,4 @@
-"""Products of a matrix with a thin one, without BLAS.
+"""Products of a matrix with a thin one, and projections, without BLAS.
 
 BLAS shares a sum among its threads, so the last bits depend on how many there are.  Here a sum is numpy's
 own along an axis, always the same.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.base.arrays import Matrix
+from mpicomp.base.arrays import Matrix, Reals
 
 
 def times(A: Matrix, B: Matrix) -> Matrix:
@@ -28,3 +28,9 @@ def outer(P: Matrix, Q: Matrix) -> Matrix:
 def add_outer(total: Matrix, P: Matrix, Q: Matrix, scale: float) -> None:
     """total += scale P Q'; ``total`` has the shape (m, k)."""
     total += scale * outer(P, Q)
+
+
+def project_out(v: Reals, basis: Matrix) -> None:
+    """v -= its projection on each row of ``basis``, shape (j, m), one after the other; v has shape (m,)."""
+    for p in basis:
+        v -= np.sum(p * v) * p
