@@ -1,4 +1,8 @@
-"""Block floats, compiled: each block is read twice, for its largest entry and for its integers."""
+"""Block floats, compiled: each block is read twice, for its largest entry and for its integers.
+
+Integers are read off the bits of doubles, and maxima are of bits, because the compiler makes vectors of these
+but not of conversions to 64-bit integers or of maxima of floats.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,13 @@ from mpicomp.kernels.compiled.jit import (
     boolean,
     float64,
     float_of,
+    int32,
     int64,
     kernel,
     read,
     uint8,
+    uint32,
+    uint64,
     void,
     write,
 )
@@ -27,8 +34,10 @@ from mpicomp.kernels.definition.block_floats import beyond, bias, blocks, larges
 from mpicomp.kernels.threads import sliced
 
 _NONE = ((0, 0), (0, 0, 0))  # in the place of a stream where nothing is drawn
-_ROUND = np.float64(3 * 2**51)  # adding it, and subtracting it, rounds to nearest, ties to even
+_ROUND = np.float64(3 * 2**51)  # adding it rounds to nearest, ties to even, and the low bits are the integer
 _MOST = np.uint64(0xFFFFFFFF)
+_MAGNITUDE, _LARGEST = np.uint64(0x7FFFFFFFFFFFFFFF), np.uint64(0x7FEFFFFFFFFFFFFF)  # of the bits of a double
+_NIBBLE, _FOUR = np.uint64(15), np.uint64(4)
 _FINE, _INFINITE, _BEYOND = 0, 1, 2
 
 
@@ -87,6 +96,56 @@ def _exponent(top, bits, most, bias):
     return e + (top > most * float_of(np.uint64(1023 + e) << np.uint64(52)))
 
 
+@kernel(*(uint64(read(x)) for x in FLOATS))
+def _top(chunk):
+    """The bits of the largest magnitude as a double; above ``_LARGEST`` if an entry is not finite."""
+    top = np.uint64(0)
+    for j in range(chunk.size):
+        top = max(top, bits_of(np.float64(chunk[j])) & _MAGNITUDE)
+    return top
+
+
+@kernel(*(uint64(x, float64) for x in FLOATS))
+def _nearest(v, gain):
+    """v ``gain`` rounded to nearest, ties to even, in two's complement in the low bits."""
+    return bits_of(v * gain + _ROUND)
+
+
+@kernel(*(uint64(x, float64, uint32) for x in FLOATS))
+def _drawn(v, gain, word):
+    """v ``gain``/2^32 rounded up or down by the random word, in two's complement."""
+    level = (np.uint64(np.ceil(abs(v) * gain)) + (_MOST - np.uint64(word))) >> np.uint64(32)
+    return np.uint64(-np.int64(level)) if v < 0 else level
+
+
+@kernel(*(void(read(x), float64, int64, write(uint8)) for x in FLOATS))
+def _pack_nearest(chunk, gain, bits, integers):
+    if bits == 8:
+        for j in range(chunk.size):
+            integers[j] = np.uint8(_nearest(chunk[j], gain))
+        return
+    for j in range(chunk.size // 2):
+        low, high = _nearest(chunk[2 * j], gain), _nearest(chunk[2 * j + 1], gain)
+        integers[j] = np.uint8(low & _NIBBLE | high << _FOUR)
+    if chunk.size % 2:
+        integers[chunk.size // 2] = np.uint8(_nearest(chunk[chunk.size - 1], gain) & _NIBBLE)
+
+
+@kernel(*(void(read(x), float64, read(uint32), int64, write(uint8)) for x in FLOATS))
+def _pack_drawn(chunk, gain, words, bits, integers):
+    if bits == 8:
+        for j in range(chunk.size):
+            integers[j] = np.uint8(_drawn(chunk[j], gain, words[j]))
+        return
+    for j in range(chunk.size // 2):
+        low = _drawn(chunk[2 * j], gain, words[2 * j])
+        high = _drawn(chunk[2 * j + 1], gain, words[2 * j + 1])
+        integers[j] = np.uint8(low & _NIBBLE | high << _FOUR)
+    if chunk.size % 2:
+        last = chunk.size - 1
+        integers[chunk.size // 2] = np.uint8(_drawn(chunk[last], gain, words[last]) & _NIBBLE)
+
+
 @kernel(
     *(
         int64(read(x), int64, int64, int64, int64, boolean, STREAM, int64, write(uint8), write(uint8))
@@ -94,41 +153,26 @@ def _exponent(top, bits, most, bias):
     )
 )
 def _pack(x, bits, block, most, bias, draws, stream, first, codes, integers):
-    words = np.empty(CHUNK, dtype=np.uint32)
-    mask, worst = np.int64(2**bits - 1), 0
+    words, worst = np.empty(CHUNK, dtype=np.uint32), 0
     for b in range(codes.size):
         start = b * block
         if draws and start % CHUNK == 0:
             fill(stream, first + start // 4, words)
         chunk = x[start : start + block]
-        top, finite = 0.0, 0
-        for j in range(chunk.size):
-            magnitude = abs(np.float64(chunk[j]))
-            top = max(top, magnitude)
-            finite += magnitude < np.inf
-        if finite < chunk.size:
-            return 1
-        e = _exponent(top, bits, most, bias)
+        top = _top(chunk)
+        if top > _LARGEST:
+            return _INFINITE
+        e = _exponent(float_of(top), bits, most, bias)
         if e > 255 - bias:
-            worst = 2
+            worst = _BEYOND
             continue
         codes[b] = e + bias
         gain = float_of(np.uint64(1023 - e + (32 if draws else 0)) << np.uint64(52))
-        for j in range(chunk.size):
-            v = np.float64(chunk[j])
-            if draws:
-                t = np.uint64(np.ceil(abs(v) * gain))
-                level = np.int64((t + (_MOST - np.uint64(words[start % CHUNK + j]))) >> np.uint64(32))
-                m = -level if v < 0 else level
-            else:
-                m = np.int64((v * gain + _ROUND) - _ROUND)
-            symbol = np.uint8(m & mask)
-            if bits == 8:
-                integers[start + j] = symbol
-            elif j % 2:
-                integers[(start + j) // 2] |= np.uint8(symbol << np.uint8(4))
-            else:
-                integers[(start + j) // 2] = symbol
+        own = integers[start * bits // 8 : (start + chunk.size) * bits // 8 + chunk.size % 2]
+        if draws:
+            _pack_drawn(chunk, gain, words[start % CHUNK :], bits, own)
+        else:
+            _pack_nearest(chunk, gain, bits, own)
     return worst
 
 
@@ -147,16 +191,26 @@ def _has_smallest(integers, count, bits):
     return found > 0
 
 
+@kernel(int32(int32))
+def _signed(nibble):
+    """The integer with these 4 bits in two's complement."""
+    return np.int32((nibble ^ 8) - 8)
+
+
 @kernel(*(void(read(uint8), read(uint8), write(x), int64, int64, int64, float64) for x in FLOATS))
 def _add(codes, integers, out, bits, block, bias, scale):
     for b in range((out.size + block - 1) // block):
         start = b * block
         step = float_of(np.uint64(1023 + np.int64(codes[b]) - bias) << np.uint64(52)) * scale
         chunk = out[start : start + block]
-        for j in range(chunk.size):
-            if bits == 8:
-                symbol = np.int64(integers[start + j])
-            else:
-                symbol = np.int64(integers[(start + j) // 2] >> np.uint8(4 * (j % 2))) & 15
-            half = np.int64(1) << (bits - 1)
-            chunk[j] += np.float64((symbol ^ half) - half) * step
+        own = integers[start * bits // 8 :]
+        if bits == 8:
+            for j in range(chunk.size):
+                chunk[j] += np.int32(np.int8(own[j])) * step
+        else:
+            for j in range(chunk.size // 2):
+                pair = np.int32(own[j])
+                chunk[2 * j] += _signed(pair & 15) * step
+                chunk[2 * j + 1] += _signed(pair >> 4) * step
+            if chunk.size % 2:
+                chunk[chunk.size - 1] += _signed(np.int32(own[chunk.size // 2]) & 15) * step
