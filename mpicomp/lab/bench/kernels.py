@@ -14,6 +14,8 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.formats import WIDTH
 from mpicomp.compressors import (
+    EDEN,
+    BlockFloat,
     Dithering,
     HardThreshold,
     Identity,
@@ -21,6 +23,7 @@ from mpicomp.compressors import (
     NaturalDithering,
     PermK,
     RandK,
+    RotatedSign,
     Sign,
     Ternary,
     TopK,
@@ -61,6 +64,10 @@ CASES = [
     Case(NaturalDithering(7)),
     Case(Ternary()),
     Case(VaryingSteps(3000.0)),
+    Case(BlockFloat(bits=8)),
+    Case(BlockFloat(bits=4)),
+    Case(RotatedSign(1)),
+    Case(EDEN(4)),
     Case(TopK(0.01)),
     Case(TopK(0.1)),
     Case(HardThreshold(_ONE_PERCENT)),
