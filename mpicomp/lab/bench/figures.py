@@ -113,8 +113,7 @@ def draw_training(rows: Sequence[dict[str, Any]]) -> Figure:
     wanted = [(model, *column) for model in models for column in columns]
     for axes, (model, of, costs) in zip(panels, wanted, strict=True):
         group = [row for row in seen if row["label"] in shown and (_model(row), _place(row)) == (model, of)]
-        where = f"; {place(*of)}" if costs is _seconds else ""
-        axes.set_title(", d = ".join(map(str, model)) + where, **TITLE)
+        axes.set_title(", d = ".join(map(str, model)) + f"; {place(*of)}", **TITLE)
         if group:
             _draw(axes, group, shown, costs)
     finish(figure, panels, "Test score against the costs of training")
