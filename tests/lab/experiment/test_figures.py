@@ -17,11 +17,19 @@ from mpicomp import GD, MARINA, RandK
 from mpicomp.base.errors import ConfigError
 from mpicomp.lab.cli import cli
 from mpicomp.lab.experiment.canvas import COLOURS, DASHES, MOST_STYLES, curve_style
-from mpicomp.lab.experiment.figure import MOST_PANELS, Picture, crushed, draw, draw_all, pages
+from mpicomp.lab.experiment.figure import (
+    MOST_PANELS,
+    Picture,
+    _minimum,
+    crushed,
+    draw,
+    draw_all,
+    pages,
+)
 from mpicomp.lab.experiment.layout import MOST_CURVES
-from mpicomp.lab.experiment.report import picture_of, plot_files
+from mpicomp.lab.experiment.report import picture_of, picture_of_runs, plot_files
 from mpicomp.lab.experiment.styling import STYLES, X, Y, as_look
-from mpicomp.problems import MLP, Logistic, Quadratics
+from mpicomp.problems import MLP, LeastSquares, Logistic, Quadratics
 
 REPORT = "mpicomp.lab.experiment.report"
 QUADRATICS = Quadratics(d=20)
@@ -178,6 +186,39 @@ def test_f_minus_its_minimum(comparison):
             axes.get_lines()[0].get_ydata(), [row.f - least for row in run.rows], rtol=1e-12
         )
         assert axes.get_ylabel() == r"$f(x)-\min\,f$ of all rows"
+
+
+def test_the_minimum_of_other_data_than_the_run_s_is_not_subtracted(tmp_path, monkeypatch):
+    """The file may have changed since, or be gone: then f is drawn over the least f of the rows."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(factor: float) -> None:
+        rows = [(1.0, 2.0, 3.0), (2.0, -1.0, 5.0), (0.5, 1.0, -2.0), (3.0, 1.0, 1.0)]
+        lines = "".join(f"{a!r},{b!r},{factor * y!r}\n" for a, b, y in rows)
+        Path("data.csv").write_text(f"a,b,y\n{lines}")
+
+    write(1.0)
+    problem = LeastSquares("data.csv:y", lam=0.1)
+    mpicomp.run(GD(), problem, workers=2, rounds=20, every=10, out="run")
+    mpicomp.compare({"GD": GD()}, problem, workers=2, rounds=20, every=10, out="compared")
+    known = problem.constants(2).f_star
+    records = [mpicomp.load("run"), mpicomp.load("compared")]
+    assert all(_minimum(p) == (known, False) for p in pictures(records))
+    write(10.0)
+    assert problem.constants(2).f_star > 2 * known
+    mpicomp.run(GD(), problem, workers=2, rounds=20, every=10, out="other")
+    least = records[0].rows[-1].f
+    assert [_minimum(p) for p in pictures(records)] == [(least, True)] * 2
+    with pytest.raises(ConfigError, match=r"of other data each.*Plot them apart"):
+        plot_files(["run", "other"])
+    Path("data.csv").unlink()
+    assert [_minimum(p) for p in pictures(records)] == [(least, True)] * 2
+    plot_files(["run"], look=as_look(y="f-f*"))
+
+
+def pictures(records) -> list[Picture]:
+    """The pictures of a run and of a comparison."""
+    return [replace(p, y="f-f*") for p in (picture_of_runs(records[:1]), picture_of(records[1]))]
 
 
 @pytest.mark.parametrize(("bands", "ends"), [("range", (0, 1)), ("quantile", (0.25, 0.75)), ("none", None)])
