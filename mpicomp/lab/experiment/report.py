@@ -109,8 +109,8 @@ def plot_files(
 
     ``folders`` is one folder, of a comparison or a study, or any number of folders of runs.  The figure is
     written to ``path``, by default to ``figure.png`` in the first folder, or in another ``format``.  Raises
-    ``ConfigError`` if there is no folder, the runs differ in problem, data or workers, or ``path`` ends in another
-    format than ``format``; ``RecordError`` if a folder cannot be read.
+    ``ConfigError`` if there is no folder, the runs differ in problem, data or workers, or ``path`` ends in
+    another format than ``format``; ``RecordError`` if a folder cannot be read.
     """
     places = [Path(f) for f in folders]
     if not places:

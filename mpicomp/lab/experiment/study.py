@@ -56,7 +56,7 @@ class Study:
 def load_file(path: str | Path) -> Suite | Study:
     """The suite or study in the file ``path``.  Raises ``ConfigError``, naming the file, if it is neither."""
     try:
-        return parse(Path(path).read_text(encoding="utf-8"))
+        return parse(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}.") from None
     except (ConfigError, UnicodeDecodeError) as error:
