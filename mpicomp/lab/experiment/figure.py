@@ -201,7 +201,7 @@ def _heights(picture: Picture) -> Value:
 def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -> None:
     """Fill the panels of one problem; a label's place in ``labels`` gives its colour throughout a study.
 
-    Raises ``RecordError`` if no run has a row after its start.
+    Raises ``RecordError`` if no run has a row after its start, or what the y axis shows.
     """
     drawn = [rows for runs in picture.curves.values() for rows in runs]
     if not any(len(rows) > 1 for rows in drawn):
@@ -212,6 +212,10 @@ def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -
         )
     known = horizontal(picture.n)
     heights = _heights(picture)
+    if picture.y == "error" and not any(row.error for rows in drawn for row in rows):
+        raise RecordError(
+            "there is nothing to draw: no run has an error above 0. Methods with error feedback have one."
+        )
     spans = {
         name: _draw_panel(axes, picture, known[name][1], heights, labels)
         for axes, name in zip(panels, picture.x, strict=True)

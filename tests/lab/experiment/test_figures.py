@@ -1,6 +1,9 @@
 """What a figure promises: which scale, which colours, how many panels, which words it takes."""
 
 import builtins
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +16,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 import mpicomp
-from mpicomp import GD, MARINA, RandK
-from mpicomp.base.errors import ConfigError
+from mpicomp import EFSGD, GD, MARINA, RandK, TopK
+from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.lab.cli import cli
 from mpicomp.lab.experiment.canvas import COLOURS, DASHES, MOST_STYLES, curve_style
 from mpicomp.lab.experiment.figure import (
@@ -244,10 +247,16 @@ def test_the_subtitle_says_what_the_bands_are(picture):
 
 @pytest.mark.parametrize("y", Y)
 def test_every_axis_is_drawn_and_has_a_label(comparison, y, tmp_path):
+    with_error = mpicomp.run(EFSGD(TopK(k=2), gamma=0.01), QUADRATICS, **SETTINGS)
     for x in X:
-        axes = comparison.plot(x=x, y=y, style="paper")
+        axes = (with_error if y == "error" else comparison).plot(x=x, y=y, style="paper")
         assert axes.get_xlabel() and "$" in axes.get_ylabel()
     axes.figure.savefig(tmp_path / "one.png")
+
+
+def test_no_empty_panels_are_drawn_of_methods_without_error_feedback(comparison):
+    with pytest.raises(RecordError, match="nothing to draw: no run has an error above 0"):
+        comparison.plot(x="rounds", y="error")
 
 
 @pytest.mark.parametrize(("format", "begins"), [("pdf", b"%PDF"), ("png", b"\x89PNG"), ("svg", b"<?xml")])
@@ -311,6 +320,19 @@ def test_without_matplotlib_the_error_names_the_remedy(comparison, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match="needs matplotlib, which is not installed: pip install matplotlib"):
         comparison.plot()
+
+
+def test_a_backend_that_matplotlib_does_not_know_is_one_line(folder):
+    done = subprocess.run(
+        [sys.executable, "-m", "mpicomp", "plot", str(folder)],
+        env=os.environ | {"MPLBACKEND": "nosuch"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and done.stderr.startswith(
+        "mpicomp: a figure needs matplotlib, which does not"
+    )
+    assert done.stderr.count("\n") == 1
 
 
 def test_runs_of_equal_names_are_told_apart_by_their_paths(folder):
