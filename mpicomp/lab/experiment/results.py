@@ -288,18 +288,25 @@ def read_run(folder: Path) -> Record:
 
 
 def read_comparison(out: Path) -> Comparison:
-    """The comparison in the folder, finished or not.  Raises ``RecordError`` for a run that is damaged."""
+    """The comparison in the folder, finished or not.
+
+    Raises ``RecordError`` for a run that is damaged, and for runs of different data.
+    """
     suite = _suite_of(out)
     _check_inside(out, suite)
-    outcomes, data = [], None
+    outcomes, data = [], dict[str, Path]()
     for entry in suite.entries:
         for seed in suite.seeds:
             run = run_folder(out, entry, seed)
             with suppress(FileNotFoundError):  # not started, or another job is just starting it afresh
                 rows = read_rows(run / "rows.csv")
                 outcomes.append(Outcome(entry.label, seed, rows, _summary_of(run, rows)))
-                data = read_facts(run).get("config", {}).get("data", data)
-    return Comparison(suite, _read_tunings(out, suite), outcomes, data)
+                if (found := read_facts(run).get("config", {}).get("data")) is not None:
+                    data.setdefault(found, run)
+    if len(data) > 1:
+        apart = ", ".join(f"{run}: {found or 'none'}" for found, run in data.items())
+        raise RecordError(f"the runs in {out} are of other data each, by their fingerprints: {apart}.")
+    return Comparison(suite, _read_tunings(out, suite), outcomes, next(iter(data), None))
 
 
 def _summary_of(run: Path, rows: list[Row]) -> dict[str, Any]:

@@ -133,6 +133,9 @@ def suite_of(
     top = {key: plain(value) for key, value in settings.items()}
     _check("suite", top, {k: v for k, v in SETTINGS.items() if k not in _OBJECTS}, ("workers", "rounds"))
     _check_settings(top)
+    for label in methods:
+        if not isinstance(label, str):
+            raise ConfigError(f"label = {label!r}; allowed: a text, such as {str(label)!r}.")
     for label in tune:
         if label not in methods:
             raise unknown("label to tune", label, methods)
