@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -41,7 +40,7 @@ from mpicomp.lab.experiment.tuning import Tuning, tune
 from mpicomp.methods import Method
 from mpicomp.problems.base import constants_of
 from mpicomp.runtime.placement import Placement
-from mpicomp.runtime.record import Row, read_facts
+from mpicomp.runtime.record import Row, read_facts, remove_run
 from mpicomp.runtime.rounds import check_device
 from mpicomp.runtime.run import Run, run
 from mpicomp.transports import Transport, connect
@@ -289,5 +288,5 @@ def _cleared(folder: Path, method: Method, suite: Suite) -> bool:
                     "Delete that folder, or choose another --out."
                 )
         return False
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_run(folder)
     return True
