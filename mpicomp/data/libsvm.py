@@ -108,11 +108,12 @@ def _fault(fields: list[bytes]) -> str | None:
         index, colon, value = field.partition(b":")
         if not (colon and index.removeprefix(b"+").isdigit() and _is_finite(value)):
             return f"found {_shown(field)}"
-        if int(index) <= previous:
-            return f"index {int(index)} after {previous}" if previous else FROM_ZERO
-        if int(index) >= 2**31:
-            return f"index {int(index)} exceeds 2^31 - 1"
-        previous = int(index)
+        digits = index.lstrip(b"+0") or b"0"
+        if len(digits) > 10 or int(digits) >= 2**31:  # int refuses very long texts
+            return f"index {digits[:40].decode()} exceeds 2^31 - 1"
+        if int(digits) <= previous:
+            return f"index {int(digits)} after {previous}" if previous else FROM_ZERO
+        previous = int(digits)
     return None
 
 

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from mpicomp.base.errors import DataError
+from mpicomp.data.streams import Streams
+
+
+def _of_streams(start: Callable[[], Any]) -> Callable[[Path, str], Any]:
+    """An opener of files of the streams that ``start`` decompresses."""
+    return lambda path, mode: io.BufferedReader(Streams(path, start))
+
 
 # The suffix of a compressed file and its first bytes.  The suffix identifies a file with damaged first bytes.
 PACKED: dict[str, tuple[bytes, Any]] = {
     ".gz": (rb"\x1f\x8b", gzip.open),
-    ".bz2": (rb"BZh[1-9]1AY&SY", bz2.open),
-    ".xz": (rb"\xfd7zXZ\x00", lzma.open),
+    ".bz2": (rb"BZh[1-9]1AY&SY", _of_streams(bz2.BZ2Decompressor)),
+    ".xz": (rb"\xfd7zXZ\x00", _of_streams(lzma.LZMADecompressor)),
 }
+# A ZIP archive is read at any place, and checks its own bytes.
+PACKED_ARCHIVES = PACKED | {".bz2": (PACKED[".bz2"][0], bz2.open), ".xz": (PACKED[".xz"][0], lzma.open)}
 TAR = slice(257, 262), b"ustar"
 ZIP = b"PK\x03\x04"
 # The first bytes of files that are no data of ours: what the file is, and the remedy.
@@ -53,8 +63,9 @@ def opened(path: Path, archive: bool = False) -> Iterator[Any]:
     try:
         with path.open("rb") as file:
             head = file.read(10)
-        found = [method for magic, method in PACKED.values() if re.match(magic, head)]
-        _, named = PACKED.get(path.suffix.lower(), (b"", open))
+        packed = PACKED_ARCHIVES if archive else PACKED
+        found = [method for magic, method in packed.values() if re.match(magic, head)]
+        _, named = packed.get(path.suffix.lower(), (b"", open))
         with (*found, named)[0](path, "rb") as file:
             start = file.peek(512)
             if start[TAR[0]] == TAR[1]:

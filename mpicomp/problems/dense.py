@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp import kernels
+from mpicomp.base.errors import DataError
 from mpicomp.data import ClassRows, Images, Split, checked_split, load_images, rows_of, shard_sizes
 from mpicomp.data.own import OWN
 from mpicomp.problems.base import Array, Problem
@@ -37,9 +38,11 @@ class Classification(Problem):
             object.__setattr__(self, "data", ClassRows.of(self.data))
 
     def images(self) -> Images | ClassRows:
-        if isinstance(self.data, ClassRows):
-            return self.data
-        return load_images(self.data)
+        """The rows.  Raises ``DataError`` if all are of one class: the loss would be 0 for every model."""
+        images = self.data if isinstance(self.data, ClassRows) else load_images(self.data)
+        if images.classes < 2:
+            raise DataError(f"{self.name()} has one label class; allowed: two or more. Check the labels.")
+        return images
 
     def name(self) -> str:
         """The data's name in messages."""

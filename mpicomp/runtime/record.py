@@ -14,6 +14,7 @@ import csv
 import os
 import platform
 import re
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -144,6 +145,14 @@ def read_summary(folder: Path) -> dict[str, Any]:
     """
     path = folder / "summary.json"
     return _checked(path, read_json(path), _SUMMARY)
+
+
+def remove_run(folder: Path) -> None:
+    """Delete the files of the run in ``folder``, as far as that is allowed; files of others stay."""
+    for name in ("summary.json", "rows.csv", "run.json"):
+        with suppress(OSError):
+            (folder / name).unlink()
+    shutil.rmtree(folder / "checkpoint", ignore_errors=True)
 
 
 def _checked(path: Path, content: dict[str, Any], types: Mapping[str, type]) -> dict[str, Any]:

@@ -66,6 +66,10 @@ READ = [
     (gzip.compress(b"a,b,label\n1,2,0\n3,4,1\n"), ROWS, [0, 1]),
     (bz2.compress(b"a,b,label\n1,2,0\n3,4,1\n"), ROWS, [0, 1]),
     (lzma.compress(b"\xef\xbb\xbfa,b,label\n1,2,0\n3,4,1\n"), ROWS, [0, 1]),
+    (bz2.compress(b"a,b,label\n1,2") + bz2.compress(b",0\n3,4,1\n"), ROWS, [0, 1]),  # as pbzip2 writes
+    (lzma.compress(b"a,b,label\n1,2") + bytes(8) + lzma.compress(b",0\n3,4,1\n"), ROWS, [0, 1]),
+    (bz2.compress(b"a,b,label\n1,2,0\n3,4,1\n") + bytes(512), ROWS, [0, 1]),  # padding, as on tapes
+    (lzma.compress(b"a,b,label\n1,2,0\n3,4,1\n") + bytes(2**17), ROWS, [0, 1]),
     (b"a,b,label\n" + b"1,2,0\n3,4,1\n" * 3, ROWS * 3, [0, 1] * 3),
 ]
 
@@ -183,6 +187,13 @@ REFUSED = [
     (b"<html><body>404</body></html>", "is a web page"),
     (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n", "is a Git LFS pointer"),
     (gzip.compress(CSV)[:-9], "truncated, damaged or unreadable"),
+    # Python's own readers would leave the second stream out, and with it a row.
+    *(
+        (packed(CSV) + start + packed(b"5,6,0\n")[len(start) :], "truncated, damaged or unreadable")
+        for packed in (bz2.compress, lzma.compress, gzip.compress)
+        for start in (b"x", b"more bytes")
+    ),
+    *((packed(CSV) + packed(b"5,6,0\n")[:-5], "damaged") for packed in (bz2.compress, lzma.compress)),
 ]
 
 

@@ -338,6 +338,13 @@ def test_a_missing_file_and_an_unknown_name_are_refused(cls):
         cls("digit").dimension()
 
 
+@pytest.mark.parametrize("cls", [Softmax, MLP])
+def test_labels_of_one_class_are_refused(cls):
+    """Else the loss of every model is 0, and the run ends as if it had reached any target."""
+    with pytest.raises(DataError, match="the given data has one label class; allowed: two or more"):
+        cls((X, np.ones(len(X)))).dimension()
+
+
 def test_least_squares_refuses_texts_as_targets():
     np.savez("f.npz", X=X, y=TWO.astype(str))
     with pytest.raises(DataError, match=r"f\.npz: y is of type <U.*needs numbers"):

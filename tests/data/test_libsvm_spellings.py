@@ -87,6 +87,8 @@ REFUSED = [
     (b"1 2:1 2:1\n", "line 1: index 2 after 2"),
     (b"1 2147483648:1\n", "line 1: index 2147483648 exceeds"),
     (b"1 99999999999999999999:1\n", "exceeds"),
+    (b"1 " + b"1" * 5000 + b":1\n", "line 1: index 1111111111111111111111111111111111111111 exceeds"),
+    (b"1 " + b"0" * 5000 + b"1:1\n", "Exceeds the limit"),  # as Python says
     (b"1 1:1\r0 1:2\r", "line 1: found '0'"),  # lines that end as on an old Macintosh
     (b"1 1:1\x00\n", "line 1: found '1:1"),
     (b"1 1:\xd9\xa1\n", "line 1: found '1:"),  # an Arabic 1

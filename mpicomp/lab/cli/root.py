@@ -90,6 +90,9 @@ def show_tables(*tables: Any) -> None:
     # In a log or a pipe as wide as a table needs to be; under `launch` COLUMNS says how wide that is.
     width = None if sys.stdout.isatty() else 140
     # The height is of no use, but without it rich does not believe the width of a plain terminal.
-    console = Console(width=int(os.environ.get("COLUMNS", 0)) or width, height=25, stderr=on_stderr())
+    told = os.environ.get("COLUMNS", "")
+    if told.isdecimal() and int(told):
+        width = int(told)
+    console = Console(width=width, height=25, stderr=on_stderr())
     for table in tables:
         console.print(table)

@@ -77,6 +77,8 @@ def blank_figure(
         raise ConfigError(
             "a figure needs matplotlib, which is not installed: pip install matplotlib."
         ) from None
+    except ValueError as error:  # of MPLBACKEND, which it reads
+        raise ConfigError(f"a figure needs matplotlib, which does not start: {error}.") from None
     width = max(5.5 * columns, 7) if columns < 3 else 4.2 * columns
     figure = Figure(figsize=size or (width, 1.4 + 3.4 * rows))
     figure.set_layout_engine("constrained")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from mpicomp.averaging import check_averaging
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.errors import (
     ConfigError,
+    DataError,
     DivergedError,
     Interrupted,
     MpicompError,
@@ -40,7 +40,7 @@ from mpicomp.lab.experiment.tuning import Tuning, tune
 from mpicomp.methods import Method
 from mpicomp.problems.base import constants_of
 from mpicomp.runtime.placement import Placement
-from mpicomp.runtime.record import Row, read_facts
+from mpicomp.runtime.record import Row, read_facts, remove_run
 from mpicomp.runtime.rounds import check_device
 from mpicomp.runtime.run import Run, run
 from mpicomp.transports import Transport, connect
@@ -82,7 +82,8 @@ def compare(
     part    the share of the comparison that this job runs, where several jobs share the work.
 
     Raises ``ConfigError`` before the first run if a method is refused, and ``Interrupted``, a
-    ``KeyboardInterrupt``, on all ranks if a signal asked to stop.
+    ``KeyboardInterrupt``, on all ranks if a signal asked to stop.  Raises ``DataError`` between two runs if
+    a file of data has changed.
     """
     if out is None and resume:
         raise ConfigError("resume needs the folder of the comparison to continue: give out.")
@@ -181,6 +182,7 @@ class _Job:
         self.suite, self.work, self.out = suite, work, out
         self.control, self.placement, self.progress = control, placement, progress
         self.x0 = control.ask_server(lambda: starting_point(suite.x0))
+        self.data = control.ask_server(suite.problem.fingerprint)
         self.number, self.of = 0, _runs(suite, work)
         self.outcomes: list[Outcome] = []  # of the runs done here
 
@@ -241,7 +243,16 @@ class _Job:
             if folder is not None:
                 self.control.ask_server(partial(write_json, folder / "summary.json", summary))
 
+    def _check_data(self) -> None:
+        """Raise ``DataError`` if a file of the problem has changed since the comparison began."""
+        if self.suite.problem.fingerprint() != self.data:
+            raise DataError(
+                "the problem's data have changed since this comparison began, and all of its runs are on the "
+                "same data. Put them back and resume, or begin anew in another folder."
+            )
+
     def _run(self, method: Method, seed: int, what: str, **options: Any) -> Run:
+        self.control.ask_server(self._check_data)
         self.number += 1
         stage = Stage(self.number, max(self.number, self.of), what)
 
@@ -277,5 +288,5 @@ def _cleared(folder: Path, method: Method, suite: Suite) -> bool:
                     "Delete that folder, or choose another --out."
                 )
         return False
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_run(folder)
     return True

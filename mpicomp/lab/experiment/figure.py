@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.base.units import human_bytes
 from mpicomp.lab.experiment.canvas import curve_style, plain_axes, plain_label
 from mpicomp.lab.experiment.layout import complete, letters, panels_of
@@ -58,6 +58,7 @@ class Picture:
     x, y     names out of ``suite.AXES``; each x gets a panel
     missing  a text that names the runs that cannot be drawn
     problem  the problem, which may know its minimum f*
+    data     the fingerprint of the data that was run on, if it was recorded
     look     style, bands and limits
     """
 
@@ -70,6 +71,7 @@ class Picture:
     y: str = "gradient"
     missing: str = ""
     problem: Problem | None = None
+    data: str | None = None
     look: Look = PLAIN
 
     @property
@@ -178,9 +180,11 @@ def _height_label(picture: Picture) -> str:
 
 def _minimum(picture: Picture) -> tuple[float, bool]:
     """f*, or else the least f in the picture; and whether it is the latter."""
-    if picture.problem is not None:
-        with suppress(ConfigError):  # the problem gives no constants
-            if (known := picture.problem.constants(picture.n).f_star) is not None:
+    problem = picture.problem
+    if problem is not None:
+        with suppress(ConfigError, DataError):  # the problem gives no constants, or its data are gone
+            on_these = picture.data in (None, problem.fingerprint())  # a file may have changed since the run
+            if on_these and (known := problem.constants(picture.n).f_star) is not None:
                 return known, False
     seen = (_number(row.f) for runs in picture.curves.values() for rows in runs for row in rows)
     return min(seen, default=0.0), True  # a problem without curves has no rows
@@ -197,7 +201,7 @@ def _heights(picture: Picture) -> Value:
 def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -> None:
     """Fill the panels of one problem; a label's place in ``labels`` gives its colour throughout a study.
 
-    Raises ``RecordError`` if no run has a row after its start.
+    Raises ``RecordError`` if no run has a row after its start, or what the y axis shows.
     """
     drawn = [rows for runs in picture.curves.values() for rows in runs]
     if not any(len(rows) > 1 for rows in drawn):
@@ -208,6 +212,10 @@ def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -
         )
     known = horizontal(picture.n)
     heights = _heights(picture)
+    if picture.y == "error" and not any(row.error for rows in drawn for row in rows):
+        raise RecordError(
+            "there is nothing to draw: no run has an error above 0. Methods with error feedback have one."
+        )
     spans = {
         name: _draw_panel(axes, picture, known[name][1], heights, labels)
         for axes, name in zip(panels, picture.x, strict=True)

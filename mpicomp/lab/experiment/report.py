@@ -109,8 +109,8 @@ def plot_files(
 
     ``folders`` is one folder, of a comparison or a study, or any number of folders of runs.  The figure is
     written to ``path``, by default to ``figure.png`` in the first folder, or in another ``format``.  Raises
-    ``ConfigError`` if there is no folder, the runs differ in problem or workers, or ``path`` ends in another
-    format than ``format``; ``RecordError`` if a folder cannot be read.
+    ``ConfigError`` if there is no folder, the runs differ in problem, data or workers, or ``path`` ends in
+    another format than ``format``; ``RecordError`` if a folder cannot be read.
     """
     places = [Path(f) for f in folders]
     if not places:
@@ -161,7 +161,7 @@ def picture_of(comparison: Comparison) -> Picture:
         subtitle += f"; {SEEDS['range']} {len(suite.seeds)} seeds"
     return Picture(
         drawable(suite.title), subtitle, suite.workers, curves, suite.target_grad_norm_sq, suite.x, suite.y,
-        f"diverged: {missing}" if missing else "", suite.problem,
+        f"diverged: {missing}" if missing else "", suite.problem, comparison.data,
     )  # fmt: skip
 
 
@@ -186,7 +186,7 @@ def _picture_of_runs(folders: Sequence[Path]) -> Picture:
 def picture_of_runs(runs: Sequence[Run | Record]) -> Picture:
     """The given runs in one picture; the runs of one method make one curve, whatever their seeds.
 
-    Raises ``ConfigError`` if the runs differ in problem or number of workers.
+    Raises ``ConfigError`` if the runs differ in problem, data or number of workers.
     """
     curves: dict[str, list[list[Row]]] = {}
     for run in runs:
@@ -195,16 +195,23 @@ def picture_of_runs(runs: Sequence[Run | Record]) -> Picture:
 
 
 def _picture(title: str, runs: Sequence[Run | Record], curves: dict[str, list[list[Row]]]) -> Picture:
-    """The picture of runs.  Raises ``ConfigError`` if they differ in problem or number of workers."""
+    """The picture of runs.  Raises ``ConfigError`` if they differ in problem, data or number of workers."""
     facts = [_problem_and_workers(run) for run in runs]
     if len(set(facts)) > 1:
         raise ConfigError("these runs differ in their problem or number of workers; plot them apart.")
+    data = [r.data for r in runs if isinstance(r, Record) and r.data is not None]
+    if len(set(data)) > 1:
+        raise ConfigError(
+            "these runs are of other data each, though their problem has one name: their fingerprints are "
+            f"{', '.join(dict.fromkeys(data))}. Plot them apart."
+        )
     problem, n = facts[0]
     parsed = None
     with suppress(ConfigError), without_imports():  # a problem of the user's own keeps its repr
         parsed = parse_problem(problem)
         problem = to_text(parsed)
-    return Picture(drawable(title), f"{drawable(problem)}, {n} workers", n, curves, problem=parsed)
+    subtitle = f"{drawable(problem)}, {n} workers"
+    return Picture(drawable(title), subtitle, n, curves, problem=parsed, data=data[0] if data else None)
 
 
 def _method_text(run: Run | Record) -> str:

@@ -73,6 +73,12 @@ class Record:
         return run_html(what, self.rows, self.summary.get("status", NOT_FINISHED))
 
     @property
+    def data(self) -> str | None:
+        """The fingerprint of the problem's data; None if an older version has not recorded it."""
+        fingerprint: str | None = self.config.get("config", {}).get("data")
+        return fingerprint
+
+    @property
     def _texts(self) -> tuple[str, str]:
         """The texts of method and problem: as resolved, or while the run is under way as configured."""
         known = {"method": "?", "problem": "?"} | self.config.get("config", {}) | self.summary
@@ -89,11 +95,16 @@ class Record:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A suite with its results so far.  ``tunings`` maps the labels of the tuned methods to their tunings."""
+    """A suite with its results so far.
+
+    tunings  the tunings of the tuned methods, by label
+    data     the fingerprint of the data that its runs recorded, if they are in a folder
+    """
 
     suite: Suite
     tunings: dict[str, Tuning]
     outcomes: list[Outcome]
+    data: str | None = None
 
     def __repr__(self) -> str:
         entries = self.suite.entries
@@ -277,17 +288,25 @@ def read_run(folder: Path) -> Record:
 
 
 def read_comparison(out: Path) -> Comparison:
-    """The comparison in the folder, finished or not.  Raises ``RecordError`` for a run that is damaged."""
+    """The comparison in the folder, finished or not.
+
+    Raises ``RecordError`` for a run that is damaged, and for runs of different data.
+    """
     suite = _suite_of(out)
     _check_inside(out, suite)
-    outcomes = []
+    outcomes, data = [], dict[str, Path]()
     for entry in suite.entries:
         for seed in suite.seeds:
             run = run_folder(out, entry, seed)
             with suppress(FileNotFoundError):  # not started, or another job is just starting it afresh
                 rows = read_rows(run / "rows.csv")
                 outcomes.append(Outcome(entry.label, seed, rows, _summary_of(run, rows)))
-    return Comparison(suite, _read_tunings(out, suite), outcomes)
+                if (found := read_facts(run).get("config", {}).get("data")) is not None:
+                    data.setdefault(found, run)
+    if len(data) > 1:
+        apart = ", ".join(f"{run}: {found or 'none'}" for found, run in data.items())
+        raise RecordError(f"the runs in {out} are of other data each, by their fingerprints: {apart}.")
+    return Comparison(suite, _read_tunings(out, suite), outcomes, next(iter(data), None))
 
 
 def _summary_of(run: Path, rows: list[Row]) -> dict[str, Any]:

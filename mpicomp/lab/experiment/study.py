@@ -20,6 +20,7 @@ Each case is a suite of its own (see ``experiment.suite_file``) in a folder call
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.lab.experiment.suite import Suite, slug
 from mpicomp.lab.experiment.suite_file import SETTINGS, parse_suite, read_toml, write_toml
 
+_FILES = re.compile(r"study\.toml|table\.(md|json)|figure(-\d+)?\.png")  # files of a study's folder
 _WHEN = {"every", "at"}  # the settings that say after which rounds there is a row
 
 
@@ -56,7 +58,7 @@ class Study:
 def load_file(path: str | Path) -> Suite | Study:
     """The suite or study in the file ``path``.  Raises ``ConfigError``, naming the file, if it is neither."""
     try:
-        return parse(Path(path).read_text(encoding="utf-8"))
+        return parse(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}.") from None
     except (ConfigError, UnicodeDecodeError) as error:
@@ -76,6 +78,11 @@ def parse(source: str) -> Suite | Study:
     if "" in names or len(set(names)) < len(names):
         labels = ", ".join(repr(case.label) for case in cases)
         raise ConfigError(f"cases {labels}: their labels name folders and must differ in letters or digits.")
+    for case in cases:
+        if _FILES.fullmatch(case.slug):
+            raise ConfigError(
+                f"case {case.label!r}: a file of the study has this name. Choose another label."
+            )
     return Study(str(top.get("title", "")) or cases[0].label, cases, source)
 
 

@@ -51,7 +51,7 @@ from mpicomp.lab.experiment.suite import AXES, Entry, Suite
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.runtime.limits import Limits
-from mpicomp.runtime.observation import FULL, NEVER, Observation
+from mpicomp.runtime.observation import FULL, NEVER, Observation, as_rounds
 from mpicomp.runtime.settings import Setting, settings_of
 from mpicomp.text.config import parse_method, parse_problem, to_text
 
@@ -62,7 +62,7 @@ _DEEPEST = 8  # levels of nested lists and tables; a method's ``tune`` in a stud
 def load_suite(path: str | Path) -> Suite:
     """The suite in the file ``path``.  Raises ``ConfigError``, naming the file, if it is not one."""
     try:
-        return parse_suite(Path(path).read_text(encoding="utf-8"))
+        return parse_suite(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}.") from None
     except (ConfigError, UnicodeDecodeError) as error:
@@ -72,11 +72,12 @@ def load_suite(path: str | Path) -> Suite:
 def read_toml(source: str) -> dict[str, Any]:
     """The tables in ``source``.  Raises ``ConfigError`` if it is no TOML, or has a refused value.
 
-    Refused are dates, times, numbers that are not finite, and values nested too deeply.
+    Refused are dates, times, numbers that are not finite, integers beyond 64 bits, and values nested too
+    deeply.
     """
     try:
         top = tomllib.loads(source)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # of TOML, or of Python for an integer of more than 4300 digits
         raise ConfigError(f"not a TOML file: {error}.") from None
     except RecursionError:
         raise ConfigError("its values are nested too deeply.") from None
@@ -86,7 +87,7 @@ def read_toml(source: str) -> dict[str, Any]:
 
 
 def _check_value(key: str, value: Any, depth: int = 0) -> None:
-    """Raise ``ConfigError`` for dates, numbers that are not finite, and values nested too deeply."""
+    """Raise ``ConfigError`` for dates, infinities, integers beyond 64 bits, and values nested too deeply."""
     if depth > _DEEPEST:
         raise ConfigError(f"{key} is nested too deeply.")
     if isinstance(value, dict):
@@ -97,6 +98,8 @@ def _check_value(key: str, value: Any, depth: int = 0) -> None:
             _check_value(key, inner, depth + 1)
     elif not isinstance(value, str | int | float) or value in (inf, -inf) or value != value:
         raise ConfigError(f"{key} = {value}; allowed: a text, a finite number, true, false, a list, a table.")
+    elif isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise ConfigError(f"{key} has an integer of {value.bit_length()} bits; allowed: 64 bits at most.")
 
 
 def parse_suite(source: str) -> Suite:
@@ -130,6 +133,9 @@ def suite_of(
     top = {key: plain(value) for key, value in settings.items()}
     _check("suite", top, {k: v for k, v in SETTINGS.items() if k not in _OBJECTS}, ("workers", "rounds"))
     _check_settings(top)
+    for label in methods:
+        if not isinstance(label, str):
+            raise ConfigError(f"label = {label!r}; allowed: a text, such as {str(label)!r}.")
     for label in tune:
         if label not in methods:
             raise unknown("label to tune", label, methods)
@@ -190,8 +196,10 @@ def check_axis(axis: str, name: str) -> None:
 def _suite(problem: Problem, entries: tuple[Entry, ...], settings: dict[str, Any], source: str) -> Suite:
     """The suite with these settings, which have been checked.  Raises ``ConfigError`` for equal labels."""
     _check_labels(entries)
-    lists = {key: tuple(settings[key]) for key in ("at", "seeds", "x") if settings.get(key) is not None}
+    lists = {key: tuple(settings[key]) for key in ("seeds", "x") if settings.get(key) is not None}
     given = {"title": to_text(problem)} | settings | lists
+    if (at := given.get("at")) is not None:
+        given["at"] = as_rounds(at)  # in the order that runs record, by which a resumed comparison knows them
     if isinstance(x0 := given.get("x0"), list):
         given["x0"] = tuple(x0)
     return Suite(problem=problem, entries=entries, source=source, **given)

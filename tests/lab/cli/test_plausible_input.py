@@ -12,7 +12,7 @@ import mpicomp
 from mpicomp import GD
 from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.lab.experiment.report import plot_files
-from mpicomp.lab.experiment.study import parse
+from mpicomp.lab.experiment.study import load_file, parse
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.problems import MLP, Logistic, Quadratics, Softmax
 from mpicomp.text.config import parse_method, parse_problem
@@ -57,6 +57,10 @@ method = "gd"
         (f"x = {'[' * 20}{']' * 20}", "x is nested too deeply"),
         (f"x = {'[' * 900}{']' * 900}", "nested too deeply"),
         ("x = 3", "x = 3; allowed"),
+        (f"x0 = [1, {10**400}]", "x0 has an integer of 1329 bits; allowed: 64 bits"),
+        (f"target_grad_norm_sq = {2**64}", "target_grad_norm_sq has an integer of 65 bits"),
+        (f"max_bytes = 0x{'f' * 5000}", "max_bytes has an integer of 20000 bits"),
+        (f"seeds = [{'1' * 5000}]", "not a TOML file: Exceeds the limit"),  # as Python says
     ],
 )
 def test_a_value_that_no_suite_has_is_named(line, text, read):
@@ -65,6 +69,12 @@ def test_a_value_that_no_suite_has_is_named(line, text, read):
     if read is parse:
         with pytest.raises(ConfigError, match=text):
             read(STUDY.format(line, ""))
+
+
+@pytest.mark.parametrize("text", [SUITE, STUDY])
+def test_a_suite_may_begin_with_a_byte_order_mark(text, tmp_path):
+    (tmp_path / "s.toml").write_bytes(b"\xef\xbb\xbf" + text.format("", "").replace("\n", "\r\n").encode())
+    assert load_file(tmp_path / "s.toml") == parse(text.format("", ""))
 
 
 @pytest.mark.parametrize("line", ["tune = [0, inf]", "tune = [0, nan]", "label = 1979-05-27"])
@@ -196,6 +206,12 @@ def shell(redirection: str, *arguments: str, python: str = "", **environment: st
 def test_without_docstrings_the_list_is_shorter():
     done = shell("", "list", python="-OO")
     assert done.returncode == 0 and "marina(Q" in done.stdout and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("columns", ["abc", "-5"])
+def test_a_width_of_the_terminal_that_is_no_number_does_not_count(columns):
+    done = shell("", *RUN, COLUMNS=columns)
+    assert done.returncode == 0 and "quadratics" in done.stdout
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])

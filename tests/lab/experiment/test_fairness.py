@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from math import comb
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,7 @@ from scipy.stats import PermutationMethod, mannwhitneyu
 
 import mpicomp
 from mpicomp import AGD, DIANA, EF21, GD, RandK, TopK, TwoDirection
-from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.base.units import human_bytes
 from mpicomp.compressors import Lossless
 from mpicomp.lab.experiment.compare import compare
@@ -25,7 +26,7 @@ from mpicomp.lab.experiment.suite import Suite
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.lab.experiment.tables import cells, header, markdown
 from mpicomp.lab.experiment.tuning import Tuning, rose, tail, tune
-from mpicomp.problems import NonconvexGLM, Quadratics
+from mpicomp.problems import LeastSquares, NonconvexGLM, Quadratics
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.schedule import gap, is_observed
@@ -501,6 +502,30 @@ def write_data(path, modulus: int) -> None:
     """40 samples of 8 features, which differ with ``modulus``."""
     rows = [" ".join(f"{j}:{(i * j) % modulus}" for j in range(1, 9)) for i in range(40)]
     path.write_text("".join(f"{i % 2} {row}\n" for i, row in enumerate(rows)))
+
+
+def test_a_comparison_whose_data_change_between_two_runs_ends(tmp_path, monkeypatch):
+    """Else one table would compare a method on one file with a method on another."""
+    monkeypatch.chdir(tmp_path)
+    Path("data.csv").write_text("a,b,y\n1,2,3\n2,1,-1\n3,5,1\n")
+    problem = LeastSquares("data.csv:y", lam=0.1)
+    methods = {"first": GD(gamma=0.01), "second": GD(gamma=0.02)}
+
+    def change(stage, round, row):
+        if round == 4:
+            Path("data.csv").write_text("a,b,y\n1,2,3\n2,1,-1\n3,5,2\n")
+
+    options = {"workers": 2, "rounds": 4, "out": "out"}
+    for folder in ("out", None):
+        with pytest.raises(DataError, match="data have changed since this comparison began"):
+            mpicomp.compare(methods, problem, **options | {"out": folder}, progress=change)
+        Path("data.csv").write_text("a,b,y\n1,2,3\n2,1,-1\n3,5,1\n")
+    done = mpicomp.compare(methods, problem, **options, resume=True)
+    assert [o.summary["status"] for o in done.outcomes] == ["rounds", "rounds"]
+    path = Path("out/runs/second/seed-0/run.json")  # as of a part on another machine, with its own file
+    path.write_text(path.read_text().replace(problem.fingerprint(), "0" * 64))
+    with pytest.raises(RecordError, match=r"are of other data each.*out/runs/second/seed-0: 0000"):
+        mpicomp.load("out")
 
 
 def test_a_comparison_is_not_continued_on_other_data(tmp_path):

@@ -1,6 +1,9 @@
 """What a figure promises: which scale, which colours, how many panels, which words it takes."""
 
 import builtins
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,15 +16,23 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 import mpicomp
-from mpicomp import GD, MARINA, RandK
-from mpicomp.base.errors import ConfigError
+from mpicomp import EFSGD, GD, MARINA, RandK, TopK
+from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.lab.cli import cli
 from mpicomp.lab.experiment.canvas import COLOURS, DASHES, MOST_STYLES, curve_style
-from mpicomp.lab.experiment.figure import MOST_PANELS, Picture, crushed, draw, draw_all, pages
+from mpicomp.lab.experiment.figure import (
+    MOST_PANELS,
+    Picture,
+    _minimum,
+    crushed,
+    draw,
+    draw_all,
+    pages,
+)
 from mpicomp.lab.experiment.layout import MOST_CURVES
-from mpicomp.lab.experiment.report import picture_of, plot_files
+from mpicomp.lab.experiment.report import picture_of, picture_of_runs, plot_files
 from mpicomp.lab.experiment.styling import STYLES, X, Y, as_look
-from mpicomp.problems import MLP, Logistic, Quadratics
+from mpicomp.problems import MLP, LeastSquares, Logistic, Quadratics
 
 REPORT = "mpicomp.lab.experiment.report"
 QUADRATICS = Quadratics(d=20)
@@ -180,6 +191,39 @@ def test_f_minus_its_minimum(comparison):
         assert axes.get_ylabel() == r"$f(x)-\min\,f$ of all rows"
 
 
+def test_the_minimum_of_other_data_than_the_run_s_is_not_subtracted(tmp_path, monkeypatch):
+    """The file may have changed since, or be gone: then f is drawn over the least f of the rows."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(factor: float) -> None:
+        rows = [(1.0, 2.0, 3.0), (2.0, -1.0, 5.0), (0.5, 1.0, -2.0), (3.0, 1.0, 1.0)]
+        lines = "".join(f"{a!r},{b!r},{factor * y!r}\n" for a, b, y in rows)
+        Path("data.csv").write_text(f"a,b,y\n{lines}")
+
+    write(1.0)
+    problem = LeastSquares("data.csv:y", lam=0.1)
+    mpicomp.run(GD(), problem, workers=2, rounds=20, every=10, out="run")
+    mpicomp.compare({"GD": GD()}, problem, workers=2, rounds=20, every=10, out="compared")
+    known = problem.constants(2).f_star
+    records = [mpicomp.load("run"), mpicomp.load("compared")]
+    assert all(_minimum(p) == (known, False) for p in pictures(records))
+    write(10.0)
+    assert problem.constants(2).f_star > 2 * known
+    mpicomp.run(GD(), problem, workers=2, rounds=20, every=10, out="other")
+    least = records[0].rows[-1].f
+    assert [_minimum(p) for p in pictures(records)] == [(least, True)] * 2
+    with pytest.raises(ConfigError, match=r"of other data each.*Plot them apart"):
+        plot_files(["run", "other"])
+    Path("data.csv").unlink()
+    assert [_minimum(p) for p in pictures(records)] == [(least, True)] * 2
+    plot_files(["run"], look=as_look(y="f-f*"))
+
+
+def pictures(records) -> list[Picture]:
+    """The pictures of a run and of a comparison."""
+    return [replace(p, y="f-f*") for p in (picture_of_runs(records[:1]), picture_of(records[1]))]
+
+
 @pytest.mark.parametrize(("bands", "ends"), [("range", (0, 1)), ("quantile", (0.25, 0.75)), ("none", None)])
 def test_bands_are_over_the_seeds(comparison, bands, ends):
     axes = comparison.plot(x="rounds", bands=bands)
@@ -203,10 +247,16 @@ def test_the_subtitle_says_what_the_bands_are(picture):
 
 @pytest.mark.parametrize("y", Y)
 def test_every_axis_is_drawn_and_has_a_label(comparison, y, tmp_path):
+    with_error = mpicomp.run(EFSGD(TopK(k=2), gamma=0.01), QUADRATICS, **SETTINGS)
     for x in X:
-        axes = comparison.plot(x=x, y=y, style="paper")
+        axes = (with_error if y == "error" else comparison).plot(x=x, y=y, style="paper")
         assert axes.get_xlabel() and "$" in axes.get_ylabel()
     axes.figure.savefig(tmp_path / "one.png")
+
+
+def test_no_empty_panels_are_drawn_of_methods_without_error_feedback(comparison):
+    with pytest.raises(RecordError, match="nothing to draw: no run has an error above 0"):
+        comparison.plot(x="rounds", y="error")
 
 
 @pytest.mark.parametrize(("format", "begins"), [("pdf", b"%PDF"), ("png", b"\x89PNG"), ("svg", b"<?xml")])
@@ -270,6 +320,19 @@ def test_without_matplotlib_the_error_names_the_remedy(comparison, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match="needs matplotlib, which is not installed: pip install matplotlib"):
         comparison.plot()
+
+
+def test_a_backend_that_matplotlib_does_not_know_is_one_line(folder):
+    done = subprocess.run(
+        [sys.executable, "-m", "mpicomp", "plot", str(folder)],
+        env=os.environ | {"MPLBACKEND": "nosuch"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and done.stderr.startswith(
+        "mpicomp: a figure needs matplotlib, which does not"
+    )
+    assert done.stderr.count("\n") == 1
 
 
 def test_runs_of_equal_names_are_told_apart_by_their_paths(folder):

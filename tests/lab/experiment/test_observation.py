@@ -54,6 +54,13 @@ def test_what_a_comparison_cannot_do_without_is_refused():
             parse_suite(SUITE.replace("at = [5, 20]", wrong))
 
 
+def test_rounds_in_any_order_are_those_of_the_record(tmp_path):
+    suite = parse_suite(SUITE.replace("at = [5, 20]", "at = [20, 5, 5]"))
+    assert suite == parse_suite(SUITE)
+    compare(suite, tmp_path)
+    compare(suite, tmp_path, resume=True)
+
+
 def test_a_case_of_a_study_has_its_own_rows():
     case = '[[case]]\nlabel = "one"\nproblem = "quadratics(d=5)"\n'
     methods = '[[method]]\nmethod = "gd"\n'

@@ -249,6 +249,11 @@ def test_classes_of_one_s_own(tmp_path):
     assert not (tmp_path / "refused").exists()
 
 
+def test_a_label_that_is_no_text_is_refused():
+    with pytest.raises(ConfigError, match=r"label = 0\.1; allowed: a text, such as '0\.1'"):
+        mpicomp.compare({0.1: GD(gamma=0.1)}, Quadratics(d=4), workers=2, rounds=4)
+
+
 @pytest.mark.parametrize(
     ("options", "method", "said"),
     [

@@ -326,11 +326,14 @@ def test_resuming_runs_what_is_missing(done, tmp_path):
     first = compare(parse_suite(small), tmp_path, progress=lambda s, k, r: stages.append(s))
     assert [s.number for s in dict.fromkeys(stages)] == [1, 2, 3, 4, 5, 6, 7] and stages[0].of == 7
     (tmp_path / "runs" / "gd" / "seed-0" / "summary.json").unlink()
+    notes = tmp_path / "runs" / "gd" / "seed-0" / "notes.txt"
+    notes.write_text("the user's")
     stages.clear()
     again = compare(parse_suite(small), tmp_path, resume=True, progress=lambda s, k, r: stages.append(s))
     assert {(s.number, s.what) for s in stages} == {(1, "GD, seed 0")}
     assert again.outcomes[0].summary["iterates_sha256"] == first.outcomes[0].summary["iterates_sha256"]
     assert again.outcomes[1:] == first.outcomes[1:]
+    assert notes.read_text() == "the user's"
 
 
 def test_the_page_has_all_keys_of_a_suite():
