@@ -15,7 +15,7 @@ from torch import nn
 
 from mpicomp.base.errors import RecordError
 from mpicomp.torch.optimiser import Compressed
-from mpicomp.torch.state import NO_LOCAL_STEPS
+from mpicomp.torch.state import NO_LOCAL_STEPS, load_into
 
 
 @dataclass
@@ -75,12 +75,12 @@ def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
     def take() -> None:
         try:
             saved = common.read()
-            opt.inner.load_state_dict(saved["inner"])
+            load_into("inner", opt.inner, saved["inner"])
             if opt.outer is not None:
-                opt.outer.load_state_dict(saved["outer"])
+                load_into("outer", opt.outer, saved["outer"])
             if opt.local is not None:
                 saved = own.read()
-                opt.inner.load_state_dict(saved["inner"])
+                load_into("inner", opt.inner, saved["inner"])
                 opt.local.resume(*(saved[name] for name in NO_LOCAL_STEPS))
             model.load_state_dict(saved["model"])
         except Exception as error:  # torch raises many types
