@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mpicomp.base.errors import RecordError
+from mpicomp.base.units import one_line
 from mpicomp.torch.optimiser import Compressed
 from mpicomp.torch.state import NO_LOCAL_STEPS, load_into
 
@@ -85,8 +86,8 @@ def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
             model.load_state_dict(saved["model"])
         except Exception as error:  # torch raises many types
             raise RecordError(
-                f"{folder} does not hold the state of this model and these optimisers ({error}). Make them "
-                "anew, as they were when it was saved."
+                f"{folder} does not hold the state of this model and these optimisers "
+                f"({one_line(str(error), 200)}). Make them anew, as they were when it was saved."
             ) from error
 
     opt.aggregator.transport.raise_on_all(take)
