@@ -162,6 +162,8 @@ class Compressed(Stateful):
                     warn_of_length(method)
             exchanged = [Fragment(*pair) for pair in zip(pieces, self.aggregators, strict=False)]
             self.local = LocalSteps(exchanged, schedule, self.outer, keep)
+        for tensors in pieces:
+            tensors.optimiser = self.outer or optimiser
         self._brought, self._ready = {}, None
         self._overlap = Overlap(self._tensors, self.aggregator) if overlap else None
         self._clipping = ClippingWatch(self._tensors.parameters, t)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+from zlib import crc32
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors.base import Array
 from mpicomp.loops.packing import Packing
+from mpicomp.torch.alike import settings
 from mpicomp.torch.content import is_plain, kind
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ class Tensors(Packing):
 
     parameters  the parameters by name; all on one device
     slices      the slice of each parameter in the vector
+    optimiser   the optimiser whose settings the ranks compare in each call, or None
     device      the GPU that holds the parameters and the vector, or None if the vector is in numpy's memory
 
     An ``Aggregator`` made with this packing takes and returns the vector itself, shape (d,), so that one call
@@ -36,6 +40,10 @@ class Tensors(Packing):
     """
 
     name: ClassVar[str] = "parameters"
+    alike: ClassVar[str] = (
+        "the settings of the optimiser, such as its learning rate, are not rank 0's: change them alike on "
+        "all ranks, as by a schedule of the mean loss."
+    )
     missing: ClassVar[str] = (
         "the gradient of a worker is missing: before opt.step(), for each i in opt.hosted, opt.zero_grad(), "
         "loss(i).backward() and opt.collect(i)."
@@ -61,6 +69,7 @@ class Tensors(Packing):
             raise ConfigError(f"the parameters are on {len(devices)} devices; allowed: all on one.")
         _refuse_overlap(parameters)
         self.device, self.settings = None, dict[str, object]()
+        self.optimiser: Optimizer | None = None
         self.parameters = list(parameters.values())
         self.parts = Parts(tuple(Part(name, tuple(p.shape)) for name, p in parameters.items()), whole)
         wide = any(p.dtype == torch.float64 for p in self.parameters)
@@ -81,6 +90,9 @@ class Tensors(Packing):
                 f"cuda:{device.dlpack[1]}, the GPU of this rank. Move the model there, or leave device out."
             )
         return super().placed(device)
+
+    def number(self) -> int:
+        return 0 if self.optimiser is None else crc32(settings(self.optimiser).encode())
 
     @property
     def description(self) -> str:
