@@ -47,6 +47,7 @@ TORCH = (
     "gradients",
     "group_meeting",
     "hook",
+    "late",
     "local_steps",
     "opening",
     "optimiser",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from operator import index
 
 from mpicomp.base.errors import ConfigError
 
@@ -65,7 +66,7 @@ class Parts:
     @classmethod
     def single(cls, d: int) -> Parts:
         """A vector in R^d with a single part, named "x", of the shape (d,)."""
-        return cls((Part("x", (d,)),))
+        return cls((Part("x", (index(d),)),))  # of numpy's integers too
 
     def __len__(self) -> int:
         return len(self.parts)

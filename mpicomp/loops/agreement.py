@@ -57,6 +57,7 @@ class Agreement:
     def __init__(self, transport: Transport, name: str) -> None:
         self._transport, self._number = transport, len(transport.names)
         transport.names.append(name.format(self._number))
+        self._left: MpicompError | None = None
         if transport.ranks > 1:
             interrupts.hold()
 
@@ -99,8 +100,23 @@ class Agreement:
             if self._transport.ranks > 1:
                 interrupts.let_go()
 
+    def leave(self, step: str, error: BaseException) -> None:
+        """Note that ``error``, one of the program's own, has ended ``step`` on this rank alone.
+
+        If there are other ranks, they wait for this one in that step.  So no further call can be agreed on,
+        and each raises ``MpicompError`` here.
+        """
+        if self._transport.ranks > 1:
+            self._left = MpicompError(
+                f"rank {self._transport.rank} has left {step} half-way by an error of the program's own, "
+                f"{type(error).__name__}, and the other ranks wait for it there. Do not catch this error "
+                "around a call: it has to end the program, or to be caught in the function itself."
+            )
+
     def _tell(self, operation: Operation, failed: bool = False, value: int = 0) -> list[Call]:
         """The calls of all ranks, in rank order; a list of one if all are equal."""
+        if self._left is not None:
+            raise self._left
         own = Call(operation, self._number, failed, interrupts.asked(), value)
         told = self._transport.tell_all(own.number)
         return [own] if told.count(own.number) == len(told) else [Call.of(number) for number in told]

@@ -52,6 +52,7 @@ class Packing:
     """
 
     name: ClassVar[str] = ""  # what error messages call it, if its maker gave another thing than ``like``
+    alike: ClassVar[str] = ""  # what ``number`` stands for in error messages, with the remedy
     missing: ClassVar[str] = ""  # the error message if a worker's gradient is missing; "": the usual one
 
     def __init__(self, like: Any, device: Cuda | None = None, what: str = "like") -> None:
@@ -73,6 +74,10 @@ class Packing:
         """Put the vector on ``device`` from now on; returns ``self``."""
         self.device = device
         return self
+
+    def number(self) -> int:
+        """A number below 2³² that the ranks compare in each call, for what else has to be equal on them."""
+        return 0
 
     @property
     def description(self) -> str:

@@ -51,7 +51,7 @@ class Start:
         if at is not None and self._calls == 0:
             return digest(at) & ~_FLAGS | _AT
         if self._like is None:
-            return 0
+            return self._packing.number() & ~_FLAGS
         try:
             now = digest(self._packing.pack(self._like))
         except ConfigError:  # the program has put other arrays there
@@ -79,6 +79,8 @@ class Start:
                     f"at on rank {other} is not at on rank 0: all ranks give the same x. {_REMEDY}"
                 )
             self.settle()
+        elif self._packing.alike and (other := _other(told)) is not None:
+            raise ConfigError(f"on rank {other} {self._packing.alike}")
         if self._like is None:
             return
         other = _other([number & ~_FLAGS for number in told])

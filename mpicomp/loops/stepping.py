@@ -229,6 +229,8 @@ class Stepping:
                 rounds.play(key, f"step {self.steps}")
             except BaseException as error:  # some workers have moved, and others have not
                 rounds.books.fail(self._half_way(error))
+                if not isinstance(error, MpicompError):  # those are raised on all ranks
+                    self._agreement.leave(f"step {self.steps}", error)
                 raise
             self.rounds += 1
             if rounds.running.ends_step(rounds.replica, key):

@@ -17,6 +17,7 @@ from mpicomp import kernels
 from mpicomp.base.arrays import Indices
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
+from mpicomp.base.units import one_line
 from mpicomp.keys import Stream
 
 Array = NDArray[np.floating]
@@ -76,10 +77,10 @@ class Constants:
         names = ("L_plus", "L_pm", "mu", "L_sample", "L_ij", "L_sigma", "sigma")
         known = {name: value for name in names if (value := getattr(self, name)) is not None}
         known |= {f"L_i[{i}]": L for i, L in enumerate(() if self.L_i is None else self.L_i)}
-        if wrong := [f"{name}={value}" for name, value in known.items() if not 0 <= value < inf]:
+        if wrong := [f"{name}={value!r}" for name, value in known.items() if not _is_size(value)]:
             raise ConfigError(f"Constants({', '.join(wrong)}); allowed: 0 or above, or None where not known.")
-        if not 0 < self.L < inf:
-            raise ConfigError(f"Constants(L={self.L}); allowed: above 0.")
+        if not (_is_size(self.L) and self.L > 0):
+            raise ConfigError(f"Constants(L={self.L!r}); allowed: a number above 0.")
 
     @property
     def L_max(self) -> float:
@@ -99,13 +100,31 @@ class Constants:
         return float(np.sqrt(np.mean(np.square(self.L_i))))
 
 
+def _is_size(value: Any) -> bool:
+    """Whether ``value`` is one finite number, 0 or above."""
+    try:
+        return bool(0 <= value < inf)
+    except (TypeError, ValueError, RuntimeError):  # texts, and arrays of several numbers
+        return False
+
+
+def objective_of(problem: Problem, i: int, n: int) -> Objective:
+    """The problem's f_i of worker i out of n.  Raises ``ConfigError`` if it is no ``Objective``."""
+    f, name = problem.objective(i, n), f"{type(problem).__name__}.objective({i}, {n})"
+    if not isinstance(f, Objective):
+        raise ConfigError(f"{name} gives {one_line(f)}; expected an mpicomp.Objective.")
+    return f
+
+
 def constants_of(problem: Problem, n: int) -> Constants:
     """The problem's constants for n workers.
 
-    Raises ``ConfigError`` if the problem does not know them, if mu is above L, or if it gives L_i for another
-    number of workers than n.
+    Raises ``ConfigError`` if the problem does not know them, if it gives something else, if mu is above L, or
+    if it gives L_i for another number of workers than n.
     """
     c, name = problem.constants(n), f"{type(problem).__name__}.constants({n})"
+    if not isinstance(c, Constants):
+        raise ConfigError(f"{name} gives {one_line(c)}; expected mpicomp.Constants.")
     if c.mu is not None and c.mu > c.L * (1 + ROUNDING):
         raise ConfigError(f"{name} gives mu={c.mu} and L={c.L}; allowed: a mu of L at most.")
     if c.L_i is not None and len(c.L_i) != n:

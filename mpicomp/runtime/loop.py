@@ -24,7 +24,7 @@ from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.scattering import ScatteringMethod
-from mpicomp.problems.base import Problem, constants_of
+from mpicomp.problems.base import Problem, constants_of, objective_of
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.digest import Digest
 from mpicomp.runtime.measure import Measured, Measurement, is_float, measure
@@ -53,7 +53,7 @@ class Loop:
         """
         t, n = transport, transport.n
         self.transport, self.seed = t, seed
-        objectives = t.raise_on_all(lambda: {i: problem.objective(i, n) for i in t.hosted})
+        objectives = t.raise_on_all(lambda: {i: objective_of(problem, i, n) for i in t.hosted})
         self.objectives = {i: Measured(f.on_device(), t.clock, i) for i, f in objectives.items()}
         # Broadcast by the server: ranks that started at different points would stay apart.
         start = kernels.to_device(t.ask_server(lambda: _start(problem, x0)))
@@ -203,8 +203,8 @@ def _memory() -> float:
 def _start(problem: Problem, x0: Array | None) -> Array:
     """``x0``, or the problem's own if it is None.  Raises ``ConfigError`` if a run cannot start there."""
     d = problem.dimension()
-    if d < 1:
-        raise ConfigError(f"the problem has dimension {d}; allowed: 1 and above.")
+    if isinstance(d, bool) or not hasattr(d, "__index__") or d < 1:
+        raise ConfigError(f"the problem has dimension {d!r}; allowed: an integer, 1 and above.")
     if 8 * d > _memory() / 2:  # an iterate and a gradient at least
         raise ConfigError(
             f"the problem has dimension {d}: a vector takes {8 * d / 1e9:.3g} GB, and this host has "

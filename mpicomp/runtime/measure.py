@@ -14,7 +14,7 @@ from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.base.clock import Clock
 from mpicomp.base.errors import ConfigError, DivergedError
-from mpicomp.base.given_arrays import refuse_mask
+from mpicomp.base.given_arrays import readable, refuse_mask
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Stream
 from mpicomp.problems.base import Objective
@@ -148,6 +148,7 @@ class Measured(Objective):
 def _number(value: Any) -> float:
     """Convert the value that an objective returned.  Raises ``ConfigError`` if it is no real number."""
     refuse_mask("the value", value)
+    value = readable(value)
     if isinstance(value, Real) or (getattr(value, "shape", None) == () and not np.iscomplexobj(value)):
         return float(value)
     shape = f" of shape {value.shape}" if hasattr(value, "shape") else ""

@@ -17,6 +17,7 @@ from mpicomp.loops.aggregator import Aggregator
 from mpicomp.torch.alike import numbered
 from mpicomp.torch.buffers import Buffers
 from mpicomp.torch.clipping import ClippingWatch
+from mpicomp.torch.late import LateBackward
 from mpicomp.torch.local_steps import LocalSteps
 from mpicomp.torch.overlap import Overlap
 from mpicomp.torch.tensors import Tensors
@@ -49,6 +50,7 @@ class Gradients(Wrapping):
     _ready: bool | None
     _overlap: Overlap | None
     _clipping: ClippingWatch
+    _late: LateBackward
 
     @property
     def _begun(self) -> bool:
@@ -79,7 +81,7 @@ class Gradients(Wrapping):
         return dict(total)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        self._ready = None  # an estimate that was not stepped with is gone too
+        self._forget()  # an estimate that was not stepped with is gone too
         self._clipping.forget()
         self.inner.zero_grad(set_to_none)
 
@@ -102,12 +104,17 @@ class Gradients(Wrapping):
     def aggregate(self) -> bool:
         """Replace the gradients by the estimate of their mean over all workers, for ``step`` to use.
 
-        Call it to change the mean before the step, for example to clip it; else ``step`` does it.  Returns
-        False if the step is left out.  Collective.
+        Call it to change the mean before the step, for example to clip it; else ``step`` does it.  After a
+        further backward ``step`` averages anew.  Returns False if the step is left out.  Collective.
 
         Raises ``ConfigError`` with ``sync_every`` above 1, and for a method that needs gradients at points of
         its own choice: such a method takes ``step(closure)``.
         """
+        ready = self._average()
+        self._late.watch()
+        return ready
+
+    def _average(self) -> bool:
         if self.local is not None and self._begun:
             raise ConfigError("with sync_every, step aggregates the change of the parameters: no aggregate.")
         if self.aggregator.method.needs_function:
@@ -117,10 +124,15 @@ class Gradients(Wrapping):
             self.collect(self.hosted.start)
         return self._aggregate(dict(self._brought), None)
 
+    def _forget(self) -> None:
+        """Forget the estimate, so that ``step`` averages the gradients that are there then."""
+        self._ready = None
+        self._late.forget()
+
     def _evaluate(self, closure: Closure | None) -> Any:
         """Average the gradients that ``closure`` computes or, without one, the present ones."""
         if closure is None:
-            self.aggregate()
+            self._average()
             return None
         losses: dict[int, Any] = {}  # of the workers here, at the point of this step
 
@@ -136,7 +148,7 @@ class Gradients(Wrapping):
                 evaluate(i)
                 if not self.aggregator.one_each:
                     self.collect(i)
-            self.aggregate()
+            self._average()
         return next(iter(losses.values()), None) if self.aggregator.one_each else list(losses.values())
 
     def _aggregate_functions(self, evaluate: Callable[[int], None], losses: dict[int, Any]) -> None:

@@ -23,6 +23,7 @@ from mpicomp.torch.clipping import ClippingWatch
 from mpicomp.torch.content import Content
 from mpicomp.torch.ddp import warn_of_ddp
 from mpicomp.torch.fragments import Fragment, Schedule, cut, in_fragment, seed_of
+from mpicomp.torch.late import LateBackward
 from mpicomp.torch.local_steps import LocalSteps, as_keep, check_local_steps, warn_of_length, warn_of_momentum
 from mpicomp.torch.opening import with_group
 from mpicomp.torch.overlap import Overlap
@@ -161,9 +162,12 @@ class Compressed(Stateful):
                     warn_of_length(method)
             exchanged = [Fragment(*pair) for pair in zip(pieces, self.aggregators, strict=False)]
             self.local = LocalSteps(exchanged, schedule, self.outer, keep)
+        for tensors in pieces:
+            tensors.optimiser = self.outer or optimiser
         self._brought, self._ready = {}, None
         self._overlap = Overlap(self._tensors, self.aggregator) if overlap else None
         self._clipping = ClippingWatch(self._tensors.parameters, t)
+        self._late = LateBackward(self._tensors.parameters)
         start = "give module=model, which shares rank 0's, or seed torch alike on all ranks."
         self._compare(start, self._optimisers)
 

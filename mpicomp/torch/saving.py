@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mpicomp.base.errors import RecordError
+from mpicomp.base.units import one_line
 from mpicomp.torch.optimiser import Compressed
-from mpicomp.torch.state import NO_LOCAL_STEPS
+from mpicomp.torch.state import NO_LOCAL_STEPS, load_into
 
 
 @dataclass
@@ -75,18 +76,18 @@ def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
     def take() -> None:
         try:
             saved = common.read()
-            opt.inner.load_state_dict(saved["inner"])
+            load_into("inner", opt.inner, saved["inner"])
             if opt.outer is not None:
-                opt.outer.load_state_dict(saved["outer"])
+                load_into("outer", opt.outer, saved["outer"])
             if opt.local is not None:
                 saved = own.read()
-                opt.inner.load_state_dict(saved["inner"])
+                load_into("inner", opt.inner, saved["inner"])
                 opt.local.resume(*(saved[name] for name in NO_LOCAL_STEPS))
             model.load_state_dict(saved["model"])
         except Exception as error:  # torch raises many types
             raise RecordError(
-                f"{folder} does not hold the state of this model and these optimisers ({error}). Make them "
-                "anew, as they were when it was saved."
+                f"{folder} does not hold the state of this model and these optimisers "
+                f"({one_line(str(error), 200)}). Make them anew, as they were when it was saved."
             ) from error
 
     opt.aggregator.transport.raise_on_all(take)

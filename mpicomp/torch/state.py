@@ -80,9 +80,16 @@ def check_local(state: dict[str, Any], here: Tensors, local: bool) -> None:
 
 
 def load_into(name: str, optimiser: Optimizer, state: Any) -> None:
-    """Load ``state`` into ``optimiser``; raises ``ConfigError``, naming it ``name``, if torch cannot."""
+    """Load ``state`` into ``optimiser``.
+
+    Raises ``ConfigError``, naming it ``name``, if torch cannot, or if the groups then lack a setting that
+    ``optimiser`` has: torch loads the state of another class as well, and fails in the next step.
+    """
     try:
         optimiser.load_state_dict(state)
+        for group in optimiser.param_groups:
+            if lacking := sorted(optimiser.defaults.keys() - group.keys()):
+                raise ValueError(f"its groups have no {', '.join(lacking)}")
     except Exception as error:  # torch raises many types
         reason = one_line(str(error) or type(error).__name__, 200)
         raise ConfigError(

@@ -23,6 +23,8 @@ class Steps(Gradients):
         """
         if self.local is not None and hasattr(self, "grad_scale"):
             raise ConfigError("GradScaler and sync_every do not go together: give sync_every=1.")
+        if self._late.came:
+            self._forget()
         loss = None
         if self.local is not None and self._begun and self._ready is None:
             loss = self._local_step(closure)
@@ -33,9 +35,10 @@ class Steps(Gradients):
                 raise ConfigError(
                     "opt.aggregate() took gradients that GradScaler had scaled: scaler.unscale_(opt) first."
                 )
-            if self._ready:
+            ready = self._ready
+            self._forget()
+            if ready:
                 self.inner.step()
-            self._ready = None
             if self.local is not None:
                 self.local.restart()
         return loss

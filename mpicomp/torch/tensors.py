@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+from zlib import crc32
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors.base import Array
 from mpicomp.loops.packing import Packing
+from mpicomp.torch.alike import settings
 from mpicomp.torch.content import is_plain, kind
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ class Tensors(Packing):
 
     parameters  the parameters by name; all on one device
     slices      the slice of each parameter in the vector
+    optimiser   the optimiser whose settings the ranks compare in each call, or None
     device      the GPU that holds the parameters and the vector, or None if the vector is in numpy's memory
 
     An ``Aggregator`` made with this packing takes and returns the vector itself, shape (d,), so that one call
@@ -36,6 +40,10 @@ class Tensors(Packing):
     """
 
     name: ClassVar[str] = "parameters"
+    alike: ClassVar[str] = (
+        "the settings of the optimiser, such as its learning rate, are not rank 0's: change them alike on "
+        "all ranks, as by a schedule of the mean loss."
+    )
     missing: ClassVar[str] = (
         "the gradient of a worker is missing: before opt.step(), for each i in opt.hosted, opt.zero_grad(), "
         "loss(i).backward() and opt.collect(i)."
@@ -61,12 +69,12 @@ class Tensors(Packing):
             raise ConfigError(f"the parameters are on {len(devices)} devices; allowed: all on one.")
         _refuse_overlap(parameters)
         self.device, self.settings = None, dict[str, object]()
+        self.optimiser: Optimizer | None = None
         self.parameters = list(parameters.values())
         self.parts = Parts(tuple(Part(name, tuple(p.shape)) for name, p in parameters.items()), whole)
         wide = any(p.dtype == torch.float64 for p in self.parameters)
         self.dtype = np.dtype(np.float64 if wide else np.float32)
         self._dtype = torch.float64 if wide else torch.float32
-        self._least = min(torch.finfo(p.dtype).max for p in self.parameters)  # of the largest numbers
         self._sizes = [p.numel() for p in self.parameters]
         self.slices = [where for _, where in self.parts]
 
@@ -82,6 +90,9 @@ class Tensors(Packing):
                 f"cuda:{device.dlpack[1]}, the GPU of this rank. Move the model there, or leave device out."
             )
         return super().placed(device)
+
+    def number(self) -> int:
+        return 0 if self.optimiser is None else crc32(settings(self.optimiser).encode())
 
     @property
     def description(self) -> str:
@@ -147,7 +158,8 @@ class Tensors(Packing):
     def set_gradients(self, vector: Array) -> None:
         """Set each p.grad to its part of ``vector``, or to None for parameters that need no gradient."""
         for p, g in zip(self.parameters, self.views(vector), strict=True):
-            p.grad = g if p.requires_grad else None  # torch leaves alone what has been frozen since
+            # ``data`` has a version of its own, which does not count the changes of its neighbours in memory.
+            p.grad = g.data if p.requires_grad else None  # torch leaves alone what has been frozen since
 
     @torch.no_grad()
     def set_values(self, vector: Array) -> None:
@@ -156,16 +168,17 @@ class Tensors(Packing):
             p.copy_(value)
 
     def views(self, vector: Array) -> list[Tensor]:
-        """New tensors with the entries of ``vector``, of the parameters' shapes, types and device.
+        """New tensors with the entries of ``vector``, of the parameters' shapes, types, order and device.
 
         Raises ``DivergedError`` if an entry is beyond the type of its parameter, such as float16.
         """
         flat = self.tensor(vector).to(self.parameters[0].device)
         pieces = [*zip(self.parameters, flat.split(self._sizes), strict=True)]
-        if self._least < torch.finfo(self._dtype).max and flat.abs().max() > self._least:
+        least = min(torch.finfo(t).max for t in {p.dtype for p in self.parameters})  # they may have changed
+        if least < torch.finfo(self._dtype).max and flat.abs().max() > least:
             for (part, _), (p, piece) in zip(self.parts, pieces, strict=True):
                 _refuse_beyond(p.dtype, part, piece)
-        return [piece.view(p.shape).to(p.dtype) for p, piece in pieces]
+        return [_ordered(p, piece.view(p.shape).to(p.dtype)) for p, piece in pieces]
 
     def _joined(self, tensors: list[Tensor]) -> Array:
         if self._dtype != torch.float64 and any(t.dtype == torch.float64 for t in tensors):
@@ -173,13 +186,20 @@ class Tensors(Packing):
                 "the model has become float64, and is aggregated in float32: convert it before Compressed or "
                 "Hook is made."
             )
-        flat = self.empty()
         pieces = [t.reshape(-1) for t in tensors]
+        if [len(piece) for piece in pieces] != self._sizes:
+            raise ConfigError("parameters have changed their shapes: make Compressed or Hook anew after it.")
+        flat = self.empty()
         if tensors[0].device == flat.device:
             torch.cat(pieces, out=flat)
         else:
             flat.copy_(torch.cat(pieces))
         return self.vector(flat)
+
+
+def _ordered(p: nn.Parameter, values: Tensor) -> Tensor:
+    """``values`` in the memory order of ``p``, such as channels_last: a fused step takes both as they lie."""
+    return values if p.is_contiguous() else torch.empty_like(p, requires_grad=False).copy_(values)
 
 
 def _refuse_overlap(parameters: Mapping[str, nn.Parameter]) -> None:

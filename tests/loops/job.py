@@ -20,6 +20,7 @@ from mpicomp import (
     EF21P,
     EF21SGDM,
     MARINA,
+    VRMARINA,
     Aggregator,
     ARCTopK,
     Descent,
@@ -531,6 +532,26 @@ def function_raises():
         return x + 1
 
     Aggregator(METHOD, like=np.zeros(8))(gradient, at=np.zeros(8))
+
+
+def goes_on_after_its_error(caught=KeyError):
+    """Rank 1's function raises at the second point of step 2, when the others have sent, or wait."""
+    agg = Aggregator(VRMARINA(Identity("f8"), batch=None, p=1e-9), like=np.zeros(8))
+    for step in range(4):
+
+        def gradient(x, step=step):
+            if RANK == 1 and step == 2 and x[0] == 1:
+                raise KeyError("label")
+            return x + 1
+
+        try:
+            agg(gradient, at=np.full(8, float(step)))
+        except caught:
+            continue
+
+
+def hides_all_errors():
+    goes_on_after_its_error(Exception)
 
 
 def half_way(server, folder):

@@ -116,6 +116,11 @@ def test_one_decision_about_a_gradient_that_is_not_finite():
         ("another_ranks_state", "rank 1 was given the state of another rank"),
         ("raises", "RuntimeError: the user's own error"),
         ("function_raises", "RuntimeError: the user's own error"),
+        (
+            "goes_on_after_its_error",
+            "rank 1 has left step 2 half-way by an error of the program's own, KeyError",
+        ),
+        ("hides_all_errors", "rank 1 has left step 2 half-way by an error of the program's"),
         ("own_hook", "own logger: the user's own error"),
         ("wrapped_hook", "own logger: the user's own error"),
         ("wrapped_hook", "RuntimeError: the user's own error"),

@@ -102,6 +102,10 @@ def test_noise_on_a_problem_that_knows_little():
         ({"L": 0.0}, "L=0.0"),
         ({"L": -1.0}, "L=-1.0"),
         ({"L": float("nan")}, "L=nan"),
+        ({"L": "1"}, r"L='1'\); allowed: a number above 0"),
+        ({"L": None}, "L=None"),
+        ({"L": np.ones(2)}, r"L=array\(\[1\., 1\.\]\)"),
+        ({"L": 1.0, "mu": "0.1"}, r"mu='0.1'\); allowed: 0 or above"),
         ({"L": 1.0, "mu": -0.1}, "mu=-0.1"),
         ({"L": 1.0, "L_i": (1.0, float("inf"))}, r"L_i\[1\]=inf"),
         ({"L": 1.0, "L_pm": -1e-9, "sigma": float("nan")}, "L_pm=-1e-09, sigma=nan"),
@@ -125,6 +129,8 @@ def test_arrays_are_constants_too():
             Constants(L=1.0, mu=5.0),
             r"Own\.constants\(3\) gives mu=5\.0 and L=1\.0; allowed: a mu of L at most",
         ),
+        (None, r"Own\.constants\(3\) gives None; expected mpicomp\.Constants"),
+        ({"L": 1.0}, r"Own\.constants\(3\) gives \{'L': 1\.0\}; expected mpicomp\.Constants"),
     ],
 )
 def test_a_problem_s_constants_fit_each_other(known, said):

@@ -280,6 +280,43 @@ def test_a_value_is_one_real_number_in_any_of_its_types():
             run(Gives, METHODS[0])
 
 
+def test_a_value_may_be_a_tensor_that_has_a_gradient():
+    torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+
+    class Made(Bowl):
+        def value(self, x):
+            return torch.tensor(0.25, requires_grad=True) * 1
+
+    assert run(Made, METHODS[0]).rows[-1].f == 0.25
+
+
+def test_a_dimension_is_an_integer_in_any_of_its_types():
+    class Sized(Own):
+        def dimension(self):
+            return sizes[-1]
+
+    sizes = []
+    for given in (np.int64(D), np.uint8(D)):
+        sizes.append(given)
+        assert mpicomp.run(METHODS[0], Sized(Bowl), workers=2, rounds=1).x.shape == (D,)
+    for given in (0, -1, float(D), str(D), None, True):
+        sizes.append(given)
+        with pytest.raises(ConfigError, match=rf"has dimension {given!r}; allowed: an integer, 1"):
+            mpicomp.run(METHODS[0], Sized(Bowl), workers=2, rounds=1)
+
+
+def test_what_is_no_objective_is_refused():
+    class Gives(Own):
+        def objective(self, i, n):
+            return made[-1]
+
+    made = []
+    for given, said in ((None, "None"), (Bowl, "<class"), (lambda x: x, "<function")):
+        made.append(given)
+        with pytest.raises(ConfigError, match=rf"Gives\.objective\(0, 2\) gives {said}.*Objective"):
+            mpicomp.run(METHODS[0], Gives(Bowl), workers=2, rounds=1)
+
+
 def test_the_traceback_of_an_error_in_a_gradient_shows_the_rounds_the_method_and_the_user():
     """At most 10 of its frames are ours, and none is of a compressor, a codec or the server's averaging."""
 

@@ -371,6 +371,27 @@ def other_rate():
     Compressed(torch.optim.SGD(model.parameters(), lr=0.1 + WORLD.rank), TOPK, module=model)
 
 
+def schedules_of_their_own():
+    """Rank 1 halves the rate of the optimiser that steps with the mean; what is said.  Then they go on."""
+    said = []
+    for local in ({}, {"sync_every": 2}, {"sync_every": 4, "fragments": 2}, {"start_after": 2}):
+        model = network()
+        inner = torch.optim.SGD(model.parameters(), lr=0.5)
+        outer = torch.optim.SGD(model.parameters(), lr=0.5) if "sync_every" in local else None
+        opt = Compressed(inner, TOPK, module=model, outer=outer, **local)
+        (group,) = (outer or inner).param_groups
+        train(opt, model, range(3))
+        group["lr"] *= 1 - 0.5 * WORLD.rank
+        try:
+            train(opt, model, range(3, 4))
+        except ConfigError as error:
+            said.append(str(error))
+        group["lr"] = 0.5
+        train(opt, model, range(3, 8))
+        opt.check()
+    return WORLD.allgather(said)
+
+
 def other_settings():
     """Of each setting by which ranks would make other calls: what both ranks are told."""
     here = WORLD.rank

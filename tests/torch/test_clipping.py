@@ -116,6 +116,13 @@ def test_what_is_right_is_not_warned_of():
         (3.0 * model.x + model.other.sum()).backward()
         clip(model)
         opt.step()
+        model, opt = made()  # zeros in the place of None, in what was one vector
+        for _ in range(2):
+            for i in opt.hosted:
+                opt.zero_grad(set_to_none=False)
+                (model.other.sum() + 3.0 * model.x).backward()
+                opt.collect(i)
+            opt.step()
         model, opt = made()  # a gradient that was left, and one that backward does not reach
         (3.0 * model.x).backward()
         opt.zero_grad(set_to_none=False)

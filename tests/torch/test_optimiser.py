@@ -25,6 +25,7 @@ from mpicomp import (  # noqa: E402
     MpicompError,
     RandK,
 )
+from mpicomp.base.errors import RecordError  # noqa: E402
 from mpicomp.torch import Compressed, Hook, hook  # noqa: E402
 from tests.reference.dion import dion  # noqa: E402
 from tests.torch.loops import TOPK, compressed, step  # noqa: E402
@@ -380,6 +381,23 @@ def test_a_state_that_is_none_of_its_own_is_refused():
         other.load_state_dict(own)
     assert (other.aggregator.steps, opt.aggregator.steps) == (0, 1)
     opt.load_state_dict(own)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_the_state_of_another_class_is_refused(every, tmp_path):
+    """torch loads it, and the next step fails for lack of a setting."""
+    model = network()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    adam = torch.optim.Adam(model.parameters(), lr=0.1)
+    one, other = (Compressed(inner, TOPK, module=model, sync_every=every) for inner in (sgd, adam))
+    step(other, model, 0)
+    mpicomp.torch.save(tmp_path, other, model)
+    with pytest.raises(ConfigError, match=r"inner of the state.*this SGD.*groups have no .*momentum"):
+        one.load_state_dict(other.state_dict())
+    assert sgd.param_groups[0]["lr"] == 0.1 and "betas" not in sgd.param_groups[0]
+    step(one, model, 1)
+    with pytest.raises(RecordError, match=r"this SGD.*groups have no .*momentum"):
+        mpicomp.torch.load(tmp_path, one, model)
 
 
 def test_without_torch_the_import_says_how_to_get_it():

@@ -38,6 +38,20 @@ def test_overlap_is_training_without_it():
     assert trained[0] == trained[1]
 
 
+def test_gradients_that_are_cleared_to_zeros_are_not_changed_ones():
+    """The next backward adds to them, one parameter after the other, in what was one vector."""
+    trained = []
+    for none in (True, False):
+        model = network()
+        opt = early(model)
+        for k in range(3):
+            opt.zero_grad(set_to_none=none)
+            loss(model, 0, k).backward()
+            opt.step()
+        trained.append(values(model))
+    assert trained[0] == trained[1]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -80,10 +80,10 @@ AS_IN_TORCH = {
 }
 
 
-def trained(make, compressed):
+def trained(make, compressed, fused=False):
     torch.manual_seed(0)
     model = make()
-    opt = torch.optim.SGD(model.parameters(), lr=0.125)
+    opt = torch.optim.SGD(model.parameters(), lr=0.125, fused=fused)
     if compressed:
         opt = Compressed(opt, DCGD(Identity("f8")), module=model)
     for _ in range(2):
@@ -99,6 +99,33 @@ def test_parameters_of_these_kinds_train_as_in_torch():
     """Bit for bit."""
     off = [name for name, make in AS_IN_TORCH.items() if trained(make, True) != trained(make, False)]
     assert off == []
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 3, 4, 5, 6)])
+def test_a_fused_step_takes_gradients_in_the_memory_order_of_the_parameters(shape):
+    """Bit for bit: it takes the entries of parameter and gradient in pairs, as they lie in memory."""
+    order = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+    numbers = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
+
+    def make():
+        return With(numbers.to(memory_format=order))
+
+    assert trained(make, True, fused=True) == trained(make, False)
+
+
+def test_parameters_that_change_shape_or_type_later():
+    """Other shapes are refused; of another type the range counts."""
+    model = With(ones())
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), DCGD(Identity()), module=model, workers=2)
+    model.half()
+    for i, large in enumerate((6e4, -6e4)):
+        model.p.grad = torch.full_like(model.p, large)
+        opt.collect(i)
+    assert opt.aggregate() and not model.p.grad.any()
+    model.p.data = torch.ones(2, 4)
+    model.p.grad = torch.ones(2, 4)
+    with pytest.raises(ConfigError, match="have changed their shapes: make Compressed"):
+        opt.collect(0)
 
 
 REFUSED = {

@@ -173,6 +173,12 @@ def test_models_that_differ_are_named_by_their_first_difference():
     assert found.startswith("rank 1 has parameters = .. ") and "group0.2:" not in found and len(found) < 500
 
 
+def test_rates_that_become_different_are_refused_before_the_step():
+    said = "on rank 1 the settings of the optimiser, such as its learning rate, are not rank 0's: change them"
+    for theirs in told(2, "schedules_of_their_own"):
+        assert len(theirs) == 4 and all(one.startswith(said) for one in theirs)
+
+
 def test_what_is_alike_passes():
     assert told(2, "alike") is True
 
