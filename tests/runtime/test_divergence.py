@@ -186,5 +186,5 @@ def test_an_unexpected_error_is_not_dressed_up():
 
 
 def test_a_problem_without_coordinates_is_refused():
-    with pytest.raises(ConfigError, match="dimension 0; allowed: 1 and above"):
+    with pytest.raises(ConfigError, match="dimension 0; allowed: an integer, 1 and above"):
         run(GD(0.1), Ball(d=0), rounds=3)
