@@ -37,7 +37,7 @@ _NONE = ((0, 0), (0, 0, 0))  # in the place of a stream where nothing is drawn
 _ROUND = np.float64(3 * 2**51)  # adding it rounds to nearest, ties to even, and the low bits are the integer
 _MOST = np.uint64(0xFFFFFFFF)
 _MAGNITUDE, _LARGEST = np.uint64(0x7FFFFFFFFFFFFFFF), np.uint64(0x7FEFFFFFFFFFFFFF)  # of the bits of a double
-_NIBBLE, _FOUR = np.uint64(15), np.uint64(4)
+_NIBBLE, _FOUR = np.uint8(15), np.uint8(4)
 _FINE, _INFINITE, _BEYOND = 0, 1, 2
 
 
@@ -105,45 +105,29 @@ def _top(chunk):
     return top
 
 
-@kernel(*(uint64(x, float64) for x in FLOATS))
-def _nearest(v, gain):
-    """v ``gain`` rounded to nearest, ties to even, in two's complement in the low bits."""
-    return bits_of(v * gain + _ROUND)
+@kernel(*(void(read(x), float64, write(uint8)) for x in FLOATS))
+def _nearest(chunk, gain, symbols):
+    """The entries times ``gain``, rounded to nearest, ties to even: bytes in two's complement."""
+    for j in range(chunk.size):
+        symbols[j] = np.uint8(bits_of(chunk[j] * gain + _ROUND))
 
 
-@kernel(*(uint64(x, float64, uint32) for x in FLOATS))
-def _drawn(v, gain, word):
-    """v ``gain``/2^32 rounded up or down by the random word, in two's complement."""
-    level = (np.uint64(np.ceil(abs(v) * gain)) + (_MOST - np.uint64(word))) >> np.uint64(32)
-    return np.uint64(-np.int64(level)) if v < 0 else level
+@kernel(*(void(read(x), float64, read(uint32), write(uint8)) for x in FLOATS))
+def _drawn(chunk, gain, words, symbols):
+    """The entries times ``gain``/2^32, rounded up or down by a random word each."""
+    for j in range(chunk.size):
+        t = np.uint64(np.ceil(abs(chunk[j]) * gain))
+        level = (t + (_MOST - np.uint64(words[j]))) >> np.uint64(32)
+        symbols[j] = np.uint8(-np.int64(level)) if chunk[j] < 0 else np.uint8(level)
 
 
-@kernel(*(void(read(x), float64, int64, write(uint8)) for x in FLOATS))
-def _pack_nearest(chunk, gain, bits, integers):
-    if bits == 8:
-        for j in range(chunk.size):
-            integers[j] = np.uint8(_nearest(chunk[j], gain))
-        return
-    for j in range(chunk.size // 2):
-        low, high = _nearest(chunk[2 * j], gain), _nearest(chunk[2 * j + 1], gain)
-        integers[j] = np.uint8(low & _NIBBLE | high << _FOUR)
-    if chunk.size % 2:
-        integers[chunk.size // 2] = np.uint8(_nearest(chunk[chunk.size - 1], gain) & _NIBBLE)
-
-
-@kernel(*(void(read(x), float64, read(uint32), int64, write(uint8)) for x in FLOATS))
-def _pack_drawn(chunk, gain, words, bits, integers):
-    if bits == 8:
-        for j in range(chunk.size):
-            integers[j] = np.uint8(_drawn(chunk[j], gain, words[j]))
-        return
-    for j in range(chunk.size // 2):
-        low = _drawn(chunk[2 * j], gain, words[2 * j])
-        high = _drawn(chunk[2 * j + 1], gain, words[2 * j + 1])
-        integers[j] = np.uint8(low & _NIBBLE | high << _FOUR)
-    if chunk.size % 2:
-        last = chunk.size - 1
-        integers[chunk.size // 2] = np.uint8(_drawn(chunk[last], gain, words[last]) & _NIBBLE)
+@kernel(void(read(uint8), write(uint8)))
+def _join(symbols, integers):
+    """The low halves of the symbols, two in a byte, the first one in its low half."""
+    for j in range(symbols.size // 2):
+        integers[j] = symbols[2 * j] & _NIBBLE | symbols[2 * j + 1] << _FOUR
+    if symbols.size % 2:
+        integers[symbols.size // 2] = symbols[symbols.size - 1] & _NIBBLE
 
 
 @kernel(
@@ -153,7 +137,7 @@ def _pack_drawn(chunk, gain, words, bits, integers):
     )
 )
 def _pack(x, bits, block, most, bias, draws, stream, first, codes, integers):
-    words, worst = np.empty(CHUNK, dtype=np.uint32), 0
+    words, pairs, worst = np.empty(CHUNK, dtype=np.uint32), np.empty(block, dtype=np.uint8), _FINE
     for b in range(codes.size):
         start = b * block
         if draws and start % CHUNK == 0:
@@ -168,11 +152,14 @@ def _pack(x, bits, block, most, bias, draws, stream, first, codes, integers):
             continue
         codes[b] = e + bias
         gain = float_of(np.uint64(1023 - e + (32 if draws else 0)) << np.uint64(52))
-        own = integers[start * bits // 8 : (start + chunk.size) * bits // 8 + chunk.size % 2]
+        own = integers[start * bits // 8 : ((start + chunk.size) * bits + 7) // 8]
+        symbols = own if bits == 8 else pairs[: chunk.size]
         if draws:
-            _pack_drawn(chunk, gain, words[start % CHUNK :], bits, own)
+            _drawn(chunk, gain, words[start % CHUNK :], symbols)
         else:
-            _pack_nearest(chunk, gain, bits, own)
+            _nearest(chunk, gain, symbols)
+        if bits == 4:
+            _join(symbols, own)
     return worst
 
 
