@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from torch.masked import masked_tensor  # noqa: E402
+import torch
+from torch.masked import masked_tensor
 
-from mpicomp.base.errors import ConfigError  # noqa: E402
-from mpicomp.data import ClassRows  # noqa: E402
-from mpicomp.images.full_images import FullImages  # noqa: E402
-from mpicomp.images.local_images import LocalImages  # noqa: E402
-from tests.data.test_array_layouts import MASK, A, Y, dense, misread, misrefused, sparse  # noqa: E402
-from tests.problems.test_own_objectives import METHODS, Bowl, D, run  # noqa: E402
+from mpicomp.base.errors import ConfigError
+from mpicomp.data import ClassRows
+from mpicomp.images.full_images import FullImages
+from mpicomp.images.local_images import LocalImages
+from tests.data.test_array_layouts import MASK, A, Y, dense, misread, misrefused, sparse
+from tests.problems.test_own_objectives import METHODS, Bowl, D, run
 
 T = torch.tensor(A)
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from torch.ao.quantization import PerChannelMinMaxObserver  # noqa: E402
+import torch
+from torch.ao.quantization import PerChannelMinMaxObserver
 
-from mpicomp import ConfigError  # noqa: E402
-from mpicomp.torch import Compressed  # noqa: E402
-from tests.support.launching import mpirun  # noqa: E402
-from tests.torch.kinds import Kinds, of_workers  # noqa: E402
-from tests.torch.loops import TOPK, step  # noqa: E402
-from tests.torch.models import loss, network  # noqa: E402
-from tests.torch.test_ranks import told  # noqa: E402
+from mpicomp import ConfigError
+from mpicomp.torch import Compressed
+from tests.support.launching import mpirun
+from tests.torch.kinds import Kinds, of_workers
+from tests.torch.loops import TOPK, step
+from tests.torch.models import loss, network
+from tests.torch.test_ranks import told
 
 
 @pytest.mark.filterwarnings("ignore:.*(beta state|deprecated|prototype stage)")  # torch's, of its kinds

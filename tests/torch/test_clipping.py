@@ -6,10 +6,12 @@ import warnings
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from mpicomp import DCGD, MARINA, Identity, RandK  # noqa: E402
-from mpicomp.torch import Compressed  # noqa: E402
+import torch
+
+from mpicomp import DCGD, MARINA, Identity, RandK
+from mpicomp.torch import Compressed
 
 SAID = r"clip_grad_norm_ there clips the gradient of each worker.*opt\.aggregate\(\)"
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from mpicomp import EF21SGDM, MARINA, ConfigError, RandK, TopK  # noqa: E402
-from mpicomp.loops import stepping  # noqa: E402
-from mpicomp.torch import Compressed, load, save  # noqa: E402
-from mpicomp.torch.optimiser import Tensors  # noqa: E402
-from tests.support.cuda_host import Host  # noqa: E402
-from tests.support.cuda_host.arrays import DeviceArray  # noqa: E402
-from tests.torch.models import batch, network  # noqa: E402
+import torch
+
+from mpicomp import EF21SGDM, MARINA, ConfigError, RandK, TopK
+from mpicomp.loops import stepping
+from mpicomp.torch import Compressed, load, save
+from mpicomp.torch.optimiser import Tensors
+from tests.support.cuda_host import Host
+from tests.support.cuda_host.arrays import DeviceArray
+from tests.torch.models import batch, network
 
 TOPK = EF21SGDM(TopK(k=0.2), eta=0.3)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from mpicomp import ConfigError  # noqa: E402
-from mpicomp.torch import Compressed  # noqa: E402
-from tests.torch.loops import TOPK, step  # noqa: E402
-from tests.torch.models import loss, network, values  # noqa: E402
+import torch
+
+from mpicomp import ConfigError
+from mpicomp.torch import Compressed
+from tests.torch.loops import TOPK, step
+from tests.torch.models import loss, network, values
 
 
 def test_a_parameter_that_needs_a_gradient_later_is_refused():

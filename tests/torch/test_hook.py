@@ -7,16 +7,17 @@ import pickle
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
-from torch.nn.parallel.distributed import _MixedPrecision  # noqa: E402
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel.distributed import _MixedPrecision
 
-from mpicomp import DCGD, EFSGD, MARINA, ConfigError, DivergedError, DoubleSqueeze, Identity, RandK, TopK  # noqa: E402
-from mpicomp.torch import Compressed, Hook, hook  # noqa: E402
-from tests.torch.experts import EXPERTS, SIZE, Experts, factors  # noqa: E402
-from tests.torch.loops import TOPK  # noqa: E402
-from tests.torch.models import loss, network, values  # noqa: E402
+from mpicomp import DCGD, EFSGD, MARINA, ConfigError, DivergedError, DoubleSqueeze, Identity, RandK, TopK
+from mpicomp.torch import Compressed, Hook, hook
+from tests.torch.experts import EXPERTS, SIZE, Experts, factors
+from tests.torch.loops import TOPK
+from tests.torch.models import loss, network, values
 
 FEEDBACK = EFSGD(TopK(k=0.05))
 SMALL = {"bucket_cap_mb": 0.0002}  # several buckets

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from mpicomp import DCGD, Identity  # noqa: E402
-from mpicomp.torch import Compressed  # noqa: E402
-from tests.torch.models import loss, network, values  # noqa: E402
+import torch
+
+from mpicomp import DCGD, Identity
+from mpicomp.torch import Compressed
+from tests.torch.models import loss, network, values
 
 
 def made(**options):

@@ -8,9 +8,11 @@ from threading import Event
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from mpicomp import (  # noqa: E402
+import torch
+
+from mpicomp import (
     DCGD,
     EF21LMO,
     EFSGD,
@@ -22,11 +24,11 @@ from mpicomp import (  # noqa: E402
     PowerSGD,
     TopK,
 )
-from mpicomp.base.errors import RecordError  # noqa: E402
-from mpicomp.torch import Compressed, load, save  # noqa: E402
-from mpicomp.torch.fragments import Schedule, cut  # noqa: E402
-from tests.torch.loops import step  # noqa: E402
-from tests.torch.models import loss, network, values  # noqa: E402
+from mpicomp.base.errors import RecordError
+from mpicomp.torch import Compressed, load, save
+from mpicomp.torch.fragments import Schedule, cut
+from tests.torch.loops import step
+from tests.torch.models import loss, network, values
 
 EXACT = DCGD(Identity("f8"))
 SETTINGS = [(4, 0, 0.0, 1), (4, 2, 0.5, 1), (4, 3, 1.0, 1), (6, 0, 0.0, 3), (7, 1, 0.25, 3), (8, 1, 0.5, 4)]

@@ -10,10 +10,12 @@ from copy import copy, deepcopy
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-import mpicomp  # noqa: E402
-from mpicomp import (  # noqa: E402
+import torch
+
+import mpicomp
+from mpicomp import (
     DCGD,
     MARINA,
     VRMARINA,
@@ -25,11 +27,11 @@ from mpicomp import (  # noqa: E402
     MpicompError,
     RandK,
 )
-from mpicomp.base.errors import RecordError  # noqa: E402
-from mpicomp.torch import Compressed, Hook, hook  # noqa: E402
-from tests.reference.dion import dion  # noqa: E402
-from tests.torch.loops import TOPK, compressed, step  # noqa: E402
-from tests.torch.models import batch, loss, network, values  # noqa: E402
+from mpicomp.base.errors import RecordError
+from mpicomp.torch import Compressed, Hook, hook
+from tests.reference.dion import dion
+from tests.torch.loops import TOPK, compressed, step
+from tests.torch.models import batch, loss, network, values
 
 PLAIN = DCGD(Identity())
 

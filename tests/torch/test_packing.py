@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from torch.masked import masked_tensor  # noqa: E402
+import torch
+from torch.masked import masked_tensor
 
-import mpicomp  # noqa: E402
-from mpicomp.base.errors import ConfigError, DivergedError  # noqa: E402
-from mpicomp.loops.packing import Packing  # noqa: E402
+import mpicomp
+from mpicomp.base.errors import ConfigError, DivergedError
+from mpicomp.loops.packing import Packing
 
 G = torch.tensor([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]], dtype=torch.float64)
 FLAT = G.numpy().ravel()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from torch import nn  # noqa: E402
-from torch.nn.utils.parametrizations import spectral_norm, weight_norm  # noqa: E402
+import torch
+from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
-from mpicomp import DCGD, ConfigError, Identity  # noqa: E402
-from mpicomp.torch import Compressed  # noqa: E402
+from mpicomp import DCGD, ConfigError, Identity
+from mpicomp.torch import Compressed
 
 
 class Own(torch.Tensor):

@@ -10,13 +10,15 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from mpicomp import Aggregator, DoubleSqueeze, TopK  # noqa: E402
-from mpicomp.torch.fragments import cut  # noqa: E402
-from mpicomp.torch.tensors import Tensors  # noqa: E402
-from tests.support.launching import LIMIT, mpirun, torchrun  # noqa: E402
-from tests.torch.models import loss, network, values  # noqa: E402
+import torch
+
+from mpicomp import Aggregator, DoubleSqueeze, TopK
+from mpicomp.torch.fragments import cut
+from mpicomp.torch.tensors import Tensors
+from tests.support.launching import LIMIT, mpirun, torchrun
+from tests.torch.models import loss, network, values
 
 
 def told(ranks, *what):

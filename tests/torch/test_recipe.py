@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-import mpicomp  # noqa: E402
-from mpicomp import DCGD, ConfigError, DoubleSqueeze  # noqa: E402
-from mpicomp.torch import Compressed, recipe  # noqa: E402, F401 (Compressed is in what is pasted)
-from tests.torch.loops import step  # noqa: E402
-from tests.torch.models import network, values  # noqa: E402
+import torch
+
+import mpicomp
+from mpicomp import DCGD, ConfigError, DoubleSqueeze
+from mpicomp.torch import Compressed, recipe  # noqa: F401 (Compressed is in what is pasted)
+from tests.torch.loops import step
+from tests.torch.models import network, values
 
 D = 1_000_000
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from mpicomp import ConfigError  # noqa: E402
-from mpicomp.base.errors import RecordError  # noqa: E402
-from mpicomp.torch import Compressed, load, save  # noqa: E402
-from tests.torch.loops import TOPK, compressed, step  # noqa: E402
-from tests.torch.models import loss, network, values  # noqa: E402
+import torch
+
+from mpicomp import ConfigError
+from mpicomp.base.errors import RecordError
+from mpicomp.torch import Compressed, load, save
+from tests.torch.loops import TOPK, compressed, step
+from tests.torch.models import loss, network, values
 
 
 def train(opt, model, steps):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from mpicomp import EF21SGDM, ConfigError, DivergedError, TopK  # noqa: E402
-from mpicomp.torch import Compressed  # noqa: E402
-from tests.torch.loops import TOPK, compressed, step  # noqa: E402
-from tests.torch.models import loss, network, values  # noqa: E402
+import torch
+
+from mpicomp import EF21SGDM, ConfigError, DivergedError, TopK
+from mpicomp.torch import Compressed
+from tests.torch.loops import TOPK, compressed, step
+from tests.torch.models import loss, network, values
 
 
 def test_a_scaler_s_overflow_is_left_out():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
-from mpicomp import EFSGD, MARINA, ConfigError, RandK, TopK  # noqa: E402
-from mpicomp.torch import Compressed, load, save  # noqa: E402
-from tests.torch.loops import step  # noqa: E402
-from tests.torch.models import network, values  # noqa: E402
+import torch
+
+from mpicomp import EFSGD, MARINA, ConfigError, RandK, TopK
+from mpicomp.torch import Compressed, load, save
+from tests.torch.loops import step
+from tests.torch.models import network, values
 
 TOPK = EFSGD(TopK(k=0.2))
 SETTINGS = [{}, {"sync_every": 4}, {"sync_every": 4, "delay": 1, "keep": 0.5, "fragments": 2}]
