@@ -26,6 +26,7 @@ PARTS = (
         "steps",
         "widths",
         "block_floats",
+        "hadamard",
         "rotated",
     ),
 )

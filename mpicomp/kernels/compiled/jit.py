@@ -38,7 +38,7 @@ def kernel(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
     """Compile a function for these signatures, or load it from the folder of an earlier process.
 
     Indices are checked where NUMBA_BOUNDSCHECK=1 asks for it, as fuzzing does, but for those of ``reaching``,
-    ``dot_of_8`` and ``dot_in_8_lanes``.
+    ``dot_of_8``, ``dot_in_8_lanes`` and the Walsh-Hadamard transform.
     """
     return njit(list(signatures), cache=True, nogil=True, error_model="numpy", fastmath=False)
 

@@ -1,7 +1,7 @@
-"""Symbols of any width up to 16 bits, packed and unpacked 1024 at a time.
+"""Symbols of any width up to 16 bits, packed and unpacked 1024 at a time; of up to 8 bits, 8 at a time.
 
-Four symbols of 16 bits lie in a word of 64; shifting its halves together leaves 4 w bits, which are put
-one behind the other.  Halves of bytes, and bytes, need no such shifts.
+Four symbols of 16 bits, or eight of 8, lie in a word of 64; shifting its halves together leaves 4 w bits, or
+8 w, which are put one behind the other.  Halves of bytes, and bytes, need no such shifts.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
-from mpicomp.kernels.compiled.jit import int64, kernel, read, uint16, uint64, void, write
+from mpicomp.kernels.compiled.jit import int64, kernel, read, uint8, uint16, uint64, void, write
 
 CHUNK = 1024  # symbols; w bits each fill 16 w words
-_U1, _U16, _U32, _U63 = np.uint64(1), np.uint64(16), np.uint64(32), np.uint64(63)
+_U1, _U8, _U16, _U32, _U63 = (np.uint64(n) for n in (1, 8, 16, 32, 63))
+_BYTES, _ONES = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0001000100010001)
 _PAIR = np.uint64(0x0000FFFF0000FFFF)
 _LOW = np.uint64(0xFFFFFFFF)
 
@@ -90,6 +91,38 @@ def unpack(words, width, work, symbols):
         for i in range(256):
             x = (work[i] & pair) | (((work[i] >> two) & pair) << _U32)
             fours[i] = (x & one) | (((x >> width) & one) << _U16)
+
+
+@kernel(void(write(uint8), int64, write(uint8)))
+def pack_eights(symbols, width, out):
+    """Symbols below 2^width, 8 or a multiple of 8, which are overwritten; ``out`` may end before the last."""
+    eights, one = symbols.view(np.uint64), np.uint64(width)
+    two, four = one + one, np.uint64(4) * one
+    for i in range(eights.size):
+        x = eights[i]
+        x = (x & _BYTES) | ((x >> _U8 & _BYTES) << one)
+        x = (x & _PAIR) | ((x >> _U16 & _PAIR) << two)
+        eights[i] = (x & _LOW) | ((x >> _U32) << four)
+    for r in range(min(width, out.size)):
+        for i in range(eights.size):
+            out[i * width + r] = eights[i] >> np.uint64(8 * r)
+
+
+@kernel(void(read(uint8), int64, write(uint8)))
+def unpack_eights(buf, width, symbols):
+    """The inverse: 8 symbols, or a multiple of 8; bits beyond ``buf`` are 0."""
+    eights, one = symbols.view(np.uint64), np.uint64(width)
+    two, four = one + one, np.uint64(4) * one
+    eights[:] = 0
+    for r in range(min(width, buf.size)):
+        for i in range(eights.size):
+            eights[i] |= np.uint64(buf[i * width + r]) << np.uint64(8 * r)
+    m4, m2, m1 = (_U1 << four) - _U1, (_U1 << two) - _U1, (_U1 << one) - _U1
+    for i in range(eights.size):
+        x = eights[i]
+        x = (x & m4) | ((x >> four & m4) << _U32)
+        x = (x & (m2 | m2 << _U32)) | ((x >> two & (m2 | m2 << _U32)) << _U16)
+        eights[i] = (x & (m1 * _ONES)) | ((x >> one & (m1 * _ONES)) << _U8)
 
 
 @kernel(uint64(read(uint64), uint64, int64))

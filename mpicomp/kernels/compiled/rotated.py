@@ -9,6 +9,7 @@ import numpy as np
 
 from mpicomp.base.arrays import Float, StreamName
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
+from mpicomp.kernels.compiled.hadamard import hadamard
 from mpicomp.kernels.compiled.jit import (
     FLOATS,
     STREAM,
@@ -19,9 +20,11 @@ from mpicomp.kernels.compiled.jit import (
     kernel,
     read,
     uint8,
+    uint32,
     void,
     write,
 )
+from mpicomp.kernels.compiled.packing import pack_eights, unpack_eights
 from mpicomp.kernels.compiled.philox import fill, name
 from mpicomp.kernels.definition.rotated import LEVELS, beyond, no_scale, padded, rotations
 from mpicomp.kernels.threads import sliced
@@ -75,65 +78,6 @@ def _shared(work: Callable[[int, int], T], d: int, block: int) -> list[T]:
     return sliced(lambda a, b: work(-(-a // block), -(-b // block)), d)
 
 
-@kernel(void(write(float64)))
-def _hadamard(y):
-    """H y in place."""
-    h, n = 1, y.size
-    while h < n:
-        for start in range(0, n, 2 * h):
-            a, b = y[start : start + h], y[start + h : start + 2 * h]
-            for j in range(h):
-                u, v = a[j], b[j]
-                a[j] = u + v
-                b[j] = u - v
-        h *= 2
-
-
-@kernel(float64(write(float64)))
-def _tree_sum(terms):
-    """The sum; the terms are overwritten."""
-    w = terms.size // 2
-    while w > 0:
-        for j in range(w):
-            terms[j] += terms[w + j]
-        w //= 2
-    return terms[0]
-
-
-@kernel(float64(write(float64), int64, read(float64), boolean, write(uint8), write(float64)))
-def _quantised(y, k, levels, least, index, terms):
-    """The scale; the numbers of the levels' magnitudes go to ``index``."""
-    n = y.size
-    for j in range(n):
-        terms[j] = y[j] * y[j]
-    squares = _tree_sum(terms)
-    norm = np.sqrt(squares / n)
-    for j in range(n):
-        index[j] = 0
-    for i in range(levels.size - 1):
-        bound = (levels[i + 1] + levels[i]) / 2 * norm
-        for j in range(n):
-            index[j] += abs(y[j]) > bound
-    for j in range(n):
-        terms[j] = levels[index[j]] * abs(y[j])
-    product = _tree_sum(terms)
-    shift = 2.0 ** (k // 2 - k)
-    if not least:
-        return (squares / product if product > 0 else product) * shift
-    for j in range(n):
-        terms[j] = levels[index[j]] * levels[index[j]]
-    energy = _tree_sum(terms)
-    if levels.size > 1:
-        for j in range(n):
-            terms[j] = abs(y[j])
-        mass = _tree_sum(terms)
-        if (mass * mass) * energy > (product * product) * n:
-            product, energy = levels[0] * mass, levels[0] * levels[0] * n
-            for j in range(n):
-                index[j] = 0
-    return product / energy * shift
-
-
 @kernel(int64(int64))
 def _log2_of_length(rest):
     """k for the least 2^k that is not below ``rest``."""
@@ -143,16 +87,85 @@ def _log2_of_length(rest):
     return k
 
 
+@kernel(*(void(read(x), read(uint32), write(float64)) for x in FLOATS))
+def _flipped(x, words, y):
+    """y = D x: bit j of ``words`` is 1 for a minus.  Zeros fill up y."""
+    whole = x.size // 32
+    for w in range(whole):
+        word, a, b = words[w], x[32 * w : 32 * w + 32], y[32 * w : 32 * w + 32]
+        for r in range(32):
+            v = np.float64(a[r])
+            b[r] = -v if (word >> np.uint32(r)) & np.uint32(1) else v
+    for j in range(32 * whole, x.size):
+        v = np.float64(x[j])
+        y[j] = -v if (words[whole] >> np.uint32(j & 31)) & np.uint32(1) else v
+    y[x.size :] = 0.0
+
+
+@kernel(float64(read(float64), read(float64), write(float64)))
+def _product(a, b, terms):
+    """<a, b> for 2^k entries; three levels of the tree, then one, are one pass."""
+    w = a.size // 8
+    for j in range(w):
+        even = (a[j] * b[j] + a[4 * w + j] * b[4 * w + j]) + (
+            a[2 * w + j] * b[2 * w + j] + a[6 * w + j] * b[6 * w + j]
+        )
+        odd = (a[w + j] * b[w + j] + a[5 * w + j] * b[5 * w + j]) + (
+            a[3 * w + j] * b[3 * w + j] + a[7 * w + j] * b[7 * w + j]
+        )
+        terms[j] = even + odd
+    if w == 0:
+        w = a.size
+        for j in range(w):
+            terms[j] = a[j] * b[j]
+    while w > 1:
+        w //= 2
+        for j in range(w):
+            terms[j] += terms[w + j]
+    return terms[0]
+
+
+@kernel(float64(write(float64), int64, read(float64), boolean, write(uint8), write(float64), write(float64)))
+def _quantised(y, k, levels, least, symbols, c, terms):
+    """The scale.  y is overwritten by its magnitudes, c by their levels."""
+    n, minus, shift = y.size, np.uint8(levels.size), 2.0 ** (k // 2 - k)
+    for j in range(n):
+        symbols[j] = minus if y[j] < 0 else np.uint8(0)
+        y[j] = abs(y[j])
+    if levels.size == 1 and least:
+        c[:] = 1.0
+        return _product(c, y, terms) / n * shift
+    squares = _product(y, y, terms)
+    norm = np.sqrt(squares / n)
+    for i in range(levels.size - 1):
+        bound = (levels[i + 1] + levels[i]) / 2 * norm
+        for j in range(n):
+            symbols[j] += y[j] > bound
+    for j in range(n):
+        c[j] = levels[symbols[j] & (minus - np.uint8(1))]
+    product = _product(c, y, terms)
+    if not least:
+        return (squares / product if product > 0 else product) * shift
+    energy = _product(c, c, terms)
+    c[:] = 1.0
+    mass = _product(c, y, terms)
+    if (mass * mass) * energy > (product * product) * n:
+        product, energy = levels[0] * mass, levels[0] * levels[0] * n
+        for j in range(n):
+            symbols[j] &= minus
+    return product / energy * shift
+
+
 @kernel(
     *(
         boolean(read(x), int64, int64, read(float64), boolean, STREAM, int64, write(float32), write(uint8))
         for x in FLOATS
     )
 )
-def _pack(x, bits, block, levels, least, stream, first, scales, symbols):
+def _pack(x, bits, block, levels, least, stream, first, scales, out):
     """Whether each scale is finite; ``first`` is the number of the words' first block of four."""
-    room, terms = np.empty(block), np.empty(block)
-    index = np.empty(block, dtype=np.uint8)
+    y, c, terms = np.empty(block), np.empty(block), np.empty(block)
+    symbols = np.empty(block, dtype=np.uint8)
     words = np.empty(max(8, block // 32), dtype=np.uint32)
     fine = True
     for b in range(scales.size):
@@ -160,25 +173,12 @@ def _pack(x, bits, block, levels, least, stream, first, scales, symbols):
         k = _log2_of_length(own.size)
         n = 1 << k
         fill(stream, first + b * (block // 128), words)
-        y = room[:n]
-        for j in range(n):
-            v = np.float64(own[j]) if j < own.size else 0.0
-            y[j] = -v if (words[j >> 5] >> np.uint32(j & 31)) & np.uint32(1) else v
-        _hadamard(y)
-        scales[b] = np.float32(_quantised(y, k, levels, least, index[:n], terms[:n]))
+        _flipped(own, words, y[:n])
+        hadamard(y[:n])
+        scales[b] = np.float32(_quantised(y[:n], k, levels, least, symbols[:n], c[:n], terms[:n]))
         fine &= scales[b] < np.inf
-        held, filled, at = 0, 0, b * block * bits // 8
-        for j in range(n):
-            symbol = np.int64(index[j]) + (np.int64(y[j] < 0) << (bits - 1))
-            held |= symbol << filled
-            filled += bits
-            if filled >= 8:
-                symbols[at] = held & 255
-                at += 1
-                held >>= 8
-                filled -= 8
-        if filled > 0:
-            symbols[at] = held
+        symbols[n:8] = 0
+        pack_eights(symbols[: max(n, 8)], bits, out[b * block * bits // 8 :][: (n * bits + 7) // 8])
     return fine
 
 
@@ -188,29 +188,26 @@ def _pack(x, bits, block, levels, least, stream, first, scales, symbols):
         for x in FLOATS
     )
 )
-def _add(scales, symbols, out, bits, block, levels, scale, stream, first):
-    room = np.empty(block)
+def _add(scales, buf, out, bits, block, levels, scale, stream, first):
+    c, symbols = np.empty(block), np.empty(block, dtype=np.uint8)
     words = np.empty(max(8, block // 32), dtype=np.uint32)
-    half = 1 << (bits - 1)
+    signed = np.concatenate((levels, -levels))
     for b in range(scales.size):
         own = out[b * block : (b + 1) * block]
         k = _log2_of_length(own.size)
         n = 1 << k
         fill(stream, first + b * (block // 128), words)
-        c = room[:n]
-        held, filled, at = 0, 0, b * block * bits // 8
-        for j in range(n):
-            if filled < bits:
-                held |= np.int64(symbols[at]) << filled
-                at += 1
-                filled += 8
-            symbol = held & (2 * half - 1)
-            held >>= bits
-            filled -= bits
-            level = levels[symbol & (half - 1)]
-            c[j] = -level if symbol >= half else level
-        _hadamard(c)
+        unpack_eights(buf[b * block * bits // 8 :][: (n * bits + 7) // 8], bits, symbols[: max(n, 8)])
+        if bits == 1:
+            for j in range(n):  # vectors of comparisons, where a table takes a load for each entry
+                c[j] = -1.0 if symbols[j] else 1.0
+        else:
+            for j in range(n):
+                c[j] = signed[symbols[j]]
+        hadamard(c[:n])
         gain = np.float64(scales[b]) * 2.0 ** -(k // 2)
-        for j in range(own.size):
-            v = c[j] * gain
-            own[j] += (-v if (words[j >> 5] >> np.uint32(j & 31)) & np.uint32(1) else v) * scale
+        for w in range((own.size + 31) // 32):
+            word, a, o = words[w], c[32 * w : 32 * w + 32], own[32 * w : 32 * w + 32]
+            for r in range(o.size):
+                v = a[r] * gain
+                o[r] += (-v if (word >> np.uint32(r)) & np.uint32(1) else v) * scale
