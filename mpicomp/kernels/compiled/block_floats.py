@@ -1,4 +1,4 @@
-"""Block floats, compiled: each block is read twice, for its largest entry and for its integers.
+"""Block floats, compiled, 1024 entries at a time: the largest of each block, its code, the integers.
 
 Integers are read off the bits of doubles, and maxima are of bits, because the compiler makes vectors of these
 but not of conversions to 64-bit integers or of maxima of floats.
@@ -18,7 +18,7 @@ from mpicomp.kernels.compiled.jit import (
     boolean,
     float64,
     float_of,
-    int32,
+    int8,
     int64,
     kernel,
     read,
@@ -37,8 +37,9 @@ _NONE = ((0, 0), (0, 0, 0))  # in the place of a stream where nothing is drawn
 _ROUND = np.float64(3 * 2**51)  # adding it rounds to nearest, ties to even, and the low bits are the integer
 _MOST = np.uint64(0xFFFFFFFF)
 _MAGNITUDE, _LARGEST = np.uint64(0x7FFFFFFFFFFFFFFF), np.uint64(0x7FEFFFFFFFFFFFFF)  # of the bits of a double
-_NIBBLE, _FOUR = np.uint8(15), np.uint8(4)
-_FINE, _INFINITE, _BEYOND = 0, 1, 2
+_NIBBLE, _FOUR, _EIGHT = np.uint8(15), np.uint8(4), np.uint8(8)
+_WORDS = 2.0**32  # of 32 bits
+_FINE, _BEYOND, _INFINITE = 0, 1, 2  # the worst is the largest
 
 
 def block_float_pack(x: Float, bits: int, block: int, stream: StreamName | None) -> Bytes:
@@ -59,11 +60,11 @@ def block_float_pack(x: Float, bits: int, block: int, stream: StreamName | None)
         )  # fmt: skip
         return found
 
-    worst = set(sliced(pack, x.size))
-    if _INFINITE in worst:
+    worst = max(sliced(pack, x.size))
+    if worst == _INFINITE:
         raise not_finite()
-    if _BEYOND in worst:
-        raise beyond(float(np.abs(x).max())) if np.isfinite(x).all() else not_finite()
+    if worst == _BEYOND:
+        raise beyond(float(np.abs(x).max()))
     return out
 
 
@@ -85,9 +86,19 @@ def block_float_add(buf: Bytes, out: Float, bits: int, block: int, scale: float)
     )
 
 
+@kernel(*(void(read(x), int64, write(uint64)) for x in FLOATS))
+def _tops(chunk, block, tops):
+    """The bits of the largest magnitude of each block, as a double; above ``_LARGEST`` if it is infinite."""
+    for b in range(tops.size):
+        own, top = chunk[b * block : (b + 1) * block], np.uint64(0)
+        for j in range(own.size):
+            top = max(top, bits_of(np.float64(own[j])) & _MAGNITUDE)
+        tops[b] = top
+
+
 @kernel(int64(float64, int64, int64, int64))
 def _exponent(top, bits, most, bias):
-    """The least e >= -bias with ``top`` <= most 2^e; for a ``top`` that is not finite a large number."""
+    """The least e >= -bias with ``top`` <= most 2^e, for a ``top`` that is finite."""
     e = np.int64(bits_of(top) >> np.uint64(52)) - 1022 - (bits - 1)
     if e < -bias:
         return -bias
@@ -96,34 +107,50 @@ def _exponent(top, bits, most, bias):
     return e + (top > most * float_of(np.uint64(1023 + e) << np.uint64(52)))
 
 
-@kernel(*(uint64(read(x)) for x in FLOATS))
-def _top(chunk):
-    """The bits of the largest magnitude as a double; above ``_LARGEST`` if an entry is not finite."""
-    top = np.uint64(0)
-    for j in range(chunk.size):
-        top = max(top, bits_of(np.float64(chunk[j])) & _MAGNITUDE)
-    return top
+@kernel(int64(read(uint64), int64, int64, int64, write(uint8), write(float64)))
+def _codes(tops, bits, most, bias, codes, gains):
+    """The code and 2^-e of each block; returns what is wrong with the worst of them."""
+    worst = _FINE
+    for b in range(tops.size):
+        e = _exponent(float_of(tops[b]), bits, most, bias)
+        if tops[b] > _LARGEST:
+            worst = _INFINITE
+        elif e > 255 - bias:
+            worst = max(worst, _BEYOND)
+        else:
+            codes[b] = e + bias
+            gains[b] = float_of(np.uint64(1023 - e) << np.uint64(52))
+    return worst
 
 
-@kernel(*(void(read(x), float64, write(uint8)) for x in FLOATS))
-def _nearest(chunk, gain, symbols):
-    """The entries times ``gain``, rounded to nearest, ties to even: bytes in two's complement."""
-    for j in range(chunk.size):
-        symbols[j] = np.uint8(bits_of(chunk[j] * gain + _ROUND))
+@kernel(*(void(read(x), int64, read(float64), write(uint8)) for x in FLOATS))
+def _nearest(chunk, block, gains, symbols):
+    """The entries times their gains, rounded to nearest, ties to even: bytes in two's complement."""
+    for b in range(gains.size):
+        own, rounded, gain = chunk[b * block : (b + 1) * block], symbols[b * block :], gains[b]
+        for j in range(own.size):
+            rounded[j] = np.uint8(bits_of(own[j] * gain + _ROUND))
 
 
-@kernel(*(void(read(x), float64, read(uint32), write(uint8)) for x in FLOATS))
-def _drawn(chunk, gain, words, symbols):
-    """The entries times ``gain``/2^32, rounded up or down by a random word each."""
-    for j in range(chunk.size):
-        t = np.uint64(np.ceil(abs(chunk[j]) * gain))
-        level = (t + (_MOST - np.uint64(words[j]))) >> np.uint64(32)
-        symbols[j] = np.uint8(-np.int64(level)) if chunk[j] < 0 else np.uint8(level)
+@kernel(*(void(read(x), int64, read(float64), read(uint32), write(uint8)) for x in FLOATS))
+def _drawn(chunk, block, gains, words, symbols):
+    """The entries times their gains, rounded up or down by a random word each."""
+    for b in range(gains.size):
+        own, draws, gain = chunk[b * block : (b + 1) * block], words[b * block :], gains[b] * _WORDS
+        rounded = symbols[b * block :]
+        for j in range(own.size):
+            t = np.uint64(np.ceil(abs(own[j]) * gain))
+            level = (t + (_MOST - np.uint64(draws[j]))) >> np.uint64(32)
+            rounded[j] = np.uint8(-np.int64(level)) if own[j] < 0 else np.uint8(level)
 
 
-@kernel(void(read(uint8), write(uint8)))
-def _join(symbols, integers):
-    """The low halves of the symbols, two in a byte, the first one in its low half."""
+@kernel(void(read(uint8), int64, write(uint8)))
+def _join(symbols, bits, integers):
+    """The symbols, or their low halves, two in a byte, the first one in its low half."""
+    if bits == 8:
+        for j in range(symbols.size):
+            integers[j] = symbols[j]
+        return
     for j in range(symbols.size // 2):
         integers[j] = symbols[2 * j] & _NIBBLE | symbols[2 * j + 1] << _FOUR
     if symbols.size % 2:
@@ -137,29 +164,22 @@ def _join(symbols, integers):
     )
 )
 def _pack(x, bits, block, most, bias, draws, stream, first, codes, integers):
-    words, pairs, worst = np.empty(CHUNK, dtype=np.uint32), np.empty(block, dtype=np.uint8), _FINE
-    for b in range(codes.size):
-        start = b * block
-        if draws and start % CHUNK == 0:
-            fill(stream, first + start // 4, words)
-        chunk = x[start : start + block]
-        top = _top(chunk)
-        if top > _LARGEST:
-            return _INFINITE
-        e = _exponent(float_of(top), bits, most, bias)
-        if e > 255 - bias:
-            worst = _BEYOND
-            continue
-        codes[b] = e + bias
-        gain = float_of(np.uint64(1023 - e + (32 if draws else 0)) << np.uint64(52))
-        own = integers[start * bits // 8 : ((start + chunk.size) * bits + 7) // 8]
-        symbols = own if bits == 8 else pairs[: chunk.size]
+    """What is wrong with the worst block; ``first`` is the number of the words' first block of four."""
+    words, symbols = np.empty(CHUNK, dtype=np.uint32), np.empty(CHUNK, dtype=np.uint8)
+    tops, gains = np.empty(CHUNK // block, dtype=np.uint64), np.empty(CHUNK // block)
+    worst = _FINE
+    for start in range(0, x.size, CHUNK):
+        chunk, own = x[start : start + CHUNK], codes[start // block : (start + CHUNK) // block]
+        n = own.size
+        _tops(chunk, block, tops[:n])
+        worst = max(worst, _codes(tops[:n], bits, most, bias, own, gains[:n]))
         if draws:
-            _drawn(chunk, gain, words[start % CHUNK :], symbols)
+            fill(stream, first + start // 4, words)
+            _drawn(chunk, block, gains[:n], words, symbols)
         else:
-            _nearest(chunk, gain, symbols)
-        if bits == 4:
-            _join(symbols, own)
+            _nearest(chunk, block, gains[:n], symbols)
+        at, end = start * bits // 8, ((start + chunk.size) * bits + 7) // 8
+        _join(symbols[: chunk.size], bits, integers[at:end])
     return worst
 
 
@@ -172,32 +192,39 @@ def _has_smallest(integers, count, bits):
             found += integers[j] == 128
     else:
         for j in range(count // 2):
-            found += (integers[j] & np.uint8(15)) == 8 or (integers[j] >> np.uint8(4)) == 8
+            found += (integers[j] & _NIBBLE) == 8 or (integers[j] >> _FOUR) == 8
         if count % 2:
-            found += (integers[count // 2] & np.uint8(15)) == 8
+            found += (integers[count // 2] & _NIBBLE) == 8
     return found > 0
 
 
-@kernel(int32(int32))
-def _signed(nibble):
-    """The integer with these 4 bits in two's complement."""
-    return np.int32((nibble ^ 8) - 8)
+@kernel(void(read(uint8), int64, write(int8)))
+def _split(integers, bits, m):
+    """The integers, from their two's complement."""
+    if bits == 8:
+        for j in range(m.size):
+            m[j] = np.int8(integers[j])
+        return
+    for j in range(m.size // 2):
+        m[2 * j] = np.int8((integers[j] & _NIBBLE ^ _EIGHT) - _EIGHT)
+        m[2 * j + 1] = np.int8((integers[j] >> _FOUR ^ _EIGHT) - _EIGHT)
+    if m.size % 2:
+        m[m.size - 1] = np.int8((integers[m.size // 2] & _NIBBLE ^ _EIGHT) - _EIGHT)
+
+
+@kernel(*(void(read(uint8), read(int8), write(x), int64, int64, float64) for x in FLOATS))
+def _add_blocks(codes, m, chunk, block, bias, scale):
+    for b in range((chunk.size + block - 1) // block):
+        step = float_of(np.uint64(1023 + np.int64(codes[b]) - bias) << np.uint64(52)) * scale
+        own, integers = chunk[b * block : (b + 1) * block], m[b * block :]
+        for j in range(own.size):
+            own[j] += integers[j] * step
 
 
 @kernel(*(void(read(uint8), read(uint8), write(x), int64, int64, int64, float64) for x in FLOATS))
 def _add(codes, integers, out, bits, block, bias, scale):
-    for b in range((out.size + block - 1) // block):
-        start = b * block
-        step = float_of(np.uint64(1023 + np.int64(codes[b]) - bias) << np.uint64(52)) * scale
-        chunk = out[start : start + block]
-        own = integers[start * bits // 8 :]
-        if bits == 8:
-            for j in range(chunk.size):
-                chunk[j] += np.int32(np.int8(own[j])) * step
-        else:
-            for j in range(chunk.size // 2):
-                pair = np.int32(own[j])
-                chunk[2 * j] += _signed(pair & 15) * step
-                chunk[2 * j + 1] += _signed(pair >> 4) * step
-            if chunk.size % 2:
-                chunk[chunk.size - 1] += _signed(np.int32(own[chunk.size // 2]) & 15) * step
+    m = np.empty(CHUNK, dtype=np.int8)
+    for start in range(0, out.size, CHUNK):
+        chunk = out[start : start + CHUNK]
+        _split(integers[start * bits // 8 :], bits, m[: chunk.size])
+        _add_blocks(codes[start // block :], m, chunk, block, bias, scale)

@@ -17,7 +17,7 @@ from numba.core.types import Type
 from numba.extending import intrinsic
 
 boolean, uint8, uint16, uint32, uint64 = types.boolean, types.uint8, types.uint16, types.uint32, types.uint64
-int32, int64 = types.int32, types.int64
+int8, int32, int64 = types.int8, types.int32, types.int64
 float32, float64, void = types.float32, types.float64, types.void
 FLOATS = (float32, float64)
 BITS = (uint32, uint64)
