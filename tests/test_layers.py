@@ -99,8 +99,8 @@ HOMES = {
         for name in ("peers", "cuda", "train/models", "train/contestants", "train/rank")
     }
     | {f"torch/{name}.py" for name in TORCH},
-    "numba": {"kernels/compiling.py", "kernels/compiled/jit.py"},
-    "llvmlite": {"kernels/compiling.py", "kernels/compiled/jit.py"},
+    "numba": {"kernels/compiling.py", "kernels/compiled/jit.py", "kernels/compiled/hadamard.py"},
+    "llvmlite": {"kernels/compiling.py", "kernels/compiled/jit.py", "kernels/compiled/hadamard.py"},
     "click": {
         f"lab/cli/{name}.py"
         for name in (

@@ -1,8 +1,8 @@
-"""Charge the messages of a round to the ledger, and name the worker and the round in errors."""
+"""Encode and decode the messages of a round, charge them to the ledger, and name their senders in errors."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -10,11 +10,14 @@ from mpicomp import kernels
 from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import DivergedError, MessageError, MpicompError
+from mpicomp.codecs import messages
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.parameters import is_auto
 from mpicomp.methods.support.scattering import ScatteringMethod
 from mpicomp.transports import Transport
+
+R = TypeVar("R")
 
 
 class Books:
@@ -60,6 +63,10 @@ class Books:
             return MessageError(f"{name}: worker {self.original_ids[sender]}: {error}")
         return error
 
+    def encoded(self, record: object) -> Bytes:
+        """The message of ``record``, in the memory that the transport reads."""
+        return self.outgoing(messages.encode(record))
+
     def outgoing(self, message: Bytes) -> Bytes:
         """``message`` in the memory that the transport reads: on the device in use, or on the host."""
         return message if self.transport.device_buffers else kernels.to_host(message)
@@ -80,6 +87,14 @@ class Books:
         """
         if self._failed is not None:
             raise self._failed
+
+
+def decoded(kind: type[R], message: Bytes) -> R:
+    """The record of this kind in a message that came, in the memory that kernels work on.
+
+    Raises ``MessageError`` unless the message is one.
+    """
+    return messages.decode(kind, kernels.to_device(message))
 
 
 def advice(method: Method) -> str:

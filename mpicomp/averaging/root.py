@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mpicomp import kernels
 from mpicomp.averaging.base import Averaging, Receive, WorkerStep, begun, first_error
+from mpicomp.averaging.books import decoded
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
-from mpicomp.codecs import messages
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Accumulator
@@ -43,7 +42,7 @@ class Root(Averaging):
             assert server_step is not None
             with clock.phase("server"):
                 books.sender, sent_by = i, key.of(i)
-                up: Any = messages.decode(self.method.Up, kernels.to_device(message))
+                up: Any = decoded(self.method.Up, message)
                 books.enter(up, sent_by, len(message))
                 server_step.take(sent_by, up)
 
@@ -54,13 +53,13 @@ class Root(Averaging):
                     server_step = begun(self.method, self.server, replica, key)
                 for i in self.hosted(senders):
                     with clock.phase("compress"):
-                        message = books.outgoing(messages.encode(step(i)))
+                        message = books.encoded(step(i))
                     if not t.is_server:
                         books.ledger.up[books.original_ids[i]] += len(message)
                     send(i, message)
             if server_step is not None:
                 with clock.phase("server"):
-                    down = books.outgoing(messages.encode(server_step.close()))
+                    down = books.encoded(server_step.close())
         except MpicompError as error:
             failed = books.named(first_error(server_step, error))
         reachable = failed is None or t.is_server  # else this rank has lost the server
@@ -84,7 +83,7 @@ class Root(Averaging):
                 raise failed
             with clock.phase("server"):
                 own = method.own_message(self.server, replica, key.of(i))
-                message = books.outgoing(messages.encode(own))
+                message = books.encoded(own)
                 books.enter_own(own, key.of(i), len(message))
             return message
 
@@ -101,7 +100,7 @@ class Root(Averaging):
         return failed
 
     def decode(self, broadcast: Bytes) -> Any:
-        return messages.decode(self.method.Down, kernels.to_device(broadcast))
+        return decoded(self.method.Down, broadcast)
 
     def states(self) -> dict[str, Any]:
         return {"server": self.server} if self.transport.is_server else {}

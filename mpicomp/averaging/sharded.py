@@ -20,12 +20,11 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.averaging.base import Averaging, Receive, WorkerStep, begun, first_error
-from mpicomp.averaging.books import Books
+from mpicomp.averaging.books import Books, decoded
 from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import BlockMessages, Blocks
 from mpicomp.base.errors import MpicompError
-from mpicomp.codecs import messages
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Accumulator, Method
@@ -72,9 +71,9 @@ class Sharded(Averaging):
                         server_step = self._server_step(b, replica, key)
                         for i, message in received:
                             self.books.sender = i
-                            up: Any = messages.decode(self.method.Up, kernels.to_device(message))
+                            up: Any = decoded(self.method.Up, message)
                             server_step.take(key.of(i), up)
-                        down = self.books.outgoing(messages.encode(server_step.close()))
+                        down = self.books.encoded(server_step.close())
                 self.exchange.publish(b, down)
             except MpicompError as error:
                 self.exchange.publish(b, self.books.named(first_error(server_step, error)))
@@ -95,7 +94,7 @@ class Sharded(Averaging):
             for i in own:
                 with self.transport.clock.phase("compress"):
                     up = step(i)
-                    by_block = [self.books.outgoing(messages.encode(one)) for one in self._split(up)]
+                    by_block = [self.books.encoded(one) for one in self._split(up)]
                 for b, message in enumerate(by_block):
                     self.book(i, b, len(message))
                 self.enter(i, up, sum(map(len, by_block)), key)
@@ -137,7 +136,7 @@ class Sharded(Averaging):
         return begun(self._methods[b], self.servers[b], block_of(replica, where, self.books.d), key)
 
     def decode(self, broadcast: list[Bytes]) -> Any:
-        return joined([messages.decode(self.method.Down, kernels.to_device(one)) for one in broadcast])
+        return joined([decoded(self.method.Down, one) for one in broadcast])
 
     def states(self) -> dict[str, Any]:
         return {f"server-{b}": server for b, server in self.servers.items()}

@@ -19,7 +19,6 @@ import numpy as np
 from mpicomp.averaging.sharded import Sharded, block_of, joined
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.given_arrays import is_finite, refuse_mask
-from mpicomp.codecs import messages
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.problems.base import Objective
@@ -86,7 +85,7 @@ class Early:
                 raise DivergedError(f"worker {self._worker}: the gradient is not finite.")
             with self._at.transport.clock.phase("compress"), np.errstate(over="ignore", invalid="ignore"):
                 up = self._step(block, gradient)
-                message = self._at.books.outgoing(messages.encode(up))
+                message = self._at.books.encoded(up)
             self._ups.append(up)
         except MpicompError as error:
             self._failed = error

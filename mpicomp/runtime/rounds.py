@@ -11,11 +11,11 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.averaging import averaging
+from mpicomp.averaging.books import decoded
 from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.errors import ConfigError, DivergedError, MessageError, MpicompError
-from mpicomp.codecs import messages
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
@@ -120,7 +120,7 @@ class Rounds:
         method = self.running
         assert isinstance(method, ScatteringMethod)
         try:
-            own: Any = messages.decode(method.Own, kernels.to_device(message))
+            own: Any = decoded(method.Own, message)
             method.receive(self.workers[i], own, key.of(i))
         except MessageError as error:
             worker, rank = self.books.original_ids[i], self.transport.rank
