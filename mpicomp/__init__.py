@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mpicomp.base.parts import Parts as Parts
     from mpicomp.base.version import __version__ as __version__
     from mpicomp.compressors import *  # noqa: F403
+    from mpicomp.compressors.promises import check_compressor as check_compressor
     from mpicomp.images.full_images import FullImages as FullImages
     from mpicomp.images.local_images import LocalImages as LocalImages
     from mpicomp.keys import Key as Key
@@ -55,6 +56,7 @@ for _module, _names in {
     "base.parts": "Part Parts",
     "base.version": "__version__",
     "compressors": "Absolute Compressor Contractive Unbiased",
+    "compressors.promises": "check_compressor",
     "keys": "Key",
     "lab.bench.advice": "advise",
     "lab.experiment.scripting": "compare load plot tune",  # on many runs

@@ -1,0 +1,186 @@
+"""Check that a compressor, such as one of your own, keeps what its class promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf, isfinite, sqrt
+from typing import Any
+
+import numpy as np
+
+from mpicomp.base.arrays import Reals
+from mpicomp.base.bits import Bytes
+from mpicomp.base.checks import as_integer
+from mpicomp.base.errors import ConfigError
+from mpicomp.compressors.base import Absolute, Compressor, Contractive, Unbiased
+from mpicomp.keys import Key
+
+_SIGMAS = 6  # standard errors by which a mean may miss its bound
+
+
+def check_compressor(
+    C: Compressor, d: int = 64, n: int = 2, draws: int = 2000, rounding: float = 1e-6
+) -> None:
+    """Check what ``Compressor`` and the class of C promise, on vectors of d entries and n workers.
+
+    * A message is a contiguous vector of bytes of its own, a function of x and the key alone, and x stays as
+      it is.  It has ``nbytes(d)`` bytes, unless that is None.
+    * ``decompress_add`` adds C(x) times the scale, to double and single precision, and leaves the message as
+      it is.
+    * ``Unbiased``: E C(x) = x, E |C(x) - x|² <= omega |x|², and with n > 1 the AB-inequality of ``ab``.
+      ``Contractive``: E |C(x) - x|² <= (1 - alpha) |x|².  ``Absolute``: |C(x) - x|² <= delta.
+
+    x are vectors of normal numbers, of Student's with 3 degrees of freedom, of one entry, of two equal ones,
+    of equal entries, of falling ones, and 0.  A constant that is wrong for other vectors alone is not found.
+    A mean is over ``draws`` keys, the same in each call.  It may miss its bound by six standard errors: a
+    compressor that keeps its promises fails with a probability below 1e-6 as far as the means are normal.
+    C(x) may be off by ``rounding`` |x| besides: 1e-6 suits values of single precision, 0.004 bfloat16.
+
+    Raises ``ConfigError`` that names the first promise broken, and whatever C raises.
+    """
+    if not isinstance(C, Compressor):
+        raise ConfigError(f"C={C!r}; allowed: a compressor, an object of a class derived from Compressor.")
+    d, n, draws = as_integer("d", d), as_integer("n", n), as_integer("draws", draws, least=100)
+    if not 0 <= rounding < 1:
+        raise ConfigError(f"rounding={rounding!r}; allowed: a number from 0 on and below 1.")
+    for name, x in _vectors(d):
+        _check_message(C, x, n)
+        _check_sum(C, x, n)
+        _check_error(C, name, x, n, draws, rounding)
+    if isinstance(C, Unbiased) and n > 1:
+        _check_mean_of_workers(C, d, n, draws, rounding)
+
+
+def _vectors(d: int) -> Iterator[tuple[str, Reals]]:
+    """The test vectors, each with its name."""
+    draw = np.random.default_rng(0)
+    one, two = np.zeros(d), np.zeros(d)
+    one[d // 2] = 3.0
+    two[[0, -1]] = -0.5
+    yield "normal numbers", draw.standard_normal(d)
+    yield "Student's numbers with 3 degrees of freedom", draw.standard_t(3, d)
+    yield "one entry", one
+    yield "two equal entries", two
+    yield "equal entries", np.ones(d)
+    yield "falling entries", 0.9 ** np.arange(d) * (-1.0) ** np.arange(d)
+    yield "0", np.zeros(d)
+
+
+def _key(t: int, i: int, n: int) -> Key:
+    return Key(seed=0, round=t, worker=i, n=n)
+
+
+def _check_message(C: Compressor, x: Reals, n: int) -> None:
+    key, given = _key(0, 0, n), x.copy()
+    message = C.compress(given, key)
+    if not isinstance(message, np.ndarray) or message.dtype != np.uint8 or message.ndim != 1:
+        what = getattr(message, "dtype", type(message).__name__)
+        raise _broken(C, f"compress gave {what}; allowed: a vector of bytes, uint8")
+    if not message.flags.c_contiguous or np.shares_memory(message, given):
+        raise _broken(C, "compress gave a message that is not contiguous memory of its own")
+    if given.tobytes() != x.tobytes():
+        raise _broken(C, "compress changed x")
+    kept = message.copy()
+    C.compress(-x, _key(1, 0, n))
+    if message.tobytes() != kept.tobytes():
+        raise _broken(C, "the next call of compress changed a message of before")
+    if C.compress(given, key).tobytes() != kept.tobytes():
+        raise _broken(C, "two messages for the same x and key differ; draw from key.private or key.shared")
+    expected = C.nbytes(x.size)
+    if expected is not None and expected != message.size:
+        raise _broken(C, f"nbytes({x.size}) is {expected}, and a message has {message.size} bytes")
+
+
+def _check_sum(C: Compressor, x: Reals, n: int) -> None:
+    key = _key(0, 0, n)
+    message = C.compress(x, key)
+    kept, value, start = message.copy(), _decoded(C, message, x.size, key), np.linspace(-1.0, 2.0, x.size)
+    for dtype, rounding in (("float64", 1e-12), ("float32", 1e-6)):
+        out = start.astype(dtype)
+        C.decompress_add(message, out, key, -0.5)
+        if message.tobytes() != kept.tobytes():
+            raise _broken(C, "decompress_add changed the message")
+        if np.abs(out - (start - 0.5 * value)).max() > rounding * (2.0 + np.abs(value).max()):
+            raise _broken(C, f"decompress_add does not add scale * C(x) to a vector of {dtype}")
+
+
+def _check_error(C: Compressor, name: str, x: Reals, n: int, draws: int, rounding: float) -> None:
+    """Compare the means of C(x) - x and of its square with the constants of the class."""
+    bound, constant = _bound(C, x, n)
+    if bound == inf:
+        return
+    keys = [_key(t, 0, n) for t in range(draws)]
+    errors = np.array([_decoded(C, C.compress(x, key), x.size, key) - x for key in keys])
+    squares, length = np.sum(errors**2, axis=1), sqrt(_square(x))
+    if isinstance(C, Absolute):
+        worst, slack, what = squares.max(), 0.0, "|C(x) - x|²"
+    else:
+        worst, slack, what = squares.mean(), _standard_error(squares), "E |C(x) - x|²"
+    if worst - _SIGMAS * slack > (sqrt(bound) + rounding * length) ** 2:
+        raise _broken(C, f"{what} is {worst:.4g} for {name}, and {constant} allows {bound:.4g}")
+    if isinstance(C, Unbiased):
+        # The variance of a mean over the draws is at most omega |x|²/draws.
+        bias, allowed = sqrt(_square(errors.mean(axis=0))), sqrt(max(bound, squares.mean()) / draws)
+        if bias > _SIGMAS * allowed + rounding * length:
+            raise _broken(C, f"|E C(x) - x| is {bias / length:.4g} |x| for {name}; allowed: 0")
+
+
+def _check_mean_of_workers(C: Unbiased, d: int, n: int, draws: int, rounding: float) -> None:
+    """Check the AB-inequality, for equal vectors and for others."""
+    A, B = C.ab(d, n)
+    others = np.random.default_rng(1).standard_normal((n, d))
+    for name, a in (("equal vectors", np.tile(others[0], (n, 1))), ("different vectors", others)):
+        squares = np.empty(draws)
+        for t in range(draws):
+            keys = [_key(t, i, n) for i in range(n)]
+            decoded = [_decoded(C, C.compress(v, key), d, key) for v, key in zip(a, keys, strict=True)]
+            squares[t] = _square(np.mean(decoded, axis=0) - a.mean(axis=0))
+        bound = A * _square(a) / n - B * _square(a.mean(axis=0))
+        slack = rounding * sqrt(_square(a) / n)
+        if squares.mean() - _SIGMAS * _standard_error(squares) > (sqrt(max(bound, 0.0)) + slack) ** 2:
+            raise _broken(
+                C,
+                f"E |mean C_i(a_i) - mean a_i|² is {squares.mean():.4g} for {name} on {n} workers, and ab "
+                f"allows {bound:.4g}; draws from key.private are independent",
+            )
+
+
+def _bound(C: Compressor, x: Reals, n: int) -> tuple[float, str]:
+    """The bound on the squared error, infinite for a class that has none, and the constant it is made of."""
+    d, bound, constant = x.size, inf, ""
+    if isinstance(C, Unbiased):
+        omega = C.omega(d, n)
+        bound, constant = omega * _square(x), f"omega({d}, {n}) = {omega:.4g}"
+        allowed, fine = "a number from 0 on", isfinite(omega) and omega >= 0
+    elif isinstance(C, Contractive):
+        alpha = C.alpha(d, n)
+        bound, constant = (1 - alpha) * _square(x), f"alpha({d}, {n}) = {alpha:.4g}"
+        allowed, fine = "above 0 and at most 1", 0 < alpha <= 1
+    elif isinstance(C, Absolute):
+        bound = C.delta(d)
+        constant, allowed, fine = f"delta({d})", "a number from 0 on", isfinite(bound) and bound >= 0
+    else:
+        return bound, constant
+    if not fine:
+        raise _broken(C, f"{constant}; allowed: {allowed}")
+    return bound, constant
+
+
+def _decoded(C: Compressor, message: Bytes, d: int, key: Key) -> Reals:
+    value: Any = C.decompress(message, d, key)
+    if not isinstance(value, np.ndarray) or value.shape != (d,) or not np.isfinite(value).all():
+        raise _broken(C, f"decompress gave no vector of {d} finite numbers")
+    return value
+
+
+def _standard_error(squares: Reals) -> float:
+    return float(squares.std() / sqrt(squares.size))
+
+
+def _square(x: Reals) -> float:
+    """|x|²"""
+    return float(np.sum(np.square(x)))
+
+
+def _broken(C: Compressor, what: str) -> ConfigError:
+    return ConfigError(f"{C}: {what}.")
