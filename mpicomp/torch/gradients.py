@@ -85,6 +85,7 @@ class Gradients(Wrapping):
         self._clipping.forget()
         self.inner.zero_grad(set_to_none)
 
+    @torch.compiler.disable
     def collect(self, worker: int) -> None:
         """Take the present gradients, p.grad, as those of ``worker``.
 
@@ -101,6 +102,7 @@ class Gradients(Wrapping):
             self._brought[worker] = self._overlap.whole()
         self.buffers.collect(worker)
 
+    @torch.compiler.disable
     def aggregate(self) -> bool:
         """Replace the gradients by the estimate of their mean over all workers, for ``step`` to use.
 

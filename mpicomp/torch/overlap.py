@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from mpicomp.base.errors import ConfigError
@@ -64,6 +65,7 @@ class Overlap:
         for j, parameter in enumerate(tensors.parameters):
             parameter.register_post_accumulate_grad_hook(lambda p, j=j: self._take(j, p))
 
+    @torch.compiler.disable
     def _take(self, j: int, parameter: nn.Parameter) -> None:
         """Take the gradient of parameter j."""
         if j in self._versions:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
+
 from mpicomp.base.errors import ConfigError
 from mpicomp.torch.gradients import Closure, Gradients
 
@@ -12,6 +14,7 @@ from mpicomp.torch.gradients import Closure, Gradients
 class Steps(Gradients):
     """The steps of ``inner``: by the mean gradient or, with ``local``, by a rank's own."""
 
+    @torch.compiler.disable
     def step(self, closure: Closure | None = None) -> Any:
         """Average the gradients, unless ``aggregate`` did, and take the inner optimiser's step; collective.
 

@@ -474,3 +474,30 @@ def test_arguments_of_other_kinds_are_refused():
             use()
     with pytest.raises(ConfigError, match=r"the state of the hook is None; allowed: a Hook"):
         hook(None, None)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"sync_every": 2}, {"workers": 2}, {"overlap": True, "server": "sharded", "blocks": 2}]
+)
+def test_a_compiled_function_may_step(options):
+    """What is compiled takes the same steps, bit for bit: compression and messages stay outside."""
+    found = []
+    for compile_ in (lambda f: f, lambda f: torch.compile(f, backend="eager")):
+        model = network()
+        opt = compressed(model, **options)
+
+        def train(k, model=model, opt=opt):
+            for i in opt.hosted if "workers" in options else [0]:
+                opt.zero_grad()
+                loss(model, i, k).backward()
+                if "workers" in options:
+                    opt.collect(i)
+            if k == 3 and "sync_every" not in options:
+                opt.aggregate()
+            opt.step()
+
+        stepped = compile_(train)
+        for k in range(6):
+            stepped(k)
+        found.append((values(model), opt.ledger.up_bytes))
+    assert found[0] == found[1]
